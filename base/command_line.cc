@@ -1,0 +1,194 @@
+#include "base/command_line.h"
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace annulus {
+namespace {
+
+// Stores a flag's text where it is good; otherwise says why, as CLI11 wants it: by an exception,
+// which ParseCommandLine catches.
+using Store = std::function<absl::Status(const std::string& text)>;
+
+CLI::Option* AddParsed(CLI::App* app, const Flag& flag, const std::string& form,
+                       const std::string& initial, Store store) {
+  auto parse = [name = flag.name, store = std::move(store)](const std::string& text) {
+    const absl::Status status = store(text);
+    if (!status.ok()) {
+      throw CLI::ValidationError(name, std::string(status.message()));
+    }
+  };
+  CLI::Option* option = app->add_option_function<std::string>(flag.name, parse, flag.help);
+  option->type_name(form);
+  if (!initial.empty()) option->default_str(initial);
+  return option;
+}
+
+template <typename T>
+absl::Status StoreInRange(const T& parsed, const Range<T>& range, const std::string& text,
+                          T* value) {
+  if (parsed < range.min || parsed > range.max) {
+    return absl::InvalidArgumentError(absl::StrCat(text, " is out of range"));
+  }
+  *value = parsed;
+  return absl::OkStatus();
+}
+
+struct Unit {
+  absl::string_view name;
+  int64_t bytes;
+};
+constexpr Unit kUnits[] = {
+    {"TiB", int64_t{1} << 40},
+    {"GiB", int64_t{1} << 30},
+    {"MiB", int64_t{1} << 20},
+    {"KiB", int64_t{1} << 10},
+    {"TB", 1000000000000},
+    {"GB", 1000000000},
+    {"MB", 1000000},
+    {"KB", 1000},
+    {"B", 1},
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const absl::string_view unit = absl::StripAsciiWhitespace(text.substr(digits));
+  int64_t scale = unit.empty() ? 1 : 0;
+  for (const Unit& known : kUnits) {
+    if (unit == known.name) scale = known.bytes;
+  }
+  int64_t count = 0;
+  if (scale == 0 || !absl::SimpleAtoi(text.substr(0, digits), &count) ||
+      count > std::numeric_limits<int64_t>::max() / scale) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no number of bytes such as 64MiB or 2GB"));
+  }
+  return count * scale;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  for (const Unit& unit : kUnits) {
+    const bool binary = unit.name.size() == 3 || unit.bytes == 1;
+    if (binary && bytes >= unit.bytes && bytes % unit.bytes == 0) {
+      return absl::StrCat(bytes / unit.bytes, unit.name);
+    }
+  }
+  return absl::StrCat(bytes, "B");
+}
+
+absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text) {
+  const absl::Status wrong = absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is no HOST:PORT with a port of 0 to 65535"));
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return wrong;
+  const absl::string_view host = text.substr(0, colon);
+  const absl::string_view port_text = text.substr(colon + 1);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (!bracketed && host.find_first_of(":[] ") != absl::string_view::npos) return wrong;
+  int port = 0;
+  if (port_text.empty() || !std::all_of(port_text.begin(), port_text.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(port_text, &port) || port > 65535) {
+    return wrong;
+  }
+  return std::make_pair(std::string(host), port);
+}
+
+CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value,
+                        const std::string& unit) {
+  return AddParsed(
+      app, flag, absl::StrCat("NUMBER, ", range.min, " to ", range.max, " ", unit),
+      absl::StrCat(*value), [=](const std::string& text) -> absl::Status {
+        int64_t parsed = 0;
+        if (!absl::SimpleAtoi(text, &parsed)) {
+          return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no whole number"));
+        }
+        return StoreInRange(parsed, range, text, value);
+      });
+}
+
+CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> range,
+                         absl::Duration* value) {
+  const std::string form = absl::StrCat("TIME, ", absl::FormatDuration(range.min), " to ",
+                                        absl::FormatDuration(range.max));
+  return AddParsed(app, flag, form, absl::FormatDuration(*value),
+                   [=](const std::string& text) -> absl::Status {
+                     absl::Duration parsed;
+                     if (!absl::ParseDuration(text, &parsed)) {
+                       return absl::InvalidArgumentError(
+                           absl::StrCat("'", text, "' is no time such as 250ms or 30s"));
+                     }
+                     return StoreInRange(parsed, range, text, value);
+                   });
+}
+
+CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
+  const std::string form =
+      absl::StrCat("BYTES, ", FormatBytes(range.min), " to ", FormatBytes(range.max));
+  return AddParsed(app, flag, form, FormatBytes(*value),
+                   [=](const std::string& text) -> absl::Status {
+                     const absl::StatusOr<int64_t> parsed = ParseBytes(text);
+                     if (!parsed.ok()) return parsed.status();
+                     return StoreInRange(*parsed, range, text, value);
+                   });
+}
+
+CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value) {
+  return AddParsed(app, flag, "HOST:PORT", *value, [=](const std::string& text) -> absl::Status {
+    const auto parsed = ParseAddress(text);
+    if (parsed.ok()) *value = text;
+    return parsed.status();
+  });
+}
+
+CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::string>& choices,
+                       std::string* value) {
+  const std::string form = absl::StrJoin(choices, "|");
+  return AddParsed(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
+    const std::string word = absl::StrReplaceAll(text, {{"_", "-"}});
+    if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is none of ", form));
+    }
+    *value = word;
+    return absl::OkStatus();
+  });
+}
+
+void AddLogFlags(CLI::App* app, LogOptions* options) {
+  const Flag level{"--log-level", "Lines below it are dropped"};
+  AddParsed(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
+    const absl::StatusOr<LogLevel> parsed = ParseLogLevel(text);
+    if (parsed.ok()) options->level = *parsed;
+    return parsed.status();
+  });
+  const Flag format{"--log-format", "Form of a log line on standard error"};
+  AddParsed(app, format, "text|json", "text", [=](const std::string& text) {
+    const absl::StatusOr<LogFormat> parsed = ParseLogFormat(text);
+    if (parsed.ok()) options->format = *parsed;
+    return parsed.status();
+  });
+}
+
+std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* argv) {
+  try {
+    app->parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::Success& asked) {
+    return app->exit(asked, std::cout, std::cerr);
+  } catch (const CLI::ParseError& error) {
+    const std::string line = absl::StrReplaceAll(error.what(), {{"\n", " "}});
+    std::cerr << app->get_name() << ": " << line << " (see --help)\n";
+    return kUsageExitCode;
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,96 @@
+#include "base/command_line.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CommandLineTest : public testing::Test {
+ protected:
+  CommandLineTest() : app_("Computes.", "annulus-worker") {
+    AddInteger(&app_, {"--threads", "Compute threads"}, {1, 64}, &threads_, "threads");
+    AddDuration(&app_, {"--lease", "Lease"}, {absl::Seconds(1), absl::Hours(1)}, &lease_);
+    AddBytes(&app_, {"--staging", "Staging memory"}, {0, int64_t{1} << 40}, &staging_);
+    AddAddress(&app_, {"--address", "Where to listen"}, &address_);
+    AddChoice(&app_, {"--layout", "Rows of ranks"}, {"auto", "zig-zag"}, &layout_);
+    AddLogFlags(&app_, &log_);
+  }
+  // Exit code, -1 where the program would go on.
+  int Parse(std::vector<const char*> flags) {
+    flags.insert(flags.begin(), "annulus-worker");
+    testing::internal::CaptureStderr();
+    testing::internal::CaptureStdout();
+    const auto code = ParseCommandLine(&app_, static_cast<int>(flags.size()), flags.data());
+    error_ = testing::internal::GetCapturedStderr();
+    output_ = testing::internal::GetCapturedStdout();
+    return code.value_or(-1);
+  }
+
+  CLI::App app_;
+  int64_t threads_ = 2;
+  absl::Duration lease_ = absl::Seconds(5);
+  int64_t staging_ = int64_t{64} << 20;
+  std::string address_ = "127.0.0.1:8001";
+  std::string layout_ = "auto";
+  LogOptions log_;
+  std::string error_, output_;
+};
+
+TEST_F(CommandLineTest, DefaultsStay) {
+  EXPECT_EQ(Parse({}), -1);
+  EXPECT_EQ(threads_, 2);
+  EXPECT_EQ(lease_, absl::Seconds(5));
+  EXPECT_EQ(address_, "127.0.0.1:8001");
+}
+
+TEST_F(CommandLineTest, ReadsEveryForm) {
+  EXPECT_EQ(Parse({"--threads=64", "--lease", "1m30s", "--staging=2GB", "--address", "[::1]:0",
+                   "--layout=zig_zag", "--log-level=error", "--log-format=json"}),
+            -1)
+      << error_;
+  EXPECT_EQ(threads_, 64);
+  EXPECT_EQ(lease_, absl::Seconds(90));
+  EXPECT_EQ(staging_, 2000000000);
+  EXPECT_EQ(address_, "[::1]:0");
+  EXPECT_EQ(layout_, "zig-zag");
+  EXPECT_EQ(log_.level, LogLevel::kError);
+  EXPECT_EQ(log_.format, LogFormat::kJson);
+}
+
+TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
+  for (const char* flag :
+       {"--threads=0", "--threads=65", "--threads=1.5", "--threads=", "--lease=5", "--lease=0s",
+        "--lease=nan", "--staging=-1", "--staging=2XB", "--staging=99999999TiB", "--address=8001",
+        "--address=:1", "--address=a:65536", "--address=a:b", "--layout=ring", "--log-level=loud",
+        "--log-format=xml", "--unknown=1", "word"}) {
+    EXPECT_EQ(Parse({flag}), kUsageExitCode) << flag;
+    EXPECT_EQ(std::count(error_.begin(), error_.end(), '\n'), 1) << error_;
+    EXPECT_THAT(error_, HasSubstr("annulus-worker: ")) << flag;
+    EXPECT_EQ(output_, "") << flag;
+  }
+  EXPECT_EQ(Parse({"--threads=65"}), kUsageExitCode);
+  EXPECT_THAT(error_, HasSubstr("--threads: 65 is out of range"));
+}
+
+TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
+  EXPECT_EQ(Parse({"--help"}), 0);
+  EXPECT_EQ(error_, "");
+  EXPECT_THAT(output_, HasSubstr("1 to 64 threads=2"));
+  EXPECT_THAT(output_, HasSubstr("TIME, 1s to 1h=5s"));
+  EXPECT_THAT(output_, HasSubstr("0B to 1TiB=64MiB"));
+}
+
+TEST(ParseBytesTest, RoundTripsThroughItsText) {
+  for (int64_t bytes :
+       {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{1} << 20, int64_t{3} << 40}) {
+    EXPECT_EQ(ParseBytes(FormatBytes(bytes)).value(), bytes);
+  }
+  EXPECT_FALSE(ParseBytes("").ok());
+  EXPECT_FALSE(ParseBytes("MiB").ok());
+}
+
+}  // namespace
+}  // namespace annulus

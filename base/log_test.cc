@@ -1,0 +1,84 @@
+#include "base/log.h"
+
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+class LogTest : public testing::Test {
+ protected:
+  void Init(LogFormat format, LogLevel level = LogLevel::kInfo) {
+    InitLogging({level, format, "worker-3", &stream_});
+  }
+  ~LogTest() override { InitLogging({}); }
+  std::ostringstream stream_;
+};
+
+TEST_F(LogTest, TextLineCarriesLevelComponentAndJob) {
+  Init(LogFormat::kText);
+  LogWarning("job-7", "lost ", 2, " workers");
+  EXPECT_THAT(stream_.str(), MatchesRegex("20[0-9-]+T[0-9:.]+Z W worker-3 job=job-7 "
+                                          "lost 2 workers\n"));
+}
+
+TEST_F(LogTest, TextStaysOnOneLineWhateverTheMessage) {
+  Init(LogFormat::kText);
+  LogInfo(kNoJob, "two\nlines \x1b[31m");
+  EXPECT_THAT(stream_.str(), HasSubstr("worker-3 two\\nlines \\033[31m\n"));
+  EXPECT_THAT(stream_.str(), Not(HasSubstr("job=")));
+}
+
+TEST_F(LogTest, JsonLineParsesWhateverTheMessage) {
+  Init(LogFormat::kJson);
+  LogError("job-7", "quote \" newline \n and no UTF-8 \xff {}");
+  const nlohmann::json line = nlohmann::json::parse(stream_.str());
+  EXPECT_EQ(line["level"], "error");
+  EXPECT_EQ(line["component"], "worker-3");
+  EXPECT_EQ(line["job"], "job-7");
+  EXPECT_EQ(line["message"], "quote \" newline \n and no UTF-8 \xEF\xBF\xBD {}");
+}
+
+TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
+  Init(LogFormat::kText, LogLevel::kWarning);
+  LogInfo("job-7", "dropped");
+  LogError("job-7", "kept");
+  EXPECT_FALSE(LogEnabled(LogLevel::kInfo));
+  EXPECT_THAT(stream_.str(), Not(HasSubstr("dropped")));
+  EXPECT_THAT(stream_.str(), HasSubstr("kept"));
+}
+
+TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
+  Init(LogFormat::kJson);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 50; ++i) LogInfo("job-7", "line ", i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<std::string> lines = absl::StrSplit(stream_.str(), '\n', absl::SkipEmpty());
+  EXPECT_EQ(lines.size(), 200u);
+  for (const std::string& line : lines) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+}
+
+TEST(ParseLogTest, RefusesUnknownWords) {
+  EXPECT_EQ(ParseLogLevel("warning").value(), LogLevel::kWarning);
+  EXPECT_EQ(ParseLogFormat("json").value(), LogFormat::kJson);
+  EXPECT_EQ(ParseLogLevel("loud").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseLogFormat("xml").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,59 @@
+"""tools/lint finds what breaks a house rule, and nothing in what keeps them."""
+
+import unittest
+
+from tools.testing import lint
+
+FUNCTION = "absl::Status F(int a,\n               int b) {\n%s}\n"
+
+
+class LintTest(unittest.TestCase):
+    def findings(self, path, text):
+        return [finding.split(": ", 1)[1] for finding in lint.check(path, text)]
+
+    def test_sizes(self):
+        self.assertEqual(self.findings("server/a.h", "\n" * 150), [])
+        self.assertEqual(self.findings("server/a.h", "\n" * 151), ["151 lines, more than 150"])
+        self.assertEqual(self.findings("server/a.cc", "\n" * 400), [])
+        self.assertEqual(self.findings("server/a.cc", "\n" * 401), ["401 lines, more than 400"])
+
+    def test_functions(self):
+        short = "int x;\n\nnamespace a {\n" + FUNCTION % ("  G();\n\n" * 33) + "}\n"
+        self.assertEqual(self.findings("server/a.cc", short), [])
+        long = short + FUNCTION % ("  G();\n" * 68)
+        self.assertEqual(self.findings("server/a.cc", long), ["a function of 71 lines, more than 70"])
+
+    def test_methods_in_a_class(self):
+        for count, wanted in ((68, []), (69, ["a function of 71 lines, more than 70"])):
+            method = "  void M() {\n" + "    G();\n" * count + "  }\n"
+            text = "template <typename T>\nclass A {\n public:\n" + method + "  int b_;\n};\n"
+            self.assertEqual(self.findings("server/a.cc", text), wanted)
+
+    def test_rooms(self):
+        def of(path, room):
+            return self.findings(path, f'#include "{room}/x.h"\n')
+
+        self.assertEqual(of("attention/a.cc", "attention"), [])
+        self.assertEqual(of("attention/a.cc", "proto"), ["attention may not include proto"])
+        self.assertEqual(of("server/a.cc", "worker"), ["server may not include worker"])
+        self.assertEqual(of("server/a.cc", "client"), ["server may not include client"])
+        self.assertEqual(of("server/gateway/a.cc", "client"), [])
+        self.assertEqual(of("worker/a.cc", "tests"), ["worker may not include tests"])
+        self.assertEqual(of("tests/a.cc", "worker"), [])
+
+    def test_forbidden_words(self):
+        for path, text in [
+            ("worker/a.cc", "absl::" + "Mutex m;"),
+            ("worker/a.cc", "// TO" + "DO: later"),
+            ("tests/a_test.cc", "std::this_thread::sleep" + "_for(x);"),
+            ("server/a.cc", '#include "gloo/context.h"'),
+            ("attention/a.cc", "#include <grpcpp/grpcpp.h>"),
+        ]:
+            with self.subTest(text=text):
+                self.assertTrue(self.findings(path, text + "\n"))
+        self.assertEqual(self.findings("worker/comm/gloo_a.cc", '#include "gloo/context.h"\n'), [])
+        self.assertEqual(self.findings("worker/a.cc", "std::this_thread::sleep" + "_for(x);\n"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
