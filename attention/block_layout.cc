@@ -1,0 +1,81 @@
+#include "attention/block_layout.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kFp32Bytes = 4;
+
+int64_t PadTo4(int64_t bytes) { return (bytes + 3) / 4 * 4; }
+
+}  // namespace
+
+BlockLayout::BlockLayout(const AttentionSpec& spec)
+    : dtype_(spec.dtype),
+      out_dtype_(spec.output_dtype()),
+      head_dim_(spec.head_dim),
+      value_dim_(spec.value_dim()),
+      group_(spec.kv_heads > 0 ? spec.q_heads / spec.kv_heads : 1) {}
+
+int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
+  const int64_t n = heads;
+  switch (kind) {
+    case BlockKind::kKv:
+    case BlockKind::kQGrad:
+      return n * head_dim_ * BytesPerElement(dtype_);
+    case BlockKind::kPartial:
+      return n * value_dim_ * kFp32Bytes;
+    case BlockKind::kOut:
+      return PadTo4(n * value_dim_ * BytesPerElement(out_dtype_));
+    case BlockKind::kDkv:
+      return n * head_dim_ * kFp32Bytes;
+    case BlockKind::kQ:
+    case BlockKind::kDq:
+      break;
+  }
+  return RowBytes(kind, heads);
+}
+
+int64_t BlockLayout::ThirdOffset(BlockKind kind, int32_t heads) const {
+  const int64_t n = heads;
+  switch (kind) {
+    case BlockKind::kPartial:
+      return n * (value_dim_ + 1) * kFp32Bytes;
+    case BlockKind::kQGrad:
+      return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
+    default:
+      return RowBytes(kind, heads);
+  }
+}
+
+int64_t BlockLayout::FourthOffset(BlockKind kind, int32_t heads) const {
+  if (kind == BlockKind::kQGrad) return ThirdOffset(kind, heads) + heads * kFp32Bytes;
+  return RowBytes(kind, heads);
+}
+
+int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
+  const int64_t n = heads;
+  switch (kind) {
+    case BlockKind::kQ:
+      return PadTo4(n * head_dim_ * BytesPerElement(dtype_));
+    case BlockKind::kKv:
+      return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
+    case BlockKind::kQGrad:
+      return FourthOffset(kind, heads) + n * kFp32Bytes;
+    case BlockKind::kPartial:
+      return n * (value_dim_ + 2) * kFp32Bytes;
+    case BlockKind::kOut:
+      return SecondOffset(kind, heads) + n * kFp32Bytes;
+    case BlockKind::kDq:
+      return n * head_dim_ * kFp32Bytes;
+    case BlockKind::kDkv:
+      return n * (head_dim_ + value_dim_) * kFp32Bytes;
+  }
+  return 0;
+}
+
+int64_t BlockLayout::BlockBytes(const Block& block) const {
+  return (block.row_end - block.row_begin) *
+         RowBytes(block.kind, block.head_end - block.head_begin);
+}
+
+}  // namespace annulus

@@ -1,0 +1,47 @@
+#ifndef ANNULUS_ATTENTION_BLOCK_LAYOUT_H_
+#define ANNULUS_ATTENTION_BLOCK_LAYOUT_H_
+
+#include <cstdint>
+
+#include "attention/schedule_data.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// How the bytes of a block lie in memory and in a message: row after row, nothing between rows, so
+// that a range of rows is one contiguous piece. One row holds, in order:
+//   kQ        q[heads][head_dim]                                   dtype
+//   kKv       k[heads][head_dim], v[heads][value_dim]              dtype
+//   kPartial  sum[heads][value_dim], max[heads], weight[heads]     fp32
+//   kOut      out[heads][value_dim] in the output dtype, then lse[heads] fp32
+//   kQGrad    q, d_out in dtype, then lse[heads], delta[heads] fp32
+//   kDq       dq[heads][head_dim]                                  fp32
+//   kDkv      dk[heads][head_dim], dv[heads][value_dim]            fp32
+// Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.
+class BlockLayout {
+ public:
+  explicit BlockLayout(const AttentionSpec& spec);  // Keeps copies of what it needs.
+
+  int64_t RowBytes(BlockKind kind, int32_t heads) const;
+  int64_t BlockBytes(const Block& block) const;
+  // Offset in a row of the second section (v, max, lse, d_out, dv), of the third (weight, lse of
+  // kQGrad) and of the fourth (delta); the bytes of a row where the kind has no such section.
+  int64_t SecondOffset(BlockKind kind, int32_t heads) const;
+  int64_t ThirdOffset(BlockKind kind, int32_t heads) const;
+  int64_t FourthOffset(BlockKind kind, int32_t heads) const;
+
+  DataType dtype() const { return dtype_; }
+  DataType out_dtype() const { return out_dtype_; }
+  int32_t head_dim() const { return head_dim_; }
+  int32_t value_dim() const { return value_dim_; }
+  // Query heads that share one key/value head.
+  int32_t group() const { return group_; }
+
+ private:
+  DataType dtype_, out_dtype_;
+  int32_t head_dim_, value_dim_, group_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_BLOCK_LAYOUT_H_

@@ -1,0 +1,258 @@
+#include "attention/capability.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "attention/error.h"
+
+namespace annulus {
+namespace {
+
+struct Request {
+  const AttentionSpec& spec;
+  const Execution& execution;
+};
+
+// One row of the table, with the test whether a request uses it: the index that replaces "[]" in
+// the path (any number >= 0 where there is none), or kUnused.
+constexpr int64_t kUnused = -1;
+struct Row {
+  Capability capability;
+  int64_t (*used_at)(const Request&);
+};
+
+constexpr char kNoKernel[] = "No kernel computes it yet.";
+constexpr char kNoBuilder[] = "No schedule is built for it yet.";
+constexpr char kNoPlan[] = "No plan is made for it yet.";
+constexpr char kOneMask[] = "All sequences and heads of a job follow one mask as yet.";
+
+int64_t If(bool used) { return used ? 0 : kUnused; }
+
+template <typename Items, typename Uses>
+int64_t FirstOf(const Items& items, Uses uses) {
+  const auto found = std::find_if(items.begin(), items.end(), uses);
+  return found == items.end() ? kUnused : found - items.begin();
+}
+
+template <DataType dtype>
+int64_t Dtype(const Request& r) {
+  return If(r.spec.dtype == dtype);
+}
+
+template <Strategy strategy>
+int64_t Runs(const Request& r) {
+  return If(r.execution.strategy == strategy);
+}
+
+template <Layout layout>
+int64_t Lays(const Request& r) {
+  return If(r.execution.layout == layout);
+}
+
+template <std::optional<int64_t> Mask::*field>
+int64_t MaskField(const Request& r) {
+  return FirstOf(r.spec.masks, [](const Mask& mask) { return (mask.*field).has_value(); });
+}
+
+template <Mask::Alignment alignment>
+int64_t Causal(const Request& r) {
+  return FirstOf(r.spec.masks,
+                 [](const Mask& mask) { return mask.causal && mask.alignment == alignment; });
+}
+
+Row Served(std::string feature, std::string path, int64_t (*used_at)(const Request&)) {
+  return {{std::move(feature), true, "", std::move(path)}, used_at};
+}
+
+Row NotServed(std::string feature, std::string path, std::string why,
+              int64_t (*used_at)(const Request&)) {
+  return {{std::move(feature), false, std::move(why), std::move(path)}, used_at};
+}
+
+void AddDtypes(std::vector<Row>* rows) {
+  rows->push_back(Served("dtype/fp32", "spec.dtype", Dtype<DataType::kFp32>));
+  rows->push_back(Served("dtype/fp16", "spec.dtype", Dtype<DataType::kFp16>));
+  rows->push_back(Served("dtype/bf16", "spec.dtype", Dtype<DataType::kBf16>));
+  rows->push_back(NotServed("dtype/fp8-e4m3", "spec.dtype", kNoKernel, Dtype<DataType::kFp8E4m3>));
+  rows->push_back(Served("out-dtype/as-dtype", "spec.out_dtype", [](const Request& r) {
+    return If(r.spec.output_dtype() == r.spec.dtype);
+  }));
+  rows->push_back(Served("out-dtype/fp32", "spec.out_dtype", [](const Request& r) {
+    return If(r.spec.output_dtype() == DataType::kFp32);
+  }));
+  rows->push_back(NotServed("out-dtype/other", "spec.out_dtype",
+                            "The output is fp32 or of the dtype of the inputs.",
+                            [](const Request& r) {
+                              return If(r.spec.output_dtype() != r.spec.dtype &&
+                                        r.spec.output_dtype() != DataType::kFp32);
+                            }));
+}
+
+void AddOperations(std::vector<Row>* rows) {
+  rows->push_back(Served("operation/forward", "spec.forward", [](const Request& r) {
+    return If(r.spec.operation == Operation::kForward);
+  }));
+  rows->push_back(
+      NotServed("operation/gradients", "spec.gradients", kNoKernel,
+                [](const Request& r) { return If(r.spec.operation == Operation::kGradients); }));
+}
+
+void AddMasks(std::vector<Row>* rows) {
+  rows->push_back(Served("mask/full", "spec.masks", [](const Request& r) {
+    const bool hides = std::any_of(r.spec.masks.begin(), r.spec.masks.end(),
+                                   [](const Mask& mask) { return mask.causal; });
+    return If(!hides);
+  }));
+  rows->push_back(
+      Served("mask/causal", "spec.masks[].causal", Causal<Mask::Alignment::kBottomRight>));
+  rows->push_back(
+      Served("mask/causal-top-left", "spec.masks[].alignment", Causal<Mask::Alignment::kTopLeft>));
+  rows->push_back(NotServed("mask/window-left", "spec.masks[].window_left", kNoKernel,
+                            MaskField<&Mask::window_left>));
+  rows->push_back(NotServed("mask/window-right", "spec.masks[].window_right", kNoKernel,
+                            MaskField<&Mask::window_right>));
+  rows->push_back(
+      NotServed("mask/chunk", "spec.masks[].chunk", kNoKernel, MaskField<&Mask::chunk>));
+  rows->push_back(
+      NotServed("mask/prefix", "spec.masks[].prefix", kNoKernel, MaskField<&Mask::prefix>));
+  rows->push_back(NotServed("mask/always-visible", "spec.masks[].always_visible", kNoKernel,
+                            MaskField<&Mask::always_visible>));
+  rows->push_back(NotServed("mask/ranges", "spec.masks[].ranges", kNoKernel, [](const Request& r) {
+    return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
+  }));
+  rows->push_back(
+      NotServed("mask/bit-mask", "spec.masks[].bit_mask", kNoKernel, [](const Request& r) {
+        return FirstOf(r.spec.masks, [](const Mask& mask) { return mask.bit_mask; });
+      }));
+  rows->push_back(
+      NotServed("mask/per-head", "spec.masks[].query_heads", kOneMask, [](const Request& r) {
+        return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.query_heads.empty(); });
+      }));
+  rows->push_back(NotServed("mask/per-sequence", "spec.masks", kOneMask,
+                            [](const Request& r) { return If(r.spec.masks.size() > 1); }));
+}
+
+void AddVariants(std::vector<Row>* rows) {
+  rows->push_back(
+      NotServed("score/soft-cap", "spec.modifiers.soft_cap", kNoKernel,
+                [](const Request& r) { return If(r.spec.modifiers.soft_cap.has_value()); }));
+  rows->push_back(
+      NotServed("score/alibi", "spec.modifiers.alibi_slopes", kNoKernel,
+                [](const Request& r) { return If(!r.spec.modifiers.alibi_slopes.empty()); }));
+  rows->push_back(NotServed("score/sinks", "spec.modifiers.sinks", kNoKernel,
+                            [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
+  rows->push_back(
+      NotServed("output/lse-base-2", "spec.outputs.lse_base", kNoKernel,
+                [](const Request& r) { return If(r.spec.outputs.lse_base != LseBase::kE); }));
+  rows->push_back(NotServed("output/max-logit", "spec.outputs.max_logit", kNoKernel,
+                            [](const Request& r) { return If(r.spec.outputs.max_logit); }));
+  rows->push_back(NotServed("deterministic", "spec.deterministic", kNoBuilder,
+                            [](const Request& r) { return If(r.spec.deterministic); }));
+  rows->push_back(NotServed("dropout", "spec.dropout", kNoKernel,
+                            [](const Request& r) { return If(r.spec.dropout.has_value()); }));
+  rows->push_back(NotServed(
+      "session", "spec.sequences[].session", "Keys do not stay on the workers between jobs yet.",
+      [](const Request& r) {
+        return FirstOf(r.spec.sequences, [](const Sequence& s) { return !s.session.empty(); });
+      }));
+}
+
+template <Strategy strategy>
+Row StrategyRow(bool served) {
+  const std::string feature = absl::StrCat("strategy/", StrategyName(strategy));
+  return served ? Served(feature, "execution.strategy", Runs<strategy>)
+                : NotServed(feature, "execution.strategy", kNoBuilder, Runs<strategy>);
+}
+
+template <Layout layout>
+Row LayoutRow(bool served) {
+  const std::string feature = absl::StrCat("layout/", LayoutName(layout));
+  return served ? Served(feature, "execution.layout", Lays<layout>)
+                : NotServed(feature, "execution.layout", kNoPlan, Lays<layout>);
+}
+
+void AddExecution(std::vector<Row>* rows) {
+  rows->push_back(StrategyRow<Strategy::kAuto>(true));
+  rows->push_back(StrategyRow<Strategy::kRingPassKv>(true));
+  rows->push_back(StrategyRow<Strategy::kAllGatherKv>(true));
+  rows->push_back(StrategyRow<Strategy::kRotateKv>(true));
+  rows->push_back(StrategyRow<Strategy::kHalo>(true));
+  rows->push_back(StrategyRow<Strategy::kRingPassQ>(false));
+  rows->push_back(StrategyRow<Strategy::kUlysses>(false));
+  rows->push_back(StrategyRow<Strategy::kUlyssesRing>(false));
+  rows->push_back(StrategyRow<Strategy::kDoubleRing>(false));
+  rows->push_back(StrategyRow<Strategy::kTree>(false));
+  rows->push_back(LayoutRow<Layout::kAuto>(true));
+  rows->push_back(LayoutRow<Layout::kContiguous>(true));
+  rows->push_back(LayoutRow<Layout::kZigzag>(true));
+  rows->push_back(LayoutRow<Layout::kStriped>(true));
+  rows->push_back(LayoutRow<Layout::kByArea>(false));
+  rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(false));
+  rows->push_back(NotServed("execution/ulysses-degree", "execution.ulysses_degree", kNoBuilder,
+                            [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
+  rows->push_back(NotServed("execution/bf16-partials", "execution.bf16_partials", kNoBuilder,
+                            [](const Request& r) { return If(r.execution.bf16_partials); }));
+  rows->push_back(Served("execution/priority", "execution.priority",
+                         [](const Request& r) { return If(r.execution.priority != 0); }));
+  rows->push_back(NotServed("execution/timeline", "execution.timeline",
+                            "Workers record no timeline yet.",
+                            [](const Request& r) { return If(r.execution.timeline); }));
+}
+
+const std::vector<Row>& Rows() {
+  static const std::vector<Row>& rows = *[] {
+    auto* made = new std::vector<Row>;
+    AddDtypes(made);
+    AddOperations(made);
+    AddMasks(made);
+    AddVariants(made);
+    AddExecution(made);
+    return made;
+  }();
+  return rows;
+}
+
+}  // namespace
+
+absl::Span<const Capability> CapabilityTable() {
+  static const std::vector<Capability>& table = *[] {
+    auto* made = new std::vector<Capability>;
+    for (const Row& row : Rows()) made->push_back(row.capability);
+    return made;
+  }();
+  return table;
+}
+
+std::vector<Capability> FeaturesOf(const AttentionSpec& spec, const Execution& execution) {
+  std::vector<Capability> features;
+  for (const Row& row : Rows()) {
+    const int64_t index = row.used_at({spec, execution});
+    if (index == kUnused) continue;
+    features.push_back(row.capability);
+    features.back().field_path =
+        absl::StrReplaceAll(row.capability.field_path, {{"[]", absl::StrCat("[", index, "]")}});
+  }
+  return features;
+}
+
+absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) {
+  ErrorDetail detail;
+  std::vector<std::string> names, sentences;
+  for (const Capability& feature : FeaturesOf(spec, execution)) {
+    if (feature.served) continue;
+    names.push_back(feature.feature);
+    sentences.push_back(
+        absl::StrCat(feature.field_path, " (", feature.feature, "): ", feature.why_not));
+    detail.fields.push_back({feature.field_path, feature.why_not});
+  }
+  if (names.empty()) return absl::OkStatus();
+  detail.reason = "NOT_SERVED";
+  detail.metadata["features"] = absl::StrJoin(names, ",");
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   absl::StrCat("not served: ", absl::StrJoin(sentences, " ")), detail);
+}
+
+}  // namespace annulus

@@ -1,0 +1,21 @@
+#ifndef ANNULUS_ATTENTION_CHECK_CHECK_MEMORY_H_
+#define ANNULUS_ATTENTION_CHECK_CHECK_MEMORY_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "attention/block_layout.h"
+#include "attention/placement.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Memory of one rank: every use of a buffer inside its lifetime, inputs alive from the start and
+// outputs to the end, room for every block, and no two buffers that are alive together share a
+// byte.
+absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const Placement& placement,
+                         const BlockLayout& layout);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_CHECK_CHECK_MEMORY_H_

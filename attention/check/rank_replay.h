@@ -1,0 +1,56 @@
+#ifndef ANNULUS_ATTENTION_CHECK_RANK_REPLAY_H_
+#define ANNULUS_ATTENTION_CHECK_RANK_REPLAY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attention/check/region.h"
+#include "attention/placement.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// One rank's buffers in time, without numbers: which cells hold something, and what accumulators
+// have seen. The schedule has passed CheckShape. For each step: Begin, then Take for each receive,
+// then End.
+class RankReplay {
+ public:
+  RankReplay(int32_t rank, const RankSchedule& schedule, const Placement& placement);
+
+  // Accumulators are born, sends read, tasks run.
+  absl::Status Begin(int32_t k);
+  // A receive of this step ends; `seen` is what the sender's Give returned.
+  absl::Status Take(int32_t k, const Transfer& receive, const std::vector<Attended>& seen);
+  // The ops.
+  absl::Status End(int32_t k);
+
+  // What a send carries. Its buffer is written by no task of the step, so the moment does not
+  // matter.
+  std::vector<Attended> Give(const Transfer& send) const;
+
+  // An output, after the last step.
+  bool Holds(int32_t buffer, const Patch& patch) const {
+    return states_[buffer].held.Contains(patch);
+  }
+  const std::vector<Attended>& Seen(int32_t buffer) const { return states_[buffer].seen; }
+
+ private:
+  struct State {
+    Region held;
+    std::vector<Attended> seen;
+  };
+
+  Patch PatchOfTransfer(const Transfer& transfer) const;
+  absl::Status Run(int32_t k, const Task& task);
+  absl::Status Apply(int32_t k, const Op& op);
+
+  const int32_t rank_;
+  const RankSchedule& schedule_;
+  const Placement& placement_;
+  std::vector<State> states_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_CHECK_RANK_REPLAY_H_

@@ -1,0 +1,180 @@
+#include "attention/checker.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/check/broken.h"
+#include "attention/check/check_memory.h"
+#include "attention/check/check_shape.h"
+#include "attention/check/rank_replay.h"
+#include "attention/check/region.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/visible_pairs.h"
+
+namespace annulus {
+namespace {
+
+absl::Status CheckParts(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
+                        const std::vector<Placement>& placements) {
+  const size_t world = request.plan->world_size;
+  if (ranks.size() != world || placements.size() != world) {
+    return Broken(-1, -1, "not one schedule and one placement for each rank");
+  }
+  const BlockLayout layout(*request.spec);
+  for (size_t rank = 0; rank < world; ++rank) {
+    if (ranks[rank].steps.empty() || ranks[rank].steps.size() != ranks[0].steps.size()) {
+      return Broken(rank, -1, "ranks differ in their number of steps, or there is none");
+    }
+    RETURN_IF_ERROR(CheckShape(request, rank, ranks[rank]));
+    RETURN_IF_ERROR(CheckMemory(rank, ranks[rank], placements[rank], layout));
+  }
+  return absl::OkStatus();
+}
+
+// Transfers of one step by (sender, receiver), in list order.
+struct Exchange {
+  std::vector<const Transfer*> sends, receives;
+};
+using Exchanges = std::map<std::pair<int32_t, int32_t>, Exchange>;
+
+Exchanges ExchangesOf(const std::vector<RankSchedule>& ranks, int32_t k) {
+  Exchanges exchanges;
+  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+    const Step& step = ranks[rank].steps[k];
+    for (const Transfer& send : step.sends) {
+      exchanges[{rank, send.peer}].sends.push_back(&send);
+    }
+    for (const Transfer& receive : step.receives) {
+      exchanges[{receive.peer, rank}].receives.push_back(&receive);
+    }
+  }
+  return exchanges;
+}
+
+bool SameRegion(const RankSchedule& sender, const Transfer& send, const RankSchedule& receiver,
+                const Transfer& receive) {
+  Block a = sender.buffers[send.buffer], b = receiver.buffers[receive.buffer];
+  a.row_begin = send.row_begin;
+  a.row_end = send.row_end;
+  b.row_begin = receive.row_begin;
+  b.row_end = receive.row_end;
+  return a == b;
+}
+
+absl::Status ReplayTransfers(const std::vector<RankSchedule>& ranks, int32_t k,
+                             std::vector<RankReplay>* replays) {
+  for (const auto& [pair, exchange] : ExchangesOf(ranks, k)) {
+    const auto [from, to] = pair;
+    if (exchange.sends.size() != exchange.receives.size()) {
+      return Broken(from, k, absl::StrCat("sends to rank ", to, " and its receives differ"));
+    }
+    for (size_t i = 0; i < exchange.sends.size(); ++i) {
+      const Transfer &send = *exchange.sends[i], &receive = *exchange.receives[i];
+      if (!SameRegion(ranks[from], send, ranks[to], receive)) {
+        return Broken(from, k, absl::StrCat("a send to rank ", to, " meets another region"));
+      }
+      RETURN_IF_ERROR((*replays)[to].Take(k, receive, (*replays)[from].Give(send)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayStep(const std::vector<RankSchedule>& ranks, int32_t k,
+                        std::vector<RankReplay>* replays) {
+  for (RankReplay& replay : *replays) RETURN_IF_ERROR(replay.Begin(k));
+  RETURN_IF_ERROR(ReplayTransfers(ranks, k, replays));
+  for (RankReplay& replay : *replays) RETURN_IF_ERROR(replay.End(k));
+  return absl::OkStatus();
+}
+
+// (query, head, key) triples that the rows and heads of an output must have seen.
+int64_t Wanted(const ScheduleRequest& request, const Block& block) {
+  const std::vector<int32_t>& classes = request.mask->class_begin();
+  if (request.spec->kv_rows() == 0) return 0;
+  const RowMap all_keys({{0, request.spec->kv_rows(), request.spec->kv_rows(), 1}});
+  int64_t wanted = 0;
+  for (size_t c = 0; c + 1 < classes.size(); ++c) {
+    const Interval heads = Intersect(PatchOf(block), {{0, 1}, {classes[c], classes[c + 1]}}).heads;
+    const LocalRectangle rectangle = {&request.plan->shards[block.shard].q_rows,
+                                      &all_keys,
+                                      {block.row_begin, block.row_end},
+                                      {0, all_keys.rows()},
+                                      classes[c]};
+    if (heads.length() > 0) wanted += VisiblePairs(*request.mask, rectangle) * heads.length();
+  }
+  return wanted;
+}
+
+int64_t Found(const ScheduleRequest& request, const Block& block,
+              const std::vector<Attended>& seen) {
+  int64_t found = 0;
+  for (const Attended& one : seen) {
+    const LocalRectangle rectangle = {&request.plan->shards[block.shard].q_rows,
+                                      &request.plan->shards[one.kv_shard].kv_rows, one.queries.rows,
+                                      one.keys, static_cast<int32_t>(one.queries.heads.begin)};
+    found += VisiblePairs(*request.mask, rectangle) * one.queries.heads.length();
+  }
+  return found;
+}
+
+// Disjoint rectangles whose visible parts sum to the whole: each pair once, with no work per cell.
+absl::Status CheckOutput(const ScheduleRequest& request, int32_t rank, const Block& block,
+                         const std::vector<Attended>& seen) {
+  if (!Disjoint(seen)) return Broken(rank, -1, "a key is attended twice");
+  if (Found(request, block, seen) != Wanted(request, block)) {
+    return Broken(rank, -1, "a visible key is never attended");
+  }
+  return absl::OkStatus();
+}
+
+// A rank's outputs hold every row and head of its shards, once, finished and complete.
+absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
+                          const RankSchedule& schedule, const RankReplay& replay) {
+  std::map<int32_t, Region> outputs_of_shard;
+  for (const int32_t output : schedule.outputs) {
+    const Block& block = schedule.buffers[output];
+    Region& outputs = outputs_of_shard[block.shard];
+    if (outputs.Overlaps(PatchOf(block))) return Broken(rank, -1, "two outputs for one row");
+    outputs.Add(PatchOf(block));
+    if (!replay.Holds(output, PatchOf(block))) {
+      return Broken(rank, -1, "an output row is never finished");
+    }
+    RETURN_IF_ERROR(CheckOutput(request, rank, block, replay.Seen(output)));
+  }
+  for (size_t s = 0; s < request.plan->shards.size(); ++s) {
+    const Shard& shard = request.plan->shards[s];
+    const int64_t wanted = shard.owner == rank ? shard.q_rows.rows() * request.spec->q_heads : 0;
+    if (outputs_of_shard[s].cells() != wanted) {
+      return Broken(rank, -1, "output rows of a shard are not with its owner");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
+                           const std::vector<Placement>& placements) {
+  if (request.spec->operation != Operation::kForward) {
+    ErrorDetail detail;
+    detail.reason = "NOT_SERVED";
+    return MakeError(absl::StatusCode::kUnimplemented, "only forward schedules are checked",
+                     detail);
+  }
+  RETURN_IF_ERROR(CheckParts(request, ranks, placements));
+  std::vector<RankReplay> replays;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    replays.emplace_back(rank, ranks[rank], placements[rank]);
+  }
+  for (size_t k = 0; k < ranks[0].steps.size(); ++k) {
+    RETURN_IF_ERROR(ReplayStep(ranks, k, &replays));
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    RETURN_IF_ERROR(CheckOutputs(request, rank, ranks[rank], replays[rank]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,25 @@
+#ifndef ANNULUS_ATTENTION_CHECKER_H_
+#define ANNULUS_ATTENTION_CHECKER_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attention/placement.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Proves a whole group's schedules right without running them (docs/design.md, "The checker"):
+// blocks and transfers in range; sends and receives name the same regions in the same order for
+// each pair and step (so no order of ranks can deadlock); tasks and ops read only what is present
+// and write nothing in flight; every visible (query row, head, key row) is attended exactly once;
+// every output row reaches its owner once; live buffers do not overlap in memory. Linear in the
+// entries of the schedules, but for stripes, whose visible pairs are counted row by row.
+// FAILED_PRECONDITION / SCHEDULE_BROKEN with the rank, step and rule broken; OK when all hold;
+// UNIMPLEMENTED for gradients. Split schedules (SplitSteps) are checked likewise.
+absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
+                           const std::vector<Placement>& placements);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_CHECKER_H_

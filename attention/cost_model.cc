@@ -1,0 +1,231 @@
+#include "attention/cost_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "attention/block_layout.h"
+#include "attention/error.h"
+#include "attention/mask.h"
+#include "attention/placement.h"
+#include "attention/segment.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// What auto chooses from, best first where predictions tie. Rotate before ring: on a network where
+// all links are alike it sends no more and never waits for a neighbour. Halo is all-gather by
+// another name. Striped shards are left to who asks for them: nearly every tile of theirs is a
+// boundary tile, which the kernel pays for and this model does not see.
+constexpr Strategy kStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
+                                    Strategy::kAllGatherKv};
+constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
+
+int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>& transfers,
+                      const BlockLayout& layout) {
+  int64_t bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    const Block& block = schedule.buffers[transfer.buffer];
+    bytes += (transfer.row_end - transfer.row_begin) *
+             layout.RowBytes(block.kind, block.head_end - block.head_begin);
+  }
+  return bytes;
+}
+
+struct RankCost {
+  double seconds = 0;
+  int64_t bytes_sent = 0;
+  int64_t visible_pairs = 0;
+};
+
+RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,
+                    const BlockLayout& layout, const Rates& rates) {
+  const double pairs_per_second =
+      rates.flops_per_second / (2.0 * (layout.head_dim() + layout.value_dim()));
+  const std::vector<int64_t> pairs = StepCosts(schedule, request);
+  RankCost cost;
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    const int64_t sent = TransferBytes(schedule, step.sends, layout);
+    const int64_t received = TransferBytes(schedule, step.receives, layout);
+    const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
+    const double fixed = sent + received > 0 ? rates.step_seconds : 0;
+    cost.seconds += std::max(static_cast<double>(pairs[i]) / pairs_per_second, wire) + fixed;
+    cost.bytes_sent += sent;
+    cost.visible_pairs += pairs[i];
+  }
+  return cost;
+}
+
+double Balance(const std::vector<int64_t>& work) {
+  const int64_t total = std::accumulate(work.begin(), work.end(), int64_t{0});
+  if (total == 0) return 1;
+  const double mean = static_cast<double>(total) / static_cast<double>(work.size());
+  return static_cast<double>(*std::max_element(work.begin(), work.end())) / mean;
+}
+
+absl::Status TooFewWorkers(int32_t wanted, int32_t largest) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("execution.world_size: ", wanted, " workers are wanted and ",
+                                largest, " are ready"),
+                   ErrorDetail{"INSUFFICIENT_WORKERS",
+                               {{"wanted", absl::StrCat(wanted)}, {"ready", absl::StrCat(largest)}},
+                               {{"execution.world_size", "more workers than are ready"}},
+                               {}});
+}
+
+absl::Status TooLarge(int64_t needed, int64_t limit) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("the job needs ", needed,
+                                " bytes of working memory on a worker that has ", limit),
+                   ErrorDetail{"INSUFFICIENT_CAPACITY",
+                               {{"budget", "device"},
+                                {"needed_bytes", absl::StrCat(needed)},
+                                {"limit_bytes", absl::StrCat(limit)}},
+                               {},
+                               {}});
+}
+
+// All combinations that the request leaves open for one size.
+std::vector<Execution> Combinations(const Execution& wanted, int32_t size) {
+  std::vector<Strategy> strategies = {wanted.strategy};
+  std::vector<Layout> layouts = {wanted.layout};
+  // One rank owns everything in every layout and sends nothing by any strategy.
+  if (wanted.strategy == Strategy::kAuto) {
+    strategies.assign(std::begin(kStrategies),
+                      size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
+  }
+  if (wanted.layout == Layout::kAuto) {
+    layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));
+  }
+  std::vector<Execution> executions;
+  for (const Strategy strategy : strategies) {
+    for (const Layout layout : layouts) {
+      Execution execution = wanted;
+      execution.strategy = strategy;
+      execution.layout = layout;
+      execution.world_size = size;
+      if (layout == Layout::kStriped) execution.stripe = std::max(1, wanted.stripe);
+      executions.push_back(std::move(execution));
+    }
+  }
+  return executions;
+}
+
+class Chooser {
+ public:
+  Chooser(const AttentionSpec& spec, const Execution& wanted, const Choice& choice)
+      : spec_(spec), wanted_(wanted), choice_(choice), mask_(spec) {}
+
+  absl::StatusOr<std::vector<Candidate>> Choose() {
+    std::vector<int32_t> sizes = choice_.sizes;
+    std::sort(sizes.begin(), sizes.end());
+    if (wanted_.world_size > 0) {
+      if (sizes.empty() || wanted_.world_size > sizes.back()) {
+        return TooFewWorkers(wanted_.world_size, sizes.empty() ? 0 : sizes.back());
+      }
+      sizes = {wanted_.world_size};
+    }
+    for (const int32_t size : sizes) {
+      for (Execution& execution : Combinations(wanted_, size)) {
+        RETURN_IF_ERROR(Consider(std::move(execution)));
+      }
+    }
+    if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
+    return Sorted();
+  }
+
+ private:
+  absl::Status Consider(Execution execution) {
+    Candidate candidate;
+    candidate.execution = std::move(execution);
+    const int32_t size = candidate.execution.world_size;
+    const double bound = work_seconds_ / size + choice_.rates.job_seconds;
+    if (size > 1 && best_ >= 0 && bound >= BestSeconds()) {
+      candidate.cost.seconds = bound;
+      candidate.rejected = "its fixed cost is more than sharing the work can save";
+    } else {
+      RETURN_IF_ERROR(Evaluate(&candidate));
+    }
+    candidates_.push_back(std::move(candidate));
+    const Candidate& last = candidates_.back();
+    if (last.rejected.empty() && (best_ < 0 || last.cost.seconds < BestSeconds())) {
+      best_ = static_cast<int>(candidates_.size()) - 1;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Evaluate(Candidate* candidate) {
+    const Execution& execution = candidate->execution;
+    PlanOptions options;
+    options.world_size = execution.world_size;
+    options.layout = execution.layout;
+    options.stripe = std::max(1, execution.stripe);
+    ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(spec_, options));
+    ASSIGN_OR_RETURN(candidate->cost,
+                     PredictCost({&spec_, &mask_, &plan, execution.strategy}, choice_.rates));
+    if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
+    const int64_t peak = candidate->cost.peak_bytes_per_rank;
+    smallest_peak_ = std::min(smallest_peak_, peak);
+    if (peak > choice_.max_peak_bytes) {
+      candidate->rejected = absl::StrCat("it needs ", peak, " bytes of working memory on a rank");
+    }
+    return absl::OkStatus();
+  }
+
+  double BestSeconds() const { return candidates_[best_].cost.seconds; }
+
+  std::vector<Candidate> Sorted() {
+    const double best = BestSeconds();
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      Candidate& candidate = candidates_[i];
+      if (static_cast<int>(i) == best_ || !candidate.rejected.empty()) continue;
+      const double ratio = best > 0 ? candidate.cost.seconds / best : 1;
+      candidate.rejected = ratio <= 1
+                               ? "predicted to be no faster than the one taken"
+                               : absl::StrFormat("predicted to take %.3g times as long", ratio);
+    }
+    std::rotate(candidates_.begin(), candidates_.begin() + best_, candidates_.begin() + best_ + 1);
+    return std::move(candidates_);
+  }
+
+  const AttentionSpec& spec_;
+  const Execution& wanted_;
+  const Choice& choice_;
+  const MaskMap mask_;
+  std::vector<Candidate> candidates_;
+  int best_ = -1;
+  double work_seconds_ = 0;  // Of one rank; 0 while it is not known, which rules nothing out.
+  int64_t smallest_peak_ = std::numeric_limits<int64_t>::max();
+};
+
+}  // namespace
+
+absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates) {
+  ASSIGN_OR_RETURN(const std::vector<RankSchedule> ranks, MakeGroupSchedules(request));
+  const BlockLayout layout(*request.spec);
+  Cost cost;
+  for (const RankSchedule& schedule : ranks) {
+    const RankCost rank = CostOfRank(schedule, request, layout, rates);
+    cost.seconds = std::max(cost.seconds, rank.seconds);
+    cost.bytes_sent.push_back(rank.bytes_sent);
+    cost.visible_pairs.push_back(rank.visible_pairs);
+    cost.peak_bytes_per_rank =
+        std::max(cost.peak_bytes_per_rank, PlaceBuffers(schedule, layout).arena_bytes);
+  }
+  if (ranks.size() > 1) cost.seconds += rates.job_seconds;
+  cost.balance = Balance(cost.visible_pairs);
+  return cost;
+}
+
+absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
+                                                       const Execution& wanted,
+                                                       const Choice& choice) {
+  return Chooser(spec, wanted, choice).Choose();
+}
+
+}  // namespace annulus

@@ -1,0 +1,34 @@
+#ifndef ANNULUS_ATTENTION_PARTIAL_H_
+#define ANNULUS_ATTENTION_PARTIAL_H_
+
+#include <cmath>
+#include <limits>
+
+#include "absl/types/span.h"
+
+namespace annulus {
+
+// Attention over some of a row's keys: `sum` = Σ exp(s − max)·v, `weight` = Σ exp(s − max).
+// Partials form a commutative monoid up to rounding (merge: semantics §2.3, docs/numerics.md). The
+// identity means "nothing seen".
+struct RowState {
+  float max = -std::numeric_limits<float>::infinity();
+  float weight = 0;
+};
+
+// exp(row_max − merged_max), and 0 where nothing was seen (−inf − −inf would be NaN).
+inline float MergeWeight(float row_max, float merged_max) {
+  return row_max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(row_max - merged_max);
+}
+
+// Merges b into a. Spans are value_dim long. Left and right are never swapped: a fused multiply-add
+// is not symmetric, and equal bits depend on the order.
+void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b);
+
+// Output row = sum / weight, or 0 where nothing was seen. Returns the natural-log LSE (−inf where
+// nothing was seen).
+float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_PARTIAL_H_

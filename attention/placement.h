@@ -1,0 +1,32 @@
+#ifndef ANNULUS_ATTENTION_PLACEMENT_H_
+#define ANNULUS_ATTENTION_PLACEMENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/block_layout.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Where each buffer of a rank's schedule lies in one arena, and when it is alive, in half-steps:
+// 2k = transfers and tasks of step k, 2k+1 = its ops. The double buffer of a ring falls out of it.
+struct Placement {
+  struct Slot {
+    int32_t born = 0, dies = 0;  // Alive in half-steps [born, dies].
+    int64_t offset = 0, bytes = 0;
+    // First written by a task (not by a receive, not an input): the executor sets it to the
+    // identity before step born / 2.
+    bool starts_as_identity = false;
+  };
+  std::vector<Slot> slots;  // One for each buffer.
+  int64_t arena_bytes = 0;  // Peak, alignment included.
+};
+
+// Liveness and first fit; offsets are multiples of `alignment` (a power of two).
+Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout,
+                       int64_t alignment = 128);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_PLACEMENT_H_

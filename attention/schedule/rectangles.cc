@@ -1,0 +1,143 @@
+#include "attention/schedule/rectangles.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "attention/schedule/needs.h"
+
+namespace annulus {
+namespace {
+
+// More intervals than this of one query piece in one key block become their hull: a kernel finds
+// the gaps by itself.
+constexpr size_t kMaxKeyIntervals = 4;
+
+// Local rows → the smallest packed interval that holds them.
+Interval Hull(const RowMap& map, Interval local) {
+  return {map.Global(local.begin), map.Global(local.end - 1) + 1};
+}
+
+// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
+int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
+  if (holds(1)) return 1;
+  int64_t low = 1, high = most;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (holds(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+// Joins neighbours until at most `limit` pieces are left, of about equal rows.
+std::vector<int64_t> Thin(const std::vector<int64_t>& ends, int64_t begin, int64_t limit) {
+  if (static_cast<int64_t>(ends.size()) <= limit) return ends;
+  const int64_t rows = ends.back() - begin;
+  std::vector<int64_t> kept;
+  for (const int64_t end : ends) {
+    const int64_t wanted = rows * (static_cast<int64_t>(kept.size()) + 1) / limit;
+    if (end - begin >= wanted || end == ends.back()) kept.push_back(end);
+  }
+  return kept;
+}
+
+// Where pieces of local rows `rows` end: at the ends of sequences and between plain ranges.
+std::vector<int64_t> PieceEnds(const RowMap& map, Interval rows,
+                               absl::FunctionRef<int64_t(int64_t)> sequence_of,
+                               absl::FunctionRef<int64_t(int64_t)> begin_of) {
+  std::vector<int64_t> ends = {rows.end};
+  const auto add = [&](int64_t end) {
+    if (end > rows.begin && end < rows.end) ends.push_back(end);
+  };
+  int64_t origin = 0;
+  const std::vector<RowRange>& ranges = map.ranges();
+  for (size_t i = 0; i + 1 < ranges.size(); ++i) {
+    origin += ranges[i].block * ranges[i].count;
+    if (ranges[i].count == 1 && ranges[i + 1].count == 1) add(origin);
+  }
+  const int64_t last = sequence_of(map.Global(rows.end - 1));
+  for (int64_t s = sequence_of(map.Global(rows.begin)) + 1; s <= last; ++s) {
+    add(map.LowerBound(begin_of(s)));
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return Thin(ends, rows.begin, QueryPieces::kMaxPieces);
+}
+
+}  // namespace
+
+QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows) : mask_(mask), q_rows_(q_rows) {
+  if (q_rows.rows() == 0) return;
+  const std::vector<int64_t> ends = PieceEnds(
+      q_rows, {0, q_rows.rows()}, [&](int64_t row) { return mask.SequenceOfQuery(row); },
+      [&](int64_t sequence) { return mask.QueryBegin(sequence); });
+  const std::vector<int32_t>& classes = mask.class_begin();
+  for (size_t c = 0; c + 1 < classes.size(); ++c) {
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      const Interval rows{begin, end};
+      pieces_.push_back(
+          {rows, VisibleKeys(mask, classes[c], q_rows, rows), classes[c], classes[c + 1]});
+      begin = end;
+    }
+  }
+}
+
+std::vector<Rectangle> QueryPieces::Against(const RowMap& k_rows, Interval keys) const {
+  std::vector<Rectangle> rectangles;
+  if (keys.length() == 0) return rectangles;
+  const std::vector<int64_t> ends = PieceEnds(
+      k_rows, keys, [&](int64_t row) { return mask_.SequenceOfKey(row); },
+      [&](int64_t sequence) { return mask_.KeyBegin(sequence); });
+  for (const Piece& piece : pieces_) {
+    std::vector<Interval> local;
+    for (const Interval& seen : Clip(piece.visible, Hull(k_rows, keys))) {
+      local.push_back(Intersect(k_rows.Local(seen), keys));
+    }
+    RowSet seen = MakeRowSet(std::move(local));
+    if (seen.size() > kMaxKeyIntervals)
+      seen = RowSet{Interval{seen.front().begin, seen.back().end}};
+    for (const Interval& interval : seen) {
+      auto end = std::upper_bound(ends.begin(), ends.end(), interval.begin);
+      for (Interval rest = interval; rest.length() > 0; ++end) {
+        const Interval part{rest.begin, std::min(rest.end, *end)};
+        AddRectangle(piece, k_rows, part, &rectangles);
+        rest.begin = part.end;
+      }
+    }
+  }
+  return rectangles;
+}
+
+void QueryPieces::AddRectangle(const Piece& piece, const RowMap& k_rows, Interval keys,
+                               std::vector<Rectangle>* out) const {
+  const Interval packed_keys = Hull(k_rows, keys);
+  const Interval q = TrimQueries(piece, packed_keys);
+  if (q.length() == 0) return;
+  const bool full =
+      mask_.Classify(piece.head_begin, Hull(q_rows_, q), packed_keys) == Coverage::kFull;
+  out->push_back(
+      {q, keys, piece.head_begin, piece.head_end, full ? Coverage::kFull : Coverage::kPartial});
+}
+
+// "Some row of the first n sees a key" can only turn true as n grows, whatever the mask, so both
+// ends are found by halving.
+Interval QueryPieces::TrimQueries(const Piece& piece, Interval packed_keys) const {
+  const auto sees = [&](Interval local) {
+    const std::vector<Interval> seen = mask_.VisibleToAny(piece.head_begin, Hull(q_rows_, local));
+    return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
+      return Intersect(interval, packed_keys).length() > 0;
+    });
+  };
+  Interval rows = piece.rows;
+  if (!sees(rows)) return {};
+  rows.begin += Fewest(rows.length(),
+                       [&](int64_t n) {
+                         return sees({rows.begin, rows.begin + n});
+                       }) -
+                1;
+  rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
+  return rows;
+}
+
+}  // namespace annulus

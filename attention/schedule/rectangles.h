@@ -1,0 +1,53 @@
+#ifndef ANNULUS_ATTENTION_SCHEDULE_RECTANGLES_H_
+#define ANNULUS_ATTENTION_SCHEDULE_RECTANGLES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/mask.h"
+#include "attention/row_map.h"
+#include "attention/schedule/row_set.h"
+
+namespace annulus {
+
+// Local rows × local rows × query heads in which something is visible.
+struct Rectangle {
+  Interval q, k;
+  int32_t head_begin = 0, head_end = 0;
+  Coverage coverage = Coverage::kPartial;
+};
+
+// A shard's queries, cut where sequences and the shard's own runs end, with the keys that each
+// piece sees: made once for a rank and asked for each key block. Pieces are at most kMaxPieces
+// (longer lists are grouped), and stripes are never cut apart, so that tasks stay few.
+class QueryPieces {
+ public:
+  static constexpr int64_t kMaxPieces = 64;
+
+  // Both must outlive this.
+  QueryPieces(const MaskMap& mask, const RowMap& q_rows);
+
+  // Rectangles that cover exactly once all visible pairs of these queries and rows `keys` of a key
+  // shard; class of heads by class, then by query row, then by key row. Trimmed to rows that see or
+  // are seen.
+  std::vector<Rectangle> Against(const RowMap& k_rows, Interval keys) const;
+
+ private:
+  struct Piece {
+    Interval rows;
+    RowSet visible;  // Packed key rows.
+    int32_t head_begin = 0, head_end = 0;
+  };
+
+  void AddRectangle(const Piece& piece, const RowMap& k_rows, Interval keys,
+                    std::vector<Rectangle>* out) const;
+  Interval TrimQueries(const Piece& piece, Interval packed_keys) const;
+
+  const MaskMap& mask_;
+  const RowMap& q_rows_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SCHEDULE_RECTANGLES_H_

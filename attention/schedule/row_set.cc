@@ -1,0 +1,48 @@
+#include "attention/schedule/row_set.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace annulus {
+
+RowSet MakeRowSet(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  RowSet set;
+  for (const Interval& next : intervals) {
+    if (next.length() == 0) continue;
+    if (!set.empty() && next.begin <= set.back().end) {
+      set.back().end = std::max(set.back().end, next.end);
+    } else {
+      set.push_back(next);
+    }
+  }
+  return set;
+}
+
+RowSet Union(const RowSet& a, const RowSet& b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  std::vector<Interval> all(a);
+  all.insert(all.end(), b.begin(), b.end());
+  return MakeRowSet(std::move(all));
+}
+
+RowSet Clip(absl::Span<const Interval> set, Interval within) {
+  RowSet clipped;
+  const Interval* first = std::partition_point(
+      set.begin(), set.end(), [&](const Interval& i) { return i.end <= within.begin; });
+  for (const Interval* i = first; i != set.end() && i->begin < within.end; ++i) {
+    const Interval both = Intersect(*i, within);
+    if (both.length() > 0) clipped.push_back(both);
+  }
+  return clipped;
+}
+
+int64_t RowsOf(absl::Span<const Interval> set) {
+  int64_t rows = 0;
+  for (const Interval& interval : set) rows += interval.length();
+  return rows;
+}
+
+}  // namespace annulus

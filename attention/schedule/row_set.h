@@ -1,0 +1,28 @@
+#ifndef ANNULUS_ATTENTION_SCHEDULE_ROW_SET_H_
+#define ANNULUS_ATTENTION_SCHEDULE_ROW_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/mask.h"
+
+namespace annulus {
+
+// A set of rows: sorted, disjoint, non-adjacent and non-empty intervals.
+using RowSet = std::vector<Interval>;
+
+// Intervals in any order, overlapping or empty, as a set.
+RowSet MakeRowSet(std::vector<Interval> intervals);
+RowSet Union(const RowSet& a, const RowSet& b);
+// The rows of `set` in `within`.
+RowSet Clip(absl::Span<const Interval> set, Interval within);
+int64_t RowsOf(absl::Span<const Interval> set);
+
+inline Interval Intersect(Interval a, Interval b) {
+  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SCHEDULE_ROW_SET_H_

@@ -1,0 +1,125 @@
+#include "attention/segment.h"
+
+#include <algorithm>
+
+#include "attention/visible_pairs.h"
+
+namespace annulus {
+namespace {
+
+// Finer cuts than this cost more than they save.
+constexpr int64_t kMaxParts = 4096;
+
+// Rows × keys × heads; about half of a partly visible rectangle counts.
+__int128 Weight(const Task& task) {
+  const __int128 cells = static_cast<__int128>(task.q_end - task.q_begin) *
+                         (task.k_end - task.k_begin) * (task.head_end - task.head_begin);
+  return task.coverage == Coverage::kFull ? 2 * cells : cells;
+}
+
+// Deals tasks in order over `parts` steps of equal weight, cutting a task by query rows where a
+// part ends, so that an accumulator row sees its keys in the same order as before.
+void DealTasks(const std::vector<Task>& tasks, Step* parts, int64_t count) {
+  __int128 total = 0, before = 0;
+  for (const Task& task : tasks) total += Weight(task);
+  for (const Task& task : tasks) {
+    const __int128 weight = Weight(task);
+    const int64_t rows = task.q_end - task.q_begin;
+    int64_t first = 0;  // Row of the task.
+    for (int64_t part = 0; part < count && first < rows; ++part) {
+      const __int128 end = total * (part + 1) / count;  // Of the part.
+      const __int128 share = (end - before) * rows / std::max<__int128>(weight, 1);
+      const int64_t last =
+          part + 1 == count ? rows : static_cast<int64_t>(std::clamp<__int128>(share, first, rows));
+      if (last <= first) continue;
+      Task cut = task;
+      cut.q_begin = task.q_begin + first;
+      cut.q_end = task.q_begin + last;
+      parts[part].tasks.push_back(cut);
+      first = last;
+    }
+    before += weight;
+  }
+}
+
+// Cuts each transfer into `count` row pieces. Both sides cut the same region, so pieces match.
+void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer> Step::*list,
+                   Step* parts, int64_t count) {
+  for (const Transfer& transfer : transfers) {
+    const int64_t rows = transfer.row_end - transfer.row_begin;
+    for (int64_t part = 0; part < count; ++part) {
+      Transfer cut = transfer;
+      cut.row_begin = transfer.row_begin + rows * part / count;
+      cut.row_end = transfer.row_begin + rows * (part + 1) / count;
+      if (cut.row_begin < cut.row_end) (parts[part].*list).push_back(cut);
+    }
+  }
+}
+
+}  // namespace
+
+RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step) {
+  RankSchedule split = schedule;
+  split.steps.clear();
+  for (size_t k = 0; k < schedule.steps.size(); ++k) {
+    const Step& step = schedule.steps[k];
+    const int64_t count = k < parts_of_step.size() ? std::max(parts_of_step[k], 1) : 1;
+    if (count == 1) {
+      split.steps.push_back(step);
+      continue;
+    }
+    std::vector<Step> parts(count);
+    DealTasks(step.tasks, parts.data(), count);
+    DealTransfers(step.sends, &Step::sends, parts.data(), count);
+    DealTransfers(step.receives, &Step::receives, parts.data(), count);
+    parts.back().ops = step.ops;
+    split.steps.insert(split.steps.end(), parts.begin(), parts.end());
+  }
+  return split;
+}
+
+std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
+                               int64_t max_step_cost) {
+  std::vector<int64_t> largest;
+  for (const std::vector<int64_t>& rank : costs) {
+    largest.resize(std::max(largest.size(), rank.size()));
+    for (size_t k = 0; k < rank.size(); ++k) largest[k] = std::max(largest[k], rank[k]);
+  }
+  std::vector<int32_t> parts;
+  for (const int64_t cost : largest) {
+    const int64_t wanted =
+        max_step_cost > 0 ? cost / max_step_cost + (cost % max_step_cost != 0 ? 1 : 0) : 1;
+    parts.push_back(static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, kMaxParts)));
+  }
+  return parts;
+}
+
+std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request) {
+  const std::vector<Shard>& shards = request.plan->shards;
+  std::vector<int64_t> costs;
+  for (const Step& step : schedule.steps) {
+    int64_t cost = 0;
+    for (const Task& task : step.tasks) {
+      const LocalRectangle rectangle = {&shards[schedule.buffers[task.q].shard].q_rows,
+                                        &shards[schedule.buffers[task.kv].shard].kv_rows,
+                                        {task.q_begin, task.q_end},
+                                        {task.k_begin, task.k_end},
+                                        task.head_begin};
+      cost += EstimateVisiblePairs(*request.mask, rectangle) * (task.head_end - task.head_begin);
+    }
+    costs.push_back(cost);
+  }
+  return costs;
+}
+
+std::vector<Segment> CutSegments(int32_t steps, int32_t segments) {
+  const int32_t count = std::clamp(segments, 1, std::max(steps, 1));
+  std::vector<Segment> cut;
+  for (int32_t i = 0; i < count; ++i) {
+    cut.push_back({static_cast<int32_t>(int64_t{steps} * i / count),
+                   static_cast<int32_t>(int64_t{steps} * (i + 1) / count)});
+  }
+  return cut;
+}
+
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_ATTENTION_SEGMENT_H_
+#define ANNULUS_ATTENTION_SEGMENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Steps [begin, end) of a schedule: what ranks run between two chances to stop.
+struct Segment {
+  int32_t step_begin = 0;
+  int32_t step_end = 0;
+};
+
+// Splits steps into several wherever their tasks cost more than `max_step_cost` (visible pairs ×
+// query heads): each long step's tasks are dealt in order over sub-steps; its transfers are cut
+// into row pieces over the same sub-steps. `parts_of_step` (one entry a step, >= 1) must be the
+// same on all ranks, so it is computed from the whole request by StepParts.
+RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step);
+
+// How many parts each step gets so that no rank's part costs more than about `max_step_cost`. Pure;
+// the same on all ranks. `costs[rank][step]` as StepCosts gives them.
+std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
+                               int64_t max_step_cost);
+
+// Visible pairs × query heads of each step's tasks.
+std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request);
+
+// Cuts the steps of a schedule into at most `segments` runs of nearly equal step counts (at least
+// one; fewer when there are fewer steps).
+std::vector<Segment> CutSegments(int32_t steps, int32_t segments);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SEGMENT_H_

@@ -1,0 +1,52 @@
+#ifndef ANNULUS_ATTENTION_SHARD_PLAN_H_
+#define ANNULUS_ATTENTION_SHARD_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "attention/row_map.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// What one rank owns. A shard may be empty on either side.
+struct Shard {
+  int32_t owner = 0;  // Rank.
+  RowMap q_rows;
+  RowMap kv_rows;
+};
+
+// Which rank owns which rows: every query row and every key row of a job in exactly one shard.
+// Shard s is owned by rank s, unless a repair has moved it (a rank may own several shards or none).
+struct ShardPlan {
+  int32_t world_size = 1;  // Ranks.
+  Layout layout = Layout::kContiguous;
+  int64_t granule = 1;  // Schedules round what they move to it.
+  std::vector<Shard> shards;
+};
+
+// Integers that decide a plan, beside the spec: what the coordinator ships to workers.
+struct PlanOptions {
+  int32_t world_size = 1;
+  Layout layout = Layout::kContiguous;  // Not kAuto.
+  int64_t stripe = 1;                   // Rows of a stripe (striped layout only).
+  int64_t granule = 1;  // Every cut is a multiple of it, in rows of the packed tensor.
+};
+
+// A pure function of its arguments, the same on every machine. Any lengths, shorter than W included
+// (formulas: docs/numerics.md). Query and key tensors are cut each by itself:
+//   contiguous  W blocks of nearly equal size, the first (L mod W) one granule larger; rank r has
+//   block r zigzag      2W blocks likewise; rank r has blocks r and 2W−1−r striped     stripes of
+//   `stripe` rows; stripe i to rank i mod W zigzag per sequence   zigzag inside each sequence; a
+//   rank's rows run sequence by sequence
+// Zigzag cuts the packed tensor as a whole. Under a causal mask that balances one sequence and any
+// number of equal ones exactly (in mirrored blocks a sequence's rows at depth x and at depth 1 − x
+// meet) and leaves short sequences whole on one or two ranks, so that their keys hardly move.
+// Cutting each sequence balances unequal ones, and moves every key. INVALID_ARGUMENT for options
+// out of range; UNIMPLEMENTED for a layout not served.
+absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOptions& options);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SHARD_PLAN_H_

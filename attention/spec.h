@@ -1,0 +1,132 @@
+#ifndef ANNULUS_ATTENTION_SPEC_H_
+#define ANNULUS_ATTENTION_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "attention/dtype.h"
+
+namespace annulus {
+
+// The values of one attention request: the mirror of annulus.v1.AttentionSpec and Execution, free
+// of protobuf. Nothing here is checked; Validate() in attention/validate.h is the only validator.
+
+// One range of a range list: query rows [q_begin, q_end) and key rows [k_begin, k_end) of a
+// sequence.
+struct MaskRange {
+  enum class Kind : uint8_t { kFull = 0, kCausal = 1, kInverseCausal = 2, kBiCausal = 3 };
+  int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
+  Kind kind = Kind::kFull;
+};
+
+// Which keys a query sees. Fields combine (docs/numerics.md, "Masks"); an absent field is off.
+struct Mask {
+  enum class Alignment : uint8_t { kBottomRight = 0, kTopLeft = 1 };
+  bool causal = false;
+  Alignment alignment = Alignment::kBottomRight;
+  std::optional<int64_t> window_left, window_right, chunk, prefix, always_visible;
+  std::vector<MaskRange> ranges;
+  bool bit_mask = false;
+  std::vector<int32_t> query_heads;  // Empty: all heads.
+};
+
+// One sequence of a job. Its rows follow those of the sequence before it in every packed tensor.
+struct Sequence {
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  std::string session;  // Keys of a session come first; empty: none.
+  int32_t layer = 0;
+  int32_t mask = 0;  // Index into AttentionSpec::masks when there are several.
+};
+
+struct ScoreModifiers {
+  std::optional<double> soft_cap;
+  std::vector<float> alibi_slopes;  // One for each query head, or empty.
+  std::vector<float> sinks;         // One for each query head, or empty.
+};
+
+enum class LseBase : uint8_t { kE = 0, k2 = 1 };
+struct Outputs {
+  LseBase lse_base = LseBase::kE;
+  bool max_logit = false;
+};
+
+struct Dropout {
+  double rate = 0;
+  uint64_t seed = 0;
+};
+
+enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
+
+struct AttentionSpec {
+  DataType dtype = DataType::kUnspecified;  // Of q, k and v.
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;    // Of q and k.
+  int32_t head_dim_v = 0;  // Of v and the output; 0: head_dim.
+  std::vector<Sequence> sequences;
+  std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values are honoured.
+  std::vector<Mask> masks;      // None: full. One: for all sequences.
+  Operation operation = Operation::kForward;
+  ScoreModifiers modifiers;
+  Outputs outputs;
+  bool deterministic = false;
+  DataType out_dtype = DataType::kUnspecified;  // Unspecified: dtype.
+  std::optional<Dropout> dropout;
+
+  // Rows of the packed tensors. Only for validated specs: the sums are not checked here.
+  int64_t q_rows() const;
+  int64_t kv_rows() const;
+  int32_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
+  DataType output_dtype() const { return out_dtype == DataType::kUnspecified ? dtype : out_dtype; }
+  double scale_or_default() const;
+};
+
+enum class Strategy : uint8_t {
+  kAuto = 0,
+  kRingPassKv = 1,
+  kAllGatherKv = 2,
+  kRotateKv = 3,
+  kRingPassQ = 4,
+  kUlysses = 5,
+  kUlyssesRing = 6,
+  kDoubleRing = 7,
+  kTree = 8,
+  kHalo = 9,
+};
+
+enum class Layout : uint8_t {
+  kAuto = 0,
+  kContiguous = 1,
+  kZigzag = 2,
+  kStriped = 3,
+  kByArea = 4,
+  kZigzagPerSequence = 5,
+};
+
+// How to run a job: every field is met or the job is refused; only kAuto and 0 leave a choice.
+struct Execution {
+  Strategy strategy = Strategy::kAuto;
+  Layout layout = Layout::kAuto;
+  int32_t world_size = 0;      // 0: chosen by the planner.
+  int32_t ulysses_degree = 0;  // 0: chosen by the planner.
+  int32_t stripe = 0;          // Rows of a stripe in the striped layout; 0: 1.
+  bool bf16_partials = false;
+  int32_t priority = 0;
+  bool timeline = false;
+};
+
+// "ring-pass-kv", "auto", ...; "zigzag", "auto", ...
+absl::string_view StrategyName(Strategy strategy);
+absl::string_view LayoutName(Layout layout);
+
+// The inverse; '_' equals '-', upper case equals lower case. Absent for an unknown name.
+std::optional<Strategy> ParseStrategy(absl::string_view name);
+std::optional<Layout> ParseLayout(absl::string_view name);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SPEC_H_

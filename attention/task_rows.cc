@@ -1,0 +1,39 @@
+#include "attention/task_rows.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+// Keys that are apart globally may touch locally, where a shard holds none of the rows between.
+void Append(Interval keys, size_t first_of_row, std::vector<Interval>* spans) {
+  if (keys.length() == 0) return;
+  if (spans->size() > first_of_row && spans->back().end == keys.begin) {
+    spans->back().end = keys.end;
+  } else {
+    spans->push_back(keys);
+  }
+}
+
+}  // namespace
+
+TaskRows VisibleInTask(const MaskMap& mask, const RowMap& q_map, const RowMap& k_map, Interval q,
+                       Interval k, int32_t q_head) {
+  TaskRows rows;
+  rows.first.reserve(static_cast<size_t>(q.length()) + 1);
+  rows.spans.reserve(static_cast<size_t>(q.length()));
+  q_map.ForEachRun(q, [&](int64_t, int64_t global, int64_t count) {
+    for (int64_t row = global; row < global + count; ++row) {
+      const size_t first = rows.spans.size();
+      rows.first.push_back(static_cast<int32_t>(first));
+      for (const Interval& visible : mask.VisiblePacked(q_head, row)) {
+        const Interval local = k_map.Local(visible);
+        Append({std::max(local.begin, k.begin), std::min(local.end, k.end)}, first, &rows.spans);
+      }
+    }
+  });
+  rows.first.push_back(static_cast<int32_t>(rows.spans.size()));
+  return rows;
+}
+
+}  // namespace annulus

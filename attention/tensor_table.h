@@ -1,0 +1,60 @@
+#ifndef ANNULUS_ATTENTION_TENSOR_TABLE_H_
+#define ANNULUS_ATTENTION_TENSOR_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// The tensors of the API, with the numbers of annulus.v1.TensorId.
+enum class TensorId : uint8_t {
+  kUnspecified = 0,
+  kQ = 1,
+  kK = 2,
+  kV = 3,
+  kOut = 4,
+  kLse = 5,
+  kMaxLogit = 6,
+  kDOut = 7,
+  kDLse = 8,
+  kDq = 9,
+  kDk = 10,
+  kDv = 11,
+  kBias = 12,
+  kDBias = 13,
+  kDSink = 14,
+  kBitMask = 15,
+};
+
+enum class RowSpace : uint8_t { kQuery, kKey };
+enum class Direction : uint8_t { kInput, kOutput };
+
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE has dim 1.
+struct TensorInfo {
+  TensorId id = TensorId::kUnspecified;
+  RowSpace rows = RowSpace::kQuery;
+  Direction direction = Direction::kInput;
+  int32_t heads = 0;
+  int32_t dim = 0;
+  DataType dtype = DataType::kUnspecified;
+
+  int64_t row_bytes() const;  // heads * dim * element bytes
+};
+
+// The tensors that a job of this spec takes and gives, inputs first. The data plane, budgets, files
+// and the command line read this table, so that a new operation is new rows in it. Empty for an
+// operation that is not served.
+std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
+
+// The row of `id`, or nullptr.
+const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id);
+
+// "q", "k", "v", "output", "lse", ...
+absl::string_view TensorName(TensorId id);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_TENSOR_TABLE_H_

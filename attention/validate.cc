@@ -1,0 +1,310 @@
+#include "attention/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/capability.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+
+namespace annulus {
+namespace {
+
+// INVALID_ARGUMENT for a field whose value is `value`.
+template <typename Value>
+absl::Status Refuse(absl::string_view reason, absl::string_view field, Value value,
+                    absl::string_view must) {
+  ErrorDetail detail;
+  detail.reason = std::string(reason);
+  detail.metadata["value"] = absl::StrCat(value);
+  const std::string description = absl::StrCat("is ", value, ", but ", must);
+  detail.fields.push_back({std::string(field), description});
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
+                   detail);
+}
+
+absl::Status CheckLimit(absl::string_view field, int64_t requested, int64_t limit) {
+  if (requested <= limit) return absl::OkStatus();
+  ErrorDetail detail;
+  detail.reason = "LIMIT_EXCEEDED";
+  detail.metadata = {{"requested", absl::StrCat(requested)}, {"limit", absl::StrCat(limit)}};
+  const std::string description = absl::StrCat(requested, " is above the limit of ", limit);
+  detail.fields.push_back({std::string(field), description});
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
+                   detail);
+}
+
+template <typename Enum>
+absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
+  if (value <= last) return absl::OkStatus();
+  return Refuse("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
+}
+
+absl::Status CheckAtLeast(absl::string_view reason, absl::string_view field, int64_t value,
+                          int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return Refuse(reason, field, value, absl::StrCat("must be at least ", least));
+}
+
+absl::Status CheckDtypes(const AttentionSpec& spec) {
+  if (spec.dtype == DataType::kUnspecified) {
+    return InvalidField("UNSUPPORTED_DTYPE", "spec.dtype", "is required");
+  }
+  if (spec.dtype > DataType::kFp8E4m3) {
+    return Refuse("UNSUPPORTED_DTYPE", "spec.dtype", static_cast<int>(spec.dtype),
+                  "is not a known value");
+  }
+  if (spec.out_dtype > DataType::kFp8E4m3) {
+    return Refuse("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
+                  "is not a known value");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeads(const AttentionSpec& spec, const Limits& limits) {
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.q_heads", spec.q_heads, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.kv_heads", spec.kv_heads, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.head_dim", spec.head_dim, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.head_dim_v", spec.head_dim_v, 0));
+  RETURN_IF_ERROR(CheckLimit("spec.q_heads", spec.q_heads, limits.max_heads));
+  RETURN_IF_ERROR(CheckLimit("spec.kv_heads", spec.kv_heads, limits.max_heads));
+  RETURN_IF_ERROR(CheckLimit("spec.head_dim", spec.head_dim, limits.max_head_dim));
+  RETURN_IF_ERROR(CheckLimit("spec.head_dim_v", spec.head_dim_v, limits.max_head_dim));
+  if (spec.q_heads % spec.kv_heads == 0) return absl::OkStatus();
+  return Refuse("SHAPE_MISMATCH", "spec.q_heads", spec.q_heads,
+                absl::StrCat("must be a multiple of spec.kv_heads, ", spec.kv_heads));
+}
+
+std::string SequencePath(size_t index, absl::string_view field) {
+  return absl::StrCat("spec.sequences[", index, "].", field);
+}
+
+absl::Status CheckSequence(const Sequence& sequence, size_t index) {
+  if (sequence.q_len < 0) {
+    return Refuse("DIM_OVERFLOW", SequencePath(index, "q_len"), sequence.q_len,
+                  "must be at least 0");
+  }
+  if (sequence.kv_len < 0) {
+    return Refuse("DIM_OVERFLOW", SequencePath(index, "kv_len"), sequence.kv_len,
+                  "must be at least 0");
+  }
+  if (sequence.layer != 0 && sequence.session.empty()) {
+    return Refuse("SHAPE_MISMATCH", SequencePath(index, "layer"), sequence.layer,
+                  "names a layer of no session");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSequences(const AttentionSpec& spec, const Limits& limits) {
+  if (spec.sequences.empty()) {
+    return InvalidField("SHAPE_MISMATCH", "spec.sequences", "is empty");
+  }
+  RETURN_IF_ERROR(CheckLimit("spec.sequences", static_cast<int64_t>(spec.sequences.size()),
+                             limits.max_sequences));
+  constexpr char kTooMany[] = "the lengths must not sum past 2^63 - 1";
+  int64_t q_rows = 0, kv_rows = 0;
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    const Sequence& sequence = spec.sequences[i];
+    RETURN_IF_ERROR(CheckSequence(sequence, i));
+    if (__builtin_add_overflow(q_rows, sequence.q_len, &q_rows)) {
+      return Refuse("DIM_OVERFLOW", SequencePath(i, "q_len"), sequence.q_len, kTooMany);
+    }
+    if (__builtin_add_overflow(kv_rows, sequence.kv_len, &kv_rows)) {
+      return Refuse("DIM_OVERFLOW", SequencePath(i, "kv_len"), sequence.kv_len, kTooMany);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Rows, pairs and bytes: nothing that is counted later may pass 64 bits or a limit.
+absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
+  const int64_t q_rows = spec.q_rows(), kv_rows = spec.kv_rows();
+  int64_t product = 0;
+  if (__builtin_mul_overflow(q_rows, kv_rows, &product) ||
+      __builtin_mul_overflow(product, int64_t{spec.q_heads}, &product)) {
+    return Refuse("DIM_OVERFLOW", "spec.sequences", absl::StrCat(q_rows, " x ", kv_rows),
+                  "query rows x key rows x heads must not pass 2^63 - 1");
+  }
+  std::vector<TensorInfo> tensors = TensorTable(spec);
+  for (const TensorInfo& tensor : tensors) {
+    const int64_t rows = tensor.rows == RowSpace::kQuery ? q_rows : kv_rows;
+    if (__builtin_mul_overflow(rows, tensor.row_bytes(), &product)) {
+      return Refuse("DIM_OVERFLOW", "spec.sequences", rows,
+                    absl::StrCat("rows x bytes of ", TensorName(tensor.id), " pass 2^63 - 1"));
+    }
+    RETURN_IF_ERROR(CheckLimit("spec.sequences", rows, limits.max_rows));
+    RETURN_IF_ERROR(CheckLimit("spec.sequences", product, limits.max_tensor_bytes));
+  }
+  RETURN_IF_ERROR(CheckLimit("spec.sequences", q_rows, limits.max_rows));
+  return CheckLimit("spec.sequences", kv_rows, limits.max_rows);
+}
+
+absl::Status CheckScale(const AttentionSpec& spec) {
+  // NaN compares false.
+  if (!spec.scale || std::fabs(*spec.scale) <= std::numeric_limits<float>::max()) {
+    return absl::OkStatus();
+  }
+  return Refuse("INVALID_SCALE", "spec.scale", *spec.scale, "must be a finite fp32 number");
+}
+
+absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& values,
+                          int32_t q_heads) {
+  if (values.empty()) return absl::OkStatus();
+  if (values.size() != static_cast<size_t>(q_heads)) {
+    return Refuse("SHAPE_MISMATCH", field, values.size(),
+                  absl::StrCat("there must be one number for each of ", q_heads, " query heads"));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return Refuse("INVALID_MODIFIER", absl::StrCat(field, "[", i, "]"), values[i],
+                  "must be finite");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModifiers(const AttentionSpec& spec) {
+  const ScoreModifiers& modifiers = spec.modifiers;
+  if (modifiers.soft_cap &&
+      !(*modifiers.soft_cap > 0 && *modifiers.soft_cap <= std::numeric_limits<float>::max())) {
+    return Refuse("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
+                  "must be above 0 and finite in fp32");
+  }
+  RETURN_IF_ERROR(
+      CheckPerHead("spec.modifiers.alibi_slopes", modifiers.alibi_slopes, spec.q_heads));
+  RETURN_IF_ERROR(CheckPerHead("spec.modifiers.sinks", modifiers.sinks, spec.q_heads));
+  if (spec.dropout && !(spec.dropout->rate >= 0 && spec.dropout->rate < 1)) {
+    return Refuse("INVALID_MODIFIER", "spec.dropout.rate", spec.dropout->rate,
+                  "must be at least 0 and below 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRange(const MaskRange& range, const std::string& path, const Limits& limits) {
+  RETURN_IF_ERROR(CheckEnum(absl::StrCat(path, ".kind"), range.kind, MaskRange::Kind::kBiCausal));
+  const auto check = [&](absl::string_view axis, int64_t begin, int64_t end) {
+    const std::string end_path = absl::StrCat(path, ".", axis, "_end");
+    RETURN_IF_ERROR(
+        CheckAtLeast("INVALID_MASK", absl::StrCat(path, ".", axis, "_begin"), begin, 0));
+    RETURN_IF_ERROR(CheckAtLeast("INVALID_MASK", end_path, end, begin));
+    return CheckLimit(end_path, end, limits.max_rows);
+  };
+  RETURN_IF_ERROR(check("q", range.q_begin, range.q_end));
+  return check("k", range.k_begin, range.k_end);
+}
+
+absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& limits) {
+  RETURN_IF_ERROR(
+      CheckEnum(absl::StrCat(path, ".alignment"), mask.alignment, Mask::Alignment::kTopLeft));
+  const struct {
+    const char* name;
+    const std::optional<int64_t>& value;
+    int64_t least;
+  } fields[] = {{".window_left", mask.window_left, 0},
+                {".window_right", mask.window_right, 0},
+                {".chunk", mask.chunk, 1},
+                {".prefix", mask.prefix, 0},
+                {".always_visible", mask.always_visible, 0}};
+  for (const auto& field : fields) {
+    if (!field.value) continue;
+    RETURN_IF_ERROR(
+        CheckAtLeast("INVALID_MASK", absl::StrCat(path, field.name), *field.value, field.least));
+  }
+  RETURN_IF_ERROR(CheckLimit(absl::StrCat(path, ".ranges"),
+                             static_cast<int64_t>(mask.ranges.size()), limits.max_mask_ranges));
+  for (size_t i = 0; i < mask.ranges.size(); ++i) {
+    RETURN_IF_ERROR(CheckRange(mask.ranges[i], absl::StrCat(path, ".ranges[", i, "]"), limits));
+  }
+  return absl::OkStatus();
+}
+
+// The heads that a group's masks name (attention/mask.h) exist and are named once.
+absl::Status CheckMaskHeads(const AttentionSpec& spec) {
+  std::vector<bool> named;
+  for (size_t i = 0; i < spec.masks.size(); ++i) {
+    const std::vector<int32_t>& heads = spec.masks[i].query_heads;
+    if (heads.empty() || named.empty()) named.assign(static_cast<size_t>(spec.q_heads), false);
+    for (size_t j = 0; j < heads.size(); ++j) {
+      const std::string path = absl::StrCat("spec.masks[", i, "].query_heads[", j, "]");
+      if (heads[j] < 0 || heads[j] >= spec.q_heads) {
+        return Refuse("INVALID_MASK", path, heads[j],
+                      absl::StrCat("there are ", spec.q_heads, " query heads"));
+      }
+      if (named[heads[j]]) {
+        return Refuse("INVALID_MASK", path, heads[j], "a head may be named once in a group");
+      }
+      named[heads[j]] = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMaskOfSequence(const AttentionSpec& spec, size_t index) {
+  const int32_t mask = spec.sequences[index].mask;
+  const int64_t masks = static_cast<int64_t>(spec.masks.size());
+  if (mask < 0 || mask >= std::max<int64_t>(masks, 1)) {
+    return Refuse("INVALID_MASK", SequencePath(index, "mask"), mask,
+                  absl::StrCat("there are ", masks, " masks"));
+  }
+  if (mask > 0 && !spec.masks[mask].query_heads.empty()) {
+    return Refuse("INVALID_MASK", SequencePath(index, "mask"), mask,
+                  "must be the first mask of its group");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
+  RETURN_IF_ERROR(
+      CheckLimit("spec.masks", static_cast<int64_t>(spec.masks.size()), limits.max_masks));
+  for (size_t i = 0; i < spec.masks.size(); ++i) {
+    RETURN_IF_ERROR(CheckMask(spec.masks[i], absl::StrCat("spec.masks[", i, "]"), limits));
+  }
+  RETURN_IF_ERROR(CheckMaskHeads(spec));
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    RETURN_IF_ERROR(CheckMaskOfSequence(spec, i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExecution(const Execution& execution, const Limits& limits) {
+  RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
+  RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, Layout::kZigzagPerSequence));
+  RETURN_IF_ERROR(
+      CheckAtLeast("INVALID_EXECUTION", "execution.world_size", execution.world_size, 0));
+  RETURN_IF_ERROR(CheckLimit("execution.world_size", execution.world_size, limits.max_world_size));
+  RETURN_IF_ERROR(
+      CheckAtLeast("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree, 0));
+  RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
+  if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
+    return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
+                  "only the striped layout has stripes");
+  }
+  if (execution.ulysses_degree != 0 && execution.world_size % execution.ulysses_degree != 0) {
+    return Refuse("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree,
+                  absl::StrCat("must divide execution.world_size, ", execution.world_size));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits) {
+  RETURN_IF_ERROR(CheckDtypes(spec));
+  RETURN_IF_ERROR(CheckEnum("spec.operation", spec.operation, Operation::kGradients));
+  RETURN_IF_ERROR(CheckEnum("spec.outputs.lse_base", spec.outputs.lse_base, LseBase::k2));
+  RETURN_IF_ERROR(CheckHeads(spec, limits));
+  RETURN_IF_ERROR(CheckSequences(spec, limits));
+  RETURN_IF_ERROR(CheckSizes(spec, limits));
+  RETURN_IF_ERROR(CheckScale(spec));
+  RETURN_IF_ERROR(CheckModifiers(spec));
+  RETURN_IF_ERROR(CheckMasks(spec, limits));
+  RETURN_IF_ERROR(CheckExecution(execution, limits));
+  return CheckServed(spec, execution);
+}
+
+}  // namespace annulus

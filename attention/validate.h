@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ATTENTION_VALIDATE_H_
+#define ANNULUS_ATTENTION_VALIDATE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// Hard limits of a deployment. A request past one is INVALID_ARGUMENT / LIMIT_EXCEEDED.
+struct Limits {
+  int64_t max_rows = int64_t{1} << 26;  // Of a packed tensor.
+  int64_t max_sequences = 65536;
+  int32_t max_heads = 1024;
+  int32_t max_head_dim = 256;
+  int64_t max_tensor_bytes = int64_t{1} << 40;
+  int32_t max_world_size = 64;
+  int32_t max_masks = 1024;
+  int32_t max_mask_ranges = 4096;  // Of one mask.
+};
+
+// The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command
+// line) calls it before a tensor byte moves. Checks shapes, sums and products for overflow, masks,
+// scale, enums, limits, and what the capability table serves (attention/capability.h). Knows
+// nothing of workers or budgets. A request that passes can be planned, placed and run without a
+// number overflowing. The first fault found is told.
+//
+// Errors, each with reason and field path ("spec.…", "execution.…"). INVALID_ARGUMENT with
+//   UNSUPPORTED_DTYPE   no dtype, or no known one
+//   UNKNOWN_ENUM        a value that is not of its enum
+//   DIM_OVERFLOW        a size that is negative, or zero where it must not be; sums and products
+//   past 64 bits SHAPE_MISMATCH      sizes that do not fit one another; no sequence LIMIT_EXCEEDED
+//   past one of `limits` (metadata: limit, requested) INVALID_SCALE       scale is not a finite
+//   fp32 number INVALID_MODIFIER    soft cap, slopes, sinks or dropout rate out of range
+//   INVALID_MASK        fields of a mask, or the index of one, out of range
+//   INVALID_EXECUTION   fields of the execution out of range or at odds
+// and UNIMPLEMENTED with NOT_SERVED for what the table does not serve.
+absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_VALIDATE_H_

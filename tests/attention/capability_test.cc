@@ -1,0 +1,82 @@
+#include "attention/capability.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "attention/error.h"
+
+namespace annulus {
+namespace {
+
+AttentionSpec PlainSpec() {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp32;
+  spec.q_heads = spec.kv_heads = spec.head_dim = 1;
+  spec.sequences.resize(3);
+  return spec;
+}
+
+std::vector<std::string> Names(const std::vector<Capability>& features) {
+  std::vector<std::string> names;
+  for (const Capability& feature : features) names.push_back(feature.feature);
+  return names;
+}
+
+TEST(CapabilityTest, RowsAreWellFormedAndUnique) {
+  std::set<std::string> names;
+  for (const Capability& row : CapabilityTable()) {
+    EXPECT_TRUE(names.insert(row.feature).second) << row.feature;
+    EXPECT_EQ(row.served, row.why_not.empty()) << row.feature;
+    EXPECT_TRUE(row.field_path.rfind("spec.", 0) == 0 || row.field_path.rfind("execution.", 0) == 0)
+        << row.feature;
+  }
+}
+
+// An enum value without a row would be served in silence.
+TEST(CapabilityTest, EveryEnumValueHasItsRow) {
+  std::set<std::string> names;
+  for (const Capability& row : CapabilityTable()) names.insert(row.feature);
+  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+    EXPECT_TRUE(names.count("strategy/" + std::string(StrategyName(static_cast<Strategy>(i)))));
+  }
+  for (int i = 0; i <= static_cast<int>(Layout::kZigzagPerSequence); ++i) {
+    EXPECT_TRUE(names.count("layout/" + std::string(LayoutName(static_cast<Layout>(i)))));
+  }
+  for (int i = 1; i <= static_cast<int>(DataType::kFp8E4m3); ++i) {
+    EXPECT_TRUE(names.count("dtype/" + std::string(DataTypeName(static_cast<DataType>(i)))));
+  }
+}
+
+TEST(CapabilityTest, FeaturesOfAPlainRequest) {
+  const std::vector<std::string> expected = {
+      "dtype/fp32", "out-dtype/as-dtype", "out-dtype/fp32", "operation/forward",
+      "mask/full",  "strategy/auto",      "layout/auto"};
+  EXPECT_EQ(Names(FeaturesOf(PlainSpec(), Execution())), expected);
+  EXPECT_TRUE(CheckServed(PlainSpec(), Execution()).ok());
+}
+
+TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
+  AttentionSpec spec = PlainSpec();
+  spec.masks.resize(2);
+  spec.masks[1].chunk = 4;
+  spec.sequences[2].session = "s";
+  Execution execution;
+  execution.strategy = Strategy::kUlysses;
+  const absl::Status status = CheckServed(spec, execution);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  const ErrorDetail detail = DetailOf(status);
+  EXPECT_EQ(detail.reason, "NOT_SERVED");
+  EXPECT_EQ(detail.metadata.at("features"),
+            "mask/chunk,mask/per-sequence,session,strategy/ulysses");
+  std::vector<std::string> fields;
+  for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
+  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].chunk", "spec.masks",
+                                              "spec.sequences[2].session", "execution.strategy"}));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,149 @@
+#include "attention/cost_model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "attention/error.h"
+#include "attention/mask.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+AttentionSpec Spec(int64_t q_len, int64_t kv_len, bool causal) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.sequences = {{q_len, kv_len, "", 0, 0}};
+  if (causal) spec.masks.emplace_back().causal = true;
+  return spec;
+}
+
+Choice Offer(std::vector<int32_t> sizes) {
+  Choice choice;
+  choice.sizes = std::move(sizes);
+  choice.max_peak_bytes = int64_t{1} << 40;
+  return choice;
+}
+
+Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size) {
+  PlanOptions options;
+  options.world_size = size;
+  options.layout = layout;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  return *PredictCost({&spec, &mask, &*plan, strategy}, Rates{});
+}
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+TEST(CostModelTest, EveryPlanDoesTheSameWork) {
+  const AttentionSpec spec = Spec(1000, 1000, true);
+  const int64_t pairs = int64_t{1000} * 1001 / 2 * 8;
+  for (const Layout layout : {Layout::kContiguous, Layout::kZigzag, Layout::kStriped}) {
+    for (const int32_t size : {1, 2, 3, 8}) {
+      const Cost cost = CostOf(spec, Strategy::kRotateKv, layout, size);
+      // Pairs of stripes are an estimate (attention/visible_pairs.h).
+      const int64_t slack = layout == Layout::kStriped ? pairs / 1000 : 0;
+      EXPECT_NEAR(Sum(cost.visible_pairs), pairs, slack) << size;
+      EXPECT_EQ(cost.bytes_sent.size(), static_cast<size_t>(size));
+    }
+  }
+}
+
+TEST(CostModelTest, ARingOfAFullMaskSendsEveryShardToAllOthers) {
+  const AttentionSpec spec = Spec(1024, 1024, false);
+  const int64_t kv_bytes = 1024 * 2 * (64 + 64) * 2;
+  for (const Strategy strategy :
+       {Strategy::kRingPassKv, Strategy::kRotateKv, Strategy::kAllGatherKv}) {
+    const Cost cost = CostOf(spec, strategy, Layout::kContiguous, 4);
+    EXPECT_EQ(Sum(cost.bytes_sent), 3 * kv_bytes);
+    EXPECT_EQ(cost.balance, 1);
+  }
+}
+
+TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {
+  const AttentionSpec spec = Spec(2048, 2048, false);
+  PlanOptions options;
+  options.world_size = 2;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  const ScheduleRequest request{&spec, &mask, &*plan, Strategy::kRotateKv};
+  Rates rates;
+  rates.step_seconds = rates.job_seconds = 0;
+  const double work = 2.0 * 128 * 1024 * 2048 * 8 / rates.flops_per_second;
+  rates.link_bytes_per_second = 1e15;
+  EXPECT_NEAR(PredictCost(request, rates)->seconds, work, work * 1e-6);
+  rates.link_bytes_per_second = 1;  // Two steps; the transfer of the first one is all that counts.
+  EXPECT_NEAR(PredictCost(request, rates)->seconds, 1024 * 2 * 128 * 2 + work / 2, 1);
+}
+
+TEST(CostModelTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
+  const auto small = ChooseExecution(Spec(128, 128, false), {}, Offer({1, 2, 4}));
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(small->front().execution.world_size, 1);
+  EXPECT_EQ(small->front().rejected, "");
+  const auto large = ChooseExecution(Spec(65536, 65536, true), {}, Offer({1, 2, 4}));
+  ASSERT_TRUE(large.ok());
+  EXPECT_EQ(large->front().execution.world_size, 4);
+  EXPECT_EQ(large->front().execution.layout, Layout::kZigzag);
+}
+
+TEST(CostModelTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
+  const auto candidates = ChooseExecution(Spec(8192, 8192, true), {}, Offer({1, 2}));
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->size(), 7u);  // One rank, and 3 strategies × 2 layouts on two.
+  for (size_t i = 1; i < candidates->size(); ++i) {
+    EXPECT_NE((*candidates)[i].rejected, "");
+    EXPECT_GE((*candidates)[i].cost.seconds, candidates->front().cost.seconds);
+  }
+}
+
+TEST(CostModelTest, WhatIsAskedForIsMetOrRefused) {
+  Execution wanted;
+  wanted.strategy = Strategy::kRingPassKv;
+  wanted.layout = Layout::kStriped;
+  wanted.world_size = 2;
+  const auto candidates = ChooseExecution(Spec(64, 64, false), wanted, Offer({1, 2}));
+  ASSERT_TRUE(candidates.ok());
+  ASSERT_EQ(candidates->size(), 1u);
+  EXPECT_EQ(candidates->front().execution.strategy, Strategy::kRingPassKv);
+  EXPECT_EQ(candidates->front().execution.layout, Layout::kStriped);
+  EXPECT_EQ(candidates->front().execution.world_size, 2);
+  EXPECT_EQ(candidates->front().execution.stripe, 1);
+
+  wanted.world_size = 3;
+  const absl::Status status = ChooseExecution(Spec(64, 64, false), wanted, Offer({1, 2})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DetailOf(status).reason, "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(status).fields[0].field, "execution.world_size");
+}
+
+TEST(CostModelTest, AJobThatFitsNowhereIsRefusedWithTheBytesItNeeds) {
+  Choice choice = Offer({1, 2});
+  const int64_t one = CostOf(Spec(4096, 4096, false), Strategy::kRotateKv, Layout::kContiguous, 1)
+                          .peak_bytes_per_rank;
+  choice.max_peak_bytes = one - 1;
+  const auto shared = ChooseExecution(Spec(4096, 4096, false), {}, choice);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  EXPECT_EQ(shared->front().execution.world_size, 2);
+  choice.max_peak_bytes = 1000;
+  const absl::Status status = ChooseExecution(Spec(4096, 4096, false), {}, choice).status();
+  EXPECT_EQ(DetailOf(status).reason, "INSUFFICIENT_CAPACITY");
+  EXPECT_GT(std::stoll(DetailOf(status).metadata.at("needed_bytes")), 1000);
+}
+
+TEST(CostModelTest, NothingToAttendCostsNothing) {
+  const auto candidates = ChooseExecution(Spec(0, 0, false), {}, Offer({1, 2}));
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.world_size, 1);
+  EXPECT_EQ(candidates->front().cost.seconds, 0);
+  EXPECT_EQ(candidates->front().cost.balance, 1);
+}
+
+}  // namespace
+}  // namespace annulus

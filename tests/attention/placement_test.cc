@@ -1,0 +1,120 @@
+#include "attention/placement.h"
+
+#include <algorithm>
+
+#include "attention/block_layout.h"
+#include "gtest/gtest.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+Mask Causal() { return TestMasks()[1]; }
+
+BuiltCase Ring(int64_t length, const Mask& mask, int32_t world) {
+  return BuiltCase({SmallSpec(4, 2, {Lengths(length, length)}, mask), TestPlans(world)[1],
+                    Strategy::kRingPassKv});
+}
+
+// The most bytes alive at once: no placement can do with less.
+int64_t LowerBound(const Placement& placement) {
+  int32_t last = 0;
+  for (const Placement::Slot& slot : placement.slots) last = std::max(last, slot.dies);
+  int64_t most = 0;
+  for (int32_t half = 0; half <= last; ++half) {
+    int64_t alive = 0;
+    for (const Placement::Slot& slot : placement.slots) {
+      if (slot.born <= half && half <= slot.dies) alive += slot.bytes;
+    }
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+TEST(PlacementTest, DoubleBufferOfARingFallsOut) {
+  const BuiltCase built = Ring(512, Mask(), 8);
+  const BlockLayout layout(built.spec);
+  const int64_t rows = 64;
+  const int64_t kv = rows * layout.RowBytes(BlockKind::kKv, 2);
+  const int64_t own =
+      rows * (layout.RowBytes(BlockKind::kQ, 4) + layout.RowBytes(BlockKind::kPartial, 4));
+  const int64_t out = rows * layout.RowBytes(BlockKind::kOut, 4);
+  for (const RankSchedule& rank : built.ranks) {
+    const Placement placement = PlaceBuffers(rank, layout);
+    // Own keys die after step 0, so that two blocks of keys are alive at any time; the output is
+    // written when the queries are no longer read.
+    EXPECT_LE(placement.arena_bytes, own + out + 2 * kv);
+    EXPECT_GE(placement.arena_bytes, own + 2 * kv);
+  }
+}
+
+TEST(PlacementTest, IsAtMostAFewPercentAboveWhatIsAlive) {
+  for (const Mask& mask : TestMasks()) {
+    for (const PlanOptions& plan : TestPlans(5)) {
+      for (const Strategy strategy : TestStrategies()) {
+        const BuiltCase built({SmallSpec(4, 2, {Lengths(1000, 1300)}, mask), plan, strategy});
+        const BlockLayout layout(built.spec);
+        for (const RankSchedule& rank : built.ranks) {
+          const Placement placement = PlaceBuffers(rank, layout);
+          EXPECT_LE(placement.arena_bytes, LowerBound(placement) * 115 / 100)
+              << Describe({built.spec, plan, strategy});
+        }
+      }
+    }
+  }
+}
+
+TEST(PlacementTest, OffsetsAreAligned) {
+  const BuiltCase built = Ring(77, Causal(), 3);
+  for (const int64_t alignment : {4, 64, 4096}) {
+    const Placement placement = PlaceBuffers(built.ranks[1], BlockLayout(built.spec), alignment);
+    for (const Placement::Slot& slot : placement.slots) EXPECT_EQ(slot.offset % alignment, 0);
+  }
+}
+
+TEST(PlacementTest, AccumulatorsStartAsTheIdentityAndNothingElseDoes) {
+  // No key to attend: the accumulator's only use is its finish, in the second half of the step.
+  const BuiltCase empty(
+      {SmallSpec(1, 1, {Lengths(6, 0)}, Mask()), TestPlans(2)[0], Strategy::kRingPassKv});
+  const BuiltCase ring = Ring(30, Causal(), 3);
+  for (const BuiltCase* built : {&empty, &ring}) {
+    for (size_t r = 0; r < built->ranks.size(); ++r) {
+      for (size_t i = 0; i < built->ranks[r].buffers.size(); ++i) {
+        const Placement::Slot& slot = built->placements[r].slots[i];
+        const bool partial = built->ranks[r].buffers[i].kind == BlockKind::kPartial;
+        EXPECT_EQ(slot.starts_as_identity, partial);
+        EXPECT_TRUE(!partial || slot.born % 2 == 0);
+      }
+    }
+  }
+}
+
+TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
+  AttentionSpec spec = SmallSpec(6, 3, {}, Mask());
+  spec.dtype = DataType::kBf16;
+  spec.head_dim = 5;
+  spec.head_dim_v = 3;
+  const BlockLayout layout(spec);
+  EXPECT_EQ(layout.group(), 2);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kQ, 1), 12);  // 10, padded.
+  EXPECT_EQ(layout.RowBytes(BlockKind::kKv, 3), 48);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kKv, 3), 30);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kPartial, 2), 2 * 3 * 4 + 2 * 4 + 2 * 4);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kPartial, 2), 24);
+  EXPECT_EQ(layout.ThirdOffset(BlockKind::kPartial, 2), 32);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kOut, 1), 8);  // 6, padded.
+  EXPECT_EQ(layout.RowBytes(BlockKind::kOut, 1), 12);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kQGrad, 1), 10);
+  EXPECT_EQ(layout.ThirdOffset(BlockKind::kQGrad, 1), 16);
+  EXPECT_EQ(layout.FourthOffset(BlockKind::kQGrad, 1), 20);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kQGrad, 1), 24);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kDq, 2), 40);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kDkv, 2), 40);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kDkv, 2), 64);
+  EXPECT_EQ(layout.BlockBytes({BlockKind::kKv, 0, 2, 7, 0, 3}), 5 * 48);
+  spec.out_dtype = DataType::kFp32;
+  EXPECT_EQ(BlockLayout(spec).SecondOffset(BlockKind::kOut, 1), 12);
+}
+
+}  // namespace
+}  // namespace annulus

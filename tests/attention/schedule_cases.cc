@@ -1,0 +1,130 @@
+#include "tests/attention/schedule_cases.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+Mask MakeMask(bool causal, Mask::Alignment alignment) {
+  Mask mask;
+  mask.causal = causal;
+  mask.alignment = alignment;
+  return mask;
+}
+
+std::string Describe(const Mask& mask) {
+  std::string text = mask.causal ? " causal" : " open";
+  if (mask.alignment == Mask::Alignment::kTopLeft) text += " top-left";
+  const auto add = [&](const char* name, const std::optional<int64_t>& value) {
+    if (value) absl::StrAppend(&text, " ", name, "=", *value);
+  };
+  add("left", mask.window_left);
+  add("right", mask.window_right);
+  add("chunk", mask.chunk);
+  add("prefix", mask.prefix);
+  add("always", mask.always_visible);
+  return text;
+}
+
+}  // namespace
+
+BuiltCase::BuiltCase(const ScheduleCase& from)
+    : spec(from.spec), mask(spec), plan(MakeShardPlan(spec, from.plan).value()) {
+  request = {&spec, &mask, &plan, from.strategy};
+  ranks = MakeGroupSchedules(request).value();
+  const BlockLayout layout(spec);
+  for (const RankSchedule& rank : ranks) placements.push_back(PlaceBuffers(rank, layout, 4));
+}
+
+std::string Describe(const ScheduleCase& one) {
+  std::string text = absl::StrCat(StrategyName(one.strategy), " ", LayoutName(one.plan.layout),
+                                  " W=", one.plan.world_size, " stripe=", one.plan.stripe,
+                                  " granule=", one.plan.granule, " heads=", one.spec.q_heads, "/",
+                                  one.spec.kv_heads, " sequences");
+  for (const Sequence& s : one.spec.sequences) absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len);
+  for (const Mask& mask : one.spec.masks) text += Describe(mask);
+  return text;
+}
+
+AttentionSpec SmallSpec(int32_t q_heads, int32_t kv_heads, std::vector<Sequence> sequences,
+                        const Mask& mask) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp32;
+  spec.q_heads = q_heads;
+  spec.kv_heads = kv_heads;
+  spec.head_dim = 1;
+  spec.sequences = std::move(sequences);
+  spec.masks = {mask};
+  return spec;
+}
+
+Sequence Lengths(int64_t q_len, int64_t kv_len) {
+  Sequence sequence;
+  sequence.q_len = q_len;
+  sequence.kv_len = kv_len;
+  return sequence;
+}
+
+std::vector<Mask> TestMasks() {
+  using A = Mask::Alignment;
+  std::vector<Mask> masks = {MakeMask(false, A::kBottomRight), MakeMask(true, A::kBottomRight),
+                             MakeMask(true, A::kTopLeft)};
+  Mask window = MakeMask(true, A::kBottomRight);
+  window.window_left = 3;
+  masks.push_back(window);
+  Mask sinks = window;
+  sinks.always_visible = 2;
+  masks.push_back(sinks);
+  Mask both_sides = MakeMask(false, A::kBottomRight);
+  both_sides.window_left = 5;
+  both_sides.window_right = 2;
+  masks.push_back(both_sides);
+  Mask self = MakeMask(false, A::kTopLeft);
+  self.window_left = 0;
+  self.window_right = 0;
+  masks.push_back(self);
+  Mask chunk = MakeMask(true, A::kBottomRight);
+  chunk.chunk = 7;
+  masks.push_back(chunk);
+  Mask prefix = MakeMask(true, A::kBottomRight);
+  prefix.prefix = 5;
+  masks.push_back(prefix);
+  Mask all = MakeMask(true, A::kTopLeft);
+  all.window_left = 9;
+  all.window_right = 4;
+  all.chunk = 16;
+  all.prefix = 6;
+  all.always_visible = 3;
+  masks.push_back(all);
+  return masks;
+}
+
+std::vector<PlanOptions> TestPlans(int32_t world_size) {
+  const auto plan = [&](Layout layout, int64_t stripe) {
+    return PlanOptions{world_size, layout, stripe, /*granule=*/1};
+  };
+  return {plan(Layout::kContiguous, 1), plan(Layout::kZigzag, 1), plan(Layout::kStriped, 1),
+          plan(Layout::kStriped, 3), plan(Layout::kZigzagPerSequence, 1)};
+}
+
+std::vector<Strategy> TestStrategies() {
+  return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo};
+}
+
+bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k) {
+  const bool top_left = mask.alignment == Mask::Alignment::kTopLeft;
+  const int64_t p = top_left ? q : q + sequence.kv_len - sequence.q_len;
+  const auto chunk_of = [&](int64_t at) {
+    return std::floor(static_cast<double>(at) / static_cast<double>(*mask.chunk));
+  };
+  const bool order = !mask.causal || k <= p || (mask.prefix && k < *mask.prefix);
+  const bool local = (!mask.window_left || k >= p - *mask.window_left) &&
+                     (!mask.window_right || k <= p + *mask.window_right) &&
+                     (!mask.chunk || chunk_of(k) == chunk_of(p));
+  return order && (local || (mask.always_visible && k < *mask.always_visible));
+}
+
+}  // namespace annulus

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_TESTS_ATTENTION_SCHEDULE_CASES_H_
+#define ANNULUS_TESTS_ATTENTION_SCHEDULE_CASES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/mask.h"
+#include "attention/placement.h"
+#include "attention/schedule.h"
+#include "attention/shard_plan.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+struct ScheduleCase {
+  AttentionSpec spec;
+  PlanOptions plan;
+  Strategy strategy = Strategy::kRingPassKv;
+};
+
+// A case with everything that is derived from it. Pinned in memory: `request` points into it.
+struct BuiltCase {
+  explicit BuiltCase(const ScheduleCase& from);
+  BuiltCase(const BuiltCase&) = delete;
+  BuiltCase& operator=(const BuiltCase&) = delete;
+
+  AttentionSpec spec;
+  MaskMap mask;
+  ShardPlan plan;
+  ScheduleRequest request;
+  std::vector<RankSchedule> ranks;
+  std::vector<Placement> placements;
+};
+
+// One line with all that is needed to build the case again.
+std::string Describe(const ScheduleCase& one);
+
+// fp32, head_dim 1, so that one number is one row of one head.
+AttentionSpec SmallSpec(int32_t q_heads, int32_t kv_heads, std::vector<Sequence> sequences,
+                        const Mask& mask);
+Sequence Lengths(int64_t q_len, int64_t kv_len);
+
+std::vector<Mask>
+TestMasks();  // Full, causal of both alignments, windows, chunks, prefixes, sinks.
+std::vector<PlanOptions> TestPlans(int32_t world_size);
+std::vector<Strategy> TestStrategies();
+
+// Semantics N8 in the words of its formula, sharing nothing with MaskMap: rows of one sequence.
+bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_ATTENTION_SCHEDULE_CASES_H_

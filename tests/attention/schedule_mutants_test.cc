@@ -1,0 +1,154 @@
+// Damage done to correct schedules: each mutant is refused by the checker, or still right whenever
+// ranks drift. None is accepted and wrong.
+
+#include "tests/attention/schedule_mutants.h"
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "attention/block_layout.h"
+#include "attention/checker.h"
+#include "attention/digest.h"
+#include "attention/error.h"
+#include "gtest/gtest.h"
+#include "tests/attention/drift.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint64_t kSeed = 20260701;
+
+ScheduleCase RandomCase(std::mt19937_64& random) {
+  const std::vector<Mask> masks = TestMasks();
+  const std::vector<PlanOptions> plans = TestPlans(2 + random() % 4);
+  const std::vector<Strategy> strategies = TestStrategies();
+  const int64_t length = 4 + random() % 16;
+  std::vector<Sequence> sequences = {Lengths(length, length + random() % 4)};
+  if (random() % 3 == 0) sequences.push_back(Lengths(random() % 9, random() % 9));
+  constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {4, 2}};
+  const auto& heads = kHeads[random() % 3];
+  return {SmallSpec(heads[0], heads[1], sequences, masks[random() % masks.size()]),
+          plans[random() % plans.size()], strategies[random() % strategies.size()]};
+}
+
+struct Tally {
+  int refused = 0, harmless = 0, wrong = 0;
+};
+
+void PlaceAgain(Mutant* mutant) {
+  const BlockLayout layout(mutant->built->spec);
+  for (size_t r = 0; r < mutant->ranks.size(); ++r) {
+    mutant->placements[r] = PlaceBuffers(mutant->ranks[r], layout, 4);
+  }
+}
+
+void Judge(const Damage& damage, const ScheduleCase& one, std::mt19937_64& random, Tally* tally) {
+  const BuiltCase built(one);
+  Mutant mutant{&built, built.ranks, built.placements};
+  if (!damage.apply(mutant, random)) return;
+  if (damage.place_again) PlaceAgain(&mutant);
+  const absl::Status checked = CheckSchedule(built.request, mutant.ranks, mutant.placements);
+  if (!checked.ok()) {
+    EXPECT_EQ(DetailOf(checked).reason, "SCHEDULE_BROKEN") << damage.name;
+    ++tally->refused;
+    return;
+  }
+  for (int run = 0; run < 3; ++run) {
+    const uint64_t seed = random();
+    const absl::Status ran = RunDrifting(built, mutant.ranks, mutant.placements, seed);
+    if (!ran.ok()) {
+      ADD_FAILURE() << damage.name << " accepted and wrong: " << Describe(one) << ": " << ran
+                    << " seed " << seed;
+      ++tally->wrong;
+      return;
+    }
+  }
+  ++tally->harmless;
+}
+
+TEST(ScheduleMutants, NoneIsAcceptedAndWrong) {
+  std::mt19937_64 random(kSeed);
+  std::cout << "seed " << kSeed << "\n";
+  const std::vector<Damage> damages = AllDamages();
+  EXPECT_GE(damages.size(), 40u);
+  int refused = 0, harmless = 0;
+  for (const Damage& damage : damages) {
+    Tally tally;
+    for (int i = 0; i < 500; ++i) Judge(damage, RandomCase(random), random, &tally);
+    std::printf("%-34s refused %4d harmless %4d\n", damage.name.c_str(), tally.refused,
+                tally.harmless);
+    EXPECT_GE(tally.refused + tally.harmless, 10) << damage.name << " hardly applies";
+    refused += tally.refused;
+    harmless += tally.harmless;
+  }
+  EXPECT_GT(refused, 2000);
+  std::cout << "refused " << refused << ", accepted and right " << harmless << "\n";
+}
+
+// Without the checker in front, the simulator sees the damage too: it is able to fail.
+TEST(ScheduleMutants, DriftingRanksNoticeDamage) {
+  std::mt19937_64 random(kSeed + 1);
+  int wrong = 0;
+  for (const Damage& damage : AllDamages()) {
+    if (damage.name != "drop a task" && damage.name != "do a task twice" &&
+        damage.name != "drop a receive" && damage.name != "swap two receives of equal size") {
+      continue;
+    }
+    for (int i = 0; i < 50; ++i) {
+      const BuiltCase built(RandomCase(random));
+      Mutant mutant{&built, built.ranks, built.placements};
+      if (!damage.apply(mutant, random)) continue;
+      wrong += RunDrifting(built, mutant.ranks, mutant.placements, random()).ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(wrong, 60);
+}
+
+// What is compared before a start, without any rank knowing the whole.
+bool DigestsAgree(const std::vector<RankSchedule>& ranks) {
+  std::map<std::pair<int32_t, int32_t>, uint64_t> sends, receives;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (const PeerDigest& digest : PeerDigests(ranks[r])) {
+      sends[{r, digest.peer}] = digest.sends;
+      receives[{digest.peer, r}] = digest.receives;
+    }
+  }
+  return sends == receives;
+}
+
+TEST(ScheduleDigests, AgreeForEveryScheduleAndDifferForTransfersThatDoNotMatch) {
+  std::mt19937_64 random(kSeed + 2);
+  int found = 0;
+  for (int i = 0; i < 300; ++i) {
+    const BuiltCase built(RandomCase(random));
+    ASSERT_TRUE(DigestsAgree(built.ranks));
+    for (const Damage& damage : AllDamages()) {
+      if (damage.name != "drop a send" && damage.name != "shrink a receive" &&
+          damage.name != "swap two sends of equal size" && damage.name != "send to another rank") {
+        continue;
+      }
+      Mutant mutant{&built, built.ranks, built.placements};
+      if (!damage.apply(mutant, random)) continue;
+      EXPECT_FALSE(DigestsAgree(mutant.ranks)) << damage.name;
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 300);
+}
+
+// Equal on every machine and for ever: a change here needs a new kScheduleVersion.
+TEST(ScheduleDigests, AreTheKnownOnes) {
+  Mask causal;
+  causal.causal = true;
+  const BuiltCase built(
+      {SmallSpec(2, 1, {Lengths(20, 20)}, causal), TestPlans(2)[1], Strategy::kRingPassKv});
+  const std::vector<PeerDigest> digests = PeerDigests(built.ranks[0]);
+  ASSERT_EQ(digests.size(), 1u);
+  EXPECT_EQ(digests[0].peer, 1);
+  EXPECT_EQ(digests[0].sends, PeerDigests(built.ranks[1])[0].receives);
+  EXPECT_EQ(digests[0].sends, 12598176190835483520u);
+}
+
+}  // namespace
+}  // namespace annulus

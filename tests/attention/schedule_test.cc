@@ -1,0 +1,290 @@
+// Brute force over schedules: the checker accepts every one, cells are counted one by one by code
+// that knows only the mask's formula, and small ones are run in fp64 by drifting ranks.
+
+#include "attention/schedule.h"
+
+#include <algorithm>
+#include <iostream>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "attention/checker.h"
+#include "attention/digest.h"
+#include "gtest/gtest.h"
+#include "tests/attention/drift.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kLengths = 64;
+
+// Every visible (query, head, key) in exactly one task, at the owner of the query; nothing else in
+// a full task.
+void CountCells(const BuiltCase& built) {
+  std::set<std::tuple<int64_t, int32_t, int64_t>> seen;
+  for (int32_t rank = 0; rank < built.plan.world_size; ++rank) {
+    const RankSchedule& schedule = built.ranks[rank];
+    for (const Step& step : schedule.steps) {
+      for (const Task& task : step.tasks) {
+        const Shard& own = built.plan.shards[schedule.buffers[task.q].shard];
+        const RowMap& keys = built.plan.shards[schedule.buffers[task.kv].shard].kv_rows;
+        ASSERT_EQ(own.owner, rank);
+        for (int64_t i = task.q_begin; i < task.q_end; ++i) {
+          const int64_t q = own.q_rows.Global(i), sequence = built.mask.SequenceOfQuery(q);
+          for (int64_t j = task.k_begin; j < task.k_end; ++j) {
+            const int64_t k = keys.Global(j);
+            const bool visible =
+                built.mask.SequenceOfKey(k) == sequence &&
+                VisibleByFormula(built.spec.masks[0], built.spec.sequences[sequence],
+                                 q - built.mask.QueryBegin(sequence),
+                                 k - built.mask.KeyBegin(sequence));
+            ASSERT_TRUE(visible || task.coverage != Coverage::kFull);
+            if (!visible) continue;
+            for (int32_t h = task.head_begin; h < task.head_end; ++h) {
+              ASSERT_TRUE(seen.insert({q, h, k}).second);
+            }
+          }
+        }
+      }
+    }
+  }
+  size_t wanted = 0;
+  for (const Sequence& s : built.spec.sequences) {
+    for (int64_t i = 0; i < s.q_len; ++i) {
+      for (int64_t j = 0; j < s.kv_len; ++j) {
+        wanted += VisibleByFormula(built.spec.masks[0], s, i, j) ? built.spec.q_heads : 0;
+      }
+    }
+  }
+  ASSERT_EQ(seen.size(), wanted);
+}
+
+void CheckCase(const ScheduleCase& one) {
+  const BuiltCase built(one);
+  const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
+  ASSERT_TRUE(checked.ok()) << Describe(one) << ": " << checked;
+}
+
+void RunCase(const ScheduleCase& one, uint64_t seed) {
+  SCOPED_TRACE(Describe(one));
+  CheckCase(one);
+  const BuiltCase built(one);
+  CountCells(built);
+  if (testing::Test::HasFatalFailure()) return;
+  const absl::Status ran = RunDrifting(built, built.ranks, built.placements, seed);
+  ASSERT_TRUE(ran.ok()) << ran << " seed " << seed;
+}
+
+// What varies beside the product of length, W, layout, strategy and mask: taken from the length, so
+// that every combination meets every variant many times.
+AttentionSpec SpecOfLength(int64_t length, int64_t variant, const Mask& mask) {
+  constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {3, 3}, {6, 2}, {4, 1}};
+  const auto& heads = kHeads[variant % 5];
+  std::vector<Sequence> sequences;
+  switch (variant % 7) {
+    case 0:
+      sequences = {Lengths(length, length)};
+      break;
+    case 1:
+      sequences = {Lengths(length, length + 5)};
+      break;
+    case 2:
+      sequences = {Lengths(length, std::max<int64_t>(0, length - 6))};
+      break;
+    case 3:
+      sequences = {Lengths(length / 3, length / 3), Lengths(length - length / 3, length / 2)};
+      break;
+    case 4:
+      sequences = {Lengths(1, length), Lengths(0, 3), Lengths(length, 2)};
+      break;
+    case 5:
+      sequences = {Lengths(length, 0), Lengths(length / 2, length / 2), Lengths(2, length / 4)};
+      break;
+    default:
+      for (int64_t left = length, n = 5; left > 0; left -= n) {
+        sequences.push_back(Lengths(std::min(left, n), std::min(left, n)));
+      }
+  }
+  return SmallSpec(heads[0], heads[1], sequences, mask);
+}
+
+class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Strategy>> {};
+
+TEST_P(EverySchedule, IsAcceptedByTheCheckerAtEveryLength) {
+  const auto [world, strategy] = GetParam();
+  const std::vector<Mask> masks = TestMasks();
+  // Three of the 35 variants of sequences and heads each time; neighbours take the next three.
+  int64_t cases = 0;
+  for (int64_t length = 0; length <= kLengths; ++length) {
+    for (const PlanOptions& plan : TestPlans(world)) {
+      for (size_t m = 0; m < masks.size(); ++m) {
+        for (int i = 0; i < 3; ++i) {
+          CheckCase({SpecOfLength(length, cases++, masks[m]), plan, strategy});
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySchedule, IsRightCellByCellAndWhenRanksDrift) {
+  const auto [world, strategy] = GetParam();
+  const std::vector<Mask> masks = TestMasks();
+  std::mt19937_64 random(1000 * world + static_cast<int>(strategy));
+  std::cout << "seed " << 1000 * world + static_cast<int>(strategy) << "\n";
+  for (int i = 0; i < 250; ++i) {
+    const std::vector<PlanOptions> plans = TestPlans(world);
+    const AttentionSpec spec = SpecOfLength(random() % 25, static_cast<int64_t>(random() % 35),
+                                            masks[random() % masks.size()]);
+    RunCase({spec, plans[random() % plans.size()], strategy}, random());
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EverySchedule,
+                         testing::Combine(testing::Range(1, 9),
+                                          testing::ValuesIn(TestStrategies())),
+                         [](const auto& info) {
+                           std::string name(StrategyName(std::get<1>(info.param)));
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return absl::StrCat(name, "W", std::get<0>(info.param));
+                         });
+
+TEST(LargeSchedule, OddLengthsAndUpTo64RanksAreAccepted) {
+  const std::vector<Mask> masks = TestMasks();
+  std::mt19937_64 random(7);
+  for (const int32_t world : {2, 3, 7, 16, 33, 64}) {
+    for (const int64_t length : {509, 4097, 16385, 99991}) {
+      for (const Strategy strategy : TestStrategies()) {
+        PlanOptions plan = TestPlans(world)[random() % 5];
+        if (length > 20000) plan.stripe *= 64;
+        Mask mask = masks[random() % masks.size()];
+        if (mask.window_left) *mask.window_left *= 100;
+        if (mask.chunk) *mask.chunk *= 512;
+        CheckCase({SmallSpec(8, 2, {Lengths(length, length + 13)}, mask), plan, strategy});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ScheduleHeads, HeadsWithTheirOwnMasksGetTheirOwnTasks) {
+  AttentionSpec spec = SmallSpec(4, 2, {Lengths(23, 23)}, Mask());
+  Mask causal;
+  causal.causal = true;
+  causal.query_heads = {2, 3};
+  spec.masks.push_back(causal);
+  for (const PlanOptions& plan : TestPlans(3)) {
+    for (const Strategy strategy : TestStrategies()) CheckCase({spec, plan, strategy});
+  }
+  const BuiltCase built({spec, TestPlans(3)[0], Strategy::kRingPassKv});
+  std::set<std::pair<int32_t, int32_t>> heads;
+  for (const Task& task : built.ranks[1].steps[0].tasks) {
+    heads.insert({task.head_begin, task.head_end});
+  }
+  EXPECT_EQ(heads, (std::set<std::pair<int32_t, int32_t>>{{0, 2}, {2, 4}}));
+}
+
+TEST(ScheduleEntry, BuildsOneRankLikeTheGroupAndRefusesWhatItLacks) {
+  ScheduleCase one{SmallSpec(2, 1, {Lengths(40, 40)}, TestMasks()[1]), TestPlans(4)[1],
+                   Strategy::kRingPassKv};
+  BuiltCase built(one);
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    const RankSchedule own = MakeSchedule(built.request, rank).value();
+    EXPECT_TRUE(own.buffers == built.ranks[rank].buffers);
+    const std::vector<PeerDigest> a = PeerDigests(own), b = PeerDigests(built.ranks[rank]);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].sends, b[i].sends);
+  }
+  EXPECT_EQ(MakeSchedule(built.request, 4).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeSchedule(built.request, -1).status().code(), absl::StatusCode::kInvalidArgument);
+  built.request.strategy = Strategy::kUlysses;
+  EXPECT_EQ(MakeSchedule(built.request, 0).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(ScheduleEntry, NothingToAttendIsOneStepThatFinishesEveryRow) {
+  for (const Strategy strategy : TestStrategies()) {
+    const BuiltCase built({SmallSpec(2, 1, {Lengths(9, 0)}, Mask()), TestPlans(4)[1], strategy});
+    for (const RankSchedule& rank : built.ranks) {
+      ASSERT_EQ(rank.steps.size(), 1u);
+      EXPECT_TRUE(rank.steps[0].tasks.empty());
+      EXPECT_EQ(rank.steps[0].ops.size(), rank.outputs.size());
+    }
+    EXPECT_TRUE(CheckSchedule(built.request, built.ranks, built.placements).ok());
+  }
+}
+
+int64_t RowsReceived(const RankSchedule& schedule) {
+  int64_t rows = 0;
+  for (const Step& step : schedule.steps) {
+    for (const Transfer& receive : step.receives) rows += receive.row_end - receive.row_begin;
+  }
+  return rows;
+}
+
+// A window with always-visible rows needs two intervals from one source: 4 + 2 sinks over 4 ranks
+// of 16 rows move 6 rows to a rank, not the hull (the smallest example of a need that is no
+// interval).
+TEST(ScheduleNeeds, RowsBetweenSinksAndWindowDoNotMove) {
+  Mask mask;
+  mask.causal = true;
+  mask.window_left = 4;
+  mask.always_visible = 2;
+  for (const Strategy strategy : {Strategy::kAllGatherKv, Strategy::kRotateKv}) {
+    const BuiltCase built({SmallSpec(1, 1, {Lengths(64, 64)}, mask), TestPlans(4)[0], strategy});
+    // Rank 1 needs the two sinks and four rows of rank 0; ranks 2 and 3 four rows of their
+    // neighbour and the sinks.
+    EXPECT_EQ(RowsReceived(built.ranks[0]), 0);
+    for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(RowsReceived(built.ranks[rank]), 6);
+  }
+}
+
+TEST(ScheduleNeeds, WindowOverContiguousShardsMovesOnlyTheHalo) {
+  Mask mask;
+  mask.causal = true;
+  mask.window_left = 1024;
+  const BuiltCase built(
+      {SmallSpec(1, 1, {Lengths(65536, 65536)}, mask), TestPlans(8)[0], Strategy::kHalo});
+  for (int rank = 1; rank < 8; ++rank) EXPECT_EQ(RowsReceived(built.ranks[rank]), 1024);
+  for (const RankSchedule& rank : built.ranks) EXPECT_LE(rank.buffers.size(), 5u);
+}
+
+TEST(ScheduleNeeds, GranuleRoundsWhatMoves) {
+  Mask mask;
+  mask.causal = true;
+  mask.window_left = 5;
+  PlanOptions plan = TestPlans(4)[0];
+  plan.granule = 8;
+  const ScheduleCase one{SmallSpec(1, 1, {Lengths(128, 128)}, mask), plan, Strategy::kHalo};
+  CheckCase(one);
+  EXPECT_EQ(RowsReceived(BuiltCase(one).ranks[2]), 8);
+}
+
+// Causal ring on contiguous shards: keys of the last rank go nowhere, those of rank 0 go all the
+// way.
+TEST(ScheduleNeeds, RingDropsWhatNobodyAfterNeeds) {
+  const BuiltCase built(
+      {SmallSpec(1, 1, {Lengths(64, 64)}, TestMasks()[1]), TestPlans(4)[0], Strategy::kRingPassKv});
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(RowsReceived(built.ranks[rank]), 16 * rank);
+}
+
+TEST(ScheduleTasks, StayFewForStripesAndManySequences) {
+  std::vector<Sequence> many(1000, Lengths(7, 7));
+  for (const PlanOptions& plan : TestPlans(4)) {
+    const BuiltCase packed({SmallSpec(1, 1, many, TestMasks()[1]), plan, Strategy::kRingPassKv});
+    const BuiltCase striped(
+        {SmallSpec(1, 1, {Lengths(7000, 7000)}, TestMasks()[1]), plan, Strategy::kRingPassKv});
+    for (const RankSchedule& rank : packed.ranks) {
+      for (const Step& step : rank.steps) EXPECT_LE(step.tasks.size(), 64u * 4u);
+    }
+    for (const RankSchedule& rank : striped.ranks) {
+      for (const Step& step : rank.steps) EXPECT_LE(step.tasks.size(), 4u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,129 @@
+#include "attention/segment.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "attention/block_layout.h"
+#include "attention/checker.h"
+#include "attention/visible_pairs.h"
+#include "gtest/gtest.h"
+#include "tests/attention/drift.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+struct Split {
+  std::vector<RankSchedule> ranks;
+  std::vector<Placement> placements;
+};
+
+Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
+  Split split;
+  for (const RankSchedule& rank : built.ranks) {
+    split.ranks.push_back(SplitSteps(rank, parts));
+    split.placements.push_back(PlaceBuffers(split.ranks.back(), BlockLayout(built.spec), 4));
+  }
+  return split;
+}
+
+TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
+  constexpr uint64_t kSeed = 11;
+  std::mt19937_64 random(kSeed);
+  for (int i = 0; i < 400; ++i) {
+    const std::vector<PlanOptions> plans = TestPlans(1 + random() % 5);
+    const std::vector<Mask> masks = TestMasks();
+    const int64_t length = random() % 20;
+    const ScheduleCase one{
+        SmallSpec(2, 1, {Lengths(length, length + random() % 5)}, masks[random() % masks.size()]),
+        plans[random() % plans.size()], TestStrategies()[random() % 4]};
+    const BuiltCase built(one);
+    std::vector<int32_t> parts;
+    for (size_t k = 0; k < built.ranks[0].steps.size(); ++k) parts.push_back(1 + random() % 6);
+    const Split split = SplitAll(built, parts);
+    const absl::Status checked = CheckSchedule(built.request, split.ranks, split.placements);
+    ASSERT_TRUE(checked.ok()) << Describe(one) << ": " << checked << " seed " << kSeed;
+    const absl::Status ran = RunDrifting(built, split.ranks, split.placements, random());
+    ASSERT_TRUE(ran.ok()) << Describe(one) << ": " << ran << " seed " << kSeed;
+    EXPECT_EQ(split.ranks[0].steps.size(), std::accumulate(parts.begin(), parts.end(), 0u));
+  }
+}
+
+TEST(SplitStepsTest, PartsCostAboutTheSame) {
+  const BuiltCase built({SmallSpec(8, 2, {Lengths(8192, 8192)}, TestMasks()[1]), TestPlans(2)[1],
+                         Strategy::kRingPassKv});
+  std::vector<std::vector<int64_t>> costs;
+  for (const RankSchedule& rank : built.ranks) costs.push_back(StepCosts(rank, built.request));
+  const int64_t limit = 8 * 8192 * 512;
+  const std::vector<int32_t> parts = StepParts(costs, limit);
+  const Split split = SplitAll(built, parts);
+  for (size_t r = 0; r < 2; ++r) {
+    const std::vector<int64_t> after = StepCosts(split.ranks[r], built.request);
+    EXPECT_EQ(std::accumulate(after.begin(), after.end(), int64_t{0}),
+              std::accumulate(costs[r].begin(), costs[r].end(), int64_t{0}));
+    // The end of a causal triangle costs up to twice its mean.
+    EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * limit);
+  }
+}
+
+TEST(StepPartsTest, AreTheSameForAllAndBoundedBelowByOne) {
+  EXPECT_EQ(StepParts({{10, 0, 5}, {1, 0, 21}}, 10), (std::vector<int32_t>{1, 1, 3}));
+  EXPECT_EQ(StepParts({{10, 20}}, 0), (std::vector<int32_t>{1, 1}));
+}
+
+TEST(StepCostsTest, SumToTheVisiblePairsOfTheJob) {
+  for (const PlanOptions& plan : TestPlans(3)) {
+    const BuiltCase built(
+        {SmallSpec(4, 2, {Lengths(200, 200)}, TestMasks()[1]), plan, Strategy::kRotateKv});
+    int64_t all = 0;
+    for (const RankSchedule& rank : built.ranks) {
+      for (const int64_t cost : StepCosts(rank, built.request)) all += cost;
+    }
+    const int64_t pairs = 4 * 200 * 201 / 2;
+    EXPECT_NEAR(all, pairs, plan.layout == Layout::kStriped ? pairs / 50 : 0);
+  }
+}
+
+TEST(VisiblePairsTest, CountsAndEstimatesAgreeWithTheFormula) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<Mask> masks = TestMasks();
+    const Mask mask = masks[random() % masks.size()];
+    const int64_t length = 1 + random() % 40;
+    const BuiltCase built({SmallSpec(1, 1, {Lengths(length, length)}, mask),
+                           TestPlans(3)[random() % 5], Strategy::kRotateKv});
+    const RowMap &q = built.plan.shards[random() % 3].q_rows,
+                 &k = built.plan.shards[random() % 3].kv_rows;
+    int64_t pairs = 0;
+    for (int64_t a = 0; a < q.rows(); ++a) {
+      for (int64_t b = 0; b < k.rows(); ++b) {
+        pairs += VisibleByFormula(mask, built.spec.sequences[0], q.Global(a), k.Global(b)) ? 1 : 0;
+      }
+    }
+    const LocalRectangle all{&q, &k, {0, q.rows()}, {0, k.rows()}, 0};
+    EXPECT_EQ(VisiblePairs(built.mask, all), pairs);
+    if (built.plan.layout != Layout::kStriped) {
+      EXPECT_EQ(EstimateVisiblePairs(built.mask, all), pairs);
+    }
+  }
+}
+
+TEST(CutSegmentsTest, CoverAllStepsInOrder) {
+  for (int32_t steps = 0; steps < 12; ++steps) {
+    for (int32_t wanted = 0; wanted < 15; ++wanted) {
+      const std::vector<Segment> cut = CutSegments(steps, wanted);
+      ASSERT_GE(cut.size(), 1u);
+      EXPECT_LE(cut.size(), static_cast<size_t>(std::max({1, steps, 1})));
+      EXPECT_EQ(cut.front().step_begin, 0);
+      EXPECT_EQ(cut.back().step_end, steps);
+      for (size_t i = 1; i < cut.size(); ++i) {
+        EXPECT_EQ(cut[i].step_begin, cut[i - 1].step_end);
+        EXPECT_LT(cut[i].step_begin, cut[i].step_end);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,153 @@
+#include "attention/shard_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/error.h"
+#include "attention/visible_pairs.h"
+#include "gtest/gtest.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+std::vector<int64_t> Rows(const RowMap& map) {
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < map.rows(); ++i) rows.push_back(map.Global(i));
+  return rows;
+}
+
+std::vector<int64_t> QueryRows(int64_t length, PlanOptions options, int32_t rank) {
+  const AttentionSpec spec = SmallSpec(1, 1, {Lengths(length, length)}, Mask());
+  return Rows(MakeShardPlan(spec, options).value().shards[rank].q_rows);
+}
+
+void ExpectOwnedOnce(const ShardPlan& plan, int64_t rows, bool keys) {
+  std::vector<int> owners(rows);
+  for (const Shard& shard : plan.shards) {
+    const std::vector<int64_t> own = Rows(keys ? shard.kv_rows : shard.q_rows);
+    ASSERT_TRUE(std::is_sorted(own.begin(), own.end()));
+    for (const int64_t row : own) ++owners.at(row);
+  }
+  for (const int count : owners) ASSERT_EQ(count, 1);
+}
+
+TEST(ShardPlanTest, EveryRowHasOneOwner) {
+  for (int64_t length = 0; length <= 64; ++length) {
+    for (int32_t world = 1; world <= 8; ++world) {
+      for (PlanOptions options : TestPlans(world)) {
+        for (const int64_t granule : {1, 3}) {
+          options.granule = granule;
+          if (granule > 1 && options.layout == Layout::kZigzagPerSequence) continue;
+          if (options.stripe % granule != 0) options.stripe = granule;
+          const AttentionSpec spec = SmallSpec(
+              1, 1, {Lengths(length / 2, length), Lengths(length - length / 2, 3)}, Mask());
+          const ShardPlan plan = MakeShardPlan(spec, options).value();
+          ASSERT_EQ(plan.shards.size(), static_cast<size_t>(world));
+          ExpectOwnedOnce(plan, spec.q_rows(), false);
+          ExpectOwnedOnce(plan, spec.kv_rows(), true);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardPlanTest, ZigzagPairsHeadAndTail) {
+  using V = std::vector<int64_t>;
+  const PlanOptions four{4, Layout::kZigzag, 1, 1};
+  EXPECT_EQ(QueryRows(8, four, 0), (V{0, 7}));
+  EXPECT_EQ(QueryRows(8, four, 1), (V{1, 6}));
+  EXPECT_EQ(QueryRows(8, four, 2), (V{2, 5}));
+  EXPECT_EQ(QueryRows(8, four, 3), (V{3, 4}));
+  // Uneven: blocks of 3 3 3 2.
+  const PlanOptions two{2, Layout::kZigzag, 1, 1};
+  EXPECT_EQ(QueryRows(11, two, 0), (V{0, 1, 2, 9, 10}));
+  EXPECT_EQ(QueryRows(11, two, 1), (V{3, 4, 5, 6, 7, 8}));
+}
+
+TEST(ShardPlanTest, ZigzagPerSequenceIsTransformerEnginesExample) {
+  const AttentionSpec spec = SmallSpec(1, 1, {Lengths(8, 8), Lengths(4, 4)}, Mask());
+  const ShardPlan plan = MakeShardPlan(spec, {2, Layout::kZigzagPerSequence, 1, 1}).value();
+  EXPECT_EQ(Rows(plan.shards[0].q_rows), (std::vector<int64_t>{0, 1, 6, 7, 8, 11}));
+}
+
+TEST(ShardPlanTest, StripesAreDealtInTurnAndLengthsMayBeShort) {
+  using V = std::vector<int64_t>;
+  EXPECT_EQ(QueryRows(11, {2, Layout::kStriped, 2, 1}, 1), (V{2, 3, 6, 7, 10}));
+  EXPECT_EQ(QueryRows(2, {4, Layout::kContiguous, 1, 1}, 1), (V{1}));
+  EXPECT_EQ(QueryRows(2, {4, Layout::kContiguous, 1, 1}, 2), V{});
+  EXPECT_EQ(QueryRows(20, {2, Layout::kContiguous, 1, 8}, 0).size(), 16u);
+}
+
+TEST(ShardPlanTest, QueriesAndKeysHaveTheirOwnMaps) {
+  const AttentionSpec spec = SmallSpec(1, 1, {Lengths(4, 100)}, Mask());
+  const ShardPlan plan = MakeShardPlan(spec, {2, Layout::kZigzag, 1, 1}).value();
+  EXPECT_EQ(plan.shards[0].q_rows.rows(), 2);
+  EXPECT_EQ(plan.shards[0].kv_rows.rows(), 50);
+}
+
+// max/mean of causal work × (W × mean), from the same formula as docs/numerics.md.
+double Balance(Layout layout, int32_t world, int64_t length) {
+  AttentionSpec spec = SmallSpec(1, 1, {Lengths(length, length)}, TestMasks()[1]);
+  const MaskMap mask(spec);
+  const RowMap keys({{0, length, length, 1}});
+  const ShardPlan plan = MakeShardPlan(spec, {world, layout, 1, 1}).value();
+  int64_t largest = 0, all = 0;
+  for (const Shard& shard : plan.shards) {
+    const int64_t work =
+        VisiblePairs(mask, {&shard.q_rows, &keys, {0, shard.q_rows.rows()}, {0, length}, 0});
+    largest = std::max(largest, work);
+    all += work;
+  }
+  return static_cast<double>(largest) * world / static_cast<double>(all);
+}
+
+TEST(ShardPlanTest, BalanceOfCausalWorkIsAsTheFormulasSay) {
+  for (const int32_t world : {2, 4, 8}) {
+    const int64_t length = 64 * world;
+    EXPECT_DOUBLE_EQ(Balance(Layout::kZigzag, world, length), 1.0);
+    EXPECT_NEAR(Balance(Layout::kContiguous, world, length), 2.0 - 1.0 / world, 0.01);
+    EXPECT_NEAR(Balance(Layout::kStriped, world, length), 1.0 + (world - 1.0) / (length + 1),
+                1e-12);
+  }
+}
+
+// Mirrored blocks meet a sequence at depth x and at depth 1 − x.
+TEST(ShardPlanTest, ZigzagOfThePackedTensorBalancesEqualSequences) {
+  for (const int32_t sequences : {2, 3, 4, 16}) {
+    const AttentionSpec spec =
+        SmallSpec(1, 1, std::vector<Sequence>(sequences, Lengths(96, 96)), TestMasks()[1]);
+    const MaskMap mask(spec);
+    const RowMap keys({{0, spec.kv_rows(), spec.kv_rows(), 1}});
+    const ShardPlan plan = MakeShardPlan(spec, {4, Layout::kZigzag, 1, 1}).value();
+    std::vector<int64_t> work;
+    for (const Shard& shard : plan.shards) {
+      work.push_back(VisiblePairs(
+          mask, {&shard.q_rows, &keys, {0, shard.q_rows.rows()}, {0, spec.kv_rows()}, 0}));
+    }
+    EXPECT_EQ(*std::min_element(work.begin(), work.end()),
+              *std::max_element(work.begin(), work.end()));
+  }
+}
+
+TEST(ShardPlanTest, BadOptionsAreRefusedByField) {
+  const AttentionSpec spec = SmallSpec(1, 1, {Lengths(8, 8)}, Mask());
+  const auto field = [&](PlanOptions options) {
+    const absl::Status status = MakeShardPlan(spec, options).status();
+    EXPECT_FALSE(status.ok());
+    const ErrorDetail detail = DetailOf(status);
+    return detail.fields.empty() ? "" : detail.fields[0].field;
+  };
+  EXPECT_EQ(field({0, Layout::kContiguous, 1, 1}), "execution.world_size");
+  EXPECT_EQ(field({2, Layout::kAuto, 1, 1}), "execution.layout");
+  EXPECT_EQ(field({2, Layout::kStriped, 0, 1}), "execution.stripe");
+  EXPECT_EQ(field({2, Layout::kStriped, 3, 2}), "execution.stripe");
+  EXPECT_EQ(field({2, Layout::kContiguous, 1, 0}), "granule");
+  EXPECT_EQ(field({2, Layout::kByArea, 1, 1}), "execution.layout");
+  EXPECT_EQ(MakeShardPlan(spec, {2, Layout::kByArea, 1, 1}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,93 @@
+#include "attention/spec.h"
+
+#include <gtest/gtest.h>
+
+#include "attention/tensor_table.h"
+
+namespace annulus {
+namespace {
+
+TEST(SpecTest, RowsAreSumsOverSequences) {
+  AttentionSpec spec;
+  EXPECT_EQ(spec.q_rows(), 0);
+  spec.sequences.resize(3);
+  spec.sequences[0].q_len = 5;
+  spec.sequences[2].q_len = 7;
+  spec.sequences[1].kv_len = 11;
+  EXPECT_EQ(spec.q_rows(), 12);
+  EXPECT_EQ(spec.kv_rows(), 11);
+}
+
+TEST(SpecTest, DefaultsFollowTheFieldsTheyStandFor) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.head_dim = 64;
+  EXPECT_EQ(spec.value_dim(), 64);
+  EXPECT_EQ(spec.output_dtype(), DataType::kBf16);
+  EXPECT_DOUBLE_EQ(spec.scale_or_default(), 0.125);
+  spec.head_dim_v = 32;
+  spec.out_dtype = DataType::kFp32;
+  spec.scale = 0.0;
+  EXPECT_EQ(spec.value_dim(), 32);
+  EXPECT_EQ(spec.output_dtype(), DataType::kFp32);
+  EXPECT_EQ(spec.scale_or_default(), 0.0);
+}
+
+TEST(SpecTest, EveryNameParsesBackInAnySpelling) {
+  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+    const Strategy strategy = static_cast<Strategy>(i);
+    EXPECT_EQ(ParseStrategy(StrategyName(strategy)), strategy);
+  }
+  for (int i = 0; i <= static_cast<int>(Layout::kZigzagPerSequence); ++i) {
+    const Layout layout = static_cast<Layout>(i);
+    EXPECT_EQ(ParseLayout(LayoutName(layout)), layout);
+  }
+  EXPECT_EQ(ParseStrategy("RING_PASS_KV"), Strategy::kRingPassKv);
+  EXPECT_EQ(ParseStrategy("all-gather-kv"), Strategy::kAllGatherKv);
+  EXPECT_EQ(ParseStrategy("rotate-kv"), Strategy::kRotateKv);
+  EXPECT_EQ(ParseStrategy("ulysses-ring"), Strategy::kUlyssesRing);
+  EXPECT_EQ(ParseStrategy("tree"), Strategy::kTree);
+  EXPECT_EQ(ParseStrategy("halo"), Strategy::kHalo);
+  EXPECT_EQ(ParseLayout("striped"), Layout::kStriped);
+  EXPECT_EQ(ParseLayout("by-area"), Layout::kByArea);
+  EXPECT_EQ(ParseLayout("Zigzag_Per-sequence"), Layout::kZigzagPerSequence);
+  EXPECT_EQ(ParseStrategy("ring"), std::nullopt);
+  EXPECT_EQ(ParseStrategy(""), std::nullopt);
+  EXPECT_EQ(ParseLayout("unknown"), std::nullopt);
+  EXPECT_EQ(StrategyName(static_cast<Strategy>(99)), "unknown");
+}
+
+TEST(TensorTableTest, ForwardTakesThreeTensorsAndGivesTwo) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp16;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.head_dim_v = 48;
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  ASSERT_EQ(table.size(), 5u);
+  EXPECT_EQ(FindTensor(table, TensorId::kQ)->row_bytes(), 8 * 64 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kK)->row_bytes(), 2 * 64 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kK)->rows, RowSpace::kKey);
+  EXPECT_EQ(FindTensor(table, TensorId::kV)->row_bytes(), 2 * 48 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kOut)->row_bytes(), 8 * 48 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kLse)->row_bytes(), 8 * 4);
+  EXPECT_EQ(FindTensor(table, TensorId::kLse)->direction, Direction::kOutput);
+  EXPECT_EQ(FindTensor(table, TensorId::kDq), nullptr);
+  spec.out_dtype = DataType::kFp32;
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kOut)->row_bytes(), 8 * 48 * 4);
+  spec.operation = Operation::kGradients;
+  EXPECT_TRUE(TensorTable(spec).empty());
+}
+
+TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {
+  EXPECT_EQ(TensorName(TensorId::kQ), "q");
+  EXPECT_EQ(TensorName(TensorId::kOut), "output");
+  EXPECT_EQ(TensorName(TensorId::kMaxLogit), "max_logit");
+  EXPECT_EQ(TensorName(TensorId::kDv), "dv");
+  EXPECT_EQ(TensorName(TensorId::kBitMask), "bit_mask");
+  EXPECT_EQ(TensorName(static_cast<TensorId>(200)), "unknown");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_TESTS_REFERENCE_BUDGET_H_
+#define ANNULUS_TESTS_REFERENCE_BUDGET_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/reference/reference_attention.h"
+
+namespace annulus::reference {
+
+// What an implementation answered.
+struct Answer {
+  Precision inputs = Precision::kFp32;  // Of q, k and v.
+  Precision output = Precision::kFp32;
+  // Packed query rows that `out` and `lse` hold, in this order; empty: all rows of the input.
+  std::vector<int64_t> rows;
+  std::vector<float> out;  // [rows, q_heads, value_dim]
+  std::vector<float> lse;  // [rows, q_heads], natural log
+};
+
+// The error budget (docs/numerics.md), head by head over the rows given:
+//   max |out − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
+//   |lse − exact| <= 1e-5 · max(1, |exact|) for fp32 inputs, 1e-3 for 16 bits; −infinity exactly.
+// A head with fewer than 4,096 outputs is a small sample: its naive error is the largest of all
+// heads, plus ¾ ulp. A NaN is a failure. The failure names the worst head, row and both errors.
+// Costs rows × keys × dims × heads twice in scalar code: give `rows` for long jobs.
+testing::AssertionResult CheckWithinBudget(const Input& input, const Answer& answer);
+
+// `count` rows of [0, rows), spread by `seed`; the first and the last are always among them. All of
+// them where count >= rows.
+std::vector<int64_t> SampleRows(int64_t rows, int64_t count, uint64_t seed);
+
+}  // namespace annulus::reference
+
+#endif  // ANNULUS_TESTS_REFERENCE_BUDGET_H_

@@ -1,0 +1,132 @@
+#include "tests/reference/from_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+namespace annulus::reference {
+namespace {
+
+Rule RuleFrom(const Mask& mask) {
+  Rule rule;
+  rule.causal = mask.causal;
+  rule.top_left = mask.alignment == Mask::Alignment::kTopLeft;
+  rule.window_left = mask.window_left;
+  rule.window_right = mask.window_right;
+  rule.chunk = mask.chunk;
+  rule.prefix = mask.prefix;
+  rule.always_visible = mask.always_visible;
+  for (const MaskRange& range : mask.ranges) {
+    const bool both = range.kind == MaskRange::Kind::kBiCausal;
+    rule.ranges.push_back({range.q_begin, range.q_end, range.k_begin, range.k_end,
+                           both || range.kind == MaskRange::Kind::kCausal,
+                           both || range.kind == MaskRange::Kind::kInverseCausal});
+  }
+  return rule;
+}
+
+// The mask at `first` for all heads unless it names some, then those that follow it and name heads.
+std::vector<Rule> RulesFrom(const AttentionSpec& spec, int32_t first) {
+  std::vector<Rule> rules(static_cast<size_t>(spec.q_heads));
+  for (size_t i = static_cast<size_t>(first); i < spec.masks.size(); ++i) {
+    const Mask& mask = spec.masks[i];
+    const bool is_first = i == static_cast<size_t>(first);
+    if (mask.query_heads.empty() && !is_first) break;
+    if (mask.query_heads.empty()) std::fill(rules.begin(), rules.end(), RuleFrom(mask));
+    for (const int32_t head : mask.query_heads) rules[static_cast<size_t>(head)] = RuleFrom(mask);
+  }
+  return rules;
+}
+
+// A 16-bit format: its bits as an integer count steps of ulp from zero upwards, exponent after
+// exponent.
+uint16_t Encode16(Precision precision, double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const int bits = precision == Precision::kFp16 ? 10 : 7;
+  const int bias = precision == Precision::kFp16 ? 15 : 127;
+  const double magnitude = std::fabs(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(((2 * bias + 1) << bits) | (1 << (bits - 1)));
+  if (std::isinf(value)) return static_cast<uint16_t>(sign | ((2 * bias + 1) << bits));
+  if (magnitude == 0) return sign;
+  const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+  const int steps = static_cast<int>(std::ldexp(magnitude, bits - exponent));
+  return static_cast<uint16_t>(sign | (((exponent + bias - 1) << bits) + steps));
+}
+
+float Decode16(Precision precision, uint16_t code) {
+  const int bits = precision == Precision::kFp16 ? 10 : 7;
+  const int bias = precision == Precision::kFp16 ? 15 : 127;
+  const int exponent = (code & 0x7fff) >> bits, mantissa = code & ((1 << bits) - 1);
+  double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - bits)
+                                   : std::ldexp(mantissa + (1 << bits), exponent - bias - bits);
+  if (exponent == 2 * bias + 1) {
+    magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::nan("");
+  }
+  return static_cast<float>((code & 0x8000) != 0 ? -magnitude : magnitude);
+}
+
+}  // namespace
+
+Precision PrecisionOf(DataType dtype) {
+  if (dtype == DataType::kFp16) return Precision::kFp16;
+  return dtype == DataType::kBf16 ? Precision::kBf16 : Precision::kFp32;
+}
+
+Input InputOf(const AttentionSpec& spec) {
+  Input input;
+  input.q_heads = spec.q_heads;
+  input.kv_heads = spec.kv_heads;
+  input.head_dim = spec.head_dim;
+  input.value_dim = spec.head_dim_v == 0 ? spec.head_dim : spec.head_dim_v;
+  input.scale = spec.scale ? *spec.scale : 1 / std::sqrt(static_cast<double>(spec.head_dim));
+  for (const Sequence& sequence : spec.sequences) {
+    Document document{sequence.q_len, sequence.kv_len, {}};
+    if (!spec.masks.empty()) document.rules = RulesFrom(spec, sequence.mask);
+    input.documents.push_back(document);
+  }
+  input.soft_cap = spec.modifiers.soft_cap;
+  input.alibi_slopes.assign(spec.modifiers.alibi_slopes.begin(), spec.modifiers.alibi_slopes.end());
+  input.sinks.assign(spec.modifiers.sinks.begin(), spec.modifiers.sinks.end());
+  input.q.resize(static_cast<size_t>(input.q_rows() * input.q_heads * input.head_dim));
+  input.k.resize(static_cast<size_t>(input.kv_rows() * input.kv_heads * input.head_dim));
+  input.v.resize(static_cast<size_t>(input.kv_rows() * input.kv_heads * input.value_dim));
+  return input;
+}
+
+void FillNormal(uint64_t seed, Precision precision, double deviation, Input* input) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(0.0, deviation);
+  for (std::vector<double>* tensor : {&input->q, &input->k, &input->v}) {
+    for (double& value : *tensor) value = RoundTo(precision, normal(random));
+  }
+}
+
+std::vector<std::byte> BytesOf(Precision precision, const std::vector<double>& values) {
+  const size_t size = precision == Precision::kFp32 ? 4 : 2;
+  std::vector<std::byte> bytes(values.size() * size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float single = static_cast<float>(values[i]);
+    const uint16_t half = size == 2 ? Encode16(precision, values[i]) : 0;
+    std::memcpy(bytes.data() + i * size, size == 4 ? static_cast<const void*>(&single) : &half,
+                size);
+  }
+  return bytes;
+}
+
+std::vector<float> FloatsOf(Precision precision, const std::byte* bytes, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (precision == Precision::kFp32) {
+      std::memcpy(&values[i], bytes + i * 4, 4);
+    } else {
+      uint16_t code = 0;
+      std::memcpy(&code, bytes + i * 2, 2);
+      values[i] = Decode16(precision, code);
+    }
+  }
+  return values;
+}
+
+}  // namespace annulus::reference

@@ -1,0 +1,31 @@
+#ifndef ANNULUS_TESTS_REFERENCE_FROM_SPEC_H_
+#define ANNULUS_TESTS_REFERENCE_FROM_SPEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "attention/spec.h"
+#include "tests/reference/reference_attention.h"
+
+namespace annulus::reference {
+
+// The bridge from the product's values to the reference's: fields are copied, nothing is computed
+// by the product.
+
+Precision PrecisionOf(DataType dtype);  // fp32, fp16 or bf16.
+
+// The job of a valid spec, with q, k and v of the right size and zero.
+Input InputOf(const AttentionSpec& spec);
+
+// Fills q, k and v with normal numbers (deviation `deviation`), exact in `precision`. Same seed,
+// same numbers.
+void FillNormal(uint64_t seed, Precision precision, double deviation, Input* input);
+
+// Elements as they lie in memory and on the wire, little-endian; and back.
+std::vector<std::byte> BytesOf(Precision precision, const std::vector<double>& values);
+std::vector<float> FloatsOf(Precision precision, const std::byte* bytes, size_t count);
+
+}  // namespace annulus::reference
+
+#endif  // ANNULUS_TESTS_REFERENCE_FROM_SPEC_H_

@@ -1,0 +1,216 @@
+#include "tests/reference/reference_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace annulus::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+int64_t FloorOf(int64_t a, int64_t b) {
+  return static_cast<int64_t>(
+      std::floor(static_cast<long double>(a) / static_cast<long double>(b)));
+}
+
+bool Listed(const Range& range, int64_t i, int64_t j) {
+  if (i < range.q_begin || i >= range.q_end) return false;
+  if (j < range.k_begin || j >= range.k_end) return false;
+  if (range.causal && range.k_end - j < range.q_end - i) return false;
+  if (range.inverse_causal && j - range.k_begin < i - range.q_begin) return false;
+  return true;
+}
+
+// Where a packed query row lies.
+struct Place {
+  int64_t document = 0, row = 0, first_key = 0;
+};
+
+Place Find(const Input& input, int64_t q_row) {
+  Place place;
+  place.row = q_row;
+  for (const Document& document : input.documents) {
+    if (place.row < document.q_len) break;
+    place.row -= document.q_len;
+    place.first_key += document.kv_len;
+    ++place.document;
+  }
+  return place;
+}
+
+const Rule& RuleOf(const Document& document, int32_t q_head) {
+  static const Rule kFull;
+  if (document.rules.empty()) return kFull;
+  return document.rules.size() == 1 ? document.rules[0]
+                                    : document.rules[static_cast<size_t>(q_head)];
+}
+
+struct Mantissa {
+  int bits;          // The hidden one included.
+  int least_power;   // Of the step of subnormal numbers.
+  double overflows;  // Rounds to infinity from here on.
+};
+
+Mantissa MantissaOf(Precision precision) {
+  switch (precision) {
+    case Precision::kFp16:
+      return {11, -24, 65520.0};
+    case Precision::kBf16:
+      return {8, -133, std::ldexp(511.0, 119)};
+    case Precision::kFp32:
+      break;
+  }
+  return {24, -149, std::ldexp(33554431.0, 103)};
+}
+
+// One row in the arithmetic of Real: double for the exact answer, float for the naive one.
+template <typename Real>
+class RowInLoops {
+ public:
+  RowInLoops(const Input& input, int64_t q_row, int32_t q_head)
+      : input_(input),
+        place_(Find(input, q_row)),
+        document_(input.documents[static_cast<size_t>(place_.document)]),
+        q_head_(q_head),
+        kv_head_(q_head / (input.q_heads / input.kv_heads)),
+        q_(input.q.data() + (q_row * input.q_heads + q_head) * input.head_dim) {}
+
+  // `round` is applied to each normalised weight.
+  template <typename Round>
+  Row Run(Round round) const {
+    std::vector<Real> scores;
+    std::vector<int64_t> keys;
+    Real max = -std::numeric_limits<Real>::infinity();
+    for (int64_t j = 0; j < document_.kv_len; ++j) {
+      const Real score = Score(j);
+      if (score == -std::numeric_limits<Real>::infinity()) continue;
+      keys.push_back(j);
+      scores.push_back(score);
+      max = std::max(max, score);
+    }
+    const bool has_sink = !input_.sinks.empty();
+    const Real sink = has_sink ? static_cast<Real>(input_.sinks[Head()]) : Real(0);
+    if (has_sink) max = std::max(max, sink);
+    Real sum = has_sink ? std::exp(sink - max) : Real(0);
+    for (const Real score : scores) sum += std::exp(score - max);
+    std::vector<Real> out(static_cast<size_t>(input_.value_dim), Real(0));
+    for (size_t n = 0; n < keys.size(); ++n) {
+      const Real weight = round(std::exp(scores[n] - max) / sum);
+      const double* v = ValueRow(keys[n]);
+      for (size_t d = 0; d < out.size(); ++d) out[d] += weight * static_cast<Real>(v[d]);
+    }
+    Row row;
+    row.out.assign(out.begin(), out.end());
+    row.lse = sum == Real(0) ? -kInfinity : static_cast<double>(max + std::log(sum));
+    return row;
+  }
+
+ private:
+  size_t Head() const { return static_cast<size_t>(q_head_); }
+
+  const double* ValueRow(int64_t j) const {
+    return input_.v.data() +
+           ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.value_dim;
+  }
+
+  // −infinity where the key is not seen.
+  Real Score(int64_t j) const {
+    const Real hidden = -std::numeric_limits<Real>::infinity();
+    const Rule& rule = RuleOf(document_, q_head_);
+    if (!Sees(rule, document_.q_len, document_.kv_len, place_.row, j)) return hidden;
+    const double* k =
+        input_.k.data() + ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.head_dim;
+    Real dot = 0;
+    for (int32_t d = 0; d < input_.head_dim; ++d) {
+      dot += static_cast<Real>(q_[d]) * static_cast<Real>(k[d]);
+    }
+    Real score = static_cast<Real>(input_.scale) * dot;
+    if (input_.soft_cap) {
+      const Real cap = static_cast<Real>(*input_.soft_cap);
+      score = cap * std::tanh(score / cap);
+    }
+    if (!input_.alibi_slopes.empty()) {
+      const int64_t p =
+          rule.top_left ? place_.row : place_.row + document_.kv_len - document_.q_len;
+      score -= static_cast<Real>(input_.alibi_slopes[Head()]) * static_cast<Real>(std::abs(p - j));
+    }
+    if (input_.bias) {
+      score += static_cast<Real>(input_.bias(place_.document, q_head_, place_.row, j));
+    }
+    return score;
+  }
+
+  const Input& input_;
+  const Place place_;
+  const Document& document_;
+  const int32_t q_head_, kv_head_;
+  const double* const q_;
+};
+
+}  // namespace
+
+bool Sees(const Rule& rule, int64_t q_len, int64_t kv_len, int64_t i, int64_t j) {
+  const int64_t p = rule.top_left ? i : i + kv_len - q_len;
+  const bool order = !rule.causal || j <= p || (rule.prefix && j < *rule.prefix);
+  const bool left = !rule.window_left || p - j <= *rule.window_left;
+  const bool right = !rule.window_right || j - p <= *rule.window_right;
+  const bool chunk = !rule.chunk || FloorOf(j, *rule.chunk) == FloorOf(p, *rule.chunk);
+  const bool always = rule.always_visible && j < *rule.always_visible;
+  if (!(order && ((left && right && chunk) || always))) return false;
+  return rule.ranges.empty() || std::any_of(rule.ranges.begin(), rule.ranges.end(),
+                                            [&](const Range& r) { return Listed(r, i, j); });
+}
+
+int64_t Input::q_rows() const {
+  int64_t rows = 0;
+  for (const Document& document : documents) rows += document.q_len;
+  return rows;
+}
+
+int64_t Input::kv_rows() const {
+  int64_t rows = 0;
+  for (const Document& document : documents) rows += document.kv_len;
+  return rows;
+}
+
+double UlpOf(Precision precision, double magnitude) {
+  const Mantissa mantissa = MantissaOf(precision);
+  const int power =
+      magnitude == 0 ? mantissa.least_power : std::ilogb(magnitude) + 1 - mantissa.bits;
+  return std::ldexp(1.0, std::max(power, mantissa.least_power));
+}
+
+double RoundTo(Precision precision, double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  if (std::fabs(value) >= MantissaOf(precision).overflows) return std::copysign(kInfinity, value);
+  const double ulp = UlpOf(precision, value);
+  return std::nearbyint(value / ulp) * ulp;
+}
+
+Row ExactRow(const Input& input, int64_t q_row, int32_t q_head) {
+  return RowInLoops<double>(input, q_row, q_head).Run([](double weight) { return weight; });
+}
+
+Row NaiveRow(const Input& input, int64_t q_row, int32_t q_head, Precision inputs,
+             Precision output) {
+  Row row = RowInLoops<float>(input, q_row, q_head).Run([&](float weight) {
+    return static_cast<float>(RoundTo(inputs, weight));
+  });
+  for (double& value : row.out) value = RoundTo(output, value);
+  return row;
+}
+
+Result Exact(const Input& input) {
+  Result result;
+  for (int64_t row = 0; row < input.q_rows(); ++row) {
+    for (int32_t head = 0; head < input.q_heads; ++head) {
+      const Row exact = ExactRow(input, row, head);
+      result.out.insert(result.out.end(), exact.out.begin(), exact.out.end());
+      result.lse.push_back(exact.lse);
+    }
+  }
+  return result;
+}
+
+}  // namespace annulus::reference

@@ -1,0 +1,79 @@
+#ifndef ANNULUS_TESTS_REFERENCE_REFERENCE_ATTENTION_H_
+#define ANNULUS_TESTS_REFERENCE_REFERENCE_ATTENTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace annulus::reference {
+
+// What everything is judged by: attention in fp64 by three loops, and the naive implementation
+// whose error is the yardstick of the error budget. Written from docs/numerics.md; shares no code
+// and no type with the product.
+
+// A piece of a range list: rows [q_begin, q_end) × keys [k_begin, k_end) of a sequence.
+struct Range {
+  int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
+  bool causal = false;          // The diagonal ends in the last corner.
+  bool inverse_causal = false;  // The diagonal starts in the first corner.
+};
+
+struct Rule {
+  bool causal = false;
+  bool top_left = false;
+  std::optional<int64_t> window_left, window_right, chunk, prefix, always_visible;
+  std::vector<Range> ranges;  // Empty: no list.
+};
+
+// Whether query row `i` sees key row `j` of a sequence, to the letter.
+bool Sees(const Rule& rule, int64_t q_len, int64_t kv_len, int64_t i, int64_t j);
+
+struct Document {
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  std::vector<Rule> rules;  // None: all is visible. One: for all query heads. Else one a head.
+};
+
+// A whole job. q is [query rows, q_heads, head_dim], k and v are [key rows, kv_heads, dim],
+// documents one after another.
+struct Input {
+  int32_t q_heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
+  double scale = 1;
+  std::vector<Document> documents;
+  std::vector<double> q, k, v;
+  std::optional<double> soft_cap;
+  std::vector<double> alibi_slopes, sinks;  // Empty, or one a query head.
+  // Added to the score of (document, query head, row, key); −infinity hides the pair.
+  std::function<double(int64_t, int32_t, int64_t, int64_t)> bias;
+
+  int64_t q_rows() const;
+  int64_t kv_rows() const;
+};
+
+// How numbers are kept; what a 16-bit format does to a number.
+enum class Precision { kFp32, kFp16, kBf16 };
+double RoundTo(Precision precision, double value);    // To nearest, ties to even.
+double UlpOf(Precision precision, double magnitude);  // The step between numbers there.
+
+// Output and natural-log LSE of one packed query row and head; `out` has value_dim entries. (0,
+// −inf) without a visible key.
+struct Row {
+  std::vector<double> out;
+  double lse = 0;
+};
+Row ExactRow(const Input& input, int64_t q_row, int32_t q_head);
+
+// The same with scores and sums in fp32, the weights rounded to `inputs` before they meet V, and
+// one rounding of the output to `output`.
+Row NaiveRow(const Input& input, int64_t q_row, int32_t q_head, Precision inputs, Precision output);
+
+// All rows: out [query rows, q_heads, value_dim], lse [query rows, q_heads].
+struct Result {
+  std::vector<double> out, lse;
+};
+Result Exact(const Input& input);
+
+}  // namespace annulus::reference
+
+#endif  // ANNULUS_TESTS_REFERENCE_REFERENCE_ATTENTION_H_
