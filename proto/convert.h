@@ -1,0 +1,47 @@
+#ifndef ANNULUS_PROTO_CONVERT_H_
+#define ANNULUS_PROTO_CONVERT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "annulus/v1/types.pb.h"
+#include "attention/row_map.h"
+#include "attention/shard_plan.h"
+#include "attention/spec.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+
+namespace annulus {
+
+// Messages ⇄ values. These functions translate and check nothing but that enum values are known:
+// INVALID_ARGUMENT / UNKNOWN_ENUM with the field's path below `path` ("spec", "execution"). Whether
+// the values make sense is Validate()'s question.
+absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto, absl::string_view path);
+v1::AttentionSpec SpecToProto(const AttentionSpec& spec);
+
+absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path);
+v1::Execution ExecutionToProto(const Execution& execution);
+
+// The plan options of a resolved execution (no kAuto, world_size > 0).
+PlanOptions PlanOptionsOf(const Execution& execution, int64_t granule);
+
+void RowMapToProto(const RowMap& map, google::protobuf::RepeatedPtrField<v1::RowRange>* ranges);
+// INVALID_ARGUMENT / SHAPE_MISMATCH for ranges that are not positive, increasing and disjoint.
+absl::StatusOr<RowMap> RowMapFromProto(
+    const google::protobuf::RepeatedPtrField<v1::RowRange>& ranges);
+
+// An error as a message and back, details kept. OK ⇄ code 0.
+v1::Error ErrorToProto(const absl::Status& status);
+absl::Status ErrorFromProto(const v1::Error& error);
+
+google::protobuf::Duration DurationToProto(absl::Duration duration);
+absl::Duration DurationFromProto(const google::protobuf::Duration& duration);
+google::protobuf::Timestamp TimeToProto(absl::Time time);
+absl::Time TimeFromProto(const google::protobuf::Timestamp& timestamp);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_PROTO_CONVERT_H_

@@ -1,0 +1,93 @@
+#include "proto/status.h"
+
+#include <string>
+
+#include "attention/error.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+// Headers of a response are limited to 8 KiB by default, base64 adds a third.
+constexpr size_t kMaxMessageBytes = 1024;
+constexpr size_t kMaxTextBytes = 256;
+
+std::string Cut(absl::string_view text, size_t limit) { return std::string(text.substr(0, limit)); }
+
+void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(detail.reason);
+  info.set_domain(kErrorDomain);
+  size_t entries = 0;
+  for (const auto& [key, value] : detail.metadata) {
+    if (++entries > 16) break;
+    (*info.mutable_metadata())[Cut(key, kMaxTextBytes)] = Cut(value, kMaxTextBytes);
+  }
+  rich->add_details()->PackFrom(info);
+  if (!detail.fields.empty()) {
+    google::rpc::BadRequest bad;
+    for (const FieldViolation& violation : detail.fields) {
+      if (bad.field_violations_size() == 16) break;
+      auto* out = bad.add_field_violations();
+      out->set_field(Cut(violation.field, kMaxTextBytes));
+      out->set_description(Cut(violation.description, kMaxTextBytes));
+    }
+    while (bad.ByteSizeLong() > 4096 && bad.field_violations_size() > 1) {
+      bad.mutable_field_violations()->RemoveLast();
+    }
+    rich->add_details()->PackFrom(bad);
+  }
+  if (detail.retry_after) {
+    google::rpc::RetryInfo retry;
+    *retry.mutable_retry_delay() = DurationToProto(*detail.retry_after);
+    rich->add_details()->PackFrom(retry);
+  }
+}
+
+ErrorDetail DetailsFrom(const google::rpc::Status& rich) {
+  ErrorDetail detail;
+  for (const auto& any : rich.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::BadRequest bad;
+    google::rpc::RetryInfo retry;
+    if (any.Is<google::rpc::ErrorInfo>() && any.UnpackTo(&info) && info.domain() == kErrorDomain) {
+      detail.reason = info.reason();
+      detail.metadata.insert(info.metadata().begin(), info.metadata().end());
+    } else if (any.Is<google::rpc::BadRequest>() && any.UnpackTo(&bad)) {
+      for (const auto& violation : bad.field_violations()) {
+        detail.fields.push_back({violation.field(), violation.description()});
+      }
+    } else if (any.Is<google::rpc::RetryInfo>() && any.UnpackTo(&retry)) {
+      detail.retry_after = DurationFromProto(retry.retry_delay());
+    }
+  }
+  return detail;
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const std::string message = Cut(status.message(), kMaxMessageBytes);
+  const ErrorDetail detail = DetailOf(status);
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  if (detail.reason.empty()) return grpc::Status(code, message);
+  google::rpc::Status rich;
+  rich.set_code(static_cast<int>(code));
+  rich.set_message(message);
+  AddDetails(detail, &rich);
+  return grpc::Status(code, message, rich.SerializeAsString());
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status rich;
+  ErrorDetail detail;
+  if (rich.ParseFromString(status.error_details())) detail = DetailsFrom(rich);
+  return MakeError(static_cast<absl::StatusCode>(status.error_code()), status.error_message(),
+                   detail);
+}
+
+}  // namespace annulus

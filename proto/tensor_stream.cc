@@ -1,0 +1,246 @@
+#include "proto/tensor_stream.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "proto/wire_reader.h"
+
+namespace annulus {
+namespace {
+
+// Field numbers of annulus.v1.Chunk.
+enum ChunkField : int {
+  kTensor = 1,
+  kRowBegin,
+  kRowCount,
+  kHeadBegin,
+  kHeadCount,
+  kCrc,
+  kData = 15
+};
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+void AppendTag(int field, WireReader::Type type, std::string* out) {
+  AppendVarint(static_cast<uint64_t>(field) << 3 | type, out);
+}
+
+void AppendNumber(int field, int64_t value, std::string* out) {
+  if (value == 0) return;
+  AppendTag(field, WireReader::kVarint, out);
+  AppendVarint(static_cast<uint64_t>(value), out);
+}
+
+// All of the message before the payload's bytes.
+std::string ChunkHeader(const TensorChunk& chunk) {
+  std::string header;
+  AppendNumber(kTensor, static_cast<int64_t>(chunk.tensor), &header);
+  AppendNumber(kRowBegin, chunk.row_begin, &header);
+  AppendNumber(kRowCount, chunk.row_count, &header);
+  AppendNumber(kHeadBegin, chunk.head_begin, &header);
+  AppendNumber(kHeadCount, chunk.head_count, &header);
+  if (chunk.crc32c.has_value()) {
+    AppendTag(kCrc, WireReader::kFixed32, &header);
+    for (int shift = 0; shift < 32; shift += 8) {
+      header.push_back(static_cast<char>(*chunk.crc32c >> shift));
+    }
+  }
+  AppendTag(kData, WireReader::kBytes, &header);
+  AppendVarint(chunk.data.size(), &header);
+  return header;
+}
+
+absl::Status ChunkError(absl::string_view reason, absl::string_view field, absl::string_view what) {
+  return InvalidField(reason, absl::StrCat("chunk.", field), what);
+}
+
+WireReader::Type TypeOfChunkField(int field) {
+  if (field == kCrc) return WireReader::kFixed32;
+  return field == kData ? WireReader::kBytes : WireReader::kVarint;
+}
+
+struct RawChunk {
+  uint64_t number[kHeadCount + 1] = {};  // By field number.
+  std::optional<uint32_t> crc;
+  Payload data;
+};
+
+absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
+  RawChunk raw;
+  WireReader reader(payload);
+  while (!reader.AtEnd()) {
+    WireReader::Tag tag;
+    RETURN_IF_ERROR(reader.ReadTag(&tag));
+    const bool known = tag.field <= kCrc || tag.field == kData;
+    if (!known) {
+      RETURN_IF_ERROR(reader.Skip(tag.type));
+      continue;
+    }
+    if (tag.type != TypeOfChunkField(tag.field)) {
+      return MalformedMessage(absl::StrCat("field ", tag.field, " of a chunk has another type"));
+    }
+    if (tag.field == kData) {
+      RETURN_IF_ERROR(reader.ReadBytes(&raw.data));
+    } else if (tag.field == kCrc) {
+      RETURN_IF_ERROR(reader.ReadFixed32(&raw.crc.emplace()));
+    } else {
+      RETURN_IF_ERROR(reader.ReadVarint(&raw.number[tag.field]));
+    }
+  }
+  return raw;
+}
+
+absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
+  ASSIGN_OR_RETURN(RawChunk raw, ReadRawChunk(payload));
+  const auto tensor = static_cast<int32_t>(raw.number[kTensor]);
+  if (tensor < 1 || tensor > static_cast<int32_t>(TensorId::kBitMask)) {
+    return ChunkError("UNKNOWN_TENSOR", "tensor",
+                      absl::StrCat("no tensor has the number ", tensor));
+  }
+  TensorChunk chunk;
+  chunk.tensor = static_cast<TensorId>(tensor);
+  chunk.row_begin = static_cast<int64_t>(raw.number[kRowBegin]);
+  chunk.row_count = static_cast<int64_t>(raw.number[kRowCount]);
+  chunk.head_begin = static_cast<int32_t>(raw.number[kHeadBegin]);
+  chunk.head_count = static_cast<int32_t>(raw.number[kHeadCount]);
+  chunk.crc32c = raw.crc;
+  chunk.data = std::move(raw.data);
+  if (chunk.row_begin < 0)
+    return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin", "must not be negative");
+  if (chunk.row_count < 1)
+    return ChunkError("CHUNK_OUT_OF_RANGE", "row_count", "must be at least 1");
+  if (chunk.head_begin < 0)
+    return ChunkError("CHUNK_OUT_OF_RANGE", "head_begin", "must not be negative");
+  if (chunk.head_count < 0)
+    return ChunkError("CHUNK_OUT_OF_RANGE", "head_count", "must not be negative");
+  if (chunk.data.size() > kMaxChunkBytes) {
+    return ChunkError("LIMIT_EXCEEDED", "data",
+                      absl::StrCat(chunk.data.size(), " bytes, at most ", kMaxChunkBytes));
+  }
+  return chunk;
+}
+
+absl::StatusOr<Payload> PayloadOf(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  if (message.Valid() && !message.Dump(&slices).ok()) {
+    return MalformedMessage("its compression is broken");
+  }
+  return Payload(std::move(slices));
+}
+
+absl::Status SequenceError(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, what, {"STREAM_SEQUENCE", {}, {}, {}});
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodeChunk(const TensorChunk& chunk, ChunkStep step) {
+  std::string header = ChunkHeader(chunk);
+  if (step == ChunkStep::kStep) {
+    std::string outer;
+    AppendTag(static_cast<int>(step), WireReader::kBytes, &outer);
+    AppendVarint(header.size() + chunk.data.size(), &outer);
+    header.insert(0, outer);
+  }
+  std::vector<grpc::Slice> slices;
+  slices.reserve(1 + chunk.data.slices().size());
+  slices.emplace_back(header);
+  slices.insert(slices.end(), chunk.data.slices().begin(), chunk.data.slices().end());
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::StatusOr<TensorChunk> DecodeChunk(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(Payload payload, PayloadOf(message));
+  return ParseChunk(payload);
+}
+
+absl::StatusOr<StreamStep> DecodeStep(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(Payload payload, PayloadOf(message));
+  constexpr int kLastStep = 3;  // AttendResponse.done
+  StreamStep step;
+  Payload body;
+  WireReader reader(payload);
+  while (!reader.AtEnd()) {
+    WireReader::Tag tag;
+    RETURN_IF_ERROR(reader.ReadTag(&tag));
+    if (tag.field > kLastStep || tag.type != WireReader::kBytes) {
+      RETURN_IF_ERROR(reader.Skip(tag.type));
+      continue;
+    }
+    if (step.field != 0) return SequenceError("a message of a stream holds more than one step");
+    step.field = tag.field;
+    RETURN_IF_ERROR(reader.ReadBytes(&body));
+  }
+  if (step.field == 0) return SequenceError("a message of a stream holds no step");
+  if (step.is_chunk()) {
+    ASSIGN_OR_RETURN(step.chunk, ParseChunk(body));
+  }
+  return step;
+}
+
+absl::Status CheckChunk(const TensorInfo& tensor, int64_t rows, TensorChunk* chunk) {
+  if (chunk->row_begin > rows || chunk->row_count > rows - chunk->row_begin) {
+    return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin",
+                      absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " of ", rows,
+                                   " rows of ", TensorName(tensor.id)));
+  }
+  if (chunk->head_count == 0 && chunk->head_begin == 0) chunk->head_count = tensor.heads;
+  if (chunk->head_count < 1 || chunk->head_begin > tensor.heads ||
+      chunk->head_count > tensor.heads - chunk->head_begin) {
+    return ChunkError("CHUNK_OUT_OF_RANGE", "head_begin",
+                      absl::StrCat("heads ", chunk->head_begin, " + ", chunk->head_count, " of ",
+                                   tensor.heads, " heads of ", TensorName(tensor.id)));
+  }
+  const int64_t row_bytes = tensor.row_bytes() / tensor.heads * chunk->head_count;
+  const auto bytes = static_cast<int64_t>(chunk->data.size());
+  // A division, because the product of hostile counts may overflow.
+  if (bytes % row_bytes != 0 || bytes / row_bytes != chunk->row_count) {
+    return ChunkError("TENSOR_BYTES_MISMATCH", "data",
+                      absl::StrCat(bytes, " bytes for ", chunk->row_count, " rows of ", row_bytes,
+                                   " bytes of ", TensorName(tensor.id)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCrc(const TensorChunk& chunk) {
+  if (!chunk.crc32c.has_value()) return absl::OkStatus();
+  const uint32_t got = chunk.data.Crc32c();
+  if (got == *chunk.crc32c) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kDataLoss,
+                   absl::StrCat("bytes of ", TensorName(chunk.tensor), " from row ",
+                                chunk.row_begin, " have another checksum than their chunk says"),
+                   {"CHECKSUM_MISMATCH",
+                    {{"tensor", std::string(TensorName(chunk.tensor))},
+                     {"row_begin", absl::StrCat(chunk.row_begin)},
+                     {"expected", absl::StrCat(absl::Hex(*chunk.crc32c, absl::kZeroPad8))},
+                     {"got", absl::StrCat(absl::Hex(got, absl::kZeroPad8))}},
+                    {},
+                    {}});
+}
+
+grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message) {
+  grpc::Slice slice(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
+  message->Clear();
+  grpc::ByteBuffer reference = buffer;
+  if (!reference.Valid()) return MalformedMessage("it is absent");
+  grpc::ProtoBufferReader reader(&reference);
+  if (!reader.status().ok() || !message->ParseFromZeroCopyStream(&reader)) {
+    return MalformedMessage(absl::StrCat("it is no ", message->GetTypeName()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,290 @@
+#include "proto/tensor_stream.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/attention.pb.h"
+#include "annulus/v1/data_plane.pb.h"
+#include "attention/error.h"
+#include "gtest/gtest.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+namespace {
+
+std::string Flat(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string all;
+  for (const grpc::Slice& slice : slices) all.append(slice.begin(), slice.end());
+  return all;
+}
+
+// `bytes` in slices of at most `piece` bytes, as a transport might deliver them.
+grpc::ByteBuffer InPieces(const std::string& bytes, size_t piece) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    slices.emplace_back(bytes.data() + at, std::min(piece, bytes.size() - at));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string Flat(const Payload& payload) {
+  std::string all(payload.size(), '\0');
+  payload.CopyTo(0, all.size(), all.data());
+  return all;
+}
+
+std::string SomeBytes(size_t size) {
+  std::string bytes(size, '\0');
+  std::iota(bytes.begin(), bytes.end(), 1);
+  return bytes;
+}
+
+TensorChunk SomeChunk(const std::string& bytes) {
+  TensorChunk chunk;
+  chunk.tensor = TensorId::kV;
+  chunk.row_begin = int64_t{1} << 40;
+  chunk.row_count = 300;
+  chunk.head_begin = 2;
+  chunk.head_count = 5;
+  chunk.crc32c = Crc32c(bytes.data(), bytes.size());
+  chunk.data = Payload::Copied(bytes.data(), bytes.size());
+  return chunk;
+}
+
+v1::Chunk SomeProto(const std::string& bytes) {
+  v1::Chunk proto;
+  proto.set_tensor(v1::TENSOR_ID_V);
+  proto.set_row_begin(int64_t{1} << 40);
+  proto.set_row_count(300);
+  proto.set_head_begin(2);
+  proto.set_head_count(5);
+  proto.set_crc32c(Crc32c(bytes.data(), bytes.size()));
+  proto.set_data(bytes);
+  return proto;
+}
+
+void ExpectSome(const TensorChunk& chunk, const std::string& bytes) {
+  EXPECT_EQ(chunk.tensor, TensorId::kV);
+  EXPECT_EQ(chunk.row_begin, int64_t{1} << 40);
+  EXPECT_EQ(chunk.row_count, 300);
+  EXPECT_EQ(chunk.head_begin, 2);
+  EXPECT_EQ(chunk.head_count, 5);
+  EXPECT_EQ(chunk.crc32c, Crc32c(bytes.data(), bytes.size()));
+  EXPECT_EQ(Flat(chunk.data), bytes);
+  EXPECT_TRUE(VerifyCrc(chunk).ok());
+}
+
+TEST(Crc32cTest, KnownVectors) {
+  EXPECT_EQ(Crc32c("", 0), 0u);
+  EXPECT_EQ(Crc32c("123456789", 9), 0xE3069283u);
+  const std::string zeros(32, '\0'), ones(32, '\xff');  // RFC 3720, B.4
+  EXPECT_EQ(Crc32c(zeros.data(), 32), 0x8A9136AAu);
+  EXPECT_EQ(Crc32c(ones.data(), 32), 0x62A8AB43u);
+  EXPECT_EQ(ExtendCrc32c(Crc32c("1234", 4), "56789", 5), 0xE3069283u);
+}
+
+TEST(PayloadTest, PartsAreViewsOfTheWhole) {
+  const std::string bytes = SomeBytes(1000);
+  for (size_t piece : {1, 7, 100, 1000}) {
+    std::vector<grpc::Slice> slices;
+    ASSERT_TRUE(InPieces(bytes, piece).Dump(&slices).ok());
+    const Payload payload(slices);
+    ASSERT_EQ(payload.size(), bytes.size());
+    EXPECT_EQ(payload.Crc32c(), Crc32c(bytes.data(), bytes.size()));
+    EXPECT_EQ(Flat(payload.Sub(3, 500)), bytes.substr(3, 500));
+    EXPECT_EQ(Flat(payload.Sub(1000, 0)), "");
+    PayloadReader reader(payload);
+    std::string head(10, '\0');
+    reader.Read(head.data(), 10);
+    reader.Skip(90);
+    Payload rest;
+    reader.Take(900, &rest);
+    EXPECT_EQ(head, bytes.substr(0, 10));
+    EXPECT_EQ(Flat(rest), bytes.substr(100));
+  }
+}
+
+TEST(PayloadTest, SharedBytesAreNotCopiedAndKeepTheirOwner) {
+  auto owner = std::make_shared<std::string>(SomeBytes(4096));
+  std::weak_ptr<std::string> watch = owner;
+  Payload payload = Payload::Shared(owner, owner->data(), owner->size());
+  EXPECT_EQ(static_cast<const void*>(payload.slices()[0].begin()), owner->data());
+  owner.reset();
+  Payload part = payload.Sub(4000, 96);
+  payload = Payload();
+  EXPECT_FALSE(watch.expired());
+  part = Payload();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(TensorStreamTest, WhatWeWriteProtobufReads) {
+  const std::string bytes = SomeBytes(2000);
+  const TensorChunk chunk = SomeChunk(bytes);
+  v1::Chunk bare;
+  ASSERT_TRUE(bare.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kBare))));
+  EXPECT_EQ(bare.SerializeAsString(), SomeProto(bytes).SerializeAsString());
+  v1::AttendRequest request;
+  ASSERT_TRUE(request.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kStep))));
+  EXPECT_EQ(request.chunk().SerializeAsString(), SomeProto(bytes).SerializeAsString());
+  v1::PutShardRequest put;
+  ASSERT_TRUE(put.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kStep))));
+  EXPECT_EQ(put.chunk().data(), bytes);
+}
+
+TEST(TensorStreamTest, WhatProtobufWritesWeReadInAnySlices) {
+  const std::string bytes = SomeBytes(2000);
+  v1::AttendResponse response;
+  *response.mutable_chunk() = SomeProto(bytes);
+  for (size_t piece : {1, 3, 64, 5000}) {
+    auto bare = DecodeChunk(InPieces(SomeProto(bytes).SerializeAsString(), piece));
+    ASSERT_TRUE(bare.ok()) << bare.status();
+    ExpectSome(*bare, bytes);
+    auto step = DecodeStep(InPieces(response.SerializeAsString(), piece));
+    ASSERT_TRUE(step.ok()) << step.status();
+    ASSERT_TRUE(step->is_chunk());
+    ExpectSome(step->chunk, bytes);
+  }
+}
+
+TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreIgnored) {
+  const std::string bytes = SomeBytes(50);
+  v1::Chunk data, rest = SomeProto("");
+  data.set_data(bytes);
+  rest.clear_data();
+  rest.set_crc32c(Crc32c(bytes.data(), bytes.size()));
+  const std::string unknown =
+      std::string("\xa2\x06\x03", 3) + "abc" + std::string("\xa0\x06\x01", 3);
+  auto chunk =
+      DecodeChunk(InPieces(data.SerializeAsString() + unknown + rest.SerializeAsString(), 11));
+  ASSERT_TRUE(chunk.ok()) << chunk.status();
+  ExpectSome(*chunk, bytes);
+}
+
+TEST(TensorStreamTest, OtherStepsNameTheirField) {
+  v1::PutShardRequest put;
+  put.set_ticket("signed");
+  auto step = DecodeStep(EncodeProto(put));
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ(step->field, v1::PutShardRequest::kTicketFieldNumber);
+  v1::PutShardRequest again;
+  ASSERT_TRUE(DecodeProto(EncodeProto(put), &again).ok());
+  EXPECT_EQ(again.ticket(), "signed");
+  v1::AttendResponse done;
+  done.mutable_done()->set_attempts(2);
+  step = DecodeStep(EncodeProto(done));
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ(step->field, v1::AttendResponse::kDoneFieldNumber);
+}
+
+std::string ReasonOf(const std::string& bare) {
+  auto chunk = DecodeChunk(InPieces(bare, 16));
+  if (chunk.ok()) return "OK";
+  EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
+  return DetailOf(chunk.status()).reason;
+}
+
+TEST(TensorStreamTest, RefusesWhatIsNoChunk) {
+  v1::Chunk proto = SomeProto("abc");
+  EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "OK");
+  for (int bad : {0, 16, -1}) {
+    proto.set_tensor(static_cast<v1::TensorId>(bad));
+    EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "UNKNOWN_TENSOR") << bad;
+  }
+  proto = SomeProto("abc");
+  proto.set_row_begin(-1);
+  EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "CHUNK_OUT_OF_RANGE");
+  proto = SomeProto("abc");
+  proto.set_row_count(0);
+  EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "CHUNK_OUT_OF_RANGE");
+  proto = SomeProto(std::string(kMaxChunkBytes, 'x'));
+  EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "OK");
+  proto = SomeProto(std::string(kMaxChunkBytes + 1, 'x'));
+  EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "LIMIT_EXCEEDED");
+  EXPECT_EQ(ReasonOf(std::string("\x0c", 1)), "MALFORMED_MESSAGE");                  // a group
+  EXPECT_EQ(ReasonOf(std::string("\x00\x01", 2)), "MALFORMED_MESSAGE");              // field 0
+  EXPECT_EQ(ReasonOf(std::string("\x0d\x01\x00\x00\x00", 5)), "MALFORMED_MESSAGE");  // wrong type
+  EXPECT_EQ(ReasonOf(std::string(11, '\xff')), "MALFORMED_MESSAGE");  // endless number
+  EXPECT_EQ(ReasonOf(std::string("\x7a\xff\xff\xff\xff\x0f", 6)), "MALFORMED_MESSAGE");  // length
+}
+
+TEST(TensorStreamTest, RefusesStepsThatAreNoneOrTwo) {
+  auto none = DecodeStep(InPieces("", 1));
+  EXPECT_EQ(DetailOf(none.status()).reason, "STREAM_SEQUENCE");
+  v1::PutShardRequest ticket, chunk;
+  ticket.set_ticket("t");
+  *chunk.mutable_chunk() = SomeProto("abc");
+  auto two = DecodeStep(InPieces(ticket.SerializeAsString() + chunk.SerializeAsString(), 100));
+  EXPECT_EQ(DetailOf(two.status()).reason, "STREAM_SEQUENCE");
+}
+
+TEST(TensorStreamTest, EveryTruncationAndManyMutationsEndCleanly) {
+  const uint32_t seed = 20240611;
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  v1::AttendRequest request;
+  *request.mutable_chunk() = SomeProto(SomeBytes(60));
+  const std::string good = request.SerializeAsString();
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(DecodeStep(InPieces(good.substr(0, size), 5)).ok()) << size;
+  }
+  for (int i = 0; i < 20000; ++i) {
+    std::string bad = good;
+    for (int flips = 1 + random() % 3; flips > 0; --flips) bad[random() % bad.size()] = random();
+    auto step = DecodeStep(InPieces(bad, 1 + random() % 20));
+    if (step.ok()) {
+      EXPECT_LE(step->chunk.data.size(), bad.size());
+    } else {
+      EXPECT_FALSE(DetailOf(step.status()).reason.empty());
+    }
+  }
+}
+
+TEST(TensorStreamTest, ChunksAreCheckedAgainstTheirTensor) {
+  TensorInfo tensor;
+  tensor.id = TensorId::kV;
+  tensor.heads = 8;
+  tensor.dim = 4;
+  tensor.dtype = DataType::kFp16;
+  const auto reason = [&](int64_t begin, int64_t count, int32_t head, int32_t heads, size_t bytes) {
+    TensorChunk chunk;
+    chunk.row_begin = begin;
+    chunk.row_count = count;
+    chunk.head_begin = head;
+    chunk.head_count = heads;
+    const std::string data(bytes, 'x');
+    chunk.data = Payload::Copied(data.data(), data.size());
+    absl::Status status = CheckChunk(tensor, 10, &chunk);
+    EXPECT_TRUE(!status.ok() || chunk.head_count >= 1);
+    return status.ok() ? "OK" : DetailOf(status).reason;
+  };
+  EXPECT_EQ(reason(0, 10, 0, 0, 640), "OK");
+  EXPECT_EQ(reason(9, 1, 6, 2, 16), "OK");
+  EXPECT_EQ(reason(9, 2, 0, 0, 128), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(11, 1, 0, 0, 64), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(1, INT64_MAX, 0, 0, 64), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(0, 1, 7, 2, 16), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(0, 1, 3, 0, 64), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(0, 1, 1, INT32_MAX, 64), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(reason(0, 1, 0, 0, 63), "TENSOR_BYTES_MISMATCH");
+  EXPECT_EQ(reason(0, 2, 0, 0, 64), "TENSOR_BYTES_MISMATCH");
+  EXPECT_EQ(reason(0, 1, 0, 0, 0), "TENSOR_BYTES_MISMATCH");
+}
+
+TEST(TensorStreamTest, AWrongChecksumIsDataLoss) {
+  TensorChunk chunk = SomeChunk(SomeBytes(100));
+  EXPECT_TRUE(VerifyCrc(chunk).ok());
+  *chunk.crc32c ^= 1;
+  const absl::Status status = VerifyCrc(chunk);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DetailOf(status).reason, "CHECKSUM_MISMATCH");
+  chunk.crc32c.reset();
+  EXPECT_TRUE(VerifyCrc(chunk).ok());
+}
+
+}  // namespace
+}  // namespace annulus
