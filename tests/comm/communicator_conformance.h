@@ -1,0 +1,41 @@
+#ifndef ANNULUS_TESTS_COMM_COMMUNICATOR_CONFORMANCE_H_
+#define ANNULUS_TESTS_COMM_COMMUNICATOR_CONFORMANCE_H_
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/comm/group.h"
+
+namespace annulus {
+
+// What every Communicator must do (worker/comm/communicator.h). An implementation runs the suite by
+// INSTANTIATE_TEST_SUITE_P(Name, CommunicatorConformance, …) and links the tests.
+struct ConformanceCase {
+  std::string name;
+  GroupFactory make;
+  int32_t ranks = 2;
+};
+
+inline void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
+
+class CommunicatorConformance : public testing::TestWithParam<ConformanceCase> {
+ protected:
+  int32_t ranks() const { return GetParam().ranks; }
+  Group Connected() const { return ConnectedGroup(GetParam().make, ranks()); }
+};
+
+// The cases of one implementation: 2, 3, 4 and 7 ranks.
+inline auto ConformanceCases(const GroupFactory& make) {
+  return testing::Values(ConformanceCase{"2", make, 2}, ConformanceCase{"3", make, 3},
+                         ConformanceCase{"4", make, 4}, ConformanceCase{"7", make, 7});
+}
+
+inline std::string ConformanceName(const testing::TestParamInfo<ConformanceCase>& info) {
+  return info.param.name + "Ranks";
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_COMM_COMMUNICATOR_CONFORMANCE_H_

@@ -1,0 +1,197 @@
+#include "tests/executor/job_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "tests/reference/from_spec.h"
+
+namespace annulus {
+namespace {
+
+// Memory beside the arena that must stay as it is, on both sides.
+constexpr int64_t kFence = 256;
+// NaN in every format, so that a read of what nobody wrote shows.
+constexpr std::byte kUnwritten{0xff};
+
+const RowMap& RowsOf(const Shard& shard, const TensorInfo& tensor) {
+  return tensor.rows == RowSpace::kQuery ? shard.q_rows : shard.kv_rows;
+}
+
+std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::Input& input) {
+  const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
+  switch (tensor.id) {
+    case TensorId::kQ:
+      return reference::BytesOf(precision, input.q);
+    case TensorId::kK:
+      return reference::BytesOf(precision, input.k);
+    case TensorId::kV:
+      return reference::BytesOf(precision, input.v);
+    default:
+      return {};
+  }
+}
+
+// The rows of `shard` out of the packed tensor; kUnwritten for an output.
+std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
+                               const std::vector<std::byte>& packed) {
+  const RowMap& rows = RowsOf(shard, tensor);
+  const int64_t row_bytes = tensor.row_bytes();
+  std::vector<std::byte> bytes(rows.rows() * row_bytes, kUnwritten);
+  for (int64_t r = 0; r < rows.rows() && tensor.direction == Direction::kInput; ++r) {
+    std::memcpy(&bytes[r * row_bytes], &packed[rows.Global(r) * row_bytes], row_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string Describe(const JobCase& job) {
+  return absl::StrCat(
+      StrategyName(job.strategy), " ", LayoutName(job.plan.layout), " W=", job.plan.world_size,
+      " stripe=", job.plan.stripe, " granule=", job.plan.granule, " parts=", job.parts,
+      " segments=", job.segments, " ", DataTypeName(job.spec.dtype), " heads ", job.spec.q_heads,
+      "/", job.spec.kv_heads, " dims ", job.spec.head_dim, "/", job.spec.value_dim(), " rows ",
+      absl::StrJoin(job.spec.sequences, "+",
+                    [](std::string* out, const Sequence& s) {
+                      absl::StrAppend(out, s.q_len, "x", s.kv_len);
+                    }),
+      job.spec.masks.empty()     ? " full"
+      : job.spec.masks[0].causal ? " causal"
+                                 : " masked",
+      " seed ", job.seed);
+}
+
+AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {
+  AttentionSpec spec;
+  spec.dtype = dtype;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 8;
+  spec.head_dim_v = 12;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = q_len;
+  spec.sequences[0].kv_len = kv_len;
+  return spec;
+}
+
+RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input) {
+  ProgramRequest request;
+  request.spec = job.spec;
+  request.plan_options = job.plan;
+  request.strategy = job.strategy;
+  request.rank = rank;
+  auto program = MakeProgram(request);
+  if (program.ok() && job.parts > 1) {
+    request.parts_of_step.assign((*program)->schedule.steps.size(), job.parts);
+    program = MakeProgram(request);
+  }
+  status_ = program.status();
+  if (!status_.ok()) return;
+  program_ = *std::move(program);
+  for (const TensorInfo& tensor : TensorTable(job.spec)) {
+    tensors_.push_back(Scatter(tensor, program_->plan.shards[rank], BytesOfTensor(tensor, input)));
+  }
+  for (auto& bytes : tensors_) staged_.data.push_back(bytes.empty() ? nullptr : bytes.data());
+}
+
+void RankJob::MakeExecutor(Executor::Options options) {
+  const int64_t bytes = program_->placement.arena_bytes;
+  memory_ = *device_->Allocate(bytes + 2 * kFence);
+  std::fill_n(memory_.get(), bytes + 2 * kFence, kUnwritten);
+  options.program = program_;
+  options.memory = DeviceMemory(memory_, memory_.get() + kFence);
+  options.device = device_.get();
+  executor_ = std::make_unique<Executor>(std::move(options));
+}
+
+absl::Status RankJob::RunAll(int32_t segments) {
+  RETURN_IF_ERROR(executor_->CopyIn(staged_));
+  const int32_t steps = static_cast<int32_t>(program_->schedule.steps.size());
+  for (const Segment& segment : CutSegments(steps, segments)) {
+    RETURN_IF_ERROR(executor_->Run(segment, false));
+  }
+  return executor_->CopyOut(staged_);
+}
+
+testing::AssertionResult RankJob::UsedExactlyItsArena() const {
+  const int64_t bytes = program_->placement.arena_bytes;
+  const std::byte* arena = memory_.get() + kFence;
+  for (int64_t i = 0; i < kFence; ++i) {
+    if (arena[-1 - i] != kUnwritten || arena[bytes + i] != kUnwritten) {
+      return testing::AssertionFailure() << "rank " << program_->rank << " wrote outside its arena";
+    }
+  }
+  int64_t used = bytes;
+  while (used > 0 && arena[used - 1] == kUnwritten) --used;
+  // Slots end at multiples of 128.
+  if (bytes - used < 128) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << "rank " << program_->rank << " used " << used << " bytes of an arena of " << bytes;
+}
+
+JobRunner::JobRunner(const JobCase& job) : job_(job), input_(reference::InputOf(job.spec)) {
+  reference::FillNormal(job.seed, reference::PrecisionOf(job.spec.dtype), 1.0, &input_);
+  for (int32_t r = 0; r < job.plan.world_size; ++r) {
+    ranks_.push_back(std::make_unique<RankJob>(job, r, input_));
+  }
+}
+
+absl::Status JobRunner::status() const {
+  for (const auto& rank : ranks_) RETURN_IF_ERROR(rank->status());
+  return absl::OkStatus();
+}
+
+testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactory& make_kernel) {
+  if (!status().ok()) {
+    return testing::AssertionFailure() << Describe(job_) << ": " << status();
+  }
+  const auto statuses = RunRanks(ranks(), [&](int32_t r) {
+    const std::unique_ptr<AttentionKernel> kernel = make_kernel();
+    Executor::Options options;
+    options.kernel = kernel.get();
+    options.communicator = ranks() == 1 ? nullptr : group[r].get();
+    ranks_[r]->MakeExecutor(std::move(options));
+    return ranks_[r]->RunAll(job_.segments);
+  });
+  const absl::Status status = FirstError(statuses);
+  if (!status.ok()) return testing::AssertionFailure() << Describe(job_) << ": " << status;
+  for (const auto& rank : ranks_) {
+    const testing::AssertionResult used = rank->UsedExactlyItsArena();
+    if (!used) return testing::AssertionFailure() << Describe(job_) << ": " << used.message();
+  }
+  const testing::AssertionResult judged = reference::CheckWithinBudget(input_, Gathered());
+  if (judged) return judged;
+  return testing::AssertionFailure() << Describe(job_) << ": " << judged.message();
+}
+
+reference::Answer JobRunner::Gathered() const {
+  const std::vector<TensorInfo> table = TensorTable(job_.spec);
+  reference::Answer answer;
+  answer.inputs = reference::PrecisionOf(job_.spec.dtype);
+  answer.output = reference::PrecisionOf(job_.spec.output_dtype());
+  answer.out.assign(job_.spec.q_rows() * job_.spec.q_heads * job_.spec.value_dim(), NAN);
+  answer.lse.assign(job_.spec.q_rows() * job_.spec.q_heads, NAN);
+  for (int32_t r = 0; r < ranks(); ++r) {
+    const RankProgram& program = ranks_[r]->program();
+    for (size_t t = 0; t < table.size(); ++t) {
+      const TensorInfo& tensor = table[t];
+      if (tensor.direction != Direction::kOutput) continue;
+      std::vector<float>& into = tensor.id == TensorId::kLse ? answer.lse : answer.out;
+      const int64_t width = static_cast<int64_t>(tensor.heads) * tensor.dim;
+      const RowMap& rows = program.plan.shards[r].q_rows;
+      for (int64_t row = 0; row < rows.rows(); ++row) {
+        const std::vector<float> values =
+            reference::FloatsOf(reference::PrecisionOf(tensor.dtype),
+                                ranks_[r]->staged().data[t] + row * tensor.row_bytes(), width);
+        std::copy(values.begin(), values.end(), &into[rows.Global(row) * width]);
+      }
+    }
+  }
+  return answer;
+}
+
+}  // namespace annulus

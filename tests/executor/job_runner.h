@@ -1,0 +1,89 @@
+#ifndef ANNULUS_TESTS_EXECUTOR_JOB_RUNNER_H_
+#define ANNULUS_TESTS_EXECUTOR_JOB_RUNNER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attention/spec.h"
+#include "gtest/gtest.h"
+#include "tests/comm/group.h"
+#include "tests/reference/budget.h"
+#include "worker/device/host.h"
+#include "worker/executor/executor.h"
+
+namespace annulus {
+
+// A job and how to run it.
+struct JobCase {
+  AttentionSpec spec;
+  Strategy strategy = Strategy::kRingPassKv;
+  PlanOptions plan;
+  int32_t parts = 1;     // Each step is split into this many.
+  int32_t segments = 1;  // At most.
+  uint64_t seed = 1;     // Of the inputs.
+};
+
+std::string Describe(const JobCase& job);
+
+// One sequence of q_len × kv_len rows, 4 query and 2 key/value heads of 8 and 12 dimensions.
+AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len);
+
+// What one rank holds for a job: its program, staged rows and arena.
+class RankJob {
+ public:
+  RankJob(const JobCase& job, int32_t rank, const reference::Input& input);
+
+  // Null after a program that could not be made: status() says why.
+  Executor* executor() { return executor_.get(); }
+  const absl::Status& status() const { return status_; }
+  const RankProgram& program() const { return *program_; }
+  const StagedTensors& staged() const { return staged_; }
+  // Options that are not ours to fill are taken from `options`.
+  void MakeExecutor(Executor::Options options);
+  // Copies in, runs all segments, copies out.
+  absl::Status RunAll(int32_t segments);
+  // Whether no byte beside the arena was written, and the arena was used up to its end.
+  testing::AssertionResult UsedExactlyItsArena() const;
+
+ private:
+  absl::Status status_;
+  std::shared_ptr<const RankProgram> program_;
+  std::unique_ptr<Device> device_ = MakeHostDevice();
+  std::vector<std::vector<std::byte>> tensors_;
+  StagedTensors staged_;
+  DeviceMemory memory_;
+  std::unique_ptr<Executor> executor_;
+};
+
+using KernelFactory = std::function<std::unique_ptr<AttentionKernel>()>;
+
+// All ranks of a job.
+class JobRunner {
+ public:
+  explicit JobRunner(const JobCase& job);
+
+  // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
+  // does nothing), and judges answer and memory.
+  testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);
+
+  RankJob& rank(int32_t r) { return *ranks_[r]; }
+  int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
+  // The first rank whose program could not be made.
+  absl::Status status() const;
+  // The job's output, gathered from all ranks' staging.
+  reference::Answer Gathered() const;
+
+ private:
+  const JobCase job_;
+  reference::Input input_;
+  std::vector<std::unique_ptr<RankJob>> ranks_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_EXECUTOR_JOB_RUNNER_H_

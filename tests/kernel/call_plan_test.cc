@@ -1,0 +1,143 @@
+#include "worker/kernel/call_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+namespace {
+
+class CallPlanTest : public testing::Test {
+ protected:
+  void Make(bool causal, const Cuts& cuts, int64_t rows = 500) {
+    spec_.dtype = DataType::kFp32;
+    spec_.q_heads = 6;
+    spec_.kv_heads = 3;
+    spec_.head_dim = 1;
+    Sequence sequence;
+    sequence.q_len = rows;
+    sequence.kv_len = 2000;
+    spec_.sequences = {sequence};
+    spec_.masks.resize(1);
+    spec_.masks[0].causal = causal;
+    harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
+    tasks_ = harness_->Tasks();
+    visible_ = std::make_unique<CallVisibility>(*harness_->job().mask, tasks_, *pool_);
+    plan_ = PlanCall(tasks_, *visible_, /*group=*/2);
+  }
+
+  AttentionSpec spec_;
+  const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(2);
+  std::unique_ptr<KernelHarness> harness_;
+  std::vector<KernelTask> tasks_;
+  std::unique_ptr<CallVisibility> visible_;
+  CallPlan plan_;
+};
+
+// Blocks of keys of (task, key/value head, tile), in the order in which they run; an item twice in
+// a phase fails.
+using Seen = std::map<std::tuple<int32_t, int32_t, int64_t>, std::vector<int64_t>>;
+Seen BlocksSeen(const std::vector<Phase>& phases) {
+  Seen seen;
+  for (const Phase& phase : phases) {
+    std::set<std::tuple<int32_t, int32_t, int64_t>> here;
+    for (const Item& item : phase.items) {
+      int32_t last = -1;
+      for (const int32_t u : item.units) {
+        EXPECT_GT(u, last) << "units out of task order";
+        last = u;
+        const Unit& unit = phase.units[u];
+        EXPECT_TRUE(here.insert({u, item.kv_head, item.tile}).second) << "a unit in two items";
+        for (int64_t block = unit.block_begin; block < unit.block_end; ++block)
+          seen[{unit.task, item.kv_head, item.tile}].push_back(block);
+      }
+    }
+  }
+  return seen;
+}
+
+TEST_F(CallPlanTest, EveryTaskTileAndBlockIsSeenOnceInOrderWhateverTheMemory) {
+  Cuts cuts;
+  cuts.q_rows = {77, 300};
+  cuts.q_heads = {3};  // Inside a group.
+  cuts.keys = {500, 1030};
+  Make(/*causal=*/false, cuts);
+  for (const int64_t max_packs : {1, 5, 9, 1000}) {
+    const Seen seen = BlocksSeen(PlanPhases(plan_, {max_packs, /*threads=*/2}));
+    size_t expected = 0;
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      const Task& task = tasks_[t].task;
+      for (int32_t head = task.head_begin / 2; head < (task.head_end + 1) / 2; ++head) {
+        for (int64_t tile = task.q_begin * 2 / kTileRows; tile * kTileRows < task.q_end * 2;
+             ++tile) {
+          std::vector<int64_t> blocks;
+          for (int64_t b = task.k_begin / kKeyBlock; b * kKeyBlock < task.k_end; ++b)
+            blocks.push_back(b);
+          const auto at = seen.find({static_cast<int32_t>(t), head, tile});
+          ASSERT_NE(at, seen.end());
+          EXPECT_EQ(at->second, blocks);
+          ++expected;
+        }
+      }
+    }
+    EXPECT_EQ(seen.size(), expected);
+  }
+}
+
+TEST_F(CallPlanTest, PhasesKeepToTheMemoryAndPacksAreDistinct) {
+  Cuts cuts;
+  cuts.keys = {700};
+  Make(/*causal=*/true, cuts);
+  for (const int64_t max_packs : {3, 6, 12, 30}) {
+    for (const Phase& phase : PlanPhases(plan_, {max_packs, /*threads=*/1})) {
+      EXPECT_LE(phase.packs, std::max<int64_t>(max_packs, phase.head_end - phase.head_begin));
+      std::set<int64_t> packs;
+      for (const PackedSource& packed : phase.packed)
+        for (int32_t head = phase.head_begin; head < phase.head_end; ++head)
+          for (int64_t b = packed.block_begin; b < packed.block_end; ++b)
+            EXPECT_TRUE(packs.insert(phase.PackOf(packed, head, b)).second);
+      EXPECT_EQ(static_cast<int64_t>(packs.size()), phase.packs);
+      EXPECT_EQ(*packs.rbegin(), phase.packs - 1);
+    }
+  }
+}
+
+TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
+  Make(/*causal=*/true, {});
+  const std::vector<Phase> phases = PlanPhases(plan_, {1000, /*threads=*/2});
+  ASSERT_EQ(phases.size(), 1u);
+  int64_t total = 0, last = std::numeric_limits<int64_t>::max();
+  for (const Item& item : phases[0].items) {
+    EXPECT_LE(item.cost, last);
+    last = item.cost;
+    total += item.cost;
+  }
+  const int64_t pairs = harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6;
+  EXPECT_EQ(total, pairs);
+}
+
+TEST_F(CallPlanTest, SourcesAreBuffersWithTheUnionOfTheirTasksRows) {
+  Cuts cuts;
+  cuts.key_shards = 2;
+  cuts.keys = {100, 600};
+  Make(/*causal=*/false, cuts);
+  ASSERT_EQ(plan_.sources.size(), 2u);
+  for (const KeySource& source : plan_.sources) {
+    EXPECT_EQ(source.rows, (std::vector<Interval>{{0, 1000}}));
+    EXPECT_EQ(source.head_begin, 0);
+    EXPECT_EQ(source.head_end, 3);
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,351 @@
+// What every AttentionKernel must do: the CPU's paths, and the fp64 stand-in of the tests.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "tests/kernel/implementations.h"
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+
+namespace annulus {
+namespace {
+
+using reference::Input;
+using reference::InputOf;
+using reference::PrecisionOf;
+
+class KernelConformance : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    kernel_ = MakeKernel(GetParam(), /*threads=*/2);
+    if (kernel_ == nullptr) GTEST_SKIP() << "this CPU lacks " << GetParam();
+  }
+
+  std::unique_ptr<AttentionKernel> kernel_;
+};
+
+AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim) {
+  AttentionSpec spec;
+  spec.dtype = dtype;
+  spec.q_heads = q_heads;
+  spec.kv_heads = kv_heads;
+  spec.head_dim = dim;
+  return spec;
+}
+
+Sequence Rows(int64_t q_len, int64_t kv_len) {
+  Sequence sequence;
+  sequence.q_len = q_len;
+  sequence.kv_len = kv_len;
+  return sequence;
+}
+
+Mask Causal() {
+  Mask mask;
+  mask.causal = true;
+  return mask;
+}
+
+Input Normal(const AttentionSpec& spec, uint64_t seed, double deviation = 1) {
+  Input input = InputOf(spec);
+  FillNormal(seed, PrecisionOf(spec.dtype), deviation, &input);
+  return input;
+}
+
+// A random job of moderate size, and a random way to cut it.
+class RandomCase {
+ public:
+  explicit RandomCase(uint64_t seed) : random_(seed) {
+    spec = Spec(Pick({DataType::kFp32, DataType::kBf16, DataType::kFp16}), 1, 1, 1);
+    spec.kv_heads = static_cast<int32_t>(Between(1, 3));
+    spec.q_heads = spec.kv_heads * static_cast<int32_t>(Between(1, 5));
+    spec.head_dim = static_cast<int32_t>(Odds(3) ? Between(1, 256) : Between(1, 40));
+    spec.head_dim_v = static_cast<int32_t>(Odds(3) ? Between(1, 256) : Between(1, 40));
+    if (Odds(4)) spec.scale = Pick({-0.125, 0.0, 0.25});
+    if (Odds(4)) spec.out_dtype = Pick({DataType::kFp32, DataType::kBf16});
+    const int64_t sequences = Between(1, 3);
+    for (int64_t s = 0; s < sequences; ++s)
+      spec.sequences.push_back(Rows(Between(0, 130), Odds(3) ? Between(0, 700) : Between(0, 150)));
+    if (!Odds(3)) spec.masks.push_back(RandomMask());
+    MakeCuts();
+  }
+
+  AttentionSpec spec;
+  Cuts cuts;
+
+ private:
+  int64_t Between(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  bool Odds(int one_in) { return Between(1, one_in) == 1; }
+  template <typename T>
+  T Pick(std::initializer_list<T> values) {
+    return values.begin()[Between(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+
+  Mask RandomMask() {
+    Mask mask;
+    mask.causal = !Odds(3);
+    if (Odds(3)) mask.alignment = Mask::Alignment::kTopLeft;
+    if (Odds(3)) mask.window_left = Between(0, 200);
+    if (Odds(4)) mask.window_right = Between(0, 50);
+    if (Odds(4)) mask.always_visible = Between(0, 20);
+    if (Odds(6)) mask.chunk = Between(1, 64);
+    return mask;
+  }
+
+  void MakeCuts() {
+    for (int64_t n = Between(0, 2); n > 0; --n) cuts.q_rows.push_back(Between(0, 200));
+    for (int64_t n = Between(0, 2); n > 0; --n)
+      cuts.q_heads.push_back(static_cast<int32_t>(Between(0, spec.q_heads)));
+    for (int64_t n = Between(0, 3); n > 0; --n) cuts.keys.push_back(Between(0, 600));
+    std::sort(cuts.q_rows.begin(), cuts.q_rows.end());
+    std::sort(cuts.q_heads.begin(), cuts.q_heads.end());
+    std::sort(cuts.keys.begin(), cuts.keys.end());
+    cuts.key_shards = static_cast<int>(Between(1, 3));
+    cuts.striped = Odds(2);
+    cuts.call_per_task = Odds(3);
+  }
+
+  std::mt19937_64 random_;
+};
+
+TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
+  const uint64_t first = 20261121;
+  const int cases = GetParam() == "reference" ? 20 : 40;
+  for (int i = 0; i < cases; ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << first + i);
+    const RandomCase c(first + i);
+    ASSERT_TRUE(WithinBudget(*kernel_, c.spec, Normal(c.spec, first + i), c.cuts));
+  }
+}
+
+TEST_P(KernelConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
+  for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {
+    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, dim);
+    spec.head_dim_v = 257 - dim;
+    spec.sequences = {Rows(13, 70)};
+    spec.masks = {Causal()};
+    ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, dim), {}));
+  }
+}
+
+TEST_P(KernelConformance, LengthsAtTheEdgesOfTilesAndBlocks) {
+  for (const int64_t rows : {1, 5, 6, 7, 95, 96, 97, 193}) {
+    for (const int64_t keys : {1, 255, 256, 257, 513}) {
+      AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+      spec.sequences = {Rows(rows, keys)};
+      spec.masks = {Causal()};
+      ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, rows * 1000 + keys), {}));
+    }
+  }
+}
+
+// Scores up to about ±1e4 that fp32 holds exactly: rounding of scores this large would drown
+// everything else.
+TEST_P(KernelConformance, LargeLogitsStayWithinTheBudget) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    AttentionSpec spec = Spec(dtype, 2, 2, 64);
+    spec.sequences = {Rows(40, 300)};
+    spec.scale = 64;
+    spec.masks = {Causal()};
+    Input input = Normal(spec, 7);
+    for (std::vector<double>* tensor : {&input.q, &input.k})
+      for (double& value : *tensor) value = std::round(value * 8) / 8;
+    ASSERT_TRUE(WithinBudget(*kernel_, spec, input, {}));
+  }
+}
+
+TEST_P(KernelConformance, AScoreOfTenThousandTakesAllTheWeight) {
+  for (const double score : {1e4, -1e4}) {
+    AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
+    spec.sequences = {Rows(1, 600)};
+    spec.scale = 1;
+    Input input = InputOf(spec);
+    input.q = {1};
+    for (size_t j = 0; j < input.k.size(); ++j) {
+      input.k[j] = j == 300 ? score : 0.5 * score - 1e4;
+      input.v[j] = static_cast<double>(j);
+    }
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    EXPECT_EQ(harness.answer().out[0], 300.0f);
+    EXPECT_EQ(harness.answer().lse[0], static_cast<float>(score));
+  }
+}
+
+TEST_P(KernelConformance, EqualKeysGiveTheMeanOfV) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 4);
+  spec.sequences = {Rows(3, 512)};
+  Input input = InputOf(spec);
+  std::fill(input.q.begin(), input.q.end(), 1.0);
+  std::fill(input.k.begin(), input.k.end(), 0.25);
+  for (size_t i = 0; i < input.v.size(); ++i) input.v[i] = static_cast<double>(i / 4 % 2);
+  KernelHarness harness(spec, input, {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  for (const float value : harness.answer().out) EXPECT_EQ(value, 0.5f);
+}
+
+TEST_P(KernelConformance, SubnormalsOfFp16Count) {
+  AttentionSpec spec = Spec(DataType::kFp16, 1, 1, 3);
+  spec.sequences = {Rows(5, 9)};
+  Input input = Normal(spec, 3);
+  for (double& value : input.v) value = std::ldexp(std::round(value * 8), -24);
+  ASSERT_TRUE(WithinBudget(*kernel_, spec, input, {}));
+}
+
+TEST_P(KernelConformance, SubnormalsOfFp32AmongNormalNumbersAreWithinTheBudget) {
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 20);
+  spec.sequences = {Rows(33, 90)};
+  Input input = Normal(spec, 5);
+  for (std::vector<double>* tensor : {&input.q, &input.k, &input.v})
+    for (size_t i = 0; i < tensor->size(); i += 3) (*tensor)[i] = std::ldexp((*tensor)[i], -135);
+  ASSERT_TRUE(WithinBudget(*kernel_, spec, input, {}));
+}
+
+TEST_P(KernelConformance, RowsWithoutKeysAreZeroAndMinusInfinity) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
+  spec.sequences = {Rows(50, 20), Rows(3, 0)};
+  spec.masks = {Causal()};  // Bottom-right: the first 30 rows see nothing.
+  KernelHarness harness(spec, Normal(spec, 11), {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  const reference::Answer answer = harness.answer();
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
+    if (row >= 30 && row < 50) continue;
+    for (int32_t h = 0; h < 4; ++h) {
+      EXPECT_EQ(answer.lse[row * 4 + h], -std::numeric_limits<float>::infinity());
+      for (int32_t d = 0; d < 24; ++d) EXPECT_EQ(answer.out[(row * 4 + h) * 24 + d], 0.0f);
+    }
+  }
+}
+
+TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 8);
+  spec.sequences = {Rows(40, 40)};
+  spec.masks = {Causal()};
+  Cuts cuts;
+  cuts.keys = {25};
+  KernelHarness harness(spec, Normal(spec, 13), cuts);
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  std::vector<KernelTask> tasks = harness.Tasks();
+  ASSERT_EQ(tasks.size(), 2u);
+  // Rows 0 … 24 see nothing of keys 25 …: their state may be anything, negative zero and NaN
+  // included.
+  const BlockLayout& layout = *harness.job().layout;
+  const int64_t row_bytes = layout.RowBytes(BlockKind::kPartial, 2);
+  std::byte* state = tasks[1].out_q.data;
+  for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
+    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+    std::memcpy(state + 4 * i, &odd, 4);
+  }
+  const std::vector<std::byte> before(state, state + 25 * row_bytes);
+  ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), state));
+}
+
+// NaN and infinity in keys that some rows do not see: those rows get the same bits as without them.
+TEST_P(KernelConformance, WhatIsMaskedCannotLeak) {
+  for (const double poison : {std::nan(""), HUGE_VAL}) {
+    for (const int64_t hidden : {3, 255, 256, 290}) {
+      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
+      spec.sequences = {Rows(300, 300)};
+      spec.masks = {Causal()};
+      Input input = Normal(spec, 17);
+      KernelHarness clean(spec, input, {});
+      ASSERT_TRUE(clean.Run(*kernel_).ok());
+      for (int32_t d = 0; d < 12; ++d) {
+        input.k[hidden * 12 + d] = poison;
+        input.v[hidden * 12 + d] = poison;
+      }
+      KernelHarness poisoned(spec, input, {});
+      ASSERT_TRUE(poisoned.Run(*kernel_).ok());
+      const reference::Answer a = clean.answer(), b = poisoned.answer();
+      for (int64_t i = 0; i < hidden * 2 * 12; ++i) ASSERT_EQ(a.out[i], b.out[i]) << i;
+      for (int64_t i = 0; i < hidden * 2; ++i) ASSERT_EQ(a.lse[i], b.lse[i]) << i;
+    }
+  }
+}
+
+TEST_P(KernelConformance, ANanThatIsSeenShows) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 4);
+  spec.sequences = {Rows(2, 30)};
+  for (const bool every : {false, true}) {
+    Input input = Normal(spec, 19);
+    for (size_t i = 0; i < input.k.size(); ++i)
+      if (every || i == 40) input.k[i] = std::nan("");
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    for (const float value : harness.answer().out) EXPECT_TRUE(std::isnan(value));
+    for (const float value : harness.answer().lse) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST_P(KernelConformance, ManyCallsEqualOneWithinTheBudget) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 64);
+  spec.sequences = {Rows(100, 1000)};
+  spec.masks = {Causal()};
+  Cuts cuts;
+  for (int64_t key = 37; key < 1000; key += 91) cuts.keys.push_back(key);
+  cuts.call_per_task = true;
+  ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, 23), cuts));
+}
+
+TEST_P(KernelConformance, MergeOfTwoHalvesEqualsTheWhole) {
+  AttentionSpec spec = Spec(DataType::kFp32, 3, 3, 20);
+  spec.sequences = {Rows(30, 200)};
+  Cuts cuts;
+  cuts.keys = {80};
+  const Input input = Normal(spec, 29);
+  KernelHarness whole(spec, input, cuts), other(spec, input, cuts);
+  ASSERT_TRUE(whole.Run(*kernel_).ok());  // Gives both their identity states and buffers.
+  std::vector<KernelTask> left = whole.Tasks(), right = other.Tasks();
+  KernelOp op;
+  for (std::vector<KernelTask>* side : {&left, &right}) {
+    op.kind = KernelOp::Kind::kIdentity;
+    op.target = (*side)[0].out_q;
+    ASSERT_TRUE(kernel_->Apply(whole.job(), op).ok());
+  }
+  ASSERT_TRUE(kernel_->Accumulate(whole.job(), {&left[0], 1}, {}).ok());
+  ASSERT_TRUE(kernel_->Accumulate(other.job(), {&right[1], 1}, {}).ok());
+  op.kind = KernelOp::Kind::kMerge;
+  op.source = right[0].out_q;
+  op.target = left[0].out_q;
+  ASSERT_TRUE(kernel_->Apply(whole.job(), op).ok());
+  ASSERT_TRUE(whole.FinishAll(*kernel_).ok());
+  EXPECT_TRUE(reference::CheckWithinBudget(input, whole.answer()));
+}
+
+TEST_P(KernelConformance, StopEndsACallWithCancelled) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+  spec.sequences = {Rows(200, 600)};
+  KernelHarness harness(spec, Normal(spec, 31), {});
+  std::atomic<bool> stop{true};
+  std::atomic<int64_t> progress{0};
+  EXPECT_EQ(harness.Run(*kernel_, {&stop, &progress}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(progress.load(), 0);
+  stop = false;
+  EXPECT_TRUE(harness.Run(*kernel_, {&stop, &progress}).ok());
+  EXPECT_GT(progress.load(), 0);
+}
+
+TEST_P(KernelConformance, NoTasksAreDoneAtOnce) {
+  AttentionSpec spec = Spec(DataType::kFp16, 1, 1, 16);
+  spec.sequences = {Rows(4, 0)};
+  KernelHarness harness(spec, Normal(spec, 37), {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  for (const float value : harness.answer().out) EXPECT_EQ(value, 0.0f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,170 @@
+#include "worker/kernel/cpu_kernel.h"
+
+#include <gtest/gtest.h>
+#include <xmmintrin.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "attention/error.h"
+#include "tests/kernel/implementations.h"
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus {
+namespace {
+
+struct Job {
+  AttentionSpec spec;
+  reference::Input input;
+};
+
+Job MakeJob(int32_t q_heads, int32_t kv_heads, int64_t q_len, int64_t kv_len) {
+  Job job;
+  job.spec.dtype = DataType::kFp32;
+  job.spec.q_heads = q_heads;
+  job.spec.kv_heads = kv_heads;
+  job.spec.head_dim = 40;
+  job.spec.head_dim_v = 72;
+  Sequence sequence;
+  sequence.q_len = q_len;
+  sequence.kv_len = kv_len;
+  job.spec.sequences = {sequence};
+  job.spec.masks.emplace_back();
+  job.spec.masks[0].causal = true;
+  job.input = reference::InputOf(job.spec);
+  FillNormal(/*seed=*/41, reference::Precision::kFp32, 1, &job.input);
+  return job;
+}
+
+std::vector<std::byte> StateAfter(AttentionKernel& kernel, const Job& job, const Cuts& cuts) {
+  KernelHarness harness(job.spec, job.input, cuts);
+  EXPECT_TRUE(harness.Run(kernel).ok());
+  return harness.state();
+}
+
+std::vector<float> OutputOf(AttentionKernel& kernel, const Job& job, const Cuts& cuts) {
+  KernelHarness harness(job.spec, job.input, cuts);
+  EXPECT_TRUE(harness.Run(kernel).ok());
+  return harness.answer().out;
+}
+
+TEST(CpuKernelTest, ThreadsDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const Job job = MakeJob(6, 2, 300, 900);
+    Cuts cuts;
+    cuts.keys = {333};
+    cuts.key_shards = 2;
+    const std::vector<std::byte> one = StateAfter(*MakeKernel(isa->name, 1), job, cuts);
+    EXPECT_EQ(one, StateAfter(*MakeKernel(isa->name, 2), job, cuts)) << isa->name;
+    EXPECT_EQ(one, StateAfter(*MakeKernel(isa->name, 3), job, cuts)) << isa->name;
+  }
+}
+
+TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);
+    const Job job = MakeJob(6, 2, 200, 700);
+    Cuts cuts;
+    cuts.q_rows = {1, 50, 97, 131};
+    cuts.q_heads = {2, 5};
+    EXPECT_EQ(OutputOf(*kernel, job, {}), OutputOf(*kernel, job, cuts)) << isa->name;
+  }
+}
+
+TEST(CpuKernelTest, CutsBetweenKeyBlocksDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);
+    const Job job = MakeJob(2, 1, 150, 900);
+    Cuts cuts;
+    cuts.keys = {kKeyBlock, 3 * kKeyBlock};
+    cuts.call_per_task = true;
+    EXPECT_EQ(OutputOf(*kernel, job, {}), OutputOf(*kernel, job, cuts)) << isa->name;
+  }
+}
+
+TEST(CpuKernelTest, MemoryForPackingDoesNotChangeABit) {
+  const Job job = MakeJob(4, 4, 100, 1500);
+  CpuKernel::Options options;
+  const std::vector<float> plenty = OutputOf(**CpuKernel::Create(options), job, {});
+  options.pack_bytes = 0;
+  EXPECT_EQ(plenty, OutputOf(**CpuKernel::Create(options), job, {}));
+}
+
+TEST(CpuKernelTest, APathIsForcedByName) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    CpuKernel::Options options;
+    options.path = isa->name;
+    EXPECT_EQ((*CpuKernel::Create(options))->Description(), std::string("cpu/") + isa->name);
+  }
+}
+
+TEST(CpuKernelTest, AnUnknownPathIsRefused) {
+  CpuKernel::Options options;
+  options.path = "sse9";
+  const absl::Status status = CpuKernel::Create(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(status).reason, "KERNEL_PATH_UNKNOWN");
+}
+
+TEST(CpuKernelTest, APathThatTheCpuLacksIsRefused) {
+  const auto isas = AvailableIsas();
+  if (isas.front() == &kAvx512Isa) GTEST_SKIP() << "this CPU has every path";
+  CpuKernel::Options options;
+  options.path = "avx512";
+  const absl::Status status = CpuKernel::Create(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DetailOf(status).reason, "KERNEL_PATH_NOT_ON_THIS_CPU");
+}
+
+TEST(CpuKernelTest, ThreadCountsOutOfRangeAreRefused) {
+  for (const int threads : {0, -1, ComputePool::kMaxThreads + 1}) {
+    CpuKernel::Options options;
+    options.threads = threads;
+    EXPECT_EQ(CpuKernel::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(CpuKernelTest, TheCallersFloatingPointModeIsRestored) {
+  const unsigned before = _mm_getcsr();
+  const Job job = MakeJob(2, 1, 150, 300);
+  for (const unsigned mode : {before & ~0x8040u, before | 0x8040u}) {
+    _mm_setcsr(mode);
+    OutputOf(*MakeKernel("portable", 1), job, {});
+    EXPECT_EQ(_mm_getcsr() & 0x8040u, mode & 0x8040u);
+  }
+  _mm_setcsr(before);
+}
+
+TEST(CpuKernelTest, WhatItDoesNotServeIsUnimplemented) {
+  const std::unique_ptr<AttentionKernel> kernel = MakeKernel("portable", 1);
+  for (int what = 0; what < 3; ++what) {
+    Job job = MakeJob(2, 1, 10, 10);
+    if (what == 0) job.spec.modifiers.soft_cap = 30.0;
+    if (what == 1) job.spec.dropout = Dropout{0.5, 1};
+    if (what == 2) job.spec.masks[0].bit_mask = true;
+    KernelHarness harness(job.spec, job.input, {});
+    EXPECT_EQ(harness.Run(*kernel).code(), absl::StatusCode::kUnimplemented) << what;
+  }
+}
+
+TEST(CpuKernelTest, StopFromAnotherThreadEndsALongCall) {
+  const Job job = MakeJob(4, 4, 1500, 1500);
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> progress{0};
+  KernelHarness harness(job.spec, job.input, {});
+  const std::unique_ptr<AttentionKernel> kernel = MakeKernel("portable", 2);
+  std::thread stopper([&] {
+    while (progress.load() < 5) std::this_thread::yield();
+    stop = true;
+  });
+  EXPECT_EQ(harness.Run(*kernel, {&stop, &progress}).code(), absl::StatusCode::kCancelled);
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace annulus

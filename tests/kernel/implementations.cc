@@ -1,0 +1,27 @@
+#include "tests/kernel/implementations.h"
+
+#include <utility>
+
+#include "tests/kernel/reference_kernel.h"
+#include "tests/kernel/wide_isa.h"
+#include "worker/kernel/cpu_kernel.h"
+
+namespace annulus {
+
+std::vector<std::string> KernelNames() {
+  return {"reference", "avx512", "avx2", "portable", "wide"};
+}
+
+std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads) {
+  if (name == "reference") return std::make_unique<ReferenceKernel>();
+  CpuKernel::Options options;
+  options.threads = threads;
+  options.path = name;
+  options.pack_bytes = 1 << 20;
+  if (name == "wide") options.isa = &kWideIsa;
+  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
+  if (!kernel.ok()) return nullptr;
+  return *std::move(kernel);
+}
+
+}  // namespace annulus

@@ -1,0 +1,241 @@
+#include "tests/kernel/kernel_harness.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/dtype.h"
+#include "attention/task_rows.h"
+#include "tests/reference/from_spec.h"
+
+namespace annulus {
+namespace {
+
+std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts) {
+  std::vector<Interval> pieces;
+  int64_t begin = 0;
+  for (const int64_t cut : cuts) {
+    if (cut <= begin || cut >= rows) continue;
+    pieces.push_back({begin, cut});
+    begin = cut;
+  }
+  if (begin < rows) pieces.push_back({begin, rows});
+  return pieces;
+}
+
+RowMap AllRows(int64_t rows) {
+  if (rows == 0) return RowMap();
+  return RowMap({RowRange{0, rows, rows, 1}});
+}
+
+// What one task sees, by asking for each of its heads: none, some or all of its rectangle.
+Coverage CoverageOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
+                    const Task& task) {
+  int64_t seen = 0;
+  for (int32_t head = task.head_begin; head < task.head_end; ++head) {
+    const TaskRows rows = VisibleInTask(mask, q_rows, k_rows, {task.q_begin, task.q_end},
+                                        {task.k_begin, task.k_end}, head);
+    for (const Interval& span : rows.spans) seen += span.length();
+  }
+  const int64_t all =
+      (task.q_end - task.q_begin) * (task.k_end - task.k_begin) * (task.head_end - task.head_begin);
+  return seen == 0 ? Coverage::kEmpty : seen == all ? Coverage::kFull : Coverage::kPartial;
+}
+
+}  // namespace
+
+std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
+  std::string text = absl::StrCat(DataTypeName(spec.dtype), " Hq", spec.q_heads, " Hkv",
+                                  spec.kv_heads, " D", spec.head_dim, " Dv", spec.value_dim());
+  for (const Sequence& s : spec.sequences) absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len);
+  for (const Mask& m : spec.masks) {
+    absl::StrAppend(&text, m.causal ? " causal" : " mask");
+    if (m.window_left) absl::StrAppend(&text, " left ", *m.window_left);
+    if (m.window_right) absl::StrAppend(&text, " right ", *m.window_right);
+    if (m.always_visible) absl::StrAppend(&text, " always ", *m.always_visible);
+  }
+  return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
+                      absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
+                      " shards ", cuts.key_shards, cuts.striped ? " striped" : "",
+                      cuts.call_per_task ? " call per task" : "");
+}
+
+OwnedBlock::OwnedBlock(const BlockLayout& layout, const Block& block)
+    : block(block), bytes(layout.BlockBytes(block), std::byte{0xff}) {}
+
+KernelHarness::KernelHarness(const AttentionSpec& spec, const reference::Input& input,
+                             const Cuts& cuts)
+    : spec_(spec), cuts_(cuts), mask_(spec), layout_(spec), q_rows_(AllRows(spec.q_rows())) {
+  MakePieces(input);
+  MakeShards(input);
+}
+
+void KernelHarness::MakePieces(const reference::Input& input) {
+  const std::vector<std::byte> q = BytesOf(reference::PrecisionOf(spec_.dtype), input.q);
+  const int64_t head_bytes = int64_t{spec_.head_dim} * BytesPerElement(spec_.dtype);
+  for (const Interval& rows : PiecesOf(spec_.q_rows(), cuts_.q_rows)) {
+    for (const Interval& heads :
+         PiecesOf(spec_.q_heads, {cuts_.q_heads.begin(), cuts_.q_heads.end()})) {
+      Block block;
+      block.row_begin = rows.begin;
+      block.row_end = rows.end;
+      block.head_begin = static_cast<int32_t>(heads.begin);
+      block.head_end = static_cast<int32_t>(heads.end);
+      Piece piece;
+      block.kind = BlockKind::kQ;
+      piece.q = std::make_unique<OwnedBlock>(layout_, block);
+      block.kind = BlockKind::kPartial;
+      piece.partial = std::make_unique<OwnedBlock>(layout_, block);
+      block.kind = BlockKind::kOut;
+      piece.out = std::make_unique<OwnedBlock>(layout_, block);
+      const int64_t row_bytes =
+          layout_.RowBytes(BlockKind::kQ, static_cast<int32_t>(heads.length()));
+      for (int64_t row = rows.begin; row < rows.end; ++row) {
+        std::memcpy(piece.q->bytes.data() + (row - rows.begin) * row_bytes,
+                    q.data() + (row * spec_.q_heads + heads.begin) * head_bytes,
+                    heads.length() * head_bytes);
+      }
+      pieces_.push_back(std::move(piece));
+    }
+  }
+}
+
+void KernelHarness::MakeShards(const reference::Input& input) {
+  const reference::Precision precision = reference::PrecisionOf(spec_.dtype);
+  const std::vector<std::byte> k = BytesOf(precision, input.k), v = BytesOf(precision, input.v);
+  const int64_t element = BytesPerElement(spec_.dtype), rows = spec_.kv_rows();
+  const int64_t k_bytes = element * spec_.kv_heads * spec_.head_dim;
+  const int64_t v_bytes = element * spec_.kv_heads * spec_.value_dim();
+  for (int s = 0; s < cuts_.key_shards; ++s) {
+    std::vector<RowRange> ranges;
+    const int64_t begin = rows * s / cuts_.key_shards, end = rows * (s + 1) / cuts_.key_shards;
+    const int64_t striped = (rows - s + cuts_.key_shards - 1) / cuts_.key_shards;
+    if (cuts_.striped && striped > 0) ranges = {{s, 1, cuts_.key_shards, striped}};
+    if (!cuts_.striped && begin < end) ranges = {{begin, end - begin, end - begin, 1}};
+    Shard shard;
+    shard.rows = RowMap(ranges);
+    Block block;
+    block.kind = BlockKind::kKv;
+    block.shard = s;
+    block.row_end = shard.rows.rows();
+    block.head_end = spec_.kv_heads;
+    shard.kv = std::make_unique<OwnedBlock>(layout_, block);
+    const int64_t row_bytes = layout_.RowBytes(BlockKind::kKv, spec_.kv_heads);
+    for (int64_t local = 0; local < shard.rows.rows(); ++local) {
+      const int64_t global = shard.rows.Global(local);
+      std::byte* row = shard.kv->bytes.data() + local * row_bytes;
+      std::memcpy(row, k.data() + global * k_bytes, k_bytes);
+      std::memcpy(row + layout_.SecondOffset(BlockKind::kKv, spec_.kv_heads),
+                  v.data() + global * v_bytes, v_bytes);
+    }
+    shards_.push_back(std::move(shard));
+  }
+}
+
+KernelJob KernelHarness::job() const {
+  KernelJob job;
+  job.spec = &spec_;
+  job.mask = &mask_;
+  job.layout = &layout_;
+  job.scale = spec_.scale_or_default();
+  return job;
+}
+
+std::vector<KernelTask> KernelHarness::Tasks() {
+  std::vector<KernelTask> tasks;
+  for (Shard& shard : shards_) {
+    for (const Interval& keys : PiecesOf(shard.rows.rows(), cuts_.keys)) {
+      for (Piece& piece : pieces_) {
+        KernelTask bound;
+        const Block& q = piece.q->block;
+        bound.task.q_begin = q.row_begin;
+        bound.task.q_end = q.row_end;
+        bound.task.k_begin = keys.begin;
+        bound.task.k_end = keys.end;
+        bound.task.head_begin = q.head_begin;
+        bound.task.head_end = q.head_end;
+        bound.task.coverage = CoverageOf(mask_, q_rows_, shard.rows, bound.task);
+        if (bound.task.coverage == Coverage::kEmpty) continue;
+        bound.q = piece.q->view();
+        bound.kv = shard.kv->view();
+        bound.out_q = piece.partial->view();
+        bound.q_rows = &q_rows_;
+        bound.k_rows = &shard.rows;
+        tasks.push_back(bound);
+      }
+    }
+  }
+  return tasks;
+}
+
+absl::Status KernelHarness::ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind) {
+  for (Piece& piece : pieces_) {
+    KernelOp op;
+    op.kind = kind;
+    op.source = piece.partial->view();
+    op.target = kind == KernelOp::Kind::kFinish ? piece.out->view() : piece.partial->view();
+    const absl::Status status = kernel.Apply(job(), op);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KernelHarness::Run(AttentionKernel& kernel, const KernelControl& control) {
+  absl::Status status = ApplyToAll(kernel, KernelOp::Kind::kIdentity);
+  if (!status.ok()) return status;
+  const std::vector<KernelTask> tasks = Tasks();
+  const size_t step = cuts_.call_per_task ? 1 : std::max<size_t>(1, tasks.size());
+  for (size_t t = 0; t < tasks.size(); t += step) {
+    status = kernel.Accumulate(job(), absl::MakeConstSpan(tasks).subspan(t, step), control);
+    if (!status.ok()) return status;
+  }
+  return FinishAll(kernel);
+}
+
+absl::Status KernelHarness::FinishAll(AttentionKernel& kernel) {
+  return ApplyToAll(kernel, KernelOp::Kind::kFinish);
+}
+
+reference::Answer KernelHarness::answer() const {
+  reference::Answer answer;
+  answer.inputs = reference::PrecisionOf(spec_.dtype);
+  answer.output = reference::PrecisionOf(spec_.output_dtype());
+  const int64_t dim = spec_.value_dim();
+  answer.out.resize(spec_.q_rows() * spec_.q_heads * dim);
+  answer.lse.resize(spec_.q_rows() * spec_.q_heads);
+  for (const Piece& piece : pieces_) {
+    const Block& block = piece.out->block;
+    const int32_t heads = block.head_end - block.head_begin;
+    for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+      const std::byte* at = piece.out->bytes.data() +
+                            (row - block.row_begin) * layout_.RowBytes(BlockKind::kOut, heads);
+      const std::vector<float> out = reference::FloatsOf(answer.output, at, heads * dim);
+      const int64_t first = row * spec_.q_heads + block.head_begin;
+      std::copy(out.begin(), out.end(), answer.out.begin() + first * dim);
+      std::memcpy(answer.lse.data() + first, at + layout_.SecondOffset(BlockKind::kOut, heads),
+                  heads * sizeof(float));
+    }
+  }
+  return answer;
+}
+
+std::vector<std::byte> KernelHarness::state() const {
+  std::vector<std::byte> all;
+  for (const Piece& piece : pieces_)
+    all.insert(all.end(), piece.partial->bytes.begin(), piece.partial->bytes.end());
+  return all;
+}
+
+testing::AssertionResult WithinBudget(AttentionKernel& kernel, const AttentionSpec& spec,
+                                      const reference::Input& input, const Cuts& cuts) {
+  KernelHarness harness(spec, input, cuts);
+  const absl::Status status = harness.Run(kernel);
+  if (!status.ok()) return testing::AssertionFailure() << status << " " << Describe(spec, cuts);
+  testing::AssertionResult result = reference::CheckWithinBudget(input, harness.answer());
+  if (result) return result;
+  return testing::AssertionFailure()
+         << kernel.Description() << " " << Describe(spec, cuts) << ": " << result.message();
+}
+
+}  // namespace annulus

@@ -1,0 +1,205 @@
+#include "tests/kernel/reference_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "attention/dtype.h"
+#include "attention/task_rows.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A block as numbers: section 0 is q, k, sum, out, dq or dk; then v, max, lse or dv; then weight.
+class Numbers {
+ public:
+  Numbers(const BlockLayout& layout, const BlockView& view) : layout_(layout), view_(view) {}
+
+  std::vector<double> Read(int64_t row, int32_t head, int section) const {
+    std::vector<float> floats(Count(section));
+    ConvertToFp32(Type(section), At(row, head, section), floats.size(), floats.data());
+    return {floats.begin(), floats.end()};
+  }
+  void Write(int64_t row, int32_t head, int section, const std::vector<double>& values) const {
+    const std::vector<float> floats(values.begin(), values.end());
+    ConvertFromFp32(Type(section), floats.data(), floats.size(), At(row, head, section));
+  }
+  const Block& block() const { return view_.block; }
+  int sections() const {
+    if (block().kind == BlockKind::kPartial) return 3;
+    return block().kind == BlockKind::kQ || block().kind == BlockKind::kDq ? 1 : 2;
+  }
+
+ private:
+  DataType Type(int section) const {
+    const BlockKind kind = block().kind;
+    if (kind == BlockKind::kQ || kind == BlockKind::kKv) return layout_.dtype();
+    if (kind == BlockKind::kOut && section == 0) return layout_.out_dtype();
+    return DataType::kFp32;
+  }
+  size_t Count(int section) const {
+    const BlockKind kind = block().kind;
+    if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
+      return section == 0 ? layout_.value_dim() : 1;
+    return section == 0 ? layout_.head_dim() : layout_.value_dim();
+  }
+  std::byte* At(int64_t row, int32_t head, int section) const {
+    const Block& b = block();
+    const int32_t heads = b.head_end - b.head_begin;
+    const int64_t offset = section == 0   ? 0
+                           : section == 1 ? layout_.SecondOffset(b.kind, heads)
+                                          : layout_.ThirdOffset(b.kind, heads);
+    const int64_t head_bytes =
+        static_cast<int64_t>(Count(section)) * BytesPerElement(Type(section));
+    return view_.data + (row - b.row_begin) * layout_.RowBytes(b.kind, heads) + offset +
+           (head - b.head_begin) * head_bytes;
+  }
+
+  const BlockLayout& layout_;
+  const BlockView& view_;
+};
+
+struct State {
+  std::vector<double> sum;
+  double max = -kInfinity, weight = 0;
+};
+
+State ReadState(const Numbers& numbers, int64_t row, int32_t head) {
+  return {numbers.Read(row, head, 0), numbers.Read(row, head, 1)[0], numbers.Read(row, head, 2)[0]};
+}
+
+void WriteState(const Numbers& numbers, int64_t row, int32_t head, const State& state) {
+  numbers.Write(row, head, 0, state.sum);
+  // Rounding the maximum shifts all weights of the row by one factor, which the output does not
+  // see.
+  numbers.Write(row, head, 1, {state.max});
+  numbers.Write(row, head, 2, {state.weight});
+}
+
+void Rescale(State& state, double max) {
+  const double factor = state.max == -kInfinity ? 0 : std::exp(state.max - max);
+  for (double& value : state.sum) value *= factor;
+  state.weight *= factor;
+  state.max = max;
+}
+
+double Dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
+               absl::Span<const Interval> spans) {
+  const Numbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
+  const Numbers out(*job.layout, bound.out_q);
+  const int32_t kv_head = head / job.layout->group();
+  const std::vector<double> q = queries.Read(row, head, 0);
+  std::vector<double> scores;
+  double max = -kInfinity;
+  for (const Interval& span : spans) {
+    for (int64_t key = span.begin; key < span.end; ++key) {
+      scores.push_back(job.scale * Dot(q, keys.Read(key, kv_head, 0)));
+      max = std::isnan(scores.back()) ? scores.back() : std::max(scores.back(), max);
+    }
+  }
+  if (scores.empty()) return;
+  State state = ReadState(out, row, head);
+  Rescale(state, std::isnan(max) ? max : std::max(max, state.max));
+  size_t next = 0;
+  for (const Interval& span : spans) {
+    for (int64_t key = span.begin; key < span.end; ++key) {
+      const double weight = std::exp(scores[next++] - state.max);
+      const std::vector<double> value = keys.Read(key, kv_head, 1);
+      for (size_t d = 0; d < value.size(); ++d) state.sum[d] += weight * value[d];
+      state.weight += weight;
+    }
+  }
+  WriteState(out, row, head, state);
+}
+
+void ApplyAt(const KernelOp& op, const Numbers& source, const Numbers& target, int64_t row,
+             int32_t head) {
+  switch (op.kind) {
+    case KernelOp::Kind::kIdentity:
+      for (int s = 0; s < target.sections(); ++s) {
+        const bool is_max = target.block().kind == BlockKind::kPartial && s == 1;
+        const size_t count = target.Read(row, head, s).size();
+        target.Write(row, head, s, std::vector<double>(count, is_max ? -kInfinity : 0.0));
+      }
+      return;
+    case KernelOp::Kind::kMerge: {
+      State into = ReadState(target, row, head), from = ReadState(source, row, head);
+      if (from.max == -kInfinity) return;
+      const double max = std::max(into.max, from.max);
+      Rescale(into, max);
+      Rescale(from, max);
+      for (size_t d = 0; d < into.sum.size(); ++d) into.sum[d] += from.sum[d];
+      into.weight += from.weight;
+      WriteState(target, row, head, into);
+      return;
+    }
+    case KernelOp::Kind::kFinish: {
+      State state = ReadState(source, row, head);
+      const bool empty = state.max == -kInfinity;
+      for (double& value : state.sum) value = empty ? 0.0 : value / state.weight + 0.0;
+      target.Write(row, head, 0, state.sum);
+      target.Write(row, head, 1, {empty ? -kInfinity : state.max + std::log(state.weight)});
+      return;
+    }
+    case KernelOp::Kind::kAdd:
+    case KernelOp::Kind::kCopy:
+      for (int s = 0; s < target.sections(); ++s) {
+        std::vector<double> values = source.Read(row, head, s);
+        if (op.kind == KernelOp::Kind::kAdd) {
+          const std::vector<double> before = target.Read(row, head, s);
+          for (size_t i = 0; i < values.size(); ++i) values[i] += before[i];
+        }
+        target.Write(row, head, s, values);
+      }
+      return;
+  }
+}
+
+}  // namespace
+
+absl::Status ReferenceKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                         const KernelControl& control) {
+  for (const KernelTask& bound : tasks) {
+    const Task& task = bound.task;
+    if (bound.out_kv.data != nullptr) return absl::UnimplementedError("gradients");
+    for (int32_t head = task.head_begin; head < task.head_end; ++head) {
+      const TaskRows rows =
+          VisibleInTask(*job.mask, *bound.q_rows, *bound.k_rows, {task.q_begin, task.q_end},
+                        {task.k_begin, task.k_end}, head);
+      for (int64_t row = task.q_begin; row < task.q_end; ++row) {
+        if (control.stop != nullptr && control.stop->load())
+          return absl::CancelledError("the kernel was told to stop");
+        const int64_t i = row - task.q_begin;
+        AttendRow(job, bound, row, head,
+                  absl::MakeConstSpan(rows.spans)
+                      .subspan(rows.first[i], rows.first[i + 1] - rows.first[i]));
+        if (control.progress != nullptr) control.progress->fetch_add(1);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReferenceKernel::Apply(const KernelJob& job, const KernelOp& op) {
+  const BlockView& other = op.kind == KernelOp::Kind::kIdentity ? op.target : op.source;
+  const Numbers source(*job.layout, other), target(*job.layout, op.target);
+  const Block &a = source.block(), &b = target.block();
+  for (int64_t row = std::max(a.row_begin, b.row_begin); row < std::min(a.row_end, b.row_end);
+       ++row)
+    for (int32_t head = std::max(a.head_begin, b.head_begin);
+         head < std::min(a.head_end, b.head_end); ++head)
+      ApplyAt(op, source, target, row, head);
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,127 @@
+// FetchShard.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/worker/data_plane_harness.h"
+
+namespace annulus {
+namespace {
+
+using Event = EventLog::Event;
+
+TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
+  const int64_t rows = 40000;  // 1.28 MB of output: two chunks; 320 kB of LSE.
+  auto shard = Open(id_, rows);
+  std::memset(shard->tensor_data(3), 'o', rows * 32);
+  std::memset(shard->tensor_data(4), 'l', rows * 8);
+  FetchStream stream;
+  auto call = Fetch(&stream, All(id_, rows));
+  EXPECT_FALSE(stream.outcome.ended());
+  board_.Publish(id_);
+  for (size_t n = 1; n <= 3; ++n) {
+    ASSERT_TRUE(stream.outcome.AwaitChunks(n));
+    if (n < 3) call->OnWritten(true);
+  }
+  EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
+  int64_t out_rows = 0;
+  for (const LeavingChunk& chunk : stream.outcome.Get().chunks) {
+    EXPECT_LE(chunk.bytes, FetchCall::kChunkBytes);
+    EXPECT_EQ(chunk.crc32c, Crc32c(chunk.data, chunk.bytes));
+    EXPECT_EQ(static_cast<char>(chunk.data[0]), chunk.tensor == TensorId::kOut ? 'o' : 'l');
+    if (chunk.tensor == TensorId::kOut) out_rows += chunk.row_count;
+  }
+  EXPECT_EQ(out_rows, rows);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+  call->OnDone(/*delivered=*/true);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+  EXPECT_EQ(board_.calls(), 0u);
+}
+
+TEST_F(DataPlaneTest, PartsFetchedByTwoCallsDrainIt) {
+  Open(id_, 10);
+  board_.Publish(id_);
+  for (int half = 0; half < 2; ++half) {
+    v1::FetchShardRequest request = All(id_, 10);
+    for (v1::TensorId id : {v1::TENSOR_ID_OUT, v1::TENSOR_ID_LSE}) {
+      v1::MissingRows* part = request.add_parts();
+      part->set_tensor(id);
+      part->set_row_begin(half * 5);
+      part->set_row_count(5);
+    }
+    EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+    FetchStream stream;
+    auto call = Fetch(&stream, request);
+    ASSERT_TRUE(stream.outcome.AwaitChunks(1));
+    call->OnWritten(true);
+    EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
+    call->OnDone(true);
+  }
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+}
+
+TEST_F(DataPlaneTest, WhatTheClientDidNotGetIsNotDrained) {
+  Open(id_, 10);
+  board_.Publish(id_);
+  FetchStream stream;
+  auto call = Fetch(&stream, All(id_, 10));
+  ASSERT_TRUE(stream.outcome.AwaitChunks(1));
+  call->OnWritten(true);
+  EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
+  call->OnDone(/*delivered=*/false);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+}
+
+TEST_F(DataPlaneTest, BadPartsAreRefused) {
+  Open(id_, 10);
+  board_.Publish(id_);
+  for (const auto& [tensor, begin, count, reason] :
+       std::vector<std::tuple<v1::TensorId, int64_t, int64_t, std::string>>{
+           {v1::TENSOR_ID_Q, 0, 1, "UNKNOWN_TENSOR"},
+           {v1::TENSOR_ID_OUT, 0, 11, "CHUNK_OUT_OF_RANGE"},
+           {v1::TENSOR_ID_OUT, -1, 1, "CHUNK_OUT_OF_RANGE"},
+           {v1::TENSOR_ID_OUT, 5, int64_t{1} << 62, "CHUNK_OUT_OF_RANGE"},
+           {v1::TENSOR_ID_OUT, 5, 0, "CHUNK_OUT_OF_RANGE"}}) {
+    v1::FetchShardRequest request = All(id_, 10);
+    v1::MissingRows* part = request.add_parts();
+    part->set_tensor(tensor);
+    part->set_row_begin(begin);
+    part->set_row_count(count);
+    FetchStream stream;
+    Fetch(&stream, request);
+    EXPECT_EQ(stream.outcome.AwaitReason(), reason);
+  }
+}
+
+TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
+  Open(id_, 10);
+  board_.Publish(id_);
+  FetchStream stream;
+  auto call = Fetch(&stream, All(id_, 10));
+  ASSERT_TRUE(stream.outcome.AwaitChunks(1));
+  Advance(absl::Minutes(2));
+  board_.Tick();
+  EXPECT_TRUE(stream.outcome.Get().cancelled);
+  const auto abandoned = log_.Wait(Event::kShardAbandoned);
+  ASSERT_TRUE(abandoned.has_value());
+  EXPECT_EQ(abandoned->shard_abandoned().error().reason(), "DOWNLOAD_STALLED");
+  call->OnDone(false);
+  EXPECT_EQ(board_.calls(), 0u);
+}
+
+TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {
+  Open(id_, 10);
+  board_.Publish(id_);
+  Advance(absl::Seconds(59));
+  board_.Tick();
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  Advance(absl::Seconds(2));
+  board_.Tick();
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 1);
+}
+
+}  // namespace
+}  // namespace annulus

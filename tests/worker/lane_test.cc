@@ -1,0 +1,291 @@
+#include "worker/lane/lane.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/convert.h"
+#include "tests/worker/lane_harness.h"
+
+namespace annulus {
+namespace {
+
+using Command = control::v1::WorkerCommand;
+using Event = control::v1::WorkerEvent;
+
+class LaneTest : public testing::Test {
+ protected:
+  void Make(
+      int ranks, std::function<absl::Status()> before_of_first = [] { return absl::OkStatus(); }) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      hosts_.push_back(rank == 0 ? std::make_unique<LaneHost>(&hub_, before_of_first)
+                                 : std::make_unique<LaneHost>(&hub_));
+    }
+  }
+  int ranks() const { return static_cast<int>(hosts_.size()); }
+
+  // Opens and connects the next group.
+  void Form() {
+    InProcessHub::Options options;
+    options.size = ranks();
+    hub_ = std::make_shared<InProcessHub>(options);
+    ++generation_;
+    Command connect;
+    *connect.mutable_connect_group()->mutable_generation() = GenerationOf(Group());
+    connect.mutable_connect_group()->mutable_timeout()->set_seconds(20);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      Command open;
+      *open.mutable_open_group()->mutable_generation() = GenerationOf(Group());
+      open.mutable_open_group()->set_rank(rank);
+      open.mutable_open_group()->set_size(ranks());
+      hosts_[rank]->lane().Command(open);
+      const auto opened = hosts_[rank]->log.Wait(Event::kGroupOpened);
+      ASSERT_TRUE(opened.has_value() && !opened->group_opened().has_error());
+      connect.mutable_connect_group()->add_bootstraps(opened->group_opened().bootstrap());
+    }
+    for (auto& host : hosts_) host->lane().Command(connect);
+    for (auto& host : hosts_) {
+      const auto connected = host->log.Wait(Event::kGroupConnected);
+      ASSERT_TRUE(connected.has_value() && !connected->group_connected().has_error());
+    }
+  }
+  GroupId Group() const { return {1, generation_}; }
+
+  // Gives every rank its shard of a job; the number of steps.
+  int Prepare(const std::string& job, int64_t rows = 24) {
+    int steps = 0;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      works_.push_back(hosts_[rank]->Work(LaneSpec(rows), rank, ranks(), job));
+      hosts_[rank]->lane().Prepare(works_.back());
+      const auto prepared = hosts_[rank]->log.Wait(Event::kPrepared);
+      EXPECT_TRUE(prepared.has_value());
+      if (!prepared.has_value()) return 0;
+      prepared_.push_back(prepared->prepared());
+      steps = prepared->prepared().steps();
+    }
+    return steps;
+  }
+  Command Segment(const std::string& job, int rank, int begin, int end, bool last) {
+    Command command;
+    control::v1::RunSegment& run = *command.mutable_run_segment();
+    *run.mutable_shard() = KeyOf({job, 1, rank});
+    *run.mutable_generation() = GenerationOf(Group());
+    run.set_step_begin(begin);
+    run.set_step_end(end);
+    run.set_last(last);
+    return command;
+  }
+  Command End(bool abort) {
+    Command command;
+    *(abort ? command.mutable_abort_group()->mutable_generation()
+            : command.mutable_close_group()->mutable_generation()) = GenerationOf(Group());
+    return command;
+  }
+
+  std::shared_ptr<InProcessHub> hub_;
+  std::vector<std::unique_ptr<LaneHost>> hosts_;
+  std::vector<ShardWork> works_;
+  std::vector<control::v1::Prepared> prepared_;
+  int64_t generation_ = 0;
+};
+
+TEST_F(LaneTest, AGroupGivesWhatOneRankGives) {
+  Make(3);
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 3; ++rank) {
+    hosts_[rank]->lane().Command(Segment("job", rank, 0, 1, false));
+    hosts_[rank]->lane().Command(Segment("job", rank, 1, steps, true));
+  }
+  LaneHost alone(&hub_);
+  const ShardWork whole = alone.Work(LaneSpec(24), 0, 1);
+  alone.solo().Run(whole);
+  ASSERT_TRUE(alone.log.Wait(Event::kOutputReady).has_value());
+  for (TensorId id : {TensorId::kOut, TensorId::kLse}) {
+    std::vector<float> parts;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (id == TensorId::kOut) {
+        ASSERT_TRUE(hosts_[rank]->log.Wait(Event::kOutputReady).has_value());
+      }
+      const std::vector<float> part = LaneHost::Output(*works_[rank].staged, id);
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    const std::vector<float> wanted = LaneHost::Output(*whole.staged, id);
+    ASSERT_EQ(parts.size(), wanted.size());
+    for (size_t i = 0; i < parts.size(); ++i) ASSERT_NEAR(parts[i], wanted[i], 1e-5) << i;
+  }
+  for (auto& host : hosts_) {
+    EXPECT_EQ(host->log.Count(Event::kSegmentDone), 2);
+    EXPECT_EQ(host->device().used_bytes(), 0);
+  }
+}
+
+TEST_F(LaneTest, DigestsOfPeersMatch) {
+  Make(3);
+  Prepare("job");
+  for (int a = 0; a < 3; ++a) {
+    for (const auto& digest : prepared_[a].digests()) {
+      for (const auto& other : prepared_[digest.peer()].digests()) {
+        if (other.peer() != a) continue;
+        EXPECT_EQ(digest.sends(), other.receives());
+      }
+    }
+    EXPECT_GT(prepared_[a].arena_bytes(), 0);
+    EXPECT_EQ(hosts_[a]->device().used_bytes(), prepared_[a].arena_bytes());
+  }
+}
+
+TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
+  Make(2);
+  Form();
+  const int steps = Prepare("job");
+  hosts_[0]->lane().Command(Segment("job", 0, 0, steps, true));  // Rank 1 never runs.
+  hosts_[0]->lane().Command(Segment("job", 0, steps, steps, true));
+  hosts_[0]->lane().Command(End(/*abort=*/true));
+  hosts_[1]->lane().Command(End(/*abort=*/true));
+  for (auto& host : hosts_) {
+    ASSERT_TRUE(host->log.Wait(Event::kGroupClosed).has_value());
+    EXPECT_EQ(host->log.Count(Event::kGroupBroken), 0);
+    EXPECT_FALSE(host->lane().groups().OldestAbort().has_value());
+  }
+  Form();  // The next generation works.
+  Prepare("again");
+  for (int rank = 0; rank < 2; ++rank)
+    hosts_[rank]->lane().Command(Segment("again", rank, 0, steps, true));
+  for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
+}
+
+TEST_F(LaneTest, AnUnpreparedShardBreaksTheGroup) {
+  Make(2);
+  Form();
+  hosts_[0]->lane().Command(Segment("nobody", 0, 0, 1, true));
+  const auto broken = hosts_[0]->log.Wait(Event::kGroupBroken);
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(broken->group_broken().suspect_rank(), -1);
+  hosts_[0]->lane().Command(End(/*abort=*/false));
+  EXPECT_TRUE(hosts_[0]->log.Wait(Event::kGroupClosed).has_value());
+}
+
+TEST_F(LaneTest, ASegmentOutOfOrderBreaksTheGroup) {
+  Make(2);
+  Form();
+  const int steps = Prepare("job");
+  hosts_[0]->lane().Command(Segment("job", 0, 1, steps, true));
+  EXPECT_TRUE(hosts_[0]->log.Wait(Event::kGroupBroken).has_value());
+}
+
+TEST_F(LaneTest, ALostPeerBreaksTheGroup) {
+  Make(2);
+  Form();
+  const int steps = Prepare("job");
+  hosts_[1]->DestroyLane();
+  hosts_[0]->lane().Command(Segment("job", 0, 0, steps, true));
+  const auto broken = hosts_[0]->log.Wait(Event::kGroupBroken);
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(broken->group_broken().suspect_rank(), 1);
+  EXPECT_EQ(broken->group_broken().shard().job_id(), "job");
+  EXPECT_EQ(hosts_[0]->log.Count(Event::kOutputReady), 0);
+}
+
+TEST_F(LaneTest, AKernelsFailureCostsTheShardNotTheGroup) {
+  auto failing = std::make_shared<std::atomic<bool>>(true);
+  Make(2, [failing] { return *failing ? absl::InternalError("a bad tile") : absl::OkStatus(); });
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 2; ++rank)
+    hosts_[rank]->lane().Command(Segment("job", rank, 0, steps, true));
+  const auto failed = hosts_[0]->log.Wait(Event::kShardFailed);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->shard_failed().error().message(), "a bad tile");
+  EXPECT_TRUE(hosts_[0]->log.Wait(Event::kSegmentDone).has_value());
+  EXPECT_TRUE(hosts_[1]->log.Wait(Event::kOutputReady).has_value());
+  EXPECT_EQ(hosts_[0]->log.Count(Event::kOutputReady), 0);
+  *failing = false;
+  Prepare("again");
+  for (int rank = 0; rank < 2; ++rank)
+    hosts_[rank]->lane().Command(Segment("again", rank, 0, steps, true));
+  for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
+}
+
+TEST_F(LaneTest, TransfersOnlyKeepsRanksInStep) {
+  Make(2);
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 2; ++rank) {
+    Command command = Segment("job", rank, 0, steps, true);
+    command.mutable_run_segment()->set_transfers_only(true);
+    hosts_[rank]->lane().Command(command);
+  }
+  for (auto& host : hosts_) {
+    ASSERT_TRUE(host->log.Wait(Event::kSegmentDone).has_value());
+    host->lane().Command(End(/*abort=*/false));
+    ASSERT_TRUE(host->log.Wait(Event::kGroupClosed).has_value());
+    EXPECT_EQ(host->log.Count(Event::kOutputReady), 0);
+    EXPECT_EQ(host->log.Count(Event::kShardFailed), 0);
+    EXPECT_EQ(host->device().used_bytes(), 0);
+  }
+}
+
+TEST_F(LaneTest, ReleaseGivesAllMemoryBack) {
+  Make(1);
+  for (int i = 0; i < 10; ++i) {
+    hosts_[0]->lane().Prepare(hosts_[0]->Work(LaneSpec(24), 0, 1, std::to_string(i)));
+    hosts_[0]->lane().Release({std::to_string(i), 1, 0});
+  }
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(hosts_[0]->log.Wait(Event::kPrepared).has_value());
+  hosts_[0]->DestroyLane();
+  EXPECT_EQ(hosts_[0]->device().used_bytes(), 0);
+  EXPECT_EQ(hosts_[0]->staging().used_bytes(), 0);
+}
+
+TEST_F(LaneTest, ADeviceWithoutRoomFailsTheShard) {
+  LaneHost host(
+      &hub_, [] { return absl::OkStatus(); }, /*device_bytes=*/100);
+  host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
+  const auto failed = host.log.Wait(Event::kShardFailed);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->shard_failed().error().reason(), "BUDGET_EXCEEDED");
+  host.solo().Run(host.Work(LaneSpec(24), 0, 1, "solo"));
+  EXPECT_TRUE(host.log.Wait(Event::kShardFailed).has_value());
+  EXPECT_EQ(host.device().used_bytes(), 0);
+}
+
+TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
+  std::shared_ptr<InProcessHub> none;
+  Mutex mutex;
+  CondVar changed;
+  bool entered = false, go = false;
+  LaneHost host(&none, [&] {
+    MutexLock lock(&mutex);
+    entered = true;
+    changed.SignalAll();
+    while (!go) changed.Wait(&mutex);
+    return absl::OkStatus();
+  });
+  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "running"));
+  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "waiting"));
+  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "wanted"));
+  {
+    MutexLock lock(&mutex);
+    while (!entered) changed.Wait(&mutex);
+  }
+  EXPECT_TRUE(host.solo().gauge()->Read().busy);
+  EXPECT_EQ(host.solo().gauge()->Read().shard.job_id, "running");
+  host.solo().Release({"running", 1, 0});
+  host.solo().Release({"waiting", 1, 0});
+  {
+    MutexLock lock(&mutex);
+    go = true;
+    changed.SignalAll();
+  }
+  const auto ready = host.log.Wait(Event::kOutputReady);
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->output_ready().shard().job_id(), "wanted");
+  EXPECT_EQ(host.log.Count(Event::kShardFailed), 0);
+}
+
+}  // namespace
+}  // namespace annulus

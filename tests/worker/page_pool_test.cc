@@ -1,0 +1,98 @@
+#include "worker/staging/page_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "attention/error.h"
+#include "worker/staging/memory_budget.h"
+
+namespace annulus {
+namespace {
+
+TEST(MemoryBudgetTest, NeverGivesMoreThanItsLimit) {
+  auto budget = MemoryBudget::Create("staging", 100);
+  auto first = budget->Reserve(60);
+  ASSERT_TRUE(first.ok());
+  auto second = budget->Reserve(41);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(second.status()).reason, "BUDGET_EXCEEDED");
+  EXPECT_EQ(DetailOf(second.status()).metadata["budget"], "staging");
+  EXPECT_TRUE(budget->Reserve(40).ok());  // Given back at once.
+  EXPECT_EQ(budget->used_bytes(), 60);
+  *first = Reservation();
+  EXPECT_EQ(budget->used_bytes(), 0);
+  EXPECT_FALSE(budget->Reserve(-1).ok());
+}
+
+TEST(MemoryBudgetTest, AReservationKeepsItsBudgetAlive) {
+  auto budget = MemoryBudget::Create("staging", 100);
+  auto reservation = budget->Reserve(1);
+  ASSERT_TRUE(reservation.ok());
+  budget.reset();
+  *reservation = Reservation();
+}
+
+TEST(PagePoolTest, BytesReturnInTheDestructor) {
+  auto budget = MemoryBudget::Create("staging", 1 << 20);
+  auto pool = PagePool::Create(budget);
+  auto memory = pool->Allocate(1000);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(budget->used_bytes(), 1000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->get()) % 4096, 0u);
+  std::shared_ptr<std::byte> other = *memory;
+  memory->reset();
+  EXPECT_EQ(budget->used_bytes(), 1000);
+  pool.reset();
+  other.reset();
+  EXPECT_EQ(budget->used_bytes(), 0);
+}
+
+TEST(PagePoolTest, FreedMemoryIsGivenOutAgain) {
+  auto budget = MemoryBudget::Create("staging", 1 << 20);
+  auto pool = PagePool::Create(budget);
+  auto first = pool->Allocate(1 << 20);
+  ASSERT_TRUE(first.ok());
+  std::byte* const address = first->get();
+  first->reset();
+  EXPECT_EQ(pool->kept_bytes(), 1 << 20);
+  auto second = pool->Allocate((1 << 20) - 4096);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->get(), address);
+  EXPECT_EQ(pool->kept_bytes(), 0);
+}
+
+TEST(PagePoolTest, WhatIsKeptMakesRoom) {
+  auto budget = MemoryBudget::Create("staging", 1 << 20);
+  auto pool = PagePool::Create(budget);
+  pool->Allocate(512 << 10)->reset();
+  EXPECT_EQ(pool->kept_bytes(), 512 << 10);
+  auto large = pool->Allocate(768 << 10);
+  ASSERT_TRUE(large.ok());
+  EXPECT_LE(pool->kept_bytes(), 256 << 10);
+}
+
+TEST(PagePoolTest, ThreadsShareABudget) {
+  auto budget = MemoryBudget::Create("staging", 1 << 20);
+  auto pool = PagePool::Create(budget);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 300; ++i) {
+        const int64_t bytes = 1 + random() % (400 << 10);
+        auto memory = pool->Allocate(bytes);
+        if (memory.ok()) std::memset(memory->get(), t, bytes);
+        EXPECT_LE(budget->used_bytes(), budget->limit_bytes());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(budget->used_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,248 @@
+#include "worker/staging/staged_shard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "attention/error.h"
+#include "attention/spec.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+namespace {
+
+ShardShape SmallShape(int64_t q_rows = 5, int64_t kv_rows = 7) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 3;
+  return {TensorTable(spec), q_rows, kv_rows};
+}
+
+class StagedShardTest : public testing::Test {
+ protected:
+  void SetUp() override { shard_ = Make(SmallShape()); }
+
+  std::shared_ptr<StagedShard> Make(const ShardShape& shape) {
+    auto shard = StagedShard::Create(pool_.get(), shape, [this] { ++freed_; });
+    EXPECT_TRUE(shard.ok()) << shard.status();
+    return *shard;
+  }
+
+  // Bytes of a whole tensor that tell their place.
+  static std::string Whole(const ShardShape& shape, TensorId id) {
+    const TensorInfo* tensor = FindTensor(shape.tensors, id);
+    std::string bytes(shape.rows(*tensor) * tensor->row_bytes(), '\0');
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<char>(i * 7 + static_cast<int>(id));
+    return bytes;
+  }
+  static std::string Part(const ShardShape& shape, const ArrivingChunk& chunk) {
+    const TensorInfo* tensor = FindTensor(shape.tensors, chunk.tensor);
+    const std::string whole = Whole(shape, chunk.tensor);
+    const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
+    const int32_t heads = chunk.head_count == 0 ? tensor->heads : chunk.head_count;
+    std::string part;
+    for (int64_t row = chunk.row_begin; row < chunk.row_begin + chunk.row_count; ++row) {
+      part += whole.substr(row * tensor->row_bytes() + chunk.head_begin * head_bytes,
+                           heads * head_bytes);
+    }
+    return part;
+  }
+
+  absl::Status Put(UploadCall* call, ArrivingChunk chunk) {
+    const std::string bytes = Part(shard_->shape(), chunk);
+    return PutBytes(call, chunk, bytes);
+  }
+  absl::Status PutBytes(UploadCall* call, ArrivingChunk chunk, const std::string& bytes) {
+    // In uneven pieces, an empty one among them.
+    const absl::string_view view(bytes);
+    const size_t cut = bytes.size() / 3;
+    const std::vector<absl::string_view> pieces = {view.substr(0, cut), view.substr(cut, 0),
+                                                   view.substr(cut)};
+    chunk.pieces = pieces;
+    return shard_->Write(call, chunk);
+  }
+  absl::Status PutAll(UploadCall* call) {
+    for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+      const TensorInfo* tensor = FindTensor(shard_->shape().tensors, id);
+      absl::Status status = Put(call, {id, 0, shard_->shape().rows(*tensor), 0, 0, {}, {}});
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  void ExpectContents() {
+    for (size_t i = 0; i < shard_->shape().tensors.size(); ++i) {
+      const TensorInfo& tensor = shard_->shape().tensors[i];
+      if (tensor.direction != Direction::kInput) continue;
+      const std::string wanted = Whole(shard_->shape(), tensor.id);
+      EXPECT_EQ(std::memcmp(shard_->tensor_data(i), wanted.data(), wanted.size()), 0)
+          << TensorName(tensor.id);
+    }
+  }
+  static std::string Reason(const absl::Status& status) { return DetailOf(status).reason; }
+
+  std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 1 << 20);
+  std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);
+  int freed_ = 0;
+  std::shared_ptr<StagedShard> shard_;
+};
+
+TEST_F(StagedShardTest, WholeTensorsCompleteIt) {
+  UploadCall call;
+  EXPECT_FALSE(shard_->complete());
+  ASSERT_TRUE(PutAll(&call).ok());
+  EXPECT_TRUE(shard_->complete());
+  EXPECT_EQ(shard_->received_bytes(), 5 * 24 + 7 * 12 + 7 * 12);
+  EXPECT_EQ(shard_->expected_bytes(), shard_->received_bytes());
+  EXPECT_EQ(shard_->output_bytes(), 5 * 24 + 5 * 16);
+  EXPECT_TRUE(shard_->Missing(10).empty());
+  ExpectContents();
+}
+
+TEST_F(StagedShardTest, ItsBytesReturnWithTheLastReference) {
+  EXPECT_EQ(budget_->used_bytes(), 5 * 24 + 2 * 7 * 12 + 5 * 24 + 5 * 16);
+  auto other = shard_;
+  shard_.reset();
+  EXPECT_EQ(freed_, 0);
+  other.reset();
+  EXPECT_EQ(freed_, 1);
+  EXPECT_EQ(budget_->used_bytes(), 0);
+}
+
+TEST_F(StagedShardTest, NothingToPutIsComplete) {
+  shard_ = Make(SmallShape(0, 0));
+  EXPECT_TRUE(shard_->complete());
+  EXPECT_EQ(shard_->expected_bytes(), 0);
+}
+
+TEST_F(StagedShardTest, RandomRectanglesInAnyOrder) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    shard_ = Make(SmallShape(1 + random() % 20, random() % 20));
+    std::vector<ArrivingChunk> cells;
+    for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+      const TensorInfo* tensor = FindTensor(shard_->shape().tensors, id);
+      const int64_t rows = shard_->shape().rows(*tensor);
+      for (int64_t row = 0; row < rows;) {
+        const int64_t count = std::min<int64_t>(rows - row, 1 + random() % 4);
+        for (int32_t head = 0; head < tensor->heads;) {
+          const int32_t heads = std::min<int32_t>(tensor->heads - head, 1 + random() % 4);
+          cells.push_back({id, row, count, head, heads, {}, {}});
+          head += heads;
+        }
+        row += count;
+      }
+    }
+    std::shuffle(cells.begin(), cells.end(), random);
+    UploadCall call;
+    for (const ArrivingChunk& chunk : cells) {
+      ASSERT_FALSE(shard_->complete());
+      ASSERT_TRUE(Put(&call, chunk).ok());
+    }
+    EXPECT_TRUE(shard_->complete());
+    ExpectContents();
+  }
+}
+
+TEST_F(StagedShardTest, RefusesWhatIsOutOfRange) {
+  UploadCall call;
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const std::vector<std::pair<ArrivingChunk, std::string>> cases = {
+      {{TensorId::kOut, 0, 1, 0, 0, {}, {}}, "UNKNOWN_TENSOR"},
+      {{TensorId::kBias, 0, 1, 0, 0, {}, {}}, "UNKNOWN_TENSOR"},
+      {{TensorId::kQ, 0, 6, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 5, 1, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, -1, 1, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 1, 0, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 1, kHuge, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, kHuge, kHuge, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 0, 5, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 4, 1, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 1, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 0, -1, {}, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 2, 0, 0, {}, {}}, "TENSOR_BYTES_MISMATCH"},
+      {{TensorId::kQ, 0, 1, 0, 2, {}, {}}, "TENSOR_BYTES_MISMATCH"},
+  };
+  for (const auto& [chunk, reason] : cases) {
+    EXPECT_EQ(Reason(PutBytes(&call, chunk, std::string(24, 'x'))), reason)
+        << TensorName(chunk.tensor) << " " << chunk.row_begin << " " << chunk.row_count;
+  }
+  EXPECT_EQ(shard_->received_bytes(), 0);
+}
+
+TEST_F(StagedShardTest, AWrongChecksumLeavesNoTrace) {
+  UploadCall call;
+  ArrivingChunk chunk{TensorId::kQ, 1, 2, 0, 0, 12345, {}};
+  const absl::Status status = Put(&call, chunk);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Reason(status), "CHECKSUM_MISMATCH");
+  EXPECT_EQ(shard_->received_bytes(), 0);
+  const std::string bytes = Part(shard_->shape(), chunk);
+  chunk.crc32c = Crc32c(bytes.data(), bytes.size());
+  EXPECT_TRUE(Put(&call, chunk).ok());
+  EXPECT_EQ(shard_->received_bytes(), 48);
+}
+
+TEST_F(StagedShardTest, OverlapInOneCallIsRefused) {
+  UploadCall call;
+  ASSERT_TRUE(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}, {}}).ok());
+  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 2, 2, 0, 0, {}, {}})), "CHUNK_OVERLAP");
+  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}, {}})), "CHUNK_OVERLAP");
+  EXPECT_EQ(shard_->received_bytes(), 72);
+}
+
+TEST_F(StagedShardTest, ALaterCallMayRepeatTheSameBytes) {
+  UploadCall first, second, third;
+  ASSERT_TRUE(Put(&first, {TensorId::kQ, 0, 3, 1, 2, {}, {}}).ok());
+  EXPECT_EQ(shard_->received_bytes(), 36);
+  const std::vector<MissingPiece> missing = shard_->Missing(10);
+  ASSERT_EQ(missing.size(), 3u);
+  EXPECT_EQ(missing[0].rows, (Interval{0, 5}));
+  ASSERT_TRUE(PutAll(&second).ok());
+  EXPECT_TRUE(shard_->complete());
+  ExpectContents();
+  EXPECT_EQ(Reason(PutBytes(&third, {TensorId::kQ, 0, 1, 0, 0, {}, {}}, std::string(24, 'x'))),
+            "CHUNK_OVERLAP");
+  ExpectContents();
+}
+
+TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
+  UploadCall call;
+  ASSERT_TRUE(Put(&call, {TensorId::kQ, 2, 1, 0, 0, {}, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kV, 0, 7, 0, 0, {}, {}}).ok());
+  const std::vector<MissingPiece> missing = shard_->Missing(10);
+  ASSERT_EQ(missing.size(), 3u);
+  EXPECT_EQ(missing[0].tensor, TensorId::kQ);
+  EXPECT_EQ(missing[1].rows, (Interval{3, 5}));
+  EXPECT_EQ(missing[2].tensor, TensorId::kK);
+  EXPECT_EQ(shard_->Missing(2).size(), 2u);
+}
+
+TEST_F(StagedShardTest, CallsInParallelFillOneShard) {
+  shard_ = Make(SmallShape(400, 400));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      UploadCall call;
+      for (int64_t row = t * 80; row < t * 80 + 160; row += 8) {  // Neighbours overlap by half.
+        for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+          EXPECT_TRUE(Put(&call, {id, row, 8, 0, 0, {}, {}}).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(shard_->complete());
+  ExpectContents();
+}
+
+}  // namespace
+}  // namespace annulus

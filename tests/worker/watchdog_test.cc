@@ -1,0 +1,85 @@
+#include "worker/lane/watchdog.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+
+#include "absl/time/clock.h"
+
+namespace annulus {
+namespace {
+
+StuckDetector::Budgets Budgets() { return {absl::Seconds(60), absl::Seconds(10)}; }
+
+class StuckDetectorTest : public testing::Test {
+ protected:
+  bool Stuck(const LaneSight& sight) { return detector_.Look(sight, now_).has_value(); }
+
+  StuckDetector detector_{Budgets()};
+  absl::Time now_ = absl::UnixEpoch();
+  LaneSight sight_{"group", true, "step 3", 0, std::nullopt};
+};
+
+TEST_F(StuckDetectorTest, ProgressKeepsALaneAlive) {
+  for (int i = 0; i < 100; ++i, now_ += absl::Seconds(59), ++sight_.progress)
+    EXPECT_FALSE(Stuck(sight_));
+}
+
+TEST_F(StuckDetectorTest, WithoutProgressItIsStuck) {
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(59);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(1);
+  const auto record = detector_.Look(sight_, now_);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_NE(record->find("step 3"), std::string::npos);
+}
+
+TEST_F(StuckDetectorTest, AnIdleLaneIsNeverStuck) {
+  sight_.busy = false;
+  for (int i = 0; i < 10; ++i, now_ += absl::Hours(1)) EXPECT_FALSE(Stuck(sight_));
+  sight_.busy = true;  // Its time begins now, and beginning counts as progress.
+  ++sight_.progress;
+  EXPECT_FALSE(Stuck(sight_));
+}
+
+TEST_F(StuckDetectorTest, AnAbortHasItsOwnBudget) {
+  sight_.busy = false;
+  sight_.aborting = now_;
+  now_ += absl::Seconds(9);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(Stuck(sight_));
+}
+
+TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
+  std::atomic<int64_t> seconds{0};
+  std::atomic<int> told{0};
+  Watchdog::Options options;
+  options.budgets = Budgets();
+  options.now = [&] { return absl::UnixEpoch() + absl::Seconds(seconds.fetch_add(1)); };
+  options.interval = absl::Milliseconds(1);
+  options.lanes.push_back([] { return LaneSight{"solo", false, "", 0, std::nullopt}; });
+  options.lanes.push_back([] { return LaneSight{"group", true, "a step", 7, std::nullopt}; });
+  std::string record;
+  options.stuck = [&](const std::string& text) {
+    record = text;
+    ++told;
+  };
+  Watchdog watchdog(options);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (told == 0 && absl::Now() < deadline) std::this_thread::yield();
+  ASSERT_EQ(told, 1);
+  EXPECT_NE(record.find("group lane"), std::string::npos) << record;
+}
+
+TEST(WatchdogTest, EndsAtOnce) {
+  Watchdog::Options options;
+  options.now = absl::Now;
+  options.interval = absl::Hours(1);
+  Watchdog watchdog(options);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,264 @@
+// A whole worker over real streams: the test plays coordinator and client.
+#include "worker/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "annulus/v1/data_plane.grpc.pb.h"
+#include "attention/error.h"
+#include "proto/convert.h"
+#include "proto/crc32c.h"
+#include "proto/status.h"
+#include "proto/ticket.h"
+#include "tests/worker/fake_coordinator.h"
+#include "worker/backend.h"
+
+namespace annulus {
+namespace {
+
+using Command = control::v1::WorkerCommand;
+using Event = control::v1::WorkerEvent;
+
+constexpr int64_t kRows = 6;
+constexpr int kDim = 4;
+
+class WorkerTest : public testing::Test {
+ protected:
+  WorkerTest() {
+    WorkerOptions options;
+    options.coordinator = coordinator_.address();
+    options.slot = "worker-0";
+    options.data_address = "127.0.0.1:0";
+    BackendOptions backend;
+    backend.comm_host = "127.0.0.1";
+    options.engine = *MakeEngine(backend);
+    options.staging_bytes = options.device_bytes = 1 << 20;
+    options.flops_per_second = options.link_bytes_per_second = 1e9;
+    options.drain_timeout = absl::Seconds(20);
+    options.exit = [this](int code) { exit_code_ = code; };
+    worker_ = *Worker::Start(options);
+    Registered();
+    stub_ = v1::DataPlane::NewStub(
+        grpc::CreateChannel(worker_->data_endpoint(), grpc::InsecureChannelCredentials()));
+  }
+
+  void Registered() {
+    const auto event = coordinator_.log.Wait(Event::kRegister);
+    ASSERT_TRUE(event.has_value());
+    self_ = event->register_();
+  }
+  // One sequence of kRows query and key rows, one head of kDim fp32.
+  void Reserve(const std::string& job) {
+    Command command;
+    control::v1::Reserve& reserve = *command.mutable_reserve();
+    reserve.mutable_shard()->set_job_id(job);
+    reserve.mutable_shard()->set_attempt(1);
+    AttentionSpec spec;
+    spec.dtype = DataType::kFp32;
+    spec.q_heads = spec.kv_heads = 1;
+    spec.head_dim = kDim;
+    spec.sequences.resize(1);
+    spec.sequences[0].q_len = spec.sequences[0].kv_len = kRows;
+    *reserve.mutable_spec() = SpecToProto(spec);
+    Execution execution;
+    execution.strategy = Strategy::kRingPassKv;
+    execution.layout = Layout::kContiguous;
+    execution.world_size = 1;
+    *reserve.mutable_execution() = ExecutionToProto(execution);
+    reserve.set_granule(1);
+    reserve.set_principal("alice");
+    reserve.set_solo(true);
+    *reserve.mutable_upload_deadline() = TimeToProto(absl::Now() + absl::Minutes(1));
+    coordinator_.Order(command);
+  }
+  std::string Ticket(const std::string& job) {
+    return SignTicket(self_.ticket_key(),
+                      {job, 1, 0, self_.incarnation(), "alice", 3 * kRows * kDim * 4, 0,
+                       absl::Now() + absl::Minutes(1)});
+  }
+  // Equal keys: the output is the mean of V, whose row r is full of r.
+  static v1::PutShardRequest Chunk(v1::TensorId tensor) {
+    std::vector<float> values(kRows * kDim, 1.0f);
+    for (size_t i = 0; tensor == v1::TENSOR_ID_V && i < values.size(); ++i) values[i] = i / kDim;
+    v1::PutShardRequest request;
+    v1::Chunk& chunk = *request.mutable_chunk();
+    chunk.set_tensor(tensor);
+    chunk.set_row_count(kRows);
+    chunk.set_data(values.data(), values.size() * 4);
+    chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+    return request;
+  }
+  struct PutAnswer {
+    absl::Status status;
+    v1::ShardStatus shard;
+  };
+  PutAnswer Put(const std::string& ticket, const std::vector<v1::PutShardRequest>& chunks) {
+    PutAnswer answer;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto writer = stub_->PutShard(&context, &answer.shard);
+    v1::PutShardRequest first;
+    first.set_ticket(ticket);
+    bool open = writer->Write(first);
+    for (const v1::PutShardRequest& chunk : chunks) open = open && writer->Write(chunk);
+    writer->WritesDone();
+    answer.status = FromGrpcStatus(writer->Finish());
+    return answer;
+  }
+  std::vector<v1::PutShardRequest> AllChunks() {
+    return {Chunk(v1::TENSOR_ID_Q), Chunk(v1::TENSOR_ID_K), Chunk(v1::TENSOR_ID_V)};
+  }
+  void ExpectAnswer(const std::string& job) {
+    v1::FetchShardRequest request;
+    request.set_ticket(Ticket(job));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto reader = stub_->FetchShard(&context, request);
+    v1::Chunk chunk;
+    int chunks = 0;
+    while (reader->Read(&chunk)) {
+      ++chunks;
+      EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+      const auto* values = reinterpret_cast<const float*>(chunk.data().data());
+      const float wanted =
+          chunk.tensor() == v1::TENSOR_ID_OUT ? (kRows - 1) / 2.0f : 2.0f + std::log(float{kRows});
+      for (size_t i = 0; i < chunk.data().size() / 4; ++i) EXPECT_NEAR(values[i], wanted, 1e-5);
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(chunks, 2);
+  }
+  void Drop(const std::string& job) {
+    Command command;
+    command.mutable_drop()->mutable_shard()->set_job_id(job);
+    command.mutable_drop()->mutable_shard()->set_attempt(1);
+    coordinator_.Order(command);
+    const auto dropped = coordinator_.log.Wait(Event::kDropped);
+    ASSERT_TRUE(dropped.has_value());
+    EXPECT_EQ(dropped->dropped().shard().job_id(), job);
+  }
+  // The next beat but one, so that it was made after this call.
+  v1::Budget StagingOfABeat() {
+    coordinator_.log.Wait(Event::kBeat);
+    const auto beat = coordinator_.log.Wait(Event::kBeat);
+    return beat.has_value() ? beat->beat().staging() : v1::Budget();
+  }
+
+  FakeCoordinator coordinator_;
+  std::atomic<int> exit_code_{-1};
+  std::unique_ptr<Worker> worker_;
+  control::v1::Register self_;
+  std::unique_ptr<v1::DataPlane::Stub> stub_;
+};
+
+TEST_F(WorkerTest, RunsASoloJob) {
+  EXPECT_EQ(self_.slot(), "worker-0");
+  EXPECT_EQ(self_.data_endpoint(), worker_->data_endpoint());
+  Reserve("job");
+  const PutAnswer put = Put(Ticket("job"), AllChunks());
+  EXPECT_TRUE(put.status.ok()) << put.status;
+  EXPECT_TRUE(put.shard.complete());
+  ExpectAnswer("job");
+  for (Event::EventCase wanted :
+       {Event::kShardComplete, Event::kOutputReady, Event::kOutputDrained}) {
+    EXPECT_TRUE(coordinator_.log.Wait(wanted).has_value());
+  }
+  Drop("job");
+  EXPECT_EQ(StagingOfABeat().used_bytes(), 0);
+}
+
+TEST_F(WorkerTest, RefusesBadUploadsAndGoesOn) {
+  Reserve("job");
+  auto reason = [&](std::vector<v1::PutShardRequest> chunks) {
+    return DetailOf(Put(Ticket("job"), chunks).status).reason;
+  };
+  v1::PutShardRequest bad = Chunk(v1::TENSOR_ID_Q);
+  bad.mutable_chunk()->set_crc32c(1);
+  EXPECT_EQ(reason({bad}), "CHECKSUM_MISMATCH");
+  bad = Chunk(v1::TENSOR_ID_Q);
+  bad.mutable_chunk()->set_row_begin(1);
+  EXPECT_EQ(reason({bad}), "CHUNK_OUT_OF_RANGE");
+  bad = Chunk(v1::TENSOR_ID_OUT);
+  EXPECT_EQ(reason({bad}), "UNKNOWN_TENSOR");
+  bad = Chunk(v1::TENSOR_ID_Q);
+  bad.mutable_chunk()->set_row_count(2);
+  EXPECT_EQ(reason({bad}), "TENSOR_BYTES_MISMATCH");
+  EXPECT_EQ(reason({Chunk(v1::TENSOR_ID_Q), Chunk(v1::TENSOR_ID_Q)}), "CHUNK_OVERLAP");
+  EXPECT_EQ(reason({Chunk(v1::TENSOR_ID_Q)}), "MISSING_ROWS");
+  EXPECT_EQ(reason({v1::PutShardRequest()}), "STREAM_SEQUENCE");
+  v1::PutShardRequest second_ticket;
+  second_ticket.set_ticket(Ticket("job"));
+  EXPECT_EQ(reason({second_ticket}), "STREAM_SEQUENCE");
+  EXPECT_EQ(DetailOf(Put("forged", AllChunks()).status).reason, "BAD_TICKET");
+  EXPECT_TRUE(Put(Ticket("job"), AllChunks()).status.ok());
+  ExpectAnswer("job");
+  Drop("job");
+  EXPECT_EQ(StagingOfABeat().used_bytes(), 0);
+  EXPECT_EQ(DetailOf(Put(Ticket("job"), AllChunks()).status).reason, "JOB_ENDED");
+}
+
+TEST_F(WorkerTest, KeepsItsShardsWhenTheStreamBreaks) {
+  Reserve("job");
+  EXPECT_TRUE(Put(Ticket("job"), {}).status.code() == absl::StatusCode::kInvalidArgument);
+  const std::string incarnation = self_.incarnation();
+  coordinator_.Break();
+  Registered();
+  EXPECT_EQ(self_.incarnation(), incarnation);
+  EXPECT_EQ(self_.resident_shards_size(), 1);
+  EXPECT_TRUE(Put(Ticket("job"), AllChunks()).status.ok());
+  ExpectAnswer("job");
+  EXPECT_TRUE(coordinator_.log.Wait(Event::kOutputDrained).has_value());
+  Drop("job");
+}
+
+TEST_F(WorkerTest, FencesItselfAndComesBackAsAnother) {
+  Reserve("job");
+  EXPECT_GT(StagingOfABeat().used_bytes(), 0);
+  const std::string ticket = Ticket("job");
+  const std::string incarnation = self_.incarnation();
+  coordinator_.answers = false;
+  coordinator_.StartNumbersAgain();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  // Its tickets are void from the moment on at which the lease is over.
+  while (absl::Now() < deadline) {
+    const std::string reason = DetailOf(Put(ticket, {}).status).reason;
+    if (reason != "MISSING_ROWS") break;
+  }
+  coordinator_.answers = true;
+  Registered();
+  EXPECT_NE(self_.incarnation(), incarnation);
+  EXPECT_EQ(self_.resident_shards_size(), 0);
+  EXPECT_EQ(StagingOfABeat().used_bytes(), 0);
+}
+
+TEST_F(WorkerTest, LeavesWhenItIsReleased) {
+  // A beat says that it has been welcomed. Before that it has nobody to ask and leaves at once.
+  ASSERT_TRUE(coordinator_.log.Wait(Event::kBeat).has_value());
+  worker_->Terminate();
+  EXPECT_TRUE(coordinator_.log.Wait(Event::kLeaving).has_value());
+  EXPECT_EQ(exit_code_, -1);
+  Command drain;
+  drain.mutable_drain();
+  coordinator_.Order(drain);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (exit_code_ < 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(exit_code_, 0);
+}
+
+TEST_F(WorkerTest, APortThatIsTakenFailsTheStart) {
+  WorkerOptions options;
+  options.coordinator = coordinator_.address();
+  options.data_address = worker_->data_endpoint();
+  options.engine = *MakeEngine({});
+  const auto second = Worker::Start(options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,149 @@
+// The second half of AgentState: what the data plane and the lanes report, fencing, and the way
+// out.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "worker/agent/agent_state.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+void AgentState::Tell(WorkerEvent fact) {
+  if (auto event = link_.Number(std::move(fact)); event.has_value()) Do(Send{*std::move(event)});
+}
+
+AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
+  const auto shard = shards_.find(IdOf(key));
+  if (shard == shards_.end() || shard->second.stage == Stage::kClosing) return nullptr;
+  return &shard->second;
+}
+
+void AgentState::On(const Reported& event, absl::Time) {
+  switch (event.fact.event_case()) {
+    case WorkerEvent::kGroupOpened:
+    case WorkerEvent::kGroupConnected:
+    case WorkerEvent::kGroupBroken:
+    case WorkerEvent::kGroupClosed:
+      return ReportGroup(event.fact);
+    default:
+      return ReportShard(event.fact);
+  }
+}
+
+void AgentState::ReportShard(const WorkerEvent& fact) {
+  // Moves a shard on to `next`; false where it is gone or was there before.
+  auto advance = [this](const control::v1::ShardKey& key, Stage next) {
+    Shard* shard = Open(key);
+    if (shard == nullptr || shard->stage >= next) return false;
+    shard->stage = next;
+    return true;
+  };
+  bool tell = false;
+  switch (fact.event_case()) {
+    case WorkerEvent::kShardComplete:
+      tell = advance(fact.shard_complete().shard(), Stage::kComplete);
+      break;
+    case WorkerEvent::kPrepared:
+      tell = advance(fact.prepared().shard(), Stage::kPrepared);
+      break;
+    case WorkerEvent::kOutputReady:
+      tell = advance(fact.output_ready().shard(), Stage::kReady);
+      if (tell) Do(PublishOutputs{IdOf(fact.output_ready().shard())});
+      break;
+    case WorkerEvent::kOutputDrained:
+      tell = advance(fact.output_drained().shard(), Stage::kDrained);
+      break;
+    case WorkerEvent::kSegmentDone:
+      tell = Open(fact.segment_done().shard()) != nullptr;
+      break;
+    case WorkerEvent::kShardFailed:
+      tell = Open(fact.shard_failed().shard()) != nullptr;
+      break;
+    case WorkerEvent::kShardAbandoned:
+      tell = Open(fact.shard_abandoned().shard()) != nullptr;
+      break;
+    default:
+      break;
+  }
+  if (!tell) return;
+  Tell(fact);
+  if (!fact.has_shard_complete()) return;
+  if (Open(fact.shard_complete().shard())->solo) Do(RunSolo{IdOf(fact.shard_complete().shard())});
+}
+
+void AgentState::ReportGroup(const WorkerEvent& fact) {
+  auto open_group = [this](const control::v1::Generation& generation) -> GroupStage* {
+    const auto group = groups_.find(IdOf(generation));
+    return group == groups_.end() || group->second == GroupStage::kClosing ? nullptr
+                                                                           : &group->second;
+  };
+  GroupStage* stage = nullptr;
+  if (fact.has_group_opened()) {
+    stage = open_group(fact.group_opened().generation());
+    if (stage != nullptr) *stage = GroupStage::kOpened;
+  } else if (fact.has_group_connected()) {
+    stage = open_group(fact.group_connected().generation());
+    if (stage != nullptr) {
+      *stage = fact.group_connected().has_error() ? GroupStage::kBroken : GroupStage::kConnected;
+    }
+  } else if (fact.has_group_broken()) {
+    stage = open_group(fact.group_broken().generation());
+    if (stage != nullptr) *stage = GroupStage::kBroken;
+  } else if (groups_.erase(IdOf(fact.group_closed().generation())) > 0 && !fenced_) {
+    return Tell(fact);
+  }
+  if (stage != nullptr) Tell(fact);
+}
+
+void AgentState::On(const ShardFreed& event, absl::Time) {
+  if (shards_.erase(event.id) == 0 || fenced_) return;
+  WorkerEvent fact;
+  *fact.mutable_dropped()->mutable_shard() = KeyOf(event.id);
+  Tell(std::move(fact));
+}
+
+void AgentState::CloseAll(const absl::Status& why) {
+  for (auto& [id, shard] : shards_) {
+    if (shard.stage == Stage::kClosing) continue;
+    shard.stage = Stage::kClosing;
+    Do(CloseShard{id, why});
+  }
+  for (auto& [id, stage] : groups_) {
+    stage = GroupStage::kClosing;
+    WorkerCommand command;
+    *command.mutable_abort_group()->mutable_generation() = GenerationOf(id);
+    Do(CommandGroup{std::move(command)});
+  }
+}
+
+void AgentState::Fence(absl::Time now, const std::string& why) {
+  if (fenced_) return;
+  fenced_ = true;
+  Do(Disconnect{});
+  Do(SetReady{false});
+  link_.Reset(now);
+  CloseAll(MakeError(absl::StatusCode::kAborted,
+                     absl::StrCat("the worker let go of all jobs: ", why),
+                     {"JOB_ENDED", {{"cause", why}}, {}, {}}));
+}
+
+void AgentState::LeaveIfDone(absl::Time now) {
+  if (!leaving_ || exited_) return;
+  // A coordinator that answers sends Drain when it has stopped counting on this worker; without one
+  // there is nothing to wait for.
+  const bool released = drain_received_ || !link_.up() || now >= alone_at_;
+  const bool done = Idle() && released;
+  if (!done && now < leave_at_) return;
+  if (!Idle())
+    CloseAll(MakeError(absl::StatusCode::kUnavailable, "the worker is leaving",
+                       {"DRAINING", {}, {}, {}}));
+  exited_ = true;
+  Do(Exit{0, Idle() ? "drained"
+                    : absl::StrCat("the drain took too long: ", shards_.size(),
+                                   " shards are cut off")});
+}
+
+}  // namespace annulus

@@ -1,0 +1,112 @@
+#ifndef ANNULUS_WORKER_AGENT_AGENT_VALUES_H_
+#define ANNULUS_WORKER_AGENT_AGENT_VALUES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "annulus/control/v1/control.pb.h"
+#include "worker/staging/shard_id.h"
+
+namespace annulus {
+
+inline ShardId IdOf(const control::v1::ShardKey& key) {
+  return {key.job_id(), key.attempt(), key.rank()};
+}
+inline control::v1::ShardKey KeyOf(const ShardId& id) {
+  control::v1::ShardKey key;
+  key.set_job_id(id.job_id);
+  key.set_attempt(id.attempt);
+  key.set_rank(id.rank);
+  return key;
+}
+
+// A generation as a key of tables: term, then number.
+using GroupId = std::pair<int64_t, int64_t>;
+inline GroupId IdOf(const control::v1::Generation& generation) {
+  return {generation.term(), generation.number()};
+}
+inline control::v1::Generation GenerationOf(const GroupId& id) {
+  control::v1::Generation generation;
+  generation.set_term(id.first);
+  generation.set_number(id.second);
+  return generation;
+}
+
+// Who a worker process is to the coordinator and its clients, until it fences itself.
+struct Identity {
+  std::string incarnation;
+  std::string ticket_key;  // Never logged.
+};
+
+// What happens to the agent. Everything that it knows of the world comes in one of these, one after
+// the other.
+struct CommandArrived {
+  control::v1::WorkerCommand command;
+};
+// The control stream is gone, or could not be opened.
+struct LinkClosed {
+  absl::Status status;
+};
+// A fact from the data plane or the lanes: an event without term, ack and id.
+struct Reported {
+  control::v1::WorkerEvent fact;
+};
+// The last byte of a shard that was closed has been given back.
+struct ShardFreed {
+  ShardId id;
+};
+// Time has come: NextWake() has passed.
+struct Ticked {};
+// SIGTERM; a second one cuts the drain short.
+struct Terminated {};
+using AgentEvent =
+    std::variant<CommandArrived, LinkClosed, Reported, ShardFreed, Ticked, Terminated>;
+
+// What the agent wants done, in this order. None is answered at once: answers come back as events.
+struct Connect {};  // Opens a control stream; an older one is given up.
+struct Disconnect {};
+struct Send {  // On the open stream. Beats: the performer fills in budgets and progress.
+  control::v1::WorkerEvent event;
+};
+struct OpenShard {  // Answered by ShardComplete or ShardFailed, in time.
+  control::v1::Reserve reserve;
+};
+struct PrepareShard {  // Answered by Prepared or ShardFailed.
+  ShardId id;
+};
+struct RunSolo {  // Answered by OutputReady or ShardFailed.
+  ShardId id;
+};
+struct PublishOutputs {  // Clients may fetch.
+  ShardId id;
+};
+struct CloseShard {  // Ends its calls and its run. Answered by ShardFreed.
+  ShardId id;
+  absl::Status why;
+};
+struct CommandGroup {  // OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup: for the
+                       // lane.
+  control::v1::WorkerCommand command;
+};
+struct TakeIdentity {  // Tickets of the old one are void.
+  Identity identity;
+};
+struct SetReady {  // What health checks say.
+  bool ready = false;
+};
+struct Exit {  // What was sent before still goes out.
+  int code = 0;
+  std::string why;
+};
+using AgentAction =
+    std::variant<Connect, Disconnect, Send, OpenShard, PrepareShard, RunSolo, PublishOutputs,
+                 CloseShard, CommandGroup, TakeIdentity, SetReady, Exit>;
+using AgentActions = std::vector<AgentAction>;
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_AGENT_AGENT_VALUES_H_

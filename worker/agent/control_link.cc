@@ -1,0 +1,160 @@
+#include "worker/agent/control_link.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "proto/status.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+namespace {
+
+// A spec of many thousands of sequences fits.
+constexpr int kMaxMessageBytes = 16 << 20;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  // A coordinator that has restarted is found again within a lease.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments);
+}
+
+}  // namespace
+
+// One call. gRPC keeps it, through self_, until OnDone.
+class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, WorkerCommand> {
+ public:
+  Stream(const Options* options, int64_t number) : options_(options), number_(number) {}
+
+  void Open(control::v1::WorkerControl::Stub* stub, std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    context_.set_wait_for_ready(true);
+    stub->async()->Connect(&context_, this);
+    AddHold();  // Writes come from another thread.
+    StartRead(&command_);
+    StartCall();
+  }
+
+  void Send(const WorkerEvent& event) {
+    MutexLock lock(&mutex_);
+    if (released_ || closing_) return;
+    outbox_.push_back(event);
+    if (outbox_.size() > options_->max_outbox) return context_.TryCancel();
+    if (!writing_) WriteLocked();
+  }
+  void Cancel() {
+    context_.TryCancel();
+    MutexLock lock(&mutex_);
+    ReleaseLocked();
+  }
+  void Close() {
+    MutexLock lock(&mutex_);
+    closing_ = true;
+    if (!writing_ && !released_) StartWritesDone();
+  }
+  bool WaitDone(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    MutexLock lock(&mutex_);
+    while (!done_) {
+      if (!done_changed_.WaitUntil(&mutex_, deadline)) return done_;
+    }
+    return true;
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      options_->on_command(number_, std::move(command_));
+      command_.Clear();
+      return StartRead(&command_);
+    }
+    MutexLock lock(&mutex_);
+    ReleaseLocked();
+  }
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    outbox_.pop_front();
+    if (!ok) return ReleaseLocked();
+    if (released_) return;
+    if (!outbox_.empty()) return WriteLocked();
+    if (closing_) StartWritesDone();
+  }
+  void OnDone(const grpc::Status& status) override {
+    options_->on_closed(number_, FromGrpcStatus(status));
+    const std::shared_ptr<Stream> self = std::move(self_);
+    MutexLock lock(&mutex_);
+    done_ = true;
+    done_changed_.SignalAll();
+  }
+
+ private:
+  void WriteLocked() REQUIRES(mutex_) {
+    writing_ = true;
+    StartWrite(&outbox_.front());
+  }
+  void ReleaseLocked() REQUIRES(mutex_) {
+    if (std::exchange(released_, true)) return;
+    RemoveHold();
+  }
+
+  const Options* const options_;
+  const int64_t number_;
+  grpc::ClientContext context_;
+  WorkerCommand command_;
+  std::shared_ptr<Stream> self_;
+  Mutex mutex_;
+  CondVar done_changed_;
+  std::deque<WorkerEvent> outbox_ GUARDED_BY(mutex_);  // The front is being written.
+  bool writing_ GUARDED_BY(mutex_) = false;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  bool released_ GUARDED_BY(mutex_) = false;  // The hold: no more writes.
+  bool done_ GUARDED_BY(mutex_) = false;
+};
+
+ControlLink::ControlLink(Options options)
+    : options_(std::move(options)),
+      stub_(control::v1::WorkerControl::NewStub(MakeChannel(options_))) {}
+
+ControlLink::~ControlLink() {
+  Drop();
+  for (const std::shared_ptr<Stream>& stream : dropped_) stream->WaitDone(absl::Seconds(5));
+}
+
+void ControlLink::Connect(int64_t number) {
+  Drop();
+  stream_ = std::make_shared<Stream>(&options_, number);
+  stream_->Open(stub_.get(), stream_);
+}
+
+void ControlLink::Send(const WorkerEvent& event) {
+  if (stream_ != nullptr) stream_->Send(event);
+}
+
+void ControlLink::Drop() {
+  if (stream_ == nullptr) return;
+  stream_->Cancel();
+  dropped_.erase(
+      std::remove_if(dropped_.begin(), dropped_.end(),
+                     [](const auto& stream) { return stream->WaitDone(absl::ZeroDuration()); }),
+      dropped_.end());
+  dropped_.push_back(std::move(stream_));
+}
+
+void ControlLink::Close(absl::Duration timeout) {
+  if (stream_ == nullptr) return;
+  stream_->Close();
+  stream_->WaitDone(timeout);
+  Drop();
+}
+
+}  // namespace annulus

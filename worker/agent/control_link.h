@@ -1,0 +1,58 @@
+#ifndef ANNULUS_WORKER_AGENT_CONTROL_LINK_H_
+#define ANNULUS_WORKER_AGENT_CONTROL_LINK_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "annulus/control/v1/control.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+
+namespace annulus {
+
+// The control stream over gRPC's callbacks: at most one at a time, one write outstanding, a bounded
+// outbox. When to connect, what to send and what an answer means is AgentState's. Called by one
+// thread (the agent's).
+class ControlLink {
+ public:
+  struct Options {
+    std::string coordinator;  // host:port
+    std::shared_ptr<grpc::ChannelCredentials> credentials;
+    // On gRPC's threads, with the number that Connect was given: what comes from an older stream is
+    // stale.
+    std::function<void(int64_t stream, control::v1::WorkerCommand command)> on_command;
+    std::function<void(int64_t stream, absl::Status status)> on_closed;
+    // Events that may wait to be written; one more gives the stream up.
+    size_t max_outbox = 1 << 17;
+  };
+
+  explicit ControlLink(Options options);
+  // Gives the stream up, and waits until gRPC has let go of it.
+  ~ControlLink();
+
+  // Opens a stream, which waits until the coordinator can be reached. Gives up an older one.
+  // `number` is for the callbacks.
+  void Connect(int64_t number);
+  void Send(const control::v1::WorkerEvent& event);
+  // Gives the stream up: no further callbacks of it matter.
+  void Drop();
+  // Sends what waits and says that there is no more; returns when the coordinator has ended the
+  // stream, or at `timeout`.
+  void Close(absl::Duration timeout);
+
+ private:
+  class Stream;
+
+  const Options options_;
+  std::unique_ptr<control::v1::WorkerControl::Stub> stub_;
+  std::shared_ptr<Stream> stream_;
+  std::vector<std::shared_ptr<Stream>> dropped_;  // Perhaps still on their way out.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_AGENT_CONTROL_LINK_H_

@@ -1,0 +1,59 @@
+#include "worker/comm/ticker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace annulus {
+
+Ticker::Ticker(absl::Duration period, std::function<void()> tick)
+    : period_(period), tick_(std::move(tick)), thread_([this] { Run(); }) {}
+
+Ticker::~Ticker() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    changed_.Signal();
+  }
+  thread_.join();
+}
+
+void Ticker::Arm(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  armed_ = true;
+  deadline_ = deadline;
+  before_deadline_ = true;
+  // A thread that counts its period already needs no waking unless the deadline is sooner.
+  if (idle_ || deadline < absl::Now() + period_) changed_.Signal();
+}
+
+void Ticker::Disarm() {
+  MutexLock lock(&mutex_);
+  armed_ = false;
+}
+
+void Ticker::Run() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (stop_) return;
+      if (!armed_) {
+        idle_ = true;
+        changed_.Wait(&mutex_);
+        idle_ = false;
+        continue;
+      }
+      // Past the deadline ticks go on: the one at it may have found nobody waiting.
+      const absl::Time now = absl::Now();
+      const absl::Time due = before_deadline_ ? std::min(now + period_, deadline_) : now + period_;
+      if (due > now && changed_.WaitUntil(&mutex_, due)) continue;
+      if (stop_) return;
+      if (!armed_) continue;
+      if (absl::Now() >= deadline_) before_deadline_ = false;
+    }
+    tick_();
+  }
+}
+
+}  // namespace annulus

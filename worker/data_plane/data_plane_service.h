@@ -1,0 +1,35 @@
+#ifndef ANNULUS_WORKER_DATA_PLANE_DATA_PLANE_SERVICE_H_
+#define ANNULUS_WORKER_DATA_PLANE_DATA_PLANE_SERVICE_H_
+
+#include "annulus/v1/data_plane.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "worker/data_plane/copy_pool.h"
+#include "worker/data_plane/shard_board.h"
+
+namespace annulus {
+
+// annulus.v1.DataPlane over gRPC's callbacks, tensors as raw buffers. Translates and delegates:
+// what a call knows is in PutCall, FetchCall and StatusCall. Board and pool outlive the service.
+class DataPlaneService final
+    : public v1::DataPlane::WithRawCallbackMethod_PutShard<
+          v1::DataPlane::WithRawCallbackMethod_FetchShard<
+              v1::DataPlane::WithCallbackMethod_GetShardStatus<v1::DataPlane::Service>>> {
+ public:
+  DataPlaneService(ShardBoard* board, CopyPool* pool) : board_(board), pool_(pool) {}
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* PutShard(grpc::CallbackServerContext* context,
+                                                      grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* FetchShard(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* GetShardStatus(grpc::CallbackServerContext* context,
+                                           const v1::GetShardStatusRequest* request,
+                                           v1::ShardStatus* response) override;
+
+ private:
+  ShardBoard* const board_;
+  CopyPool* const pool_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_DATA_PLANE_DATA_PLANE_SERVICE_H_

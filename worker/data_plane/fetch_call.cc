@@ -1,0 +1,179 @@
+#include "worker/data_plane/fetch_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+
+FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream)
+    : board_(board), pool_(pool), stream_(stream), rate_(board->options().rate) {}
+
+void FetchCall::Start(const v1::FetchShardRequest& request) {
+  {
+    MutexLock lock(&mutex_);
+    request_ = request;
+  }
+  board_->Join(shared_from_this(), request.ticket(), ShardBoard::Stage::kOutputs);
+}
+
+void FetchCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    if (finished_) return;
+    id_ = id;
+    shard_ = std::move(shard);
+    status = Plan();
+    if (status.ok() && !parts_.empty()) return PrepareNext();
+  }
+  Conclude(status);
+}
+
+absl::Status FetchCall::Plan() {
+  const ShardShape& shape = shard_->shape();
+  if (request_.parts().empty()) {
+    for (size_t i = 0; i < shape.tensors.size(); ++i) {
+      const int64_t rows = shape.rows(shape.tensors[i]);
+      if (shape.tensors[i].direction == Direction::kOutput && rows > 0)
+        parts_.push_back({i, 0, rows});
+    }
+  }
+  for (const v1::MissingRows& part : request_.parts()) {
+    const auto tensor =
+        std::find_if(shape.tensors.begin(), shape.tensors.end(), [&](const TensorInfo& info) {
+          return static_cast<int>(info.id) == part.tensor() && info.direction == Direction::kOutput;
+        });
+    if (tensor == shape.tensors.end()) {
+      return InvalidField("UNKNOWN_TENSOR", "parts.tensor", "is no output of this job");
+    }
+    const int64_t rows = shape.rows(*tensor);
+    if (part.row_begin() < 0 || part.row_count() < 1 || part.row_begin() > rows ||
+        part.row_count() > rows - part.row_begin()) {
+      return InvalidField("CHUNK_OUT_OF_RANGE", "parts.row_begin",
+                          absl::StrCat("rows ", part.row_begin(), " + ", part.row_count(), " of ",
+                                       rows, " rows of ", TensorName(tensor->id)));
+    }
+    parts_.push_back({static_cast<size_t>(tensor - shape.tensors.begin()), part.row_begin(),
+                      part.row_begin() + part.row_count()});
+  }
+  std::reverse(parts_.begin(), parts_.end());
+  return absl::OkStatus();
+}
+
+void FetchCall::PrepareNext() {
+  if (parts_.empty()) return;
+  Part& part = parts_.back();
+  const TensorInfo& tensor = shard_->shape().tensors[part.index];
+  LeavingChunk chunk;
+  chunk.tensor = tensor.id;
+  chunk.row_begin = part.row_begin;
+  chunk.row_count = std::min(part.row_end - part.row_begin,
+                             std::max<int64_t>(1, kChunkBytes / tensor.row_bytes()));
+  chunk.data = shard_->tensor_data(part.index) + chunk.row_begin * tensor.row_bytes();
+  chunk.bytes = chunk.row_count * tensor.row_bytes();
+  chunk.owner = shard_;
+  sent_.push_back(
+      {part.index, {chunk.row_begin, chunk.row_begin + chunk.row_count, 0, tensor.heads}});
+  part.row_begin += chunk.row_count;
+  if (part.row_begin == part.row_end) parts_.pop_back();
+  if (chunk.bytes <= CopyPool::kInlineBytes) {
+    chunk.crc32c = Crc32c(chunk.data, chunk.bytes);
+    prepared_ = std::move(chunk);
+    return Pump();
+  }
+  preparing_ = true;
+  pool_->Run(chunk.bytes, [self = shared_from_this(), chunk]() mutable {
+    chunk.crc32c = Crc32c(chunk.data, chunk.bytes);
+    self->OnPrepared(std::move(chunk));
+  });
+}
+
+void FetchCall::OnPrepared(LeavingChunk chunk) {
+  MutexLock lock(&mutex_);
+  preparing_ = false;
+  if (finished_) return;
+  prepared_ = std::move(chunk);
+  Pump();
+}
+
+void FetchCall::Pump() {
+  if (writing_ || finished_ || !prepared_.has_value()) return;
+  const LeavingChunk chunk = *std::exchange(prepared_, std::nullopt);
+  const bool last = parts_.empty();
+  writing_ = true;
+  finished_ = last;
+  writing_bytes_ = chunk.bytes;
+  rate_.Wait(board_->options().now());
+  stream_->Write(chunk, last);
+  if (!last) PrepareNext();
+}
+
+void FetchCall::OnWritten(bool ok) {
+  if (!ok) return OnCancelled();
+  MutexLock lock(&mutex_);
+  writing_ = false;
+  rate_.Moved(writing_bytes_, board_->options().now());
+  Pump();
+}
+
+void FetchCall::FinishLocked(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  stream_->Finish(status);
+}
+
+void FetchCall::Conclude(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    FinishLocked(status);
+    prepared_.reset();
+    shard_.reset();
+  }
+  board_->Leave(this);
+}
+
+void FetchCall::OnCancelled() { Conclude(absl::CancelledError("the client cancelled the call")); }
+
+void FetchCall::End(const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    // A client that does not read would hold both the status and the memory for ever.
+    if (writing_ && !done_) stream_->Cancel();
+  }
+  Conclude(why);
+}
+
+void FetchCall::OnDone(bool delivered) {
+  std::vector<std::pair<size_t, CellRect>> sent;
+  ShardId id;
+  {
+    MutexLock lock(&mutex_);
+    done_ = true;
+    finished_ = true;
+    shard_.reset();
+    id = id_;
+    if (delivered) sent.swap(sent_);
+  }
+  if (!sent.empty()) board_->Delivered(id, sent);
+  board_->Leave(this);
+}
+
+std::optional<absl::Status> FetchCall::Stalled(absl::Time now) {
+  MutexLock lock(&mutex_);
+  if (!writing_ || done_ || !rate_.Stalled(now)) return std::nullopt;
+  const RateLimits& limits = board_->options().rate;
+  return MakeError(absl::StatusCode::kDeadlineExceeded,
+                   absl::StrCat("the download is slower than ", limits.floor_bytes_per_second,
+                                " bytes per second"),
+                   {"DOWNLOAD_STALLED",
+                    {{"floor_bytes_per_second", absl::StrCat(limits.floor_bytes_per_second)},
+                     {"window", absl::FormatDuration(limits.window)}},
+                    {},
+                    {}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,169 @@
+#include "worker/data_plane/put_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxMissing = 1000;
+
+absl::Status SequenceError(absl::string_view what) {
+  return InvalidField("STREAM_SEQUENCE", "step", what);
+}
+
+absl::Status MissingRows(const StagedShard& shard) {
+  ErrorDetail detail;
+  detail.reason = "MISSING_ROWS";
+  detail.metadata["received_bytes"] = absl::StrCat(shard.received_bytes());
+  detail.metadata["expected_bytes"] = absl::StrCat(shard.expected_bytes());
+  for (const MissingPiece& piece : shard.Missing(/*limit=*/16)) {
+    detail.fields.push_back(
+        {std::string(TensorName(piece.tensor)),
+         absl::StrCat("rows ", piece.rows.begin, " to ", piece.rows.end, " are missing")});
+  }
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("the client closed its stream after ", shard.received_bytes(),
+                                " of ", shard.expected_bytes(), " bytes"),
+                   detail);
+}
+
+}  // namespace
+
+v1::ShardStatus StatusOfShard(const StagedShard& shard) {
+  v1::ShardStatus status;
+  status.set_complete(shard.complete());
+  status.set_received_bytes(shard.received_bytes());
+  status.set_expected_bytes(shard.expected_bytes());
+  for (const MissingPiece& piece : shard.Missing(kMaxMissing)) {
+    v1::MissingRows* missing = status.add_missing();
+    missing->set_tensor(static_cast<v1::TensorId>(piece.tensor));
+    missing->set_row_begin(piece.rows.begin);
+    missing->set_row_count(piece.rows.length());
+  }
+  return status;
+}
+
+PutCall::PutCall(ShardBoard* board, CopyPool* pool, Stream* stream)
+    : board_(board), pool_(pool), stream_(stream), rate_(board->options().rate) {}
+
+void PutCall::ReadLocked() {
+  rate_.Wait(board_->options().now());
+  stream_->ReadNext();
+}
+
+void PutCall::FinishLocked(const absl::Status& status) {
+  if (std::exchange(phase_, Phase::kFinished) == Phase::kFinished) return;
+  stream_->Finish(status,
+                  status.ok() && shard_ != nullptr ? StatusOfShard(*shard_) : v1::ShardStatus());
+  shard_.reset();
+}
+
+void PutCall::Conclude(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    FinishLocked(status);
+  }
+  board_->Leave(this);
+}
+
+void PutCall::Start() {
+  MutexLock lock(&mutex_);
+  ReadLocked();
+}
+
+void PutCall::OnMessage(PutMessage message) {
+  bool joins = false;
+  absl::Status broken;
+  {
+    MutexLock lock(&mutex_);
+    if (phase_ == Phase::kTicket) {
+      joins = !message.is_chunk;
+      if (joins) phase_ = Phase::kJoining;
+      if (!joins) broken = SequenceError("the first message must be the ticket");
+    } else if (phase_ == Phase::kReading) {
+      if (message.is_chunk) phase_ = Phase::kCopying;
+      if (!message.is_chunk) broken = SequenceError("a ticket comes once, first");
+    } else {
+      return;
+    }
+  }
+  if (!broken.ok()) return Conclude(broken);
+  if (joins) return board_->Join(shared_from_this(), message.ticket, ShardBoard::Stage::kReserved);
+  int64_t bytes = 0;
+  for (absl::string_view piece : message.pieces) bytes += static_cast<int64_t>(piece.size());
+  pool_->Run(bytes,
+             [self = shared_from_this(), message = std::move(message)] { self->Copy(message); });
+}
+
+void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) {
+  const bool complete = shard->complete();
+  {
+    MutexLock lock(&mutex_);
+    if (phase_ != Phase::kJoining) return;
+    id_ = id;
+    shard_ = std::move(shard);
+    phase_ = Phase::kReading;
+    if (!complete) return ReadLocked();
+  }
+  Conclude(absl::OkStatus());
+}
+
+void PutCall::Copy(const PutMessage& message) {
+  std::shared_ptr<StagedShard> shard;
+  ShardId id;
+  {
+    MutexLock lock(&mutex_);
+    if (phase_ != Phase::kCopying) return;
+    shard = shard_;
+    id = id_;
+  }
+  ArrivingChunk chunk = message.chunk;
+  chunk.pieces = message.pieces;
+  const absl::Status status = shard->Write(&upload_, chunk);
+  const bool complete = status.ok() && shard->complete();
+  if (complete) board_->Completed(id);
+  if (!status.ok() || complete) return Conclude(status);
+  int64_t bytes = 0;
+  for (absl::string_view piece : message.pieces) bytes += static_cast<int64_t>(piece.size());
+  MutexLock lock(&mutex_);
+  if (phase_ != Phase::kCopying) return;
+  phase_ = Phase::kReading;
+  rate_.Moved(bytes, board_->options().now());
+  ReadLocked();
+}
+
+void PutCall::OnMalformed(const absl::Status& status) { Conclude(status); }
+
+void PutCall::OnHalfClose() {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    if (phase_ == Phase::kFinished) return;
+    status = shard_ == nullptr ? SequenceError("the stream ended before a ticket")
+                               : MissingRows(*shard_);
+  }
+  Conclude(status);
+}
+
+void PutCall::OnCancelled() { Conclude(absl::CancelledError("the client cancelled the call")); }
+
+void PutCall::End(const absl::Status& why) { Conclude(why); }
+
+std::optional<absl::Status> PutCall::Stalled(absl::Time now) {
+  MutexLock lock(&mutex_);
+  if (phase_ != Phase::kReading || !rate_.Stalled(now)) return std::nullopt;
+  const RateLimits& limits = board_->options().rate;
+  return MakeError(absl::StatusCode::kDeadlineExceeded,
+                   absl::StrCat("the upload is slower than ", limits.floor_bytes_per_second,
+                                " bytes per second"),
+                   {"UPLOAD_STALLED",
+                    {{"floor_bytes_per_second", absl::StrCat(limits.floor_bytes_per_second)},
+                     {"window", absl::FormatDuration(limits.window)}},
+                    {},
+                    {}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,84 @@
+#ifndef ANNULUS_WORKER_DATA_PLANE_PUT_CALL_H_
+#define ANNULUS_WORKER_DATA_PLANE_PUT_CALL_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/data_plane.pb.h"
+#include "base/mutex.h"
+#include "worker/data_plane/copy_pool.h"
+#include "worker/data_plane/rate_floor.h"
+#include "worker/data_plane/shard_board.h"
+
+namespace annulus {
+
+// One message of PutShard: a ticket, or a chunk with whatever keeps its bytes alive.
+struct PutMessage {
+  bool is_chunk = false;
+  std::string ticket;
+  ArrivingChunk chunk;  // Its pieces are replaced by `pieces`.
+  std::vector<absl::string_view> pieces;
+  std::shared_ptr<const void> storage;
+};
+
+// What GetShardStatus and PutShard answer.
+v1::ShardStatus StatusOfShard(const StagedShard& shard);
+
+// One PutShard call, without its stream: ticket first, then chunks, one at a time; the next is read
+// when the one before lies in staging, so that HTTP/2 holds the client back. Thread-safe; lives as
+// long as anybody refers to it.
+class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
+ public:
+  // The gRPC side. Called with the call's lock held, never after Finish.
+  class Stream {
+   public:
+    virtual ~Stream() = default;
+    virtual void ReadNext() = 0;
+    // Once. An OK status comes with the shard's.
+    virtual void Finish(const absl::Status& status, const v1::ShardStatus& shard) = 0;
+  };
+
+  // `stream` stays valid until its Finish; board and pool outlive the call.
+  PutCall(ShardBoard* board, CopyPool* pool, Stream* stream);
+
+  void Start();
+  void OnMessage(PutMessage message);
+  // What arrived is no message.
+  void OnMalformed(const absl::Status& status);
+  // The client will send no more.
+  void OnHalfClose();
+  // The client has cancelled, or is gone.
+  void OnCancelled();
+
+  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) override;
+  void End(const absl::Status& why) override;
+  std::optional<absl::Status> Stalled(absl::Time now) override;
+
+ private:
+  enum class Phase { kTicket, kJoining, kReading, kCopying, kFinished };
+
+  void ReadLocked() REQUIRES(mutex_);
+  void FinishLocked(const absl::Status& status) REQUIRES(mutex_);
+  void Copy(const PutMessage& message);
+  // Finishes, and lets go of the board, which must happen without the lock.
+  void Conclude(const absl::Status& status);
+
+  ShardBoard* const board_;
+  CopyPool* const pool_;
+  Stream* const stream_;
+
+  Mutex mutex_;
+  Phase phase_ GUARDED_BY(mutex_) = Phase::kTicket;
+  RateFloor rate_ GUARDED_BY(mutex_);
+  std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
+  ShardId id_ GUARDED_BY(mutex_);
+  UploadCall upload_;  // Of the one copy at work.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_DATA_PLANE_PUT_CALL_H_

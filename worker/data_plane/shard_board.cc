@@ -1,0 +1,284 @@
+#include "worker/data_plane/shard_board.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+using control::v1::WorkerEvent;
+
+namespace {
+
+constexpr size_t kEndedKept = 1024;
+
+absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                   const ShardId& id) {
+  return MakeError(
+      code, message,
+      {std::string(reason),
+       {{"job", id.job_id}, {"attempt", absl::StrCat(id.attempt)}, {"rank", absl::StrCat(id.rank)}},
+       {},
+       {}});
+}
+
+absl::Status BadTicket(const ShardId& id) {
+  return Error(absl::StatusCode::kPermissionDenied, "BAD_TICKET",
+               "the ticket is for another shard or worker", id);
+}
+
+}  // namespace
+
+ShardBoard::ShardBoard(Options options) : options_(std::move(options)) {}
+
+void ShardBoard::Run(const Later& later) {
+  for (const auto& action : later) action();
+}
+
+void ShardBoard::ReportLater(WorkerEvent event, Later* later) const {
+  later->push_back([this, event = std::move(event)] { options_.report(event); });
+}
+
+void ShardBoard::EndLater(const std::shared_ptr<DataCall>& call, const absl::Status& why,
+                          Later* later) const {
+  later->push_back([call, why] { call->End(why); });
+}
+
+void ShardBoard::SetIdentity(const Identity& identity) {
+  MutexLock lock(&mutex_);
+  identity_ = identity;
+}
+
+size_t ShardBoard::calls() const {
+  MutexLock lock(&mutex_);
+  return guests_.size();
+}
+
+void ShardBoard::Open(const ShardId& id, const std::string& principal,
+                      std::shared_ptr<StagedShard> shard, absl::Time upload_deadline) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    Entry entry;
+    entry.principal = principal;
+    entry.deadline = options_.now() + (upload_deadline - options_.wall());
+    for (const TensorInfo& tensor : shard->shape().tensors) {
+      entry.delivered.emplace_back(shard->shape().rows(tensor), tensor.heads);
+    }
+    entry.shard = std::move(shard);
+    const auto [place, added] = entries_.emplace(id, std::move(entry));
+    if (!added) return;
+    if (place->second.shard->complete()) Complete(id, &place->second, &later);
+    for (auto& [call, guest] : guests_) {
+      if (guest.waiting && guest.id == id) Seat(&guest, &later);
+    }
+  }
+  Run(later);
+}
+
+void ShardBoard::Complete(const ShardId& id, Entry* entry, Later* later) {
+  if (std::exchange(entry->completed, true)) return;
+  entry->deadline = absl::InfiniteFuture();
+  WorkerEvent event;
+  *event.mutable_shard_complete()->mutable_shard() = KeyOf(id);
+  ReportLater(std::move(event), later);
+}
+
+void ShardBoard::Completed(const ShardId& id) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = entries_.find(id);
+    if (entry != entries_.end()) Complete(id, &entry->second, &later);
+  }
+  Run(later);
+}
+
+void ShardBoard::Publish(const ShardId& id) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    Entry& entry = found->second;
+    entry.published = true;
+    const int64_t bytes = entry.shard->output_bytes();
+    if (bytes > 0) {
+      entry.deadline =
+          options_.now() + options_.download_lease +
+          absl::Seconds(bytes / std::max<int64_t>(1, options_.rate.floor_bytes_per_second));
+    }
+    for (auto& [call, guest] : guests_) {
+      if (guest.waiting && guest.id == id) Seat(&guest, &later);
+    }
+  }
+  Run(later);
+}
+
+void ShardBoard::Close(const ShardId& id, const absl::Status& why) {
+  Later later;
+  Entry closed;  // Its reference goes without the lock.
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = entries_.find(id);
+    if (entry != entries_.end()) {
+      closed = std::move(entry->second);
+      entries_.erase(entry);
+    }
+    ended_.push_back(id);
+    if (ended_.size() > kEndedKept) ended_.pop_front();
+    for (auto& [call, guest] : guests_) {
+      if (guest.id == id) EndLater(guest.call, why, &later);
+    }
+  }
+  Run(later);
+}
+
+void ShardBoard::Shutdown(const absl::Status& why) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    shutdown_ = why;
+    for (auto& [call, guest] : guests_) EndLater(guest.call, why, &later);
+  }
+  Run(later);
+}
+
+void ShardBoard::Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = Admit(call, ticket, stage, &later);
+    if (!status.ok()) EndLater(call, status, &later);
+  }
+  Run(later);
+}
+
+absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, absl::string_view ticket,
+                               Stage stage, Later* later) {
+  RETURN_IF_ERROR(shutdown_);
+  const absl::Time now = options_.now();
+  ASSIGN_OR_RETURN(TicketClaims claims,
+                   VerifyTicket(identity_.ticket_key, ticket, options_.wall()));
+  const ShardId id{claims.job_id, claims.attempt, claims.rank};
+  if (claims.incarnation != identity_.incarnation) return BadTicket(id);
+  if (guests_.size() >= options_.max_calls) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat("this worker serves at most ", options_.max_calls, " calls at once"),
+        {"TOO_MANY_CALLS", {{"limit", absl::StrCat(options_.max_calls)}}, {}, absl::Seconds(1)});
+  }
+  if (std::find(ended_.begin(), ended_.end(), id) != ended_.end()) {
+    return Error(absl::StatusCode::kAborted, "JOB_ENDED", "the job has ended", id);
+  }
+  Guest guest{call, id, std::move(claims), stage, true, now + options_.reserve_wait};
+  Seat(&guests_.emplace(call.get(), std::move(guest)).first->second, later);
+  return absl::OkStatus();
+}
+
+void ShardBoard::Seat(Guest* guest, Later* later) {
+  const auto found = entries_.find(guest->id);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  if (guest->claims.principal != entry.principal ||
+      guest->claims.input_bytes != entry.shard->expected_bytes()) {
+    return EndLater(guest->call, BadTicket(guest->id), later);
+  }
+  guest->deadline = absl::InfiniteFuture();
+  if (guest->stage == Stage::kOutputs && !entry.published) return;
+  guest->waiting = false;
+  later->push_back(
+      [call = guest->call, id = guest->id, shard = entry.shard] { call->OnShard(id, shard); });
+}
+
+void ShardBoard::Leave(DataCall* call) {
+  std::shared_ptr<DataCall> last;  // Perhaps the last reference: it goes without the lock.
+  MutexLock lock(&mutex_);
+  const auto guest = guests_.find(call);
+  if (guest == guests_.end()) return;
+  last = std::move(guest->second.call);
+  guests_.erase(guest);
+}
+
+void ShardBoard::Delivered(const ShardId& id,
+                           const std::vector<std::pair<size_t, CellRect>>& cells) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    Entry& entry = found->second;
+    for (const auto& [tensor, rect] : cells) {
+      // A client that asks in a hostile order merely never counts as done.
+      if (!entry.delivered[tensor].Add(rect).ok()) return;
+    }
+    const std::vector<TensorInfo>& tensors = entry.shard->shape().tensors;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].direction == Direction::kOutput && !entry.delivered[i].complete()) return;
+    }
+    if (std::exchange(entry.drained, true)) return;
+    entry.deadline = absl::InfiniteFuture();
+    WorkerEvent event;
+    *event.mutable_output_drained()->mutable_shard() = KeyOf(id);
+    ReportLater(std::move(event), &later);
+  }
+  Run(later);
+}
+
+void ShardBoard::Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later) {
+  if (std::exchange(entry->abandoned, true)) return;
+  WorkerEvent event;
+  *event.mutable_shard_abandoned()->mutable_shard() = KeyOf(id);
+  *event.mutable_shard_abandoned()->mutable_error() = ErrorToProto(why);
+  ReportLater(std::move(event), later);
+}
+
+void ShardBoard::Expire(const ShardId& id, Entry* entry, Later* later) {
+  const absl::Status why = entry->published
+                               ? Error(absl::StatusCode::kDeadlineExceeded, "DOWNLOAD_STALLED",
+                                       "nobody has fetched the outputs in time", id)
+                               : Error(absl::StatusCode::kDeadlineExceeded, "UPLOAD_STALLED",
+                                       "the upload is not complete in time", id);
+  Abandon(id, entry, why, later);
+  for (auto& [call, guest] : guests_) {
+    if (guest.id == id) EndLater(guest.call, why, later);
+  }
+}
+
+void ShardBoard::Tick() {
+  Later later;
+  const absl::Time now = options_.now();
+  std::vector<Guest> guests;
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [call, guest] : guests_) guests.push_back(guest);
+  }
+  // Calls are asked without the board's lock, because they may hold their own while they come here.
+  std::vector<std::pair<Guest, absl::Status>> over;
+  for (Guest& guest : guests) {
+    if (now >= guest.deadline) {
+      over.emplace_back(guest, Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND",
+                                     "no such shard is here", guest.id));
+    } else if (auto stalled = guest.call->Stalled(now); stalled.has_value()) {
+      over.emplace_back(guest, *stalled);
+    }
+  }
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [guest, why] : over) {
+      EndLater(guest.call, why, &later);
+      const auto entry = entries_.find(guest.id);
+      if (entry != entries_.end()) Abandon(guest.id, &entry->second, why, &later);
+    }
+    for (auto& [id, entry] : entries_) {
+      if (now >= entry.deadline && !entry.abandoned) Expire(id, &entry, &later);
+    }
+  }
+  Run(later);
+}
+
+}  // namespace annulus

@@ -1,0 +1,132 @@
+#ifndef ANNULUS_WORKER_DATA_PLANE_SHARD_BOARD_H_
+#define ANNULUS_WORKER_DATA_PLANE_SHARD_BOARD_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "annulus/control/v1/control.pb.h"
+#include "base/mutex.h"
+#include "proto/ticket.h"
+#include "worker/agent/agent_values.h"
+#include "worker/data_plane/rate_floor.h"
+#include "worker/staging/arrived_cells.h"
+#include "worker/staging/staged_shard.h"
+
+namespace annulus {
+
+// A client's call, seen from the board. The board keeps it alive from Join to Leave, and calls it
+// without a lock.
+class DataCall {
+ public:
+  virtual ~DataCall() = default;
+  // Answer to Join: what was waited for is there.
+  virtual void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) = 0;
+  // The call must end now: the job has ended, or a wait was too long. May come at any time, more
+  // than once.
+  virtual void End(const absl::Status& why) = 0;
+  // The client keeps this worker waiting; `why` for its error.
+  virtual std::optional<absl::Status> Stalled(absl::Time now) = 0;
+};
+
+// Which shards this worker holds and which calls are at them: where the agent's commands and the
+// clients' calls meet. A call may come before its Reserve and waits for it. Bounded in calls, waits
+// and memory of what has ended. Thread-safe; never blocks.
+class ShardBoard {
+ public:
+  struct Options {
+    // Never set back or forward.
+    std::function<absl::Time()> now;
+    // The time of day, for tickets and for deadlines that the coordinator has set.
+    std::function<absl::Time()> wall;
+    // ShardComplete, ShardAbandoned, OutputDrained; each once a shard. Called without a lock, on
+    // any thread.
+    std::function<void(control::v1::WorkerEvent)> report;
+    RateLimits rate;
+    // Longest wait of a ticket for its Reserve.
+    absl::Duration reserve_wait = absl::Seconds(10);
+    // How long outputs wait for a client, beside the time that they take at the rate's floor.
+    absl::Duration download_lease = absl::Seconds(60);
+    size_t max_calls = 1024;
+  };
+  enum class Stage { kReserved, kOutputs };
+
+  explicit ShardBoard(Options options);
+
+  // The agent's side. Tickets are judged by the newest identity.
+  void SetIdentity(const Identity& identity);
+  // `upload_deadline`: time of day.
+  void Open(const ShardId& id, const std::string& principal, std::shared_ptr<StagedShard> shard,
+            absl::Time upload_deadline);
+  void Publish(const ShardId& id);
+  // Ends the shard's calls; its memory goes when they have let go of it.
+  void Close(const ShardId& id, const absl::Status& why);
+  // Looks for clients that stall and waits that are over. To be called about once a second.
+  void Tick();
+  // Ends every call, and refuses new ones: the process is ending.
+  void Shutdown(const absl::Status& why);
+
+  // The calls' side. Answers with OnShard or End, perhaps before it returns. PERMISSION_DENIED /
+  // BAD_TICKET, FAILED_PRECONDITION / TICKET_EXPIRED, NOT_FOUND / SHARD_NOT_FOUND, ABORTED /
+  // JOB_ENDED, RESOURCE_EXHAUSTED / TOO_MANY_CALLS.
+  void Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage);
+  void Leave(DataCall* call);
+  // The shard's inputs are all there.
+  void Completed(const ShardId& id);
+  // A client has these cells of output `tensor` (index in the shape).
+  void Delivered(const ShardId& id, const std::vector<std::pair<size_t, CellRect>>& cells);
+
+  const Options& options() const { return options_; }
+  size_t calls() const;
+
+ private:
+  struct Entry {
+    std::string principal;
+    std::shared_ptr<StagedShard> shard;
+    absl::Time deadline;  // Of the upload, then of the download.
+    bool completed = false, published = false, drained = false, abandoned = false;
+    std::vector<ArrivedCells> delivered;  // By tensor.
+  };
+  struct Guest {
+    std::shared_ptr<DataCall> call;
+    ShardId id;
+    TicketClaims claims;
+    Stage stage = Stage::kReserved;
+    bool waiting = true;
+    absl::Time deadline = absl::InfiniteFuture();  // Of a wait for Reserve.
+  };
+  // What to do when the lock is released.
+  using Later = std::vector<std::function<void()>>;
+
+  absl::Status Admit(const std::shared_ptr<DataCall>& call, absl::string_view ticket, Stage stage,
+                     Later* later) REQUIRES(mutex_);
+  // Gives a guest its shard where what it waits for is there.
+  void Seat(Guest* guest, Later* later) REQUIRES(mutex_);
+  void ReportLater(control::v1::WorkerEvent event, Later* later) const;
+  void EndLater(const std::shared_ptr<DataCall>& call, const absl::Status& why, Later* later) const;
+  void Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later)
+      REQUIRES(mutex_);
+  void Complete(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
+  // The entry's deadline has passed.
+  void Expire(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
+  static void Run(const Later& later);
+
+  const Options options_;
+  mutable Mutex mutex_;
+  Identity identity_ GUARDED_BY(mutex_);
+  std::map<ShardId, Entry> entries_ GUARDED_BY(mutex_);
+  std::map<DataCall*, Guest> guests_ GUARDED_BY(mutex_);
+  std::deque<ShardId> ended_ GUARDED_BY(mutex_);  // The newest of them.
+  absl::Status shutdown_ GUARDED_BY(mutex_);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_DATA_PLANE_SHARD_BOARD_H_

@@ -1,0 +1,71 @@
+#include "worker/device/host.h"
+
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+TEST(HostDevice, AllocatesAligned) {
+  const auto device = MakeHostDevice();
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{9} << 20}) {
+    const auto memory = device->Allocate(bytes);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->get()) % 128, 0u);
+    if (bytes > 0) (*memory).get()[bytes - 1] = std::byte{1};
+  }
+}
+
+TEST(HostDevice, RefusesWhatItCannotGive) {
+  const auto device = MakeHostDevice();
+  EXPECT_EQ(device->Allocate(-1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->Allocate(std::numeric_limits<int64_t>::max() / 2).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(HostDevice, MemoryOutlivesItsDevice) {
+  auto device = MakeHostDevice();
+  DeviceMemory memory = *device->Allocate(64);
+  device.reset();
+  memory.get()[63] = std::byte{7};
+  EXPECT_EQ(memory.get()[63], std::byte{7});
+}
+
+// 3 rows of 2 bytes out of rows of 5 into rows of 4, and nothing beside them.
+TEST(HostDevice, CopiesRowsWithStrides) {
+  const auto device = MakeHostDevice();
+  std::vector<uint8_t> source(15), target(12, 99);
+  std::iota(source.begin(), source.end(), 0);
+  Copy2d copy;
+  copy.source = reinterpret_cast<std::byte*>(source.data());
+  copy.source_stride = 5;
+  copy.target = reinterpret_cast<std::byte*>(target.data());
+  copy.target_stride = 4;
+  copy.width = 2;
+  copy.rows = 3;
+  ASSERT_TRUE(device->CopyIn(copy).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(target, (std::vector<uint8_t>{0, 1, 99, 99, 5, 6, 99, 99, 10, 11, 99, 99}));
+}
+
+TEST(HostDevice, CopiesPackedRowsAndNone) {
+  const auto device = MakeHostDevice();
+  std::vector<uint8_t> source = {1, 2, 3, 4}, target(4);
+  Copy2d copy;
+  copy.source = reinterpret_cast<std::byte*>(source.data());
+  copy.target = reinterpret_cast<std::byte*>(target.data());
+  copy.width = copy.source_stride = copy.target_stride = 2;
+  copy.rows = 2;
+  ASSERT_TRUE(device->CopyOut(copy).ok());
+  EXPECT_EQ(target, source);
+  copy.rows = 0;
+  copy.source = copy.target = nullptr;
+  EXPECT_TRUE(device->CopyOut(copy).ok());
+}
+
+}  // namespace
+}  // namespace annulus

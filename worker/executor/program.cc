@@ -1,0 +1,40 @@
+#include "worker/executor/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/segment.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+absl::Status CheckParts(const std::vector<int32_t>& parts, size_t steps) {
+  const bool positive = std::all_of(parts.begin(), parts.end(), [](int32_t n) { return n >= 1; });
+  if (parts.empty() || (parts.size() == steps && positive)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parts of ", parts.size(), " steps for a schedule of ", steps));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequest& request) {
+  ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(request.spec, request.plan_options));
+  MaskMap mask(request.spec);
+  ScheduleRequest ask;
+  ask.spec = &request.spec;
+  ask.mask = &mask;
+  ask.plan = &plan;
+  ask.strategy = request.strategy;
+  ASSIGN_OR_RETURN(RankSchedule schedule, MakeSchedule(ask, request.rank));
+  RETURN_IF_ERROR(CheckParts(request.parts_of_step, schedule.steps.size()));
+  if (!request.parts_of_step.empty()) schedule = SplitSteps(schedule, request.parts_of_step);
+  const BlockLayout layout(request.spec);
+  Placement placement = PlaceBuffers(schedule, layout);
+  return std::unique_ptr<const RankProgram>(
+      new RankProgram{request.spec, std::move(plan), std::move(mask), layout, std::move(schedule),
+                      std::move(placement), request.rank});
+}
+
+}  // namespace annulus

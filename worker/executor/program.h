@@ -1,0 +1,45 @@
+#ifndef ANNULUS_WORKER_EXECUTOR_PROGRAM_H_
+#define ANNULUS_WORKER_EXECUTOR_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "attention/block_layout.h"
+#include "attention/mask.h"
+#include "attention/placement.h"
+#include "attention/schedule.h"
+#include "attention/shard_plan.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// Everything that one rank derives from a job before it runs: a pure function of spec, execution
+// and rank. Immutable; may be shared between threads.
+struct RankProgram {
+  AttentionSpec spec;
+  ShardPlan plan;
+  MaskMap mask;
+  BlockLayout layout;
+  RankSchedule schedule;
+  Placement placement;
+  int32_t rank = 0;
+};
+
+// What a program needs: the resolved execution as the coordinator ships it.
+struct ProgramRequest {
+  AttentionSpec spec;
+  PlanOptions plan_options;
+  Strategy strategy = Strategy::kRingPassKv;
+  std::vector<int32_t> parts_of_step;  // Empty: no step is split.
+  int32_t rank = 0;
+};
+
+// INVALID_ARGUMENT for a rank, options or parts out of range, UNIMPLEMENTED for a layout or
+// strategy that is not served. `spec` is valid.
+absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequest& request);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_EXECUTOR_PROGRAM_H_

@@ -1,0 +1,118 @@
+#include "worker/executor/staging.h"
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+
+namespace annulus {
+namespace {
+
+// Which tensor lies in which section of a block's rows.
+struct Section {
+  BlockKind kind;
+  TensorId tensor;
+  bool second;
+};
+constexpr Section kSections[] = {
+    {BlockKind::kQ, TensorId::kQ, false},    {BlockKind::kKv, TensorId::kK, false},
+    {BlockKind::kKv, TensorId::kV, true},    {BlockKind::kOut, TensorId::kOut, false},
+    {BlockKind::kOut, TensorId::kLse, true},
+};
+
+// One section of a block's rows and the same elements of the planar tensor.
+struct Strip {
+  std::byte* in_block = nullptr;
+  int64_t block_stride = 0;
+  std::byte* in_tensor = nullptr;
+  int64_t tensor_stride = 0;
+  int64_t width = 0;
+  int64_t rows = 0;
+};
+
+// Rows of the rank's shards before `shard`, as staging holds them.
+int64_t RowsBefore(const RankProgram& program, int32_t shard, RowSpace space) {
+  int64_t rows = 0;
+  for (int32_t s = 0; s < shard; ++s) {
+    const Shard& other = program.plan.shards[s];
+    if (other.owner != program.rank) continue;
+    rows += space == RowSpace::kQuery ? other.q_rows.rows() : other.kv_rows.rows();
+  }
+  return rows;
+}
+
+// Finds the strips of a program's buffers.
+class Strips {
+ public:
+  Strips(const RankProgram& program, const StagedTensors& staged, std::byte* arena)
+      : program_(program), staged_(staged), arena_(arena), table_(TensorTable(program.spec)) {}
+
+  absl::Status ForEach(const std::vector<int32_t>& buffers,
+                       absl::FunctionRef<absl::Status(const Strip&)> fn) const {
+    if (staged_.data.size() != table_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(staged_.data.size(), " staged tensors where ", table_.size(), " belong"));
+    }
+    for (const int32_t buffer : buffers) {
+      bool known = false;
+      for (const Section& section : kSections) {
+        if (section.kind != program_.schedule.buffers[buffer].kind) continue;
+        known = true;
+        ASSIGN_OR_RETURN(const Strip strip, Find(buffer, section));
+        RETURN_IF_ERROR(fn(strip));
+      }
+      if (!known) return absl::UnimplementedError("no tensor belongs to a block of this kind");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<Strip> Find(int32_t buffer, const Section& section) const {
+    const TensorInfo* tensor = FindTensor(table_, section.tensor);
+    std::byte* data = tensor == nullptr ? nullptr : staged_.data[tensor - table_.data()];
+    if (data == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", TensorName(section.tensor), " is not staged"));
+    }
+    const Block& block = program_.schedule.buffers[buffer];
+    const int32_t heads = block.head_end - block.head_begin;
+    const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
+    const int64_t row = RowsBefore(program_, block.shard, tensor->rows) + block.row_begin;
+    Strip strip;
+    strip.in_block = arena_ + program_.placement.slots[buffer].offset;
+    if (section.second) strip.in_block += program_.layout.SecondOffset(block.kind, heads);
+    strip.block_stride = program_.layout.RowBytes(block.kind, heads);
+    strip.in_tensor = data + row * tensor->row_bytes() + block.head_begin * head_bytes;
+    strip.tensor_stride = tensor->row_bytes();
+    strip.width = heads * head_bytes;
+    strip.rows = block.row_end - block.row_begin;
+    return strip;
+  }
+
+  const RankProgram& program_;
+  const StagedTensors& staged_;
+  std::byte* const arena_;
+  const std::vector<TensorInfo> table_;
+};
+
+}  // namespace
+
+absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
+                        Device& device) {
+  return Strips(program, staged, arena).ForEach(program.schedule.inputs, [&](const Strip& s) {
+    return device.CopyIn(
+        {s.in_block, s.block_stride, s.in_tensor, s.tensor_stride, s.width, s.rows});
+  });
+}
+
+absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
+                         Device& device) {
+  return Strips(program, staged, arena).ForEach(program.schedule.outputs, [&](const Strip& s) {
+    return device.CopyOut(
+        {s.in_tensor, s.tensor_stride, s.in_block, s.block_stride, s.width, s.rows});
+  });
+}
+
+}  // namespace annulus

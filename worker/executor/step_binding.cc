@@ -1,0 +1,78 @@
+#include "worker/executor/step_binding.h"
+
+namespace annulus {
+namespace {
+
+KernelOp::Kind KernelKind(Op::Kind kind) {
+  switch (kind) {
+    case Op::Kind::kMerge:
+      return KernelOp::Kind::kMerge;
+    case Op::Kind::kAdd:
+      return KernelOp::Kind::kAdd;
+    case Op::Kind::kFinish:
+      return KernelOp::Kind::kFinish;
+    case Op::Kind::kCopy:
+      return KernelOp::Kind::kCopy;
+  }
+  return KernelOp::Kind::kCopy;
+}
+
+}  // namespace
+
+StepBinder::StepBinder(const RankProgram* program, std::byte* arena)
+    : program_(program), arena_(arena), births_(program->schedule.steps.size()) {
+  const std::vector<Placement::Slot>& slots = program->placement.slots;
+  for (size_t buffer = 0; buffer < slots.size(); ++buffer) {
+    if (!slots[buffer].starts_as_identity) continue;
+    births_[slots[buffer].born / 2].push_back(static_cast<int32_t>(buffer));
+  }
+}
+
+BoundStep StepBinder::Bind(int32_t step) const {
+  const Step& from = program_->schedule.steps[step];
+  BoundStep bound;
+  for (const int32_t buffer : births_[step]) {
+    bound.births.push_back({KernelOp::Kind::kIdentity, BlockView(), View(buffer)});
+  }
+  for (const Transfer& t : from.sends) bound.sends.push_back({t.peer, RowsOf(t), BytesOf(t)});
+  for (const Transfer& t : from.receives) {
+    bound.receives.push_back({t.peer, RowsOf(t), BytesOf(t)});
+  }
+  for (const Task& task : from.tasks) bound.tasks.push_back(BindTask(task));
+  for (const Op& op : from.ops) {
+    bound.ops.push_back({KernelKind(op.kind), View(op.source), View(op.target)});
+  }
+  return bound;
+}
+
+BlockView StepBinder::View(int32_t buffer) const {
+  if (buffer < 0) return BlockView();
+  return {program_->schedule.buffers[buffer], arena_ + program_->placement.slots[buffer].offset};
+}
+
+std::byte* StepBinder::RowsOf(const Transfer& transfer) const {
+  const BlockView view = View(transfer.buffer);
+  const int32_t heads = view.block.head_end - view.block.head_begin;
+  return view.data + (transfer.row_begin - view.block.row_begin) *
+                         program_->layout.RowBytes(view.block.kind, heads);
+}
+
+int64_t StepBinder::BytesOf(const Transfer& transfer) const {
+  const Block& block = program_->schedule.buffers[transfer.buffer];
+  return (transfer.row_end - transfer.row_begin) *
+         program_->layout.RowBytes(block.kind, block.head_end - block.head_begin);
+}
+
+KernelTask StepBinder::BindTask(const Task& task) const {
+  KernelTask bound;
+  bound.task = task;
+  bound.q = View(task.q);
+  bound.kv = View(task.kv);
+  bound.out_q = View(task.out_q);
+  bound.out_kv = View(task.out_kv);
+  bound.q_rows = &program_->plan.shards[bound.q.block.shard].q_rows;
+  bound.k_rows = &program_->plan.shards[bound.kv.block.shard].kv_rows;
+  return bound;
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#ifndef ANNULUS_WORKER_EXECUTOR_STEP_BINDING_H_
+#define ANNULUS_WORKER_EXECUTOR_STEP_BINDING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker/comm/communicator.h"
+#include "worker/executor/program.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus {
+
+// A step with addresses in place of buffer numbers.
+struct BoundStep {
+  std::vector<KernelOp> births;  // Accumulators to set to the identity before the transfers.
+  std::vector<SendMessage> sends;
+  std::vector<ReceiveMessage> receives;
+  std::vector<KernelTask> tasks;
+  std::vector<KernelOp> ops;
+};
+
+// Binds the steps of a program to its arena. Keeps pointers to both.
+class StepBinder {
+ public:
+  StepBinder(const RankProgram* program, std::byte* arena);
+
+  BoundStep Bind(int32_t step) const;
+
+ private:
+  BlockView View(int32_t buffer) const;
+  // The bytes of a transfer's rows.
+  std::byte* RowsOf(const Transfer& transfer) const;
+  int64_t BytesOf(const Transfer& transfer) const;
+  KernelTask BindTask(const Task& task) const;
+
+  const RankProgram* program_;
+  std::byte* arena_;
+  std::vector<std::vector<int32_t>> births_;  // By step.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_EXECUTOR_STEP_BINDING_H_

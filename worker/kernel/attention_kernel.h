@@ -1,0 +1,86 @@
+#ifndef ANNULUS_WORKER_KERNEL_ATTENTION_KERNEL_H_
+#define ANNULUS_WORKER_KERNEL_ATTENTION_KERNEL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "attention/block_layout.h"
+#include "attention/mask.h"
+#include "attention/row_map.h"
+#include "attention/schedule.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// A block of a schedule, bound to device memory. The bytes lie as BlockLayout says.
+struct BlockView {
+  Block block;
+  std::byte* data = nullptr;
+};
+
+// A task with its buffers. Row ranges are shard-local, as in the schedule; `q_rows` and `k_rows`
+// are the row maps of the two shards, from which the kernel gets positions (visible intervals,
+// ALiBi, dropout).
+struct KernelTask {
+  Task task;
+  BlockView q, kv, out_q, out_kv;  // data is nullptr for an absent output.
+  const RowMap* q_rows = nullptr;
+  const RowMap* k_rows = nullptr;
+};
+
+struct KernelOp {
+  enum class Kind : uint8_t {
+    kIdentity,  // Sets target (kPartial: 0, −inf, 0; gradients: 0). Source is unused.
+    kMerge,
+    kAdd,
+    kFinish,
+    kCopy,
+  };
+  Kind kind = Kind::kIdentity;
+  BlockView source, target;
+};
+
+// Everything about the job that a kernel needs beside tasks. Outlives every call that uses it.
+struct KernelJob {
+  const AttentionSpec* spec = nullptr;
+  const MaskMap* mask = nullptr;
+  const BlockLayout* layout = nullptr;
+  double scale = 1;
+};
+
+// Asked between tiles. `stop` set by another thread ends the call early with CANCELLED; `progress`
+// counts tiles done, so that a watchdog can tell slow from stuck.
+struct KernelControl {
+  const std::atomic<bool>* stop = nullptr;
+  std::atomic<int64_t>* progress = nullptr;
+};
+
+// Computes on one device. One owner thread calls it; calls are ordered. Running state is
+// unnormalised fp32 (BlockKind::kPartial) carried between calls as it is. A row that sees nothing
+// in a task is left bit for bit as it was. Masked keys are never multiplied in, so NaN in them
+// cannot leak. Errors: UNIMPLEMENTED for what the back-end lacks (checked at submit by the
+// capability table, so a caller does not see it), CANCELLED, RESOURCE_EXHAUSTED. After an error
+// outputs of the call are undefined.
+class AttentionKernel {
+ public:
+  virtual ~AttentionKernel() = default;
+
+  // All tasks of a step in one call. An accumulator row sees its keys in list order.
+  virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                  const KernelControl& control) = 0;
+
+  // Acts on the intersection of the two blocks (rows and heads).
+  virtual absl::Status Apply(const KernelJob& job, const KernelOp& op) = 0;
+
+  // "cpu/avx512", "cpu/avx2", "cpu/portable", ...: what runs, for the log, GetServerInfo and
+  // figures.
+  virtual std::string Description() const = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_ATTENTION_KERNEL_H_

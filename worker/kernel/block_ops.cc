@@ -1,0 +1,179 @@
+#include "worker/kernel/block_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "attention/partial.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kRowsAtOnce = 64;
+
+// One section of a block's row: an equal number of bytes for each head.
+struct Section {
+  int64_t offset;
+  int64_t head_bytes;
+};
+using Sections = absl::InlinedVector<Section, 4>;
+
+Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
+  const int64_t second = layout.SecondOffset(kind, heads), third = layout.ThirdOffset(kind, heads);
+  const int64_t dim = layout.head_dim(), value_dim = layout.value_dim();
+  const int64_t element = BytesPerElement(layout.dtype());
+  switch (kind) {
+    case BlockKind::kQ:
+      return {{0, dim * element}};
+    case BlockKind::kKv:
+      return {{0, dim * element}, {second, value_dim * element}};
+    case BlockKind::kQGrad:
+      return {{0, dim * element},
+              {second, value_dim * element},
+              {third, kFloat},
+              {layout.FourthOffset(kind, heads), kFloat}};
+    case BlockKind::kPartial:
+      return {{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}};
+    case BlockKind::kDq:
+      return {{0, dim * kFloat}};
+    case BlockKind::kDkv:
+      return {{0, dim * kFloat}, {second, value_dim * kFloat}};
+    case BlockKind::kOut:
+      return {{0, value_dim * BytesPerElement(layout.out_dtype())}, {second, kFloat}};
+  }
+  return {};
+}
+
+// A block with what is needed to find a row and head of it.
+struct Side {
+  const BlockView* view;
+  int64_t row_bytes;
+  Sections sections;
+
+  std::byte* At(int64_t row, int32_t head, size_t section) const {
+    const Section& s = sections[section];
+    return view->data + (row - view->block.row_begin) * row_bytes + s.offset +
+           (head - view->block.head_begin) * s.head_bytes;
+  }
+  float* Floats(int64_t row, int32_t head, size_t section) const {
+    return reinterpret_cast<float*>(At(row, head, section));
+  }
+};
+
+Side MakeSide(const BlockLayout& layout, const BlockView& view) {
+  const int32_t heads = view.block.head_end - view.block.head_begin;
+  return {&view, layout.RowBytes(view.block.kind, heads),
+          SectionsOf(layout, view.block.kind, heads)};
+}
+
+struct Operands {
+  const BlockLayout& layout;
+  Side source, target;
+  int32_t head_begin, head_end;
+};
+
+void IdentityRow(const Operands& o, int64_t row) {
+  const bool partial = o.target.view->block.kind == BlockKind::kPartial;
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    for (size_t s = 0; s < o.target.sections.size(); ++s) {
+      const float value = partial && s == 1 ? -std::numeric_limits<float>::infinity() : 0.0f;
+      std::fill_n(o.target.Floats(row, head, s), o.target.sections[s].head_bytes / kFloat, value);
+    }
+  }
+}
+
+void MergeRow(const Operands& o, int64_t row) {
+  const size_t dim = o.layout.value_dim();
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    RowState state{*o.target.Floats(row, head, 1), *o.target.Floats(row, head, 2)};
+    const RowState other{*o.source.Floats(row, head, 1), *o.source.Floats(row, head, 2)};
+    Merge(state, absl::MakeSpan(o.target.Floats(row, head, 0), dim), other,
+          absl::MakeConstSpan(o.source.Floats(row, head, 0), dim));
+    *o.target.Floats(row, head, 1) = state.max;
+    *o.target.Floats(row, head, 2) = state.weight;
+  }
+}
+
+void AddRow(const Operands& o, int64_t row) {
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    for (size_t s = 0; s < o.target.sections.size(); ++s) {
+      const float* from = o.source.Floats(row, head, s);
+      float* to = o.target.Floats(row, head, s);
+      const int64_t count = o.target.sections[s].head_bytes / kFloat;
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    }
+  }
+}
+
+void FinishRow(const Operands& o, int64_t row) {
+  const size_t dim = o.layout.value_dim();
+  std::array<float, kMaxHeadDim> out;
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    const RowState state{*o.source.Floats(row, head, 1), *o.source.Floats(row, head, 2)};
+    const float lse = Finish(state, absl::MakeConstSpan(o.source.Floats(row, head, 0), dim),
+                             absl::MakeSpan(out.data(), dim));
+    ConvertFromFp32(o.layout.out_dtype(), out.data(), dim, o.target.At(row, head, 0));
+    *o.target.Floats(row, head, 1) = lse;
+  }
+}
+
+void CopyRow(const Operands& o, int64_t row) {
+  const size_t heads = o.head_end - o.head_begin;
+  for (size_t s = 0; s < o.target.sections.size(); ++s)
+    std::memcpy(o.target.At(row, o.head_begin, s), o.source.At(row, o.head_begin, s),
+                heads * o.target.sections[s].head_bytes);
+}
+
+bool IsGradient(BlockKind kind) { return kind == BlockKind::kDq || kind == BlockKind::kDkv; }
+
+using RowFunction = void (*)(const Operands&, int64_t);
+
+// nullptr where the operation is not made for these kinds.
+RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
+  switch (op) {
+    case KernelOp::Kind::kIdentity:
+      return target == BlockKind::kPartial || IsGradient(target) ? IdentityRow : nullptr;
+    case KernelOp::Kind::kMerge:
+      return source == BlockKind::kPartial && target == source ? MergeRow : nullptr;
+    case KernelOp::Kind::kAdd:
+      return IsGradient(source) && target == source ? AddRow : nullptr;
+    case KernelOp::Kind::kFinish:
+      return source == BlockKind::kPartial && target == BlockKind::kOut ? FinishRow : nullptr;
+    case KernelOp::Kind::kCopy:
+      return target == source ? CopyRow : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status ApplyBlockOp(const BlockLayout& layout, const KernelOp& op, ComputePool& pool) {
+  const Block& target = op.target.block;
+  const bool unary = op.kind == KernelOp::Kind::kIdentity;
+  const BlockView& other = unary ? op.target : op.source;
+  const RowFunction function = FunctionOf(op.kind, other.block.kind, target.kind);
+  if (function == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("operation ", static_cast<int>(op.kind), " does not take blocks of kinds ",
+                     static_cast<int>(other.block.kind), " and ", static_cast<int>(target.kind)));
+  }
+  const int64_t row_begin = std::max(other.block.row_begin, target.row_begin);
+  const int64_t row_end = std::min(other.block.row_end, target.row_end);
+  const Operands operands{layout, MakeSide(layout, other), MakeSide(layout, op.target),
+                          std::max(other.block.head_begin, target.head_begin),
+                          std::min(other.block.head_end, target.head_end)};
+  if (row_begin >= row_end || operands.head_begin >= operands.head_end) return absl::OkStatus();
+  pool.ParallelFor((row_end - row_begin + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t index, int) {
+    const int64_t begin = row_begin + index * kRowsAtOnce;
+    for (int64_t row = begin; row < std::min(row_end, begin + kRowsAtOnce); ++row)
+      function(operands, row);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

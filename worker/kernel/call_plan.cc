@@ -1,0 +1,252 @@
+#include "worker/kernel/call_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void AddInterval(std::vector<Interval>& rows, Interval added) {
+  rows.push_back(added);
+  std::sort(rows.begin(), rows.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::vector<Interval> merged;
+  for (const Interval& row : rows) {
+    if (!merged.empty() && row.begin <= merged.back().end) {
+      merged.back().end = std::max(merged.back().end, row.end);
+    } else {
+      merged.push_back(row);
+    }
+  }
+  rows = std::move(merged);
+}
+
+struct HeadRange {
+  int32_t begin, end;
+};
+
+HeadRange KvHeads(const Task& task, int group) {
+  return {task.head_begin / group, static_cast<int32_t>(CeilDiv(task.head_end, group))};
+}
+
+int64_t FirstTile(const Task& task, int group) { return task.q_begin * group / kTileRows; }
+int64_t EndTile(const Task& task, int group) { return CeilDiv(task.q_end * group, kTileRows); }
+
+// Cuts the call's tasks into phases for one range of heads.
+class PhaseBuilder {
+ public:
+  PhaseBuilder(const CallPlan& plan, HeadRange heads, int64_t max_packs)
+      : plan_(plan), heads_(heads), max_packs_(max_packs) {
+    Reset();
+  }
+
+  void AddTask(int32_t index);
+  std::vector<Phase> Take();
+
+ private:
+  void Reset();
+  void Flush();
+  // Packed blocks more that the phase needs to hold [begin, end) of `source`.
+  int64_t Growth(int32_t source, int64_t begin, int64_t end) const;
+  void AddUnit(int32_t task, int64_t begin, int64_t end);
+  void MakeItems(Phase& phase) const;
+
+  const CallPlan& plan_;
+  const HeadRange heads_;
+  const int64_t max_packs_;
+  Phase phase_;
+  std::vector<int32_t> packed_of_source_;
+  int64_t used_ = 0;
+  std::vector<Phase> phases_;
+};
+
+void PhaseBuilder::Reset() {
+  phase_ = Phase();
+  phase_.head_begin = heads_.begin;
+  phase_.head_end = heads_.end;
+  packed_of_source_.assign(plan_.sources.size(), -1);
+  used_ = 0;
+}
+
+int64_t PhaseBuilder::Growth(int32_t source, int64_t begin, int64_t end) const {
+  const int64_t heads = heads_.end - heads_.begin;
+  const int32_t packed = packed_of_source_[source];
+  if (packed < 0) return (end - begin) * heads;
+  const PackedSource& p = phase_.packed[packed];
+  const int64_t hull = std::max(end, p.block_end) - std::min(begin, p.block_begin);
+  return (hull - (p.block_end - p.block_begin)) * heads;
+}
+
+void PhaseBuilder::AddUnit(int32_t task, int64_t begin, int64_t end) {
+  const int32_t source = plan_.source_of_task[task];
+  used_ += Growth(source, begin, end);
+  int32_t& packed = packed_of_source_[source];
+  if (packed < 0) {
+    packed = static_cast<int32_t>(phase_.packed.size());
+    phase_.packed.push_back({source, begin, end, 0});
+  }
+  PackedSource& p = phase_.packed[packed];
+  p.block_begin = std::min(p.block_begin, begin);
+  p.block_end = std::max(p.block_end, end);
+  phase_.units.push_back({task, packed, begin, end});
+}
+
+void PhaseBuilder::AddTask(int32_t index) {
+  const Task& task = plan_.tasks[index].task;
+  const HeadRange heads = KvHeads(task, plan_.group);
+  if (heads.begin >= heads_.end || heads.end <= heads_.begin) return;
+  const int32_t source = plan_.source_of_task[index];
+  int64_t begin = task.k_begin / kKeyBlock;
+  const int64_t end = CeilDiv(task.k_end, kKeyBlock);
+  while (begin < end) {
+    int64_t until = end;
+    while (until > begin && used_ + Growth(source, begin, until) > max_packs_) {
+      const int64_t over = used_ + Growth(source, begin, until) - max_packs_;
+      until -= std::max<int64_t>(1, over / (heads_.end - heads_.begin));
+    }
+    if (until <= begin) {
+      if (!phase_.units.empty()) {
+        Flush();
+        continue;
+      }
+      until = begin + 1;
+    }
+    AddUnit(index, begin, until);
+    begin = until;
+  }
+}
+
+// Visible (slot, key) pairs of a unit's slots in `tile`, as seen by `q_head` for all heads of its
+// group.
+int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_head) {
+  const Task& task = plan.tasks[unit.task].task;
+  const int64_t row_begin = std::max(task.q_begin, tile * kTileRows / plan.group);
+  const int64_t row_end = std::min(task.q_end, CeilDiv((tile + 1) * kTileRows, plan.group));
+  const int64_t k_begin = unit.block_begin * kKeyBlock, k_end = unit.block_end * kKeyBlock;
+  int64_t pairs = 0;
+  for (int64_t row = row_begin; row < row_end; ++row)
+    for (const Interval& span : plan.visible->Of(unit.task, q_head, row))
+      pairs += Interval{std::max(span.begin, k_begin), std::min(span.end, k_end)}.length();
+  return pairs * plan.group;
+}
+
+// The costs of a unit's tiles for one class of heads: most calls have one class and many heads.
+struct TileCosts {
+  int32_t head_class = -1;
+  std::vector<int64_t> of_tile;
+};
+
+void PhaseBuilder::MakeItems(Phase& phase) const {
+  std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
+  for (size_t u = 0; u < phase.units.size(); ++u) {
+    const Unit& unit = phase.units[u];
+    const KernelTask& bound = plan_.tasks[unit.task];
+    const HeadRange own = KvHeads(bound.task, plan_.group);
+    const int64_t first = FirstTile(bound.task, plan_.group);
+    TileCosts costs;
+    costs.of_tile.resize(EndTile(bound.task, plan_.group) - first);
+    for (int32_t head = std::max(own.begin, heads_.begin); head < std::min(own.end, heads_.end);
+         ++head) {
+      const int32_t q_head = std::max(head * plan_.group, bound.task.head_begin);
+      if (costs.head_class != plan_.visible->ClassOf(q_head)) {
+        costs.head_class = plan_.visible->ClassOf(q_head);
+        for (size_t t = 0; t < costs.of_tile.size(); ++t)
+          costs.of_tile[t] = Cost(plan_, unit, first + static_cast<int64_t>(t), q_head);
+      }
+      for (size_t t = 0; t < costs.of_tile.size(); ++t) {
+        const int64_t tile = first + static_cast<int64_t>(t);
+        const auto [at, added] =
+            index.try_emplace({bound.out_q.data, head, tile}, phase.items.size());
+        if (added) phase.items.push_back({head, tile, {}, 0});
+        phase.items[at->second].units.push_back(static_cast<int32_t>(u));
+        phase.items[at->second].cost += costs.of_tile[t];
+      }
+    }
+  }
+  std::stable_sort(phase.items.begin(), phase.items.end(),
+                   [](const Item& a, const Item& b) { return a.cost > b.cost; });
+}
+
+void PhaseBuilder::Flush() {
+  if (phase_.units.empty()) return;
+  for (PackedSource& p : phase_.packed) {
+    p.first_pack = phase_.packs;
+    phase_.packs += (p.block_end - p.block_begin) * (heads_.end - heads_.begin);
+  }
+  MakeItems(phase_);
+  phases_.push_back(std::move(phase_));
+  Reset();
+}
+
+std::vector<Phase> PhaseBuilder::Take() {
+  Flush();
+  return std::move(phases_);
+}
+
+// Key/value heads of a phase: all if they fit, else as many as fit, but enough to keep the threads
+// busy.
+int64_t HeadsOfPhase(const CallPlan& plan, HeadRange all, const PhaseLimits& limits) {
+  int64_t blocks = 0, tiles = 0;
+  for (const KeySource& source : plan.sources)
+    for (const Interval& rows : source.rows)
+      blocks += CeilDiv(rows.end, kKeyBlock) - rows.begin / kKeyBlock;
+  for (const KernelTask& bound : plan.tasks)
+    tiles = std::max(tiles, EndTile(bound.task, plan.group) - FirstTile(bound.task, plan.group));
+  const int64_t fit = limits.max_packs / std::max<int64_t>(1, blocks);
+  const int64_t busy = CeilDiv(4 * limits.threads, std::max<int64_t>(1, tiles));
+  return std::clamp<int64_t>(std::max(fit, busy), 1, all.end - all.begin);
+}
+
+}  // namespace
+
+CallPlan PlanCall(absl::Span<const KernelTask> tasks, const CallVisibility& visible, int group) {
+  CallPlan plan;
+  plan.tasks = tasks;
+  plan.visible = &visible;
+  plan.group = group;
+  std::map<const std::byte*, int32_t> index;
+  for (const KernelTask& bound : tasks) {
+    const auto [at, added] =
+        index.try_emplace(bound.kv.data, static_cast<int32_t>(plan.sources.size()));
+    const HeadRange heads = KvHeads(bound.task, group);
+    if (added) plan.sources.push_back({&bound.kv, {}, heads.begin, heads.end});
+    KeySource& source = plan.sources[at->second];
+    AddInterval(source.rows, {bound.task.k_begin, bound.task.k_end});
+    source.head_begin = std::min(source.head_begin, heads.begin);
+    source.head_end = std::max(source.head_end, heads.end);
+    plan.source_of_task.push_back(at->second);
+  }
+  return plan;
+}
+
+std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits) {
+  std::vector<Phase> phases;
+  if (plan.tasks.empty()) return phases;
+  HeadRange all = KvHeads(plan.tasks[0].task, plan.group);
+  for (const KernelTask& bound : plan.tasks) {
+    const HeadRange own = KvHeads(bound.task, plan.group);
+    all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
+  }
+  const int64_t step = HeadsOfPhase(plan, all, limits);
+  for (int64_t head = all.begin; head < all.end; head += step) {
+    const HeadRange heads{static_cast<int32_t>(head),
+                          static_cast<int32_t>(std::min<int64_t>(all.end, head + step))};
+    PhaseBuilder builder(plan, heads, limits.max_packs);
+    for (size_t t = 0; t < plan.tasks.size(); ++t) builder.AddTask(static_cast<int32_t>(t));
+    for (Phase& phase : builder.Take()) phases.push_back(std::move(phase));
+  }
+  return phases;
+}
+
+int64_t LargestPhase(const std::vector<Phase>& phases) {
+  int64_t packs = 0;
+  for (const Phase& phase : phases) packs = std::max(packs, phase.packs);
+  return packs;
+}
+
+}  // namespace annulus

@@ -1,0 +1,96 @@
+#ifndef ANNULUS_WORKER_KERNEL_CALL_PLAN_H_
+#define ANNULUS_WORKER_KERNEL_CALL_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/mask.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus {
+
+// How one Accumulate call is cut into work that threads can share: pure functions, no arithmetic on
+// tensors.
+//
+// A call is a list of phases that run one after the other. A phase packs some blocks of keys (as
+// many as its memory holds), then runs items. An item owns its accumulator rows for the phase, so
+// threads never meet, and runs its units in task order: an accumulator row sees its keys in list
+// order whatever the number of threads.
+//
+// Rows of an item are "query slots": slot = shard-local row · group + query head within its
+// key/value head's group. Slots share packed keys, and a call with few rows and many heads still
+// fills its tiles.
+
+// Keys of one key/value buffer that a phase packs, for each of the phase's heads:
+// blocks [block_begin, block_end) of kKeyBlock shard-local rows, from slot `first_pack` on.
+struct PackedSource {
+  int32_t source = 0;
+  int64_t block_begin = 0, block_end = 0;
+  int64_t first_pack = 0;
+};
+
+// One task's part in a phase: its keys in blocks [block_begin, block_end), from packed source
+// `packed`.
+struct Unit {
+  int32_t task = 0;
+  int32_t packed = 0;
+  int64_t block_begin = 0, block_end = 0;
+};
+
+struct Item {
+  int32_t kv_head = 0;
+  int64_t tile = 0;            // Query slots [tile · kTileRows, (tile + 1) · kTileRows).
+  std::vector<int32_t> units;  // Of the phase, in task order.
+  int64_t cost = 0;            // Visible (slot, key) pairs, about.
+};
+
+struct Phase {
+  int32_t head_begin = 0, head_end = 0;  // key/value heads
+  std::vector<PackedSource> packed;
+  int64_t packs = 0;  // Packed blocks in all.
+  std::vector<Unit> units;
+  std::vector<Item> items;  // Largest first.
+
+  // The packed block of (source `p`, key/value head, block).
+  int64_t PackOf(const PackedSource& p, int32_t head, int64_t block) const {
+    return p.first_pack + (head - head_begin) * (p.block_end - p.block_begin) + block -
+           p.block_begin;
+  }
+};
+
+// A key/value buffer of the call, and its shard-local rows and heads that tasks use; others are
+// never read.
+struct KeySource {
+  const BlockView* kv = nullptr;
+  std::vector<Interval> rows;  // sorted, disjoint
+  int32_t head_begin = 0, head_end = 0;
+};
+
+struct CallPlan {
+  absl::Span<const KernelTask> tasks;
+  const CallVisibility* visible = nullptr;
+  int group = 1;  // Query heads of a key/value head.
+  std::vector<KeySource> sources;
+  std::vector<int32_t> source_of_task;
+};
+
+// Keeps views of `tasks` and `visible`, which must outlive the plan.
+CallPlan PlanCall(absl::Span<const KernelTask> tasks, const CallVisibility& visible, int group);
+
+struct PhaseLimits {
+  int64_t max_packs = 1;  // Packed blocks that memory holds.
+  int threads = 1;
+};
+
+// The phases of a call, in order. A phase may exceed max_packs only by holding one block of the
+// least number of heads that keeps the threads busy.
+std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits);
+
+// Packed blocks that the largest phase needs.
+int64_t LargestPhase(const std::vector<Phase>& phases);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CALL_PLAN_H_

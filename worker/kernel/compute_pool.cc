@@ -1,0 +1,91 @@
+#include "worker/kernel/compute_pool.h"
+
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+
+absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads must be 1 to ", kMaxThreads, ", not ", threads));
+  }
+  std::unique_ptr<ComputePool> pool(new ComputePool(threads));
+  if (!pool->StartThreads()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system refuses a pool of ", threads, " threads"));
+  }
+  return pool;
+}
+
+// std::thread throws when there is no thread to be had: the exception ends here.
+bool ComputePool::StartThreads() {
+  try {
+    for (int thread = 1; thread < threads_; ++thread)
+      others_.emplace_back([this, thread] { Serve(thread); });
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+ComputePool::~ComputePool() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    wake_.SignalAll();
+  }
+  for (std::thread& thread : others_) thread.join();
+}
+
+void ComputePool::Drain(const Work& work, int64_t count, int thread) {
+  for (;;) {
+    const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+    if (index >= count) return;
+    work(index, thread);
+  }
+}
+
+void ComputePool::ParallelFor(int64_t count, Work work) {
+  if (count <= 0) return;
+  if (count == 1 || threads_ == 1) {
+    for (int64_t index = 0; index < count; ++index) work(index, 0);
+    return;
+  }
+  {
+    MutexLock lock(&mutex_);
+    next_.store(0, std::memory_order_relaxed);
+    work_ = &work;
+    count_ = count;
+    busy_ = threads_ - 1;
+    ++round_;
+    wake_.SignalAll();
+  }
+  Drain(work, count, 0);
+  MutexLock lock(&mutex_);
+  while (busy_ > 0) done_.Wait(&mutex_);
+  work_ = nullptr;
+}
+
+void ComputePool::Serve(int thread) {
+  uint64_t served = 0;
+  for (;;) {
+    const Work* work = nullptr;
+    int64_t count = 0;
+    {
+      MutexLock lock(&mutex_);
+      while (round_ == served && !stopping_) wake_.Wait(&mutex_);
+      if (stopping_) return;
+      served = round_;
+      work = work_;
+      count = count_;
+    }
+    Drain(*work, count, thread);
+    MutexLock lock(&mutex_);
+    if (--busy_ == 0) done_.Signal();
+  }
+}
+
+}  // namespace annulus

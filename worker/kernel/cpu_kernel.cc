@@ -1,0 +1,109 @@
+#include "worker/kernel/cpu_kernel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "worker/kernel/block_ops.h"
+#include "worker/kernel/call_plan.h"
+#include "worker/kernel/flush_denormals.h"
+#include "worker/kernel/isa_dispatch.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus {
+namespace {
+
+absl::Status Lacks(absl::string_view what) {
+  return absl::UnimplementedError(absl::StrCat("the CPU kernel does not serve ", what));
+}
+
+absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+  const AttentionSpec& spec = *job.spec;
+  const DataType dtype = job.layout->dtype();
+  if (dtype != DataType::kFp32 && dtype != DataType::kFp16 && dtype != DataType::kBf16)
+    return Lacks(DataTypeName(dtype));
+  if (job.layout->head_dim() > kMaxHeadDim || job.layout->value_dim() > kMaxHeadDim)
+    return Lacks(absl::StrCat("head dimensions above ", kMaxHeadDim));
+  const ScoreModifiers& modifiers = spec.modifiers;
+  if (modifiers.soft_cap || !modifiers.alibi_slopes.empty() || !modifiers.sinks.empty())
+    return Lacks("score modifiers");
+  if (spec.dropout) return Lacks("dropout");
+  for (const Mask& mask : spec.masks)
+    if (mask.bit_mask) return Lacks("bit masks");
+  for (const KernelTask& task : tasks)
+    if (task.out_q.block.kind != BlockKind::kPartial || task.out_kv.data != nullptr)
+      return Lacks("gradients");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool)
+    : isa_(isa), pack_bytes_(pack_bytes), pool_(std::move(pool)), scratch_(pool_->threads()) {}
+
+absl::StatusOr<std::unique_ptr<CpuKernel>> CpuKernel::Create(const Options& options) {
+  const TileIsa* isa = options.isa;
+  if (isa == nullptr) {
+    ASSIGN_OR_RETURN(isa, SelectIsa(options.path));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<ComputePool> pool, ComputePool::Create(options.threads));
+  return std::unique_ptr<CpuKernel>(new CpuKernel(*isa, options.pack_bytes, std::move(pool)));
+}
+
+std::string CpuKernel::Description() const { return absl::StrCat("cpu/", isa_.name); }
+
+absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                   const KernelControl& control) {
+  RETURN_IF_ERROR(CheckServed(job, tasks));
+  const CallVisibility visible(*job.mask, tasks, *pool_);
+  const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
+  const PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa_, *job.layout)),
+                           pool_->threads()};
+  const std::vector<Phase> phases = PlanPhases(plan, limits);
+  RETURN_IF_ERROR(packed_.Reserve(isa_, *job.layout, LargestPhase(phases)));
+  TileCall call;
+  call.job = &job;
+  call.isa = &isa_;
+  call.plan = &plan;
+  call.packed = &packed_;
+  call.control = control;
+  for (const Phase& phase : phases) {
+    RunPhase(call, phase);
+    if (control.stop != nullptr && control.stop->load())
+      return absl::CancelledError("the kernel was told to stop");
+  }
+  return absl::OkStatus();
+}
+
+void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
+  struct Pack {
+    const PackedSource* packed;
+    int32_t head;
+    int64_t block;
+  };
+  std::vector<Pack> packs;
+  packs.reserve(phase.packs);
+  for (const PackedSource& packed : phase.packed) {
+    const KeySource& source = call.plan->sources[packed.source];
+    const int32_t head_end = std::min(phase.head_end, source.head_end);
+    for (int32_t head = std::max(phase.head_begin, source.head_begin); head < head_end; ++head)
+      for (int64_t block = packed.block_begin; block < packed.block_end; ++block)
+        packs.push_back({&packed, head, block});
+  }
+  pool_->ParallelFor(static_cast<int64_t>(packs.size()), [&](int64_t index, int) {
+    const Pack& pack = packs[index];
+    packed_.Pack(call.plan->sources[pack.packed->source], pack.head, pack.block,
+                 phase.PackOf(*pack.packed, pack.head, pack.block));
+  });
+  pool_->ParallelFor(static_cast<int64_t>(phase.items.size()), [&](int64_t index, int thread) {
+    const FlushDenormals flush;
+    TileLoop(call, scratch_[thread]).Run(phase, phase.items[index]);
+  });
+}
+
+absl::Status CpuKernel::Apply(const KernelJob& job, const KernelOp& op) {
+  return ApplyBlockOp(*job.layout, op, *pool_);
+}
+
+}  // namespace annulus

@@ -1,0 +1,56 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_KERNEL_H_
+#define ANNULUS_WORKER_KERNEL_CPU_KERNEL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/compute_pool.h"
+#include "worker/kernel/packed_keys.h"
+#include "worker/kernel/tile_isa.h"
+#include "worker/kernel/tile_loop.h"
+
+namespace annulus {
+
+// Attention on the CPU: tiles of 96 query rows against blocks of 256 keys that are packed to fp32
+// once per call and shared by all heads of a group and all tasks. Arithmetic is fp32 for every
+// input type. The bits of a row depend on its inputs and on the order of its keys in the task list,
+// not on threads or on other rows. Subnormal fp32 and bf16 numbers count as zero in Accumulate
+// (fp16 ones do not).
+class CpuKernel : public AttentionKernel {
+ public:
+  struct Options {
+    int threads = 1;            // 1 … ComputePool::kMaxThreads, the caller's included.
+    std::string path = "auto";  // "auto", "avx512", "avx2" or "portable".
+    int64_t pack_bytes =
+        64 << 20;  // Memory for packed keys and values; at least one block is always held.
+    const TileIsa* isa = nullptr;  // For tests: runs this table, whatever `path` says.
+  };
+
+  // INVALID_ARGUMENT for an unknown path or thread count, FAILED_PRECONDITION for a path that the
+  // CPU lacks, RESOURCE_EXHAUSTED where the system refuses a thread.
+  static absl::StatusOr<std::unique_ptr<CpuKernel>> Create(const Options& options);
+
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override;
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
+  std::string Description() const override;
+
+  int threads() const { return pool_->threads(); }
+
+ private:
+  CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool);
+  void RunPhase(const TileCall& call, const Phase& phase);
+
+  const TileIsa& isa_;
+  const int64_t pack_bytes_;
+  const std::unique_ptr<ComputePool> pool_;
+  PackedKeys packed_;
+  std::vector<TileScratch> scratch_;  // One a thread.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_KERNEL_H_

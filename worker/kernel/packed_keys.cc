@@ -1,0 +1,70 @@
+#include "worker/kernel/packed_keys.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+}  // namespace
+
+int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
+  return static_cast<int64_t>(sizeof(float)) *
+         (PackedKeyFloats(layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
+}
+
+absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs) {
+  isa_ = &isa;
+  layout_ = &layout;
+  key_floats_ = PackedKeyFloats(layout.head_dim());
+  value_floats_ = PackedValueFloats(isa, layout.value_dim());
+  finite_.assign(packs, 1);
+  const int64_t floats = packs * (key_floats_ + value_floats_);
+  if (floats <= capacity_floats_) return absl::OkStatus();
+  memory_.reset();
+  capacity_floats_ = 0;
+  const int64_t bytes =
+      (floats * static_cast<int64_t>(sizeof(float)) + kHugePage - 1) / kHugePage * kHugePage;
+  memory_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
+  if (memory_ == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", bytes, " bytes of packed keys and values"));
+  }
+  madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // Advice only: small pages work too.
+  capacity_floats_ = floats;
+  return absl::OkStatus();
+}
+
+void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int64_t pack) {
+  const Block& own = source.kv->block;
+  const int32_t heads = own.head_end - own.head_begin;
+  const int64_t first = block * kKeyBlock;
+  uint8_t present[kKeyBlock] = {};
+  int count = 0;
+  for (const Interval& rows : source.rows) {
+    const int64_t begin = std::max(rows.begin, first), end = std::min(rows.end, first + kKeyBlock);
+    for (int64_t row = begin; row < end; ++row) present[row - first] = 1;
+    if (begin < end) count = static_cast<int>(end - first);
+  }
+  const int element = BytesPerElement(layout_->dtype());
+  ElementRows rows;
+  rows.dtype = layout_->dtype();
+  rows.stride = layout_->RowBytes(BlockKind::kKv, heads);
+  // Rows before the buffer's first one are not present, so this address is never read as it stands.
+  const std::byte* row_base = source.kv->data + (first - own.row_begin) * rows.stride;
+  float* keys = memory_.get() + pack * (key_floats_ + value_floats_);
+  const int32_t local = head - own.head_begin;
+  rows.first = row_base + int64_t{local} * layout_->head_dim() * element;
+  isa_->pack_keys(rows, present, count, layout_->head_dim(), keys);
+  rows.first = row_base + layout_->SecondOffset(BlockKind::kKv, heads) +
+               int64_t{local} * layout_->value_dim() * element;
+  finite_[pack] =
+      isa_->pack_values(rows, present, count, layout_->value_dim(), keys + key_floats_) ? 1 : 0;
+}
+
+}  // namespace annulus

@@ -1,0 +1,49 @@
+#ifndef ANNULUS_WORKER_KERNEL_PACKED_KEYS_H_
+#define ANNULUS_WORKER_KERNEL_PACKED_KEYS_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/kernel/call_plan.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+
+// Memory for the packed blocks of one phase, kept from call to call. Blocks may be packed and read
+// by several threads, each block by one thread at a time.
+class PackedKeys {
+ public:
+  // Makes room for `packs` blocks of the job's head sizes. RESOURCE_EXHAUSTED when there is no
+  // memory.
+  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs);
+
+  // Packs key block `block` of key/value head `head` of `source` into place `pack`.
+  void Pack(const KeySource& source, int32_t head, int64_t block, int64_t pack);
+
+  const float* Keys(int64_t pack) const {
+    return memory_.get() + pack * (key_floats_ + value_floats_);
+  }
+  const float* Values(int64_t pack) const { return Keys(pack) + key_floats_; }
+  // False when some value of the block is NaN or infinite: it must not meet a weight of zero.
+  bool Finite(int64_t pack) const { return finite_[pack] != 0; }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  const TileIsa* isa_ = nullptr;
+  const BlockLayout* layout_ = nullptr;
+  int64_t key_floats_ = 0, value_floats_ = 0, capacity_floats_ = 0;
+  std::unique_ptr<float, Free> memory_;
+  std::vector<uint8_t> finite_;
+};
+
+// Bytes of one packed block.
+int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_PACKED_KEYS_H_

@@ -1,0 +1,40 @@
+// Compiled with -mavx2 -mfma -mf16c: called only after the CPU has been asked (isa_dispatch.h).
+#include <immintrin.h>
+
+#include "worker/kernel/tile_functions.h"
+
+namespace annulus {
+namespace {
+
+struct Avx2 {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kPanelVectors =
+      2;  // 6 × 2 accumulators, 2 of B and 1 broadcast: 15 of 16 registers.
+
+  static F Zero() { return _mm256_setzero_ps(); }
+  static F Set(float v) { return _mm256_set1_ps(v); }
+  static F Load(const float* at) { return _mm256_loadu_ps(at); }
+  static void Store(float* at, F v) { _mm256_storeu_ps(at, v); }
+  static F LoadBf16(const std::byte* at) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static F LoadFp16(const std::byte* at) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F Max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F ShiftToExponent(F a) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23));
+  }
+};
+
+}  // namespace
+
+const TileIsa kAvx2Isa = MakeTileIsa<Avx2>("avx2");
+
+}  // namespace annulus

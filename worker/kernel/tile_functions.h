@@ -1,0 +1,21 @@
+#ifndef ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_
+#define ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_
+
+#include "worker/kernel/tile_packing.h"
+#include "worker/kernel/tile_products.h"
+#include "worker/kernel/tile_softmax.h"
+#include "worker/kernel/tile_vector.h"
+
+namespace annulus {
+namespace {
+
+template <class V>
+constexpr TileIsa MakeTileIsa(const char* name) {
+  return TileIsa{name,           V::kLanes, kPanel<V>,  PackKeys<V>,  PackValues<V>,
+                 PackQueries<V>, Score<V>,  Softmax<V>, Accumulate<V>};
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_

@@ -1,0 +1,96 @@
+#ifndef ANNULUS_WORKER_KERNEL_TILE_ISA_H_
+#define ANNULUS_WORKER_KERNEL_TILE_ISA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/dtype.h"
+
+namespace annulus {
+
+// The inner loops of the CPU kernel, as one table of functions per instruction set. All of them
+// come from one template (tile_functions.h), so they differ in vector width only. Every result
+// row depends on its own query row and on the key blocks alone: not on its neighbours in a tile,
+// nor on how rows are grouped.
+
+inline constexpr int kRowGroup = 6;      // Query rows of a micro-kernel.
+inline constexpr int kTileRows = 96;     // Query rows of a tile: a multiple of kRowGroup and of 16.
+inline constexpr int kKeyBlock = 256;    // Keys of a block, anchored at shard-local multiples.
+inline constexpr int kMaxHeadDim = 256;  // Of q and k, and of v.
+
+// The rows of one head in a packed buffer: row i at first + i * stride, no alignment.
+struct ElementRows {
+  DataType dtype = DataType::kUnspecified;  // fp32, fp16 or bf16
+  const std::byte* first = nullptr;
+  int64_t stride = 0;  // bytes
+};
+
+// Rows of a tile, each where it lies.
+struct QueryRows {
+  DataType dtype = DataType::kUnspecified;
+  const std::byte* const* row = nullptr;
+  int count = 0;
+  int dim = 0;
+};
+
+// One tile of query rows against one packed block of keys. Arrays of rows have kTileRows entries.
+struct TileBlock {
+  int rows = 0;
+  int head_dim = 0;
+  int value_dim = 0;
+  const float* queries = nullptr;  // PackQueries
+  const float* keys = nullptr;     // PackKeys
+  const float* values = nullptr;   // PackValues
+  float* scores = nullptr;         // [rows][kKeyBlock]
+  // [rows][sum_stride]; the stride is a multiple of the panel, columns past value_dim stay 0.
+  float* sums = nullptr;
+  int sum_stride = 0;
+  float* max = nullptr;
+  float* weight = nullptr;
+  float* alpha = nullptr;  // Factor for sums of this block; written by softmax.
+  // The hull [begin, end) of the keys of the block that rows of a row group see; begin >= end:
+  // none.
+  const int16_t* group_begin = nullptr;
+  const int16_t* group_end = nullptr;
+};
+
+struct TileIsa {
+  const char* name;
+  int lanes;  // floats of a vector
+  int panel;  // keys, or value columns, of a packed panel: a multiple of lanes
+
+  // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as
+  // [panel of columns][kKeyBlock][panel], both fp32. Rows i with present[i] == 0 are not read and
+  // become 0.
+  void (*pack_keys)(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                    float* out);
+  // Returns false when some packed value is NaN or infinite.
+  bool (*pack_values)(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                      float* out);
+  // Packs query rows times the job's scale as [row group][head_dim][kRowGroup]; missing rows of the
+  // last group are 0. Scaling q costs one small rounding a product; scaling a sum would cost one as
+  // large as the sum.
+  void (*pack_queries)(const QueryRows& rows, double scale, float* out);
+
+  // scores = queries · keys in the visible part of each row group, rounded out to vectors.
+  void (*score)(const TileBlock& tile);
+  // scores → exp(score − max), with max, weight and alpha brought up to date. What a row does not
+  // see is −inf in `scores`. Reads and writes the same part as `score`.
+  void (*softmax)(const TileBlock& tile);
+  // sums = sums · alpha + scores · values over the visible part of each row group.
+  void (*accumulate)(const TileBlock& tile);
+};
+
+// Floats that a packed block takes.
+inline int64_t PackedKeyFloats(int head_dim) { return int64_t{kKeyBlock} * head_dim; }
+inline int64_t PackedValueFloats(const TileIsa& isa, int value_dim) {
+  return int64_t{kKeyBlock} * ((value_dim + isa.panel - 1) / isa.panel * isa.panel);
+}
+
+extern const TileIsa kPortableIsa;
+extern const TileIsa kAvx2Isa;
+extern const TileIsa kAvx512Isa;
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_TILE_ISA_H_

@@ -1,0 +1,245 @@
+#include "worker/kernel/tile_loop.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace annulus {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr int kMaxPanel = 64;
+
+// Where the state of one (row, head) lies in a block of partials.
+struct StateAt {
+  std::byte *sum, *max, *weight;
+};
+
+StateAt FindState(const BlockLayout& layout, const BlockView& view, int64_t row, int32_t q_head) {
+  const int32_t heads = view.block.head_end - view.block.head_begin;
+  const int64_t head = q_head - view.block.head_begin;
+  std::byte* at =
+      view.data + (row - view.block.row_begin) * layout.RowBytes(BlockKind::kPartial, heads);
+  constexpr int64_t kFloat = sizeof(float);
+  return {at + head * layout.value_dim() * kFloat,
+          at + layout.SecondOffset(BlockKind::kPartial, heads) + head * kFloat,
+          at + layout.ThirdOffset(BlockKind::kPartial, heads) + head * kFloat};
+}
+
+Interval Intersect(Interval a, Interval b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+int RoundDown(int value, int to) { return value / to * to; }
+int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
+
+}  // namespace
+
+TileScratch::TileScratch()
+    : memory_((kTileRows * kMaxHeadDim + kTileRows * kKeyBlock +
+               kTileRows * (kMaxHeadDim + kMaxPanel)) /
+              16) {
+  queries_ = memory_.data()->value;
+  scores_ = queries_ + kTileRows * kMaxHeadDim;
+  sums_ = scores_ + kTileRows * kKeyBlock;
+}
+
+bool TileLoop::Stopped() const {
+  return call_.control.stop != nullptr && call_.control.stop->load(std::memory_order_relaxed);
+}
+
+void TileLoop::Run(const Phase& phase, const Item& item) {
+  for (int32_t unit : item.units) {
+    if (Stopped()) return;
+    RunUnit(phase, phase.units[unit], item);
+  }
+}
+
+void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
+  const Task& task = call_.plan->tasks[unit.task].task;
+  const int group = call_.plan->group;
+  const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
+  const int64_t begin = std::max(item.tile * kTileRows, task.q_begin * group);
+  const int64_t end = std::min((item.tile + 1) * kTileRows, task.q_end * group);
+  tile_.rows = 0;
+  seen_by_all_ = keys;
+  for (int64_t slot = begin; slot < end; ++slot) {
+    const int64_t row = slot / group;
+    const int32_t q_head = item.kv_head * group + static_cast<int32_t>(slot % group);
+    if (q_head < task.head_begin || q_head >= task.head_end) continue;
+    absl::Span<const Interval> spans = call_.plan->visible->Of(unit.task, q_head, row);
+    while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
+    while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
+    if (spans.empty()) continue;
+    TileScratch::Slot& added = s_.slots_[tile_.rows++];
+    added.row = row;
+    added.q_head = q_head;
+    added.spans = spans;
+    const Interval only = spans.size() == 1 ? spans[0] : Interval{0, 0};
+    seen_by_all_ = Intersect(seen_by_all_, only);
+  }
+}
+
+void TileLoop::PackQueries(const KernelTask& task) {
+  const BlockLayout& layout = *call_.job->layout;
+  const Block& block = task.q.block;
+  const int64_t row_bytes = layout.RowBytes(BlockKind::kQ, block.head_end - block.head_begin);
+  const int64_t head_bytes = int64_t{layout.head_dim()} * BytesPerElement(layout.dtype());
+  std::array<const std::byte*, kTileRows> rows;
+  for (int i = 0; i < tile_.rows; ++i) {
+    const TileScratch::Slot& slot = s_.slots_[i];
+    rows[i] = task.q.data + (slot.row - block.row_begin) * row_bytes +
+              (slot.q_head - block.head_begin) * head_bytes;
+  }
+  call_.isa->pack_queries({layout.dtype(), rows.data(), tile_.rows, layout.head_dim()},
+                          call_.job->scale, s_.queries_);
+}
+
+void TileLoop::LoadState(const KernelTask& task) {
+  const size_t bytes = sizeof(float) * tile_.value_dim;
+  for (int i = 0; i < tile_.rows; ++i) {
+    const TileScratch::Slot& slot = s_.slots_[i];
+    const StateAt at = FindState(*call_.job->layout, task.out_q, slot.row, slot.q_head);
+    float* sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
+    std::memcpy(sums, at.sum, bytes);
+    std::fill(sums + tile_.value_dim, sums + tile_.sum_stride, 0.0f);
+    std::memcpy(&s_.max_[i], at.max, sizeof(float));
+    std::memcpy(&s_.weight_[i], at.weight, sizeof(float));
+  }
+}
+
+void TileLoop::StoreState(const KernelTask& task) {
+  const size_t bytes = sizeof(float) * tile_.value_dim;
+  for (int i = 0; i < tile_.rows; ++i) {
+    const TileScratch::Slot& slot = s_.slots_[i];
+    const StateAt at = FindState(*call_.job->layout, task.out_q, slot.row, slot.q_head);
+    std::memcpy(at.sum, s_.sums_ + int64_t{i} * tile_.sum_stride, bytes);
+    std::memcpy(at.max, &s_.max_[i], sizeof(float));
+    std::memcpy(at.weight, &s_.weight_[i], sizeof(float));
+  }
+}
+
+bool TileLoop::FindVisible(int64_t first) {
+  const Interval block{first, first + kKeyBlock};
+  const Interval common = Intersect(seen_by_all_, block);
+  masked_ = !(common == block);
+  const int groups = (tile_.rows + kRowGroup - 1) / kRowGroup;
+  if (!masked_) {
+    std::fill_n(s_.group_begin_.begin(), groups, int16_t{0});
+    std::fill_n(s_.group_end_.begin(), groups, int16_t{kKeyBlock});
+    return true;
+  }
+  std::fill_n(s_.group_begin_.begin(), groups, int16_t{kKeyBlock});
+  std::fill_n(s_.group_end_.begin(), groups, int16_t{0});
+  bool any = false;
+  for (int i = 0; i < tile_.rows; ++i) {
+    TileScratch::Slot& slot = s_.slots_[i];
+    slot.begin = kKeyBlock;
+    slot.end = 0;
+    for (const Interval& span : slot.spans) {
+      const Interval seen = Intersect(span, block);
+      if (seen.length() == 0) continue;
+      slot.begin = std::min(slot.begin, static_cast<int16_t>(seen.begin - first));
+      slot.end = static_cast<int16_t>(seen.end - first);
+      any = true;
+    }
+    int16_t& begin = s_.group_begin_[i / kRowGroup];
+    int16_t& end = s_.group_end_[i / kRowGroup];
+    begin = std::min(begin, slot.begin);
+    end = std::max(end, slot.end);
+  }
+  return any;
+}
+
+// Puts −inf wherever the softmax reads and a slot does not see, whatever stood there.
+void TileLoop::MaskScores(int64_t first) {
+  for (int i = 0; i < tile_.rows; ++i) {
+    const int group = i / kRowGroup;
+    if (s_.group_begin_[group] >= s_.group_end_[group]) continue;
+    int at = RoundDown(s_.group_begin_[group], call_.isa->panel);
+    const int end = RoundUp(s_.group_end_[group], call_.isa->lanes);
+    float* scores = s_.scores_ + int64_t{i} * kKeyBlock;
+    for (const Interval& span : s_.slots_[i].spans) {
+      const Interval seen = Intersect(span, {first, first + kKeyBlock});
+      if (seen.length() == 0) continue;
+      const int seen_begin = static_cast<int>(seen.begin - first);
+      if (at < seen_begin) std::fill(scores + at, scores + seen_begin, kMinusInf);
+      at = static_cast<int>(seen.end - first);
+    }
+    if (at < end) std::fill(scores + at, scores + end, kMinusInf);
+  }
+}
+
+// For a block with NaN or infinite values: a key's value is multiplied only for the slots that see
+// it.
+void TileLoop::AccumulateRowByRow(int64_t first) {
+  for (int i = 0; i < tile_.rows; ++i) {
+    float alpha = s_.alpha_[i];
+    for (const Interval& span : s_.slots_[i].spans) {
+      const Interval seen = Intersect(span, {first, first + kKeyBlock});
+      if (seen.length() == 0) continue;
+      const int16_t begin = static_cast<int16_t>(seen.begin - first);
+      const int16_t end = static_cast<int16_t>(seen.end - first);
+      TileBlock row = tile_;
+      row.rows = 1;
+      row.scores = s_.scores_ + int64_t{i} * kKeyBlock;
+      row.sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
+      row.alpha = &alpha;
+      row.group_begin = &begin;
+      row.group_end = &end;
+      call_.isa->accumulate(row);
+      alpha = 1;
+    }
+  }
+}
+
+void TileLoop::RunBlock(int64_t pack, int64_t first) {
+  if (!FindVisible(first)) return;
+  tile_.keys = call_.packed->Keys(pack);
+  tile_.values = call_.packed->Values(pack);
+  call_.isa->score(tile_);
+  if (masked_) MaskScores(first);
+  call_.isa->softmax(tile_);
+  if (masked_ && !call_.packed->Finite(pack)) {
+    AccumulateRowByRow(first);
+  } else {
+    call_.isa->accumulate(tile_);
+  }
+}
+
+void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
+  const KernelTask& task = call_.plan->tasks[unit.task];
+  GatherSlots(unit, item);
+  if (tile_.rows == 0) return;
+  const BlockLayout& layout = *call_.job->layout;
+  tile_.head_dim = layout.head_dim();
+  tile_.value_dim = layout.value_dim();
+  tile_.sum_stride = RoundUp(tile_.value_dim, call_.isa->panel);
+  tile_.queries = s_.queries_;
+  tile_.scores = s_.scores_;
+  tile_.sums = s_.sums_;
+  tile_.max = s_.max_.data();
+  tile_.weight = s_.weight_.data();
+  tile_.alpha = s_.alpha_.data();
+  tile_.group_begin = s_.group_begin_.data();
+  tile_.group_end = s_.group_end_.data();
+  PackQueries(task);
+  LoadState(task);
+  int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
+  for (int i = 0; i < tile_.rows; ++i) {
+    begin = std::min(begin, s_.slots_[i].spans.front().begin);
+    end = std::max(end, s_.slots_[i].spans.back().end);
+  }
+  const int64_t block_begin = std::max(unit.block_begin, begin / kKeyBlock);
+  const int64_t block_end = std::min(unit.block_end, (end + kKeyBlock - 1) / kKeyBlock);
+  const PackedSource& packed = phase.packed[unit.packed];
+  for (int64_t block = block_begin; block < block_end; ++block) {
+    if (Stopped()) return;
+    RunBlock(phase.PackOf(packed, item.kv_head, block), block * kKeyBlock);
+    if (call_.control.progress != nullptr)
+      call_.control.progress->fetch_add(1, std::memory_order_relaxed);
+  }
+  StoreState(task);
+}
+
+}  // namespace annulus

@@ -1,0 +1,82 @@
+#ifndef ANNULUS_WORKER_KERNEL_TILE_LOOP_H_
+#define ANNULUS_WORKER_KERNEL_TILE_LOOP_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/mask.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/call_plan.h"
+#include "worker/kernel/packed_keys.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+
+// What all items of one Accumulate call share; nothing in it changes while items run.
+struct TileCall {
+  const KernelJob* job = nullptr;
+  const TileIsa* isa = nullptr;
+  const CallPlan* plan = nullptr;
+  const PackedKeys* packed = nullptr;
+  KernelControl control;
+};
+
+// One thread's working memory: a tile of queries, scores and sums. About 290 KiB.
+class TileScratch {
+ public:
+  TileScratch();
+
+ private:
+  friend class TileLoop;
+  struct Slot {
+    int64_t row = 0;  // shard-local
+    int32_t q_head = 0;
+    absl::Span<const Interval> spans;
+    int16_t begin = 0,
+            end = 0;  // Hull of what it sees in the block at hand, relative to the block.
+  };
+  struct alignas(64) Line {
+    float value[16];
+  };
+  std::vector<Line> memory_;
+  float *queries_, *scores_, *sums_;
+  std::array<float, kTileRows> max_, weight_, alpha_;
+  std::array<Slot, kTileRows> slots_;
+  std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
+};
+
+// Runs one item: brings its accumulator rows up to date with all units of the phase. Ends early
+// when the call is stopped, and leaves the rows undefined then.
+class TileLoop {
+ public:
+  TileLoop(const TileCall& call, TileScratch& scratch) : call_(call), s_(scratch) {}
+  void Run(const Phase& phase, const Item& item);
+
+ private:
+  void RunUnit(const Phase& phase, const Unit& unit, const Item& item);
+  bool Stopped() const;
+  // Finds the slots that see something in the unit; the rest of the tile is not touched.
+  void GatherSlots(const Unit& unit, const Item& item);
+  void PackQueries(const KernelTask& task);
+  void LoadState(const KernelTask& task);
+  void StoreState(const KernelTask& task);
+  // Sets what each slot and each row group sees of keys [first, first + kKeyBlock); false when that
+  // is nothing.
+  bool FindVisible(int64_t first);
+  void MaskScores(int64_t first);
+  void RunBlock(int64_t pack, int64_t first);
+  void AccumulateRowByRow(int64_t first);
+
+  const TileCall& call_;
+  TileScratch& s_;
+  TileBlock tile_;
+  // Keys that all slots see: blocks inside need no mask.
+  Interval seen_by_all_;
+  bool masked_ = false;  // Of the block at hand: some slot sees less than its row group's hull.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_TILE_LOOP_H_

@@ -1,0 +1,57 @@
+#ifndef ANNULUS_WORKER_KERNEL_TILE_VECTOR_H_
+#define ANNULUS_WORKER_KERNEL_TILE_VECTOR_H_
+
+#include <utility>
+
+#include "worker/kernel/tile_isa.h"
+
+// The functions of a TileIsa as templates over a vector type V. Included by the tile_*.cc files
+// only, each of which is compiled for its own instruction set: everything here has internal linkage
+// and uses nothing inline from elsewhere, so that no function compiled for a newer CPU is ever
+// picked for an older one.
+//
+// V offers: kLanes; kPanelVectors (vectors of a panel); F, a vector of floats; Zero, Set, Load,
+// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Fma(a, b, c) = a·b + c; Max(a, b) = b where
+// either is NaN; ShiftToExponent(a): the bits of a, shifted left by 23, as floats.
+
+namespace annulus {
+namespace {
+
+template <class V>
+inline constexpr int kPanel = V::kLanes* V::kPanelVectors;
+
+// Calls fn(0) … fn(COUNT − 1) in straight code: arrays indexed so become registers.
+template <class Fn, int... I>
+inline __attribute__((always_inline)) void UnrollOver(std::integer_sequence<int, I...>,
+                                                      const Fn& fn) {
+  (fn(I), ...);
+}
+template <int COUNT, class Fn>
+inline __attribute__((always_inline)) void Unroll(const Fn& fn) {
+  UnrollOver(std::make_integer_sequence<int, COUNT>(), fn);
+}
+
+inline int MinInt(int a, int b) { return a < b ? a : b; }
+
+template <class V>
+inline float MaxOfLanes(typename V::F v) {
+  float lane[V::kLanes];
+  V::Store(lane, v);
+  for (int width = V::kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+  return lane[0];
+}
+
+template <class V>
+inline float SumOfLanes(typename V::F v) {
+  float lane[V::kLanes];
+  V::Store(lane, v);
+  for (int width = V::kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  return lane[0];
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_TILE_VECTOR_H_

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_WORKER_KERNEL_VECTOR_GENERIC_H_
+#define ANNULUS_WORKER_KERNEL_VECTOR_GENERIC_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention/dtype.h"
+
+namespace annulus {
+namespace {
+
+// A vector type for tile_functions.h in the compiler's own vectors: any CPU, any width. The
+// portable path uses it at the width of the baseline; tests use it at the width of AVX-512 to run
+// that path's loops anywhere.
+template <int LANES, int PANEL_VECTORS>
+struct GenericVector {
+  typedef float F __attribute__((vector_size(LANES * 4)));
+  typedef int32_t I __attribute__((vector_size(LANES * 4)));
+  static constexpr int kLanes = LANES;
+  static constexpr int kPanelVectors = PANEL_VECTORS;
+
+  static F Zero() { return F{}; }
+  static F Set(float v) { return F{} + v; }
+  static F Load(const float* at) {
+    F v;
+    std::memcpy(&v, at, sizeof(v));
+    return v;
+  }
+  static void Store(float* at, F v) { std::memcpy(at, &v, sizeof(v)); }
+  static F LoadBf16(const std::byte* at) { return LoadHalf<&Bf16ToFp32>(at); }
+  static F LoadFp16(const std::byte* at) { return LoadHalf<&Fp16ToFp32>(at); }
+  static F Add(F a, F b) { return a + b; }
+  static F Sub(F a, F b) { return a - b; }
+  static F Mul(F a, F b) { return a * b; }
+  static F Fma(F a, F b, F c) { return a * b + c; }
+  static F Max(F a, F b) { return a > b ? a : b; }
+  static F ShiftToExponent(F a) { return (F)((I)a << 23); }
+
+ private:
+  template <float (*CONVERT)(uint16_t)>
+  static F LoadHalf(const std::byte* at) {
+    float lane[LANES];
+    for (int i = 0; i < LANES; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, at + 2 * i, 2);
+      lane[i] = CONVERT(bits);
+    }
+    return Load(lane);
+  }
+};
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_VECTOR_GENERIC_H_

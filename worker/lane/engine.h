@@ -1,0 +1,30 @@
+#ifndef ANNULUS_WORKER_LANE_ENGINE_H_
+#define ANNULUS_WORKER_LANE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/comm/communicator.h"
+#include "worker/device/device.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus {
+
+// A back-end, as the lanes see it: how to make one of each seam. worker/backend.h chooses; tests
+// bring their own. The functions may be called from any thread; what they make has one owner thread
+// each.
+struct Engine {
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;
+  std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>()> make_kernel;
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(int32_t rank, int32_t size)>
+      make_communicator;
+  // "cpu/avx2 + gloo".
+  std::string description;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_LANE_ENGINE_H_

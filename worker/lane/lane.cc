@@ -1,0 +1,253 @@
+#include "worker/lane/lane.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(Options options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.engine.make_device());
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> side_device, options.engine.make_device());
+  ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel, options.engine.make_kernel());
+  return std::unique_ptr<Lane>(
+      new Lane(std::move(options), std::move(device), std::move(side_device), std::move(kernel)));
+}
+
+Lane::Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<Device> side_device,
+           std::unique_ptr<AttentionKernel> kernel)
+    : options_(std::move(options)),
+      device_(std::move(device)),
+      side_device_(std::move(side_device)),
+      kernel_(std::move(kernel)),
+      lane_(options_.max_waiting),
+      side_(options_.max_waiting) {}
+
+Lane::~Lane() {
+  for (const GroupId& id : groups_.Ids()) Abort(id);
+}
+
+void Lane::Prepare(ShardWork work) {
+  const ShardId id = work.id;
+  const bool posted = side_.Post([this, work = std::move(work)] { DoPrepare(work); });
+  if (!posted)
+    options_.report(
+        ShardFailedEvent(id, absl::ResourceExhaustedError("too many shards wait to be prepared")));
+}
+
+void Lane::Release(const ShardId& id) {
+  // By way of the side thread, behind a Prepare that may be there.
+  side_.PostAlways([this, id] { lane_.PostAlways([this, id] { runs_.erase(id); }); });
+}
+
+void Lane::Command(const WorkerCommand& command) {
+  bool posted = true;
+  if (command.has_open_group()) {
+    groups_.Add(IdOf(command.open_group().generation()));
+    posted = side_.Post([this, open = command.open_group()] { DoOpen(open); });
+  } else if (command.has_connect_group()) {
+    posted = lane_.Post([this, connect = command.connect_group()] { DoConnect(connect); });
+  } else if (command.has_run_segment()) {
+    posted = lane_.Post([this, run = command.run_segment()] { DoRun(run); });
+  } else if (command.has_close_group()) {
+    lane_.PostAlways([this, id = IdOf(command.close_group().generation())] { DoClose(id); });
+  } else if (command.has_abort_group()) {
+    const GroupId id = IdOf(command.abort_group().generation());
+    Abort(id);
+    lane_.PostFront([this, id] { DoClose(id); });
+  }
+  if (posted) return;
+  control::v1::RunSegment run = command.run_segment();
+  if (command.has_open_group()) *run.mutable_generation() = command.open_group().generation();
+  if (command.has_connect_group()) *run.mutable_generation() = command.connect_group().generation();
+  lane_.PostFront(
+      [this, run] { Break(run, 0, absl::ResourceExhaustedError("too many commands wait")); });
+}
+
+void Lane::Abort(const GroupId& id) {
+  groups_.Abort(id, options_.now());
+  MutexLock lock(&current_mutex_);
+  if (current_run_ != nullptr && current_group_ == id) current_run_->stop = true;
+}
+
+void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
+  MutexLock lock(&current_mutex_);
+  current_group_ = id;
+  current_run_ = run;
+}
+
+int32_t Lane::step() {
+  MutexLock lock(&current_mutex_);
+  return current_run_ != nullptr && current_run_->executor != nullptr
+             ? current_run_->executor->step()
+             : 0;
+}
+
+void Lane::DoPrepare(const ShardWork& work) {
+  absl::StatusOr<std::shared_ptr<ShardRun>> run =
+      PrepareRun(work, options_.device_budget.get(), side_device_.get());
+  if (!run.ok()) return options_.report(ShardFailedEvent(work.id, run.status()));
+  const WorkerEvent prepared = PreparedEvent(**run);
+  // A RunSegment can only come after the report, hence behind this in the queue.
+  lane_.PostAlways([this, run = *std::move(run)] { runs_[run->id] = run; });
+  options_.report(prepared);
+}
+
+void Lane::DoOpen(const control::v1::OpenGroup& open) {
+  WorkerEvent event;
+  *event.mutable_group_opened()->mutable_generation() = open.generation();
+  auto begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
+                     options_.engine.make_communicator(open.rank(), open.size()));
+    ASSIGN_OR_RETURN(*event.mutable_group_opened()->mutable_bootstrap(), communicator->Bootstrap());
+    if (groups_.Put(IdOf(open.generation()), std::move(communicator)) == nullptr)
+      return absl::OkStatus();
+    return absl::AbortedError("the group was aborted meanwhile");
+  };
+  const absl::Status status = begin();
+  if (!status.ok()) *event.mutable_group_opened()->mutable_error() = ErrorToProto(status);
+  options_.report(std::move(event));
+}
+
+void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
+  const GroupId id = IdOf(connect.generation());
+  WorkerEvent event;
+  *event.mutable_group_connected()->mutable_generation() = connect.generation();
+  absl::Status status = absl::NotFoundError("this worker has not opened the group");
+  if (Communicator* communicator = groups_.Find(id); communicator != nullptr) {
+    gauge_.Begin("ConnectGroup", ShardId(), 0);
+    const std::vector<std::string> bootstraps(connect.bootstraps().begin(),
+                                              connect.bootstraps().end());
+    status = communicator->Connect(bootstraps, absl::Now() + DurationFromProto(connect.timeout()));
+    gauge_.End();
+  }
+  if (!status.ok()) {
+    groups_.Destroy(id);
+    *event.mutable_group_connected()->mutable_error() = ErrorToProto(status);
+  }
+  options_.report(std::move(event));
+}
+
+void Lane::DoClose(const GroupId& id) {
+  groups_.Destroy(id);
+  groups_.Remove(id);
+  WorkerEvent event;
+  *event.mutable_group_closed()->mutable_generation() = GenerationOf(id);
+  options_.report(std::move(event));
+}
+
+void Lane::DoRun(const control::v1::RunSegment& command) {
+  const GroupId group = IdOf(command.generation());
+  Communicator* communicator = groups_.Find(group);
+  if (communicator == nullptr) {
+    if (!groups_.known(group) || groups_.aborted(group))
+      return;  // GroupClosed, or GroupBroken before, says it.
+    return Break(command, 0, absl::NotFoundError("this worker is not connected to the group"));
+  }
+  const auto found = runs_.find(IdOf(command.shard()));
+  if (found == runs_.end()) {
+    return Break(command, 0, absl::FailedPreconditionError("the shard is not prepared"));
+  }
+  ShardRun* run = found->second.get();
+  gauge_.Begin("RunSegment", found->first, command.segment());
+  if (run->executor == nullptr) {
+    run->group = group;
+    const absl::Status copied = MakeExecutor(run, communicator);
+    if (!copied.ok()) Fail(run, copied);
+  }
+  const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
+  if (run->group != group || command.step_begin() != run->next_step ||
+      command.step_end() < run->next_step || command.step_end() > steps) {
+    Break(command, run->next_step,
+          absl::FailedPreconditionError("the segment does not follow the one before"));
+  } else {
+    run->next_step = command.step_end();
+    SetCurrent(group, run);
+    RunOn(run, command);
+  }
+  gauge_.End();
+}
+
+absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
+  Executor::Options options;
+  options.program = run->program;
+  options.memory = run->memory;
+  options.device = device_.get();
+  options.kernel = kernel_.get();
+  options.communicator = communicator;
+  options.control = {&run->stop, gauge_.progress()};
+  options.step_timeout = options_.step_timeout;
+  run->executor = std::make_unique<Executor>(std::move(options));
+  return run->executor->CopyIn(run->Tensors());
+}
+
+void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
+  Executor& executor = *run->executor;
+  const ExecutionStats before = executor.stats();
+  const bool transfers_only = command.transfers_only() || run->failed;
+  const absl::Status status =
+      executor.Run({command.step_begin(), command.step_end()}, transfers_only);
+  SetCurrent(GroupId(), nullptr);
+  if (executor.communicator_failed()) return Break(command, executor.step(), status);
+  if (!status.ok()) Fail(run, status);
+  const ExecutionStats& after = executor.stats();
+  WorkerEvent event;
+  control::v1::SegmentDone& done = *event.mutable_segment_done();
+  *done.mutable_shard() = command.shard();
+  done.set_segment(command.segment());
+  *done.mutable_running() = DurationToProto(after.running - before.running);
+  *done.mutable_exposed_communication() =
+      DurationToProto(after.exposed_communication - before.exposed_communication);
+  done.set_bytes_sent(after.bytes_sent - before.bytes_sent);
+  options_.report(std::move(event));
+  if (!command.last()) return;
+  if (!run->failed && !transfers_only) Finish(run);
+  run->ReleaseDevice();
+}
+
+void Lane::Finish(ShardRun* run) {
+  const absl::Status status = run->executor->CopyOut(run->Tensors());
+  if (!status.ok()) return Fail(run, status);
+  const ExecutionStats stats = run->executor->stats();
+  run->ReleaseDevice();
+  options_.report(OutputReadyEvent(run->id, stats));
+}
+
+void Lane::Fail(ShardRun* run, const absl::Status& why) {
+  if (std::exchange(run->failed, true)) return;
+  options_.report(ShardFailedEvent(run->id, why));
+}
+
+void Lane::Break(const control::v1::RunSegment& command, int32_t step, const absl::Status& why) {
+  const GroupId id = IdOf(command.generation());
+  const bool asked_for = groups_.aborted(id);
+  groups_.Abort(id, options_.now());
+  // Now, because messages may be on their way into a shard's memory until it is gone.
+  groups_.Destroy(id);
+  if (asked_for) return;
+  WorkerEvent event;
+  control::v1::GroupBroken& broken = *event.mutable_group_broken();
+  *broken.mutable_generation() = command.generation();
+  *broken.mutable_shard() = command.shard();
+  broken.set_segment(command.segment());
+  broken.set_step(step);
+  int32_t suspect = -1;
+  const ErrorDetail detail = DetailOf(why);
+  const auto peer = detail.metadata.find("peer");
+  if (peer == detail.metadata.end() || !absl::SimpleAtoi(peer->second, &suspect)) suspect = -1;
+  broken.set_suspect_rank(suspect);
+  *broken.mutable_cause() = ErrorToProto(why);
+  options_.report(std::move(event));
+}
+
+}  // namespace annulus

@@ -1,0 +1,51 @@
+#ifndef ANNULUS_WORKER_LANE_LANE_GAUGE_H_
+#define ANNULUS_WORKER_LANE_LANE_GAUGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/mutex.h"
+#include "worker/staging/shard_id.h"
+
+namespace annulus {
+
+// What a lane is at, for beats and for the watchdog. One lane writes; any thread reads.
+class LaneGauge {
+ public:
+  struct Reading {
+    bool busy = false;
+    std::string what;  // "RunSegment 2".
+    ShardId shard;
+    int32_t segment = 0;
+  };
+
+  // The lane's thread: a piece of work begins and ends.
+  void Begin(const std::string& what, const ShardId& shard, int32_t segment) {
+    MutexLock lock(&mutex_);
+    reading_ = {true, what, shard, segment};
+    progress_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void End() {
+    MutexLock lock(&mutex_);
+    reading_.busy = false;
+    progress_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Handed to kernels, which count tiles in it.
+  std::atomic<int64_t>* progress() { return &progress_; }
+  int64_t steps() const { return progress_.load(std::memory_order_relaxed); }
+  Reading Read() const {
+    MutexLock lock(&mutex_);
+    return reading_;
+  }
+
+ private:
+  std::atomic<int64_t> progress_{0};
+  mutable Mutex mutex_;
+  Reading reading_ GUARDED_BY(mutex_);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_LANE_LANE_GAUGE_H_

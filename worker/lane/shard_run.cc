@@ -1,0 +1,72 @@
+#include "worker/lane/shard_run.h"
+
+#include <utility>
+
+#include "attention/digest.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+#include "worker/agent/agent_values.h"
+
+namespace annulus {
+
+using control::v1::WorkerEvent;
+
+StagedTensors ShardRun::Tensors() const {
+  StagedTensors tensors;
+  for (size_t i = 0; i < staged->shape().tensors.size(); ++i) {
+    tensors.data.push_back(staged->tensor_data(i));
+  }
+  return tensors;
+}
+
+void ShardRun::ReleaseDevice() {
+  executor.reset();
+  memory.reset();
+  reservation = Reservation();
+}
+
+absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
+                                                     Device* device) {
+  auto run = std::make_shared<ShardRun>();
+  run->id = work.id;
+  run->staged = work.staged;
+  ASSIGN_OR_RETURN(run->program, MakeProgram(work.request));
+  const int64_t bytes = run->program->placement.arena_bytes;
+  ASSIGN_OR_RETURN(run->reservation, budget->Reserve(bytes));
+  ASSIGN_OR_RETURN(run->memory, device->Allocate(bytes));
+  return run;
+}
+
+WorkerEvent PreparedEvent(const ShardRun& run) {
+  WorkerEvent event;
+  control::v1::Prepared& prepared = *event.mutable_prepared();
+  *prepared.mutable_shard() = KeyOf(run.id);
+  for (const PeerDigest& digest : PeerDigests(run.program->schedule)) {
+    control::v1::PeerDigest* peer = prepared.add_digests();
+    peer->set_peer(digest.peer);
+    peer->set_sends(digest.sends);
+    peer->set_receives(digest.receives);
+  }
+  prepared.set_arena_bytes(run.program->placement.arena_bytes);
+  prepared.set_steps(static_cast<int32_t>(run.program->schedule.steps.size()));
+  return event;
+}
+
+WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats) {
+  WorkerEvent event;
+  control::v1::OutputReady& ready = *event.mutable_output_ready();
+  *ready.mutable_shard() = KeyOf(id);
+  *ready.mutable_running() = DurationToProto(stats.running);
+  *ready.mutable_exposed_communication() = DurationToProto(stats.exposed_communication);
+  ready.set_bytes_sent(stats.bytes_sent);
+  return event;
+}
+
+WorkerEvent ShardFailedEvent(const ShardId& id, const absl::Status& why) {
+  WorkerEvent event;
+  *event.mutable_shard_failed()->mutable_shard() = KeyOf(id);
+  *event.mutable_shard_failed()->mutable_error() = ErrorToProto(why);
+  return event;
+}
+
+}  // namespace annulus

@@ -1,0 +1,49 @@
+#include "worker/lane/watchdog.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+
+std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Time now) {
+  if (sight.aborting.has_value() && now - *sight.aborting >= budgets_.abort) {
+    return absl::StrCat("the ", sight.lane, " lane has not come back from an abort for ",
+                        absl::FormatDuration(now - *sight.aborting), ", in ", sight.what);
+  }
+  if (!sight.busy || sight.progress != progress_) {
+    progress_ = sight.progress;
+    since_ = now;
+    return std::nullopt;
+  }
+  if (now - since_ < budgets_.stall) return std::nullopt;
+  return absl::StrCat("the ", sight.lane, " lane has made no progress for ",
+                      absl::FormatDuration(now - since_), ", in ", sight.what);
+}
+
+Watchdog::Watchdog(Options options) : options_(std::move(options)), thread_([this] { Loop(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  stop_changed_.SignalAll();
+  thread_.join();
+}
+
+void Watchdog::Loop() {
+  std::vector<StuckDetector> detectors(options_.lanes.size(), StuckDetector(options_.budgets));
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    for (size_t i = 0; i < detectors.size(); ++i) {
+      const auto record = detectors[i].Look(options_.lanes[i](), options_.now());
+      if (!record.has_value()) continue;
+      options_.stuck(*record);
+      return;
+    }
+    stop_changed_.WaitFor(&mutex_, options_.interval);
+  }
+}
+
+}  // namespace annulus

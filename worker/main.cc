@@ -1,0 +1,240 @@
+// annulus-worker: one rank's share of a machine. docs/operations.md tells the flags in context.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/command_line.h"
+#include "base/log.h"
+#include "worker/backend.h"
+#include "worker/measure.h"
+#include "worker/worker.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kTiB = int64_t{1} << 40;
+constexpr int kFailed = 1;
+
+struct Flags {
+  WorkerOptions worker;
+  BackendOptions backend;
+  std::string comm_address = "127.0.0.1";
+  int64_t threads = 0;
+  int64_t copy_threads = 2;
+  int64_t link_rate = 0;
+  absl::Duration measure_time = absl::Milliseconds(50);
+  LogOptions log;
+};
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 && name[0] != 0 ? name : "worker";
+}
+
+Flags Defaults() {
+  Flags flags;
+  flags.worker.coordinator = "127.0.0.1:8003";
+  flags.worker.slot = HostName();
+  flags.worker.data_address = "127.0.0.1:8004";
+  flags.worker.staging_bytes = 4 * kGiB;
+  flags.worker.device_bytes = 4 * kGiB;
+  flags.worker.session_bytes = 0;
+  flags.threads = std::max(1u, std::thread::hardware_concurrency());
+  return flags;
+}
+
+void AddPlaces(CLI::App* app, Flags* flags) {
+  WorkerOptions* worker = &flags->worker;
+  AddAddress(app, {"--coordinator", "Control service of the coordinator"}, &worker->coordinator);
+  app->add_option("--slot", worker->slot,
+                  "Stable name of this worker's place; no two workers may share one")
+      ->capture_default_str();
+  app->add_option("--locality", worker->locality,
+                  "Workers with equal or neighbouring names are put in one group first");
+  AddAddress(app, {"--data-address", "Where to listen for tensors; port 0: any"},
+             &worker->data_address);
+  app->add_option("--advertise-address", worker->advertise_host,
+                  "HOST or HOST:PORT where clients reach --data-address; default: the same");
+  app->add_option("--comm-address", flags->comm_address,
+                  "Where other workers reach this one: an address or host name of this machine, or "
+                  "if:NAME for a network "
+                  "interface; any port is used")
+      ->capture_default_str();
+  AddAddress(app,
+             {"--health-address",
+              "A health service of its own, for probes; default: only on --data-address"},
+             &worker->health_address);
+}
+
+void AddSizes(CLI::App* app, Flags* flags) {
+  WorkerOptions* worker = &flags->worker;
+  AddBytes(app, {"--staging-bytes", "Memory for inputs and outputs of jobs"}, {1 << 20, kTiB},
+           &worker->staging_bytes);
+  AddBytes(app, {"--device-bytes", "Memory for the working sets of running jobs"}, {1 << 20, kTiB},
+           &worker->device_bytes);
+  AddBytes(app, {"--session-bytes", "Memory for keys and values that stay between jobs"}, {0, kTiB},
+           &worker->session_bytes);
+  AddInteger(app, {"--threads", "Threads of the attention kernel"}, {1, 1024}, &flags->threads,
+             "threads");
+  AddInteger(app, {"--copy-threads", "Threads that copy and check tensors on their way in and out"},
+             {1, 64}, &flags->copy_threads, "threads");
+  AddChoice(app, {"--kernel", "Instruction set of the attention kernel"},
+            {"auto", "avx512", "avx2", "portable"}, &flags->backend.kernel);
+  AddBytes(app,
+           {"--link-rate",
+            "Bytes per second between this worker and others, for planning; 0: measured on this "
+            "machine"},
+           {0, kTiB}, &flags->link_rate);
+}
+
+void AddTimes(CLI::App* app, Flags* flags) {
+  WorkerOptions* worker = &flags->worker;
+  AddDuration(app, {"--measure-time", "Time of each measurement at start"},
+              {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
+  AddBytes(app, {"--min-rate", "Bytes per second below which an upload or a download has stalled"},
+           {1, kTiB}, &worker->rate.floor_bytes_per_second);
+  AddDuration(app,
+              {"--min-rate-window",
+               "Time without a byte after which it has stalled, however fast it was before"},
+              {absl::Seconds(1), absl::Hours(1)}, &worker->rate.window);
+  AddDuration(app,
+              {"--step-timeout", "Longest time that a step's transfers may take beyond its tasks"},
+              {absl::Seconds(1), absl::Hours(1)}, &worker->step_timeout);
+  AddDuration(
+      app,
+      {"--stall-timeout",
+       "Time without progress after which the worker ends with exit code 70; above --step-timeout"},
+      {absl::Seconds(2), absl::Hours(2)}, &worker->stall_timeout);
+  AddDuration(
+      app,
+      {"--abort-timeout", "Time that an abort may take before the worker ends with exit code 70"},
+      {absl::Seconds(1), absl::Hours(1)}, &worker->abort_timeout);
+  AddDuration(app, {"--drain-timeout", "Longest time from SIGTERM to the end"},
+              {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
+}
+
+// What no single flag's range can say.
+absl::Status Check(const Flags& flags) {
+  if (flags.worker.slot.empty() || flags.worker.slot.size() > 128) {
+    return absl::InvalidArgumentError("--slot: 1 to 128 characters");
+  }
+  if (flags.worker.stall_timeout <= flags.worker.step_timeout) {
+    return absl::InvalidArgumentError("--stall-timeout must be longer than --step-timeout");
+  }
+  const std::string host =
+      flags.worker.data_address.substr(0, flags.worker.data_address.rfind(':'));
+  if (flags.worker.advertise_host.empty() && (host == "0.0.0.0" || host == "[::]")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data-address ", flags.worker.data_address,
+                     " listens everywhere: say in --advertise-address where clients reach it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Measure(Flags* flags) {
+  if (absl::StartsWith(flags->comm_address, "if:")) {
+    flags->backend.comm_interface = flags->comm_address.substr(3);
+  } else {
+    flags->backend.comm_host = flags->comm_address;
+  }
+  flags->backend.threads = static_cast<int>(flags->threads);
+  flags->worker.copy_threads = static_cast<int>(flags->copy_threads);
+  absl::StatusOr<Engine> engine = MakeEngine(flags->backend);
+  if (!engine.ok()) return engine.status();
+  flags->worker.engine = *std::move(engine);
+  const absl::StatusOr<double> flops = MeasureFlops(flags->worker.engine, flags->measure_time);
+  if (!flops.ok()) return flops.status();
+  flags->worker.flops_per_second = *flops;
+  flags->worker.link_bytes_per_second = static_cast<double>(flags->link_rate);
+  if (flags->link_rate > 0) return absl::OkStatus();
+  const absl::StatusOr<double> link = MeasureLink(flags->worker.engine, flags->measure_time);
+  if (!link.ok()) return link.status();
+  flags->worker.link_bytes_per_second = *link;
+  return absl::OkStatus();
+}
+
+// SIGTERM and SIGINT ask for the end; SIGUSR1 is the worker's own word that it has come.
+sigset_t BlockSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+int Run(Flags flags) {
+  const sigset_t signals = BlockSignals();
+  flags.log.component = flags.worker.slot;
+  InitLogging(flags.log);
+  if (const absl::Status measured = Measure(&flags); !measured.ok()) {
+    LogError(kNoJob, "cannot start: ", measured.ToString());
+    return kFailed;
+  }
+  std::atomic<int> code{-1};
+  flags.worker.exit = [&code](int value) {
+    code = value;
+    kill(getpid(), SIGUSR1);
+  };
+  LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
+          static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s, link ",
+          static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s");
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
+  if (!worker.ok()) {
+    LogError(kNoJob, "cannot start: ", worker.status().ToString());
+    return kFailed;
+  }
+  LogInfo(kNoJob, "slot ", flags.worker.slot, " serves tensors at ", (*worker)->data_endpoint(),
+          ", coordinator ", flags.worker.coordinator);
+  while (code < 0) {
+    int number = 0;
+    sigwait(&signals, &number);
+    if (number == SIGUSR1) continue;
+    LogInfo(kNoJob, "signal ", number, ": draining");
+    (*worker)->Terminate();
+  }
+  // Whatever hangs in a destructor must not outlive the answer.
+  alarm(15);
+  worker->reset();
+  LogInfo(kNoJob, "ended");
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags = Defaults();
+  CLI::App app(
+      "Annulus worker: holds shards of attention jobs and computes them together with other "
+      "workers.",
+      "annulus-worker");
+  AddPlaces(&app, &flags);
+  AddSizes(&app, &flags);
+  AddTimes(&app, &flags);
+  AddLogFlags(&app, &flags.log);
+  if (const std::optional<int> code = ParseCommandLine(&app, argc, argv); code.has_value())
+    return *code;
+  if (const absl::Status status = Check(flags); !status.ok()) {
+    std::cerr << "annulus-worker: " << status.message() << std::endl;
+    return kUsageExitCode;
+  }
+  return Run(std::move(flags));
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) { return annulus::Main(argc, argv); }

@@ -1,0 +1,39 @@
+#include "worker/reserve.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/shard_plan.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "proto/convert.h"
+#include "worker/agent/agent_values.h"
+
+namespace annulus {
+
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
+                                      std::function<void()> on_freed) {
+  ShardWork work;
+  work.id = IdOf(reserve.shard());
+  ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
+  ASSIGN_OR_RETURN(const Execution execution,
+                   ExecutionFromProto(reserve.execution(), "reserve.execution"));
+  work.request.plan_options = PlanOptionsOf(execution, reserve.granule());
+  work.request.strategy = execution.strategy;
+  work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
+  work.request.rank = work.id.rank;
+  ASSIGN_OR_RETURN(const ShardPlan plan,
+                   MakeShardPlan(work.request.spec, work.request.plan_options));
+  // Ranks past the plan's are the surplus of a larger group: they hold no rows.
+  ShardShape shape;
+  shape.tensors = TensorTable(work.request.spec);
+  for (const Shard& shard : plan.shards) {
+    if (shard.owner != work.id.rank) continue;
+    shape.q_rows += shard.q_rows.rows();
+    shape.kv_rows += shard.kv_rows.rows();
+  }
+  ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed)));
+  return work;
+}
+
+}  // namespace annulus

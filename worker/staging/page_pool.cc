@@ -1,0 +1,100 @@
+#include "worker/staging/page_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+int64_t RoundUp(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Memory and its reservation die together. The reservation goes first, so that the pool may keep
+// memory as large as the budget.
+struct Lease {
+  std::shared_ptr<void> memory;
+  Reservation reservation;
+};
+
+}  // namespace
+
+std::shared_ptr<PagePool> PagePool::Create(std::shared_ptr<MemoryBudget> budget) {
+  return std::shared_ptr<PagePool>(new PagePool(std::move(budget)));
+}
+
+PagePool::PagePool(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+
+PagePool::~PagePool() {
+  MutexLock lock(&mutex_);
+  ShrinkLocked(0);
+}
+
+int64_t PagePool::kept_bytes() const {
+  MutexLock lock(&mutex_);
+  return kept_bytes_;
+}
+
+absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int64_t padding) {
+  ASSIGN_OR_RETURN(Reservation reservation, budget_->Reserve(bytes));
+  int64_t size = RoundUp(std::max<int64_t>(1, bytes + padding));
+  std::byte* data = TakeKept(size, &size);
+  if (data == nullptr) {
+    void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fresh == MAP_FAILED) {
+      return MakeError(absl::StatusCode::kResourceExhausted,
+                       absl::StrCat("the machine has no ", size, " bytes of memory"),
+                       {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(size)}}, {}, {}});
+    }
+    // A hint; small pages do as well.
+    if (size >= kHugePage) madvise(fresh, size, MADV_HUGEPAGE);
+    data = static_cast<std::byte*>(fresh);
+  }
+  auto lease = std::make_shared<Lease>();
+  lease->reservation = std::move(reservation);
+  lease->memory = std::shared_ptr<void>(data, [pool = shared_from_this(), size](void* memory) {
+    pool->GiveBack(static_cast<std::byte*>(memory), size);
+  });
+  return std::shared_ptr<std::byte>(std::move(lease), data);
+}
+
+std::byte* PagePool::TakeKept(int64_t bytes, int64_t* size) {
+  MutexLock lock(&mutex_);
+  const auto kept = kept_.lower_bound(bytes);
+  if (kept != kept_.end() && kept->first <= bytes + bytes / 8) {
+    std::byte* data = kept->second;
+    *size = kept->first;
+    kept_bytes_ -= kept->first;
+    kept_.erase(kept);
+    return data;
+  }
+  // The reservation is made already, so what the budget has left over may stay kept.
+  ShrinkLocked(std::max<int64_t>(0, budget_->limit_bytes() - budget_->used_bytes()));
+  return nullptr;
+}
+
+void PagePool::ShrinkLocked(int64_t bytes) {
+  while (kept_bytes_ > bytes) {
+    const auto largest = std::prev(kept_.end());
+    munmap(largest->second, largest->first);
+    kept_bytes_ -= largest->first;
+    kept_.erase(largest);
+  }
+}
+
+void PagePool::GiveBack(std::byte* data, int64_t size) {
+  MutexLock lock(&mutex_);
+  kept_.emplace(size, data);
+  kept_bytes_ += size;
+  ShrinkLocked(std::max<int64_t>(0, budget_->limit_bytes() - budget_->used_bytes()));
+}
+
+}  // namespace annulus

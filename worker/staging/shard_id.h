@@ -1,0 +1,26 @@
+#ifndef ANNULUS_WORKER_STAGING_SHARD_ID_H_
+#define ANNULUS_WORKER_STAGING_SHARD_ID_H_
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+namespace annulus {
+
+// One rank's part of one attempt of a job: what a worker's tables are ordered by.
+struct ShardId {
+  std::string job_id;
+  int32_t attempt = 0;
+  int32_t rank = 0;
+
+  friend bool operator==(const ShardId& a, const ShardId& b) {
+    return std::tie(a.job_id, a.attempt, a.rank) == std::tie(b.job_id, b.attempt, b.rank);
+  }
+  friend bool operator<(const ShardId& a, const ShardId& b) {
+    return std::tie(a.job_id, a.attempt, a.rank) < std::tie(b.job_id, b.attempt, b.rank);
+  }
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_STAGING_SHARD_ID_H_

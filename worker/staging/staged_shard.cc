@@ -1,0 +1,248 @@
+#include "worker/staging/staged_shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+absl::Status ChunkError(absl::string_view reason, absl::string_view field,
+                        absl::string_view description) {
+  return InvalidField(reason, absl::StrCat("chunk.", field), description);
+}
+
+absl::Status CheckCrc(const ArrivingChunk& chunk) {
+  if (!chunk.crc32c.has_value()) return absl::OkStatus();
+  uint32_t got = 0;
+  for (absl::string_view piece : chunk.pieces) got = ExtendCrc32c(got, piece.data(), piece.size());
+  if (got == *chunk.crc32c) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kDataLoss,
+                   absl::StrCat("bytes of ", TensorName(chunk.tensor), " from row ",
+                                chunk.row_begin, " have another checksum than their chunk says"),
+                   {"CHECKSUM_MISMATCH",
+                    {{"tensor", std::string(TensorName(chunk.tensor))},
+                     {"row_begin", absl::StrCat(chunk.row_begin)},
+                     {"expected", absl::StrCat(absl::Hex(*chunk.crc32c, absl::kZeroPad8))},
+                     {"got", absl::StrCat(absl::Hex(got, absl::kZeroPad8))}},
+                    {},
+                    {}});
+}
+
+// Reads the pieces of a chunk from the beginning to the end.
+class PieceReader {
+ public:
+  explicit PieceReader(absl::Span<const absl::string_view> pieces) : pieces_(pieces) {}
+
+  void Copy(size_t bytes, std::byte* target) {
+    Advance(bytes, [&](const char* data, size_t size) {
+      std::memcpy(target, data, size);
+      target += size;
+      return true;
+    });
+  }
+  bool Equal(size_t bytes, const std::byte* other) {
+    bool equal = true;
+    Advance(bytes, [&](const char* data, size_t size) {
+      equal = equal && std::memcmp(other, data, size) == 0;
+      other += size;
+      return true;
+    });
+    return equal;
+  }
+
+ private:
+  template <typename Fn>
+  void Advance(size_t bytes, Fn fn) {
+    while (bytes > 0) {
+      const size_t part = std::min(bytes, pieces_[index_].size() - offset_);
+      if (part > 0) fn(pieces_[index_].data() + offset_, part);
+      bytes -= part;
+      offset_ += part;
+      if (offset_ == pieces_[index_].size()) {
+        ++index_;
+        offset_ = 0;
+      }
+    }
+  }
+
+  absl::Span<const absl::string_view> pieces_;
+  size_t index_ = 0;
+  size_t offset_ = 0;
+};
+
+}  // namespace
+
+int64_t ShardShape::bytes(Direction direction) const {
+  int64_t sum = 0;
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.direction == direction) sum += rows(tensor) * tensor.row_bytes();
+  }
+  return sum;
+}
+
+struct StagedShard::Target {
+  size_t index = 0;
+  CellRect cells;
+  int64_t head_bytes = 0;  // One head of one row.
+  int32_t heads = 0;       // Of the tensor.
+};
+
+absl::StatusOr<std::shared_ptr<StagedShard>> StagedShard::Create(PagePool* pool, ShardShape shape,
+                                                                 std::function<void()> on_freed) {
+  const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
+  const int64_t padding = kAlignment * static_cast<int64_t>(shape.tensors.size());
+  ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, pool->Allocate(bytes, padding));
+  return std::shared_ptr<StagedShard>(
+      new StagedShard(std::move(shape), std::move(memory), std::move(on_freed)));
+}
+
+StagedShard::StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory,
+                         std::function<void()> on_freed)
+    : shape_(std::move(shape)),
+      expected_bytes_(shape_.bytes(Direction::kInput)),
+      output_bytes_(shape_.bytes(Direction::kOutput)),
+      on_freed_(std::move(on_freed)),
+      memory_(std::move(memory)) {
+  int64_t offset = 0;
+  for (const TensorInfo& tensor : shape_.tensors) {
+    data_.push_back(memory_.get() + offset);
+    const int64_t bytes = shape_.rows(tensor) * tensor.row_bytes();
+    offset += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    arrived_.emplace_back(shape_.rows(tensor), tensor.heads);
+  }
+}
+
+StagedShard::~StagedShard() {
+  memory_.reset();
+  if (on_freed_) on_freed_();
+}
+
+absl::StatusOr<StagedShard::Target> StagedShard::Resolve(const ArrivingChunk& chunk) const {
+  const auto tensor =
+      std::find_if(shape_.tensors.begin(), shape_.tensors.end(), [&](const TensorInfo& candidate) {
+        return candidate.id == chunk.tensor && candidate.direction == Direction::kInput;
+      });
+  if (tensor == shape_.tensors.end()) {
+    return ChunkError("UNKNOWN_TENSOR", "tensor",
+                      absl::StrCat(TensorName(chunk.tensor), " is no input of this job"));
+  }
+  const int64_t rows = shape_.rows(*tensor);
+  if (chunk.row_begin < 0 || chunk.row_count < 1 || chunk.row_begin > rows ||
+      chunk.row_count > rows - chunk.row_begin) {
+    return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin",
+                      absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ", rows,
+                                   " rows of ", TensorName(tensor->id)));
+  }
+  const bool all_heads = chunk.head_begin == 0 && chunk.head_count == 0;
+  const int32_t head_count = all_heads ? tensor->heads : chunk.head_count;
+  if (chunk.head_begin < 0 || head_count < 1 || chunk.head_begin > tensor->heads ||
+      head_count > tensor->heads - chunk.head_begin) {
+    return ChunkError("CHUNK_OUT_OF_RANGE", "head_begin",
+                      absl::StrCat("heads ", chunk.head_begin, " + ", chunk.head_count, " of ",
+                                   tensor->heads, " heads of ", TensorName(tensor->id)));
+  }
+  Target target;
+  target.index = tensor - shape_.tensors.begin();
+  target.cells = {chunk.row_begin, chunk.row_begin + chunk.row_count, chunk.head_begin,
+                  chunk.head_begin + head_count};
+  target.heads = tensor->heads;
+  target.head_bytes = tensor->row_bytes() / tensor->heads;
+  int64_t bytes = 0;
+  for (absl::string_view piece : chunk.pieces) bytes += static_cast<int64_t>(piece.size());
+  const int64_t wanted = chunk.row_count * head_count * target.head_bytes;
+  if (bytes != wanted) {
+    return ChunkError("TENSOR_BYTES_MISMATCH", "data",
+                      absl::StrCat(bytes, " bytes for ", chunk.row_count, " rows of ",
+                                   TensorName(tensor->id), ", which have ", wanted));
+  }
+  return target;
+}
+
+absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
+  ASSIGN_OR_RETURN(const Target target, Resolve(chunk));
+  RETURN_IF_ERROR(CheckCrc(chunk));
+  if (call->seen.empty()) {
+    for (const TensorInfo& tensor : shape_.tensors) {
+      call->seen.emplace_back(shape_.rows(tensor), tensor.heads);
+    }
+  }
+  if (call->seen[target.index].Intersects(target.cells)) {
+    return ChunkError("CHUNK_OVERLAP", "row_begin",
+                      absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ",
+                                   TensorName(chunk.tensor), " came before in this call"));
+  }
+  RETURN_IF_ERROR(call->seen[target.index].Add(target.cells));
+  MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(Place(target, chunk));
+  ArrivedCells& arrived = arrived_[target.index];
+  const int64_t before = arrived.cells();
+  RETURN_IF_ERROR(arrived.Add(target.cells));
+  received_bytes_ += (arrived.cells() - before) * target.head_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk) {
+  const ArrivedCells& arrived = arrived_[target.index];
+  const CellRect& cells = target.cells;
+  const int64_t row_bytes = target.heads * target.head_bytes;
+  std::byte* const base = data_[target.index];
+  PieceReader reader(chunk.pieces);
+  auto at = [&](int64_t row, int32_t head) {
+    return base + row * row_bytes + head * target.head_bytes;
+  };
+  if (!arrived.Intersects(cells)) {
+    const bool whole_rows = cells.head_end - cells.head_begin == target.heads;
+    const int64_t runs = whole_rows ? 1 : chunk.row_count;
+    const int64_t run_bytes =
+        (chunk.row_count / runs) * (cells.head_end - cells.head_begin) * target.head_bytes;
+    for (int64_t run = 0; run < runs; ++run) {
+      reader.Copy(run_bytes, at(cells.row_begin + run, cells.head_begin));
+    }
+    return absl::OkStatus();
+  }
+  for (int64_t row = cells.row_begin; row < cells.row_end; ++row) {
+    for (int32_t head = cells.head_begin; head < cells.head_end; ++head) {
+      if (!arrived.Contains(row, head)) {
+        reader.Copy(target.head_bytes, at(row, head));
+      } else if (!reader.Equal(target.head_bytes, at(row, head))) {
+        return ChunkError("CHUNK_OVERLAP", "row_begin",
+                          absl::StrCat("row ", row, " of ", TensorName(chunk.tensor),
+                                       " came before with other bytes"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool StagedShard::complete() const {
+  MutexLock lock(&mutex_);
+  return received_bytes_ == expected_bytes_;
+}
+
+int64_t StagedShard::received_bytes() const {
+  MutexLock lock(&mutex_);
+  return received_bytes_;
+}
+
+std::vector<MissingPiece> StagedShard::Missing(size_t limit) const {
+  MutexLock lock(&mutex_);
+  std::vector<MissingPiece> missing;
+  for (size_t i = 0; i < shape_.tensors.size(); ++i) {
+    if (shape_.tensors[i].direction != Direction::kInput) continue;
+    for (const Interval& rows : arrived_[i].MissingRows(limit - missing.size())) {
+      missing.push_back({shape_.tensors[i].id, rows});
+    }
+    if (missing.size() == limit) break;
+  }
+  return missing;
+}
+
+}  // namespace annulus

@@ -1,0 +1,109 @@
+#ifndef ANNULUS_WORKER_STAGING_STAGED_SHARD_H_
+#define ANNULUS_WORKER_STAGING_STAGED_SHARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "attention/tensor_table.h"
+#include "base/mutex.h"
+#include "worker/staging/arrived_cells.h"
+#include "worker/staging/page_pool.h"
+
+namespace annulus {
+
+// What a shard's memory holds: TensorTable(spec), and the shard's own rows.
+struct ShardShape {
+  std::vector<TensorInfo> tensors;
+  int64_t q_rows = 0;
+  int64_t kv_rows = 0;
+
+  int64_t rows(const TensorInfo& tensor) const {
+    return tensor.rows == RowSpace::kQuery ? q_rows : kv_rows;
+  }
+  // Bytes of all tensors of one direction, without padding.
+  int64_t bytes(Direction direction) const;
+};
+
+// A rectangle that arrives: rows × heads of one input, in the shard's own rows.
+struct ArrivingChunk {
+  TensorId tensor = TensorId::kUnspecified;
+  int64_t row_begin = 0, row_count = 0;
+  int32_t head_begin = 0, head_count = 0;  // head_count 0: all.
+  std::optional<uint32_t> crc32c;
+  // The bytes, row-major, in pieces.
+  absl::Span<const absl::string_view> pieces;
+};
+
+// What one PutShard call has brought so far: a cell twice in one call is an error. One thread at a
+// time.
+struct UploadCall {
+  std::vector<ArrivedCells> seen;  // By input tensor; made at first use.
+};
+
+struct MissingPiece {
+  TensorId tensor = TensorId::kUnspecified;
+  Interval rows;
+};
+
+// Host memory of one shard's tensors, inputs and outputs, each planar ([rows, heads, dim], the
+// shard's own rows, which increase with the job's rows), and what of the inputs has arrived. The
+// memory's bytes return to the budget when the last reference goes. Thread-safe; the tensors' bytes
+// are written by Write alone until complete(), and by the executor after it.
+class StagedShard {
+ public:
+  // Takes the bytes of all tensors from the pool's budget. RESOURCE_EXHAUSTED where it or the
+  // machine has no room. `on_freed` runs after the memory has been given back, on whatever thread
+  // held the last reference; it may be empty.
+  static absl::StatusOr<std::shared_ptr<StagedShard>> Create(PagePool* pool, ShardShape shape,
+                                                             std::function<void()> on_freed);
+  ~StagedShard();
+
+  // Checks a chunk, its CRC included, and copies it into place. Nothing of a refused chunk is kept.
+  // Cells that an earlier call brought must come with the same bytes, and are left as they are.
+  // INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, CHUNK_OVERLAP,
+  // TOO_MANY_FRAGMENTS; DATA_LOSS: CHECKSUM_MISMATCH.
+  absl::Status Write(UploadCall* call, const ArrivingChunk& chunk);
+
+  // Every input cell has arrived. Once true, always true.
+  bool complete() const;
+  int64_t received_bytes() const;
+  int64_t expected_bytes() const { return expected_bytes_; }
+  int64_t output_bytes() const { return output_bytes_; }
+  // At most `limit` runs of rows, all tensors together, each with all its heads.
+  std::vector<MissingPiece> Missing(size_t limit) const;
+
+  const ShardShape& shape() const { return shape_; }
+  // The first byte of tensor `index` of shape().tensors; a valid pointer even where the tensor is
+  // empty.
+  std::byte* tensor_data(size_t index) const { return data_[index]; }
+
+ private:
+  struct Target;  // A chunk resolved against the shape.
+
+  StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory, std::function<void()> on_freed);
+  absl::StatusOr<Target> Resolve(const ArrivingChunk& chunk) const;
+  absl::Status Place(const Target& target, const ArrivingChunk& chunk) REQUIRES(mutex_);
+
+  const ShardShape shape_;
+  int64_t expected_bytes_ = 0;
+  int64_t output_bytes_ = 0;
+  std::function<void()> on_freed_;
+  std::shared_ptr<std::byte> memory_;
+  std::vector<std::byte*> data_;
+
+  mutable Mutex mutex_;
+  std::vector<ArrivedCells> arrived_ GUARDED_BY(mutex_);  // By tensor; outputs' stay empty.
+  int64_t received_bytes_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_STAGING_STAGED_SHARD_H_

@@ -1,0 +1,312 @@
+#include "worker/worker.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <random>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "attention/schedule.h"
+#include "attention/status_macros.h"
+#include "base/log.h"
+#include "proto/convert.h"
+#include "proto/ticket.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/control_link.h"
+#include "worker/data_plane_server.h"
+#include "worker/lane/lane.h"
+#include "worker/lane/solo_lane.h"
+#include "worker/lane/watchdog.h"
+#include "worker/reserve.h"
+
+namespace annulus {
+namespace {
+
+using control::v1::WorkerEvent;
+
+constexpr char kVersion[] = "0.1.0";
+constexpr int kStuckExitCode = 70;
+
+std::string RandomBytes(size_t count) {
+  std::random_device device;
+  std::string bytes(count, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(device());
+  return bytes;
+}
+
+void Fill(const MemoryBudget& budget, v1::Budget* proto) {
+  proto->set_used_bytes(budget.used_bytes());
+  proto->set_limit_bytes(budget.limit_bytes());
+}
+
+// Neither leases nor watchdogs may move when somebody sets the clock.
+absl::Time SteadyNow() {
+  static const absl::Time began = absl::Now();
+  static const auto steady_began = std::chrono::steady_clock::now();
+  return began + absl::FromChrono(std::chrono::steady_clock::now() - steady_began);
+}
+
+[[noreturn]] void Die(const std::string& record) {
+  LogError(kNoJob, "flight record: ", record, "; ending the process");
+  _exit(kStuckExitCode);
+}
+
+}  // namespace
+
+// Carries out what the agent decides, on the agent's thread, and brings it what happens elsewhere.
+// Members are destroyed from the bottom up: whoever reports to the agent goes before it.
+class Worker::Impl {
+ public:
+  explicit Impl(WorkerOptions options)
+      : options_(std::move(options)),
+        staging_(MemoryBudget::Create("staging", options_.staging_bytes)),
+        device_(MemoryBudget::Create("device", options_.device_bytes)),
+        pool_(PagePool::Create(staging_)) {}
+  ~Impl();
+
+  absl::Status Start();
+  void Terminate() { agent_->Post(Terminated{}); }
+  const std::string& data_endpoint() const { return data_endpoint_; }
+
+ private:
+  absl::Status StartLanes();
+  absl::Status StartDataPlane();
+  void StartAgent();
+  void StartWatchdog();
+  control::v1::Register Self() const;
+
+  void Perform(const Connect&) { link_->Connect(++stream_); }
+  void Perform(const Disconnect&) { link_->Drop(); }
+  void Perform(const Send& action);
+  void Perform(const OpenShard& action);
+  void Perform(const PrepareShard& action) { lane_->Prepare(works_.at(action.id)); }
+  void Perform(const RunSolo& action) { solo_->Run(works_.at(action.id)); }
+  void Perform(const PublishOutputs& action) { board_->Publish(action.id); }
+  void Perform(const CloseShard& action);
+  void Perform(const CommandGroup& action) { lane_->Command(action.command); }
+  void Perform(const TakeIdentity& action) { board_->SetIdentity(action.identity); }
+  void Perform(const SetReady& action) { server_->SetReady(action.ready); }
+  void Perform(const Exit& action);
+
+  std::function<void(WorkerEvent)> Reporter() {
+    return [this](WorkerEvent fact) { agent_->Post(Reported{std::move(fact)}); };
+  }
+
+  const WorkerOptions options_;
+  std::string data_endpoint_;
+  const std::shared_ptr<MemoryBudget> staging_;
+  const std::shared_ptr<MemoryBudget> device_;
+  const std::shared_ptr<PagePool> pool_;
+  // Shared, because gRPC may hold the last reference to a shard for a moment after everything else
+  // has gone.
+  std::shared_ptr<Agent> agent_;
+  std::unique_ptr<ShardBoard> board_;
+  std::unique_ptr<CopyPool> copies_;
+  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<SoloLane> solo_;
+  std::map<ShardId, ShardWork> works_;  // The agent's thread.
+  std::unique_ptr<DataPlaneServer> server_;
+  std::unique_ptr<ControlLink> link_;
+  std::atomic<int64_t> stream_{0};
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+absl::Status Worker::Impl::Start() {
+  // First the agent's object, because the others report to it; its thread last, because it commands
+  // the others.
+  StartAgent();
+  RETURN_IF_ERROR(StartLanes());
+  RETURN_IF_ERROR(StartDataPlane());
+  ControlLink::Options link;
+  link.coordinator = options_.coordinator;
+  link.credentials = grpc::InsecureChannelCredentials();
+  link.on_command = [this](int64_t stream, control::v1::WorkerCommand command) {
+    if (stream == stream_) agent_->Post(CommandArrived{std::move(command)});
+  };
+  link.on_closed = [this](int64_t stream, absl::Status status) {
+    if (stream != stream_) return;
+    LogWarning(kNoJob, "the control stream has ended: ", absl::StatusCodeToString(status.code()),
+               ": ", status.message());
+    agent_->Post(LinkClosed{std::move(status)});
+  };
+  link_ = std::make_unique<ControlLink>(std::move(link));
+  StartWatchdog();
+  agent_->Start();
+  return absl::OkStatus();
+}
+
+Worker::Impl::~Impl() {
+  watchdog_.reset();
+  if (agent_ != nullptr) agent_->Stop();
+  if (board_ != nullptr) board_->Shutdown(absl::UnavailableError("the worker is shutting down"));
+  link_.reset();
+  server_.reset();
+}
+
+absl::Status Worker::Impl::StartLanes() {
+  Lane::Options lane;
+  lane.engine = options_.engine;
+  lane.device_budget = device_;
+  lane.report = Reporter();
+  lane.now = SteadyNow;
+  lane.step_timeout = options_.step_timeout;
+  ASSIGN_OR_RETURN(lane_, Lane::Create(std::move(lane)));
+  SoloLane::Options solo;
+  solo.engine = options_.engine;
+  solo.device_budget = device_;
+  solo.report = Reporter();
+  ASSIGN_OR_RETURN(solo_, SoloLane::Create(std::move(solo)));
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Impl::StartDataPlane() {
+  ShardBoard::Options board;
+  board.now = SteadyNow;
+  board.wall = absl::Now;
+  board.report = Reporter();
+  board.rate = options_.rate;
+  board_ = std::make_unique<ShardBoard>(std::move(board));
+  copies_ = std::make_unique<CopyPool>(options_.copy_threads);
+  ASSIGN_OR_RETURN(server_, DataPlaneServer::Start({options_.data_address, options_.health_address,
+                                                    board_.get(), copies_.get()}));
+  const std::string& host =
+      options_.advertise_host.empty() ? options_.data_address : options_.advertise_host;
+  const size_t colon = host.rfind(':');
+  const bool has_port = colon != std::string::npos && (host[0] != '[' || host[colon - 1] == ']');
+  const std::string port = has_port && !options_.advertise_host.empty()
+                               ? host.substr(colon + 1)
+                               : absl::StrCat(server_->port());
+  data_endpoint_ = absl::StrCat(has_port ? host.substr(0, colon) : host, ":", port);
+  return absl::OkStatus();
+}
+
+void Worker::Impl::StartAgent() {
+  Agent::Options agent;
+  agent.now = SteadyNow;
+  agent.state.new_identity = [] {
+    return Identity{absl::BytesToHexString(RandomBytes(16)), RandomBytes(kTicketKeyBytes)};
+  };
+  agent.state.self = [this] { return Self(); };
+  agent.state.link.random = [engine = std::make_shared<std::mt19937>(std::random_device()())] {
+    return std::uniform_real_distribution<double>(0, 1)(*engine);
+  };
+  agent.state.drain_timeout = options_.drain_timeout;
+  agent.perform = [this](const AgentAction& action) {
+    std::visit([this](const auto& typed) { Perform(typed); }, action);
+  };
+  agent.housekeeping = [this] { board_->Tick(); };
+  agent.overflow = [] { Die("the agent's mailbox is full"); };
+  agent_ = std::make_shared<Agent>(std::move(agent));
+}
+
+void Worker::Impl::StartWatchdog() {
+  Watchdog::Options watchdog;
+  watchdog.budgets.stall = options_.stall_timeout;
+  watchdog.budgets.abort = options_.abort_timeout;
+  watchdog.now = SteadyNow;
+  watchdog.stuck = Die;
+  auto describe = [](const LaneGauge::Reading& reading) {
+    return absl::StrCat(reading.what, " of job ", reading.shard.job_id, ", attempt ",
+                        reading.shard.attempt, ", rank ", reading.shard.rank, ", segment ",
+                        reading.segment);
+  };
+  watchdog.lanes.push_back([this, describe] {
+    const LaneGauge::Reading reading = lane_->gauge()->Read();
+    return LaneSight{"group", reading.busy, describe(reading),
+                     lane_->gauge()->steps() + lane_->groups().bytes_received(),
+                     lane_->groups().OldestAbort()};
+  });
+  watchdog.lanes.push_back([this, describe] {
+    const LaneGauge::Reading reading = solo_->gauge()->Read();
+    return LaneSight{"solo", reading.busy, describe(reading), solo_->gauge()->steps(),
+                     std::nullopt};
+  });
+  watchdog_ = std::make_unique<Watchdog>(std::move(watchdog));
+}
+
+control::v1::Register Worker::Impl::Self() const {
+  control::v1::Register self;
+  self.set_slot(options_.slot);
+  self.set_locality(options_.locality);
+  self.set_data_endpoint(data_endpoint_);
+  self.set_backend(options_.engine.description);
+  self.set_staging_limit_bytes(options_.staging_bytes);
+  self.set_device_limit_bytes(options_.device_bytes);
+  self.set_session_limit_bytes(options_.session_bytes);
+  self.set_flops_per_second(options_.flops_per_second);
+  self.set_link_bytes_per_second(options_.link_bytes_per_second);
+  self.set_schedule_version(kScheduleVersion);
+  self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+  self.set_version(kVersion);
+  return self;
+}
+
+void Worker::Impl::Perform(const Send& action) {
+  if (!action.event.has_beat()) return link_->Send(action.event);
+  WorkerEvent event = action.event;
+  control::v1::Beat& beat = *event.mutable_beat();
+  Fill(*staging_, beat.mutable_staging());
+  Fill(*device_, beat.mutable_device());
+  beat.mutable_sessions()->set_limit_bytes(options_.session_bytes);
+  beat.set_progress(lane_->gauge()->steps() + lane_->groups().bytes_received() +
+                    solo_->gauge()->steps());
+  const LaneGauge::Reading reading = lane_->gauge()->Read();
+  if (reading.busy && !reading.shard.job_id.empty()) {
+    *beat.mutable_running() = KeyOf(reading.shard);
+    beat.set_segment(reading.segment);
+    beat.set_step(lane_->step());
+  }
+  link_->Send(event);
+}
+
+void Worker::Impl::Perform(const OpenShard& action) {
+  const ShardId id = IdOf(action.reserve.shard());
+  std::weak_ptr<Agent> agent = agent_;
+  auto freed = [agent, id] {
+    if (const auto alive = agent.lock(); alive != nullptr) alive->Post(ShardFreed{id});
+  };
+  absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed);
+  if (!work.ok()) {
+    LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", work.status().ToString());
+    return agent_->Post(Reported{ShardFailedEvent(id, work.status())});
+  }
+  LogDebug(id.job_id, "reserved rank ", id.rank, " of attempt ", id.attempt);
+  works_[id] = *work;
+  board_->Open(id, action.reserve.principal(), work->staged,
+               TimeFromProto(action.reserve.upload_deadline()));
+}
+
+void Worker::Impl::Perform(const CloseShard& action) {
+  board_->Close(action.id, action.why);
+  solo_->Release(action.id);
+  lane_->Release(action.id);
+  // Where nothing was reserved, nothing will be freed.
+  if (works_.erase(action.id) == 0) agent_->Post(ShardFreed{action.id});
+}
+
+void Worker::Impl::Perform(const Exit& action) {
+  LogInfo(kNoJob, "leaving: ", action.why);
+  link_->Close(absl::Seconds(1));
+  options_.exit(action.code);
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Worker>(new Worker(std::move(impl)));
+}
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::~Worker() = default;
+
+void Worker::Terminate() { impl_->Terminate(); }
+const std::string& Worker::data_endpoint() const { return impl_->data_endpoint(); }
+
+}  // namespace annulus
