@@ -1,0 +1,192 @@
+#include "client/attend_call.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/validate.h"
+#include "client/gateway_session.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+double RandomFraction() {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  return std::uniform_real_distribution<double>(0, 1)(random);
+}
+
+absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes) {
+  const int64_t expected = rows * tensor.row_bytes();
+  if (static_cast<int64_t>(bytes) == expected) return absl::OkStatus();
+  return InvalidField("TENSOR_BYTES_MISMATCH", TensorName(tensor.id),
+                      absl::StrCat(bytes, " bytes, the spec says ", expected));
+}
+
+absl::Status CheckMemory(const AttendArguments& arguments) {
+  const std::vector<TensorInfo> table = TensorTable(arguments.spec);
+  const ShardRows rows = WholeJob(arguments.spec);
+  for (const TensorInfo& tensor : table) {
+    if (tensor.direction == Direction::kInput) {
+      const auto input = arguments.inputs.find(tensor.id);
+      if (input == arguments.inputs.end()) {
+        return InvalidField("MISSING_TENSOR", TensorName(tensor.id), "an input is missing");
+      }
+      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), input->second.size()));
+    } else if (const auto output = arguments.outputs.find(tensor.id);
+               output != arguments.outputs.end()) {
+      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), output->second.size()));
+    }
+  }
+  const auto known = [&](TensorId id, Direction direction) -> absl::Status {
+    const TensorInfo* tensor = FindTensor(table, id);
+    if (tensor != nullptr && tensor->direction == direction) return absl::OkStatus();
+    return InvalidField("UNKNOWN_TENSOR", TensorName(id), "the job has no such tensor");
+  };
+  for (const auto& [id, bytes] : arguments.inputs) RETURN_IF_ERROR(known(id, Direction::kInput));
+  for (const auto& [id, bytes] : arguments.outputs) RETURN_IF_ERROR(known(id, Direction::kOutput));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+AttendCall::AttendCall(AttendContext context, AttendArguments arguments, absl::Time deadline,
+                       Done done)
+    : context_(std::move(context)),
+      arguments_(std::move(arguments)),
+      deadline_(deadline),
+      done_(std::move(done)),
+      retry_(arguments_.max_attempts, RandomFraction) {}
+
+void AttendCall::Start() {
+  inputs_lease_ = std::shared_ptr<const void>(nullptr, [self = shared_from_this()](const void*) {
+    // Perhaps inside of gRPC: only hand over.
+    self->context_.executor->Post([self] {
+      const Done done = std::move(self->done_);
+      self->result_status_.ok() ? done(std::move(self->result_)) : done(self->result_status_);
+    });
+  });
+  context_.executor->Post([self = shared_from_this()] {
+    absl::Status status = Validate(self->arguments_.spec, self->arguments_.execution, Limits());
+    if (status.ok()) status = CheckMemory(self->arguments_);
+    status.ok() ? self->StartSession() : self->Deliver(status);
+  });
+}
+
+void AttendCall::StartSession() {
+  DataPath path = arguments_.path;
+  if (path == DataPath::kAuto) path = context_.choose_path(deadline_);
+  result_.path = path;
+  ++result_.attempts;
+  self_ = shared_from_this();
+  path == DataPath::kDirect ? StartDirect(BorrowInputs()) : StartGateway(BorrowInputs());
+}
+
+InputMemory AttendCall::BorrowInputs() {
+  InputMemory inputs;
+  inputs.owner = inputs_lease_;
+  for (const auto& [id, bytes] : arguments_.inputs) inputs.tensors[id] = bytes.data();
+  return inputs;
+}
+
+OutputMemory AttendCall::Outputs() const {
+  OutputMemory outputs;
+  for (const auto& [id, bytes] : arguments_.outputs) outputs.tensors[id] = bytes.data();
+  return outputs;
+}
+
+void AttendCall::StartDirect(InputMemory inputs) {
+  JobOptions options;
+  options.coordinator = context_.channel(context_.address);
+  options.worker_channel = context_.channel;
+  options.metadata = context_.metadata;
+  options.deadline = deadline_;
+  options.request.set_request_id(arguments_.request_id);
+  *options.request.mutable_spec() = SpecToProto(arguments_.spec);
+  *options.request.mutable_execution() = ExecutionToProto(arguments_.execution);
+  options.spec = arguments_.spec;
+  options.inputs = std::move(inputs);
+  options.outputs = Outputs();
+  const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), this);
+  SetCancel([session] { session->Cancel(); });
+}
+
+void AttendCall::StartGateway(InputMemory inputs) {
+  GatewayOptions options;
+  options.channel = context_.channel(context_.address);
+  options.metadata = context_.metadata;
+  options.deadline = deadline_;
+  options.start.set_request_id(arguments_.request_id);
+  *options.start.mutable_spec() = SpecToProto(arguments_.spec);
+  *options.start.mutable_execution() = ExecutionToProto(arguments_.execution);
+  options.spec = arguments_.spec;
+  options.inputs = std::move(inputs);
+  options.outputs = Outputs();
+  const std::shared_ptr<GatewaySession> session = GatewaySession::Start(std::move(options), this);
+  SetCancel([session] { session->Cancel(); });
+}
+
+void AttendCall::SetCancel(std::function<void()> cancel) {
+  {
+    MutexLock lock(&mutex_);
+    cancel_session_ = cancel;
+    if (!cancelled_) return;
+  }
+  cancel();
+}
+
+void AttendCall::Cancel() {
+  std::function<void()> cancel;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    cancel = cancel_session_;
+  }
+  if (cancel) cancel();
+}
+
+void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
+  result_.plan = plan;
+  if (arguments_.placed) arguments_.placed(job_id, plan);
+}
+
+void AttendCall::OnProgress(const JobProgress& progress) {
+  if (arguments_.progress) arguments_.progress(progress);
+}
+
+void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
+  context_.executor->Post(
+      [self = shared_from_this(), status, stats] { self->OnSessionDone(status, stats); });
+}
+
+void AttendCall::OnSessionDone(const absl::Status& status, const v1::JobStats& stats) {
+  self_.reset();
+  result_.stats = stats;
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    cancel_session_ = nullptr;
+    cancelled = cancelled_;
+  }
+  if (status.code() == absl::StatusCode::kUnavailable) context_.forget_path();
+  const std::optional<absl::Duration> delay =
+      cancelled ? std::nullopt : retry_.Next(status, absl::Now(), deadline_);
+  if (!delay.has_value()) return Deliver(status);
+  context_.executor->PostAfter(*delay, [self = shared_from_this(), status] {
+    bool stop = false;
+    {
+      MutexLock lock(&self->mutex_);
+      stop = self->cancelled_;
+    }
+    stop ? self->Deliver(absl::CancelledError("cancelled by the client")) : self->StartSession();
+  });
+}
+
+void AttendCall::Deliver(absl::Status status) {
+  result_status_ = std::move(status);
+  inputs_lease_.reset();
+}
+
+}  // namespace annulus

@@ -1,0 +1,292 @@
+#include "client/attend_job.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/synthetic.h"
+#include "attention/validate.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/convert.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+namespace {
+
+absl::Status Disagrees(absl::string_view field, int64_t given, int64_t found) {
+  return InvalidField("SHAPE_MISMATCH", absl::StrCat("spec.", field),
+                      absl::StrCat(given, " in the spec, ", found, " in the input"));
+}
+
+absl::StatusOr<DataType> DtypeOf(const SafetensorInfo& info) {
+  if (info.dtype == "F32") return DataType::kFp32;
+  if (info.dtype == "F16") return DataType::kFp16;
+  if (info.dtype == "BF16") return DataType::kBf16;
+  return InvalidField("UNSUPPORTED_DTYPE", info.name,
+                      absl::StrCat(info.dtype, "; F32, F16 and BF16 are served"));
+}
+
+absl::string_view FileDtype(DataType dtype) {
+  if (dtype == DataType::kFp16) return "F16";
+  return dtype == DataType::kBf16 ? "BF16" : "F32";
+}
+
+// Sets an absent (zero) field, or compares a present one.
+template <typename T>
+absl::Status Settle(absl::string_view field, int64_t found, T* value) {
+  if (found > std::numeric_limits<T>::max()) {
+    return InvalidField("DIM_OVERFLOW", absl::StrCat("spec.", field), absl::StrCat(found));
+  }
+  if (*value == 0) *value = static_cast<T>(found);
+  return *value == found ? absl::OkStatus() : Disagrees(field, *value, found);
+}
+
+absl::Status SettleSequences(const JobShape& shape, AttentionSpec* spec) {
+  const int64_t batch = shape.batch.value_or(1);
+  if (spec->sequences.empty()) {
+    if (batch > Limits().max_sequences) {
+      return InvalidField("LIMIT_EXCEEDED", "spec.sequences", absl::StrCat(batch, " sequences"));
+    }
+    spec->sequences.resize(batch);
+    for (Sequence& sequence : spec->sequences) {
+      sequence.q_len = shape.q_tokens;
+      sequence.kv_len = shape.kv_tokens;
+    }
+    return absl::OkStatus();
+  }
+  if (shape.batch.has_value()) {
+    if (batch != static_cast<int64_t>(spec->sequences.size())) {
+      return Disagrees("sequences", static_cast<int64_t>(spec->sequences.size()), batch);
+    }
+    for (const Sequence& sequence : spec->sequences) {
+      if (sequence.q_len != shape.q_tokens)
+        return Disagrees("sequences.q_len", sequence.q_len, shape.q_tokens);
+      if (sequence.kv_len != shape.kv_tokens) {
+        return Disagrees("sequences.kv_len", sequence.kv_len, shape.kv_tokens);
+      }
+    }
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Validate(*spec, Execution(), Limits()));  // Before the sums.
+  if (spec->q_rows() != shape.q_tokens)
+    return Disagrees("sequences.q_len", spec->q_rows(), shape.q_tokens);
+  if (spec->kv_rows() != shape.kv_tokens) {
+    return Disagrees("sequences.kv_len", spec->kv_rows(), shape.kv_tokens);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
+  for (DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    if (DataTypeName(dtype) == name) return dtype;
+  }
+  return absl::InvalidArgumentError("");
+}
+
+absl::Status OutOfMemory(int64_t bytes) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("no memory here for ", bytes, " bytes"),
+                   {"OUT_OF_MEMORY", {}, {}, {}});
+}
+
+}  // namespace
+
+absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
+  const auto bad = [&](absl::string_view what) {
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     absl::StrCat("--synthetic ", text, ": ", what,
+                                  "; the form is B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed"),
+                     {"BAD_SYNTHETIC", {}, {}, {}});
+  };
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  if (parts.size() != 8 && parts.size() != 9) return bad("8 or 9 parts are needed");
+  SyntheticShape synthetic;
+  JobShape& shape = synthetic.shape;
+  int64_t batch = 0;
+  std::vector<int64_t*> numbers = {&batch,         &shape.q_tokens, &shape.kv_tokens,
+                                   &shape.q_heads, &shape.kv_heads, &shape.head_dim};
+  if (parts.size() == 9) numbers.push_back(&shape.head_dim_v);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (!absl::SimpleAtoi(parts[i], numbers[i]) || *numbers[i] < 0) {
+      return bad(absl::StrCat("'", parts[i], "' is no number of 0 or more"));
+    }
+  }
+  if (parts.size() == 8) shape.head_dim_v = shape.head_dim;
+  shape.batch = batch;
+  const absl::StatusOr<DataType> dtype = DtypeNamed(parts[numbers.size()]);
+  if (!dtype.ok()) return bad("the dtype is none of fp32, fp16, bf16");
+  shape.dtype = *dtype;
+  if (!absl::SimpleAtoi(parts.back(), &synthetic.seed)) return bad("the seed is no 64-bit number");
+  return synthetic;
+}
+
+absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
+  const SafetensorInfo* tensors[3] = {};
+  constexpr absl::string_view kNames[] = {"q", "k", "v"};
+  for (int i : {0, 1, 2}) {
+    tensors[i] = file.Find(kNames[i]);
+    if (tensors[i] == nullptr) return InvalidField("MISSING_TENSOR", kNames[i], "not in the file");
+  }
+  const std::vector<int64_t>&q = tensors[0]->shape, &k = tensors[1]->shape, &v = tensors[2]->shape;
+  if (q.size() != 3 && q.size() != 4) {
+    return InvalidField("SHAPE_MISMATCH", "q",
+                        "[tokens, heads, dim] or [batch, tokens, heads, dim]");
+  }
+  if (k.size() != q.size()) return InvalidField("SHAPE_MISMATCH", "k", "another rank than q");
+  if (v.size() != q.size()) return InvalidField("SHAPE_MISMATCH", "v", "another rank than q");
+  JobShape shape;
+  const size_t at = q.size() - 3;  // Of tokens.
+  if (at == 1) {
+    shape.batch = q[0];
+    if (k[0] != q[0]) return InvalidField("SHAPE_MISMATCH", "k", "another batch than q");
+    if (v[0] != q[0]) return InvalidField("SHAPE_MISMATCH", "v", "another batch than q");
+  }
+  if (k[at + 2] != q[at + 2])
+    return InvalidField("SHAPE_MISMATCH", "k", "another head dimension than q");
+  if (v[at] != k[at]) return InvalidField("SHAPE_MISMATCH", "v", "another number of tokens than k");
+  if (v[at + 1] != k[at + 1])
+    return InvalidField("SHAPE_MISMATCH", "v", "another number of heads than k");
+  ASSIGN_OR_RETURN(shape.dtype, DtypeOf(*tensors[0]));
+  for (int i : {1, 2}) {
+    ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*tensors[i]));
+    if (dtype != shape.dtype)
+      return InvalidField("UNSUPPORTED_DTYPE", kNames[i], "another dtype than q");
+  }
+  shape.q_tokens = q[at];
+  shape.kv_tokens = k[at];
+  shape.q_heads = q[at + 1];
+  shape.kv_heads = k[at + 1];
+  shape.head_dim = q[at + 2];
+  shape.head_dim_v = v[at + 2];
+  return shape;
+}
+
+absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json) {
+  v1::AttentionSpec spec;
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &spec);
+  if (status.ok()) return spec;
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat("not an AttentionSpec as proto3 JSON: ", std::string(status.message())),
+      {"BAD_SPEC", {}, {}, {}});
+}
+
+absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobShape& shape) {
+  ASSIGN_OR_RETURN(AttentionSpec spec, SpecFromProto(given, "spec"));
+  if (spec.dtype == DataType::kUnspecified) spec.dtype = shape.dtype;
+  if (spec.dtype != shape.dtype) {
+    return InvalidField("SHAPE_MISMATCH", "spec.dtype",
+                        absl::StrCat(DataTypeName(spec.dtype), " in the spec, ",
+                                     DataTypeName(shape.dtype), " in the input"));
+  }
+  RETURN_IF_ERROR(Settle("q_heads", shape.q_heads, &spec.q_heads));
+  RETURN_IF_ERROR(Settle("kv_heads", shape.kv_heads, &spec.kv_heads));
+  RETURN_IF_ERROR(Settle("head_dim", shape.head_dim, &spec.head_dim));
+  RETURN_IF_ERROR(Settle("head_dim_v", shape.head_dim_v, &spec.head_dim_v));
+  RETURN_IF_ERROR(SettleSequences(shape, &spec));
+  return spec;
+}
+
+AttendJob::AttendJob(const AttentionSpec& spec, const JobShape& shape)
+    : spec_(spec), shape_(shape) {}
+
+absl::Status AttendJob::AllocateOutputs() {
+  for (const TensorInfo& tensor : TensorTable(spec_)) {
+    if (tensor.direction != Direction::kOutput) continue;
+    const int64_t bytes = spec_.q_rows() * tensor.row_bytes();
+    try {
+      memory_[tensor.id].resize(bytes);
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory(bytes);
+    }
+    pointers_[tensor.id] = memory_[tensor.id];
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AttendJob> AttendJob::FromFile(SafetensorsFile file, const AttentionSpec& spec,
+                                              const JobShape& shape) {
+  AttendJob job(spec, shape);
+  job.file_ = std::move(file);
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    job.pointers_[id] = job.file_->Bytes(*job.file_->Find(TensorName(id)));
+  }
+  RETURN_IF_ERROR(job.AllocateOutputs());
+  return job;
+}
+
+absl::StatusOr<AttendJob> AttendJob::Synthetic(const AttentionSpec& spec,
+                                               const SyntheticShape& shape) {
+  AttendJob job(spec, shape.shape);
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    if (tensor.direction != Direction::kInput) continue;
+    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+    std::vector<std::byte>& memory = job.memory_[tensor.id];
+    try {
+      memory.resize(rows * tensor.row_bytes());
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory(rows * tensor.row_bytes());
+    }
+    FillSyntheticRows(shape.seed, tensor, {0, rows}, memory.data());
+    job.pointers_[tensor.id] = memory;
+  }
+  RETURN_IF_ERROR(job.AllocateOutputs());
+  return job;
+}
+
+void AttendJob::FillArguments(AttendArguments* arguments) {
+  arguments->spec = spec_;
+  for (const TensorInfo& tensor : TensorTable(spec_)) {
+    if (tensor.direction == Direction::kInput) {
+      arguments->inputs[tensor.id] = pointers_.at(tensor.id);
+    } else {
+      arguments->outputs[tensor.id] = absl::MakeSpan(memory_.at(tensor.id));
+    }
+  }
+}
+
+int64_t AttendJob::bytes(Direction direction) const {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : TensorTable(spec_)) {
+    if (tensor.direction == direction) bytes += pointers_.at(tensor.id).size();
+  }
+  return bytes;
+}
+
+uint32_t AttendJob::Crc32c(TensorId id) const {
+  return annulus::Crc32c(pointers_.at(id).data(), pointers_.at(id).size());
+}
+
+absl::Status AttendJob::WriteOutputs(const std::string& path) const {
+  const int64_t batch = shape_.batch.value_or(1), tokens = shape_.q_tokens, heads = shape_.q_heads;
+  std::vector<int64_t> out_shape = {tokens, heads, shape_.head_dim_v}, lse_shape = {heads, tokens};
+  if (shape_.batch.has_value()) {
+    out_shape.insert(out_shape.begin(), batch);
+    lse_shape.insert(lse_shape.begin(), batch);
+  }
+  // The wire has [rows, heads].
+  std::vector<float> lse(batch * tokens * heads);
+  const std::byte* rows = data(TensorId::kLse);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        std::memcpy(&lse[(b * heads + h) * tokens + t],
+                    rows + ((b * tokens + t) * heads + h) * sizeof(float), sizeof(float));
+      }
+    }
+  }
+  const absl::Span<const std::byte> lse_bytes(reinterpret_cast<const std::byte*>(lse.data()),
+                                              lse.size() * sizeof(float));
+  return WriteSafetensors(path, {{"output", std::string(FileDtype(spec_.output_dtype())), out_shape,
+                                  pointers_.at(TensorId::kOut)},
+                                 {"lse", "F32", lse_shape, lse_bytes}});
+}
+
+}  // namespace annulus

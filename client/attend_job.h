@@ -1,0 +1,79 @@
+#ifndef ANNULUS_CLIENT_ATTEND_JOB_H_
+#define ANNULUS_CLIENT_ATTEND_JOB_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/types.pb.h"
+#include "attention/spec.h"
+#include "client/client.h"
+#include "client/safetensors.h"
+
+namespace annulus {
+
+// Shapes as a file or a generator has them, [batch, tokens, heads, dim], or [tokens, heads, dim]
+// with no batch.
+struct JobShape {
+  DataType dtype = DataType::kUnspecified;
+  std::optional<int64_t> batch;
+  int64_t q_tokens = 0, kv_tokens = 0;  // Of one sequence with a batch, else of all.
+  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, head_dim_v = 0;
+};
+
+// "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed". INVALID_ARGUMENT / BAD_SYNTHETIC says what is wrong.
+struct SyntheticShape {
+  JobShape shape;
+  uint64_t seed = 0;
+};
+absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text);
+
+// Of q, k and v in a file. INVALID_ARGUMENT: MISSING_TENSOR, SHAPE_MISMATCH, UNSUPPORTED_DTYPE,
+// naming the tensor.
+absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file);
+
+// An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC, also for unknown fields.
+absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json);
+
+// `given` with what it leaves out taken from the shape. INVALID_ARGUMENT / SHAPE_MISMATCH with the
+// field where it disagrees. Whether the spec makes sense is Validate()'s question.
+absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobShape& shape);
+
+// A job with its memory: inputs from a file or made, outputs allocated. Spec validated. Movable.
+class AttendJob {
+ public:
+  static absl::StatusOr<AttendJob> FromFile(SafetensorsFile file, const AttentionSpec& spec,
+                                            const JobShape& shape);
+  static absl::StatusOr<AttendJob> Synthetic(const AttentionSpec& spec,
+                                             const SyntheticShape& shape);
+
+  const AttentionSpec& spec() const { return spec_; }
+  // Inputs and outputs of the arguments.
+  void FillArguments(AttendArguments* arguments);
+  const std::byte* data(TensorId id) const { return pointers_.at(id).data(); }
+  int64_t bytes(Direction direction) const;
+  uint32_t Crc32c(TensorId id) const;
+
+  // `output` in the shape of q with the last dimension of v, `lse` as [heads, tokens] or [batch,
+  // heads, tokens].
+  absl::Status WriteOutputs(const std::string& path) const;
+
+ private:
+  AttendJob(const AttentionSpec& spec, const JobShape& shape);
+  absl::Status AllocateOutputs();
+
+  AttentionSpec spec_;
+  JobShape shape_;
+  std::optional<SafetensorsFile> file_;
+  std::map<TensorId, std::vector<std::byte>> memory_;
+  std::map<TensorId, absl::Span<const std::byte>> pointers_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_ATTEND_JOB_H_

@@ -1,0 +1,54 @@
+#include "client/channels.h"
+
+#include <utility>
+
+#include "grpcpp/create_channel.h"
+#include "proto/tensor_stream.h"
+
+namespace annulus {
+namespace {
+
+// The servers permit a ping each 10 s; slower ones never meet "too_many_pings".
+constexpr int kKeepaliveMs = 30000;
+constexpr int kKeepaliveTimeoutMs = 10000;
+
+grpc::ChannelArguments WithDefaults(grpc::ChannelArguments arguments) {
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
+  return arguments;
+}
+
+}  // namespace
+
+Channels::Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                   grpc::ChannelArguments arguments)
+    : credentials_(std::move(credentials)), arguments_(WithDefaults(std::move(arguments))) {}
+
+std::shared_ptr<grpc::Channel> Channels::Get(const std::string& address) {
+  MutexLock lock(&mutex_);
+  std::shared_ptr<grpc::Channel>& channel = channels_[address];
+  if (channel != nullptr) return channel;
+  channel = grpc::CreateCustomChannel(address, credentials_, arguments_);
+  const std::shared_ptr<grpc::Channel> made = channel;
+  if (channels_.size() > kMaxChannels) {
+    auto first = channels_.begin();
+    channels_.erase(first->first == address ? std::next(first) : first);
+  }
+  return made;
+}
+
+bool Channels::Connect(const std::vector<std::string>& addresses, absl::Time deadline) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (const std::string& address : addresses) {
+    channels.push_back(Get(address));
+    channels.back()->GetState(/*try_to_connect=*/true);
+  }
+  for (const auto& channel : channels) {
+    if (!channel->WaitForConnected(absl::ToChronoTime(deadline))) return false;
+  }
+  return true;
+}
+
+}  // namespace annulus

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_CLIENT_CHANNELS_H_
+#define ANNULUS_CLIENT_CHANNELS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace annulus {
+
+// One channel for each address, made at first use and kept. Thread-safe.
+class Channels {
+ public:
+  // `arguments` are added to those that every channel has.
+  explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                    grpc::ChannelArguments arguments = grpc::ChannelArguments());
+
+  // Makes no connection and does not wait. At most kMaxChannels are kept: then the first by name
+  // goes.
+  std::shared_ptr<grpc::Channel> Get(const std::string& address) EXCLUDES(mutex_);
+
+  // Waits until every address has a connection; false when one has none at the deadline.
+  bool Connect(const std::vector<std::string>& addresses, absl::Time deadline) EXCLUDES(mutex_);
+
+  static constexpr size_t kMaxChannels = 256;
+
+ private:
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const grpc::ChannelArguments arguments_;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ GUARDED_BY(mutex_);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CHANNELS_H_

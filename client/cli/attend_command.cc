@@ -1,0 +1,227 @@
+// annulus attend: runs one job.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "base/command_line.h"
+#include "base/mutex.h"
+#include "client/cli/commands.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/progress_bar.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+#include "client/verify.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  ServiceFlags service;
+  JobFlags job;
+  std::string output;
+  std::string path = "auto";
+  int64_t verify = 0;
+};
+
+struct Outcome {
+  AttendResult result;
+  absl::Duration took;
+  uint64_t verify_seed = 0;
+  std::optional<VerifyReport> verified;
+};
+
+DataPath PathNamed(const std::string& name) {
+  if (name == "direct") return DataPath::kDirect;
+  return name == "gateway" ? DataPath::kGateway : DataPath::kAuto;
+}
+
+// For every thread that is started later: the main thread alone takes them, where it waits.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Ctrl-C cancels, a second one ends at once; SIGUSR1 is the callback's word that the job has ended.
+absl::StatusOr<AttendResult> RunCancellable(const sigset_t& signals, Client* client,
+                                            AttendArguments arguments) {
+  absl::StatusOr<AttendResult> result = absl::UnknownError("no answer");
+  const auto call = client->AttendAsync(std::move(arguments), [&result](auto answer) {
+    result = std::move(answer);
+    kill(getpid(), SIGUSR1);
+  });
+  for (int number = 0, interrupts = 0;;) {
+    sigwait(&signals, &number);
+    if (number == SIGUSR1) return result;
+    if (++interrupts > 1) std::_Exit(kExitInterrupted);
+    call->Cancel();
+  }
+}
+
+absl::Status Verify(const AttendJob& job, int64_t rows, Outcome* outcome) {
+  outcome->verify_seed = std::random_device{}();
+  const VerifyInput input = {job.data(TensorId::kQ), job.data(TensorId::kK), job.data(TensorId::kV),
+                             job.data(TensorId::kOut), job.data(TensorId::kLse)};
+  ASSIGN_OR_RETURN(outcome->verified, VerifyRows(job.spec(), input, rows, outcome->verify_seed));
+  const VerifyReport& report = *outcome->verified;
+  if (report.within()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kDataLoss,
+      absl::StrFormat("the answer is wrong: output off by %.3g, %.3g is allowed; LSE %.3g times "
+                      "what is allowed",
+                      report.output_error, report.output_budget, report.lse_part),
+      {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(outcome->verify_seed)}}, {}, {}});
+}
+
+nlohmann::json StatsJson(const v1::JobStats& stats) {
+  const auto seconds = [](const auto& duration) {
+    return absl::ToDoubleSeconds(DurationFromProto(duration));
+  };
+  return {{"queued_seconds", seconds(stats.queued())},
+          {"uploading_seconds", seconds(stats.uploading())},
+          {"running_seconds", seconds(stats.running())},
+          {"exposed_communication_seconds", seconds(stats.exposed_communication())},
+          {"bytes_sent_per_rank", stats.bytes_sent_per_rank()},
+          {"backend", stats.backend()}};
+}
+
+double GigabytesPerSecond(const AttendJob& job, const Outcome& outcome) {
+  const auto bytes =
+      static_cast<double>(job.bytes(Direction::kInput) + job.bytes(Direction::kOutput));
+  return bytes / 1e9 / absl::ToDoubleSeconds(outcome.took);
+}
+
+// As it ran, or as it was planned where the service does not say.
+const v1::Execution& ExecutionOf(const AttendResult& result) {
+  return result.stats.has_execution() ? result.stats.execution() : result.plan.execution();
+}
+
+nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
+  const AttendResult& result = outcome.result;
+  nlohmann::json json = ExecutionJson(ExecutionOf(result));
+  json.update(StatsJson(result.stats));
+  json["job_id"] = result.stats.job_id();
+  json["path"] = result.path == DataPath::kDirect ? "direct" : "gateway";
+  json["sends"] = result.attempts;
+  json["attempts"] = result.stats.attempts();
+  json["seconds"] = absl::ToDoubleSeconds(outcome.took);
+  json["predicted_seconds"] =
+      absl::ToDoubleSeconds(DurationFromProto(result.plan.predicted_time()));
+  json["input_bytes"] = job.bytes(Direction::kInput);
+  json["output_bytes"] = job.bytes(Direction::kOutput);
+  json["gigabytes_per_second"] = GigabytesPerSecond(job, outcome);
+  json["output_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kOut));
+  json["lse_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kLse));
+  if (outcome.verified.has_value()) {
+    json["verified"] = {{"rows", outcome.verified->rows.size()},
+                        {"seed", outcome.verify_seed},
+                        {"output_error", outcome.verified->output_error},
+                        {"output_budget", outcome.verified->output_budget},
+                        {"lse_part", outcome.verified->lse_part}};
+  }
+  return json;
+}
+
+void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
+  const AttendResult& result = outcome.result;
+  const auto ms = [](const auto& duration) {
+    return absl::ToDoubleMilliseconds(DurationFromProto(duration));
+  };
+  const v1::JobStats& stats = result.stats;
+  std::cout
+      << "job " << stats.job_id() << ": " << ExecutionText(ExecutionOf(result)) << ", "
+      << (result.path == DataPath::kDirect ? "direct" : "through the gateway") << ", "
+      << stats.backend() << "\n"
+      << absl::StrFormat(
+             "%.1f ms: queued %.1f, uploading %.1f, running %.1f (%.1f of it waiting for others)\n",
+             absl::ToDoubleMilliseconds(outcome.took), ms(stats.queued()), ms(stats.uploading()),
+             ms(stats.running()), ms(stats.exposed_communication()))
+      << "sent " << BytesText(static_cast<double>(job.bytes(Direction::kInput))) << ", received "
+      << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
+      << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
+  if (outcome.verified.has_value()) {
+    std::cout << absl::StrFormat(
+        "verified %d rows (seed %d): output off by %.3g of %.3g allowed, LSE %.3g of what is "
+        "allowed\n",
+        outcome.verified->rows.size(), outcome.verify_seed, outcome.verified->output_error,
+        outcome.verified->output_budget, outcome.verified->lse_part);
+  }
+}
+
+absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
+  if (request.synthetic.has_value()) return AttendJob::Synthetic(request.spec, *request.synthetic);
+  return AttendJob::FromFile(*std::move(request.file), request.spec, request.shape);
+}
+
+absl::Status RunJob(const Flags& flags) {
+  ASSIGN_OR_RETURN(JobRequest request, ReadJob(flags.job));
+  const Execution execution = request.execution;
+  ASSIGN_OR_RETURN(AttendJob job, MakeJob(std::move(request)));
+  AttendArguments arguments;
+  job.FillArguments(&arguments);
+  arguments.execution = execution;
+  arguments.timeout = flags.service.timeout;
+  arguments.path = PathNamed(flags.path);
+  ProgressBar bar(isatty(STDERR_FILENO) == 1);
+  arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
+  const sigset_t signals = BlockSignals();
+  ClientOptions options;
+  options.address = flags.service.address;
+  Client client(options);
+  Outcome outcome;
+  const absl::Time began = absl::Now();
+  absl::StatusOr<AttendResult> result = RunCancellable(signals, &client, std::move(arguments));
+  outcome.took = absl::Now() - began;
+  bar.Clear();
+  if (!result.ok()) return result.status();
+  outcome.result = *std::move(result);
+  if (!flags.output.empty()) RETURN_IF_ERROR(job.WriteOutputs(flags.output));
+  if (flags.verify > 0) RETURN_IF_ERROR(Verify(job, flags.verify, &outcome));
+  if (flags.service.json) {
+    std::cout << OutcomeJson(job, outcome).dump(2) << std::endl;
+  } else {
+    PrintOutcome(job, outcome);
+  }
+  return absl::OkStatus();
+}
+
+int Run(const Flags& flags) {
+  if (flags.job.input.empty() && flags.job.synthetic.empty()) {
+    std::cerr << "annulus attend: --input or --synthetic is needed\n";
+    return kExitUsage;
+  }
+  const absl::Status status = RunJob(flags);
+  return status.ok() ? kExitOk : ReportError(status, flags.service.json);
+}
+
+}  // namespace
+
+Command AddAttendCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
+  AddServiceFlags(app, &flags->service);
+  AddJobFlags(app, &flags->job);
+  app->add_option("--output", flags->output,
+                  "safetensors file to write: output as q with v's last dimension, lse [.., heads, "
+                  "tokens] (natural log)");
+  AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
+            {"auto", "direct", "gateway"}, &flags->path);
+  AddInteger(
+      app,
+      {"--verify",
+       "Recompute so many random rows in fp64 here and fail on a breach of the error budget"},
+      {0, int64_t{1} << 26}, &flags->verify, "rows");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace annulus

@@ -1,0 +1,156 @@
+// annulus cluster: who is there, and what they hold.
+#include <chrono>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "attention/error.h"
+#include "base/command_line.h"
+#include "client/cli/commands.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
+
+struct Flags {
+  ServiceFlags service;
+  int64_t wait = 0;
+};
+
+std::string StateName(v1::WorkerInfo::State state) {
+  const std::string name = v1::WorkerInfo::State_Name(state);
+  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+}
+
+std::string StateName(v1::Job::State state) {
+  const std::string name = v1::Job::State_Name(state);
+  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+}
+
+int ReadyWorkers(const v1::ServerInfo& info) {
+  int ready = 0;
+  for (const v1::WorkerInfo& worker : info.workers()) {
+    ready += worker.state() == v1::WorkerInfo::STATE_READY ? 1 : 0;
+  }
+  return ready;
+}
+
+nlohmann::json BudgetJson(const v1::Budget& budget) {
+  return {{"used_bytes", budget.used_bytes()}, {"limit_bytes", budget.limit_bytes()}};
+}
+
+nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) {
+  nlohmann::json json = {{"version", info.version()},
+                         {"ready", info.ready()},
+                         {"term", info.term()},
+                         {"queued_jobs", info.queued_jobs()},
+                         {"running_jobs", info.running_jobs()},
+                         {"workers", nlohmann::json::array()},
+                         {"groups", nlohmann::json::array()},
+                         {"jobs", nlohmann::json::array()}};
+  for (const v1::WorkerInfo& worker : info.workers()) {
+    json["workers"].push_back({{"slot", worker.slot()},
+                               {"state", StateName(worker.state())},
+                               {"backend", worker.backend()},
+                               {"data_endpoint", worker.data_endpoint()},
+                               {"staging", BudgetJson(worker.staging())},
+                               {"device", BudgetJson(worker.device())},
+                               {"sessions", BudgetJson(worker.sessions())}});
+  }
+  for (const v1::GroupInfo& group : info.groups()) {
+    json["groups"].push_back({{"generation", group.generation()},
+                              {"ready", group.ready()},
+                              {"slots", nlohmann::json(std::vector<std::string>(
+                                            group.slots().begin(), group.slots().end()))}});
+  }
+  for (const v1::Job& job : jobs.jobs()) {
+    nlohmann::json entry = {{"job_id", job.job_id()}, {"state", StateName(job.state())}};
+    if (job.has_error())
+      entry["error"] = {{"reason", job.error().reason()}, {"message", job.error().message()}};
+    if (job.has_plan()) entry["execution"] = ExecutionJson(job.plan().execution());
+    json["jobs"].push_back(entry);
+  }
+  return json;
+}
+
+std::string BudgetText(const v1::Budget& budget) {
+  return absl::StrCat(BytesText(static_cast<double>(budget.used_bytes())), " of ",
+                      BytesText(static_cast<double>(budget.limit_bytes())));
+}
+
+void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) {
+  std::cout << absl::StrFormat("annulus %s, %s, term %d; %d jobs wait, %d run\n", info.version(),
+                               info.ready() ? "ready" : "not ready", info.term(),
+                               info.queued_jobs(), info.running_jobs());
+  for (const v1::WorkerInfo& worker : info.workers()) {
+    std::cout << "worker " << worker.slot() << ": " << StateName(worker.state()) << ", "
+              << worker.backend() << ", " << worker.data_endpoint() << "; staging "
+              << BudgetText(worker.staging()) << ", device " << BudgetText(worker.device())
+              << ", sessions " << BudgetText(worker.sessions()) << "\n";
+  }
+  for (const v1::GroupInfo& group : info.groups()) {
+    std::cout << "group " << group.generation() << (group.ready() ? ":" : " (forming):");
+    for (const std::string& slot : group.slots()) std::cout << " " << slot;
+    std::cout << "\n";
+  }
+  for (const v1::Job& job : jobs.jobs()) {
+    std::cout << "job " << job.job_id() << ": " << StateName(job.state());
+    if (job.has_error()) std::cout << ", " << job.error().reason();
+    std::cout << "\n";
+  }
+}
+
+// Until the coordinator answers and N workers are ready, or the time is up.
+absl::StatusOr<v1::ServerInfo> Ask(Client* client, const Flags& flags) {
+  if (flags.wait == 0) return client->GetServerInfo(std::min(kCallTimeout, flags.service.timeout));
+  const absl::Time deadline = absl::Now() + flags.service.timeout;
+  absl::StatusOr<v1::ServerInfo> info = absl::UnavailableError("not asked");
+  while (absl::Now() < deadline) {
+    info = client->GetServerInfo(std::min(kCallTimeout, deadline - absl::Now()));
+    const bool enough = info.ok() && ReadyWorkers(*info) >= flags.wait;
+    if (enough || (!info.ok() && info.status().code() != absl::StatusCode::kUnavailable))
+      return info;
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(kPollInterval));
+  }
+  if (!info.ok()) return info;
+  return MakeError(absl::StatusCode::kDeadlineExceeded,
+                   absl::StrCat(ReadyWorkers(*info), " of ", flags.wait, " workers are ready"),
+                   {"NO_WORKERS", {}, {}, {}});
+}
+
+int Run(const Flags& flags) {
+  ClientOptions options;
+  options.address = flags.service.address;
+  Client client(options);
+  const absl::StatusOr<v1::ServerInfo> info = Ask(&client, flags);
+  if (!info.ok()) return ReportError(info.status(), flags.service.json);
+  const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(v1::ListJobsRequest());
+  if (!jobs.ok()) return ReportError(jobs.status(), flags.service.json);
+  if (flags.service.json) {
+    std::cout << ClusterJson(*info, *jobs).dump(2) << std::endl;
+  } else {
+    PrintCluster(*info, *jobs);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddClusterCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  flags->service.timeout = absl::Minutes(1);
+  CLI::App* app = program->add_subcommand("cluster", "Show workers, groups, queue and jobs");
+  AddServiceFlags(app, &flags->service);
+  AddInteger(app, {"--wait", "Wait until so many workers are ready"}, {0, 1024}, &flags->wait,
+             "workers");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace annulus

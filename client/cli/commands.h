@@ -1,0 +1,21 @@
+#ifndef ANNULUS_CLIENT_CLI_COMMANDS_H_
+#define ANNULUS_CLIENT_CLI_COMMANDS_H_
+
+#include <functional>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+
+namespace annulus {
+
+// The commands of `annulus`, each in its file. Adding one to the program gives the function that
+// runs it when it was named; it returns the exit code.
+using Command = std::function<int()>;
+Command AddAttendCommand(CLI::App* program);
+Command AddPlanCommand(CLI::App* program);
+Command AddClusterCommand(CLI::App* program);
+Command AddServeCommand(CLI::App* program);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_COMMANDS_H_

@@ -1,0 +1,52 @@
+#ifndef ANNULUS_CLIENT_CLI_JOB_FLAGS_H_
+#define ANNULUS_CLIENT_CLI_JOB_FLAGS_H_
+
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "annulus/v1/types.pb.h"
+#include "attention/spec.h"
+#include "client/attend_job.h"
+
+namespace annulus {
+
+// Where the coordinator is, and how to answer: flags of every command that asks one.
+struct ServiceFlags {
+  std::string address = "127.0.0.1:8001";
+  absl::Duration timeout = absl::Minutes(10);
+  bool json = false;
+};
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags);
+
+// What to compute and how: flags of `attend` and `plan`.
+struct JobFlags {
+  std::string input;
+  std::string synthetic;
+  std::string spec_file;
+  std::string mask;  // Empty: as the spec says.
+  std::optional<double> scale;
+  std::string strategy = "auto";
+  std::string layout = "auto";
+  int64_t world_size = 0;
+};
+void AddJobFlags(CLI::App* app, JobFlags* flags);
+
+// The job that the flags ask for, without its tensors' bytes.
+struct JobRequest {
+  AttentionSpec spec;
+  Execution execution;
+  JobShape shape;
+  std::optional<SafetensorsFile> file;
+  std::optional<SyntheticShape> synthetic;
+};
+
+// Reads the files and puts the flags over the spec: each replaces exactly its field. Without an
+// input (plan only) the spec must be whole. Errors: those of the files, CompleteSpec and Validate.
+absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_JOB_FLAGS_H_

@@ -1,0 +1,121 @@
+// annulus plan: what a job would be.
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+#include "client/cli/commands.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  ServiceFlags service;
+  JobFlags job;
+};
+
+double Seconds(const google::protobuf::Duration& duration) {
+  return absl::ToDoubleSeconds(DurationFromProto(duration));
+}
+
+int64_t RowsOf(const google::protobuf::RepeatedPtrField<v1::RowRange>& ranges) {
+  int64_t rows = 0;
+  for (const v1::RowRange& range : ranges) rows += range.block() * range.count();
+  return rows;
+}
+
+nlohmann::json RangesJson(const google::protobuf::RepeatedPtrField<v1::RowRange>& ranges) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const v1::RowRange& range : ranges) {
+    list.push_back({{"begin", range.begin()},
+                    {"block", range.block()},
+                    {"stride", range.stride()},
+                    {"count", range.count()}});
+  }
+  return list;
+}
+
+nlohmann::json PlanJson(const v1::Plan& plan) {
+  nlohmann::json json = ExecutionJson(plan.execution());
+  json["predicted_seconds"] = Seconds(plan.predicted_time());
+  json["peak_bytes_per_rank"] = plan.peak_bytes_per_rank();
+  json["balance"] = plan.balance();
+  json["bytes_sent_per_rank"] = plan.bytes_sent_per_rank();
+  json["shards"] = nlohmann::json::array();
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    json["shards"].push_back({{"rank", shard.rank()},
+                              {"q_rows", RangesJson(shard.q_rows())},
+                              {"kv_rows", RangesJson(shard.kv_rows())},
+                              {"endpoint", shard.endpoint()},
+                              {"input_bytes", shard.input_bytes()},
+                              {"output_bytes", shard.output_bytes()}});
+  }
+  json["rejected"] = nlohmann::json::array();
+  for (const v1::Rejected& rejected : plan.rejected()) {
+    nlohmann::json entry = ExecutionJson(rejected.execution());
+    entry["reason"] = rejected.reason();
+    entry["predicted_seconds"] = Seconds(rejected.predicted_time());
+    entry["bytes_sent_per_rank"] = rejected.bytes_sent_per_rank();
+    json["rejected"].push_back(entry);
+  }
+  return json;
+}
+
+void PrintPlan(const v1::Plan& plan) {
+  std::cout << "plan: " << ExecutionText(plan.execution())
+            << absl::StrFormat("\npredicted: %.3g s, balance %.3f, peak %s on a worker\n",
+                               Seconds(plan.predicted_time()), plan.balance(),
+                               BytesText(static_cast<double>(plan.peak_bytes_per_rank())));
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    const int64_t sent =
+        shard.rank() < plan.bytes_sent_per_rank_size() ? plan.bytes_sent_per_rank(shard.rank()) : 0;
+    std::cout << absl::StrFormat(
+        "  rank %d: %d query rows, %d key rows, in %s, out %s, to others %s\n", shard.rank(),
+        RowsOf(shard.q_rows()), RowsOf(shard.kv_rows()),
+        BytesText(static_cast<double>(shard.input_bytes())),
+        BytesText(static_cast<double>(shard.output_bytes())), BytesText(static_cast<double>(sent)));
+  }
+  if (plan.rejected_size() > 0) std::cout << "not taken:\n";
+  for (const v1::Rejected& rejected : plan.rejected()) {
+    std::cout << "  " << ExecutionText(rejected.execution()) << ": " << rejected.reason();
+    if (rejected.has_predicted_time()) {
+      std::cout << absl::StrFormat(" (%.3g s, %s sent by a rank)",
+                                   Seconds(rejected.predicted_time()),
+                                   BytesText(static_cast<double>(rejected.bytes_sent_per_rank())));
+    }
+    std::cout << "\n";
+  }
+}
+
+int Run(const Flags& flags) {
+  const absl::StatusOr<JobRequest> request = ReadJob(flags.job);
+  if (!request.ok()) return ReportError(request.status(), flags.service.json);
+  ClientOptions options;
+  options.address = flags.service.address;
+  Client client(options);
+  const absl::StatusOr<v1::Plan> plan =
+      client.Plan(request->spec, request->execution, flags.service.timeout);
+  if (!plan.ok()) return ReportError(plan.status(), flags.service.json);
+  if (flags.service.json) {
+    std::cout << PlanJson(*plan).dump(2) << std::endl;
+  } else {
+    PrintPlan(*plan);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddPlanCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  flags->service.timeout = absl::Seconds(30);
+  CLI::App* app =
+      program->add_subcommand("plan", "Say how a job would be run, and why; nothing is run");
+  AddServiceFlags(app, &flags->service);
+  AddJobFlags(app, &flags->job);
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace annulus

@@ -1,0 +1,93 @@
+#include "client/cli/report.h"
+
+#include <array>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "attention/error.h"
+#include "attention/spec.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return kExitRefused;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kResourceExhausted:
+      return kExitTryAgain;
+    case absl::StatusCode::kDeadlineExceeded:
+      return kExitDeadline;
+    case absl::StatusCode::kDataLoss:
+      return kExitWrongAnswer;
+    case absl::StatusCode::kCancelled:
+      return kExitInterrupted;
+    default:
+      return kExitFailed;
+  }
+}
+
+ExitCode ReportError(const absl::Status& status, bool json) {
+  const ErrorDetail detail = DetailOf(status);
+  const std::string code = absl::StatusCodeToString(status.code());
+  std::cerr << "annulus: " << code << (detail.reason.empty() ? "" : " / " + detail.reason) << ": "
+            << status.message() << "\n";
+  for (const FieldViolation& field : detail.fields) {
+    std::cerr << "  " << field.field << ": " << field.description << "\n";
+  }
+  if (json) {
+    nlohmann::json error = {{"code", code},
+                            {"reason", detail.reason},
+                            {"message", std::string(status.message())},
+                            {"metadata", detail.metadata},
+                            {"fields", nlohmann::json::array()}};
+    for (const FieldViolation& field : detail.fields) {
+      error["fields"].push_back({{"field", field.field}, {"description", field.description}});
+    }
+    if (detail.retry_after.has_value()) {
+      error["retry_after_seconds"] = absl::ToDoubleSeconds(*detail.retry_after);
+    }
+    const nlohmann::json whole = {{"error", error}};
+    std::cout << whole.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  }
+  return ExitCodeOf(status);
+}
+
+nlohmann::json ExecutionJson(const v1::Execution& proto) {
+  const absl::StatusOr<Execution> execution = ExecutionFromProto(proto, "execution");
+  if (!execution.ok()) return nullptr;
+  return {{"strategy", StrategyName(execution->strategy)},
+          {"layout", LayoutName(execution->layout)},
+          {"world_size", execution->world_size}};
+}
+
+std::string ExecutionText(const v1::Execution& proto) {
+  const absl::StatusOr<Execution> execution = ExecutionFromProto(proto, "execution");
+  if (!execution.ok()) return "unknown";
+  const int32_t world = execution->world_size;
+  return absl::StrCat(StrategyName(execution->strategy), ", ", LayoutName(execution->layout), ", ",
+                      world == 0 ? "any number of" : absl::StrCat(world), " worker",
+                      world == 1 ? "" : "s");
+}
+
+std::string BytesText(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
+  return unit == 0 ? absl::StrFormat("%.0f B", bytes)
+                   : absl::StrFormat("%.2f %s", bytes, kUnits[unit]);
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#ifndef ANNULUS_CLIENT_CLI_REPORT_H_
+#define ANNULUS_CLIENT_CLI_REPORT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/types.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace annulus {
+
+// How `annulus` ends; `annulus --help` and docs/operations.md list them.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailed = 1,        // Anything else.
+  kExitUsage = 2,         // The command line.
+  kExitRefused = 3,       // The request or its input cannot be served: it must change first.
+  kExitTryAgain = 4,      // No service, no room or a lost worker: the same may succeed later.
+  kExitDeadline = 5,      // The time was up.
+  kExitWrongAnswer = 6,   // --verify found a breach, or bytes were corrupted.
+  kExitInterrupted = 130  // Ctrl-C.
+};
+constexpr char kExitCodes[] =
+    "Exit codes: 0 done; 1 failed; 2 wrong command line; 3 refused, the request must change; 4 not "
+    "now, try again;\n"
+    "5 deadline; 6 wrong answer (verification or checksum); 130 interrupted.";
+
+ExitCode ExitCodeOf(const absl::Status& status);
+
+// One line for people on standard error: code, reason, message, fields. With `json` also
+// {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard output.
+// Returns the exit code.
+ExitCode ReportError(const absl::Status& status, bool json);
+
+nlohmann::json ExecutionJson(const v1::Execution& execution);
+// "ring-pass-kv, zigzag, 4 workers".
+std::string ExecutionText(const v1::Execution& execution);
+// "1.5 GB", "640 B".
+std::string BytesText(double bytes);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_REPORT_H_

@@ -1,0 +1,278 @@
+// annulus serve: a coordinator and its workers on this machine, until Ctrl-C.
+#include <signal.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <iostream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "attention/status_macros.h"
+#include "base/command_line.h"
+#include "base/log.h"
+#include "client/cli/child_process.h"
+#include "client/cli/commands.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kWorkerEnd = absl::Seconds(10);
+
+struct Flags {
+  std::string address = "127.0.0.1:8001";
+  int64_t workers = 2;
+  int64_t threads = 0;
+  int64_t staging_bytes = 0;
+  int64_t device_bytes = 0;
+  absl::Duration ready_timeout = absl::Minutes(1);
+  absl::Duration drain_grace = absl::Seconds(10);
+  std::vector<std::string> coordinator_flags;
+  std::vector<std::string> worker_flags;
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+// What a quarter of this machine's memory gives each worker for one of its two pools, at most 4
+// GiB.
+int64_t PoolBytes(int64_t workers) {
+  struct sysinfo info = {};
+  sysinfo(&info);
+  const int64_t memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
+}
+
+// The value of "name=value" in a line of such words.
+std::string ValueOf(const std::string& line, const std::string& name) {
+  for (absl::string_view word : absl::StrSplit(line, ' ')) {
+    if (absl::StartsWith(word, absl::StrCat(name, "=")))
+      return std::string(word.substr(name.size() + 1));
+  }
+  return "";
+}
+
+class Service {
+ public:
+  explicit Service(const Flags& flags) : flags_(flags) {
+    sigemptyset(&signals_);
+    for (int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
+    sigprocmask(SIG_BLOCK, &signals_, nullptr);
+  }
+
+  int Run() {
+    absl::Status status = Start();
+    if (status.ok()) status = AwaitReady();
+    if (status.ok()) {
+      std::cout << "ready " << address_ << " workers=" << flags_.workers << std::endl;
+      status = Watch();
+    }
+    if (!status.ok() && !stopping_) ReportError(status, false);
+    Stop();
+    return status.ok() || stopping_ ? kExitOk : kExitFailed;
+  }
+
+ private:
+  absl::Status Start();
+  absl::Status StartWorker(int64_t index);
+  absl::Status AwaitReady();
+  absl::Status Watch();
+  absl::Status TakeSignal(absl::Duration wait);
+  absl::Status CheckChildren();
+  void Stop();
+  // Until all have ended or the time is up; true when they have. A second Ctrl-C makes the time up.
+  bool AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait);
+
+  const Flags& flags_;
+  sigset_t signals_;
+  bool stopping_ = false;
+  std::string address_, control_address_;
+  ChildProcess coordinator_;
+  std::vector<ChildProcess> workers_;
+  std::vector<bool> mourned_;
+};
+
+absl::Status Service::Start() {
+  std::vector<std::string> arguments = {FindProgram("annulus-coordinator"),
+                                        "--address",
+                                        flags_.address,
+                                        "--control-address",
+                                        "127.0.0.1:0",
+                                        "--drain-grace",
+                                        absl::FormatDuration(flags_.drain_grace),
+                                        "--log-level",
+                                        flags_.log_level,
+                                        "--log-format",
+                                        flags_.log_format};
+  arguments.insert(arguments.end(), flags_.coordinator_flags.begin(),
+                   flags_.coordinator_flags.end());
+  ASSIGN_OR_RETURN(coordinator_, ChildProcess::Start(arguments, /*pipe_output=*/true));
+  const absl::StatusOr<std::string> line =
+      coordinator_.ReadLine(absl::Now() + flags_.ready_timeout);
+  if (!line.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the coordinator did not start: ", line.status().message()));
+  }
+  address_ = ValueOf(*line, "address");
+  control_address_ = ValueOf(*line, "control");
+  if (control_address_.empty()) control_address_ = ValueOf(*line, "control-address");
+  if (address_.empty() || control_address_.empty()) {
+    return absl::InternalError(absl::StrCat("the coordinator said '", *line, "'"));
+  }
+  for (int64_t i = 0; i < flags_.workers; ++i) RETURN_IF_ERROR(StartWorker(i));
+  mourned_.assign(workers_.size(), false);
+  return absl::OkStatus();
+}
+
+absl::Status Service::StartWorker(int64_t index) {
+  std::string host = address_.substr(0, address_.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") host = "127.0.0.1";
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t threads =
+      flags_.threads > 0 ? flags_.threads : std::max<int64_t>(1, cores / flags_.workers);
+  const int64_t pool = PoolBytes(flags_.workers);
+  std::vector<std::string> arguments = {
+      FindProgram("annulus-worker"),
+      "--coordinator",
+      control_address_,
+      "--slot",
+      absl::StrCat("worker-", index),
+      "--data-address",
+      absl::StrCat(host, ":0"),
+      "--threads",
+      absl::StrCat(threads),
+      "--staging-bytes",
+      absl::StrCat(flags_.staging_bytes > 0 ? flags_.staging_bytes : pool),
+      "--device-bytes",
+      absl::StrCat(flags_.device_bytes > 0 ? flags_.device_bytes : pool),
+      "--log-level",
+      flags_.log_level,
+      "--log-format",
+      flags_.log_format};
+  arguments.insert(arguments.end(), flags_.worker_flags.begin(), flags_.worker_flags.end());
+  ASSIGN_OR_RETURN(ChildProcess worker, ChildProcess::Start(arguments, /*pipe_output=*/false));
+  workers_.push_back(std::move(worker));
+  return absl::OkStatus();
+}
+
+absl::Status Service::AwaitReady() {
+  ClientOptions options;
+  options.address = address_;
+  Client client(options);
+  const absl::Time deadline = absl::Now() + flags_.ready_timeout;
+  while (absl::Now() < deadline) {
+    const absl::StatusOr<v1::ServerInfo> info = client.GetServerInfo(absl::Seconds(5));
+    if (info.ok() && info->ready()) {
+      const auto ready = std::count_if(
+          info->workers().begin(), info->workers().end(),
+          [](const auto& worker) { return worker.state() == v1::WorkerInfo::STATE_READY; });
+      const bool groups = std::all_of(info->groups().begin(), info->groups().end(),
+                                      [](const auto& group) { return group.ready(); });
+      if (ready >= flags_.workers && groups) return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(TakeSignal(kPoll));
+    for (ChildProcess& worker : workers_) {
+      if (!worker.Running())
+        return absl::UnavailableError(absl::StrCat("a worker ", worker.HowItEnded()));
+    }
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("not all workers were ready in ", absl::FormatDuration(flags_.ready_timeout)));
+}
+
+absl::Status Service::Watch() {
+  for (;;) RETURN_IF_ERROR(TakeSignal(absl::Hours(1)));
+}
+
+absl::Status Service::TakeSignal(absl::Duration wait) {
+  const timespec time = absl::ToTimespec(wait);
+  const int number = sigtimedwait(&signals_, nullptr, &time);
+  if (number == SIGINT || number == SIGTERM) {
+    stopping_ = true;
+    return absl::CancelledError("interrupted");
+  }
+  return CheckChildren();
+}
+
+absl::Status Service::CheckChildren() {
+  if (!coordinator_.Running()) {
+    return absl::UnavailableError(absl::StrCat("the coordinator ", coordinator_.HowItEnded()));
+  }
+  int64_t left = 0;
+  for (size_t i = 0; i < mourned_.size(); ++i) {
+    left += workers_[i].Running() ? 1 : 0;
+    if (workers_[i].Running() || mourned_[i]) continue;
+    mourned_[i] = true;
+    std::cerr << "annulus serve: worker-" << i << " " << workers_[i].HowItEnded() << "\n";
+  }
+  return left > 0 || mourned_.empty() ? absl::OkStatus()
+                                      : absl::UnavailableError("no worker is left");
+}
+
+bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait) {
+  const absl::Time deadline = absl::Now() + wait;
+  for (;;) {
+    const bool ended = std::none_of(children.begin(), children.end(),
+                                    [](ChildProcess* child) { return child->Running(); });
+    if (ended || absl::Now() >= deadline) return ended;
+    const timespec time =
+        absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - absl::Now()));
+    const int number = sigtimedwait(&signals_, nullptr, &time);
+    if (number == SIGINT || number == SIGTERM) return false;
+  }
+}
+
+// The coordinator first, so that the workers are there while it drains.
+void Service::Stop() {
+  coordinator_.Signal(SIGTERM);
+  if (coordinator_.pid() != 0) AwaitEnd({&coordinator_}, flags_.drain_grace + absl::Seconds(5));
+  coordinator_.Signal(SIGKILL);
+  std::vector<ChildProcess*> workers;
+  for (ChildProcess& worker : workers_) {
+    worker.Signal(SIGTERM);
+    workers.push_back(&worker);
+  }
+  AwaitEnd(workers, kWorkerEnd);  // The destructors end what is left.
+}
+
+}  // namespace
+
+Command AddServeCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app =
+      program->add_subcommand("serve",
+                              "Run a coordinator and workers on this machine until Ctrl-C; says "
+                              "`ready ADDRESS workers=N` when all are there");
+  AddAddress(app, {"--address", "Where to listen for clients; port 0 takes a free one"},
+             &flags->address);
+  AddInteger(app, {"--workers", "Worker processes"}, {1, 64}, &flags->workers, "workers");
+  AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
+             {0, 1024}, &flags->threads, "threads");
+  AddBytes(app,
+           {"--staging-bytes",
+            "Memory of each worker for inputs and outputs; 0: a share of the machine's"},
+           {0, int64_t{1} << 40}, &flags->staging_bytes);
+  AddBytes(
+      app,
+      {"--device-bytes", "Memory of each worker for running jobs; 0: a share of the machine's"},
+      {0, int64_t{1} << 40}, &flags->device_bytes);
+  AddDuration(app, {"--ready-timeout", "Time for all workers to be ready"},
+              {absl::Seconds(1), absl::Hours(1)}, &flags->ready_timeout);
+  AddDuration(app, {"--drain-grace", "Time for jobs to end after Ctrl-C"},
+              {absl::ZeroDuration(), absl::Hours(1)}, &flags->drain_grace);
+  AddChoice(app, {"--log-level", "Of the programs' logs on standard error"},
+            {"debug", "info", "warning", "error"}, &flags->log_level);
+  AddChoice(app, {"--log-format", "Of the programs' logs"}, {"text", "json"}, &flags->log_format);
+  app->add_option("--coordinator-flag", flags->coordinator_flags,
+                  "A flag for annulus-coordinator: --coordinator-flag=--lease=5s")
+      ->take_all();
+  app->add_option("--worker-flag", flags->worker_flags, "A flag for every annulus-worker")
+      ->take_all();
+  return [flags] { return Service(*flags).Run(); };
+}
+
+}  // namespace annulus

@@ -1,0 +1,186 @@
+#include "client/client.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "annulus/v1/attention.grpc.pb.h"
+#include "annulus/v1/jobs.grpc.pb.h"
+#include "base/mutex.h"
+#include "client/attend_call.h"
+#include "client/channels.h"
+#include "client/executor.h"
+#include "grpcpp/client_context.h"
+#include "proto/convert.h"
+#include "proto/status.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
+
+}  // namespace
+
+class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
+ public:
+  explicit Impl(ClientOptions options)
+      : options_(std::move(options)),
+        channels_(options_.credentials != nullptr ? options_.credentials
+                                                  : grpc::InsecureChannelCredentials()) {}
+
+  std::shared_ptr<AttendCall> Attend(AttendArguments arguments, AttendCall::Done done)
+      EXCLUDES(mutex_);
+  void CancelAllAndWait() EXCLUDES(mutex_);
+
+  template <typename Service, typename Response, typename Request>
+  absl::StatusOr<Response> Unary(grpc::Status (Service::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Response*),
+                                 const Request& request, absl::Duration timeout) {
+    grpc::ClientContext context;
+    const absl::Duration limit = timeout == absl::ZeroDuration() ? kUnaryTimeout : timeout;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+    for (const auto& [key, value] : options_.metadata) context.AddMetadata(key, value);
+    typename Service::Stub stub(channels_.Get(options_.address));
+    Response response;
+    const grpc::Status status = (stub.*method)(&context, request, &response);
+    if (!status.ok()) return FromGrpcStatus(status);
+    return response;
+  }
+
+ private:
+  DataPath ChoosePath(absl::Time deadline) EXCLUDES(mutex_);
+  bool WorkersAreReachable(absl::Time deadline);
+  void ForgetPath() EXCLUDES(mutex_);
+
+  const ClientOptions options_;
+  Channels channels_;
+  Mutex mutex_;
+  CondVar changed_;
+  DataPath path_ GUARDED_BY(mutex_) = DataPath::kAuto;  // kAuto: not known.
+  absl::Time path_known_ GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
+  int live_ GUARDED_BY(mutex_) = 0;
+  Executor executor_;  // Last: its thread ends before the rest goes.
+};
+
+std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, AttendCall::Done done) {
+  const absl::Duration timeout =
+      arguments.timeout == absl::ZeroDuration() ? options_.default_timeout : arguments.timeout;
+  AttendContext context;
+  context.executor = &executor_;
+  context.choose_path = [this](absl::Time deadline) { return ChoosePath(deadline); };
+  context.forget_path = [this] { ForgetPath(); };
+  context.channel = [this](const std::string& address) { return channels_.Get(address); };
+  context.address = options_.address;
+  context.metadata = options_.metadata;
+  const auto finish = [this, done = std::move(done)](absl::StatusOr<AttendResult> result) {
+    done(std::move(result));
+    MutexLock lock(&mutex_);
+    --live_;
+    changed_.SignalAll();
+  };
+  auto call = std::make_shared<AttendCall>(std::move(context), std::move(arguments),
+                                           absl::Now() + timeout, finish);
+  {
+    MutexLock lock(&mutex_);
+    ++live_;
+    calls_.erase(
+        std::remove_if(calls_.begin(), calls_.end(), [](const auto& old) { return old.expired(); }),
+        calls_.end());
+    calls_.push_back(call);
+  }
+  call->Start();
+  return call;
+}
+
+void Client::Impl::CancelAllAndWait() {
+  std::vector<std::weak_ptr<AttendCall>> calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = calls_;
+  }
+  for (const auto& weak : calls) {
+    if (const std::shared_ptr<AttendCall> call = weak.lock()) call->Cancel();
+  }
+  MutexLock lock(&mutex_);
+  while (live_ > 0) changed_.Wait(&mutex_);
+}
+
+DataPath Client::Impl::ChoosePath(absl::Time deadline) {
+  {
+    MutexLock lock(&mutex_);
+    const bool fresh = absl::Now() < path_known_ + options_.reachability_age;
+    if (path_ != DataPath::kAuto && fresh) return path_;
+  }
+  const DataPath path = WorkersAreReachable(deadline) ? DataPath::kDirect : DataPath::kGateway;
+  MutexLock lock(&mutex_);
+  path_ = path;
+  path_known_ = absl::Now();
+  return path;
+}
+
+bool Client::Impl::WorkersAreReachable(absl::Time deadline) {
+  const absl::Duration patience = std::min(options_.connect_timeout, deadline - absl::Now());
+  if (patience <= absl::ZeroDuration()) return false;
+  const absl::StatusOr<v1::ServerInfo> info = Unary<v1::Attention>(
+      &v1::Attention::Stub::GetServerInfo, v1::GetServerInfoRequest(), patience);
+  if (!info.ok()) return false;
+  std::vector<std::string> endpoints;
+  for (const v1::WorkerInfo& worker : info->workers()) {
+    if (worker.state() != v1::WorkerInfo::STATE_READY) continue;
+    if (worker.data_endpoint().empty()) return false;
+    endpoints.push_back(worker.data_endpoint());
+  }
+  return !endpoints.empty() && channels_.Connect(endpoints, absl::Now() + patience);
+}
+
+void Client::Impl::ForgetPath() {
+  MutexLock lock(&mutex_);
+  path_ = DataPath::kAuto;
+}
+
+Client::Client(ClientOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
+
+Client::~Client() { impl_->CancelAllAndWait(); }
+
+std::shared_ptr<Client::Call> Client::AttendAsync(
+    AttendArguments arguments, std::function<void(absl::StatusOr<AttendResult>)> done) {
+  return impl_->Attend(std::move(arguments), std::move(done));
+}
+
+absl::StatusOr<AttendResult> Client::Attend(AttendArguments arguments) {
+  struct Waiter {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<absl::StatusOr<AttendResult>> result;
+  } waiter;
+  impl_->Attend(std::move(arguments), [&waiter](absl::StatusOr<AttendResult> result) {
+    MutexLock lock(&waiter.mutex);
+    waiter.result = std::move(result);
+    waiter.changed.SignalAll();
+  });
+  MutexLock lock(&waiter.mutex);
+  while (!waiter.result.has_value()) waiter.changed.Wait(&waiter.mutex);
+  return *std::move(waiter.result);
+}
+
+absl::StatusOr<v1::Plan> Client::Plan(const AttentionSpec& spec, const Execution& execution,
+                                      absl::Duration timeout) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = SpecToProto(spec);
+  *request.mutable_execution() = ExecutionToProto(execution);
+  return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::PlanJob, request, timeout);
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(absl::Duration timeout) {
+  return impl_->Unary<v1::Attention>(&v1::Attention::Stub::GetServerInfo,
+                                     v1::GetServerInfoRequest(), timeout);
+}
+
+absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request,
+                                                      absl::Duration timeout) {
+  return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::ListJobs, request, timeout);
+}
+
+}  // namespace annulus

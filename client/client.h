@@ -1,0 +1,107 @@
+#ifndef ANNULUS_CLIENT_CLIENT_H_
+#define ANNULUS_CLIENT_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "annulus/v1/attention.pb.h"
+#include "annulus/v1/jobs.pb.h"
+#include "attention/spec.h"
+#include "attention/tensor_table.h"
+#include "client/job_session.h"
+#include "client/raw_stream.h"
+#include "grpcpp/security/credentials.h"
+
+namespace annulus {
+
+// How tensors travel. Direct: between this process and the workers. Gateway: all through one
+// address. Auto: direct where a connection to every worker can be made, else the gateway.
+enum class DataPath { kAuto, kDirect, kGateway };
+
+struct ClientOptions {
+  std::string address = "127.0.0.1:8001";                 // Of the coordinator.
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // Null: none.
+  Metadata metadata;                                      // Sent with every call.
+  // Of a call that names none: no call is without a deadline.
+  absl::Duration default_timeout = absl::Minutes(10);
+  // How long Auto waits for connections to the workers, and how long the answer holds.
+  absl::Duration connect_timeout = absl::Seconds(1);
+  absl::Duration reachability_age = absl::Seconds(30);
+};
+
+// One job. Tensors are packed rows [rows, heads, dim] as TensorTable(spec) lists them.
+struct AttendArguments {
+  AttentionSpec spec;
+  Execution execution;
+  // Every input of the spec, of exactly its size: unchanged until the job has ended.
+  std::map<TensorId, absl::Span<const std::byte>> inputs;
+  // Outputs that are wanted, of exactly their size: written until the job has ended; of a job that
+  // failed they hold anything.
+  std::map<TensorId, absl::Span<std::byte>> outputs;
+  DataPath path = DataPath::kAuto;
+  // From now to the end, retries included; zero: the client's default.
+  absl::Duration timeout;
+  // Sends of the job, the first included. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE, and errors
+  // that name a delay (RetryInfo), after that delay or a growing one, while the deadline allows.
+  int max_attempts = 4;
+  // See RunJobRequest.
+  std::string request_id;
+  // Called from threads of the client; must not wait.
+  std::function<void(const JobProgress&)> progress;
+  std::function<void(const std::string& job_id, const v1::Plan&)> placed;
+};
+
+struct AttendResult {
+  v1::JobStats stats;
+  v1::Plan plan;  // Of the run that counted.
+  DataPath path = DataPath::kAuto;
+  int attempts = 0;  // Sends.
+};
+
+// A client of one coordinator. Thread-safe. The destructor cancels what is under way and waits for
+// its end.
+class Client {
+ public:
+  // Connects at the first call.
+  explicit Client(ClientOptions options);
+  ~Client();
+
+  // Waits for the end. Errors: INVALID_ARGUMENT of the spec or the sizes (MISSING_TENSOR,
+  // TENSOR_BYTES_MISMATCH, UNKNOWN_TENSOR) before any call; then the service's, details kept. Not
+  // to be called from a callback.
+  absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
+
+  // A job under way. Dropping it leaves the job alone.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    // Asks for the end, which `done` tells as CANCELLED unless the job was faster. Never waits.
+    virtual void Cancel() = 0;
+  };
+  // Does not wait. `done` is called once, from the client's callback thread, when no memory of the
+  // arguments is in use any more; it must not wait for another job of this client.
+  std::shared_ptr<Call> AttendAsync(AttendArguments arguments,
+                                    std::function<void(absl::StatusOr<AttendResult>)> done);
+
+  // What would be done. `timeout` zero: 10 s.
+  absl::StatusOr<v1::Plan> Plan(const AttentionSpec& spec, const Execution& execution,
+                                absl::Duration timeout = absl::ZeroDuration());
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
+                                                absl::Duration timeout = absl::ZeroDuration());
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLIENT_H_

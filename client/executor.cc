@@ -1,0 +1,45 @@
+#include "client/executor.h"
+
+#include <chrono>
+
+namespace annulus {
+
+Executor::Executor() : thread_([this] { Run(); }) {}
+
+Executor::~Executor() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.SignalAll();
+  thread_.join();
+}
+
+void Executor::PostAfter(absl::Duration delay, std::function<void()> function) {
+  MutexLock lock(&mutex_);
+  const Clock::time_point time = Clock::now() + absl::ToChronoNanoseconds(delay);
+  waiting_.emplace(std::make_pair(time, next_++), std::move(function));
+  changed_.SignalAll();
+}
+
+void Executor::Run() {
+  for (;;) {
+    std::function<void()> function;
+    {
+      MutexLock lock(&mutex_);
+      while (waiting_.empty() || waiting_.begin()->first.first > Clock::now()) {
+        if (stopping_) return;
+        if (waiting_.empty()) {
+          changed_.Wait(&mutex_);
+        } else {
+          changed_.WaitUntil(&mutex_, waiting_.begin()->first.first);
+        }
+      }
+      function = std::move(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+    }
+    function();
+  }
+}
+
+}  // namespace annulus

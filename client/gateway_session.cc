@@ -1,0 +1,179 @@
+#include "client/gateway_session.h"
+
+#include <atomic>
+#include <utility>
+
+#include "attention/status_macros.h"
+#include "client/shard_streams.h"
+#include "client/strand.h"
+
+namespace annulus {
+namespace {
+
+int64_t BytesOf(const std::vector<TensorInfo>& table, const ShardRows& rows, Direction direction) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : table) {
+    if (tensor.direction == direction) bytes += tensor.row_bytes() * rows.of(tensor).rows();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession::Impl> {
+ public:
+  Impl(GatewayOptions options, JobObserver* observer)
+      : options_(std::move(options)),
+        observer_(observer),
+        table_(TensorTable(options_.spec)),
+        receiver_(table_, WholeJob(options_.spec)) {}
+
+  void Start();
+  void Cancel(absl::Status status);
+
+ private:
+  void Post(std::function<void(Impl*)> function) {
+    strand_.Post(
+        [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
+  }
+  void OnWritten();
+  void MayWrite();
+  absl::Status OnRead(const grpc::ByteBuffer& message);
+  absl::Status OnMessage(const grpc::ByteBuffer& message);
+  void OnAccepted(v1::AttendResponse::Accepted accepted);
+  void Moved(int64_t JobProgress::*counter, int64_t bytes);
+  void OnDone(absl::Status status);
+
+  const GatewayOptions options_;
+  JobObserver* const observer_;
+  const std::vector<TensorInfo> table_;
+  std::shared_ptr<RawStream> stream_;
+  std::unique_ptr<ChunkWriter> writer_;
+  // Chunks go out when `start` has been written and the job was accepted, whichever comes last.
+  std::atomic<int> gates_{2};
+  bool start_written_ = false;  // Of the stream's write callback.
+  // Of the stream's read callback.
+  ChunkReceiver receiver_;
+  bool accepted_ = false;
+  absl::Status error_;
+
+  Strand strand_;
+  // The strand's.
+  JobProgress progress_;
+  std::optional<v1::JobStats> stats_;
+  std::optional<absl::Status> cancelled_;
+};
+
+void GatewaySession::Impl::Start() {
+  const ShardRows all = WholeJob(options_.spec);
+  progress_.attempt = 1;
+  progress_.state = v1::Job::STATE_QUEUED;
+  progress_.bytes_to_send = BytesOf(table_, all, Direction::kInput);
+  progress_.bytes_to_receive = BytesOf(table_, all, Direction::kOutput);
+  writer_ = std::make_unique<ChunkWriter>(
+      std::make_shared<MemorySource>(table_, all, options_.inputs), [this](int64_t bytes) {
+        Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_sent, bytes); });
+      });
+  RawStream::Handlers handlers;
+  handlers.on_written = [self = shared_from_this()] { self->OnWritten(); };
+  handlers.on_read = [self = shared_from_this()](const grpc::ByteBuffer& message) {
+    self->error_ = self->OnRead(message);
+    self->error_.ok() ? self->stream_->Read() : self->stream_->Cancel();
+  };
+  handlers.on_done = [self = shared_from_this()](absl::Status status) {
+    if (!self->error_.ok()) status = self->error_;
+    if (status.ok()) status = self->receiver_.Complete();
+    self->Post([status](Impl* impl) { impl->OnDone(status); });
+  };
+  stream_ = RawStream::Start(
+      {options_.channel, "/annulus.v1.Attention/Attend", options_.deadline, options_.metadata},
+      std::move(handlers));
+  v1::AttendRequest request;
+  *request.mutable_start() = options_.start;
+  stream_->Read();
+  stream_->Write(EncodeProto(request));
+}
+
+void GatewaySession::Impl::OnWritten() {
+  if (std::exchange(start_written_, true)) {
+    writer_->OnWritable(stream_.get());
+  } else {
+    MayWrite();
+  }
+}
+
+void GatewaySession::Impl::MayWrite() {
+  if (--gates_ == 0) writer_->OnWritable(stream_.get());
+}
+
+absl::Status GatewaySession::Impl::OnRead(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(StreamStep step, DecodeStep(message));
+  if (!step.is_chunk()) return OnMessage(message);
+  TensorChunk& chunk = step.chunk;
+  RETURN_IF_ERROR(receiver_.Receive(&chunk));
+  const auto target = options_.outputs.tensors.find(chunk.tensor);
+  if (target != options_.outputs.tensors.end()) {
+    const TensorInfo& tensor = receiver_.tensor(chunk.tensor);
+    PlaceRows(tensor, receiver_.rows().of(tensor), chunk, target->second);
+  }
+  const auto bytes = static_cast<int64_t>(chunk.data.size());
+  Post([bytes](Impl* impl) {
+    impl->progress_.state = v1::Job::STATE_DRAINING;
+    impl->Moved(&JobProgress::bytes_received, bytes);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status GatewaySession::Impl::OnMessage(const grpc::ByteBuffer& message) {
+  auto response = std::make_shared<v1::AttendResponse>();
+  RETURN_IF_ERROR(DecodeProto(message, response.get()));
+  if (response->has_accepted() && !std::exchange(accepted_, true)) {
+    Post([response](Impl* impl) { impl->OnAccepted(std::move(*response->mutable_accepted())); });
+    MayWrite();
+  } else if (response->has_done()) {
+    Post([response](Impl* impl) { impl->stats_ = std::move(*response->mutable_done()); });
+  }
+  return absl::OkStatus();
+}
+
+void GatewaySession::Impl::OnAccepted(v1::AttendResponse::Accepted accepted) {
+  progress_.state = v1::Job::STATE_UPLOADING;
+  observer_->OnPlaced(accepted.job_id(), accepted.plan());
+  observer_->OnProgress(progress_);
+}
+
+void GatewaySession::Impl::Moved(int64_t JobProgress::*counter, int64_t bytes) {
+  progress_.*counter += bytes;
+  const bool all_sent = progress_.bytes_sent == progress_.bytes_to_send;
+  if (all_sent && progress_.state == v1::Job::STATE_UPLOADING) {
+    progress_.state = v1::Job::STATE_RUNNING;
+  }
+  observer_->OnProgress(progress_);
+}
+
+void GatewaySession::Impl::OnDone(absl::Status status) {
+  if (!status.ok() && cancelled_.has_value()) status = *cancelled_;
+  if (status.ok() && !stats_.has_value()) {
+    status = absl::UnavailableError("the gateway ended the call before the job");
+  }
+  observer_->OnDone(status, stats_.value_or(v1::JobStats()));
+}
+
+void GatewaySession::Impl::Cancel(absl::Status status) {
+  Post([status](Impl* impl) {
+    if (!impl->cancelled_.has_value()) impl->cancelled_ = status;
+    impl->stream_->Cancel();
+  });
+}
+
+std::shared_ptr<GatewaySession> GatewaySession::Start(GatewayOptions options,
+                                                      JobObserver* observer) {
+  auto impl = std::make_shared<Impl>(std::move(options), observer);
+  std::shared_ptr<GatewaySession> session(new GatewaySession(impl));
+  impl->Start();
+  return session;
+}
+
+void GatewaySession::Cancel(absl::Status status) { impl_->Cancel(std::move(status)); }
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_CLIENT_GATEWAY_SESSION_H_
+#define ANNULUS_CLIENT_GATEWAY_SESSION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "annulus/v1/attention.pb.h"
+#include "attention/spec.h"
+#include "client/job_session.h"
+#include "client/tensor_memory.h"
+
+namespace annulus {
+
+struct GatewayOptions {
+  std::shared_ptr<grpc::Channel> channel;
+  Metadata metadata;
+  absl::Time deadline = absl::InfiniteFuture();
+  v1::AttendRequest::Start start;
+  AttentionSpec spec;  // What start.spec says.
+  InputMemory inputs;
+  OutputMemory outputs;
+};
+
+// One job by the Attend call: everything passes the gateway. Tells the same observer as JobSession,
+// and OnOutput never. Thread-safe; no method waits. Lives on until OnDone also when the handle is
+// dropped.
+class GatewaySession {
+ public:
+  static std::shared_ptr<GatewaySession> Start(GatewayOptions options, JobObserver* observer);
+
+  void Cancel(absl::Status status = absl::CancelledError("cancelled by the client"));
+
+ private:
+  class Impl;
+  explicit GatewaySession(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_GATEWAY_SESSION_H_

@@ -1,0 +1,400 @@
+#include "client/job_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "client/session_errors.h"
+#include "client/shard_streams.h"
+#include "client/strand.h"
+#include "grpcpp/alarm.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+int64_t Total(const v1::Plan& plan, int64_t (v1::ShardPlan::*bytes)() const) {
+  int64_t total = 0;
+  for (const v1::ShardPlan& shard : plan.shards()) total += (shard.*bytes)();
+  return total;
+}
+
+}  // namespace
+
+// All that has state runs on the strand, the calls of the observer included.
+class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
+ public:
+  Impl(JobOptions options, JobObserver* observer)
+      : options_(std::move(options)), observer_(observer), table_(TensorTable(options_.spec)) {}
+
+  void Start();
+  void Push(TensorChunk chunk, Credit credit);
+  void CloseInputs();
+  void Cancel(absl::Status status);
+
+ private:
+  enum class Stream { kUpload, kDownload };
+  struct Placement {
+    v1::Plan plan;
+    std::vector<ShardRows> rows;
+  };
+  struct Rank {
+    std::shared_ptr<PushSource> pushed;
+    std::shared_ptr<ShardUpload> upload;
+    std::shared_ptr<ShardDownload> download;
+    int64_t bytes_missing = 0;  // Of pushed inputs.
+  };
+
+  void Post(std::function<void(Impl*)> function) {
+    strand_.Post(
+        [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
+  }
+  RawStream::Call CallTo(const std::shared_ptr<grpc::Channel>& channel) const {
+    return {channel, "", options_.deadline, {}};
+  }
+
+  void OnEvent(const v1::JobEvent& event);
+  void OnState(const v1::Job& job);
+  void OnRunJobDone(absl::Status status);
+  void OnPlaced(const v1::Plan& plan);
+  void StartShards();
+  void StartUpload(const v1::ShardPlan& shard);
+  void StartDownload(const v1::ShardPlan& shard);
+  absl::Status TakeOutput(int32_t rank, TensorChunk chunk, Credit credit);
+  void OnShardDone(int32_t attempt, Stream stream, absl::Status status);
+  void AwaitCoordinator(const absl::Status& status);
+  void OnGraceOver();
+  void OnPush(TensorChunk chunk, Credit credit);
+  void Moved(int64_t JobProgress::*counter, int64_t bytes);
+  void Fail(absl::Status status);
+  void CancelShards();
+  void FinishIfQuiet();
+
+  const JobOptions options_;
+  JobObserver* const observer_;
+  const std::vector<TensorInfo> table_;
+  std::shared_ptr<RawStream> run_job_;
+  Strand strand_;
+
+  // Below: the strand's.
+  std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
+  std::vector<ShardRows> rows_;       // Read by downloads too: changes only while there are none.
+  std::vector<Rank> ranks_;
+  JobProgress progress_;
+  std::string job_id_;
+  v1::JobStats stats_;
+  std::optional<absl::Status>
+      worker_error_;  // Of this attempt; the coordinator has not spoken yet.
+  std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
+  grpc::Alarm grace_;
+  bool grace_set_ = false;
+  bool inputs_closed_ = false;
+  bool succeeded_ = false;
+  bool run_job_open_ = true;
+  bool finished_ = false;
+  int live_shards_ = 0;  // Streams of workers.
+  std::optional<absl::Status> failed_;
+};
+
+void JobSession::Impl::Start() {
+  RawStream::Call call = CallTo(options_.coordinator);
+  call.method = "/annulus.v1.Jobs/RunJob";
+  call.metadata = options_.metadata;
+  RawStream::Handlers handlers;
+  handlers.on_read = [self = shared_from_this()](const grpc::ByteBuffer& message) {
+    auto event = std::make_shared<v1::JobEvent>();
+    const absl::Status decoded = DecodeProto(message, event.get());
+    self->Post([decoded, event](Impl* impl) {
+      decoded.ok() ? impl->OnEvent(*event) : impl->Fail(decoded);
+    });
+    self->run_job_->Read();
+  };
+  handlers.on_written = [] {};
+  handlers.on_done = [self = shared_from_this()](absl::Status status) {
+    self->Post([status](Impl* impl) { impl->OnRunJobDone(status); });
+  };
+  run_job_ = RawStream::Start(std::move(call), std::move(handlers));
+  run_job_->Read();
+  run_job_->WriteLast(EncodeProto(options_.request));
+}
+
+void JobSession::Impl::OnEvent(const v1::JobEvent& event) {
+  if (failed_.has_value()) return;
+  switch (event.event_case()) {
+    case v1::JobEvent::kStateChanged:
+      OnState(event.state_changed());
+      break;
+    case v1::JobEvent::kPlaced:
+      OnPlaced(event.placed());
+      break;
+    case v1::JobEvent::kProgress:
+      progress_.segments_done = event.progress().segments_done();
+      progress_.segments = event.progress().segments();
+      break;
+    default:  // Every shard of a new plan is sent, and fetched as soon as it can be.
+      break;
+  }
+  if (!failed_.has_value()) observer_->OnProgress(progress_);
+}
+
+void JobSession::Impl::OnState(const v1::Job& job) {
+  job_id_ = job.job_id();
+  progress_.state = job.state();
+  if (job.state() == v1::Job::STATE_SUCCEEDED) {
+    succeeded_ = true;
+    stats_ = job.stats();
+  } else if (job.state() == v1::Job::STATE_FAILED || job.state() == v1::Job::STATE_CANCELLED) {
+    const absl::Status error = ErrorFromProto(job.error());
+    Fail(error.ok() ? absl::UnknownError("the job ended without saying why") : error);
+  }
+}
+
+void JobSession::Impl::OnRunJobDone(absl::Status status) {
+  run_job_open_ = false;
+  if (!status.ok()) {
+    if (status.code() == absl::StatusCode::kDeadlineExceeded) {
+      const bool waited = progress_.state <= v1::Job::STATE_QUEUED;
+      status = WithReason(status, waited ? "EXPIRED_IN_QUEUE" : "EXPIRED_RUNNING");
+    }
+    Fail(status);
+  } else if (!succeeded_) {
+    Fail(absl::UnavailableError("the coordinator ended the call before the job"));
+  }
+  FinishIfQuiet();
+}
+
+void JobSession::Impl::OnPlaced(const v1::Plan& plan) {
+  const bool again = progress_.attempt != 0;
+  if (again && (!options_.inputs.has_value() || !options_.outputs.has_value())) {
+    Fail(MakeError(absl::StatusCode::kAborted, "a worker was lost; send the job again",
+                   {"GROUP_LOST", {}, {}, absl::Milliseconds(100)}));
+    return;
+  }
+  absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, options_.spec);
+  if (!rows.ok()) return Fail(rows.status());
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    if (shard.endpoint().empty()) {
+      return Fail(MakeError(absl::StatusCode::kUnavailable,
+                            "a worker can be reached through the gateway alone",
+                            {"WORKER_UNREACHABLE", {}, {}, {}}));
+    }
+  }
+  waiting_ = Placement{plan, *std::move(rows)};
+  progress_.attempt = std::max(plan.attempt(), 1);
+  CancelShards();
+  if (live_shards_ == 0) StartShards();
+}
+
+void JobSession::Impl::StartShards() {
+  const v1::Plan plan = std::move(waiting_->plan);
+  rows_ = std::move(waiting_->rows);
+  waiting_.reset();
+  worker_error_.reset();
+  lost_outputs_.reset();
+  progress_.bytes_sent = progress_.bytes_received = 0;
+  progress_.bytes_to_send = Total(plan, &v1::ShardPlan::input_bytes);
+  progress_.bytes_to_receive = Total(plan, &v1::ShardPlan::output_bytes);
+  ranks_.assign(plan.shards_size(), Rank());
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    if (shard.input_bytes() > 0) StartUpload(shard);
+    if (shard.output_bytes() > 0) StartDownload(shard);
+  }
+  observer_->OnPlaced(job_id_, plan);
+}
+
+void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
+  Rank& rank = ranks_[shard.rank()];
+  ShardUpload::Options upload;
+  upload.call = CallTo(options_.worker_channel(shard.endpoint()));
+  upload.ticket = shard.ticket();
+  if (options_.inputs.has_value()) {
+    upload.source = std::make_shared<MemorySource>(table_, rows_[shard.rank()], *options_.inputs);
+  } else {
+    upload.source = rank.pushed = std::make_shared<PushSource>();
+    rank.bytes_missing = shard.input_bytes();
+  }
+  upload.sent = [self = shared_from_this()](int64_t bytes) {
+    self->Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_sent, bytes); });
+  };
+  upload.done = [self = shared_from_this(), attempt = progress_.attempt](absl::Status status) {
+    self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kUpload, status); });
+  };
+  ++live_shards_;
+  rank.upload = ShardUpload::Start(std::move(upload));
+}
+
+void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
+  ShardDownload::Options download;
+  download.call = CallTo(options_.worker_channel(shard.endpoint()));
+  download.ticket = shard.ticket();
+  download.table = table_;
+  download.rows = rows_[shard.rank()];
+  download.sink = [self = shared_from_this(), rank = shard.rank()](TensorChunk chunk,
+                                                                   Credit credit) {
+    return self->TakeOutput(rank, std::move(chunk), std::move(credit));
+  };
+  download.done = [self = shared_from_this(), attempt = progress_.attempt](absl::Status status) {
+    self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kDownload, status); });
+  };
+  ++live_shards_;
+  ranks_[shard.rank()].download = ShardDownload::Start(std::move(download));
+}
+
+// On a thread of the download's stream, beside the strand: ranks write to disjoint rows.
+absl::Status JobSession::Impl::TakeOutput(int32_t rank, TensorChunk chunk, Credit credit) {
+  const TensorInfo& tensor = *FindTensor(table_, chunk.tensor);
+  const RowMap& rows = rows_[rank].of(tensor);
+  const auto bytes = static_cast<int64_t>(chunk.data.size());
+  if (options_.outputs.has_value()) {
+    const auto target = options_.outputs->tensors.find(chunk.tensor);
+    if (target != options_.outputs->tensors.end()) PlaceRows(tensor, rows, chunk, target->second);
+  } else {
+    auto parts = std::make_shared<std::vector<TensorChunk>>(GatherChunk(rows, chunk));
+    Post([parts, credit](Impl* impl) {
+      if (!impl->failed_.has_value()) impl->observer_->OnOutput(std::move(*parts), credit);
+    });
+  }
+  Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_received, bytes); });
+  return absl::OkStatus();
+}
+
+void JobSession::Impl::Moved(int64_t JobProgress::*counter, int64_t bytes) {
+  progress_.*counter += bytes;
+  if (!failed_.has_value()) observer_->OnProgress(progress_);
+}
+
+void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status status) {
+  --live_shards_;
+  const bool old = attempt != progress_.attempt || waiting_.has_value();
+  // A worker ends the streams of a job that is over; what became of the inputs is then known from
+  // the job.
+  const bool over = succeeded_ && stream == Stream::kUpload && CoordinatorDecides(status);
+  if (!status.ok() && !old && stream == Stream::kDownload) lost_outputs_ = status;
+  if (!status.ok() && !old && !over && !failed_.has_value()) {
+    if (CoordinatorDecides(status) && run_job_open_) {
+      AwaitCoordinator(status);
+    } else {
+      Fail(std::move(status));
+    }
+  }
+  if (waiting_.has_value() && live_shards_ == 0 && !failed_.has_value()) StartShards();
+  FinishIfQuiet();
+}
+
+void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
+  worker_error_ = WithReason(status, "WORKER_UNREACHABLE");
+  if (std::exchange(grace_set_, true)) return;
+  // The alarm keeps its function for as long as it lives itself, and this owns it.
+  grace_.Set(absl::ToChronoTime(absl::Now() + options_.grace),
+             [weak = weak_from_this()](bool expired) {
+               const std::shared_ptr<Impl> self = weak.lock();
+               if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
+             });
+}
+
+void JobSession::Impl::OnGraceOver() {
+  grace_set_ = false;
+  if (worker_error_.has_value()) Fail(*worker_error_);
+  FinishIfQuiet();
+}
+
+void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
+  // Before the strand, which is for decisions: a checksum of 1 MiB takes a tenth of a millisecond.
+  const absl::Status status = VerifyCrc(chunk);
+  auto shared = std::make_shared<TensorChunk>(std::move(chunk));
+  Post([status, shared, credit = std::move(credit)](Impl* impl) {
+    status.ok() ? impl->OnPush(std::move(*shared), credit) : impl->Fail(status);
+  });
+}
+
+void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
+  if (failed_.has_value()) return;
+  if (ranks_.empty() || inputs_closed_) {
+    return Fail(MakeError(absl::StatusCode::kInvalidArgument,
+                          ranks_.empty() ? "a chunk came before the job was accepted"
+                                         : "a chunk came after the end of the inputs",
+                          {"STREAM_SEQUENCE", {}, {}, {}}));
+  }
+  const TensorInfo* tensor = FindTensor(table_, chunk.tensor);
+  if (tensor == nullptr || tensor->direction != Direction::kInput) {
+    return Fail(InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
+                             absl::StrCat(TensorName(chunk.tensor), " is no input of this job")));
+  }
+  const bool query = tensor->rows == RowSpace::kQuery;
+  const int64_t rows = query ? options_.spec.q_rows() : options_.spec.kv_rows();
+  const absl::Status checked = CheckChunk(*tensor, rows, &chunk);
+  if (!checked.ok()) return Fail(checked);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    TensorChunk part = ScatterChunk(*tensor, rows_[rank].of(*tensor), chunk);
+    if (part.row_count == 0) continue;
+    part.crc32c = part.data.Crc32c();
+    if (ranks_[rank].pushed == nullptr) continue;  // An empty shard has no rows.
+    // The worker no longer listens when its shard is complete.
+    ranks_[rank].bytes_missing -= static_cast<int64_t>(part.data.size());
+    if (ranks_[rank].bytes_missing < 0) {
+      return Fail(InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before"));
+    }
+    ranks_[rank].pushed->Push(std::move(part), credit);
+    ranks_[rank].upload->Kick();
+  }
+}
+
+void JobSession::Impl::CloseInputs() {
+  Post([](Impl* impl) {
+    impl->inputs_closed_ = true;
+    for (Rank& rank : impl->ranks_) {
+      if (rank.pushed == nullptr) continue;
+      rank.pushed->Close();
+      rank.upload->Kick();
+    }
+  });
+}
+
+void JobSession::Impl::Cancel(absl::Status status) {
+  Post([status](Impl* impl) {
+    impl->Fail(status);
+    impl->FinishIfQuiet();
+  });
+}
+
+void JobSession::Impl::Fail(absl::Status status) {
+  if (failed_.has_value() || finished_) return;
+  failed_ = std::move(status);
+  run_job_->Cancel();
+  CancelShards();
+}
+
+void JobSession::Impl::CancelShards() {
+  for (Rank& rank : ranks_) {
+    if (rank.upload != nullptr) rank.upload->Cancel();
+    if (rank.download != nullptr) rank.download->Cancel();
+    if (rank.pushed != nullptr) rank.pushed->Close();
+  }
+}
+
+void JobSession::Impl::FinishIfQuiet() {
+  if (finished_ || run_job_open_ || live_shards_ > 0) return;
+  finished_ = true;
+  ranks_.clear();
+  if (!failed_.has_value()) failed_ = lost_outputs_;  // Not without all rows, whoever says so.
+  observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_);
+}
+
+std::shared_ptr<JobSession> JobSession::Start(JobOptions options, JobObserver* observer) {
+  auto impl = std::make_shared<Impl>(std::move(options), observer);
+  std::shared_ptr<JobSession> session(new JobSession(impl));
+  impl->Start();
+  return session;
+}
+
+void JobSession::Push(TensorChunk chunk, Credit credit) {
+  impl_->Push(std::move(chunk), std::move(credit));
+}
+
+void JobSession::CloseInputs() { impl_->CloseInputs(); }
+
+void JobSession::Cancel(absl::Status status) { impl_->Cancel(std::move(status)); }
+
+}  // namespace annulus

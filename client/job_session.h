@@ -1,0 +1,92 @@
+#ifndef ANNULUS_CLIENT_JOB_SESSION_H_
+#define ANNULUS_CLIENT_JOB_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "annulus/v1/jobs.pb.h"
+#include "attention/spec.h"
+#include "client/chunk_writer.h"
+#include "client/raw_stream.h"
+#include "client/tensor_memory.h"
+
+namespace annulus {
+
+// Where a job stands, for people.
+struct JobProgress {
+  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
+  int32_t attempt = 0;
+  int32_t segments_done = 0;
+  int32_t segments = 0;
+  int64_t bytes_sent = 0, bytes_to_send = 0;
+  int64_t bytes_received = 0, bytes_to_receive = 0;
+};
+
+// What a session tells. Calls come one at a time, from threads of gRPC or of whoever calls the
+// session, and must not wait. The observer lives until OnDone has returned.
+class JobObserver {
+ public:
+  virtual ~JobObserver() = default;
+  // The plan of a new attempt. Inputs may be pushed from now on.
+  virtual void OnPlaced(const std::string& job_id, const v1::Plan& plan) = 0;
+  virtual void OnProgress(const JobProgress& progress) = 0;
+  // Without output memory: checked chunks of the caller's rows with their CRCs. The worker that
+  // they come from goes on when `credit` is dropped: at most one message of 1 MiB for each rank is
+  // out at a time.
+  virtual void OnOutput(std::vector<TensorChunk> chunks, Credit credit) = 0;
+  // Last, once. OK: every output has been delivered.
+  virtual void OnDone(const absl::Status& status, const v1::JobStats& stats) = 0;
+};
+
+struct JobOptions {
+  std::shared_ptr<grpc::Channel> coordinator;
+  // A channel to a worker's endpoint.
+  std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
+  Metadata metadata;  // Of RunJob.
+  absl::Time deadline = absl::InfiniteFuture();
+  // `spec` must be what `request.spec` says.
+  v1::RunJobRequest request;
+  AttentionSpec spec;
+  // Absent: inputs are pushed. Present: all input tensors of the spec.
+  std::optional<InputMemory> inputs;
+  // Absent: outputs go to the observer.
+  std::optional<OutputMemory> outputs;
+  // How long the coordinator has to notice that a worker is gone before its error ends the job.
+  absl::Duration grace = absl::Seconds(6);
+};
+
+// One job by the direct path: RunJob at the coordinator, PutShard and FetchShard at every worker of
+// its plan. Holds no tensor bytes beyond one message for each stream. With input memory a job that
+// the coordinator runs again is sent again; with pushed inputs it ends with ABORTED / GROUP_LOST,
+// for they are gone. Thread-safe; no method waits. The session lives on until OnDone also when this
+// handle is dropped.
+class JobSession {
+ public:
+  static std::shared_ptr<JobSession> Start(JobOptions options, JobObserver* observer);
+
+  // Pushed inputs, after OnPlaced: a chunk of the caller's rows, in any order. `credit` is dropped
+  // when its bytes have left. A wrong chunk ends the session: INVALID_ARGUMENT with UNKNOWN_TENSOR,
+  // CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH or STREAM_SEQUENCE; DATA_LOSS / CHECKSUM_MISMATCH.
+  void Push(TensorChunk chunk, Credit credit);
+  // All has been pushed. Rows that are missing end the session with INVALID_ARGUMENT /
+  // MISSING_ROWS.
+  void CloseInputs();
+
+  // Ends the session with CANCELLED, or with what the caller has to say, and the job with it.
+  void Cancel(absl::Status status = absl::CancelledError("cancelled by the client"));
+
+ private:
+  class Impl;
+  explicit JobSession(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_JOB_SESSION_H_

@@ -1,0 +1,35 @@
+#ifndef ANNULUS_CLIENT_RETRY_H_
+#define ANNULUS_CLIENT_RETRY_H_
+
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace annulus {
+
+// Whether, and when, a job is sent again after an error. Pure but for its counter and its
+// randomness.
+class RetryPolicy {
+ public:
+  // `random` gives numbers in [0, 1).
+  RetryPolicy(int max_attempts, std::function<double()> random)
+      : left_(max_attempts - 1), random_(std::move(random)) {}
+
+  // How long to wait before the next attempt; absent: do not. An error may be retried when it names
+  // a delay (RetryInfo), is UNAVAILABLE, or is ABORTED / GROUP_LOST. A delay that the error names
+  // is kept to; without one it is 0.1 s, doubled for each attempt up to 5 s, less up to a fifth at
+  // random. None when it would end after `deadline`.
+  std::optional<absl::Duration> Next(const absl::Status& status, absl::Time now,
+                                     absl::Time deadline);
+
+ private:
+  int left_;
+  std::function<double()> random_;
+  absl::Duration backoff_ = absl::Milliseconds(100);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_RETRY_H_

@@ -1,0 +1,205 @@
+#include "client/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace annulus {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100 << 20;
+constexpr size_t kMaxDims = 8;
+
+absl::Status Bad(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("not a safetensors file: ", what), {"BAD_SAFETENSORS", {}, {}, {}});
+}
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  const int error = errno;
+  absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
+  return MakeError(status.code(), status.message(),
+                   {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
+}
+
+// Bytes of an element; 0 for an unknown dtype.
+int64_t DtypeBytes(absl::string_view dtype) {
+  static const std::map<absl::string_view, int64_t> kBytes = {
+      {"F64", 8}, {"F32", 4}, {"F16", 2},  {"BF16", 2},    {"I64", 8},
+      {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},     {"U32", 4},
+      {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  const auto found = kBytes.find(dtype);
+  return found == kBytes.end() ? 0 : found->second;
+}
+
+absl::StatusOr<int64_t> Number(const Json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
+    return Bad("a size is no number from 0 to 2^63 - 1");
+  }
+  return value.get<int64_t>();
+}
+
+absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& value) {
+  SafetensorInfo info;
+  info.name = name;
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    return Bad(absl::StrCat("'", name, "' has not just dtype, shape and data_offsets"));
+  }
+  const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+  if (!dtype.is_string() || DtypeBytes(dtype.get<std::string>()) == 0) {
+    return Bad(absl::StrCat("the dtype of '", name, "' is unknown"));
+  }
+  info.dtype = dtype.get<std::string>();
+  if (!shape.is_array() || shape.size() > kMaxDims || !offsets.is_array() || offsets.size() != 2) {
+    return Bad(absl::StrCat("shape or data_offsets of '", name, "' are no lists of numbers"));
+  }
+  int64_t bytes = DtypeBytes(info.dtype);
+  for (const Json& size : shape) {
+    ASSIGN_OR_RETURN(const int64_t dim, Number(size));
+    if (__builtin_mul_overflow(bytes, dim, &bytes)) {
+      return Bad(absl::StrCat("the size of '", name, "' overflows"));
+    }
+    info.shape.push_back(dim);
+  }
+  ASSIGN_OR_RETURN(info.begin, Number(offsets[0]));
+  ASSIGN_OR_RETURN(info.end, Number(offsets[1]));
+  if (info.end < info.begin || info.end - info.begin != bytes) {
+    return Bad(absl::StrCat("'", name, "' says ", bytes,
+                            " bytes by its shape and another number by its offsets"));
+  }
+  return info;
+}
+
+// Sorted, without overlap or gap, and as long as the file.
+absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_bytes) {
+  std::sort(tensors->begin(), tensors->end(), [](const SafetensorInfo& a, const SafetensorInfo& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  int64_t end = 0;
+  for (const SafetensorInfo& tensor : *tensors) {
+    if (tensor.begin < end) return Bad(absl::StrCat("'", tensor.name, "' overlaps another tensor"));
+    if (tensor.begin > end) return Bad(absl::StrCat("a gap before '", tensor.name, "'"));
+    end = tensor.end;
+  }
+  if (end > data_bytes) return Bad(absl::StrCat("it is cut off: ", data_bytes, " bytes of ", end));
+  if (end < data_bytes) return Bad("bytes after the last tensor");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
+  std::set<std::string> names;
+  bool twice = false;
+  const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1) {
+      twice |= !names.insert(value.get<std::string>()).second;
+    }
+    return true;
+  };
+  Json header = Json::parse(begin, end, callback, /*allow_exceptions=*/false);
+  if (header.is_discarded() || !header.is_object()) return Bad("its header is no JSON object");
+  if (twice) return Bad("a name appears twice");
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
+                                                             int64_t* header_bytes) {
+  const auto size = static_cast<int64_t>(file.size());
+  if (size < kLengthBytes) return Bad("it is shorter than 8 bytes");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  if (length > kMaxHeaderBytes) return Bad(absl::StrCat("a header of ", length, " bytes"));
+  if (length > static_cast<uint64_t>(size - kLengthBytes)) return Bad("its header is cut off");
+  const char* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
+  ASSIGN_OR_RETURN(const Json header, ReadHeader(text, text + length));
+  std::vector<SafetensorInfo> tensors;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") continue;
+    ASSIGN_OR_RETURN(SafetensorInfo info, ReadTensor(name, value));
+    tensors.push_back(std::move(info));
+  }
+  const int64_t before = kLengthBytes + static_cast<int64_t>(length);
+  RETURN_IF_ERROR(CheckRanges(&tensors, size - before));
+  if (header_bytes != nullptr) *header_bytes = before;
+  return tensors;
+}
+
+absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", path);
+  struct stat stat = {};
+  const bool regular = fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);
+  const auto size = static_cast<size_t>(stat.st_size);
+  void* address = MAP_FAILED;
+  if (regular && size > 0) address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  close(fd);
+  if (!regular || size == 0) return Bad(absl::StrCat(path, " is empty or no regular file"));
+  if (address == MAP_FAILED) return SystemError("cannot map", path);
+  SafetensorsFile file;
+  file.mapping_ = std::shared_ptr<const std::byte>(
+      static_cast<const std::byte*>(address),
+      [size](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), size); });
+  ASSIGN_OR_RETURN(file.tensors_,
+                   ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_));
+  return file;
+}
+
+const SafetensorInfo* SafetensorsFile::Find(absl::string_view name) const {
+  for (const SafetensorInfo& info : tensors_) {
+    if (info.name == name) return &info;
+  }
+  return nullptr;
+}
+
+absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorInfo& info) const {
+  return {mapping_.get() + header_bytes_ + info.begin, static_cast<size_t>(info.end - info.begin)};
+}
+
+absl::Status WriteSafetensors(const std::string& path, const std::vector<SafetensorView>& tensors) {
+  Json header = Json::object();
+  int64_t offset = 0;
+  for (const SafetensorView& tensor : tensors) {
+    const int64_t end = offset + static_cast<int64_t>(tensor.bytes.size());
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  const std::string partial = absl::StrCat(path, ".partial-", getpid());
+  std::FILE* file = std::fopen(partial.c_str(), "wbe");
+  if (file == nullptr) return SystemError("cannot write", partial);
+  bool good = std::fwrite(&length, sizeof(length), 1, file) == 1 &&
+              std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  for (const SafetensorView& tensor : tensors) {
+    good = good &&
+           std::fwrite(tensor.bytes.data(), 1, tensor.bytes.size(), file) == tensor.bytes.size();
+  }
+  good = std::fclose(file) == 0 && good;
+  if (good && std::rename(partial.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const absl::Status status = SystemError("cannot write", path);
+  std::remove(partial.c_str());
+  return status;
+}
+
+}  // namespace annulus

@@ -1,0 +1,67 @@
+#ifndef ANNULUS_CLIENT_SAFETENSORS_H_
+#define ANNULUS_CLIENT_SAFETENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace annulus {
+
+// Files of the safetensors format: 8 bytes little-endian length, a JSON header of that length, then
+// the tensors' bytes without a gap. Reading trusts nothing: every number is checked before it is
+// used.
+
+struct SafetensorInfo {
+  std::string name;
+  std::string dtype;  // "F32", "BF16", …
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // Of its bytes, after the header.
+  int64_t end = 0;
+};
+
+// The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
+// wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, an
+// unknown dtype, sizes that overflow or disagree, ranges that overlap, leave a gap or end early.
+// `header_bytes` (optional) is where the tensors' bytes begin.
+absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
+                                                             int64_t* header_bytes = nullptr);
+
+// A file, mapped into memory for its life. Movable.
+class SafetensorsFile {
+ public:
+  // NOT_FOUND / FILE_NOT_FOUND, PERMISSION_DENIED and other errors of the system; those of
+  // ParseSafetensors.
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+
+  // The tensor, or nullptr.
+  const SafetensorInfo* Find(absl::string_view name) const;
+  absl::Span<const std::byte> Bytes(const SafetensorInfo& info) const;
+
+ private:
+  std::shared_ptr<const std::byte> mapping_;
+  int64_t header_bytes_ = 0;
+  std::vector<SafetensorInfo> tensors_;
+};
+
+// A tensor to be written.
+struct SafetensorView {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  absl::Span<const std::byte> bytes;
+};
+
+// Writes a file: under another name first, so that `path` is whole or as it was. Errors of the
+// system.
+absl::Status WriteSafetensors(const std::string& path, const std::vector<SafetensorView>& tensors);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_SAFETENSORS_H_

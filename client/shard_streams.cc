@@ -1,0 +1,103 @@
+#include "client/shard_streams.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "annulus/v1/data_plane.pb.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "client/session_errors.h"
+
+namespace annulus {
+namespace {
+
+absl::Status WrongOutput(absl::string_view reason, absl::string_view what) {
+  return MakeError(absl::StatusCode::kInternal, what, {std::string(reason), {}, {}, {}});
+}
+
+}  // namespace
+
+std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
+  std::shared_ptr<ShardUpload> upload(new ShardUpload(&options));
+  v1::PutShardRequest opening;
+  opening.set_ticket(options.ticket);
+  options.call.method = "/annulus.v1.DataPlane/PutShard";
+  RawStream::Handlers handlers;
+  // The answer says no more than the status: a shard that is not complete is an error.
+  handlers.on_read = [upload](grpc::ByteBuffer) { upload->stream_->Read(); };
+  handlers.on_written = [upload] { upload->writer_.OnWritable(upload->stream_.get()); };
+  handlers.on_done = [done = std::move(options.done)](absl::Status status) {
+    done(std::move(status));
+  };
+  upload->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
+  upload->stream_->Read();
+  upload->stream_->Write(EncodeProto(opening));
+  return upload;
+}
+
+absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
+  const TensorInfo* tensor = FindTensor(table_, chunk->tensor);
+  if (tensor == nullptr || tensor->direction != Direction::kOutput) {
+    return WrongOutput("UNEXPECTED_OUTPUT",
+                       absl::StrCat(TensorName(chunk->tensor), " is no output of this job"));
+  }
+  const absl::Status checked = CheckChunk(*tensor, rows_.of(*tensor).rows(), chunk);
+  if (!checked.ok()) return WrongOutput("UNEXPECTED_OUTPUT", checked.message());
+  RETURN_IF_ERROR(VerifyCrc(*chunk));
+  bytes_[chunk->tensor] += static_cast<int64_t>(chunk->data.size());
+  return absl::OkStatus();
+}
+
+absl::Status ChunkReceiver::Complete() const {
+  for (const TensorInfo& tensor : table_) {
+    if (tensor.direction != Direction::kOutput) continue;
+    const auto found = bytes_.find(tensor.id);
+    const int64_t got = found == bytes_.end() ? 0 : found->second;
+    const int64_t expected = rows_.of(tensor).rows() * tensor.row_bytes();
+    if (got != expected) {
+      return WrongOutput("INCOMPLETE_OUTPUT",
+                         absl::StrCat(got, " bytes of ", expected, " of ", TensorName(tensor.id)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<ShardDownload> ShardDownload::Start(Options options) {
+  std::shared_ptr<ShardDownload> download(new ShardDownload(&options));
+  v1::FetchShardRequest request;
+  request.set_ticket(options.ticket);
+  options.call.method = "/annulus.v1.DataPlane/FetchShard";
+  RawStream::Handlers handlers;
+  handlers.on_read = [download](grpc::ByteBuffer message) {
+    const absl::Status status = download->OnRead(message);
+    if (status.ok()) return;  // The next message may be in other hands already.
+    download->error_ = status;
+    download->stream_->Cancel();
+  };
+  handlers.on_written = [] {};
+  handlers.on_done = [download, done = std::move(options.done)](absl::Status status) {
+    done(download->Judge(std::move(status)));
+  };
+  download->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
+  download->stream_->Read();
+  download->stream_->WriteLast(EncodeProto(request));
+  return download;
+}
+
+absl::Status ShardDownload::OnRead(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(TensorChunk chunk, DecodeChunk(message));
+  RETURN_IF_ERROR(receiver_.Receive(&chunk));
+  Credit credit(nullptr, [stream = stream_](void*) { stream->Read(); });
+  return sink_(std::move(chunk), std::move(credit));
+}
+
+absl::Status ShardDownload::Judge(absl::Status status) const {
+  if (!error_.ok()) return error_;
+  const absl::Status complete = receiver_.Complete();
+  // Every row is here and checked: a worker that ends the stream of a job that is over takes
+  // nothing back.
+  if (complete.ok() && CoordinatorDecides(status)) return complete;
+  return status.ok() ? complete : status;
+}
+
+}  // namespace annulus

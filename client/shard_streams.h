@@ -1,0 +1,97 @@
+#ifndef ANNULUS_CLIENT_SHARD_STREAMS_H_
+#define ANNULUS_CLIENT_SHARD_STREAMS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attention/tensor_table.h"
+#include "client/chunk_writer.h"
+#include "client/raw_stream.h"
+#include "client/scatter.h"
+
+namespace annulus {
+
+// One PutShard call: ticket, then the source's chunks. Thread-safe.
+class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
+ public:
+  struct Options {
+    RawStream::Call call;  // `method` is filled in.
+    std::string ticket;
+    std::shared_ptr<ChunkSource> source;
+    std::function<void(int64_t)> sent;       // Bytes of one chunk.
+    std::function<void(absl::Status)> done;  // Last, once.
+  };
+  static std::shared_ptr<ShardUpload> Start(Options options);
+
+  // The source may have a chunk again.
+  void Kick() { writer_.Kick(stream_.get()); }
+  void Cancel() { stream_->Cancel(); }
+
+ private:
+  explicit ShardUpload(Options* options)
+      : writer_(std::move(options->source), std::move(options->sent)) {}
+
+  ChunkWriter writer_;
+  std::shared_ptr<RawStream> stream_;
+};
+
+// What a download does with a chunk: in the shard's own rows, checked, its CRC right. It drops the
+// credit when the next one may come. An error ends the download with it.
+using ChunkSink = std::function<absl::Status(TensorChunk chunk, Credit credit)>;
+
+// Checks what arrives of one shard's outputs, or of a whole job's.
+class ChunkReceiver {
+ public:
+  ChunkReceiver(std::vector<TensorInfo> table, ShardRows rows)
+      : table_(std::move(table)), rows_(std::move(rows)) {}
+
+  // INTERNAL / UNEXPECTED_OUTPUT, the errors of CheckChunk as INTERNAL, DATA_LOSS /
+  // CHECKSUM_MISMATCH.
+  absl::Status Receive(TensorChunk* chunk);
+  // Whether as many bytes have come as the outputs have. INTERNAL / INCOMPLETE_OUTPUT.
+  absl::Status Complete() const;
+  const TensorInfo& tensor(TensorId id) const { return *FindTensor(table_, id); }
+  const ShardRows& rows() const { return rows_; }
+
+ private:
+  const std::vector<TensorInfo> table_;
+  const ShardRows rows_;
+  std::map<TensorId, int64_t> bytes_;
+};
+
+// One FetchShard call. Thread-safe.
+class ShardDownload : public std::enable_shared_from_this<ShardDownload> {
+ public:
+  struct Options {
+    RawStream::Call call;  // `method` is filled in.
+    std::string ticket;
+    std::vector<TensorInfo> table;
+    ShardRows rows;
+    ChunkSink sink;
+    std::function<void(absl::Status)> done;  // Last, once.
+  };
+  static std::shared_ptr<ShardDownload> Start(Options options);
+
+  void Cancel() { stream_->Cancel(); }
+
+ private:
+  explicit ShardDownload(Options* options)
+      : receiver_(std::move(options->table), std::move(options->rows)),
+        sink_(std::move(options->sink)) {}
+  absl::Status OnRead(const grpc::ByteBuffer& message);
+  absl::Status Judge(absl::Status status) const;
+
+  ChunkReceiver receiver_;
+  const ChunkSink sink_;
+  absl::Status error_;  // Of what was read. Touched by the stream's callbacks only.
+  std::shared_ptr<RawStream> stream_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_SHARD_STREAMS_H_

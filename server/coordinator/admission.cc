@@ -1,0 +1,240 @@
+#include "server/coordinator/admission.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "attention/error.h"
+#include "proto/convert.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/group_family.h"
+#include "server/coordinator/job_life.h"
+#include "server/coordinator/job_view.h"
+
+namespace annulus {
+namespace {
+
+absl::Status CheckOpen(const Core& core) {
+  const absl::Duration retry = core.options.retry_after;
+  if (core.draining) return DrainingError(retry);
+  if (core.workers.ready_count() == 0) return NoWorkersError(retry);
+  if (core.restarted && core.now < core.started + core.options.lease) return StartingError(retry);
+  return absl::OkStatus();
+}
+
+absl::Status CheckWorldSize(const Core& core, const Submission& submission) {
+  const int32_t wanted = submission.execution.world_size;
+  const int32_t ready = core.workers.ready_count();
+  return wanted > ready ? InsufficientWorkersError(wanted, ready) : absl::OkStatus();
+}
+
+// Sizes whose formation has not failed lately, and whatever the caller asks for.
+std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
+  std::set<int32_t> sizes = {1};
+  const int32_t limit = std::min(core.workers.ready_count(), core.options.limits.max_world_size);
+  for (const std::vector<int64_t>& members : GroupFamily(core.workers.LocalityOrder())) {
+    auto pause = core.groups.pauses().find(members);
+    if (pause != core.groups.pauses().end() && pause->second.failures > 0) continue;
+    sizes.insert(static_cast<int32_t>(members.size()));
+  }
+  if (wanted > 0) sizes.insert(wanted);
+  std::vector<int32_t> offer(sizes.begin(), sizes.upper_bound(limit));
+  return offer;
+}
+
+// The slowest and smallest of the ready workers: any of them may be the one.
+PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission) {
+  PlanRequest request;
+  request.sizes = SizesOnOffer(core, submission->execution.world_size);
+  request.submission = std::move(submission);
+  request.segment_target = core.options.segment_target;
+  bool first = true;
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (!worker.ready()) continue;
+    const control::v1::Register& info = worker.info;
+    const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
+    request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
+    request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
+    request.rates.flops_per_second = least(request.rates.flops_per_second, info.flops_per_second());
+    request.rates.link_bytes_per_second =
+        least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
+    first = false;
+  }
+  return request;
+}
+
+bool PlanInline(const Core& core, const PlanRequest& request) {
+  return static_cast<int64_t>(request.submission->spec.sequences.size()) <=
+             core.options.inline_plan_sequences &&
+         (request.sizes.empty() || request.sizes.back() <= core.options.inline_plan_ranks);
+}
+
+void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
+  const int64_t number = ++core.last_plan;
+  core.plannings[number] = target;
+  core.Emit(action::MakePlan{number, std::move(request)});
+}
+
+// A lower bound: the work that waits is shared by all ready workers, and what runs is not counted.
+absl::Status CheckDeadline(const Core& core, const JobPlan& plan, absl::Time deadline) {
+  const int32_t ready = std::max(1, core.workers.ready_count());
+  const absl::Duration predicted =
+      absl::Seconds(plan.cost.seconds + core.queue.rank_seconds() / ready);
+  const absl::Duration remaining = deadline - core.now;
+  return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
+}
+
+absl::Time DeadlineOf(const Core& core, const event::RunJob& event) {
+  const v1::RunJobRequest& request = event.submission->request;
+  absl::Time deadline = core.now + core.options.max_timeout;
+  if (request.has_timeout()) deadline = core.now + DurationFromProto(request.timeout());
+  // A detached job outlives its call; without a timeout the call's deadline says how long.
+  const bool bound_to_call = !request.detached() || !request.has_timeout();
+  return bound_to_call ? std::min(deadline, event.deadline) : deadline;
+}
+
+JobRecord& AddJob(Core& core, const event::RunJob& event) {
+  std::string id;
+  do {
+    id = absl::StrFormat("job-%016x", core.random());
+  } while (core.jobs.Known(id));
+  JobRecord& job = core.jobs.Add(id, event.principal, event.submission);
+  job.created = core.now;
+  job.deadline = DeadlineOf(core, event);
+  job.planned_epoch = core.membership_epoch;
+  core.jobs.AddCall(job, event.call, true);
+  core.unannounced.push_back(job.number);
+  return job;
+}
+
+// True when the call belongs to a job that exists.
+bool JoinOrRefuse(Core& core, const event::RunJob& event) {
+  JobRecord* same = core.jobs.FindRequest(event.principal, event.submission->request.request_id());
+  // A failed job may be tried again under its id.
+  if (same == nullptr || (same->terminal() && !same->error.ok())) return false;
+  if (!SameJob(*same->submission, *event.submission)) {
+    core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
+  } else if (same->owners.size() + same->watchers.size() >= core.options.max_calls_per_job) {
+    core.Emit(action::FinishCall{
+        event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
+  } else {
+    Attach(core, *same, event.call, CallKind::kOwner);
+  }
+  return true;
+}
+
+absl::Status Admit(Core& core, const event::RunJob& event) {
+  if (absl::Status s = CheckOpen(core); !s.ok()) return s;
+  if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
+  if (core.queue.size() + core.plannings.size() >= core.options.max_queued_jobs) {
+    return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
+  }
+  PlanRequest request = MakeRequest(core, event.submission);
+  if (!PlanInline(core, request)) {
+    JobRecord& job = AddJob(core, event);
+    MakePlan(core, std::move(request), {job.number, 0});
+    job.planning = core.last_plan;
+    ArmJobTimer(core, job);
+    return absl::OkStatus();
+  }
+  PlanResult plan = core.plan(request);
+  if (!plan.ok()) return plan.status();
+  if (absl::Status s = CheckDeadline(core, **plan, DeadlineOf(core, event)); !s.ok()) return s;
+  JobRecord& job = AddJob(core, event);
+  job.plan = *std::move(plan);
+  Enqueue(core, job);
+  return absl::OkStatus();
+}
+
+bool Temporary(const absl::Status& status) {
+  const std::string reason = DetailOf(status).reason;
+  return reason == "INSUFFICIENT_WORKERS" || reason == "INSUFFICIENT_CAPACITY";
+}
+
+void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
+  job.planning = 0;
+  core.place_again = true;
+  const bool waiting = core.queue.Contains(job.number);
+  absl::Status refusal = result.status();
+  if (result.ok()) job.plan = *std::move(result);
+  if (refusal.ok() && !waiting) refusal = CheckDeadline(core, *job.plan, job.deadline);
+  // The workers that are there now cannot serve it; others may come while it waits.
+  if (waiting && Temporary(refusal)) return;
+  if (!refusal.ok()) {
+    EndJob(core, job, v1::Job::STATE_FAILED, refusal);
+  } else if (!waiting) {
+    Enqueue(core, job);
+  }
+}
+
+void AnswerPlan(Core& core, int64_t call, const PlanResult& result) {
+  if (result.ok()) {
+    core.Emit(action::Answer{call, PlanView(**result)});
+  } else {
+    core.Emit(action::Answer{call, result.status()});
+  }
+}
+
+}  // namespace
+
+void OnRunJob(Core& core, const event::RunJob& event) {
+  if (JoinOrRefuse(core, event)) return;
+  const absl::Status refusal = Admit(core, event);
+  if (!refusal.ok()) core.Emit(action::FinishCall{event.call, refusal});
+}
+
+void OnPlanJob(Core& core, const event::PlanJob& event) {
+  absl::Status refusal = CheckOpen(core);
+  if (refusal.ok()) refusal = CheckWorldSize(core, *event.submission);
+  if (refusal.ok() && core.plannings.size() >= core.options.max_queued_jobs) {
+    refusal = QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
+  }
+  if (!refusal.ok()) {
+    core.Emit(action::Answer{event.call, refusal});
+    return;
+  }
+  PlanRequest request = MakeRequest(core, event.submission);
+  if (PlanInline(core, request)) {
+    AnswerPlan(core, event.call, core.plan(request));
+  } else {
+    MakePlan(core, std::move(request), {0, event.call});
+  }
+}
+
+void OnPlanned(Core& core, const event::Planned& event) {
+  auto it = core.plannings.find(event.plan);
+  if (it == core.plannings.end()) return;
+  const Core::Planning target = it->second;
+  core.plannings.erase(it);
+  if (target.call != 0) return AnswerPlan(core, target.call, event.result);
+  JobRecord* job = core.jobs.Find(target.job);
+  if (job != nullptr && job->planning == event.plan) AcceptPlan(core, *job, event.result);
+}
+
+void PlanWaitingJobs(Core& core) {
+  if (core.replan.empty() || core.workers.ready_count() == 0) return;
+  for (int64_t number : std::exchange(core.replan, {})) {
+    JobRecord& job = *core.jobs.Find(number);
+    job.planned_epoch = core.membership_epoch;
+    PlanRequest request = MakeRequest(core, job.submission);
+    if (PlanInline(core, request)) {
+      AcceptPlan(core, job, core.plan(request));
+    } else {
+      MakePlan(core, std::move(request), {job.number, 0});
+      job.planning = core.last_plan;
+    }
+  }
+}
+
+void AnnounceJobs(Core& core) {
+  for (int64_t number : std::exchange(core.unannounced, {})) {
+    JobRecord* job = core.jobs.Find(number);
+    if (job != nullptr && job->last_event == 0) SetState(core, *job, v1::Job::STATE_QUEUED);
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,29 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_ADMISSION_H_
+#define ANNULUS_SERVER_COORDINATOR_ADMISSION_H_
+
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// Who may enter the queue. A refused job leaves no trace; the refusals, in the order in which they
+// are looked for: ALREADY_EXISTS / REQUEST_ID_REUSED; UNAVAILABLE / DRAINING, STARTING, NO_WORKERS;
+// FAILED_PRECONDITION / INSUFFICIENT_WORKERS; RESOURCE_EXHAUSTED / QUEUE_FULL; planning's own
+// (FAILED_PRECONDITION / INSUFFICIENT_CAPACITY …); DEADLINE_EXCEEDED / DEADLINE_UNREACHABLE.
+void OnRunJob(Core& core, const event::RunJob& event);
+
+// A dry run: the plan, or the refusal of workers, capacity or execution.
+void OnPlanJob(Core& core, const event::PlanJob& event);
+
+// A plan made elsewhere.
+void OnPlanned(Core& core, const event::Planned& event);
+
+// Plans again the waiting jobs whose plan no longer fits the membership. The end of every event
+// calls it.
+void PlanWaitingJobs(Core& core);
+
+// Tells the state of jobs that were submitted and not placed in the same event.
+void AnnounceJobs(Core& core);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_ADMISSION_H_

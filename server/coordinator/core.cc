@@ -1,0 +1,41 @@
+#include "server/coordinator/core.h"
+
+#include <algorithm>
+
+namespace annulus {
+
+// Microseconds, so that a restart within a second of the last one still has a higher term.
+Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, PlanFunction plan_in,
+           absl::Time now_in)
+    : options(std::move(options_in)),
+      random(std::move(random_in)),
+      plan(std::move(plan_in)),
+      now(now_in),
+      started(now_in),
+      term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))),
+      queue(options.principal_weights, options.priority_step) {}
+
+void Core::Log(LogLevel level, absl::string_view job, std::string text) {
+  Emit(action::Log{level, std::string(job), std::move(text)});
+}
+
+void Core::Send(int64_t number, control::v1::WorkerCommand command) {
+  WorkerRecord* worker = workers.Find(number);
+  if (worker == nullptr) return;
+  command.set_term(term);
+  command.set_ack(worker->events_received);
+  const control::v1::WorkerCommand& kept = worker->log.Append(std::move(command));
+  if (worker->connection != 0) Emit(action::SendCommand{worker->connection, kept});
+  if (worker->log.overflown()) {
+    doomed_workers.emplace_back(number, "it acknowledges no commands");
+  }
+}
+
+control::v1::Generation Core::GenerationOf(int64_t group) const {
+  control::v1::Generation generation;
+  generation.set_term(term);
+  generation.set_number(group);
+  return generation;
+}
+
+}  // namespace annulus

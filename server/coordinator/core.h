@@ -1,0 +1,96 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_CORE_H_
+#define ANNULUS_SERVER_COORDINATOR_CORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/coordinator/event.h"
+#include "server/coordinator/fair_queue.h"
+#include "server/coordinator/group_table.h"
+#include "server/coordinator/job_plan.h"
+#include "server/coordinator/job_table.h"
+#include "server/coordinator/ledger.h"
+#include "server/coordinator/options.h"
+#include "server/coordinator/run_table.h"
+#include "server/coordinator/timers.h"
+#include "server/coordinator/worker_table.h"
+
+namespace annulus {
+
+// All that the coordinator knows, and the actions of the event at hand. The rules that change it
+// are the free functions of the *_flow, job_life and run_end files, in layers:
+//   state → worker_flow → group_flow → placement, admission → run_flow → job_life → run_end → Core
+// A lower layer never calls a higher one: it leaves a mark (doomed, *_again) that the end of the
+// event takes up.
+struct Core {
+  Core(CoordinatorOptions options, std::function<uint64_t()> random, PlanFunction plan,
+       absl::Time now);
+
+  CoordinatorOptions options;
+  std::function<uint64_t()> random;
+  PlanFunction plan;
+  absl::Time now;
+
+  const absl::Time started;
+  int64_t term;
+  bool restarted = false;  // A worker knew an earlier term.
+  bool draining = false;
+  absl::Time drain_deadline = absl::InfiniteFuture();
+  bool stopped = false;
+  bool ready = false;
+
+  WorkerTable workers;
+  GroupTable groups;
+  Ledger ledger;
+  FairQueue queue;
+  JobTable jobs;
+  RunTable runs;
+  Timers timers;
+
+  // Plans being made: by plan number, for a job or for a call.
+  struct Planning {
+    int64_t job = 0;
+    int64_t call = 0;
+  };
+  std::map<int64_t, Planning> plannings;
+  int64_t last_plan = 0;
+  // Waiting jobs whose plan must be made again.
+  std::set<int64_t> replan;
+
+  // Marks. The family must be compared with the membership; waiting jobs, or runs, may move on.
+  bool family_dirty = false;
+  bool place_again = false;
+  bool advance_again = false;
+  // Grows with every change of the membership that plans are made from.
+  int64_t membership_epoch = 0;
+  // The last incarnations that were lost in this term. A few: one that is forgotten is known by its
+  // numbers.
+  std::deque<std::string> lost_incarnations;
+  // Jobs that have sent no event yet.
+  std::vector<int64_t> unannounced;
+  // Workers to be counted as lost and groups to be aborted, and why.
+  std::vector<std::pair<int64_t, std::string>> doomed_workers;
+  std::vector<std::pair<int64_t, absl::Status>> doomed_groups;
+
+  std::vector<Action> actions;
+
+  void Emit(Action action) { actions.push_back(std::move(action)); }
+  void Log(LogLevel level, absl::string_view job, std::string text);
+  // Numbers the command, keeps it until it is acknowledged, and sends it if the worker is
+  // connected.
+  void Send(int64_t worker, control::v1::WorkerCommand command);
+  control::v1::Generation GenerationOf(int64_t group) const;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_CORE_H_

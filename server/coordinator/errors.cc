@@ -1,0 +1,175 @@
+#include "server/coordinator/errors.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+
+namespace annulus {
+namespace {
+
+using Metadata = std::map<std::string, std::string>;
+
+absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                   Metadata metadata = {}) {
+  return MakeError(code, message, ErrorDetail{std::string(reason), std::move(metadata), {}, {}});
+}
+
+absl::Status Retryable(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                       absl::Duration retry_after) {
+  return MakeError(code, message, ErrorDetail{std::string(reason), {}, {}, retry_after});
+}
+
+}  // namespace
+
+absl::Status NoWorkersError(absl::Duration retry_after) {
+  return Retryable(absl::StatusCode::kUnavailable, "NO_WORKERS", "no worker is ready", retry_after);
+}
+
+absl::Status StartingError(absl::Duration retry_after) {
+  return Retryable(absl::StatusCode::kUnavailable, "STARTING",
+                   "the coordinator has just been restarted and waits for its workers",
+                   retry_after);
+}
+
+absl::Status DrainingError(absl::Duration retry_after) {
+  return Retryable(absl::StatusCode::kUnavailable, "DRAINING", "the coordinator is shutting down",
+                   retry_after);
+}
+
+absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("execution.world_size: ", wanted, " ranks were asked for and ", ready,
+                   " workers are ready"),
+      ErrorDetail{
+          "INSUFFICIENT_WORKERS",
+          {{"world_size", absl::StrCat(wanted)}, {"ready_workers", absl::StrCat(ready)}},
+          {{"execution.world_size", absl::StrCat("more than the ", ready, " ready workers")}},
+          {}});
+}
+
+absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("the queue holds its limit of ", limit, " jobs"),
+                   ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
+}
+
+absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining) {
+  const int64_t predicted_ms = absl::ToInt64Milliseconds(predicted);
+  const int64_t remaining_ms = absl::ToInt64Milliseconds(remaining);
+  return Error(
+      absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE",
+      absl::StrCat("the job would end in about ", predicted_ms, " ms and has ", remaining_ms,
+                   " ms"),
+      {{"predicted_ms", absl::StrCat(predicted_ms)}, {"remaining_ms", absl::StrCat(remaining_ms)}});
+}
+
+absl::Status JobNotFoundError(absl::string_view job_id) {
+  return Error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no such job",
+               {{"job_id", std::string(job_id.substr(0, 64))}});
+}
+
+absl::Status RequestIdReusedError(absl::string_view request_id) {
+  return Error(absl::StatusCode::kAlreadyExists, "REQUEST_ID_REUSED",
+               "request_id was used for another request",
+               {{"request_id", std::string(request_id)}});
+}
+
+absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, absl::StrCat(limit, " calls follow this job already"),
+      ErrorDetail{"TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
+}
+
+absl::Status InvalidPageError(absl::string_view field, absl::string_view description) {
+  return InvalidField("INVALID_REQUEST", field, description);
+}
+
+absl::Status ExpiredInQueueError() {
+  return Error(absl::StatusCode::kDeadlineExceeded, "EXPIRED_IN_QUEUE",
+               "the deadline passed while the job waited", {{"state", "QUEUED"}});
+}
+
+absl::Status ExpiredRunningError(absl::string_view state) {
+  return Error(absl::StatusCode::kDeadlineExceeded, "EXPIRED_RUNNING",
+               absl::StrCat("the deadline passed while the job was ", state),
+               {{"state", std::string(state)}});
+}
+
+absl::Status UploadStalledError() {
+  return Error(absl::StatusCode::kDeadlineExceeded, "UPLOAD_STALLED",
+               "the shards were not complete by the upload deadline");
+}
+
+absl::Status ResultExpiredError() {
+  return Error(absl::StatusCode::kDeadlineExceeded, "RESULT_EXPIRED",
+               "the outputs were not fetched while they were kept");
+}
+
+absl::Status CancelledByClientError() {
+  return Error(absl::StatusCode::kCancelled, "CANCELLED_BY_CLIENT", "the client cancelled the job");
+}
+
+absl::Status GroupLostError(absl::Status cause, int32_t attempts, absl::Duration retry_after) {
+  ErrorDetail detail = DetailOf(cause);
+  detail.metadata["cause"] = detail.reason.empty() ? "UNKNOWN" : detail.reason;
+  detail.metadata["attempts"] = absl::StrCat(attempts);
+  detail.reason = "GROUP_LOST";
+  detail.retry_after = retry_after;
+  return MakeError(absl::StatusCode::kAborted,
+                   absl::StrCat("the group was lost: ", cause.message()), detail);
+}
+
+absl::Status ScheduleMismatchError(absl::string_view what) {
+  return Error(absl::StatusCode::kInternal, "SCHEDULE_MISMATCH",
+               absl::StrCat("the ranks do not agree: ", what));
+}
+
+absl::Status InvalidRegistrationError(absl::string_view what) {
+  return Error(absl::StatusCode::kInvalidArgument, "INVALID_REGISTRATION", what);
+}
+
+absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours) {
+  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+               absl::StrCat(what, " ", theirs, " of the worker is not the coordinator's ", ours),
+               {{"what", std::string(what)},
+                {"worker", absl::StrCat(theirs)},
+                {"coordinator", absl::StrCat(ours)}});
+}
+
+absl::Status LeaseExpiredError(absl::string_view slot) {
+  return Error(absl::StatusCode::kAborted, "LEASE_EXPIRED",
+               "this incarnation of the worker counts as lost", {{"slot", std::string(slot)}});
+}
+
+absl::Status SlotTakenError(absl::string_view slot) {
+  return Error(absl::StatusCode::kFailedPrecondition, "SLOT_TAKEN",
+               absl::StrCat("a newer process holds the slot ", slot),
+               {{"slot", std::string(slot)}});
+}
+
+absl::Status StaleTermError(int64_t term) {
+  return Error(absl::StatusCode::kAborted, "STALE_TERM", "a higher term has begun",
+               {{"term", absl::StrCat(term)}});
+}
+
+absl::Status TooManyWorkersError(size_t limit) {
+  return Error(absl::StatusCode::kResourceExhausted, "TOO_MANY_WORKERS",
+               absl::StrCat("the coordinator serves at most ", limit, " workers"),
+               {{"limit", absl::StrCat(limit)}});
+}
+
+absl::Status ProtocolError(absl::string_view what) {
+  return Error(absl::StatusCode::kUnavailable, "STREAM_SEQUENCE", what);
+}
+
+absl::Status WorkerLostError(absl::string_view slot, absl::string_view cause) {
+  return Error(absl::StatusCode::kAborted, "WORKER_LOST",
+               absl::StrCat("worker ", slot, " was lost: ", cause),
+               {{"slot", std::string(slot)}, {"lost", std::string(cause)}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,49 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_ERRORS_H_
+#define ANNULUS_SERVER_COORDINATOR_ERRORS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace annulus {
+
+// Every refusal and every end of a job that the coordinator itself decides: code, reason and
+// metadata in one place (docs/api.md lists them). None of them takes a decision.
+
+// To clients, at submission.
+absl::Status NoWorkersError(absl::Duration retry_after);
+absl::Status StartingError(absl::Duration retry_after);
+absl::Status DrainingError(absl::Duration retry_after);
+absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
+absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
+absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining);
+absl::Status JobNotFoundError(absl::string_view job_id);
+absl::Status RequestIdReusedError(absl::string_view request_id);
+absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after);
+absl::Status InvalidPageError(absl::string_view field, absl::string_view description);
+
+// Ends of jobs.
+absl::Status ExpiredInQueueError();
+absl::Status ExpiredRunningError(absl::string_view state);
+absl::Status UploadStalledError();
+absl::Status ResultExpiredError();
+absl::Status CancelledByClientError();
+absl::Status GroupLostError(absl::Status cause, int32_t attempts, absl::Duration retry_after);
+absl::Status ScheduleMismatchError(absl::string_view what);
+
+// To workers, and why they or their groups went.
+absl::Status InvalidRegistrationError(absl::string_view what);
+absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
+absl::Status LeaseExpiredError(absl::string_view slot);
+absl::Status SlotTakenError(absl::string_view slot);
+absl::Status StaleTermError(int64_t term);
+absl::Status TooManyWorkersError(size_t limit);
+// The stream ends and the worker connects again.
+absl::Status ProtocolError(absl::string_view what);
+absl::Status WorkerLostError(absl::string_view slot, absl::string_view cause);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_ERRORS_H_

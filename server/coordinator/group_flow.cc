@@ -1,0 +1,272 @@
+#include "server/coordinator/group_flow.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/group_family.h"
+#include "server/coordinator/run_flow.h"
+
+namespace annulus {
+namespace {
+
+using State = GroupRecord::State;
+using control::v1::WorkerCommand;
+
+TimerKey TimerOf(int64_t group) { return {TimerKey::Kind::kGroup, group}; }
+constexpr TimerKey kFormationTimer = {TimerKey::Kind::kFormation, 0};
+
+// Every member is to answer the state's command by the deadline.
+void Enter(Core& core, GroupRecord& group, State state, absl::Duration timeout) {
+  group.state = state;
+  group.awaited.clear();
+  for (int64_t member : group.members) {
+    if (core.workers.Find(member) != nullptr) group.awaited.insert(member);
+  }
+  core.timers.Set(TimerOf(group.number), core.now + timeout);
+}
+
+void Open(Core& core, const std::vector<int64_t>& members) {
+  GroupRecord& group = core.groups.Add(members);
+  for (int64_t member : members) group.slots.push_back(core.workers.Find(member)->slot());
+  Enter(core, group, State::kOpening, core.options.formation_timeout);
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    WorkerCommand command;
+    control::v1::OpenGroup& open = *command.mutable_open_group();
+    *open.mutable_generation() = core.GenerationOf(group.number);
+    open.set_rank(static_cast<int32_t>(rank));
+    open.set_size(static_cast<int32_t>(members.size()));
+    core.Send(members[rank], std::move(command));
+  }
+}
+
+void Connect(Core& core, GroupRecord& group) {
+  Enter(core, group, State::kConnecting, core.options.formation_timeout);
+  for (int64_t member : group.members) {
+    WorkerCommand command;
+    control::v1::ConnectGroup& connect = *command.mutable_connect_group();
+    *connect.mutable_generation() = core.GenerationOf(group.number);
+    for (const std::string& bootstrap : group.bootstraps) connect.add_bootstraps(bootstrap);
+    *connect.mutable_timeout() = DurationToProto(core.options.formation_timeout);
+    core.Send(member, std::move(command));
+  }
+}
+
+bool InUse(const Core& core, int64_t group) {
+  const auto& runs = core.runs.all();
+  return std::any_of(runs.begin(), runs.end(), [=](const auto& entry) {
+    return entry.second.group == group && entry.second.needs_group();
+  });
+}
+
+void Close(Core& core, GroupRecord& group) {
+  Enter(core, group, State::kClosing, core.options.answer_timeout);
+  for (int64_t member : group.members) {
+    WorkerCommand command;
+    *command.mutable_close_group()->mutable_generation() = core.GenerationOf(group.number);
+    core.Send(member, std::move(command));
+  }
+}
+
+void EraseIfOver(Core& core, int64_t number) {
+  GroupRecord* group = core.groups.Find(number);
+  if (group == nullptr || group->live() || !group->awaited.empty()) return;
+  core.timers.Cancel(TimerOf(number));
+  core.groups.Erase(number);
+  core.family_dirty = true;
+}
+
+void NoteFailure(Core& core, const GroupRecord& group) {
+  GroupTable::Pause& pause = core.groups.pauses()[group.members];
+  absl::Duration wait = core.options.formation_delay;
+  for (int32_t i = 0; i < pause.failures && wait < core.options.max_formation_pause; ++i) wait *= 2;
+  ++pause.failures;
+  pause.until = core.now + std::min(wait, core.options.max_formation_pause);
+}
+
+// Members of a group that is going away: the next one waits, because its memory is not free yet.
+std::set<int64_t> BusyWorkers(const Core& core) {
+  std::set<int64_t> busy;
+  for (const auto& [number, group] : core.groups.all()) {
+    if (group.state == State::kAborting) busy.insert(group.awaited.begin(), group.awaited.end());
+  }
+  return busy;
+}
+
+bool AnyIn(const std::vector<int64_t>& members, const std::set<int64_t>& set) {
+  return std::any_of(members.begin(), members.end(), [&](int64_t m) { return set.count(m) != 0; });
+}
+
+void CloseUnwanted(Core& core, const std::set<std::vector<int64_t>>& family) {
+  std::vector<int64_t> half_formed;
+  for (auto& [number, group] : core.groups.all()) {
+    group.wanted = family.count(group.members) != 0;
+    if (group.wanted || !group.live()) continue;
+    if (group.state != State::kReady) {
+      half_formed.push_back(number);
+    } else if (!InUse(core, number)) {
+      Close(core, group);
+    }
+  }
+  for (int64_t number : half_formed) {
+    AbortGroup(core, number, absl::CancelledError("the membership has changed"));
+  }
+}
+
+absl::Time OpenMissing(Core& core, const std::vector<std::vector<int64_t>>& family) {
+  std::set<std::vector<int64_t>> present;
+  for (const auto& [number, group] : core.groups.all()) {
+    if (group.live()) present.insert(group.members);
+  }
+  const std::set<int64_t> busy = BusyWorkers(core);
+  absl::Time next = absl::InfiniteFuture();
+  for (const std::vector<int64_t>& members : family) {
+    if (present.count(members) != 0 || AnyIn(members, busy)) continue;
+    auto pause = core.groups.pauses().find(members);
+    if (pause != core.groups.pauses().end() && core.now < pause->second.until) {
+      next = std::min(next, pause->second.until);
+    } else {
+      Open(core, members);
+    }
+  }
+  return next;
+}
+
+void OnOpened(Core& core, GroupRecord& group, int64_t worker,
+              const control::v1::GroupOpened& opened) {
+  if (group.state != State::kOpening || group.awaited.count(worker) == 0) return;
+  if (opened.has_error()) {
+    NoteFailure(core, group);
+    return AbortGroup(core, group.number, ErrorFromProto(opened.error()));
+  }
+  group.bootstraps[group.RankOf(worker)] = opened.bootstrap();
+  group.awaited.erase(worker);
+  if (group.awaited.empty()) Connect(core, group);
+}
+
+void OnConnected(Core& core, GroupRecord& group, int64_t worker,
+                 const control::v1::GroupConnected& connected) {
+  if (group.state != State::kConnecting || group.awaited.count(worker) == 0) return;
+  if (connected.has_error()) {
+    NoteFailure(core, group);
+    return AbortGroup(core, group.number, ErrorFromProto(connected.error()));
+  }
+  group.awaited.erase(worker);
+  if (!group.awaited.empty()) return;
+  group.state = State::kReady;
+  group.bootstraps.clear();
+  core.timers.Cancel(TimerOf(group.number));
+  core.groups.pauses().erase(group.members);
+  core.place_again = core.advance_again = true;
+  core.Log(LogLevel::kInfo, kNoJob,
+           absl::StrCat("group ", group.number, " of ", group.members.size(), " is ready"));
+}
+
+void OnBroken(Core& core, GroupRecord& group, const control::v1::GroupBroken& broken) {
+  if (!group.live()) return;
+  absl::Status cause = ErrorFromProto(broken.cause());
+  if (cause.ok()) cause = absl::InternalError("a member reported a broken group");
+  NoteFailure(core, group);
+  AbortGroup(core, group.number, cause);
+}
+
+int64_t NumberOf(const Core& core, const control::v1::Generation& generation) {
+  return generation.term() == core.term ? generation.number() : 0;
+}
+
+}  // namespace
+
+void MembershipChanged(Core& core) {
+  ++core.membership_epoch;
+  core.place_again = true;
+  core.timers.Set(kFormationTimer, core.now + core.options.formation_delay);
+}
+
+void ReconcileGroups(Core& core) {
+  if (!std::exchange(core.family_dirty, false)) return;
+  const std::vector<std::vector<int64_t>> family = GroupFamily(core.workers.LocalityOrder());
+  const std::set<std::vector<int64_t>> wanted(family.begin(), family.end());
+  CloseUnwanted(core, wanted);
+  auto& pauses = core.groups.pauses();
+  for (auto it = pauses.begin(); it != pauses.end();) {
+    it = wanted.count(it->first) == 0 ? pauses.erase(it) : std::next(it);
+  }
+  const absl::Time next = OpenMissing(core, family);
+  if (next != absl::InfiniteFuture()) core.timers.Set(kFormationTimer, next);
+  core.place_again = true;
+}
+
+void AbortGroup(Core& core, int64_t number, const absl::Status& cause) {
+  GroupRecord* group = core.groups.Find(number);
+  if (group == nullptr || group->state == State::kAborting) return;
+  core.Log(LogLevel::kWarning, kNoJob,
+           absl::StrCat("group ", number, " is aborted: ", cause.message()));
+  Enter(core, *group, State::kAborting, core.options.answer_timeout);
+  for (int64_t member : group->members) {
+    WorkerCommand command;
+    *command.mutable_abort_group()->mutable_generation() = core.GenerationOf(number);
+    core.Send(member, std::move(command));
+  }
+  std::vector<int64_t> lost;
+  for (const auto& [run, record] : core.runs.all()) {
+    if (record.group == number && record.needs_group()) lost.push_back(run);
+  }
+  for (int64_t run : lost) LoseRun(core, run, cause);
+  core.family_dirty = true;
+  EraseIfOver(core, number);
+}
+
+void LeaveGroups(Core& core, int64_t worker, const absl::Status& cause) {
+  std::vector<int64_t> broken, awaited;
+  for (const auto& [number, group] : core.groups.all()) {
+    if (group.RankOf(worker) < 0) continue;
+    (group.live() ? broken : awaited).push_back(number);
+  }
+  for (int64_t number : broken) AbortGroup(core, number, cause);
+  for (int64_t number : awaited) {
+    core.groups.Find(number)->awaited.erase(worker);
+    EraseIfOver(core, number);
+  }
+}
+
+void OnGroupEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& event) {
+  using Case = control::v1::WorkerEvent;
+  const control::v1::Generation& generation =
+      event.event_case() == Case::kGroupOpened      ? event.group_opened().generation()
+      : event.event_case() == Case::kGroupConnected ? event.group_connected().generation()
+      : event.event_case() == Case::kGroupBroken    ? event.group_broken().generation()
+                                                    : event.group_closed().generation();
+  GroupRecord* group = core.groups.Find(NumberOf(core, generation));
+  if (group == nullptr || group->RankOf(worker) < 0) return;
+  switch (event.event_case()) {
+    case Case::kGroupOpened:
+      return OnOpened(core, *group, worker, event.group_opened());
+    case Case::kGroupConnected:
+      return OnConnected(core, *group, worker, event.group_connected());
+    case Case::kGroupBroken:
+      return OnBroken(core, *group, event.group_broken());
+    default:
+      if (!group->live()) group->awaited.erase(worker);
+      return EraseIfOver(core, group->number);
+  }
+}
+
+void OnGroupTimer(Core& core, int64_t number) {
+  GroupRecord* group = core.groups.Find(number);
+  if (group == nullptr || group->state == State::kReady) return;
+  if (group->live()) {
+    NoteFailure(core, *group);
+    return AbortGroup(core, number,
+                      absl::DeadlineExceededError(absl::StrCat("the group was not formed in time (",
+                                                               GroupStateName(group->state), ")")));
+  }
+  for (int64_t worker : group->awaited) {
+    core.doomed_workers.emplace_back(worker, "it did not answer AbortGroup or CloseGroup in time");
+  }
+}
+
+}  // namespace annulus

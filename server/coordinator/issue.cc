@@ -1,0 +1,160 @@
+#include "server/coordinator/issue.h"
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/segment.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/job_life.h"
+
+namespace annulus {
+namespace {
+
+using State = RunRecord::State;
+constexpr int kPreparedPerGroup = 2;
+
+bool Claimed(const RunRecord& run, const std::set<int64_t>& claimed) {
+  for (const RunRank& rank : run.ranks) {
+    if (claimed.count(rank.worker) != 0) return true;
+  }
+  return false;
+}
+
+bool TakeDeviceMemory(Core& core, const RunRecord& run) {
+  std::vector<Ledger::Claim> claims;
+  for (const RunRank& rank : run.ranks) {
+    claims.push_back({rank.worker, {0, run.plan->cost.peak_bytes_per_rank}});
+  }
+  return core.ledger.Reserve(run.number, claims);
+}
+
+void Prepare(Core& core, RunRecord& run) {
+  run.state = State::kPreparing;
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    control::v1::WorkerCommand command;
+    *command.mutable_prepare()->mutable_shard() = run.Key(static_cast<int32_t>(rank));
+    core.Send(run.ranks[rank].worker, std::move(command));
+  }
+}
+
+// By group, of the runs that are not over.
+struct GroupLoad {
+  int prepared = 0;
+  int outstanding = 0;
+};
+std::map<int64_t, GroupLoad> LoadOfGroups(const Core& core) {
+  std::map<int64_t, GroupLoad> loads;
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.solo()) continue;
+    GroupLoad& load = loads[run.group];
+    if (run.state >= State::kPreparing && run.state <= State::kRunning) ++load.prepared;
+    if (run.state == State::kRunning || run.state == State::kHalting) {
+      load.outstanding += run.issued - run.SegmentsDone();
+    }
+  }
+  return loads;
+}
+
+using DigestsOfRank = std::map<int32_t, control::v1::PeerDigest>;
+
+DigestsOfRank DigestsByPeer(const control::v1::Prepared& prepared) {
+  DigestsOfRank digests;
+  for (const control::v1::PeerDigest& digest : prepared.digests()) digests[digest.peer()] = digest;
+  return digests;
+}
+
+void Issue(Core& core, RunRecord& run) {
+  const std::vector<Segment> cuts = CutSegments(run.steps, run.plan->segments);
+  const Segment& cut = cuts[run.issued];
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    control::v1::WorkerCommand command;
+    control::v1::RunSegment& segment = *command.mutable_run_segment();
+    *segment.mutable_shard() = run.Key(static_cast<int32_t>(rank));
+    *segment.mutable_generation() = core.GenerationOf(run.group);
+    segment.set_segment(run.issued);
+    segment.set_step_begin(cut.step_begin);
+    segment.set_step_end(cut.step_end);
+    segment.set_last(run.issued + 1 == run.segments);
+    core.Send(run.ranks[rank].worker, std::move(command));
+  }
+  const bool first = run.issued++ == 0;
+  if (!first) return;
+  run.state = State::kRunning;
+  core.place_again = true;
+  JobRecord& job = *core.jobs.Find(run.job);
+  job.started = core.now;
+  SetState(core, job, v1::Job::STATE_RUNNING);
+}
+
+RunRecord* NextToIssue(Core& core, int64_t group) {
+  RunRecord* best = nullptr;
+  for (auto& [number, run] : core.runs.all()) {
+    if (run.group != group) continue;
+    const bool can = run.state == State::kPrepared ||
+                     (run.state == State::kRunning && run.issued < run.segments);
+    if (can && (best == nullptr || run.priority > best->priority)) best = &run;
+  }
+  return best;
+}
+
+}  // namespace
+
+void PrepareRuns(Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  std::set<int64_t> claimed;
+  for (auto& [number, run] : core.runs.all()) {
+    if (run.state != State::kReady || loads[run.group].prepared >= kPreparedPerGroup) continue;
+    if (!Claimed(run, claimed) && TakeDeviceMemory(core, run)) {
+      Prepare(core, run);
+      ++loads[run.group].prepared;
+      continue;
+    }
+    for (const RunRank& rank : run.ranks) claimed.insert(rank.worker);
+  }
+}
+
+absl::Status CheckPrepared(const RunRecord& run) {
+  std::vector<DigestsOfRank> digests;
+  for (const RunRank& rank : run.ranks) {
+    if (rank.preparation.steps() != run.ranks[0].preparation.steps()) {
+      return ScheduleMismatchError("numbers of steps differ");
+    }
+    digests.push_back(DigestsByPeer(rank.preparation));
+  }
+  const auto ranks = static_cast<int32_t>(digests.size());
+  for (int32_t a = 0; a < ranks; ++a) {
+    for (const auto& [b, of_a] : digests[a]) {
+      if (b < 0 || b >= ranks || b == a) return ScheduleMismatchError("a peer is no rank");
+      auto of_b = digests[b].find(a);
+      if (of_b == digests[b].end() || of_a.sends() != of_b->second.receives() ||
+          of_a.receives() != of_b->second.sends()) {
+        return ScheduleMismatchError(
+            absl::StrCat("ranks ", a, " and ", b, " expect different transfers"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SetSegments(RunRecord& run) {
+  run.steps = run.ranks[0].preparation.steps();
+  run.segments = static_cast<int32_t>(CutSegments(run.steps, run.plan->segments).size());
+}
+
+void IssueSegments(Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  for (auto& [group, load] : loads) {
+    const GroupRecord* record = core.groups.Find(group);
+    if (record == nullptr || record->state != GroupRecord::State::kReady) continue;
+    for (; load.outstanding < core.options.segments_outstanding; ++load.outstanding) {
+      RunRecord* run = NextToIssue(core, group);
+      if (run == nullptr) break;
+      Issue(core, *run);
+    }
+  }
+}
+
+}  // namespace annulus

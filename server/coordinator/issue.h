@@ -1,0 +1,31 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_ISSUE_H_
+#define ANNULUS_SERVER_COORDINATOR_ISSUE_H_
+
+#include "absl/status/status.h"
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// When a group's runs get device memory and segments. Every command goes to all ranks of a run in
+// one event, so that the lanes of all workers are projections of one order and overlapping groups
+// cannot deadlock.
+
+// Sends Prepare to runs whose shards are there, in the order of placement, where all ranks have
+// room and the group has no two other runs prepared or running. An earlier run that waits for bytes
+// keeps later ones from taking them.
+void PrepareRuns(Core& core);
+
+// INTERNAL / SCHEDULE_MISMATCH unless all ranks have as many steps and for every pair send(a→b) =
+// receive(b←a).
+absl::Status CheckPrepared(const RunRecord& run);
+
+// Into how many segments the run is cut.
+void SetSegments(RunRecord& run);
+
+// Issues segments while a group has fewer than the limit outstanding: of its prepared and running
+// runs the most important one, then the earliest placed, goes on.
+void IssueSegments(Core& core);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_ISSUE_H_

@@ -1,0 +1,183 @@
+#include "server/coordinator/job_life.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "attention/error.h"
+#include "proto/convert.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/job_view.h"
+#include "server/coordinator/run_end.h"
+
+namespace annulus {
+namespace {
+
+TimerKey TimerOf(const JobRecord& job) { return {TimerKey::Kind::kJob, job.number}; }
+
+void ForgetState(JobRecord& job) {
+  for (auto it = job.history.begin(); it != job.history.end();) {
+    it = it->second.has_state_changed() ? job.history.erase(it) : std::next(it);
+  }
+}
+
+void ForgetPlacement(JobRecord& job) {
+  for (auto it = job.history.begin(); it != job.history.end();) {
+    it = it->second.has_state_changed() ? std::next(it) : job.history.erase(it);
+  }
+}
+
+bool WorthKeeping(const v1::JobEvent& event) {
+  return event.has_state_changed() || event.has_placed() || event.has_rows_ready();
+}
+
+void FinishCalls(Core& core, JobRecord& job) {
+  for (int64_t call : job.owners) core.Emit(action::FinishCall{call, job.error});
+  for (int64_t call : job.watchers) core.Emit(action::FinishCall{call, absl::OkStatus()});
+  while (!job.owners.empty()) core.jobs.RemoveCall(*job.owners.begin());
+  while (!job.watchers.empty()) core.jobs.RemoveCall(*job.watchers.begin());
+}
+
+void FillStats(const Core& core, JobRecord& job) {
+  v1::JobStats& stats = job.stats;
+  stats.set_job_id(job.id);
+  stats.set_attempts(job.attempt);
+  *stats.mutable_queued() = DurationToProto(job.placed - job.created);
+  *stats.mutable_uploading() = DurationToProto(job.uploaded - job.placed);
+  *stats.mutable_running() = DurationToProto(job.finished - job.started);
+  *stats.mutable_execution() = ExecutionToProto(job.plan->execution);
+  const RunRecord* run = core.runs.Find(job.run);
+  absl::Duration exposed;
+  for (const RunRank& rank : run->ranks) {
+    exposed = std::max(exposed, rank.exposed_communication);
+    stats.add_bytes_sent_per_rank(rank.bytes_sent);
+    const WorkerRecord* worker = core.workers.Find(rank.worker);
+    if (worker != nullptr) stats.set_backend(worker->info.backend());
+  }
+  *stats.mutable_exposed_communication() = DurationToProto(exposed);
+}
+
+std::string StateName(v1::Job::State state) {
+  return std::string(absl::StripPrefix(v1::Job::State_Name(state), "STATE_"));
+}
+
+}  // namespace
+
+void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
+  event.set_sequence(++job.last_event);
+  if (event.has_state_changed()) ForgetState(job);
+  if (event.has_placed()) ForgetPlacement(job);
+  for (int64_t call : job.owners) core.Emit(action::SendEvent{call, event});
+  for (int64_t call : job.watchers) core.Emit(action::SendEvent{call, event});
+  if (WorthKeeping(event)) job.history.emplace(job.last_event, std::move(event));
+}
+
+void SetState(Core& core, JobRecord& job, v1::Job::State state) {
+  job.state = state;
+  v1::JobEvent event;
+  *event.mutable_state_changed() = JobView(job, WithSpec::kNo);
+  Notify(core, job, std::move(event));
+}
+
+void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind) {
+  core.jobs.AddCall(job, call, kind == CallKind::kOwner);
+  for (const auto& [number, event] : job.history) {
+    if (event.has_state_changed()) core.Emit(action::SendEvent{call, event});
+  }
+  for (const auto& [number, event] : job.history) {
+    if (!event.has_state_changed() && !job.terminal()) core.Emit(action::SendEvent{call, event});
+  }
+  if (job.terminal()) FinishCalls(core, job);
+}
+
+void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error) {
+  if (job.terminal()) return;
+  core.plannings.erase(std::exchange(job.planning, 0));
+  core.replan.erase(job.number);
+  core.queue.Remove(job.number);
+  if (state == v1::Job::STATE_SUCCEEDED) FillStats(core, job);
+  job.error = std::move(error);
+  job.ended = core.now;
+  SetState(core, job, state);
+  FinishCalls(core, job);
+  core.Log(LogLevel::kInfo, job.id,
+           job.error.ok() ? absl::StrCat("ended: ", StateName(state))
+                          : absl::StrCat("ended: ", StateName(state), " ",
+                                         DetailOf(job.error).reason, ": ", job.error.message()));
+  const int64_t run = std::exchange(job.run, 0);
+  core.timers.Cancel(TimerOf(job));
+  ForgetPlacement(job);
+  core.jobs.Retire(job);
+  core.place_again = true;
+  HaltRun(core, run, Group::kAlive);
+}
+
+void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
+  job.run = 0;
+  if (job.submission->request.single_attempt() || job.attempt >= core.options.max_attempts) {
+    EndJob(core, job, v1::Job::STATE_FAILED,
+           GroupLostError(cause, job.attempt, core.options.retry_after));
+    return;
+  }
+  core.Log(LogLevel::kWarning, job.id, absl::StrCat("will run again: ", cause.message()));
+  job.lost_cause = cause;
+  ForgetPlacement(job);
+  job.has_placement = false;
+  job.placement.Clear();
+  core.replan.insert(job.number);
+  job.result_deadline = absl::InfiniteFuture();
+  SetState(core, job, v1::Job::STATE_QUEUED);
+  Enqueue(core, job);
+}
+
+void Enqueue(Core& core, JobRecord& job) {
+  core.queue.Push({job.number, job.principal, job.submission->execution.priority,
+                   job.plan->cost.seconds * job.plan->world_size(), job.created});
+  core.place_again = true;
+  ArmJobTimer(core, job);
+}
+
+void ArmJobTimer(Core& core, const JobRecord& job) {
+  absl::Time next = std::min(job.deadline, job.result_deadline);
+  next = std::min(next, job.unplaceable_since + core.options.regroup_wait);
+  const RunRecord* run = core.runs.Find(job.run);
+  if (run != nullptr && run->state == RunRecord::State::kUploading) {
+    next = std::min(next, run->upload_deadline);
+  }
+  core.timers.Set(TimerOf(job), next);
+}
+
+absl::Status DeadlineError(const JobRecord& job) {
+  return job.state == v1::Job::STATE_QUEUED ? ExpiredInQueueError()
+                                            : ExpiredRunningError(StateName(job.state));
+}
+
+void OnJobTimer(Core& core, int64_t number) {
+  JobRecord* job = core.jobs.Find(number);
+  if (job == nullptr || job->terminal()) return;
+  const RunRecord* run = core.runs.Find(job->run);
+  absl::Status error;
+  if (core.now >= job->deadline) {
+    error = DeadlineError(*job);
+  } else if (core.now >= job->result_deadline) {
+    error = ResultExpiredError();
+  } else if (run != nullptr && run->state == RunRecord::State::kUploading &&
+             core.now >= run->upload_deadline) {
+    error = UploadStalledError();
+  } else if (core.now >= job->unplaceable_since + core.options.regroup_wait) {
+    const int32_t ready = core.workers.ready_count();
+    const absl::Duration retry = core.options.retry_after;
+    error = job->attempt > 0 ? GroupLostError(job->lost_cause, job->attempt, retry)
+            : ready == 0     ? NoWorkersError(retry)
+                         : InsufficientWorkersError(job->submission->execution.world_size, ready);
+  }
+  if (error.ok()) {
+    ArmJobTimer(core, *job);
+  } else {
+    EndJob(core, *job, v1::Job::STATE_FAILED, std::move(error));
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_JOB_PLAN_H_
+#define ANNULUS_SERVER_COORDINATOR_JOB_PLAN_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "attention/cost_model.h"
+#include "attention/shard_plan.h"
+#include "server/coordinator/submission.h"
+
+namespace annulus {
+
+// What planning needs to know of a job and of the cluster.
+struct PlanRequest {
+  std::shared_ptr<const Submission> submission;
+  std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
+  Rates rates;                    // Of the slowest worker.
+  int64_t max_device_bytes = 0;   // Smallest device budget.
+  int64_t max_staging_bytes = 0;  // Smallest staging budget.
+  absl::Duration segment_target = absl::Milliseconds(100);
+};
+
+// Bytes of one shard in staging.
+struct ShardBytes {
+  int64_t input = 0;
+  int64_t output = 0;
+  int64_t total() const { return input + output; }
+};
+
+// How a job will run: all that the coordinator tells workers and clients.
+struct JobPlan {
+  Execution execution;  // Fully resolved.
+  int64_t granule = 1;
+  Cost cost;
+  std::vector<Candidate> rejected;
+  ShardPlan shards;
+  std::vector<ShardBytes> bytes;       // By rank.
+  std::vector<int32_t> parts_of_step;  // Empty: no step is split.
+  int32_t segments = 1;                // At most; fewer when there are fewer steps.
+  int32_t world_size() const { return shards.world_size; }
+};
+
+using PlanResult = absl::StatusOr<std::shared_ptr<const JobPlan>>;
+using PlanFunction = std::function<PlanResult(const PlanRequest&)>;
+
+// Staging bytes of each rank's shard.
+std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan& plan);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_JOB_PLAN_H_

@@ -1,0 +1,92 @@
+#include "server/coordinator/job_table.h"
+
+namespace annulus {
+
+JobRecord& JobTable::Add(std::string id, std::string principal,
+                         std::shared_ptr<const Submission> submission) {
+  const int64_t number = ++last_number_;
+  JobRecord& job = jobs_[number];
+  job.number = number;
+  job.id = std::move(id);
+  job.principal = std::move(principal);
+  job.submission = std::move(submission);
+  by_id_[job.id] = number;
+  if (!job.request_id().empty()) {
+    by_request_[{job.principal, std::string(job.request_id())}] = number;
+  }
+  return job;
+}
+
+JobRecord* JobTable::Find(int64_t number) {
+  auto it = jobs_.find(number);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+const JobRecord* JobTable::Find(int64_t number) const {
+  auto it = jobs_.find(number);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+JobRecord* JobTable::Find(absl::string_view principal, absl::string_view id) {
+  auto it = by_id_.find(id);
+  if (it == by_id_.end()) return nullptr;
+  JobRecord* job = Find(it->second);
+  return job->principal == principal ? job : nullptr;
+}
+
+JobRecord* JobTable::FindRequest(absl::string_view principal, absl::string_view request_id) {
+  if (request_id.empty()) return nullptr;
+  auto it = by_request_.find({std::string(principal), std::string(request_id)});
+  return it == by_request_.end() ? nullptr : Find(it->second);
+}
+
+JobRecord* JobTable::FindCall(int64_t call) {
+  auto it = by_call_.find(call);
+  return it == by_call_.end() ? nullptr : Find(it->second);
+}
+
+void JobTable::AddCall(JobRecord& job, int64_t call, bool owner) {
+  (owner ? job.owners : job.watchers).insert(call);
+  by_call_[call] = job.number;
+}
+
+void JobTable::RemoveCall(int64_t call) {
+  auto it = by_call_.find(call);
+  if (it == by_call_.end()) return;
+  JobRecord* job = Find(it->second);
+  job->owners.erase(call);
+  job->watchers.erase(call);
+  by_call_.erase(it);
+}
+
+void JobTable::Retire(const JobRecord& job) { retired_.insert({job.ended, job.number}); }
+
+absl::Time JobTable::Forget(absl::Time time, size_t keep) {
+  while (!retired_.empty() && (retired_.begin()->first <= time || retired_.size() > keep)) {
+    const int64_t number = retired_.begin()->second;
+    retired_.erase(retired_.begin());
+    Erase(number);
+  }
+  return retired_.empty() ? absl::InfiniteFuture() : retired_.begin()->first;
+}
+
+void JobTable::Erase(int64_t number) {
+  auto it = jobs_.find(number);
+  const JobRecord& job = it->second;
+  by_id_.erase(job.id);
+  auto request = by_request_.find({job.principal, std::string(job.request_id())});
+  if (request != by_request_.end() && request->second == number) by_request_.erase(request);
+  jobs_.erase(it);
+}
+
+std::vector<const JobRecord*> JobTable::List(absl::string_view principal, int64_t before,
+                                             size_t count) const {
+  std::vector<const JobRecord*> page;
+  for (auto it = jobs_.lower_bound(before); it != jobs_.begin() && page.size() < count;) {
+    --it;
+    if (it->second.principal == principal) page.push_back(&it->second);
+  }
+  return page;
+}
+
+}  // namespace annulus

@@ -1,0 +1,104 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_JOB_TABLE_H_
+#define ANNULUS_SERVER_COORDINATOR_JOB_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "annulus/v1/jobs.pb.h"
+#include "server/coordinator/job_plan.h"
+#include "server/coordinator/submission.h"
+
+namespace annulus {
+
+// One job, from its submission until it is forgotten.
+struct JobRecord {
+  int64_t number = 0;  // Grows with submission.
+  std::string id;
+  std::string principal;
+  std::shared_ptr<const Submission> submission;
+  v1::Job::State state = v1::Job::STATE_QUEUED;
+  absl::Status error;  // Of a failed or cancelled job.
+
+  absl::Time created, deadline, placed, uploaded, started, finished;
+  absl::Time ended = absl::InfiniteFuture();
+  absl::Time result_deadline = absl::InfiniteFuture();
+  // Since when no present worker could serve it.
+  absl::Time unplaceable_since = absl::InfiniteFuture();
+
+  int32_t attempt = 0;  // 0: never placed.
+  int64_t run = 0;      // 0: none at present.
+  std::shared_ptr<const JobPlan> plan;
+  int64_t planning = 0;       // Number of the plan that is being made; 0: none.
+  int64_t planned_epoch = 0;  // Membership that the plan was made for.
+  absl::Status lost_cause;    // Why it runs again.
+  // Where it is placed, without tickets.
+  bool has_placement = false;
+  v1::Plan placement;
+  v1::JobStats stats;
+
+  // Calls that follow it. When the last owner goes, a job that is not detached is cancelled.
+  std::set<int64_t> owners, watchers;
+  int64_t last_event = 0;
+  // What a new call is told, by event number: the present state, the placement, the ranks that are
+  // ready.
+  std::map<int64_t, v1::JobEvent> history;
+
+  bool terminal() const { return state >= v1::Job::STATE_SUCCEEDED; }
+  bool detached() const { return submission->request.detached(); }
+  absl::string_view request_id() const { return submission->request.request_id(); }
+};
+
+// All jobs that are known. Forgets the oldest ended ones.
+class JobTable {
+ public:
+  // The id is new.
+  JobRecord& Add(std::string id, std::string principal,
+                 std::shared_ptr<const Submission> submission);
+  bool Known(absl::string_view id) const { return by_id_.find(id) != by_id_.end(); }
+  JobRecord* Find(int64_t number);
+  const JobRecord* Find(int64_t number) const;
+  // Null also for another principal's job.
+  JobRecord* Find(absl::string_view principal, absl::string_view id);
+  // The latest job of this request id; null for an empty id.
+  JobRecord* FindRequest(absl::string_view principal, absl::string_view request_id);
+  JobRecord* FindCall(int64_t call);
+  void AddCall(JobRecord& job, int64_t call, bool owner);
+  void RemoveCall(int64_t call);
+
+  // The job has ended: it may be forgotten.
+  void Retire(const JobRecord& job);
+  // Forgets what ended before `time`, and the oldest beyond `keep`. Returns when the next one is
+  // due.
+  absl::Time Forget(absl::Time time, size_t keep);
+
+  // Up to `count` jobs of a principal with numbers below `before`, newest first.
+  std::vector<const JobRecord*> List(absl::string_view principal, int64_t before,
+                                     size_t count) const;
+
+  size_t active() const { return jobs_.size() - retired_.size(); }
+  std::map<int64_t, JobRecord>& all() { return jobs_; }
+  const std::map<int64_t, JobRecord>& all() const { return jobs_; }
+
+ private:
+  void Erase(int64_t number);
+
+  int64_t last_number_ = 0;
+  std::map<int64_t, JobRecord> jobs_;
+  std::map<std::string, int64_t, std::less<>> by_id_;
+  std::map<std::pair<std::string, std::string>, int64_t> by_request_;
+  std::map<int64_t, int64_t> by_call_;
+  std::set<std::pair<absl::Time, int64_t>> retired_;  // By end.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_JOB_TABLE_H_

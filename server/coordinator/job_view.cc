@@ -1,0 +1,56 @@
+#include "server/coordinator/job_view.h"
+
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+int64_t MostBytesSent(const Cost& cost) {
+  int64_t most = 0;
+  for (int64_t bytes : cost.bytes_sent) most = std::max(most, bytes);
+  return most;
+}
+
+}  // namespace
+
+v1::Plan PlanView(const JobPlan& plan) {
+  v1::Plan view;
+  *view.mutable_execution() = ExecutionToProto(plan.execution);
+  for (const Shard& shard : plan.shards.shards) {
+    v1::ShardPlan* of = view.add_shards();
+    of->set_rank(shard.owner);
+    RowMapToProto(shard.q_rows, of->mutable_q_rows());
+    RowMapToProto(shard.kv_rows, of->mutable_kv_rows());
+    of->set_input_bytes(plan.bytes[shard.owner].input);
+    of->set_output_bytes(plan.bytes[shard.owner].output);
+  }
+  *view.mutable_predicted_time() = DurationToProto(absl::Seconds(plan.cost.seconds));
+  view.set_peak_bytes_per_rank(plan.cost.peak_bytes_per_rank);
+  view.set_balance(plan.cost.balance);
+  for (int64_t bytes : plan.cost.bytes_sent) view.add_bytes_sent_per_rank(bytes);
+  for (const Candidate& candidate : plan.rejected) {
+    v1::Rejected* rejected = view.add_rejected();
+    *rejected->mutable_execution() = ExecutionToProto(candidate.execution);
+    rejected->set_reason(candidate.rejected);
+    *rejected->mutable_predicted_time() = DurationToProto(absl::Seconds(candidate.cost.seconds));
+    rejected->set_bytes_sent_per_rank(MostBytesSent(candidate.cost));
+  }
+  return view;
+}
+
+v1::Job JobView(const JobRecord& job, WithSpec with_spec) {
+  v1::Job view;
+  view.set_job_id(job.id);
+  view.set_request_id(std::string(job.request_id()));
+  view.set_state(job.state);
+  if (with_spec == WithSpec::kYes) *view.mutable_spec() = job.submission->request.spec();
+  *view.mutable_execution() = job.submission->request.execution();
+  if (job.has_placement) *view.mutable_plan() = job.placement;
+  if (!job.error.ok()) *view.mutable_error() = ErrorToProto(job.error);
+  *view.mutable_create_time() = TimeToProto(job.created);
+  if (job.terminal()) *view.mutable_end_time() = TimeToProto(job.ended);
+  if (job.state == v1::Job::STATE_SUCCEEDED) *view.mutable_stats() = job.stats;
+  return view;
+}
+
+}  // namespace annulus

@@ -1,0 +1,260 @@
+#include "server/coordinator/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+#include "proto/ticket.h"
+#include "server/coordinator/job_life.h"
+#include "server/coordinator/job_view.h"
+
+namespace annulus {
+namespace {
+
+// Where a job could go, and what is in its way.
+struct Place {
+  bool possible = false;         // With patience: such a place exists.
+  int64_t group = 0;             // 0: solo.
+  std::vector<int64_t> workers;  // Empty: no room now.
+  std::vector<int64_t> wanted;   // Lacks only bytes here.
+};
+
+// What is placed already, counted once for each pass.
+struct Pass {
+  Core& core;
+  std::set<int64_t> claimed;
+  std::map<int64_t, int32_t> ahead_of_group;
+  std::map<int64_t, int32_t> solo_on_worker;
+};
+
+bool IsClaimed(const Pass& pass, const std::vector<int64_t>& workers) {
+  return std::any_of(workers.begin(), workers.end(),
+                     [&](int64_t worker) { return pass.claimed.count(worker) != 0; });
+}
+
+bool HasRoom(const Core& core, const JobPlan& plan, const std::vector<int64_t>& workers) {
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    const PoolBytes bytes{plan.bytes[rank].total(),
+                          plan.world_size() == 1 ? plan.cost.peak_bytes_per_rank : 0};
+    if (!core.ledger.HasRoom(workers[rank], bytes)) return false;
+  }
+  return true;
+}
+
+Place FindWorker(Pass& pass, const JobPlan& plan) {
+  Place place;
+  int32_t least = 0;
+  int64_t freest = -1;
+  for (const auto& [number, worker] : pass.core.workers.all()) {
+    if (!worker.eligible()) continue;
+    place.possible = true;
+    const int32_t load = pass.solo_on_worker[number];
+    if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
+    const std::vector<int64_t> one = {number};
+    if (!IsClaimed(pass, one) && HasRoom(pass.core, plan, one)) {
+      if (place.workers.empty() || load < least) {
+        place.workers = one;
+        least = load;
+      }
+      continue;
+    }
+    const int64_t free =
+        pass.core.ledger.limits(number).staging - pass.core.ledger.used(number).staging;
+    if (free > freest) place.wanted = one;
+    freest = std::max(freest, free);
+  }
+  return place;
+}
+
+bool TakesJobs(const Core& core, const GroupRecord& group) {
+  if (group.state != GroupRecord::State::kReady) return false;
+  return std::all_of(group.members.begin(), group.members.end(),
+                     [&](int64_t member) { return core.workers.Find(member)->ready(); });
+}
+
+Place FindGroup(Pass& pass, const JobPlan& plan) {
+  Place place;
+  size_t smallest = 0;
+  int32_t least = 0;
+  const auto size = static_cast<size_t>(plan.world_size());
+  for (const auto& [number, group] : pass.core.groups.all()) {
+    if (!group.wanted || !group.live() || group.members.size() < size) continue;
+    if (place.possible && group.members.size() > smallest) continue;
+    if (!place.possible || group.members.size() < smallest) {
+      place = Place{true, 0, {}, {}};
+      smallest = group.members.size();
+    }
+    const int32_t load = pass.ahead_of_group[number];
+    if (!TakesJobs(pass.core, group) || load >= pass.core.options.jobs_ahead_per_group) continue;
+    const std::vector<int64_t> ranks(group.members.begin(), group.members.begin() + size);
+    if (IsClaimed(pass, ranks) || !HasRoom(pass.core, plan, ranks)) {
+      if (place.wanted.empty()) place.wanted = ranks;
+    } else if (place.workers.empty() || load < least) {
+      place.group = number;
+      place.workers = ranks;
+      least = load;
+    }
+  }
+  // The family is being formed or formed again.
+  if (!place.possible) {
+    place.possible = pass.core.workers.LocalityOrder().size() >= size;
+  }
+  return place;
+}
+
+void NoteWhetherPossible(Core& core, JobRecord& job, bool possible) {
+  if (possible) {
+    if (job.unplaceable_since == absl::InfiniteFuture()) return;
+    job.unplaceable_since = absl::InfiniteFuture();
+  } else {
+    if (job.submission->execution.world_size == 0 && job.planned_epoch != core.membership_epoch) {
+      core.replan.insert(job.number);
+    }
+    if (job.unplaceable_since != absl::InfiniteFuture()) return;
+    job.unplaceable_since = core.now;
+  }
+  ArmJobTimer(core, job);
+}
+
+std::string TicketFor(const Core& core, const JobRecord& job, const RunRecord& run, int32_t rank) {
+  const WorkerRecord& worker = *core.workers.Find(run.ranks[rank].worker);
+  const ShardBytes& bytes = run.plan->bytes[rank];
+  return SignTicket(worker.info.ticket_key(),
+                    {job.id, run.attempt, rank, worker.info.incarnation(), job.principal,
+                     bytes.input, bytes.output, job.deadline});
+}
+
+void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t rank) {
+  control::v1::WorkerCommand command;
+  control::v1::Reserve& reserve = *command.mutable_reserve();
+  *reserve.mutable_shard() = run.Key(rank);
+  *reserve.mutable_spec() = job.submission->request.spec();
+  *reserve.mutable_execution() = ExecutionToProto(run.plan->execution);
+  reserve.set_granule(run.plan->granule);
+  for (int32_t parts : run.plan->parts_of_step) reserve.add_parts_of_step(parts);
+  reserve.set_principal(job.principal);
+  reserve.set_staging_bytes(run.plan->bytes[rank].total());
+  reserve.set_solo(run.solo());
+  *reserve.mutable_upload_deadline() = TimeToProto(run.upload_deadline);
+  *reserve.mutable_job_deadline() = TimeToProto(job.deadline);
+  if (!run.solo()) *reserve.mutable_generation() = core.GenerationOf(run.group);
+  core.Send(run.ranks[rank].worker, std::move(command));
+}
+
+void TellClient(Core& core, JobRecord& job, const RunRecord& run) {
+  job.placement = PlanView(*run.plan);
+  job.placement.set_attempt(run.attempt);
+  *job.placement.mutable_upload_deadline() = TimeToProto(run.upload_deadline);
+  for (v1::ShardPlan& shard : *job.placement.mutable_shards()) {
+    const int64_t worker = run.ranks[shard.rank()].worker;
+    shard.set_endpoint(core.workers.Find(worker)->info.data_endpoint());
+  }
+  job.has_placement = true;
+  SetState(core, job, v1::Job::STATE_UPLOADING);
+  v1::JobEvent placed;
+  *placed.mutable_placed() = job.placement;
+  for (v1::ShardPlan& shard : *placed.mutable_placed()->mutable_shards()) {
+    shard.set_ticket(TicketFor(core, job, run, shard.rank()));
+  }
+  Notify(core, job, std::move(placed));
+  if (run.attempt == 1) return;
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    if (run.plan->bytes[rank].input == 0) continue;
+    v1::JobEvent event;
+    event.mutable_shard_needed()->set_attempt(run.attempt);
+    event.mutable_shard_needed()->set_rank(static_cast<int32_t>(rank));
+    *event.mutable_shard_needed()->mutable_cause() = ErrorToProto(job.lost_cause);
+    Notify(core, job, std::move(event));
+  }
+}
+
+absl::Time UploadDeadline(const Core& core, const JobRecord& job) {
+  int64_t largest = 0;
+  for (const ShardBytes& bytes : job.plan->bytes) largest = std::max(largest, bytes.input);
+  const absl::Duration floor =
+      absl::Seconds(static_cast<double>(largest) / core.options.upload_floor_bytes_per_second);
+  return std::min(job.deadline, core.now + core.options.upload_grace + floor);
+}
+
+RunRecord& AddRun(Core& core, JobRecord& job, const Place& place) {
+  RunRecord& run = core.runs.Add(job.id, ++job.attempt);
+  run.job = job.number;
+  run.priority = job.submission->execution.priority;
+  run.group = place.group;
+  run.plan = job.plan;
+  run.upload_deadline = UploadDeadline(core, job);
+  std::vector<Ledger::Claim> claims;
+  for (size_t rank = 0; rank < place.workers.size(); ++rank) {
+    RunRank of;
+    of.worker = place.workers[rank];
+    run.ranks.push_back(std::move(of));
+    claims.push_back({place.workers[rank],
+                      {job.plan->bytes[rank].total(),
+                       place.group == 0 ? job.plan->cost.peak_bytes_per_rank : 0}});
+  }
+  core.ledger.Reserve(run.number, claims);
+  job.run = run.number;
+  job.placed = core.now;
+  job.unplaceable_since = absl::InfiniteFuture();
+  return run;
+}
+
+void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
+  Core& core = pass.core;
+  const RunRecord& run = AddRun(core, job, place);
+  ++(run.solo() ? pass.solo_on_worker[place.workers[0]] : pass.ahead_of_group[run.group]);
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    SendReserve(core, job, run, static_cast<int32_t>(rank));
+  }
+  TellClient(core, job, run);
+  core.Log(LogLevel::kInfo, job.id,
+           absl::StrCat("attempt ", job.attempt, " placed on ", place.workers.size(), " workers"));
+  ArmJobTimer(core, job);
+}
+
+bool TryPlace(Pass& pass, JobRecord& job) {
+  if (job.planning != 0) return false;
+  if (pass.core.replan.count(job.number) != 0) {
+    NoteWhetherPossible(pass.core, job, pass.core.workers.ready_count() > 0);
+    return false;
+  }
+  const bool solo = job.plan->world_size() == 1;
+  const Place place = solo ? FindWorker(pass, *job.plan) : FindGroup(pass, *job.plan);
+  NoteWhetherPossible(pass.core, job, place.possible);
+  if (!place.workers.empty()) {
+    PlaceRun(pass, job, place);
+    return true;
+  }
+  pass.claimed.insert(place.wanted.begin(), place.wanted.end());
+  return false;
+}
+
+Pass StartPass(Core& core) {
+  Pass pass{core, {}, {}, {}};
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.solo()) {
+      if (run.state <= RunRecord::State::kRunning) ++pass.solo_on_worker[run.ranks[0].worker];
+    } else if (run.ahead()) {
+      ++pass.ahead_of_group[run.group];
+    }
+  }
+  return pass;
+}
+
+}  // namespace
+
+void PlaceJobs(Core& core) {
+  if (!std::exchange(core.place_again, false) || core.queue.size() == 0) return;
+  Pass pass = StartPass(core);
+  core.queue.Serve([&](int64_t number) {
+    if (core.runs.all().size() >= core.options.max_active_jobs) return false;
+    return TryPlace(pass, *core.jobs.Find(number));
+  });
+}
+
+}  // namespace annulus

@@ -1,0 +1,99 @@
+#include "server/coordinator/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/mask.h"
+#include "attention/schedule.h"
+#include "attention/segment.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kMaxSegments = 10000;
+
+absl::Status TooLarge(int64_t needed, int64_t limit) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("a shard of the job needs ", needed,
+                                " bytes of staging memory and a worker has ", limit),
+                   ErrorDetail{"INSUFFICIENT_CAPACITY",
+                               {{"budget", "staging"},
+                                {"needed_bytes", absl::StrCat(needed)},
+                                {"limit_bytes", absl::StrCat(limit)}},
+                               {},
+                               {}});
+}
+
+int64_t LargestShard(const std::vector<ShardBytes>& bytes) {
+  int64_t largest = 0;
+  for (const ShardBytes& b : bytes) largest = std::max(largest, b.total());
+  return largest;
+}
+
+absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request,
+                                                      const std::vector<int32_t>& sizes) {
+  const Submission& job = *request.submission;
+  ASSIGN_OR_RETURN(
+      std::vector<Candidate> candidates,
+      ChooseExecution(job.spec, job.execution, {sizes, request.rates, request.max_device_bytes}));
+  auto plan = std::make_shared<JobPlan>();
+  plan->execution = candidates.front().execution;
+  plan->cost = std::move(candidates.front().cost);
+  plan->rejected.assign(std::make_move_iterator(candidates.begin() + 1),
+                        std::make_move_iterator(candidates.end()));
+  ASSIGN_OR_RETURN(plan->shards,
+                   MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, plan->granule)));
+  plan->bytes = BytesOfShards(job.spec, plan->shards);
+  return plan;
+}
+
+// Long jobs are cut so that cancel, deadline and other jobs wait for one segment only.
+absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
+  const double parts = plan->cost.seconds / absl::ToDoubleSeconds(request.segment_target);
+  if (plan->world_size() == 1 || !(parts > 1)) return absl::OkStatus();
+  plan->segments = static_cast<int32_t>(std::min<double>(std::ceil(parts), kMaxSegments));
+  const AttentionSpec& spec = request.submission->spec;
+  const MaskMap mask(spec);
+  const ScheduleRequest schedule{&spec, &mask, &plan->shards, plan->execution.strategy};
+  ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, MakeGroupSchedules(schedule));
+  std::vector<std::vector<int64_t>> costs;
+  int64_t busiest = 0;
+  for (const RankSchedule& rank : ranks) {
+    costs.push_back(StepCosts(rank, schedule));
+    int64_t sum = 0;
+    for (int64_t cost : costs.back()) sum += cost;
+    busiest = std::max(busiest, sum);
+  }
+  if (busiest == 0) return absl::OkStatus();
+  plan->parts_of_step = StepParts(costs, std::max<int64_t>(1, busiest / plan->segments));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+PlanResult MakeJobPlan(const PlanRequest& request) {
+  std::vector<int32_t> sizes = request.sizes;
+  while (true) {
+    ASSIGN_OR_RETURN(std::shared_ptr<JobPlan> plan, PlanForSizes(request, sizes));
+    const int64_t largest = LargestShard(plan->bytes);
+    if (largest <= request.max_staging_bytes) {
+      RETURN_IF_ERROR(CutLongJob(request, plan.get()));
+      return std::shared_ptr<const JobPlan>(std::move(plan));
+    }
+    // A job that one worker cannot stage may fit where more of them share it.
+    const int32_t size = plan->world_size();
+    sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](int32_t s) { return s <= size; }),
+                sizes.end());
+    if (sizes.empty() || request.submission->execution.world_size != 0) {
+      return TooLarge(largest, request.max_staging_bytes);
+    }
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,172 @@
+#include "server/coordinator/queries.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "attention/capability.h"
+#include "proto/convert.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/job_life.h"
+#include "server/coordinator/job_view.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kDefaultPage = 100;
+constexpr int32_t kLargestPage = 1000;
+
+void SetBudget(v1::Budget* budget, int64_t used, int64_t limit) {
+  budget->set_used_bytes(used);
+  budget->set_limit_bytes(limit);
+}
+
+void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    v1::WorkerInfo* view = info->add_workers();
+    view->set_slot(worker.slot());
+    view->set_state(worker.leaving   ? v1::WorkerInfo::STATE_DRAINING
+                    : worker.ready() ? v1::WorkerInfo::STATE_READY
+                                     : v1::WorkerInfo::STATE_SUSPECT);
+    view->set_backend(worker.info.backend());
+    view->set_data_endpoint(worker.info.data_endpoint());
+    const PoolBytes used = core.ledger.used(number), limits = core.ledger.limits(number);
+    SetBudget(view->mutable_staging(), used.staging, limits.staging);
+    SetBudget(view->mutable_device(), used.device, limits.device);
+    SetBudget(view->mutable_sessions(), worker.sessions.used_bytes(),
+              worker.info.session_limit_bytes());
+  }
+}
+
+void DescribeGroups(const Core& core, v1::ServerInfo* info) {
+  for (const auto& [number, group] : core.groups.all()) {
+    if (!group.live()) continue;
+    v1::GroupInfo* view = info->add_groups();
+    view->set_generation(number);
+    for (const std::string& slot : group.slots) view->add_slots(slot);
+    view->set_ready(group.state == GroupRecord::State::kReady);
+  }
+}
+
+void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits) {
+  limits->set_max_rows(options.limits.max_rows);
+  limits->set_max_heads(options.limits.max_heads);
+  limits->set_max_head_dim(options.limits.max_head_dim);
+  limits->set_max_sequences(options.limits.max_sequences);
+  limits->set_max_chunk_bytes(options.max_chunk_bytes);
+  limits->set_max_queued_jobs(static_cast<int32_t>(options.max_queued_jobs));
+  *limits->mutable_max_timeout() = DurationToProto(options.max_timeout);
+  limits->set_max_inline_elements(options.max_inline_elements);
+}
+
+void DescribeCapabilities(v1::ServerInfo* info) {
+  for (const Capability& capability : CapabilityTable()) {
+    v1::CapabilityInfo* view = info->add_capabilities();
+    view->set_feature(capability.feature);
+    view->set_served(capability.served);
+    view->set_why_not(capability.why_not);
+    view->set_field_path(capability.field_path);
+  }
+}
+
+absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJobs& event) {
+  int32_t size = event.request.page_size();
+  if (size < 0) return InvalidPageError("page_size", "0 or more");
+  size = size == 0 ? kDefaultPage : std::min(size, kLargestPage);
+  int64_t before = std::numeric_limits<int64_t>::max();
+  const std::string& token = event.request.page_token();
+  if (!token.empty() && (!absl::SimpleAtoi(token, &before) || before < 0)) {
+    return InvalidPageError("page_token", "not one that ListJobs gave");
+  }
+  const std::vector<const JobRecord*> jobs =
+      core.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);
+  v1::ListJobsResponse response;
+  for (size_t i = 0; i < jobs.size() && i < static_cast<size_t>(size); ++i) {
+    *response.add_jobs() = JobView(*jobs[i], WithSpec::kNo);
+  }
+  if (jobs.size() > static_cast<size_t>(size)) {
+    response.set_next_page_token(absl::StrCat(jobs[size - 1]->number));
+  }
+  return response;
+}
+
+}  // namespace
+
+void OnWatchJob(Core& core, const event::WatchJob& event) {
+  JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+  if (job == nullptr) {
+    core.Emit(action::FinishCall{event.call, JobNotFoundError(event.job_id)});
+  } else if (job->owners.size() + job->watchers.size() >= core.options.max_calls_per_job) {
+    core.Emit(action::FinishCall{
+        event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
+  } else {
+    Attach(core, *job, event.call, CallKind::kWatcher);
+  }
+}
+
+void OnGetJob(Core& core, const event::GetJob& event) {
+  const JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+  if (job == nullptr) {
+    core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
+  } else {
+    core.Emit(action::Answer{event.call, JobView(*job, WithSpec::kYes)});
+  }
+}
+
+void OnCancelJob(Core& core, const event::CancelJob& event) {
+  JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+  if (job == nullptr) {
+    core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
+    return;
+  }
+  EndJob(core, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
+  core.Emit(action::Answer{event.call, JobView(*job, WithSpec::kNo)});
+}
+
+void OnListJobs(Core& core, const event::ListJobs& event) {
+  absl::StatusOr<v1::ListJobsResponse> page = List(core, event);
+  if (page.ok()) {
+    core.Emit(action::Answer{event.call, *std::move(page)});
+  } else {
+    core.Emit(action::Answer{event.call, page.status()});
+  }
+}
+
+void OnGetServerInfo(Core& core, const event::GetServerInfo& event) {
+  v1::ServerInfo info;
+  info.set_version(core.options.version);
+  info.set_ready(core.ready);
+  DescribeLimits(core.options, info.mutable_limits());
+  DescribeWorkers(core, &info);
+  DescribeGroups(core, &info);
+  DescribeCapabilities(&info);
+  info.set_term(core.term);
+  const size_t queued = core.queue.size() + core.plannings.size();
+  info.set_queued_jobs(static_cast<int32_t>(queued));
+  info.set_running_jobs(static_cast<int32_t>(core.jobs.active() - core.queue.size()));
+  core.Emit(action::Answer{event.call, std::move(info)});
+}
+
+void OnCallGone(Core& core, int64_t call) {
+  JobRecord* job = core.jobs.FindCall(call);
+  if (job == nullptr) {
+    for (auto& [number, planning] : core.plannings) {
+      if (planning.call == call) planning.call = -1;
+    }
+    return;
+  }
+  const bool owner = job->owners.count(call) != 0;
+  core.jobs.RemoveCall(call);
+  if (!owner || !job->owners.empty() || job->detached()) return;
+  // The call's deadline is the job's: whichever end is noticed first, the reason is the same.
+  if (core.now >= job->deadline) {
+    EndJob(core, *job, v1::Job::STATE_FAILED, DeadlineError(*job));
+  } else {
+    EndJob(core, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,76 @@
+#include "server/coordinator/registration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/schedule.h"
+#include "proto/ticket.h"
+#include "server/coordinator/errors.h"
+
+namespace annulus {
+namespace {
+
+using Kind = RegistrationVerdict::Kind;
+constexpr size_t kMaxName = 253;
+
+absl::Status CheckName(const std::string& name, const char* what) {
+  if (name.empty() || name.size() > kMaxName) return InvalidRegistrationError(what);
+  return absl::OkStatus();
+}
+
+absl::Status CheckRegister(const control::v1::Register& info) {
+  if (absl::Status s = CheckName(info.slot(), "slot: 1 to 253 characters"); !s.ok()) return s;
+  if (absl::Status s = CheckName(info.incarnation(), "incarnation: 1 to 253 characters"); !s.ok()) {
+    return s;
+  }
+  if (info.protocol_version() != control::v1::PROTOCOL_VERSION_CURRENT) {
+    return IncompatibleWorkerError("protocol_version", info.protocol_version(),
+                                   control::v1::PROTOCOL_VERSION_CURRENT);
+  }
+  if (info.schedule_version() != kScheduleVersion) {
+    return IncompatibleWorkerError("schedule_version", info.schedule_version(), kScheduleVersion);
+  }
+  if (info.ticket_key().size() != kTicketKeyBytes) {
+    return InvalidRegistrationError("ticket_key: 32 bytes");
+  }
+  if (info.staging_limit_bytes() < 0 || info.device_limit_bytes() < 0 ||
+      info.session_limit_bytes() < 0) {
+    return InvalidRegistrationError("limits: 0 or more bytes");
+  }
+  if (!(info.flops_per_second() > 0) || !(info.link_bytes_per_second() > 0)) {
+    return InvalidRegistrationError("rates: more than 0");
+  }
+  return absl::OkStatus();
+}
+
+// It has had commands of this term, or is remembered, and is not known any more.
+bool WasLost(const Core& core, const control::v1::WorkerEvent& event) {
+  if (event.term() == core.term && event.ack() > 0) return true;
+  const auto& lost = core.lost_incarnations;
+  return std::find(lost.begin(), lost.end(), event.register_().incarnation()) != lost.end();
+}
+
+RegistrationVerdict Refuse(absl::Status refusal) { return {Kind::kRefuse, std::move(refusal), 0}; }
+
+}  // namespace
+
+RegistrationVerdict JudgeRegistration(Core& core, const control::v1::WorkerEvent& event) {
+  const control::v1::Register& info = event.register_();
+  if (absl::Status s = CheckRegister(info); !s.ok()) return Refuse(std::move(s));
+  const WorkerRecord* present = core.workers.BySlot(info.slot());
+  if (present != nullptr && present->info.incarnation() == info.incarnation()) {
+    return {Kind::kReconnect, absl::OkStatus(), present->number};
+  }
+  if (WasLost(core, event)) {
+    return Refuse(present != nullptr ? SlotTakenError(info.slot())
+                                     : LeaseExpiredError(info.slot()));
+  }
+  if (core.draining) return Refuse(DrainingError(core.options.retry_after));
+  if (present != nullptr) return {Kind::kReplace, absl::OkStatus(), present->number};
+  if (core.workers.all().size() >= static_cast<size_t>(core.options.max_workers)) {
+    return Refuse(TooManyWorkersError(core.options.max_workers));
+  }
+  return {Kind::kAccept, absl::OkStatus(), 0};
+}
+
+}  // namespace annulus

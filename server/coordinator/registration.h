@@ -1,0 +1,27 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_REGISTRATION_H_
+#define ANNULUS_SERVER_COORDINATOR_REGISTRATION_H_
+
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// What is to be done with a Register, decided without doing it.
+struct RegistrationVerdict {
+  enum class Kind : uint8_t {
+    kRefuse,     // End the connection with `refusal`.
+    kReconnect,  // A live incarnation has a new stream.
+    kReplace,    // A new incarnation; the live one of its slot is lost.
+    kAccept,     // A new incarnation in a free slot.
+  };
+  Kind kind = Kind::kRefuse;
+  absl::Status refusal;
+  int64_t present = 0;  // The live worker of the slot; 0: none.
+};
+
+// `event` carries a Register and comes from a worker that does not know a term above the
+// coordinator's.
+RegistrationVerdict JudgeRegistration(Core& core, const control::v1::WorkerEvent& event);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_REGISTRATION_H_

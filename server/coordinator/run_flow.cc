@@ -1,0 +1,226 @@
+#include "server/coordinator/run_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/issue.h"
+#include "server/coordinator/job_life.h"
+#include "server/coordinator/run_end.h"
+
+namespace annulus {
+namespace {
+
+using State = RunRecord::State;
+
+// One event about one rank of a live run.
+struct Report {
+  Core& core;
+  RunRecord& run;
+  JobRecord& job;
+  int32_t number;
+  RunRank& rank;
+};
+
+bool All(const RunRecord& run, bool RunRank::*flag) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [=](const RunRank& r) { return r.*flag; });
+}
+
+void FailJob(const Report& report, const v1::Error& error) {
+  absl::Status status = ErrorFromProto(error);
+  if (status.ok()) status = absl::InternalError("a worker reported a failure without an error");
+  EndJob(report.core, report.job, v1::Job::STATE_FAILED, std::move(status));
+}
+
+// All ranks' inputs are there: also of ranks that have none, as their workers say so.
+void GoOnIfUploaded(const Report& report) {
+  Core& core = report.core;
+  RunRecord& run = report.run;
+  JobRecord& job = report.job;
+  if (!All(run, &RunRank::complete)) return;
+  job.uploaded = core.now;
+  core.advance_again = core.place_again = true;
+  if (run.solo()) {
+    // The worker goes on by itself.
+    run.state = State::kRunning;
+    job.started = core.now;
+    SetState(core, job, v1::Job::STATE_RUNNING);
+  } else {
+    run.state = State::kReady;
+    SetState(core, job, v1::Job::STATE_READY);
+  }
+  ArmJobTimer(core, job);
+}
+
+void OnComplete(const Report& report) {
+  if (report.run.state != State::kUploading) return;
+  report.rank.complete = true;
+  GoOnIfUploaded(report);
+}
+
+void OnPrepared(const Report& report, const control::v1::Prepared& prepared) {
+  RunRecord& run = report.run;
+  if (run.state != State::kPreparing || report.rank.prepared) return;
+  report.rank.prepared = true;
+  report.rank.preparation = prepared;
+  if (!All(run, &RunRank::prepared)) return;
+  const absl::Status agreed = CheckPrepared(run);
+  if (!agreed.ok()) {
+    EndJob(report.core, report.job, v1::Job::STATE_FAILED, agreed);
+    return;
+  }
+  SetSegments(run);
+  run.state = State::kPrepared;
+  report.core.advance_again = true;
+}
+
+void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
+  RunRecord& run = report.run;
+  // A rank may have one segment more behind it than another, never one that was not issued.
+  if (done.segment() != report.rank.segments_done || done.segment() >= run.issued) return;
+  const int32_t before = run.SegmentsDone();
+  ++report.rank.segments_done;
+  report.rank.running += DurationFromProto(done.running());
+  report.core.advance_again = true;
+  const int32_t now = run.SegmentsDone();
+  if (now == before || run.segments == 1) return;
+  v1::JobEvent event;
+  event.mutable_progress()->set_segments_done(now);
+  event.mutable_progress()->set_segments(run.segments);
+  Notify(report.core, report.job, std::move(event));
+}
+
+void FinishIfDrained(const Report& report) {
+  if (report.run.state != State::kDraining || !All(report.run, &RunRank::drained)) return;
+  EndJob(report.core, report.job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
+}
+
+void StartDraining(const Report& report) {
+  Core& core = report.core;
+  JobRecord& job = report.job;
+  report.run.state = State::kDraining;
+  job.finished = core.now;
+  if (job.detached()) {
+    const v1::RunJobRequest& request = job.submission->request;
+    job.result_deadline =
+        core.now + (request.has_result_ttl() ? DurationFromProto(request.result_ttl())
+                                             : core.options.default_result_ttl);
+  }
+  SetState(core, job, v1::Job::STATE_DRAINING);
+  ArmJobTimer(core, job);
+  core.place_again = core.advance_again = core.family_dirty = true;
+}
+
+void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) {
+  RunRecord& run = report.run;
+  if (run.state != State::kRunning || report.rank.output_ready) return;
+  if (!run.solo() && report.rank.segments_done < run.segments) return;
+  report.rank.output_ready = true;
+  report.rank.running = DurationFromProto(ready.running());
+  report.rank.exposed_communication = DurationFromProto(ready.exposed_communication());
+  report.rank.bytes_sent = ready.bytes_sent();
+  report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
+  if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
+  v1::JobEvent event;
+  event.mutable_rows_ready()->set_attempt(run.attempt);
+  event.mutable_rows_ready()->set_rank(report.number);
+  Notify(report.core, report.job, std::move(event));
+  report.core.place_again = report.core.advance_again = true;
+  if (All(run, &RunRank::output_ready)) StartDraining(report);
+  FinishIfDrained(report);
+}
+
+void OnDrained(const Report& report) {
+  if (!report.rank.output_ready) return;
+  report.rank.drained = true;
+  FinishIfDrained(report);
+}
+
+// A run that was told to end only counts its segments and its ranks.
+void OnEndingEvent(Core& core, RunRecord& run, int32_t rank,
+                   const control::v1::WorkerEvent& event) {
+  if (event.has_dropped()) {
+    if (run.state == State::kDropping) RankGone(core, run.number, rank);
+    return;
+  }
+  if (!event.has_segment_done()) return;
+  RunRank& of = run.ranks[rank];
+  if (event.segment_done().segment() != of.segments_done || of.segments_done >= run.issued) return;
+  ++of.segments_done;
+  ContinueHalting(core, run.number);
+}
+
+const control::v1::ShardKey& ShardOf(const control::v1::WorkerEvent& event) {
+  switch (event.event_case()) {
+    case control::v1::WorkerEvent::kShardComplete:
+      return event.shard_complete().shard();
+    case control::v1::WorkerEvent::kShardAbandoned:
+      return event.shard_abandoned().shard();
+    case control::v1::WorkerEvent::kPrepared:
+      return event.prepared().shard();
+    case control::v1::WorkerEvent::kSegmentDone:
+      return event.segment_done().shard();
+    case control::v1::WorkerEvent::kOutputReady:
+      return event.output_ready().shard();
+    case control::v1::WorkerEvent::kOutputDrained:
+      return event.output_drained().shard();
+    case control::v1::WorkerEvent::kShardFailed:
+      return event.shard_failed().shard();
+    default:
+      return event.dropped().shard();
+  }
+}
+
+void OnLiveEvent(const Report& report, const control::v1::WorkerEvent& event) {
+  switch (event.event_case()) {
+    case control::v1::WorkerEvent::kShardComplete:
+      return OnComplete(report);
+    case control::v1::WorkerEvent::kShardAbandoned:
+      return FailJob(report, event.shard_abandoned().error());
+    case control::v1::WorkerEvent::kPrepared:
+      return OnPrepared(report, event.prepared());
+    case control::v1::WorkerEvent::kSegmentDone:
+      return OnSegmentDone(report, event.segment_done());
+    case control::v1::WorkerEvent::kOutputReady:
+      return OnOutputReady(report, event.output_ready());
+    case control::v1::WorkerEvent::kOutputDrained:
+      return OnDrained(report);
+    case control::v1::WorkerEvent::kShardFailed:
+      return FailJob(report, event.shard_failed().error());
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+void OnShardEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& event) {
+  const control::v1::ShardKey& shard = ShardOf(event);
+  RunRecord* run = core.runs.Find(shard);
+  if (run == nullptr) return;
+  const int32_t rank = run->RankOf(worker);
+  if (rank < 0 || rank != shard.rank()) return;
+  if (!run->live()) return OnEndingEvent(core, *run, rank, event);
+  OnLiveEvent({core, *run, *core.jobs.Find(run->job), rank, run->ranks[rank]}, event);
+}
+
+void AdvanceRuns(Core& core) {
+  while (core.advance_again) {
+    core.advance_again = false;
+    PrepareRuns(core);
+    IssueSegments(core);
+  }
+}
+
+void LoseRun(Core& core, int64_t number, const absl::Status& cause) {
+  RunRecord* run = core.runs.Find(number);
+  if (run == nullptr) return;
+  const bool was_live = run->live();
+  const int64_t job = run->job;
+  HaltRun(core, number, Group::kGone);
+  if (was_live) RunAgain(core, *core.jobs.Find(job), cause);
+}
+
+}  // namespace annulus

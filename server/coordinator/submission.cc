@@ -1,0 +1,63 @@
+#include "server/coordinator/submission.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxRequestId = 64;
+
+absl::Status CheckDuration(bool present, const google::protobuf::Duration& duration,
+                           absl::string_view field, absl::Duration max) {
+  if (!present) return absl::OkStatus();
+  const absl::Duration value = DurationFromProto(duration);
+  if (value > absl::ZeroDuration() && value <= max) return absl::OkStatus();
+  return InvalidField(
+      "INVALID_REQUEST", field,
+      absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max)));
+}
+
+absl::Status CheckRequestId(absl::string_view id) {
+  if (id.size() > kMaxRequestId) {
+    return InvalidField("INVALID_REQUEST", "request_id",
+                        absl::StrCat("at most ", kMaxRequestId, " characters"));
+  }
+  for (char c : id) {
+    if (c <= 0x20 || c >= 0x7f) {
+      return InvalidField("INVALID_REQUEST", "request_id", "printable ASCII without spaces only");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
+    v1::RunJobRequest request, const CoordinatorOptions& options) {
+  RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  RETURN_IF_ERROR(
+      CheckDuration(request.has_timeout(), request.timeout(), "timeout", options.max_timeout));
+  RETURN_IF_ERROR(CheckDuration(request.has_result_ttl(), request.result_ttl(), "result_ttl",
+                                options.max_result_ttl));
+  auto submission = std::make_shared<Submission>();
+  ASSIGN_OR_RETURN(submission->spec, SpecFromProto(request.spec(), "spec"));
+  ASSIGN_OR_RETURN(submission->execution, ExecutionFromProto(request.execution(), "execution"));
+  RETURN_IF_ERROR(Validate(submission->spec, submission->execution, options.limits));
+  submission->request = std::move(request);
+  return submission;
+}
+
+bool SameJob(const Submission& a, const Submission& b) {
+  using google::protobuf::util::MessageDifferencer;
+  return a.request.detached() == b.request.detached() &&
+         MessageDifferencer::Equals(a.request.spec(), b.request.spec()) &&
+         MessageDifferencer::Equals(a.request.execution(), b.request.execution());
+}
+
+}  // namespace annulus

@@ -1,0 +1,33 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_
+#define ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "annulus/v1/jobs.pb.h"
+#include "attention/spec.h"
+#include "attention/validate.h"
+#include "server/coordinator/options.h"
+
+namespace annulus {
+
+// A validated request to run or to plan a job: the message as it came and what it means. Immutable.
+struct Submission {
+  v1::RunJobRequest request;
+  AttentionSpec spec;
+  Execution execution;
+};
+
+// Translates and validates; called where the request arrives, before the state machine sees it.
+// Errors: those of Validate(), and INVALID_ARGUMENT / INVALID_REQUEST for a request_id, timeout or
+// result_ttl out of range.
+absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobRequest request,
+                                                                 const CoordinatorOptions& options);
+
+// Whether two requests ask for the same job: equal but for what belongs to the call alone (timeout,
+// single_attempt).
+bool SameJob(const Submission& a, const Submission& b);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_

@@ -1,0 +1,277 @@
+#include "server/coordinator_server.h"
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "server/coordinator/planner.h"
+#include "server/gateway/attention_service.h"
+#include "server/gateway/transport_limits.h"
+#include "server/gateway/worker_channels.h"
+#include "server/services/brain.h"
+#include "server/services/health_service.h"
+#include "server/services/jobs_service.h"
+#include "server/services/worker_control_service.h"
+
+namespace annulus {
+namespace {
+
+// A request holds a spec and no tensor; Attend's chunks are at most 1 MiB.
+constexpr int kMaxMessageBytes = 8 << 20;
+constexpr absl::Duration kLivenessAge = absl::Seconds(10);
+constexpr std::chrono::seconds kShutdownGrace(2);
+
+std::string WithPort(absl::string_view address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+absl::Status CannotListen(const std::string& address) {
+  return MakeError(absl::StatusCode::kUnavailable, absl::StrCat("cannot listen on ", address),
+                   ErrorDetail{"CANNOT_LISTEN", {{"address", address}}, {}, {}});
+}
+
+// Vanished peers are found by pings, and patient ones are not punished for theirs.
+void SetKeepalive(grpc::ServerBuilder& builder, absl::Duration time, absl::Duration timeout) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(time)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
+// A port, its services and its server.
+struct Port {
+  std::string address;  // In: asked for. Out: bound.
+  std::unique_ptr<grpc::Server> server;
+
+  absl::Status Listen(grpc::ServerBuilder& builder,
+                      const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+    int bound = 0;
+    // Two processes on one port would share its connections; a port in use is an error.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.AddListeningPort(address, credentials, &bound);
+    server = builder.BuildAndStart();
+    if (server == nullptr || bound == 0) return CannotListen(address);
+    address = WithPort(address, bound);
+    return absl::OkStatus();
+  }
+  void Shutdown() {
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  }
+};
+
+// Set once, waited for with a deadline.
+class Flag {
+ public:
+  void Set() EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      set_ = true;
+    }
+    changed_.SignalAll();
+  }
+  bool Wait(absl::Time deadline) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    while (!set_) {
+      if (!changed_.WaitUntil(&mutex_, deadline)) return set_;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool set_ GUARDED_BY(mutex_) = false;
+};
+
+// The answer to GetServerInfo, handed on.
+class InfoSink final : public CallSink {
+ public:
+  explicit InfoSink(ServerInfoReply reply) : reply_(std::move(reply)) {}
+  void Send(v1::JobEvent) override {}
+  void Finish(const absl::Status& status) override { reply_(status); }
+  void Answer(absl::StatusOr<Value> value) override {
+    if (!value.ok()) return reply_(value.status());
+    reply_(std::get<v1::ServerInfo>(*std::move(value)));
+  }
+
+ private:
+  const ServerInfoReply reply_;
+};
+
+void AskInfo(Brain* brain, ServerInfoReply reply) {
+  const int64_t call = brain->NewNumber();
+  auto sink = std::make_shared<InfoSink>(std::move(reply));
+  if (!brain->PostCall(call, sink, event::GetServerInfo{call})) {
+    sink->Finish(absl::UnavailableError("the coordinator has stopped"));
+  }
+}
+
+// Job ids must not be guessed.
+uint64_t RandomNumber() {
+  static thread_local std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+struct CoordinatorServer::Impl {
+  explicit Impl(Options o);
+  absl::Status StartPorts();
+  GatewayOptions Gateway();
+
+  Options options;
+  Flag drained;
+  // Before and after the brain: its callbacks use them until it stops, and its services use it.
+  HealthService health;
+  HealthService health_for_workers;
+  HealthService health_for_probes;
+  Brain brain;
+  JobsService jobs, jobs_for_gateway;
+  WorkerControlService control;
+  std::unique_ptr<grpc::Server> inner;  // Jobs for the gateway, without a port.
+  std::unique_ptr<AttentionService> attention;
+  Port client_port, control_port, health_port;
+  bool shut_down = false;
+};
+
+namespace {
+
+Brain::Options BrainOptions(const CoordinatorServer::Options& options,
+                            std::function<void(bool)> ready, std::function<void()> stopped) {
+  Brain::Options brain;
+  brain.coordinator = options.coordinator;
+  brain.plan = MakeJobPlan;
+  brain.planner_threads = options.planner_threads;
+  brain.random = RandomNumber;
+  brain.on_ready = std::move(ready);
+  brain.on_stopped = std::move(stopped);
+  return brain;
+}
+
+CoordinatorServer::Options WithCredentials(CoordinatorServer::Options options) {
+  if (options.server_credentials == nullptr) {
+    options.server_credentials = grpc::InsecureServerCredentials();
+  }
+  if (options.worker_credentials == nullptr) {
+    options.worker_credentials = grpc::InsecureChannelCredentials();
+  }
+  return options;
+}
+
+}  // namespace
+
+CoordinatorServer::Impl::Impl(Options o)
+    : options(WithCredentials(std::move(o))),
+      health([this] { return brain.FreshWithin(kLivenessAge); }),
+      health_for_workers([this] { return brain.FreshWithin(kLivenessAge); }),
+      health_for_probes([this] { return brain.FreshWithin(kLivenessAge); }),
+      brain(BrainOptions(
+          options,
+          [this](bool ready) {
+            health.SetReady(ready);
+            health_for_workers.SetReady(ready);
+            health_for_probes.SetReady(ready);
+          },
+          [this] { drained.Set(); })),
+      jobs(&brain, options.coordinator),
+      jobs_for_gateway(&brain, options.coordinator),
+      control(&brain) {}
+
+GatewayOptions CoordinatorServer::Impl::Gateway() {
+  GatewayOptions gateway;
+  gateway.coordinator = inner->InProcessChannel({});
+  gateway.worker_channel = WorkerChannels(options.worker_credentials);
+  gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
+  gateway.limits = options.coordinator.limits;
+  gateway.max_timeout = options.coordinator.max_timeout;
+  gateway.max_unsent_chunks = options.max_unsent_chunks;
+  gateway.max_inline_bytes = options.max_inline_bytes;
+  return gateway;
+}
+
+absl::Status CoordinatorServer::Impl::StartPorts() {
+  grpc::ServerBuilder inner_builder;
+  inner_builder.RegisterService(&jobs_for_gateway);
+  inner = inner_builder.BuildAndStart();
+  if (inner == nullptr) return absl::InternalError("the gateway's own server did not start");
+  attention = std::make_unique<AttentionService>(Gateway());
+
+  grpc::ServerBuilder clients;
+  SetKeepalive(clients, absl::Seconds(30), absl::Seconds(10));
+  for (const auto& [name, value] : TransportLimits()) clients.AddChannelArgument(name, value);
+  clients.RegisterService(attention.get());
+  clients.RegisterService(&jobs);
+  clients.RegisterService(&health);
+  client_port.address = options.address;
+  RETURN_IF_ERROR(client_port.Listen(clients, options.server_credentials));
+
+  grpc::ServerBuilder workers;
+  SetKeepalive(workers, absl::Seconds(10), absl::Seconds(5));
+  workers.RegisterService(&control);
+  workers.RegisterService(&health_for_workers);
+  control_port.address = options.control_address;
+  RETURN_IF_ERROR(control_port.Listen(workers, options.server_credentials));
+
+  if (options.health_address.empty()) return absl::OkStatus();
+  grpc::ServerBuilder probes;
+  probes.RegisterService(&health_for_probes);
+  health_port.address = options.health_address;
+  return health_port.Listen(probes, grpc::InsecureServerCredentials());
+}
+
+CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Options options) {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<CoordinatorServer> server(
+      new CoordinatorServer(std::make_unique<Impl>(std::move(options))));
+  // What was started is shut down by the destructor.
+  RETURN_IF_ERROR(server->impl_->StartPorts());
+  LogInfo(kNoJob, "listening: clients ", server->address(), ", workers ",
+          server->control_address());
+  return server;
+}
+
+CoordinatorServer::~CoordinatorServer() { Shutdown(); }
+
+const std::string& CoordinatorServer::address() const { return impl_->client_port.address; }
+const std::string& CoordinatorServer::control_address() const {
+  return impl_->control_port.address;
+}
+const std::string& CoordinatorServer::health_address() const { return impl_->health_port.address; }
+
+void CoordinatorServer::Drain() { impl_->brain.Post(event::Drain{}); }
+
+bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
+  return impl_->drained.Wait(deadline);
+}
+
+void CoordinatorServer::Shutdown() {
+  Impl& impl = *impl_;
+  if (std::exchange(impl.shut_down, true)) return;
+  // The brain ends every call and stream that it knows; a server waits for its calls.
+  impl.brain.Stop();
+  impl.health.Stop();
+  impl.health_for_workers.Stop();
+  impl.health_for_probes.Stop();
+  impl.client_port.Shutdown();
+  if (impl.inner != nullptr)
+    impl.inner->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  impl.control_port.Shutdown();
+  impl.health_port.Shutdown();
+}
+
+}  // namespace annulus

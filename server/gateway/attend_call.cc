@@ -1,0 +1,210 @@
+#include "server/gateway/attend_call.h"
+
+#include <utility>
+
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "proto/status.h"
+#include "proto/tensor_stream.h"
+#include "server/gateway/request.h"
+
+namespace annulus {
+namespace {
+
+absl::Status SequenceError(absl::string_view what) {
+  return InvalidField("STREAM_SEQUENCE", "step", what);
+}
+
+// The caller talks to this address only: where shards live is not its business.
+v1::Plan WithoutEndpoints(v1::Plan plan) {
+  for (v1::ShardPlan& shard : *plan.mutable_shards()) {
+    shard.clear_endpoint();
+    shard.clear_ticket();
+  }
+  return plan;
+}
+
+}  // namespace
+
+AttendCall* AttendCall::Start(grpc::CallbackServerContext* context, const GatewayOptions& options) {
+  std::shared_ptr<AttendCall> call(new AttendCall(context, options));
+  call->call_self_ = call;
+  {
+    MutexLock lock(&call->mutex_);
+    call->reading_ = true;
+    call->StartRead(&call->in_);
+  }
+  return call.get();
+}
+
+void AttendCall::OnReadDone(bool ok) {
+  std::shared_ptr<JobSession> session;
+  bool first = false;
+  {
+    MutexLock lock(&mutex_);
+    closed_ = !ok;
+    session = session_;
+    first = session == nullptr;
+    if (finished_ || end_) return;
+  }
+  if (first) {
+    const absl::Status status =
+        ok ? StartJob(in_) : SequenceError("the stream ended before its start message");
+    if (!status.ok()) return End(status);
+  } else if (!ok) {
+    return session->CloseInputs();
+  } else if (absl::Status status = TakeChunk(in_); !status.ok()) {
+    return session->Cancel(std::move(status));
+  }
+  {
+    // Only now: another thread's credit starts the next read, which reuses in_ and may bring the
+    // end of the inputs, and that must not overtake this chunk.
+    MutexLock lock(&mutex_);
+    reading_ = false;
+  }
+  ReadMore();
+}
+
+absl::Status AttendCall::StartJob(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(const StreamStep step, DecodeStep(message));
+  v1::AttendRequest request;
+  if (step.is_chunk()) return SequenceError("a chunk came before the start message");
+  RETURN_IF_ERROR(DecodeProto(message, &request));
+  if (!request.has_start()) return SequenceError("the first message must be the start");
+  const v1::AttendRequest::Start& start = request.start();
+  ASSIGN_OR_RETURN(JobOptions job, JobOptionsOf(start.spec(), start.execution(),
+                                                DeadlineOf(*context_, options_), options_));
+  job.request.set_request_id(start.request_id());
+  // What has passed through is gone: only the caller can send it again.
+  job.request.set_single_attempt(true);
+  session_self_ = call_self_;
+  std::shared_ptr<JobSession> session = JobSession::Start(std::move(job), this);
+  bool cancelled;
+  {
+    MutexLock lock(&mutex_);
+    session_ = session;
+    cancelled = cancelled_;
+  }
+  if (cancelled) session->Cancel();
+  return absl::OkStatus();
+}
+
+absl::Status AttendCall::TakeChunk(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(StreamStep step, DecodeStep(message));
+  if (!step.is_chunk()) return SequenceError("only chunks may follow the start message");
+  std::shared_ptr<JobSession> session;
+  {
+    MutexLock lock(&mutex_);
+    ++unsent_;
+    session = session_;
+  }
+  // When the last copy goes, the chunk's bytes have left, and there is room for another.
+  Credit credit(nullptr, [self = call_self_](void*) {
+    {
+      MutexLock lock(&self->mutex_);
+      --self->unsent_;
+    }
+    self->ReadMore();
+  });
+  session->Push(std::move(step.chunk), std::move(credit));
+  return absl::OkStatus();
+}
+
+void AttendCall::ReadMore() {
+  MutexLock lock(&mutex_);
+  const bool may_read =
+      placed_ && session_ != nullptr && !reading_ && !closed_ && !finished_ && !end_;
+  if (!may_read || unsent_ >= options_.max_unsent_chunks) return;
+  reading_ = true;
+  in_.Clear();
+  StartRead(&in_);
+}
+
+void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
+  {
+    MutexLock lock(&mutex_);
+    if (placed_) return;
+  }
+  v1::AttendResponse response;
+  response.mutable_accepted()->set_job_id(job_id);
+  *response.mutable_accepted()->mutable_plan() = WithoutEndpoints(plan);
+  Write({EncodeProto(response), nullptr});
+  {
+    MutexLock lock(&mutex_);
+    placed_ = true;
+  }
+  ReadMore();
+}
+
+void AttendCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
+  for (const TensorChunk& chunk : chunks) Write({EncodeChunk(chunk, ChunkStep::kStep), credit});
+}
+
+void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
+  const std::shared_ptr<AttendCall> self = std::move(session_self_);
+  if (status.ok()) {
+    v1::AttendResponse response;
+    *response.mutable_done() = stats;
+    Write({EncodeProto(response), nullptr});
+  }
+  End(status);
+}
+
+void AttendCall::Write(Output output) {
+  MutexLock lock(&mutex_);
+  if (finished_ || end_) return;
+  outputs_.push_back(std::move(output));
+  if (outputs_.size() == 1) WriteNextLocked();
+}
+
+void AttendCall::WriteNextLocked() { StartWrite(&outputs_.front().message); }
+
+void AttendCall::OnWriteDone(bool ok) {
+  Output written;  // Its credit may run other code when it goes: after the lock.
+  MutexLock lock(&mutex_);
+  written = std::move(outputs_.front());
+  outputs_.pop_front();
+  if (finished_ || !ok) return;  // A broken call is followed by OnCancel.
+  if (!outputs_.empty()) return WriteNextLocked();
+  if (end_) {
+    finished_ = true;
+    Finish(ToGrpcStatus(*end_));
+  }
+}
+
+void AttendCall::End(const absl::Status& status) {
+  std::deque<Output> dropped;
+  MutexLock lock(&mutex_);
+  if (finished_ || end_) return;
+  end_ = status;
+  if (!status.ok() && outputs_.size() > 1) {
+    dropped.assign(std::make_move_iterator(outputs_.begin() + 1),
+                   std::make_move_iterator(outputs_.end()));
+    outputs_.resize(1);
+  }
+  if (!outputs_.empty() && !cancelled_) return;  // OnWriteDone finishes.
+  finished_ = true;
+  Finish(ToGrpcStatus(status));
+}
+
+void AttendCall::OnCancel() {
+  std::shared_ptr<JobSession> session;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    session = session_;
+    if (end_ && !finished_) {
+      finished_ = true;
+      Finish(ToGrpcStatus(*end_));
+    }
+  }
+  if (session != nullptr) {
+    session->Cancel();
+  } else {
+    End(absl::CancelledError("the call was cancelled"));
+  }
+}
+
+void AttendCall::OnDone() { const std::shared_ptr<AttendCall> self = std::move(call_self_); }
+
+}  // namespace annulus

@@ -1,0 +1,80 @@
+#ifndef ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "annulus/v1/attention.pb.h"
+#include "base/mutex.h"
+#include "client/job_session.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/gateway/options.h"
+
+namespace annulus {
+
+// One Attend call: reads the caller's messages into a JobSession and writes what the session gives.
+// Inputs are read only while fewer than max_unsent_chunks wait to leave; an output's credit is
+// dropped when it has been written. So a slow side slows the other one, and memory stays what the
+// credits allow.
+class AttendCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                   private JobObserver {
+ public:
+  // The reactor of a new call; it deletes itself. `options` outlives it.
+  static AttendCall* Start(grpc::CallbackServerContext* context, const GatewayOptions& options);
+
+ private:
+  struct Output {
+    grpc::ByteBuffer message;
+    Credit credit;
+  };
+
+  AttendCall(grpc::CallbackServerContext* context, const GatewayOptions& options)
+      : context_(context), options_(options) {}
+
+  // Reactions of the call.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Reactions of the session.
+  void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
+  void OnProgress(const JobProgress&) override {}
+  void OnOutput(std::vector<TensorChunk> chunks, Credit credit) override;
+  void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
+
+  absl::Status StartJob(const grpc::ByteBuffer& message);
+  absl::Status TakeChunk(const grpc::ByteBuffer& message);
+  void ReadMore() EXCLUDES(mutex_);
+  void Write(Output output) EXCLUDES(mutex_);
+  void WriteNextLocked() REQUIRES(mutex_);
+  // Ends the call with `status`: at once when it is an error, else after what is queued.
+  void End(const absl::Status& status) EXCLUDES(mutex_);
+
+  grpc::CallbackServerContext* const context_;
+  const GatewayOptions& options_;
+  // The call and the session each keep this alive until they are done.
+  std::shared_ptr<AttendCall> call_self_, session_self_;
+  grpc::ByteBuffer in_;
+
+  Mutex mutex_;
+  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
+  std::deque<Output> outputs_ GUARDED_BY(mutex_);  // The first one is being written.
+  std::optional<absl::Status> end_ GUARDED_BY(mutex_);
+  bool placed_ GUARDED_BY(mutex_) = false;
+  bool reading_ GUARDED_BY(mutex_) = false;
+  bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent all.
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+  bool finished_ GUARDED_BY(mutex_) = false;  // No operation may be started any more.
+  int unsent_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_

@@ -1,0 +1,33 @@
+#include "server/gateway/attention_service.h"
+
+#include <utility>
+
+#include "proto/status.h"
+#include "server/gateway/attend_call.h"
+#include "server/gateway/inline_call.h"
+
+namespace annulus {
+
+grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                          const v1::GetServerInfoRequest*,
+                                                          v1::ServerInfo* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  options_.server_info([reactor, response](absl::StatusOr<v1::ServerInfo> info) {
+    if (info.ok()) *response = *std::move(info);
+    reactor->Finish(ToGrpcStatus(info.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerContext* context,
+                                                         const v1::AttendInlineRequest* request,
+                                                         v1::AttendInlineResponse* response) {
+  return StartInlineCall(context, request, response, options_, &queue_);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(
+    grpc::CallbackServerContext* context) {
+  return AttendCall::Start(context, options_);
+}
+
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_
+#define ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_
+
+#include "annulus/v1/attention.grpc.pb.h"
+#include "server/gateway/options.h"
+#include "server/gateway/work_queue.h"
+
+namespace annulus {
+
+using AttentionServiceBase =
+    v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithCallbackMethod_AttendInline<
+        v1::Attention::WithCallbackMethod_GetServerInfo<v1::Attention::Service>>>;
+
+// The public Attention service: one address for every client. Translates and delegates. The server
+// that it is registered with must be shut down before it goes.
+class AttentionService final : public AttentionServiceBase {
+ public:
+  explicit AttentionService(GatewayOptions options)
+      : options_(std::move(options)), queue_({1, options_.max_inline_bytes}) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::ServerInfo* response) override;
+  grpc::ServerUnaryReactor* AttendInline(grpc::CallbackServerContext* context,
+                                         const v1::AttendInlineRequest* request,
+                                         v1::AttendInlineResponse* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  const GatewayOptions options_;
+  WorkQueue queue_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_

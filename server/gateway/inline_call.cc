@@ -1,0 +1,117 @@
+#include "server/gateway/inline_call.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/status_macros.h"
+#include "base/mutex.h"
+#include "client/job_session.h"
+#include "proto/status.h"
+#include "server/gateway/inline_job.h"
+#include "server/gateway/request.h"
+
+namespace annulus {
+namespace {
+
+class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
+ public:
+  InlineCall(const v1::AttendInlineRequest* request, v1::AttendInlineResponse* response,
+             const GatewayOptions& options, WorkQueue* queue)
+      : request_(request), response_(response), options_(options), queue_(queue) {}
+
+  void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
+    self_ = self;
+    absl::StatusOr<JobOptions> job =
+        JobOptionsOf(request_->spec(), request_->execution(), deadline, options_);
+    if (!job.ok()) return Finish(ToGrpcStatus(job.status()));
+    absl::StatusOr<int64_t> bytes = InlineBytes(*request_, job->spec);
+    if (!bytes.ok()) return Finish(ToGrpcStatus(bytes.status()));
+    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(*bytes);
+    if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
+    reservation_ = *std::move(reservation);
+    job_ = *std::move(job);
+    queue_->Post([self] { self->Run(); });
+  }
+
+ private:
+  void Run() {
+    absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
+        InlineTensorBytes(*request_, job_.spec);
+    if (!tensors.ok()) return Finish(ToGrpcStatus(tensors.status()));
+    tensors_ = *std::move(tensors);
+    const std::vector<TensorInfo> table = TensorTable(job_.spec);
+    job_.inputs.emplace().owner = self_;
+    job_.outputs.emplace();
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (table[i].direction == Direction::kInput) {
+        job_.inputs->tensors[table[i].id] = tensors_[i].data();
+      } else {
+        job_.outputs->tensors[table[i].id] = tensors_[i].data();
+      }
+    }
+    spec_ = job_.spec;
+    session_self_ = self_;
+    std::shared_ptr<JobSession> session = JobSession::Start(std::move(job_), this);
+    bool cancelled;
+    {
+      MutexLock lock(&mutex_);
+      session_ = session;
+      cancelled = cancelled_;
+    }
+    if (cancelled) session->Cancel();
+  }
+
+  void OnPlaced(const std::string&, const v1::Plan&) override {}
+  void OnProgress(const JobProgress&) override {}
+  void OnOutput(std::vector<TensorChunk>, Credit) override {}
+  void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
+    const std::shared_ptr<InlineCall> self = std::move(session_self_);
+    if (!status.ok()) return Finish(ToGrpcStatus(status));
+    *response_->mutable_stats() = stats;
+    queue_->Post([self] {
+      FillInlineResponse(*self->request_, self->spec_, self->tensors_, self->response_);
+      self->Finish(grpc::Status::OK);
+    });
+  }
+
+  void OnCancel() override {
+    std::shared_ptr<JobSession> session;
+    {
+      MutexLock lock(&mutex_);
+      cancelled_ = true;
+      session = session_;
+    }
+    if (session != nullptr) session->Cancel();
+  }
+  void OnDone() override { const std::shared_ptr<InlineCall> self = std::move(self_); }
+
+  const v1::AttendInlineRequest* const request_;
+  v1::AttendInlineResponse* const response_;
+  const GatewayOptions& options_;
+  WorkQueue* const queue_;
+  // The call and the session each keep this alive until they are done.
+  std::shared_ptr<InlineCall> self_, session_self_;
+  std::shared_ptr<void> reservation_;
+  JobOptions job_;
+  AttentionSpec spec_;
+  std::vector<std::vector<std::byte>> tensors_;
+  Mutex mutex_;
+  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
+                                          const v1::AttendInlineRequest* request,
+                                          v1::AttendInlineResponse* response,
+                                          const GatewayOptions& options, WorkQueue* queue) {
+  auto call = std::make_shared<InlineCall>(request, response, options, queue);
+  call->Start(call, DeadlineOf(*context, options));
+  return call.get();
+}
+
+}  // namespace annulus

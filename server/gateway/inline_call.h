@@ -1,0 +1,21 @@
+#ifndef ANNULUS_SERVER_GATEWAY_INLINE_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_INLINE_CALL_H_
+
+#include "annulus/v1/attention.pb.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/gateway/options.h"
+#include "server/gateway/work_queue.h"
+
+namespace annulus {
+
+// The reactor of one AttendInline call. Tensors are made, and digests taken, on `queue`'s threads;
+// they count against `options.max_inline_bytes` through `queue`. Pointers outlive the call.
+grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
+                                          const v1::AttendInlineRequest* request,
+                                          v1::AttendInlineResponse* response,
+                                          const GatewayOptions& options, WorkQueue* queue);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_INLINE_CALL_H_

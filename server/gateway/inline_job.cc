@@ -1,0 +1,117 @@
+#include "server/gateway/inline_job.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/dtype.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/synthetic.h"
+#include "proto/crc32c.h"
+
+namespace annulus {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+int64_t RowsOf(const AttentionSpec& spec, const TensorInfo& info) {
+  return info.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+}
+
+int64_t ElementsOf(const AttentionSpec& spec, const TensorInfo& info) {
+  return RowsOf(spec, info) * info.heads * info.dim;
+}
+
+const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) {
+  if (id == TensorId::kQ) return tensors.q();
+  return id == TensorId::kK ? tensors.k() : tensors.v();
+}
+
+absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec,
+                       const TensorInfo& info, Bytes* bytes) {
+  const std::string path = absl::StrCat("tensors.", TensorName(info.id));
+  const std::vector<int64_t> shape = {RowsOf(spec, info), info.heads, info.dim};
+  if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end())) {
+    return InvalidField("SHAPE_MISMATCH", path + ".shape",
+                        absl::StrCat("[", absl::StrJoin(tensor.shape(), ", "),
+                                     "] where the spec says [", absl::StrJoin(shape, ", "), "]"));
+  }
+  const int64_t elements = ElementsOf(spec, info);
+  if (elements > kMaxInlineElements) {
+    return InvalidField("LIMIT_EXCEEDED", path,
+                        absl::StrCat(elements, " elements, more than ", kMaxInlineElements));
+  }
+  if (tensor.values_size() != elements) {
+    return InvalidField(
+        "TENSOR_BYTES_MISMATCH", path + ".values",
+        absl::StrCat(tensor.values_size(), " values where the shape says ", elements));
+  }
+  ConvertFromFp32(info.dtype, tensor.values().data(), static_cast<size_t>(elements), bytes->data());
+  return absl::OkStatus();
+}
+
+void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& bytes,
+                v1::InlineTensor* tensor) {
+  for (const int64_t extent : {RowsOf(spec, info), int64_t{info.heads}, int64_t{info.dim}}) {
+    tensor->add_shape(extent);
+  }
+  const int64_t elements = ElementsOf(spec, info);
+  tensor->mutable_values()->Resize(static_cast<int>(elements), 0);
+  ConvertToFp32(info.dtype, bytes.data(), static_cast<size_t>(elements),
+                tensor->mutable_values()->mutable_data());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
+                                    const AttentionSpec& spec) {
+  if (request.inputs_case() == v1::AttendInlineRequest::INPUTS_NOT_SET) {
+    return InvalidField("MISSING_TENSOR", "tensors", "neither tensors nor a seed is given");
+  }
+  int64_t bytes = 0;
+  for (const TensorInfo& info : TensorTable(spec)) {
+    // Validated sizes are far from overflow one by one; their sum is bounded at each step.
+    bytes += RowsOf(spec, info) * info.row_bytes();
+    if (bytes > kMaxInlineBytes) {
+      return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
+                          absl::StrCat("the tensors of an inline call take more than ",
+                                       kMaxInlineBytes, " bytes; use Attend"));
+    }
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineRequest& request,
+                                                     const AttentionSpec& spec) {
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  std::vector<Bytes> tensors;
+  for (const TensorInfo& info : table) {
+    tensors.emplace_back(static_cast<size_t>(RowsOf(spec, info) * info.row_bytes()));
+    if (info.direction == Direction::kOutput) continue;
+    if (request.has_synthetic()) {
+      FillSyntheticRows(request.synthetic().seed(), info, {0, RowsOf(spec, info)},
+                        tensors.back().data());
+    } else {
+      RETURN_IF_ERROR(FillTyped(TensorOf(request.tensors(), info.id), spec, info, &tensors.back()));
+    }
+  }
+  return tensors;
+}
+
+void FillInlineResponse(const v1::AttendInlineRequest& request, const AttentionSpec& spec,
+                        const std::vector<Bytes>& tensors, v1::AttendInlineResponse* response) {
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool out = table[i].id == TensorId::kOut;
+    if (!out && table[i].id != TensorId::kLse) continue;
+    const uint32_t crc = Crc32c(tensors[i].data(), tensors[i].size());
+    out ? response->set_out_crc32c(crc) : response->set_lse_crc32c(crc);
+    if (request.has_synthetic()) continue;
+    FillTensor(spec, table[i], tensors[i], out ? response->mutable_out() : response->mutable_lse());
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,41 @@
+#ifndef ANNULUS_SERVER_GATEWAY_INLINE_JOB_H_
+#define ANNULUS_SERVER_GATEWAY_INLINE_JOB_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "annulus/v1/attention.pb.h"
+#include "attention/spec.h"
+#include "attention/tensor_table.h"
+
+namespace annulus {
+
+// The tensors of an AttendInline call: pure translation between typed numbers or a seed, and bytes.
+
+// Limits of the unary form; a larger job belongs on Attend.
+inline constexpr int64_t kMaxInlineElements = 65536;            // Of one typed tensor.
+inline constexpr int64_t kMaxInlineBytes = int64_t{256} << 20;  // Of all tensors of a call.
+
+// Bytes of all tensors of the call. LIMIT_EXCEEDED past kMaxInlineBytes, MISSING_TENSOR without
+// inputs, so that nothing is allocated for a call that cannot be served.
+absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
+                                    const AttentionSpec& spec);
+
+// Bytes of every tensor of TensorTable(spec), in its order: inputs filled, outputs zero. `spec` is
+// valid. InlineBytes has said yes. INVALID_ARGUMENT: SHAPE_MISMATCH and TENSOR_BYTES_MISMATCH (path
+// "tensors.q" …), LIMIT_EXCEEDED.
+absl::StatusOr<std::vector<std::vector<std::byte>>> InlineTensorBytes(
+    const v1::AttendInlineRequest& request, const AttentionSpec& spec);
+
+// Fills out, lse (for typed numbers) and their digests from finished tensors, ordered as
+// TensorTable(spec).
+void FillInlineResponse(const v1::AttendInlineRequest& request, const AttentionSpec& spec,
+                        const std::vector<std::vector<std::byte>>& tensors,
+                        v1::AttendInlineResponse* response);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_INLINE_JOB_H_

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_SERVER_GATEWAY_OPTIONS_H_
+#define ANNULUS_SERVER_GATEWAY_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "annulus/v1/attention.pb.h"
+#include "attention/validate.h"
+#include "grpcpp/channel.h"
+
+namespace annulus {
+
+// Delivers the answer to GetServerInfo, once, from any thread.
+using ServerInfoReply = std::function<void(absl::StatusOr<v1::ServerInfo>)>;
+
+// What the gateway stands on. It is a client of the coordinator and of the workers, stateless, with
+// memory bounded by `max_unsent_chunks` for each call and `max_inline_bytes` for all inline calls
+// together.
+struct GatewayOptions {
+  // To the coordinator's Jobs service: in process, or another machine.
+  std::shared_ptr<grpc::Channel> coordinator;
+  // A channel to a worker's data endpoint. Thread-safe.
+  std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
+  // Never waits.
+  std::function<void(ServerInfoReply)> server_info;
+  Limits limits;
+  // The deadline of calls that come without one, from their start.
+  absl::Duration max_timeout = absl::Hours(1);
+  // Chunks of a call that have been read and have not left for a worker yet; each is at most 1 MiB.
+  int max_unsent_chunks = 4;
+  // Tensors of all inline calls at work.
+  int64_t max_inline_bytes = int64_t{512} << 20;
+  std::function<absl::Time()> clock = absl::Now;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_OPTIONS_H_

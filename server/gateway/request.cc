@@ -1,0 +1,31 @@
+#include "server/gateway/request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/status_macros.h"
+#include "attention/validate.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayOptions& options) {
+  return std::min(absl::FromChrono(context.deadline()), options.clock() + options.max_timeout);
+}
+
+absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
+                                        const v1::Execution& execution, absl::Time deadline,
+                                        const GatewayOptions& options) {
+  JobOptions job;
+  ASSIGN_OR_RETURN(job.spec, SpecFromProto(spec, "spec"));
+  ASSIGN_OR_RETURN(const Execution wanted, ExecutionFromProto(execution, "execution"));
+  RETURN_IF_ERROR(Validate(job.spec, wanted, options.limits));
+  job.coordinator = options.coordinator;
+  job.worker_channel = options.worker_channel;
+  job.deadline = deadline;
+  *job.request.mutable_spec() = spec;
+  *job.request.mutable_execution() = execution;
+  return job;
+}
+
+}  // namespace annulus

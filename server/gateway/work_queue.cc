@@ -1,0 +1,67 @@
+#include "server/gateway/work_queue.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+
+namespace annulus {
+
+struct WorkQueue::Budget {
+  explicit Budget(int64_t limit) : limit(limit) {}
+  const int64_t limit;
+  std::atomic<int64_t> used{0};
+};
+
+WorkQueue::WorkQueue(Options options) : budget_(std::make_shared<Budget>(options.budget_bytes)) {
+  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkQueue::~WorkQueue() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.SignalAll();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::StatusOr<std::shared_ptr<void>> WorkQueue::Reserve(int64_t bytes) {
+  if (budget_->used.fetch_add(bytes) + bytes > budget_->limit) {
+    budget_->used.fetch_sub(bytes);
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     absl::StrCat("inline calls at work leave no room for ", bytes, " bytes"),
+                     ErrorDetail{"QUEUE_FULL",
+                                 {{"limit_bytes", absl::StrCat(budget_->limit)},
+                                  {"requested_bytes", absl::StrCat(bytes)}},
+                                 {},
+                                 absl::Seconds(1)});
+  }
+  return std::shared_ptr<void>(nullptr,
+                               [budget = budget_, bytes](void*) { budget->used.fetch_sub(bytes); });
+}
+
+void WorkQueue::Post(std::function<void()> work) {
+  {
+    MutexLock lock(&mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.Signal();
+}
+
+void WorkQueue::Run() {
+  while (true) {
+    std::function<void()> work;
+    {
+      MutexLock lock(&mutex_);
+      while (work_.empty() && !stopping_) changed_.Wait(&mutex_);
+      if (work_.empty()) return;
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    work();
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,51 @@
+#ifndef ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_
+#define ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+
+namespace annulus {
+
+// A few threads for work that gRPC's threads must not do, and a budget for its memory. Thread-safe.
+class WorkQueue {
+ public:
+  struct Options {
+    int threads = 1;
+    // The most bytes that reservations hold together.
+    int64_t budget_bytes = 0;
+  };
+  explicit WorkQueue(Options options);
+  // Runs what is queued, then joins.
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // A share of the budget until the last copy goes, which may be after the queue.
+  // RESOURCE_EXHAUSTED / QUEUE_FULL.
+  absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
+
+  // Whoever posts holds a reservation, which bounds the queue.
+  void Post(std::function<void()> work) EXCLUDES(mutex_);
+
+ private:
+  struct Budget;
+  void Run() EXCLUDES(mutex_);
+
+  const std::shared_ptr<Budget> budget_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> work_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_

@@ -1,0 +1,108 @@
+// annulus-coordinator: the coordinator with its gateway.
+
+#include <csignal>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/command_line.h"
+#include "base/log.h"
+#include "server/coordinator_server.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kDrainMargin = absl::Seconds(5);
+
+void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
+  CoordinatorOptions& coordinator = options->coordinator;
+  AddAddress(app, {"--address", "Where clients connect; port 0 takes a free one"},
+             &options->address);
+  AddAddress(app, {"--control-address", "Where workers connect; port 0 takes a free one"},
+             &options->control_address);
+  AddAddress(app, {"--health-address", "Plain-text health checks alone; none by default"},
+             &options->health_address);
+  AddDuration(app, {"--beat-interval", "How often workers beat"},
+              {absl::Milliseconds(50), absl::Minutes(1)}, &coordinator.beat_interval);
+  AddDuration(app, {"--lease", "A worker that is silent for this long is lost"},
+              {absl::Milliseconds(100), absl::Minutes(10)}, &coordinator.lease);
+  AddDuration(app, {"--drain-grace", "Time for jobs to end after SIGTERM"},
+              {absl::ZeroDuration(), absl::Hours(1)}, &coordinator.drain_grace);
+  AddDuration(app, {"--max-timeout", "Longest life of a job"}, {absl::Seconds(1), absl::Hours(24)},
+              &coordinator.max_timeout);
+  AddDuration(app, {"--segment", "Predicted length of a segment: what a cancelled job waits for"},
+              {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
+}
+
+void AddCountFlags(CLI::App* app, int64_t* queued, int64_t* min_workers, int64_t* planners) {
+  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait"}, {1, 100000}, queued, "jobs");
+  AddInteger(app, {"--min-workers", "Ready workers that make the service ready"}, {1, 1024},
+             min_workers, "workers");
+  AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, planners,
+             "threads");
+}
+
+// The first signal drains, the second one ends at once. Signals are blocked in every thread and
+// taken here.
+int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Duration grace) {
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LogInfo(kNoJob, "signal ", signal, ": draining");
+  server.Drain();
+  const absl::Time deadline = absl::Now() + grace + kDrainMargin;
+  while (absl::Now() < deadline) {
+    if (server.WaitUntilDrained(std::min(deadline, absl::Now() + absl::Milliseconds(50)))) break;
+    const timespec none = {0, 0};
+    if (sigtimedwait(&signals, nullptr, &none) > 0) break;
+  }
+  server.Shutdown();
+  LogInfo(kNoJob, "stopped");
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("The coordinator of Annulus, with its gateway.");
+  CoordinatorServer::Options options;
+  LogOptions log;
+  log.component = "coordinator";
+  int64_t queued = static_cast<int64_t>(options.coordinator.max_queued_jobs);
+  int64_t min_workers = options.coordinator.min_workers, planners = options.planner_threads;
+  AddFlags(&app, &options);
+  AddCountFlags(&app, &queued, &min_workers, &planners);
+  AddLogFlags(&app, &log);
+  if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;
+  if (options.coordinator.lease <= options.coordinator.beat_interval) {
+    std::cerr << "--lease: must be longer than --beat-interval\n";
+    return kUsageExitCode;
+  }
+  options.coordinator.max_queued_jobs = static_cast<size_t>(queued);
+  options.coordinator.min_workers = static_cast<int32_t>(min_workers);
+  options.planner_threads = static_cast<int>(planners);
+  InitLogging(log);
+
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  auto server = CoordinatorServer::Start(options);
+  if (!server.ok()) {
+    std::cerr << "annulus-coordinator: " << server.status().message() << "\n";
+    return 1;
+  }
+  // For whoever asked for port 0.
+  std::cout << "listening address=" << (*server)->address()
+            << " control-address=" << (*server)->control_address();
+  if (!(*server)->health_address().empty()) {
+    std::cout << " health-address=" << (*server)->health_address();
+  }
+  std::cout << std::endl;
+  return WaitForTheEnd(**server, signals, options.coordinator.drain_grace);
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) { return annulus::Main(argc, argv); }

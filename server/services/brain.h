@@ -1,0 +1,116 @@
+#ifndef ANNULUS_SERVER_SERVICES_BRAIN_H_
+#define ANNULUS_SERVER_SERVICES_BRAIN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/services/planner_pool.h"
+
+namespace annulus {
+
+// Where the coordinator's words for one client call go. Called by the brain's thread alone, which
+// must not be kept waiting. Finish, or Answer, is the last call.
+class CallSink {
+ public:
+  using Value = std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>;
+  virtual ~CallSink() = default;
+  virtual void Send(v1::JobEvent event) = 0;
+  virtual void Finish(const absl::Status& status) = 0;
+  virtual void Answer(absl::StatusOr<Value> value) = 0;
+};
+
+// The same for one worker's stream. Close is the last call.
+class LinkSink {
+ public:
+  virtual ~LinkSink() = default;
+  virtual void Send(control::v1::WorkerCommand command) = 0;
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+// The thread that owns the coordinator's state machine, its mailbox and its timers. Knows no gRPC:
+// everything that has state is tested without it.
+class Brain {
+ public:
+  struct Options {
+    CoordinatorOptions coordinator;
+    PlanFunction plan;
+    int planner_threads = 1;
+    std::function<uint64_t()> random;
+    std::function<absl::Time()> clock = absl::Now;
+    // Events that may wait; one more is refused.
+    size_t max_mail = 65536;
+    // Called by the brain's thread: SetReady and Stopped.
+    std::function<void(bool)> on_ready = [](bool) {};
+    std::function<void()> on_stopped = [] {};
+  };
+
+  explicit Brain(Options options);
+  // Stops if that has not been done.
+  ~Brain();
+  Brain(const Brain&) = delete;
+  Brain& operator=(const Brain&) = delete;
+
+  // A number for a call or a connection.
+  int64_t NewNumber() { return ++last_number_; }
+
+  // Thread-safe, never waits. The sinks come with the first event of their call or connection and
+  // are let go after their last word. False when the mailbox is full or the brain has stopped: the
+  // event is lost and the sink is not used.
+  bool Post(Event event);
+  bool PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
+  bool PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
+
+  // Handles what is in the mailbox, then ends every call and stream with UNAVAILABLE / DRAINING,
+  // and the thread. Idempotent.
+  void Stop();
+
+  // Whether the thread has looked at its mailbox within `age`.
+  bool FreshWithin(absl::Duration age) const;
+
+ private:
+  struct Mail {
+    Event event;
+    int64_t number = 0;
+    std::shared_ptr<CallSink> call;
+    std::shared_ptr<LinkSink> link;
+  };
+
+  bool PostMail(Mail mail) EXCLUDES(mutex_);
+  void Run() EXCLUDES(mutex_);
+  // Waits for mail until the state machine's next timer; nothing when it is time to stop.
+  std::deque<Mail> WaitForMail(bool* stop) EXCLUDES(mutex_);
+  void Handle(Mail mail);
+  void Perform(Action action);
+  void EndAll();
+
+  Options options_;
+  PlannerPool planners_;
+  std::atomic<int64_t> last_number_{0};
+  std::atomic<int64_t> last_look_ns_{0};
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Mail> mail_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+
+  // The brain thread's own.
+  CoordinatorState state_;
+  std::map<int64_t, std::shared_ptr<CallSink>> calls_;
+  std::map<int64_t, std::shared_ptr<LinkSink>> links_;
+  std::thread thread_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICES_BRAIN_H_

@@ -1,0 +1,49 @@
+#ifndef ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_
+#define ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "base/mutex.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace annulus {
+
+class HealthWatch;
+
+// grpc.health.v1.Health by generated code, so that reflection describes it. "", the names of the
+// public services and "readiness" are SERVING when a job would be taken; "liveness" while `alive`
+// says so. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on Watch. Thread-safe.
+class HealthService final : public grpc::health::v1::Health::CallbackService {
+ public:
+  explicit HealthService(std::function<bool()> alive) : alive_(std::move(alive)) {}
+
+  void SetReady(bool ready) EXCLUDES(mutex_);
+  // Ends every Watch; a server does not shut down while one is open. Later ones end at once.
+  void Stop() EXCLUDES(mutex_);
+
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
+                                  const grpc::health::v1::HealthCheckRequest* request,
+                                  grpc::health::v1::HealthCheckResponse* response) override;
+  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
+      grpc::CallbackServerContext* context,
+      const grpc::health::v1::HealthCheckRequest* request) override;
+
+ private:
+  friend class HealthWatch;
+  grpc::health::v1::HealthCheckResponse::ServingStatus StatusLocked(
+      const std::string& service) const REQUIRES(mutex_);
+  void Forget(HealthWatch* watch) EXCLUDES(mutex_);
+
+  const std::function<bool()> alive_;
+  Mutex mutex_;
+  bool ready_ GUARDED_BY(mutex_) = false;
+  bool stopped_ GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<HealthWatch>> watches_ GUARDED_BY(mutex_);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_

@@ -1,0 +1,70 @@
+#include "server/services/job_stream.h"
+
+#include <utility>
+
+#include "attention/error.h"
+#include "proto/status.h"
+#include "server/coordinator/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxEvents = 1024;
+constexpr size_t kMaxBytes = 16 << 20;
+
+absl::Status SlowClientError() {
+  return MakeError(absl::StatusCode::kResourceExhausted, "the client does not read its events",
+                   ErrorDetail{"SLOW_CLIENT", {}, {}, {}});
+}
+
+}  // namespace
+
+JobStream::JobStream(Brain* brain)
+    : brain_(brain), number_(brain->NewNumber()), box_(kMaxEvents, kMaxBytes) {}
+
+JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
+  JobStream* reactor = stream.get();
+  reactor->self_ = stream;
+  if (!reactor->brain_->PostCall(reactor->number_, std::move(stream), std::move(event))) {
+    reactor->Finish(DrainingError(absl::Seconds(1)));
+  }
+  return reactor;
+}
+
+JobStream* JobStream::Refuse(std::shared_ptr<JobStream> stream, const absl::Status& status) {
+  JobStream* reactor = stream.get();
+  reactor->self_ = std::move(stream);
+  reactor->Finish(status);
+  return reactor;
+}
+
+void JobStream::Do(Box::Start start) {
+  if (start == Box::Start::kWrite) StartWrite(&box_.front());
+  if (start == Box::Start::kFinish) {
+    grpc::ServerWriteReactor<v1::JobEvent>::Finish(ToGrpcStatus(box_.end()));
+  }
+}
+
+void JobStream::Send(v1::JobEvent event) {
+  bool overflow = false;
+  Do(box_.Push(std::move(event), &overflow));
+  if (!overflow) return;
+  Do(box_.End(SlowClientError(), Box::Flush::kNo));
+  brain_->Post(event::CallGone{number_});
+}
+
+void JobStream::Finish(const absl::Status& status) { Do(box_.End(status, Box::Flush::kYes)); }
+
+void JobStream::OnWriteDone(bool ok) { Do(box_.Written(ok)); }
+
+void JobStream::OnCancel() {
+  brain_->Post(event::CallGone{number_});
+  Do(box_.End(absl::CancelledError("the call was cancelled"), Box::Flush::kNo));
+}
+
+void JobStream::OnDone() {
+  // May be the last reference: nothing of this is touched after it.
+  std::shared_ptr<JobStream> self = std::move(self_);
+}
+
+}  // namespace annulus

@@ -1,0 +1,51 @@
+#ifndef ANNULUS_SERVER_SERVICES_JOB_STREAM_H_
+#define ANNULUS_SERVER_SERVICES_JOB_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "annulus/v1/jobs.pb.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/services/brain.h"
+#include "server/services/outbox.h"
+
+namespace annulus {
+
+// A RunJob or WatchJob call: writes what the brain says. Its outbox is bounded; a client that does
+// not read fast enough to keep it from filling loses its call (RESOURCE_EXHAUSTED / SLOW_CLIENT),
+// and with it its job. Owns no state of jobs; lives until gRPC is done with the call and the brain
+// has let go of it.
+class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public CallSink {
+ public:
+  explicit JobStream(Brain* brain);
+
+  // Hands the call to the brain with its first event, which carries `number()`. Returns the
+  // reactor.
+  static JobStream* Start(std::shared_ptr<JobStream> stream, Event event);
+  // A call that is refused before the brain sees it.
+  static JobStream* Refuse(std::shared_ptr<JobStream> stream, const absl::Status& status);
+  int64_t number() const { return number_; }
+
+  // The brain's words.
+  void Send(v1::JobEvent event) override;
+  void Finish(const absl::Status& status) override;
+  void Answer(absl::StatusOr<Value> value) override { Finish(value.status()); }
+
+  // gRPC's.
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  using Box = Outbox<v1::JobEvent>;
+  void Do(Box::Start start);
+
+  Brain* const brain_;
+  const int64_t number_;
+  Box box_;
+  std::shared_ptr<JobStream> self_;  // Until OnDone.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICES_JOB_STREAM_H_

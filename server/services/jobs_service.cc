@@ -1,0 +1,109 @@
+#include "server/services/jobs_service.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "proto/status.h"
+#include "server/coordinator/errors.h"
+#include "server/coordinator/submission.h"
+#include "server/services/job_stream.h"
+
+namespace annulus {
+namespace {
+
+// Until callers are authenticated.
+constexpr char kAnonymous[] = "anonymous";
+
+// The brain's one word to a unary call. gRPC keeps reactor and response until Finish.
+template <typename Response>
+class UnaryAnswer final : public CallSink {
+ public:
+  UnaryAnswer(grpc::ServerUnaryReactor* reactor, Response* response)
+      : reactor_(reactor), response_(response) {}
+  void Send(v1::JobEvent) override {}
+  void Finish(const absl::Status& status) override { reactor_->Finish(ToGrpcStatus(status)); }
+  void Answer(absl::StatusOr<Value> value) override {
+    if (value.ok()) *response_ = std::get<Response>(*std::move(value));
+    Finish(value.status());
+  }
+
+ private:
+  grpc::ServerUnaryReactor* const reactor_;
+  Response* const response_;
+};
+
+template <typename Response>
+grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call, grpc::CallbackServerContext* context,
+                              Response* response, Event event) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto answer = std::make_shared<UnaryAnswer<Response>>(reactor, response);
+  if (!brain->PostCall(call, std::move(answer), std::move(event))) {
+    reactor->Finish(ToGrpcStatus(DrainingError(absl::Seconds(1))));
+  }
+  return reactor;
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
+                                                                  : absl::FromChrono(deadline);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
+                                               const v1::PlanJobRequest* request,
+                                               v1::Plan* response) {
+  v1::RunJobRequest job;
+  *job.mutable_spec() = request->spec();
+  *job.mutable_execution() = request->execution();
+  auto submission = MakeSubmission(std::move(job), options_);
+  if (!submission.ok()) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(submission.status()));
+    return reactor;
+  }
+  const int64_t call = brain_->NewNumber();
+  return Ask(brain_, call, context, response, event::PlanJob{call, *std::move(submission)});
+}
+
+grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
+                                                            const v1::RunJobRequest* request) {
+  auto stream = std::make_shared<JobStream>(brain_);
+  auto submission = MakeSubmission(*request, options_);
+  if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
+  const int64_t call = stream->number();
+  return JobStream::Start(std::move(stream), event::RunJob{call, kAnonymous, *std::move(submission),
+                                                           DeadlineOf(*context)});
+}
+
+grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext*,
+                                                              const v1::WatchJobRequest* request) {
+  auto stream = std::make_shared<JobStream>(brain_);
+  const int64_t call = stream->number();
+  return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request->job_id()});
+}
+
+grpc::ServerUnaryReactor* JobsService::GetJob(grpc::CallbackServerContext* context,
+                                              const v1::GetJobRequest* request, v1::Job* response) {
+  const int64_t call = brain_->NewNumber();
+  return Ask(brain_, call, context, response, event::GetJob{call, kAnonymous, request->job_id()});
+}
+
+grpc::ServerUnaryReactor* JobsService::ListJobs(grpc::CallbackServerContext* context,
+                                                const v1::ListJobsRequest* request,
+                                                v1::ListJobsResponse* response) {
+  const int64_t call = brain_->NewNumber();
+  return Ask(brain_, call, context, response, event::ListJobs{call, kAnonymous, *request});
+}
+
+grpc::ServerUnaryReactor* JobsService::CancelJob(grpc::CallbackServerContext* context,
+                                                 const v1::CancelJobRequest* request,
+                                                 v1::Job* response) {
+  const int64_t call = brain_->NewNumber();
+  return Ask(brain_, call, context, response,
+             event::CancelJob{call, kAnonymous, request->job_id()});
+}
+
+}  // namespace annulus

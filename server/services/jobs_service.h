@@ -1,0 +1,38 @@
+#ifndef ANNULUS_SERVER_SERVICES_JOBS_SERVICE_H_
+#define ANNULUS_SERVER_SERVICES_JOBS_SERVICE_H_
+
+#include "annulus/v1/jobs.grpc.pb.h"
+#include "server/coordinator/options.h"
+#include "server/services/brain.h"
+
+namespace annulus {
+
+// annulus.v1.Jobs: validates, posts to the brain, and lets it answer. The brain outlives the
+// server.
+class JobsService final : public v1::Jobs::CallbackService {
+ public:
+  JobsService(Brain* brain, const CoordinatorOptions& options) : brain_(brain), options_(options) {}
+
+  grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
+                                    const v1::PlanJobRequest* request, v1::Plan* response) override;
+  grpc::ServerWriteReactor<v1::JobEvent>* RunJob(grpc::CallbackServerContext* context,
+                                                 const v1::RunJobRequest* request) override;
+  grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
+                                                   const v1::WatchJobRequest* request) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::Job* response) override;
+
+ private:
+  Brain* const brain_;
+  const CoordinatorOptions options_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICES_JOBS_SERVICE_H_

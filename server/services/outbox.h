@@ -1,0 +1,105 @@
+#ifndef ANNULUS_SERVER_SERVICES_OUTBOX_H_
+#define ANNULUS_SERVER_SERVICES_OUTBOX_H_
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+
+namespace annulus {
+
+// What waits to be written on one stream, and the rule that gRPC has: one write at a time, the end
+// once and last. It says what to start; the stream's reactor starts it. Thread-safe, never waits.
+template <typename Message>
+class Outbox {
+ public:
+  // Messages and bytes that may wait.
+  Outbox(size_t max_messages, size_t max_bytes)
+      : max_messages_(max_messages), max_bytes_(max_bytes) {}
+
+  // What the reactor must start now: a write of front(), the end, or nothing.
+  enum class Start : char { kNothing, kWrite, kFinish };
+
+  // Queues a message. With a full box (`*overflow`) the message is dropped; the caller gives the
+  // peer up.
+  Start Push(Message message, bool* overflow) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    *overflow = false;
+    if (end_.has_value()) return Start::kNothing;
+    const size_t bytes = message.ByteSizeLong();
+    if (waiting_.size() >= max_messages_ || bytes_ + bytes > max_bytes_) {
+      *overflow = true;
+      return Start::kNothing;
+    }
+    bytes_ += bytes;
+    waiting_.emplace_back(std::move(message), bytes);
+    return NextLocked();
+  }
+
+  // The stream ends after what waits; at once with Flush::kNo. The first end counts.
+  enum class Flush : bool { kNo, kYes };
+  Start End(absl::Status status, Flush flush) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    if (end_.has_value()) return Start::kNothing;
+    end_ = std::move(status);
+    if (flush == Flush::kNo) {
+      // The one being written stays: gRPC reads it.
+      while (waiting_.size() > (writing_ ? 1u : 0u)) waiting_.pop_back();
+    }
+    return NextLocked();
+  }
+
+  // The write has ended, well or not: a broken stream gets no more writes.
+  Start Written(bool ok) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    bytes_ -= waiting_.front().second;
+    waiting_.pop_front();
+    writing_ = false;
+    if (!ok) {
+      waiting_.clear();
+      bytes_ = 0;
+      if (!end_.has_value()) end_ = absl::CancelledError("the stream is broken");
+    }
+    return NextLocked();
+  }
+
+  // Only between kWrite and Written: the message does not move meanwhile.
+  const Message& front() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return waiting_.front().first;
+  }
+  // Only after kFinish.
+  absl::Status end() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return *end_;
+  }
+
+ private:
+  Start NextLocked() REQUIRES(mutex_) {
+    if (writing_ || finished_) return Start::kNothing;
+    if (!waiting_.empty()) {
+      writing_ = true;
+      return Start::kWrite;
+    }
+    if (!end_.has_value()) return Start::kNothing;
+    finished_ = true;
+    return Start::kFinish;
+  }
+
+  const size_t max_messages_;
+  const size_t max_bytes_;
+  Mutex mutex_;
+  // The first one is being written. A deque: messages do not move when others come.
+  std::deque<std::pair<Message, size_t>> waiting_ GUARDED_BY(mutex_);
+  size_t bytes_ GUARDED_BY(mutex_) = 0;
+  bool writing_ GUARDED_BY(mutex_) = false;
+  bool finished_ GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ GUARDED_BY(mutex_);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICES_OUTBOX_H_

@@ -1,0 +1,96 @@
+#include "server/services/worker_control_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/mutex.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/status.h"
+#include "server/coordinator/errors.h"
+#include "server/services/outbox.h"
+
+namespace annulus {
+namespace {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+constexpr size_t kMaxCommands = 8192;
+constexpr size_t kMaxBytes = 256 << 20;
+
+// One worker's stream. Reads one message at a time and posts it; writes what the brain says. Lives
+// until gRPC is done with it and the brain has let go of it.
+class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>,
+                           public LinkSink {
+ public:
+  explicit WorkerStream(Brain* brain)
+      : brain_(brain), number_(brain->NewNumber()), box_(kMaxCommands, kMaxBytes) {}
+
+  static WorkerStream* Start(std::shared_ptr<WorkerStream> stream) {
+    WorkerStream* reactor = stream.get();
+    reactor->self_ = std::move(stream);
+    reactor->Read();
+    return reactor;
+  }
+
+  void Send(WorkerCommand command) override {
+    bool overflow = false;
+    Do(box_.Push(std::move(command), &overflow));
+    if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
+  }
+  void Close(const absl::Status& status) override { Do(box_.End(status, Box::Flush::kYes)); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return GiveUp(absl::OkStatus());
+    event::WorkerSaid said{number_, std::move(incoming_)};
+    incoming_.Clear();
+    // The first message brings the stream along.
+    const bool posted = std::exchange(known_, true)
+                            ? brain_->Post(std::move(said))
+                            : brain_->PostLink(number_, self_, std::move(said));
+    if (!posted) return GiveUp(DrainingError(absl::Seconds(1)));
+    Read();
+  }
+  void OnWriteDone(bool ok) override { Do(box_.Written(ok)); }
+  void OnCancel() override { GiveUp(absl::CancelledError("the stream was cancelled")); }
+  // May drop the last reference: nothing of this is touched after it.
+  void OnDone() override { std::shared_ptr<WorkerStream> self = std::move(self_); }
+
+ private:
+  using Box = Outbox<WorkerCommand>;
+
+  void Do(Box::Start start) {
+    if (start == Box::Start::kWrite) StartWrite(&box_.front());
+    if (start != Box::Start::kFinish) return;
+    MutexLock lock(&mutex_);
+    finished_ = true;
+    Finish(ToGrpcStatus(box_.end()));
+  }
+  // After Finish nothing may be started, and the brain may finish while a message is taken in.
+  void Read() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+  void GiveUp(const absl::Status& status) {
+    brain_->Post(event::WorkerGone{number_});
+    Do(box_.End(status, Box::Flush::kNo));
+  }
+
+  Brain* const brain_;
+  const int64_t number_;
+  Box box_;
+  WorkerEvent incoming_;
+  bool known_ = false;  // To the brain. Of the reads, which follow one another.
+  std::shared_ptr<WorkerStream> self_;
+  Mutex mutex_;
+  bool finished_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>* WorkerControlService::Connect(
+    grpc::CallbackServerContext*) {
+  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_));
+}
+
+}  // namespace annulus

@@ -1,0 +1,143 @@
+#include "client/attend_job.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "attention/error.h"
+#include "attention/synthetic.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+std::string Reason(const absl::Status& status) {
+  return status.ok() ? "OK" : DetailOf(status).reason;
+}
+
+absl::StatusOr<AttentionSpec> Complete(const std::string& json, const std::string& shape) {
+  absl::StatusOr<v1::AttentionSpec> spec = ParseSpec(json);
+  if (!spec.ok()) return spec.status();
+  return CompleteSpec(*spec, ParseSynthetic(shape)->shape);
+}
+
+TEST(AttendJobTest, SyntheticShapesAreRead) {
+  const absl::StatusOr<SyntheticShape> shape =
+      ParseSynthetic("2,5,7,8,4,16,32,bf16,18446744073709551615");
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_EQ(shape->shape.batch, 2);
+  EXPECT_EQ(shape->shape.q_tokens, 5);
+  EXPECT_EQ(shape->shape.kv_tokens, 7);
+  EXPECT_EQ(shape->shape.q_heads, 8);
+  EXPECT_EQ(shape->shape.kv_heads, 4);
+  EXPECT_EQ(shape->shape.head_dim, 16);
+  EXPECT_EQ(shape->shape.head_dim_v, 32);
+  EXPECT_EQ(shape->shape.dtype, DataType::kBf16);
+  EXPECT_EQ(shape->seed, ~uint64_t{0});
+  EXPECT_EQ(ParseSynthetic("1,4,4,2,2,8,fp32,1")->shape.head_dim_v, 8);
+  for (const char* bad :
+       {"", "1,2,3", "1,4,4,2,2,8,fp64,1", "1,4,4,2,2,8,fp32,-1", "1,-4,4,2,2,8,fp32,1",
+        "1,x,4,2,2,8,fp32,1", "1,4,4,2,2,8,8,8,fp32,1", "99999999999999999999,4,4,2,2,8,fp32,1"}) {
+    EXPECT_EQ(Reason(ParseSynthetic(bad).status()), "BAD_SYNTHETIC") << bad;
+  }
+}
+
+TEST(AttendJobTest, ASpecIsCompletedAndMustAgree) {
+  const char* const shape = "2,5,7,8,4,16,fp16,1";
+  const absl::StatusOr<AttentionSpec> spec = Complete("{\"masks\":[{\"causal\":true}]}", shape);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->dtype, DataType::kFp16);
+  ASSERT_EQ(spec->sequences.size(), 2u);
+  EXPECT_EQ(spec->sequences[1].q_len, 5);
+  EXPECT_EQ(spec->sequences[1].kv_len, 7);
+  EXPECT_TRUE(spec->masks.at(0).causal);
+  EXPECT_TRUE(
+      Complete("{\"qHeads\":8,\"head_dim_v\":16,\"dtype\":\"DATA_TYPE_FP16\"}", shape).ok());
+  EXPECT_EQ(Reason(Complete("{\"qHeads\":4}", shape).status()), "SHAPE_MISMATCH");
+  EXPECT_EQ(Reason(Complete("{\"dtype\":\"DATA_TYPE_BF16\"}", shape).status()), "SHAPE_MISMATCH");
+  EXPECT_EQ(Reason(Complete("{\"sequences\":[{\"qLen\":5,\"kvLen\":7}]}", shape).status()),
+            "SHAPE_MISMATCH");
+  EXPECT_EQ(Reason(Complete("{\"qheads\":4}", shape).status()), "BAD_SPEC");
+  EXPECT_EQ(Reason(Complete("{", shape).status()), "BAD_SPEC");
+  EXPECT_EQ(Reason(Complete("{\"dtype\":\"FP32\"}", shape).status()), "BAD_SPEC");
+}
+
+TEST(AttendJobTest, PackedSequencesComeFromTheSpec) {
+  JobShape shape = ParseSynthetic("1,12,9,2,2,8,fp32,1")->shape;
+  shape.batch.reset();
+  const auto complete = [&](const std::string& json) {
+    return CompleteSpec(*ParseSpec(json), shape);
+  };
+  const absl::StatusOr<AttentionSpec> spec =
+      complete("{\"sequences\":[{\"qLen\":10,\"kvLen\":4},{\"qLen\":2,\"kvLen\":5}]}");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sequences.size(), 2u);
+  EXPECT_EQ(Reason(complete("{\"sequences\":[{\"qLen\":10,\"kvLen\":9}]}").status()),
+            "SHAPE_MISMATCH");
+  EXPECT_FALSE(complete("{\"sequences\":[{\"qLen\":\"9223372036854775807\",\"kvLen\":9},"
+                        "{\"qLen\":\"9223372036854775807\"}]}")
+                   .ok());
+}
+
+// Writes q, k, v of the given shapes and asks for the job's shape.
+std::string ReasonOfFile(const std::vector<std::vector<int64_t>>& shapes,
+                         const std::string& v_dtype = "F32") {
+  const std::string path = testing::TempDir() + "/shapes.safetensors";
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<SafetensorView> views;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    int64_t bytes = 4;
+    for (int64_t dim : shapes[i]) bytes *= dim;
+    memory.emplace_back(bytes);
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    views.push_back({std::string(1, "qkv"[i]), i == 2 ? v_dtype : "F32", shapes[i], memory[i]});
+  }
+  EXPECT_TRUE(WriteSafetensors(path, views).ok());
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  return file.ok() ? Reason(ShapeOf(*file).status()) : Reason(file.status());
+}
+
+TEST(AttendJobTest, FilesMustHoldAJob) {
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {5, 1, 6}}), "OK");
+  EXPECT_EQ(ReasonOfFile({{3, 4, 2, 8}, {3, 5, 1, 8}, {3, 5, 1, 6}}), "OK");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}}), "MISSING_TENSOR");
+  EXPECT_EQ(ReasonOfFile({{4, 2}, {5, 1, 8}, {5, 1, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {1, 5, 1, 8}, {5, 1, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 7}, {5, 1, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {6, 1, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {5, 2, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{3, 4, 2, 8}, {2, 5, 1, 8}, {3, 5, 1, 8}}), "SHAPE_MISMATCH");
+  EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {5, 1, 8}}, "I32"), "UNSUPPORTED_DTYPE");
+}
+
+TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
+  const SyntheticShape shape = *ParseSynthetic("2,3,4,2,1,8,6,fp32,5");
+  AttendJob job = *AttendJob::Synthetic(*CompleteSpec({}, shape.shape), shape);
+  AttendArguments arguments;
+  job.FillArguments(&arguments);
+  EXPECT_EQ(arguments.inputs.at(TensorId::kK).size(), 2 * 4 * 1 * 8 * sizeof(float));
+  float value = 0;
+  std::memcpy(&value, arguments.inputs.at(TensorId::kK).data() + 8 * sizeof(float), sizeof(value));
+  EXPECT_EQ(value, SyntheticValue(5, TensorId::kK, 1, 0, 0));
+  auto* lse = reinterpret_cast<float*>(arguments.outputs.at(TensorId::kLse).data());
+  for (int row = 0; row < 6; ++row) {
+    for (int head = 0; head < 2; ++head) lse[row * 2 + head] = static_cast<float>(row * 10 + head);
+  }
+  const std::string path = testing::TempDir() + "/out.safetensors";
+  ASSERT_TRUE(job.WriteOutputs(path).ok());
+  const SafetensorsFile file = *SafetensorsFile::Open(path);
+  EXPECT_EQ(file.Find("output")->shape, (std::vector<int64_t>{2, 3, 2, 6}));
+  ASSERT_EQ(file.Find("lse")->shape, (std::vector<int64_t>{2, 2, 3}));
+  const auto* written = reinterpret_cast<const float*>(file.Bytes(*file.Find("lse")).data());
+  for (int b = 0; b < 2; ++b) {
+    for (int head = 0; head < 2; ++head) {
+      for (int t = 0; t < 3; ++t) {
+        EXPECT_EQ(written[(b * 2 + head) * 3 + t], static_cast<float>((b * 3 + t) * 10 + head));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,303 @@
+#include "client/client.h"
+
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "attention/error.h"
+#include "base/mutex.h"
+#include "client/retry.h"
+#include "gtest/gtest.h"
+#include "tests/client/fake_service.h"
+
+namespace annulus {
+namespace {
+
+using Act = FakeService::Act;
+
+// A job whose output is q and whose LSE is the row: what the fake service serves.
+struct Job {
+  explicit Job(int64_t q_len, int64_t kv_len = 33) {
+    spec.dtype = DataType::kFp32;
+    spec.q_heads = spec.kv_heads = 2;
+    spec.head_dim = 8;
+    spec.sequences.resize(1);
+    spec.sequences[0].q_len = q_len;
+    spec.sequences[0].kv_len = kv_len;
+    q.resize(q_len * 16);
+    std::iota(q.begin(), q.end(), 1.f);
+    kv.resize(kv_len * 16, 1.f);
+    out.resize(q.size(), -1);
+    lse.resize(q_len * 2, -1);
+  }
+
+  AttendArguments Arguments(DataPath path) {
+    AttendArguments arguments;
+    arguments.spec = spec;
+    arguments.inputs = {
+        {TensorId::kQ, Bytes(q)}, {TensorId::kK, Bytes(kv)}, {TensorId::kV, Bytes(kv)}};
+    arguments.outputs = {{TensorId::kOut, MutableBytes(out)}, {TensorId::kLse, MutableBytes(lse)}};
+    arguments.path = path;
+    arguments.timeout = absl::Seconds(20);
+    return arguments;
+  }
+
+  void ExpectServed() const {
+    EXPECT_EQ(out, q);
+    for (size_t i = 0; i < lse.size(); ++i) ASSERT_EQ(lse[i], static_cast<float>(i / 2)) << i;
+  }
+
+  static absl::Span<const std::byte> Bytes(const std::vector<float>& values) {
+    return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
+  }
+  static absl::Span<std::byte> MutableBytes(std::vector<float>& values) {
+    return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
+  }
+
+  AttentionSpec spec;
+  std::vector<float> q, kv, out, lse;
+};
+
+ClientOptions At(const FakeService& service) {
+  ClientOptions options;
+  options.address = service.address();
+  return options;
+}
+
+FakeService::Options Script(std::vector<Act> acts) {
+  FakeService::Options options;
+  options.act = [acts](int call) { return acts[std::min<size_t>(call, acts.size()) - 1]; };
+  return options;
+}
+
+TEST(ClientTest, BothPathsBringEveryRowHome) {
+  FakeService service({});
+  Client client(At(service));
+  for (DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    for (int64_t rows : {0, 1, 4, 100, 3000}) {
+      Job job(rows, rows == 4 ? 0 : 33);
+      absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(path));
+      ASSERT_TRUE(result.ok()) << result.status() << " rows " << rows;
+      EXPECT_EQ(result->path, path);
+      EXPECT_EQ(result->attempts, 1);
+      EXPECT_EQ(result->stats.attempts(), 1);
+      job.ExpectServed();
+    }
+  }
+}
+
+TEST(ClientTest, AutoGoesDirectWhereWorkersAreReachableAndThroughTheGatewayElsewhere) {
+  for (bool hidden : {false, true}) {
+    FakeService::Options options;
+    options.hide_workers = hidden;
+    FakeService service(options);
+    ClientOptions client_options = At(service);
+    client_options.connect_timeout = absl::Milliseconds(300);
+    Client client(client_options);
+    Job job(50);
+    absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kAuto));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->path, hidden ? DataPath::kGateway : DataPath::kDirect);
+    EXPECT_EQ(service.run_jobs(), hidden ? 0 : 1);
+    job.ExpectServed();
+  }
+}
+
+TEST(ClientTest, ALostGroupAndAFullQueueAreSentAgain) {
+  FakeService service(Script({Act::kQueueFull, Act::kGroupLost, Act::kServe}));
+  Client client(At(service));
+  Job job(40);
+  absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kDirect));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->attempts, 3);
+  job.ExpectServed();
+  FakeService gateway(Script({Act::kGroupLost, Act::kServe}));
+  Client other(At(gateway));
+  Job again(40);
+  result = other.Attend(again.Arguments(DataPath::kGateway));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->attempts, 2);
+  again.ExpectServed();
+}
+
+TEST(ClientTest, RetriesEnd) {
+  FakeService service(Script({Act::kGroupLost}));
+  Client client(At(service));
+  Job job(10);
+  AttendArguments arguments = job.Arguments(DataPath::kDirect);
+  arguments.max_attempts = 2;
+  const absl::Status status = client.Attend(std::move(arguments)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST");
+  EXPECT_EQ(service.run_jobs(), 2);
+}
+
+TEST(ClientTest, AJobThatIsPlacedAgainIsSentAgainInItsNewLayout) {
+  FakeService service(Script({Act::kPlaceAgain}));
+  Client client(At(service));
+  Job job(500);
+  absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kDirect));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->attempts, 1);
+  EXPECT_EQ(result->stats.attempts(), 2);
+  EXPECT_EQ(result->plan.attempt(), 2);
+  job.ExpectServed();
+}
+
+TEST(ClientTest, StreamsThatEndAfterTheirJobTakeNothingBack) {
+  FakeService service(Script({Act::kEndsLate}));
+  Client client(At(service));
+  for (int i = 0; i < 5; ++i) {
+    Job job(60);
+    AttendArguments arguments = job.Arguments(DataPath::kDirect);
+    arguments.max_attempts = 1;
+    const absl::StatusOr<AttendResult> result = client.Attend(std::move(arguments));
+    ASSERT_TRUE(result.ok()) << result.status();
+    job.ExpectServed();
+  }
+}
+
+TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
+  for (Act act : {Act::kEndsEarly, Act::kEndsFirst}) {  // Whichever is heard first.
+    FakeService service(Script({act}));
+    Client client(At(service));
+    for (int i = 0; i < 5; ++i) {
+      Job job(60);
+      AttendArguments arguments = job.Arguments(DataPath::kDirect);
+      arguments.max_attempts = 1;
+      EXPECT_EQ(client.Attend(std::move(arguments)).status().code(), absl::StatusCode::kAborted);
+    }
+  }
+}
+
+TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
+  FakeService service(Script({Act::kCorrupt}));
+  Client client(At(service));
+  for (DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    Job job(20);
+    const absl::Status status = client.Attend(job.Arguments(path)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_EQ(DetailOf(status).reason, "CHECKSUM_MISMATCH");
+  }
+  EXPECT_EQ(service.run_jobs(), 1);
+}
+
+TEST(ClientTest, TheDeadlineEndsTheWait) {
+  FakeService service(Script({Act::kNeverPlace}));
+  Client client(At(service));
+  Job job(20);
+  AttendArguments arguments = job.Arguments(DataPath::kDirect);
+  arguments.timeout = absl::Milliseconds(150);
+  const absl::Status status = client.Attend(std::move(arguments)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(DetailOf(status).reason, "EXPIRED_IN_QUEUE");
+}
+
+// What AttendAsync's `done` was called with.
+class Outcome {
+ public:
+  std::function<void(absl::StatusOr<AttendResult>)> Function() {
+    return [this](absl::StatusOr<AttendResult> result) {
+      MutexLock lock(&mutex_);
+      status_ = result.status();
+      changed_.SignalAll();
+    };
+  }
+  absl::Status Wait() {
+    MutexLock lock(&mutex_);
+    while (!status_.has_value()) {
+      if (!changed_.WaitFor(&mutex_, absl::Seconds(20))) return absl::UnknownError("no answer");
+    }
+    return *status_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> status_ GUARDED_BY(mutex_);
+};
+
+TEST(ClientTest, CancelEndsAJob) {
+  FakeService service(Script({Act::kNeverPlace}));
+  Client client(At(service));
+  Job job(20);
+  Outcome outcome;
+  const auto call = client.AttendAsync(job.Arguments(DataPath::kDirect), outcome.Function());
+  call->Cancel();
+  EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ClientTest, TheEndOfTheClientEndsItsJobs) {
+  FakeService service(Script({Act::kNeverPlace}));
+  Job job(20);
+  Outcome outcome;
+  {
+    Client client(At(service));
+    client.AttendAsync(job.Arguments(DataPath::kDirect), outcome.Function());
+  }
+  EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ClientTest, ManyJobsOneAfterTheOther) {
+  FakeService service({});
+  Client client(At(service));
+  for (int i = 0; i < 200; ++i) {
+    Job job(1 + i % 40);
+    ASSERT_TRUE(client.Attend(job.Arguments(i % 2 ? DataPath::kDirect : DataPath::kGateway)).ok());
+    job.ExpectServed();
+  }
+}
+
+TEST(ClientTest, WrongMemoryIsRefusedBeforeAnyCall) {
+  FakeService service({});
+  Client client(At(service));
+  const auto reason = [&](const std::function<void(AttendArguments*)>& spoil) {
+    Job job(10);
+    AttendArguments arguments = job.Arguments(DataPath::kDirect);
+    spoil(&arguments);
+    return DetailOf(client.Attend(std::move(arguments)).status()).reason;
+  };
+  EXPECT_EQ(reason([](AttendArguments* a) { a->inputs.erase(TensorId::kK); }), "MISSING_TENSOR");
+  EXPECT_EQ(reason([](AttendArguments* a) { a->inputs[TensorId::kQ].remove_suffix(1); }),
+            "TENSOR_BYTES_MISMATCH");
+  EXPECT_EQ(reason([](AttendArguments* a) { a->outputs[TensorId::kLse].remove_suffix(4); }),
+            "TENSOR_BYTES_MISMATCH");
+  EXPECT_EQ(reason([](AttendArguments* a) { a->inputs[TensorId::kDq] = {}; }), "UNKNOWN_TENSOR");
+  EXPECT_EQ(reason([](AttendArguments* a) { a->spec.kv_heads = 0; }), "DIM_OVERFLOW");
+  EXPECT_EQ(service.run_jobs(), 0);
+}
+
+TEST(ClientTest, WorkersThatAreGoneEndAJobThatTheCoordinatorForgets) {
+  FakeService service(Script({Act::kWorkersGone}));
+  Job job(10);
+  Client client(At(service));
+  AttendArguments arguments = job.Arguments(DataPath::kDirect);
+  arguments.max_attempts = 1;
+  const absl::Status status = client.Attend(std::move(arguments)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(DetailOf(status).reason, "WORKER_UNREACHABLE");
+}
+
+TEST(RetryPolicyTest, HonoursWhatTheErrorSays) {
+  const absl::Time now = absl::UnixEpoch(), far = now + absl::Hours(1);
+  const auto zero = [] { return 0.0; };
+  const absl::Status lost =
+      MakeError(absl::StatusCode::kAborted, "lost", {"GROUP_LOST", {}, {}, {}});
+  const absl::Status full = MakeError(absl::StatusCode::kResourceExhausted, "full",
+                                      {"QUEUE_FULL", {}, {}, absl::Seconds(3)});
+  RetryPolicy policy(4, zero);
+  EXPECT_EQ(policy.Next(lost, now, far), absl::Milliseconds(100));
+  EXPECT_EQ(policy.Next(full, now, far), absl::Seconds(3));
+  EXPECT_EQ(policy.Next(absl::UnavailableError("x"), now, far), absl::Milliseconds(400));
+  EXPECT_EQ(policy.Next(lost, now, far), std::nullopt);
+  RetryPolicy fresh(4, zero);
+  EXPECT_EQ(fresh.Next(full, now, now + absl::Seconds(3)), std::nullopt);
+  EXPECT_EQ(fresh.Next(absl::InvalidArgumentError("x"), now, far), std::nullopt);
+  EXPECT_EQ(fresh.Next(absl::AbortedError("x"), now, far), std::nullopt);
+  EXPECT_EQ(RetryPolicy(4, [] { return 0.5; }).Next(lost, now, far), absl::Milliseconds(90));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,366 @@
+#include "tests/client/fake_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "attention/error.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+#include "proto/crc32c.h"
+#include "proto/status.h"
+
+namespace annulus {
+namespace {
+
+grpc::Status Error(absl::StatusCode code, const std::string& reason,
+                   std::optional<absl::Duration> retry_after = std::nullopt) {
+  return ToGrpcStatus(MakeError(code, reason, {reason, {}, {}, retry_after}));
+}
+
+RowMap Striped(int64_t rows, int rank, int world, int64_t stripe) {
+  std::vector<RowRange> ranges;
+  for (int64_t begin = rank * stripe; begin < rows; begin += world * stripe) {
+    const int64_t size = std::min(stripe, rows - begin);
+    ranges.push_back({begin, size, size, 1});
+  }
+  return RowMap(ranges);
+}
+
+}  // namespace
+
+struct FakeService::Jobs : v1::Jobs::Service {
+  explicit Jobs(FakeService* owner) : owner(owner) {}
+  grpc::Status RunJob(grpc::ServerContext* context, const v1::RunJobRequest* request,
+                      grpc::ServerWriter<v1::JobEvent>* writer) override {
+    return owner->RunJob(context, *request, writer);
+  }
+  FakeService* owner;
+};
+
+struct FakeService::DataPlane : v1::DataPlane::Service {
+  explicit DataPlane(FakeService* owner) : owner(owner) {}
+  grpc::Status PutShard(grpc::ServerContext* context,
+                        grpc::ServerReader<v1::PutShardRequest>* reader,
+                        v1::ShardStatus* response) override {
+    return owner->PutShard(context, reader, response);
+  }
+  grpc::Status FetchShard(grpc::ServerContext* context, const v1::FetchShardRequest* request,
+                          grpc::ServerWriter<v1::Chunk>* writer) override {
+    return owner->FetchShard(context, *request, writer);
+  }
+  FakeService* owner;
+};
+
+struct FakeService::Attention : v1::Attention::Service {
+  explicit Attention(FakeService* owner) : owner(owner) {}
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo* info) override {
+    for (int rank = 0; rank < owner->options_.world; ++rank) {
+      v1::WorkerInfo* worker = info->add_workers();
+      worker->set_state(v1::WorkerInfo::STATE_READY);
+      worker->set_data_endpoint(owner->options_.hide_workers ? "127.0.0.1:1" : owner->address_);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Attend(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) override {
+    return owner->Attend(context, stream);
+  }
+  FakeService* owner;
+};
+
+FakeService::FakeService(Options options)
+    : options_(std::move(options)),
+      jobs_(std::make_unique<Jobs>(this)),
+      data_plane_(std::make_unique<DataPlane>(this)),
+      attention_(std::make_unique<Attention>(this)) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(jobs_.get());
+  builder.RegisterService(data_plane_.get());
+  builder.RegisterService(attention_.get());
+  server_ = builder.BuildAndStart();
+  address_ = absl::StrCat("127.0.0.1:", port);
+}
+
+FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+int FakeService::run_jobs() {
+  MutexLock lock(&mutex_);
+  return run_jobs_;
+}
+
+int FakeService::attends() {
+  MutexLock lock(&mutex_);
+  return attends_;
+}
+
+bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  MutexLock lock(&mutex_);
+  while (!condition()) {
+    if (context->IsCancelled() || std::chrono::steady_clock::now() > end) return false;
+    changed_.WaitFor(&mutex_, absl::Milliseconds(10));  // A cancelled call signals nothing.
+  }
+  return true;
+}
+
+v1::Plan FakeService::Place(const v1::AttentionSpec& proto, int attempt) {
+  const AttentionSpec spec = *SpecFromProto(proto, "spec");
+  v1::Plan plan;
+  plan.set_attempt(attempt);
+  MutexLock lock(&mutex_);
+  ++placements_;
+  table_ = TensorTable(spec);
+  shards_.clear();
+  for (int rank = 0; rank < options_.world; ++rank) {
+    shards_.push_back(std::make_shared<Shard>());
+    Shard& shard = *shards_.back();
+    const int64_t stripe = options_.stripe + attempt;
+    shard.rows = {Striped(spec.q_rows(), rank, options_.world, stripe),
+                  Striped(spec.kv_rows(), rank, options_.world, stripe)};
+    v1::ShardPlan* placed = plan.add_shards();
+    placed->set_rank(rank);
+    placed->set_endpoint(address_);
+    placed->set_ticket(absl::StrCat(placements_, "/", rank));
+    RowMapToProto(shard.rows.q, placed->mutable_q_rows());
+    RowMapToProto(shard.rows.kv, placed->mutable_kv_rows());
+    for (const TensorInfo& tensor : table_) {
+      const int64_t bytes = shard.rows.of(tensor).rows() * tensor.row_bytes();
+      if (tensor.direction == Direction::kOutput) {
+        placed->set_output_bytes(placed->output_bytes() + bytes);
+        continue;
+      }
+      placed->set_input_bytes(placed->input_bytes() + bytes);
+      shard.memory[tensor.id].resize(bytes);
+    }
+    shard.missing = placed->input_bytes();
+    shard.fetched = placed->output_bytes() == 0;
+  }
+  changed_.SignalAll();
+  return plan;
+}
+
+grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobRequest& request,
+                                 grpc::ServerWriter<v1::JobEvent>* writer) {
+  Act act;
+  {
+    MutexLock lock(&mutex_);
+    act = now_ = options_.act(++run_jobs_);
+    job_over_ = false;
+    downloads_ = 0;
+  }
+  if (act == Act::kQueueFull) {
+    return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", absl::Milliseconds(20));
+  }
+  v1::JobEvent event;
+  event.mutable_state_changed()->set_job_id("job-1");
+  event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
+  writer->Write(event);
+  if (act != Act::kNeverPlace) {
+    *event.mutable_placed() = Place(request.spec(), 1);
+    writer->Write(event);
+  }
+  if (act == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
+  if (act == Act::kPlaceAgain) {
+    const auto some = [this]() NO_THREAD_SAFETY_ANALYSIS { return shards_[0]->missing == 0; };
+    if (!Await(context, some)) return grpc::Status::CANCELLED;
+    *event.mutable_placed() = Place(request.spec(), 2);
+    writer->Write(event);
+  }
+  const auto fetched = [this]() NO_THREAD_SAFETY_ANALYSIS {
+    return !shards_.empty() && std::all_of(shards_.begin(), shards_.end(),
+                                           [](const auto& s) { return s->fetched && !s->missing; });
+  };
+  if (act == Act::kNeverPlace) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
+  if (!Await(context, fetched)) return grpc::Status::CANCELLED;
+  const auto ended = [this]() NO_THREAD_SAFETY_ANALYSIS { return downloads_ == options_.world; };
+  if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
+  event.mutable_state_changed()->set_state(v1::Job::STATE_SUCCEEDED);
+  event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
+  writer->Write(event);
+  MutexLock lock(&mutex_);
+  job_over_ =
+      true;  // Not signalled: the workers see it at their next look, when this call has ended.
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::Store(const v1::Chunk& chunk, Shard* shard) {
+  TensorChunk part;
+  part.tensor = static_cast<TensorId>(chunk.tensor());
+  part.row_begin = chunk.row_begin();
+  part.row_count = chunk.row_count();
+  part.head_count = chunk.head_count();
+  part.crc32c = chunk.crc32c();
+  part.data = Payload::Copied(chunk.data().data(), chunk.data().size());
+  MutexLock lock(&mutex_);
+  const TensorInfo& tensor = *FindTensor(table_, part.tensor);
+  const int64_t rows = shard->rows.of(tensor).rows();
+  absl::Status status = CheckChunk(tensor, rows, &part);
+  if (status.ok()) status = VerifyCrc(part);
+  if (!status.ok()) return ToGrpcStatus(status);
+  PlaceRows(tensor, RowMap({{0, rows, rows, 1}}), part, shard->memory[part.tensor].data());
+  shard->missing -= part.data.size();
+  changed_.SignalAll();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::EndAfterJob(grpc::ServerContext* context) {
+  Await(context, [this]() NO_THREAD_SAFETY_ANALYSIS { return job_over_; });
+  return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+}
+
+grpc::Status FakeService::PutShard(grpc::ServerContext* context,
+                                   grpc::ServerReader<v1::PutShardRequest>* reader,
+                                   v1::ShardStatus* response) {
+  v1::PutShardRequest request;
+  if (!reader->Read(&request) || !request.has_ticket()) {
+    return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
+  }
+  const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
+  std::shared_ptr<Shard> shard;
+  {
+    MutexLock lock(&mutex_);
+    if (placements_ != std::stoi(ticket[0])) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+    shard = shards_[std::stoi(ticket[1])];
+    if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  }
+  while (reader->Read(&request)) {
+    {
+      MutexLock lock(&mutex_);
+      if (placements_ != std::stoi(ticket[0]))
+        return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+    }
+    const grpc::Status status = Store(request.chunk(), shard.get());
+    if (!status.ok()) return status;
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (now_ != Act::kEndsLate && now_ != Act::kEndsEarly) context = nullptr;
+  }
+  if (context != nullptr) return EndAfterJob(context);
+  MutexLock lock(&mutex_);
+  response->set_complete(shard->missing == 0);
+  return shard->missing == 0 ? grpc::Status::OK
+                             : Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
+}
+
+// Small chunks, last rows first.
+std::vector<v1::Chunk> FakeService::OutputsOf(const Shard& shard) {
+  std::vector<v1::Chunk> chunks;
+  for (TensorId id : {TensorId::kOut, TensorId::kLse}) {
+    MutexLock lock(&mutex_);
+    const TensorInfo& tensor = *FindTensor(table_, id);
+    for (int64_t end = shard.rows.q.rows(); end > 0;) {
+      v1::Chunk chunk;
+      chunk.set_tensor(static_cast<v1::TensorId>(id));
+      chunk.set_row_count(std::min<int64_t>(end, 7));
+      chunk.set_row_begin(end -= chunk.row_count());
+      for (int64_t row = end; row < end + chunk.row_count(); ++row) {
+        if (id == TensorId::kOut) {
+          chunk.mutable_data()->append(
+              reinterpret_cast<const char*>(shard.memory.at(TensorId::kQ).data()) +
+                  row * tensor.row_bytes(),
+              tensor.row_bytes());
+          continue;
+        }
+        const auto value = static_cast<float>(shard.rows.q.Global(row));
+        for (int head = 0; head < tensor.heads; ++head) {
+          chunk.mutable_data()->append(reinterpret_cast<const char*>(&value), sizeof(value));
+        }
+      }
+      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()) +
+                       (now_ == Act::kCorrupt ? 1 : 0));
+      chunks.push_back(std::move(chunk));
+    }
+  }
+  return chunks;
+}
+
+grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
+                                     const v1::FetchShardRequest& request,
+                                     grpc::ServerWriter<v1::Chunk>* writer) {
+  const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
+  const int placement = std::stoi(ticket[0]);
+  const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
+    return placement != placements_ || now_ == Act::kWorkersGone ||
+           std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return !s->missing; });
+  };
+  if (!Await(context, ready)) return grpc::Status::CANCELLED;
+  std::shared_ptr<Shard> shard;
+  {
+    MutexLock lock(&mutex_);
+    if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    if (placement != placements_) {
+      return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+    }
+    shard = shards_[std::stoi(ticket[1])];
+  }
+  std::vector<v1::Chunk> outputs = OutputsOf(*shard);
+  Act act;
+  {
+    MutexLock lock(&mutex_);
+    act = now_;
+  }
+  if (act == Act::kEndsEarly || act == Act::kEndsFirst) outputs.pop_back();
+  for (const v1::Chunk& chunk : outputs) writer->Write(chunk);
+  {
+    MutexLock lock(&mutex_);
+    shard->fetched = true;
+    changed_.SignalAll();
+  }
+  if (act == Act::kEndsLate || act == Act::kEndsEarly) return EndAfterJob(context);
+  if (act == Act::kEndsFirst) {
+    MutexLock lock(&mutex_);
+    ++downloads_;
+    return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::Attend(
+    grpc::ServerContext*, grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) {
+  v1::AttendRequest request;
+  if (!stream->Read(&request) || !request.has_start()) {
+    return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
+  }
+  Place(request.start().spec(), 1);
+  Shard whole;
+  {
+    MutexLock lock(&mutex_);
+    now_ = options_.act(++attends_);
+    if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
+    const AttentionSpec spec = *SpecFromProto(request.start().spec(), "spec");
+    whole.rows = WholeJob(spec);
+    for (const TensorInfo& tensor : table_) {
+      if (tensor.direction == Direction::kOutput) continue;
+      whole.memory[tensor.id].resize(whole.rows.of(tensor).rows() * tensor.row_bytes());
+      whole.missing += whole.memory[tensor.id].size();
+    }
+  }
+  v1::AttendResponse response;
+  response.mutable_accepted()->set_job_id("job-1");
+  stream->Write(response);
+  while (stream->Read(&request)) {
+    const grpc::Status status = Store(request.chunk(), &whole);
+    if (!status.ok()) return status;
+  }
+  if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
+  for (v1::Chunk& chunk : OutputsOf(whole)) {
+    response.mutable_chunk()->Swap(&chunk);
+    stream->Write(response);
+  }
+  response.mutable_done()->set_attempts(1);
+  stream->Write(response);
+  return grpc::Status::OK;
+}
+
+}  // namespace annulus

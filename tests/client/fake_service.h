@@ -1,0 +1,100 @@
+#ifndef ANNULUS_TESTS_CLIENT_FAKE_SERVICE_H_
+#define ANNULUS_TESTS_CLIENT_FAKE_SERVICE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/attention.grpc.pb.h"
+#include "annulus/v1/data_plane.grpc.pb.h"
+#include "annulus/v1/jobs.grpc.pb.h"
+#include "attention/row_map.h"
+#include "attention/tensor_table.h"
+#include "base/mutex.h"
+#include "client/scatter.h"
+#include "grpcpp/server.h"
+
+namespace annulus {
+
+// A coordinator with `world` workers in one server, for tests of clients: real calls, and instead
+// of attention the output is q and the LSE of (row, head) is the row. One job at a time. Rows are
+// dealt in stripes.
+class FakeService final {
+ public:
+  // What the n-th RunJob or Attend does, n from 1.
+  enum class Act {
+    kServe,
+    kQueueFull,    // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
+    kGroupLost,    // after placing, ABORTED / GROUP_LOST
+    kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
+    kNeverPlace,   // waits for the end of the call
+    kCorrupt,      // serves outputs with a wrong CRC
+    kEndsLate,     // the workers end their streams with ABORTED / JOB_ENDED after the job has
+                   // succeeded
+    kEndsEarly,    // the same, and the last output of each shard is missing
+    kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
+    kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
+  };
+  struct Options {
+    int world = 3;
+    int64_t stripe = 5;
+    std::function<Act(int call)> act = [](int) { return Act::kServe; };
+    bool hide_workers = false;  // The endpoints cannot be reached.
+  };
+
+  explicit FakeService(Options options);
+  ~FakeService();
+
+  std::string address() const { return address_; }
+  int run_jobs() EXCLUDES(mutex_);
+  int attends() EXCLUDES(mutex_);
+
+ private:
+  struct Shard {
+    ShardRows rows;
+    std::map<TensorId, std::vector<std::byte>> memory;
+    int64_t missing = 0;  // Input bytes.
+    bool fetched = false;
+  };
+  struct Jobs;
+  struct DataPlane;
+  struct Attention;
+
+  v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
+  grpc::Status RunJob(grpc::ServerContext*, const v1::RunJobRequest&,
+                      grpc::ServerWriter<v1::JobEvent>*);
+  grpc::Status PutShard(grpc::ServerContext*, grpc::ServerReader<v1::PutShardRequest>*,
+                        v1::ShardStatus*);
+  grpc::Status FetchShard(grpc::ServerContext*, const v1::FetchShardRequest&,
+                          grpc::ServerWriter<v1::Chunk>*);
+  grpc::Status Attend(grpc::ServerContext*,
+                      grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>*);
+  grpc::Status Store(const v1::Chunk& chunk, Shard* shard) EXCLUDES(mutex_);
+  std::vector<v1::Chunk> OutputsOf(const Shard& shard);
+  // False when the call was cancelled or 20 s have passed before `condition` held.
+  grpc::Status EndAfterJob(grpc::ServerContext* context) EXCLUDES(mutex_);
+  bool Await(grpc::ServerContext* context, const std::function<bool()>& condition) EXCLUDES(mutex_);
+
+  const Options options_;
+  std::unique_ptr<Jobs> jobs_;
+  std::unique_ptr<DataPlane> data_plane_;
+  std::unique_ptr<Attention> attention_;
+  std::string address_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<TensorInfo> table_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Shard>> shards_ GUARDED_BY(mutex_);
+  int placements_ GUARDED_BY(mutex_) = 0;  // A ticket is "placement/rank".
+  int run_jobs_ GUARDED_BY(mutex_) = 0;
+  int attends_ GUARDED_BY(mutex_) = 0;
+  Act now_ GUARDED_BY(mutex_) = Act::kServe;
+  bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
+  int downloads_ GUARDED_BY(mutex_) = 0;      // That have ended, of this job.
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_CLIENT_FAKE_SERVICE_H_

@@ -1,0 +1,127 @@
+#include "client/safetensors.h"
+
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attention/error.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+std::string FileOf(const std::string& header, size_t data_bytes) {
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
+  return file + header + std::string(data_bytes, 'x');
+}
+
+absl::StatusOr<std::vector<SafetensorInfo>> Parse(const std::string& file) {
+  return ParseSafetensors({reinterpret_cast<const std::byte*>(file.data()), file.size()});
+}
+
+std::string Tensor(const std::string& name, const std::string& shape, const std::string& offsets,
+                   const std::string& dtype = "F32") {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + offsets + "}";
+}
+
+TEST(SafetensorsTest, ReadsWhatItWrites) {
+  const std::string path = testing::TempDir() + "/round.safetensors";
+  const std::vector<float> q = {1, 2, 3, 4, 5, 6};
+  const std::vector<uint16_t> v = {7, 8};
+  const auto bytes = [](const auto& values) {
+    return absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(values.data()),
+                                       values.size() * sizeof(values[0]));
+  };
+  ASSERT_TRUE(WriteSafetensors(path, {{"q", "F32", {1, 2, 3}, bytes(q)},
+                                      {"none", "F32", {0, 4}, {}},
+                                      {"v", "BF16", {2}, bytes(v)}})
+                  .ok());
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const SafetensorInfo* read = file->Find("q");
+  ASSERT_NE(read, nullptr);
+  EXPECT_EQ(read->dtype, "F32");
+  EXPECT_EQ(read->shape, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(file->Bytes(*read), bytes(q));
+  EXPECT_EQ(file->Bytes(*file->Find("v")), bytes(v));
+  EXPECT_EQ(file->Bytes(*file->Find("none")).size(), 0u);
+  EXPECT_EQ(file->Find("k"), nullptr);
+}
+
+TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {
+  EXPECT_EQ(DetailOf(SafetensorsFile::Open("/nonexistent").status()).reason, "FILE_NOT_FOUND");
+  EXPECT_EQ(DetailOf(SafetensorsFile::Open("/dev/null").status()).reason, "BAD_SAFETENSORS");
+  EXPECT_FALSE(WriteSafetensors("/nonexistent/file", {}).ok());
+  EXPECT_TRUE(Parse(FileOf("{}", 0)).ok());
+  EXPECT_TRUE(Parse(FileOf("{\"__metadata__\":{\"a\":\"b\"}}  ", 0)).ok());
+}
+
+TEST(SafetensorsTest, HostileHeadersAreRefused) {
+  const std::string good = Tensor("q", "[2,3]", "[0,24]");
+  ASSERT_TRUE(Parse(FileOf("{" + good + "}", 24)).ok());
+  const std::vector<std::pair<std::string, size_t>> bad = {
+      {"", 0},
+      {"[]", 0},
+      {"{", 0},
+      {"{" + good + "}", 23},                                        // cut off
+      {"{" + good + "}", 25},                                        // too long
+      {"{" + good + "," + good + "}", 24},                           // a name twice
+      {"{" + good + "," + Tensor("k", "[1]", "[20,24]") + "}", 24},  // overlap
+      {"{" + good + "," + Tensor("k", "[1]", "[28,32]") + "}", 32},  // gap
+      {"{" + Tensor("q", "[2,3]", "[0,20]") + "}", 20},              // bytes != shape
+      {"{" + Tensor("q", "[2,3]", "[24,0]") + "}", 24},
+      {"{" + Tensor("q", "[2,-3]", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "[2,3.0]", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "[2,\"3\"]", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "6", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "[2,3]", "[0]") + "}", 24},
+      {"{" + Tensor("q", "[2,3]", "[0,24,48]") + "}", 24},
+      {"{" + Tensor("q", "[2,3]", "[0,24]", "F33") + "}", 24},
+      {"{\"q\":{\"dtype\":\"F32\",\"shape\":[6]}}", 24},
+      {"{\"q\":{\"dtype\":7,\"shape\":[6],\"data_offsets\":[0,24]}}", 24},
+      {"{\"q\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24],\"more\":1}}", 24},
+      {"{" + Tensor("q", "[4611686018427387904,4]", "[0,0]") + "}", 0},  // 2^62 * 4 * 4
+      {"{" + Tensor("q", "[9223372036854775807,2]", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "[18446744073709551615]", "[0,24]") + "}", 24},
+      {"{" + Tensor("q", "[2,3]", "[18446744073709551592,18446744073709551616]") + "}", 24},
+      {"{" + Tensor("q", "[1,1,1,1,1,1,1,1,6]", "[0,24]") + "}", 24},
+      {std::string(100000, '['), 0},
+  };
+  for (const auto& [header, data_bytes] : bad) {
+    const absl::Status status = Parse(FileOf(header, data_bytes)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << header.substr(0, 100);
+    EXPECT_EQ(DetailOf(status).reason, "BAD_SAFETENSORS");
+  }
+  std::string lying = FileOf("{}", 0);
+  for (uint64_t length : {uint64_t{3}, uint64_t{1} << 40, ~uint64_t{0}, ~uint64_t{7}}) {
+    std::memcpy(lying.data(), &length, sizeof(length));
+    EXPECT_FALSE(Parse(lying).ok()) << length;
+  }
+}
+
+TEST(SafetensorsTest, TruncationsAndMutationsEndCleanly) {
+  const uint32_t seed = 77;
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string good =
+      FileOf("{" + Tensor("q", "[2,3]", "[0,24]") + "," + Tensor("k", "[4]", "[24,40]") + "}", 40);
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(Parse(good.substr(0, size)).ok());
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = good;
+    for (int flips = 1 + random() % 4; flips > 0; --flips)
+      bad[random() % (bad.size() - 40)] = random();
+    const auto tensors = Parse(bad);
+    if (!tensors.ok()) continue;
+    for (const SafetensorInfo& info : *tensors) {
+      EXPECT_GE(info.begin, 0);
+      EXPECT_LE(info.end, 40);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

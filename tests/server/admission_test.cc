@@ -1,0 +1,208 @@
+#include "gtest/gtest.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+using v1::Job;
+
+class AdmissionTest : public testing::Test {
+ protected:
+  // A refused job: its call ends with this, and nothing of it stays.
+  void ExpectRefused(int64_t call, absl::StatusCode code, const std::string& reason) {
+    ASSERT_TRUE(harness_.call(call).finished.has_value());
+    EXPECT_EQ(harness_.call(call).finished->code(), code);
+    EXPECT_EQ(ReasonOf(*harness_.call(call).finished), reason);
+    EXPECT_TRUE(harness_.call(call).events.empty());
+  }
+  std::optional<absl::Duration> RetryAfter(int64_t call) {
+    return DetailOf(*harness_.call(call).finished).retry_after;
+  }
+  CoordinatorHarness harness_;
+};
+
+TEST_F(AdmissionTest, NoWorkers) {
+  const int64_t call = harness_.Run(harness_.Request(0));
+  ExpectRefused(call, absl::StatusCode::kUnavailable, "NO_WORKERS");
+  EXPECT_TRUE(RetryAfter(call).has_value());
+}
+
+TEST_F(AdmissionTest, InsufficientWorkersNamesTheField) {
+  harness_.Start(2);
+  const int64_t call = harness_.Run(harness_.Request(3));
+  ExpectRefused(call, absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(*harness_.call(call).finished).fields[0].field, "execution.world_size");
+  EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["ready_workers"], "2");
+}
+
+TEST_F(AdmissionTest, InsufficientCapacityComesFromPlanning) {
+  harness_.Start(1);
+  harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",
+                                  ErrorDetail{"INSUFFICIENT_CAPACITY", {}, {}, {}});
+  ExpectRefused(harness_.Run(harness_.Request(1)), absl::StatusCode::kFailedPrecondition,
+                "INSUFFICIENT_CAPACITY");
+}
+
+TEST(AdmissionLimitsTest, QueueFullSaysWhenToTryAgainAndOthersGoOn) {
+  CoordinatorOptions options;
+  options.max_queued_jobs = 2;
+  CoordinatorHarness harness(options);
+  harness.staging_limit = 1500;  // One job.
+  harness.Start(1);
+  const int64_t first = harness.Run(harness.Request(1));
+  harness.Run(harness.Request(1));
+  EXPECT_EQ(harness.StateOf(harness.Run(harness.Request(1))), Job::STATE_QUEUED);
+  const int64_t call = harness.Run(harness.Request(1));
+  const absl::Status refusal = *harness.call(call).finished;
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refusal), "QUEUE_FULL");
+  EXPECT_TRUE(DetailOf(refusal).retry_after.has_value());
+  EXPECT_EQ(harness.StateOf(first), Job::STATE_UPLOADING);
+  EXPECT_EQ(harness.Info().queued_jobs(), 2);
+}
+
+TEST_F(AdmissionTest, DeadlineUnreachableSaysBothTimes) {
+  harness_.Start(1);
+  harness_.plan_seconds = 20;
+  const int64_t call =
+      harness_.Run(harness_.Request(1), "anonymous", harness_.now() + absl::Seconds(10));
+  ExpectRefused(call, absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
+  EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["predicted_ms"], "20000");
+  EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["remaining_ms"], "10000");
+  // A deadline that has passed already is refused too, whatever the job.
+  harness_.plan_seconds = 0;
+  ExpectRefused(harness_.Run(harness_.Request(1), "anonymous", harness_.now() - absl::Seconds(1)),
+                absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
+}
+
+TEST_F(AdmissionTest, WorkThatWaitsCountsAgainstTheDeadline) {
+  harness_.staging_limit = 1500;
+  harness_.Start(1);
+  harness_.plan_seconds = 6;
+  harness_.Run(harness_.Request(1));
+  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_QUEUED);
+  ExpectRefused(harness_.Run(harness_.Request(1), "anonymous", harness_.now() + absl::Seconds(10)),
+                absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
+}
+
+TEST_F(AdmissionTest, DrainingRefusesNewJobsAndFinishesOldOnes) {
+  harness_.Start(1);
+  const int64_t old = harness_.Run(harness_.Request(1));
+  harness_.Handle(event::Drain{});
+  EXPECT_EQ(harness_.readiness.back(), false);
+  ExpectRefused(harness_.Run(harness_.Request(1)), absl::StatusCode::kUnavailable, "DRAINING");
+  EXPECT_FALSE(harness_.stopped);
+  EXPECT_EQ(ReasonOf(*harness_.AddWorker("late").closed), "DRAINING");
+  harness_.Upload(harness_.JobOf(old));
+  harness_.OutputsReady(harness_.JobOf(old));
+  harness_.Fetch(harness_.JobOf(old));
+  EXPECT_EQ(harness_.StateOf(old), Job::STATE_SUCCEEDED);
+  harness_.Obey();
+  EXPECT_TRUE(harness_.stopped);
+}
+
+TEST_F(AdmissionTest, DrainEndsWhatDoesNotFinishInTime) {
+  harness_.Start(1);
+  const int64_t call = harness_.Run(harness_.Request(1));
+  harness_.Handle(event::Drain{});
+  harness_.Advance(absl::Seconds(31));
+  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "DRAINING");
+  EXPECT_TRUE(harness_.stopped);
+}
+
+TEST_F(AdmissionTest, IdleCoordinatorStopsAtOnce) {
+  harness_.Start(2);
+  harness_.Handle(event::Drain{});
+  EXPECT_TRUE(harness_.stopped);
+}
+
+TEST_F(AdmissionTest, StagingIsReservedOnAllRanksOrNone) {
+  harness_.Start(1);
+  harness_.staging_limit = 600;
+  harness_.AddWorker("w1");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  const int64_t first = harness_.Run(harness_.Request(2));  // 544 bytes a rank.
+  EXPECT_EQ(harness_.StateOf(first), Job::STATE_UPLOADING);
+  const int64_t second = harness_.Run(harness_.Request(2));
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_QUEUED);
+  EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 544);
+  EXPECT_EQ(harness_.Info().workers(1).staging().used_bytes(), 544);
+  harness_.Handle(event::CallGone{first});
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
+}
+
+TEST_F(AdmissionTest, JobThatWaitsForBytesIsNotOvertakenOnItsWorkers) {
+  harness_.staging_limit = 2400;
+  harness_.Start(1);
+  harness_.Run(harness_.Request(1));                            // 1088.
+  const int64_t large = harness_.Run(harness_.Request(1, 32));  // 2176: waits.
+  const int64_t small = harness_.Run(harness_.Request(1, 1));   // Would fit beside the first.
+  EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
+  EXPECT_EQ(harness_.StateOf(small), Job::STATE_QUEUED);
+}
+
+TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
+  harness_.Start(1);
+  v1::RunJobRequest request = harness_.Request(1, 0);
+  for (int i = 0; i < 100; ++i) request.mutable_spec()->add_sequences();
+  const int64_t call = harness_.Run(request);
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
+  ASSERT_EQ(harness_.plans_wanted.size(), 1u);
+  const auto [plan, wanted] = harness_.plans_wanted[0];
+  harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
+  harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});  // Again: nothing.
+  // One that is refused, and one whose caller went away meanwhile.
+  const int64_t refused = harness_.Run(request);
+  harness_.Handle(event::Planned{harness_.plans_wanted[1].first, absl::UnimplementedError("no")});
+  EXPECT_EQ(harness_.call(refused).finished->code(), absl::StatusCode::kUnimplemented);
+  const int64_t gone = harness_.Run(request);
+  harness_.Handle(event::CallGone{gone});
+  harness_.Handle(event::Planned{harness_.plans_wanted[2].first, harness_.MakePlan(wanted)});
+  EXPECT_EQ(harness_.core().queue.size(), 0u);
+}
+
+TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
+  harness_.Start(2);
+  auto submission = MakeSubmission(harness_.Request(2), harness_.core().options);
+  const int64_t call = harness_.NewCall();
+  harness_.Handle(event::PlanJob{call, *submission});
+  const auto& plan = std::get<v1::Plan>(**harness_.call(call).answer);
+  EXPECT_EQ(plan.shards_size(), 2);
+  EXPECT_TRUE(plan.shards(0).ticket().empty());
+  EXPECT_EQ(harness_.core().jobs.all().size(), 0u);
+  submission = MakeSubmission(harness_.Request(9), harness_.core().options);
+  harness_.Handle(event::PlanJob{call, *submission});
+  EXPECT_EQ(ReasonOf(harness_.call(call).answer->status()), "INSUFFICIENT_WORKERS");
+}
+
+TEST(SubmissionTest, RefusesWhatCannotBeMeant) {
+  CoordinatorOptions options;
+  struct Case {
+    const char* reason;
+    std::function<void(v1::RunJobRequest*)> spoil;
+  };
+  const Case cases[] = {
+      {"DIM_OVERFLOW", [](auto* r) { r->mutable_spec()->set_q_heads(0); }},
+      {"UNKNOWN_ENUM",
+       [](auto* r) { r->mutable_spec()->set_dtype(static_cast<v1::DataType>(77)); }},
+      {"INVALID_REQUEST", [](auto* r) { r->set_request_id(std::string(65, 'x')); }},
+      {"INVALID_REQUEST", [](auto* r) { r->set_request_id("a b"); }},
+      {"INVALID_REQUEST", [](auto* r) { r->mutable_timeout()->set_seconds(-1); }},
+      {"INVALID_REQUEST", [](auto* r) { r->mutable_timeout()->set_seconds(1000000); }},
+      {"INVALID_REQUEST", [](auto* r) { r->mutable_result_ttl()->set_seconds(0); }},
+  };
+  EXPECT_TRUE(MakeSubmission(CoordinatorHarness::Request(1), options).ok());
+  for (const Case& c : cases) {
+    v1::RunJobRequest request = CoordinatorHarness::Request(1);
+    c.spoil(&request);
+    const auto submission = MakeSubmission(request, options);
+    EXPECT_EQ(submission.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ReasonOf(submission.status()), c.reason);
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,176 @@
+#include "gtest/gtest.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+using v1::Job;
+
+class CallsTest : public testing::Test {
+ protected:
+  CallsTest() { harness_.Start(1); }
+  void Finish(int64_t call) {
+    const std::string job = harness_.JobOf(call);
+    harness_.Upload(job);
+    harness_.OutputsReady(job);
+    harness_.Fetch(job);
+    harness_.Obey();
+  }
+  v1::RunJobRequest Named(const std::string& id, int64_t rows = 16) {
+    v1::RunJobRequest request = harness_.Request(1, rows);
+    request.set_request_id(id);
+    return request;
+  }
+  CoordinatorHarness harness_;
+};
+
+TEST_F(CallsTest, EventsAreNumberedAndTheLastIsTerminal) {
+  const int64_t call = harness_.Run(harness_.Request(1));
+  Finish(call);
+  const auto& events = harness_.call(call).events;
+  for (size_t i = 0; i < events.size(); ++i)
+    EXPECT_EQ(events[i].sequence(), static_cast<int64_t>(i + 1));
+  EXPECT_EQ(events.back().state_changed().state(), Job::STATE_SUCCEEDED);
+  EXPECT_EQ(events.back().state_changed().stats().attempts(), 1);
+  EXPECT_EQ(events.back().state_changed().stats().backend(), "cpu/test");
+}
+
+TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
+  const int64_t first = harness_.Run(Named("r1"));
+  const int64_t second = harness_.Run(Named("r1"));
+  EXPECT_EQ(harness_.JobOf(first), harness_.JobOf(second));
+  EXPECT_EQ(harness_.Placed(first).shards(0).ticket(), harness_.Placed(second).shards(0).ticket());
+  EXPECT_EQ(harness_.core().jobs.all().size(), 1u);
+  // The job lives as long as one of its calls.
+  harness_.Handle(event::CallGone{first});
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
+  Finish(second);
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_SUCCEEDED);
+  // After success: the same answer.
+  const int64_t third = harness_.Run(Named("r1"));
+  EXPECT_EQ(harness_.JobOf(third), harness_.JobOf(second));
+  EXPECT_TRUE(harness_.call(third).finished->ok());
+}
+
+TEST_F(CallsTest, SameRequestIdOfOtherContentIsRefusedAndOfAnotherPrincipalIsAnotherJob) {
+  const int64_t first = harness_.Run(Named("r1"));
+  const int64_t reused = harness_.Run(Named("r1", 17));
+  EXPECT_EQ(harness_.call(reused).finished->code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReasonOf(*harness_.call(reused).finished), "REQUEST_ID_REUSED");
+  const int64_t other = harness_.Run(Named("r1"), "bob");
+  EXPECT_NE(harness_.JobOf(first), harness_.JobOf(other));
+}
+
+TEST_F(CallsTest, AfterAFailureTheSameRequestIdRunsAfresh) {
+  const int64_t first = harness_.Run(Named("r1"));
+  harness_.Handle(event::CallGone{first});
+  const int64_t second = harness_.Run(Named("r1"));
+  EXPECT_NE(harness_.JobOf(first), harness_.JobOf(second));
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
+}
+
+TEST_F(CallsTest, UnknownAndForeignJobsAreNotFoundAlike) {
+  const int64_t mine = harness_.Run(harness_.Request(1));
+  for (const std::string& job : {std::string("job-nothing"), harness_.JobOf(mine)}) {
+    const int64_t get = harness_.NewCall(), cancel = harness_.NewCall(), watch = harness_.NewCall();
+    harness_.Handle(event::GetJob{get, "mallory", job});
+    harness_.Handle(event::CancelJob{cancel, "mallory", job});
+    harness_.Handle(event::WatchJob{watch, "mallory", job});
+    for (const absl::Status& status :
+         {harness_.call(get).answer->status(), harness_.call(cancel).answer->status(),
+          *harness_.call(watch).finished}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+      EXPECT_EQ(ReasonOf(status), "JOB_NOT_FOUND");
+    }
+  }
+  EXPECT_EQ(harness_.StateOf(mine), Job::STATE_UPLOADING);
+}
+
+TEST_F(CallsTest, CancelIsIdempotentAndChangesNoEndedJob) {
+  const int64_t call = harness_.Run(harness_.Request(1));
+  Finish(call);
+  for (int i = 0; i < 2; ++i) {
+    const int64_t cancel = harness_.NewCall();
+    harness_.Handle(event::CancelJob{cancel, "anonymous", harness_.JobOf(call)});
+    EXPECT_EQ(std::get<Job>(**harness_.call(cancel).answer).state(), Job::STATE_SUCCEEDED);
+  }
+}
+
+TEST_F(CallsTest, WatcherGoesWithoutHarmAndIsToldTheEnd) {
+  const int64_t call = harness_.Run(harness_.Request(1));
+  const int64_t watch = harness_.NewCall(), other = harness_.NewCall();
+  harness_.Handle(event::WatchJob{watch, "anonymous", harness_.JobOf(call)});
+  harness_.Handle(event::WatchJob{other, "anonymous", harness_.JobOf(call)});
+  harness_.Handle(event::CallGone{watch});
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
+  Finish(call);
+  EXPECT_EQ(harness_.StateOf(other), Job::STATE_SUCCEEDED);
+  EXPECT_TRUE(harness_.call(other).finished->ok());
+  EXPECT_FALSE(harness_.call(watch).finished.has_value());
+}
+
+TEST_F(CallsTest, CallsOfAJobAreLimited) {
+  const int64_t call = harness_.Run(harness_.Request(1));
+  int64_t watch = 0;
+  for (size_t i = 0; i < harness_.core().options.max_calls_per_job; ++i) {
+    watch = harness_.NewCall();
+    harness_.Handle(event::WatchJob{watch, "anonymous", harness_.JobOf(call)});
+  }
+  EXPECT_EQ(ReasonOf(*harness_.call(watch).finished), "TOO_MANY_CALLS");
+}
+
+TEST_F(CallsTest, ListIsPagedNewestFirstAndOnlyOnesOwn) {
+  std::vector<std::string> mine;
+  for (int i = 0; i < 5; ++i) {
+    mine.push_back(harness_.JobOf(harness_.Run(harness_.Request(1))));
+    harness_.Run(harness_.Request(1), "bob");
+  }
+  std::vector<std::string> listed;
+  event::ListJobs list{0, "anonymous", {}};
+  list.request.set_page_size(2);
+  do {
+    list.call = harness_.NewCall();
+    harness_.Handle(list);
+    const auto& page = std::get<v1::ListJobsResponse>(**harness_.call(list.call).answer);
+    EXPECT_LE(page.jobs_size(), 2);
+    for (const Job& job : page.jobs()) listed.insert(listed.begin(), job.job_id());
+    list.request.set_page_token(page.next_page_token());
+  } while (!list.request.page_token().empty());
+  EXPECT_EQ(listed, mine);
+  for (const char* token : {"x", "-3"}) {
+    list.call = harness_.NewCall();
+    list.request.set_page_token(token);
+    harness_.Handle(list);
+    EXPECT_EQ(ReasonOf(harness_.call(list.call).answer->status()), "INVALID_REQUEST");
+  }
+}
+
+TEST_F(CallsTest, EndedJobsAreForgottenAfterAWhileAndBeyondTheLimit) {
+  const int64_t call = harness_.Run(harness_.Request(1));
+  Finish(call);
+  const std::string job = harness_.JobOf(call);
+  harness_.Advance(absl::Minutes(4));
+  EXPECT_EQ(harness_.Get(job).state(), Job::STATE_SUCCEEDED);
+  harness_.Advance(absl::Minutes(2));
+  EXPECT_EQ(harness_.Get(job).job_id(), "");
+  CoordinatorOptions options;
+  options.max_retained_jobs = 3;
+  CoordinatorHarness small(options);
+  small.Start(1);
+  for (int i = 0; i < 10; ++i) small.Handle(event::CallGone{small.Run(small.Request(1))});
+  EXPECT_EQ(small.core().jobs.all().size(), 3u);
+}
+
+TEST_F(CallsTest, ServerInfoSaysWhatIsThere) {
+  const v1::ServerInfo& info = harness_.Info();
+  EXPECT_TRUE(info.ready());
+  EXPECT_GT(info.limits().max_rows(), 0);
+  EXPECT_GT(info.capabilities_size(), 10);
+  EXPECT_EQ(info.workers(0).slot(), "w0");
+  EXPECT_EQ(info.workers(0).staging().limit_bytes(), 1 << 20);
+  EXPECT_EQ(info.workers(0).data_endpoint(), "w0:8004");
+  EXPECT_EQ(info.term(), harness_.core().term);
+}
+
+}  // namespace
+}  // namespace annulus

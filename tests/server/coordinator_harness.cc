@@ -1,0 +1,322 @@
+#include "tests/server/coordinator_harness.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/schedule.h"
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+CoordinatorHarness::CoordinatorHarness(CoordinatorOptions options) {
+  state_ = std::make_unique<CoordinatorState>(
+      std::move(options), [this] { return ++random_; },
+      [this](const PlanRequest& request) { return MakePlan(request); }, now_);
+}
+
+PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
+  if (!plan_error.ok()) return plan_error;
+  auto plan = std::make_shared<JobPlan>();
+  const Submission& job = *request.submission;
+  int32_t size = job.execution.world_size;
+  for (int32_t offered : request.sizes) {
+    if (job.execution.world_size == 0 && offered <= auto_size) size = offered;
+  }
+  plan->execution = job.execution;
+  plan->execution.world_size = size;
+  plan->execution.strategy = Strategy::kRingPassKv;
+  plan->execution.layout = Layout::kContiguous;
+  plan->cost.seconds = plan_seconds;
+  plan->cost.peak_bytes_per_rank = device_bytes;
+  plan->cost.bytes_sent.assign(size, 0);
+  plan->segments = segments;
+  auto shards = MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, 1));
+  if (!shards.ok()) return shards.status();
+  plan->shards = *std::move(shards);
+  plan->bytes = BytesOfShards(job.spec, plan->shards);
+  return std::shared_ptr<const JobPlan>(std::move(plan));
+}
+
+void CoordinatorHarness::Handle(Event event) {
+  for (Action& action : state_->Handle(std::move(event), now_)) Perform(std::move(action));
+}
+
+void CoordinatorHarness::Perform(Action action) {
+  if (auto* send = std::get_if<action::SendCommand>(&action)) {
+    for (auto& [slot, worker] : workers_) {
+      if (worker.connection != send->connection) continue;
+      if (send->command.has_welcome()) worker.term = send->command.term();
+      if (send->command.id() != 0) {
+        if (send->command.id() <= worker.received) continue;
+        EXPECT_EQ(send->command.id(), worker.received + 1) << "commands are dense";
+        worker.received = send->command.id();
+        worker.commands.push_back(send->command);
+      }
+      worker.history.push_back(send->command);
+    }
+  } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
+    for (auto& [slot, worker] : workers_) {
+      if (worker.connection != close->connection) continue;
+      worker.connection = 0;
+      worker.closed = close->status;
+    }
+  } else if (auto* event = std::get_if<action::SendEvent>(&action)) {
+    EXPECT_FALSE(calls_[event->call].finished.has_value()) << "an event after the end";
+    calls_[event->call].events.push_back(std::move(event->event));
+  } else if (auto* finish = std::get_if<action::FinishCall>(&action)) {
+    EXPECT_FALSE(calls_[finish->call].finished.has_value()) << "a call ends once";
+    calls_[finish->call].finished = finish->status;
+  } else if (auto* answer = std::get_if<action::Answer>(&action)) {
+    calls_[answer->call].answer = std::move(answer->value);
+  } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
+    plans_wanted.emplace_back(plan->plan, std::move(plan->request));
+  } else if (auto* ready = std::get_if<action::SetReady>(&action)) {
+    readiness.push_back(ready->ready);
+  } else if (std::get_if<action::Stopped>(&action) != nullptr) {
+    stopped = true;
+  }
+}
+
+void CoordinatorHarness::Beat() {
+  for (auto& [slot, worker] : workers_) {
+    if (worker.connection == 0 || silent.count(slot) != 0) continue;
+    WorkerEvent event;
+    event.mutable_beat();
+    event.set_term(worker.term);
+    event.set_ack(worker.received);
+    Handle(event::WorkerSaid{worker.connection, std::move(event)});
+  }
+}
+
+void CoordinatorHarness::Advance(absl::Duration duration) {
+  const absl::Time end = now_ + duration;
+  while (now_ < end) {
+    const absl::Time beat = now_ + absl::Seconds(1);
+    const absl::Time wakeup = std::max(state_->NextWakeup(), now_);
+    if (wakeup <= std::min(beat, end)) {
+      now_ = wakeup;
+      Handle(event::Tick{});
+      ASSERT_GT(state_->NextWakeup(), now_) << "a timer that does not go away";
+      continue;
+    }
+    now_ = std::min(beat, end);
+    Beat();
+  }
+}
+
+WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
+                                              const std::string& incarnation) const {
+  WorkerEvent event;
+  control::v1::Register& info = *event.mutable_register_();
+  info.set_slot(slot);
+  info.set_incarnation(incarnation);
+  info.set_ticket_key(std::string(32, 'k'));
+  info.set_data_endpoint(slot + ":8004");
+  info.set_backend("cpu/test");
+  info.set_staging_limit_bytes(staging_limit);
+  info.set_device_limit_bytes(device_limit);
+  info.set_flops_per_second(1e10);
+  info.set_link_bytes_per_second(1e9);
+  info.set_schedule_version(kScheduleVersion);
+  info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+  return event;
+}
+
+void CoordinatorHarness::Connect(Worker& worker, WorkerEvent event) {
+  worker.connection = ++last_connection_;
+  worker.closed.reset();
+  event.set_term(worker.term);
+  event.set_ack(worker.received);
+  Handle(event::WorkerSaid{worker.connection, std::move(event)});
+}
+
+CoordinatorHarness::Worker& CoordinatorHarness::AddWorker(const std::string& slot) {
+  Worker& worker = workers_[slot];
+  worker = Worker();
+  worker.slot = slot;
+  worker.incarnation = absl::StrCat("i", ++last_incarnation_);
+  Connect(worker, RegisterEvent(slot, worker.incarnation));
+  return worker;
+}
+
+void CoordinatorHarness::Disconnect(Worker& worker) {
+  Handle(event::WorkerGone{std::exchange(worker.connection, 0)});
+}
+
+void CoordinatorHarness::Say(Worker& worker, WorkerEvent event) {
+  event.set_term(worker.term);
+  event.set_ack(worker.received);
+  event.set_id(++worker.sent);
+  Handle(event::WorkerSaid{worker.connection, std::move(event)});
+}
+
+bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
+  WorkerEvent event;
+  switch (command.command_case()) {
+    case WorkerCommand::kOpenGroup:
+      *event.mutable_group_opened()->mutable_generation() = command.open_group().generation();
+      event.mutable_group_opened()->set_bootstrap("at " + worker.slot);
+      break;
+    case WorkerCommand::kConnectGroup:
+      *event.mutable_group_connected()->mutable_generation() = command.connect_group().generation();
+      break;
+    case WorkerCommand::kCloseGroup:
+      *event.mutable_group_closed()->mutable_generation() = command.close_group().generation();
+      break;
+    case WorkerCommand::kAbortGroup:
+      *event.mutable_group_closed()->mutable_generation() = command.abort_group().generation();
+      break;
+    case WorkerCommand::kPrepare:
+      *event.mutable_prepared()->mutable_shard() = command.prepare().shard();
+      event.mutable_prepared()->set_steps(4);
+      break;
+    case WorkerCommand::kRunSegment:
+      *event.mutable_segment_done()->mutable_shard() = command.run_segment().shard();
+      event.mutable_segment_done()->set_segment(command.run_segment().segment());
+      break;
+    case WorkerCommand::kDrop:
+      *event.mutable_dropped()->mutable_shard() = command.drop().shard();
+      break;
+    default:
+      return true;
+  }
+  Say(worker, std::move(event));
+  if (command.run_segment().last()) {
+    WorkerEvent ready;
+    *ready.mutable_output_ready()->mutable_shard() = command.run_segment().shard();
+    Say(worker, std::move(ready));
+  }
+  return true;
+}
+
+void CoordinatorHarness::Obey() {
+  for (bool again = true; again;) {
+    again = false;
+    for (auto& [slot, worker] : workers_) {
+      for (size_t i = 0; worker.connection != 0 && i < worker.commands.size();) {
+        if (hold.count(worker.commands[i].command_case()) != 0) {
+          ++i;
+          continue;
+        }
+        const WorkerCommand command = worker.commands[i];
+        worker.commands.erase(worker.commands.begin() + i);
+        again = ObeyOne(worker, command);
+      }
+    }
+  }
+}
+
+void CoordinatorHarness::Start(int count) {
+  for (int i = 0; i < count; ++i) AddWorker(absl::StrCat("w", i));
+  Advance(core().options.formation_delay);
+  Obey();
+}
+
+void CoordinatorHarness::SayOfAll(
+    const std::string& job_id, int32_t attempt,
+    const std::function<void(const control::v1::ShardKey&, WorkerEvent*)>& fill) {
+  for (auto& [slot, worker] : workers_) {
+    for (size_t i = 0; i < worker.history.size(); ++i) {
+      if (!worker.history[i].has_reserve()) continue;
+      const control::v1::ShardKey shard = worker.history[i].reserve().shard();
+      if (shard.job_id() != job_id || shard.attempt() != attempt) continue;
+      WorkerEvent event;
+      fill(shard, &event);
+      Say(worker, std::move(event));
+      break;
+    }
+  }
+}
+
+void CoordinatorHarness::Upload(const std::string& job_id, int32_t attempt) {
+  SayOfAll(job_id, attempt, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
+    *event->mutable_shard_complete()->mutable_shard() = shard;
+  });
+}
+
+void CoordinatorHarness::OutputsReady(const std::string& job_id, int32_t attempt) {
+  SayOfAll(job_id, attempt, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
+    *event->mutable_output_ready()->mutable_shard() = shard;
+  });
+}
+
+void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
+  SayOfAll(job_id, attempt, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
+    *event->mutable_output_drained()->mutable_shard() = shard;
+  });
+}
+
+v1::RunJobRequest CoordinatorHarness::Request(int32_t world_size, int64_t rows) {
+  v1::RunJobRequest request;
+  v1::AttentionSpec& spec = *request.mutable_spec();
+  spec.set_dtype(v1::DATA_TYPE_FP32);
+  spec.set_q_heads(1);
+  spec.set_kv_heads(1);
+  spec.set_head_dim(4);
+  spec.add_sequences()->set_q_len(rows);
+  spec.mutable_sequences(0)->set_kv_len(rows);
+  request.mutable_execution()->set_world_size(world_size);
+  return request;
+}
+
+int64_t CoordinatorHarness::Run(v1::RunJobRequest request, const std::string& principal,
+                                absl::Time deadline) {
+  auto submission = MakeSubmission(std::move(request), core().options);
+  EXPECT_TRUE(submission.ok()) << submission.status();
+  const int64_t call = NewCall();
+  Handle(event::RunJob{call, principal, *submission, deadline});
+  return call;
+}
+
+std::string CoordinatorHarness::JobOf(int64_t call) const {
+  const Call& of = calls_.at(call);
+  return of.events.empty() ? "" : of.events[0].state_changed().job_id();
+}
+
+v1::Job::State CoordinatorHarness::StateOf(int64_t call) const {
+  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
+  auto it = calls_.find(call);
+  if (it == calls_.end()) return state;
+  for (const v1::JobEvent& event : it->second.events) {
+    if (event.has_state_changed()) state = event.state_changed().state();
+  }
+  return state;
+}
+
+const v1::Plan& CoordinatorHarness::Placed(int64_t call) const {
+  const v1::Plan* plan = &v1::Plan::default_instance();
+  for (const v1::JobEvent& event : calls_.at(call).events) {
+    if (event.has_placed()) plan = &event.placed();
+  }
+  return *plan;
+}
+
+v1::Job CoordinatorHarness::Get(const std::string& job_id) {
+  const int64_t call = NewCall();
+  Handle(event::GetJob{call, "anonymous", job_id});
+  return calls_[call].answer->ok() ? std::get<v1::Job>(**calls_[call].answer) : v1::Job();
+}
+
+const v1::ServerInfo& CoordinatorHarness::Info() {
+  const int64_t call = NewCall();
+  Handle(event::GetServerInfo{call});
+  return std::get<v1::ServerInfo>(**calls_[call].answer);
+}
+
+std::optional<WorkerCommand> CoordinatorHarness::Take(Worker& worker,
+                                                      WorkerCommand::CommandCase which) {
+  for (size_t i = 0; i < worker.commands.size(); ++i) {
+    if (worker.commands[i].command_case() != which) continue;
+    WorkerCommand command = worker.commands[i];
+    worker.commands.erase(worker.commands.begin() + i);
+    return command;
+  }
+  return std::nullopt;
+}
+
+}  // namespace annulus

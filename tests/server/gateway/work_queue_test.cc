@@ -1,0 +1,43 @@
+#include "server/gateway/work_queue.h"
+
+#include <atomic>
+
+#include "attention/error.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+TEST(WorkQueueTest, EverythingPostedRunsBeforeItGoes) {
+  std::atomic<int> ran{0};
+  {
+    WorkQueue queue({3, 0});
+    for (int i = 0; i < 1000; ++i) queue.Post([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 1000);
+}
+
+TEST(WorkQueueTest, TheBudgetIsNeverPassedAndComesBack) {
+  WorkQueue queue({1, 100});
+  auto first = queue.Reserve(60);
+  ASSERT_TRUE(first.ok());
+  const absl::Status refused = queue.Reserve(41).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(refused).reason, "QUEUE_FULL");
+  EXPECT_TRUE(DetailOf(refused).retry_after.has_value());
+  EXPECT_TRUE(queue.Reserve(40).ok());
+  first->reset();
+  EXPECT_TRUE(queue.Reserve(100).ok());
+}
+
+TEST(WorkQueueTest, AReservationMayOutliveTheQueue) {
+  std::shared_ptr<void> reservation;
+  {
+    WorkQueue queue({1, 10});
+    reservation = *queue.Reserve(10);
+  }
+  reservation.reset();
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,170 @@
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/coordinator/command_log.h"
+#include "server/coordinator/fair_queue.h"
+#include "server/coordinator/group_family.h"
+#include "server/coordinator/ledger.h"
+#include "server/coordinator/timers.h"
+
+namespace annulus {
+namespace {
+
+TEST(CommandLogTest, NumbersDenselyAndKeepsWhatIsNotAcknowledged) {
+  CommandLog log(/*limit=*/2);
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(log.Append({}).id(), i);
+  EXPECT_TRUE(log.overflown());
+  log.Acknowledge(2);
+  ASSERT_EQ(log.unacknowledged().size(), 1u);
+  EXPECT_EQ(log.unacknowledged()[0].id(), 3);
+  log.Acknowledge(99);  // Never sent.
+  EXPECT_EQ(log.unacknowledged().size(), 1u);
+  EXPECT_FALSE(log.overflown());
+}
+
+TEST(LedgerTest, ReservesAllOrNothingAndNeverMoreThanTheLimit) {
+  Ledger ledger;
+  ledger.AddWorker(1, {100, 10});
+  ledger.AddWorker(2, {50, 10});
+  EXPECT_FALSE(ledger.Reserve(7, {{1, {60, 0}}, {2, {60, 0}}}));
+  EXPECT_EQ(ledger.used(1).staging, 0);
+  EXPECT_TRUE(ledger.Reserve(7, {{1, {60, 0}}, {2, {50, 0}}}));
+  EXPECT_TRUE(ledger.Reserve(7, {{1, {0, 10}}, {2, {0, 4}}}));
+  EXPECT_FALSE(ledger.HasRoom(1, {0, 1}));
+  EXPECT_FALSE(ledger.HasRoom(1, {INT64_MAX, 0}));
+  ledger.ReleaseDevice(7, 1);
+  EXPECT_TRUE(ledger.HasRoom(1, {40, 10}));
+  EXPECT_EQ(ledger.used(1).staging, 60);
+  ledger.Release(7, 1);
+  ledger.Release(7, 1);  // Twice changes nothing.
+  EXPECT_EQ(ledger.used(1).staging, 0);
+  EXPECT_TRUE(ledger.idle(1));
+  EXPECT_FALSE(ledger.idle(2));
+  ledger.EraseWorker(2);
+  EXPECT_TRUE(ledger.idle(2));
+  EXPECT_FALSE(ledger.HasRoom(2, {0, 0}));
+}
+
+TEST(GroupFamilyTest, IsLaminarAndHoldsAlignedPowersOfTwoAndTheWhole) {
+  using Family = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(GroupFamily({}), Family());
+  EXPECT_EQ(GroupFamily({1}), Family());
+  EXPECT_EQ(GroupFamily({4, 2}), Family({{4, 2}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3}), Family({{1, 2, 3}, {1, 2}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3, 4}), Family({{1, 2, 3, 4}, {1, 2}, {3, 4}}));
+  for (int n = 2; n <= 64; ++n) {
+    std::vector<int64_t> order(n);
+    for (int i = 0; i < n; ++i) order[i] = i;
+    const Family family = GroupFamily(order);
+    EXPECT_EQ(family[0], order);
+    EXPECT_LE(family.size(), order.size());
+    for (const auto& a : family) {
+      for (const auto& b : family) {
+        const bool disjoint = a.back() < b.front() || b.back() < a.front();
+        const bool nested = (a.front() <= b.front() && b.back() <= a.back()) ||
+                            (b.front() <= a.front() && a.back() <= b.back());
+        EXPECT_TRUE(disjoint || nested) << n;
+      }
+    }
+  }
+}
+
+TEST(TimersTest, ComeInOrderOnceAndCanBeMoved) {
+  Timers timers;
+  const absl::Time t = absl::UnixEpoch();
+  const TimerKey a{TimerKey::Kind::kJob, 1}, b{TimerKey::Kind::kJob, 2};
+  EXPECT_EQ(timers.Next(), absl::InfiniteFuture());
+  timers.Set(a, t + absl::Seconds(5));
+  timers.Set(b, t + absl::Seconds(3));
+  timers.Set(a, t + absl::Seconds(1));
+  EXPECT_EQ(timers.Next(), t + absl::Seconds(1));
+  EXPECT_FALSE(timers.PopDue(t).has_value());
+  EXPECT_EQ(timers.PopDue(t + absl::Seconds(9))->number, 1);
+  EXPECT_EQ(timers.PopDue(t + absl::Seconds(9))->number, 2);
+  EXPECT_FALSE(timers.PopDue(t + absl::Seconds(9)).has_value());
+  timers.Set(a, t);
+  timers.Cancel(a);
+  EXPECT_FALSE(timers.PopDue(t).has_value());
+}
+
+class FairQueueTest : public testing::Test {
+ protected:
+  void Push(FairQueue& queue, int64_t job, const std::string& principal, double cost,
+            int32_t priority = 0, int submitted = 0) {
+    queue.Push({job, principal, priority, cost, absl::FromUnixSeconds(submitted)});
+  }
+  // Takes `count` jobs one by one.
+  std::vector<int64_t> Take(FairQueue& queue, int count) {
+    std::vector<int64_t> taken;
+    for (int i = 0; i < count; ++i) {
+      bool one = false;
+      queue.Serve([&](int64_t job) {
+        if (one) return false;
+        one = true;
+        taken.push_back(job);
+        return true;
+      });
+    }
+    return taken;
+  }
+};
+
+TEST_F(FairQueueTest, PrincipalsShareByWeightInRankSeconds) {
+  FairQueue queue({{"b", 2.0}}, absl::Seconds(10));
+  for (int i = 0; i < 60; ++i) Push(queue, 100 + i, "a", 1);
+  for (int i = 0; i < 60; ++i) Push(queue, 200 + i, "b", 2);
+  int of_a = 0;
+  for (int64_t job : Take(queue, 30)) of_a += job < 200;
+  // b has twice the weight and jobs of twice the cost: as many of each.
+  EXPECT_NEAR(of_a, 15, 1);
+}
+
+TEST_F(FairQueueTest, OneFloodDoesNotDelayAnother) {
+  FairQueue queue({}, absl::Seconds(10));
+  for (int i = 0; i < 50; ++i) Push(queue, i + 1, "flood", 1);
+  EXPECT_EQ(Take(queue, 10).size(), 10u);
+  Push(queue, 100, "late", 1);
+  // Who comes late starts level: it is served next or after one more.
+  const std::vector<int64_t> next = Take(queue, 2);
+  EXPECT_TRUE(next[0] == 100 || next[1] == 100);
+}
+
+TEST_F(FairQueueTest, IdlenessIsNotSavedUpAndDebtIsNotForgiven) {
+  FairQueue queue({}, absl::Seconds(10));
+  Push(queue, 1, "a", 100);
+  Push(queue, 2, "b", 1);
+  Push(queue, 3, "b", 1);
+  EXPECT_EQ(Take(queue, 2).size(), 2u);  // a's long job and one of b.
+  Push(queue, 4, "a", 1);                // a owes 100.
+  Push(queue, 5, "b", 1);
+  EXPECT_EQ(Take(queue, 2), (std::vector<int64_t>{3, 5}));
+}
+
+TEST_F(FairQueueTest, PriorityGoesFirstAndWaitingCatchesUp) {
+  FairQueue queue({}, absl::Seconds(10));
+  Push(queue, 1, "a", 1, 0, 0);
+  Push(queue, 2, "a", 1, 5, 0);
+  Push(queue, 3, "a", 1, 5, 1);
+  Push(queue, 4, "a", 1, 5, 51);  // More important, but 51 s younger than job 1: 5 steps are 50 s.
+  EXPECT_EQ(Take(queue, 4), (std::vector<int64_t>{2, 3, 1, 4}));
+}
+
+TEST_F(FairQueueTest, OffersEachJobOnceAndSkipsThoseThatDoNotFit) {
+  FairQueue queue({}, absl::Seconds(10));
+  for (int i = 1; i <= 5; ++i) Push(queue, i, "a", 1, 0, i);
+  std::vector<int64_t> offered;
+  queue.Serve([&](int64_t job) {
+    offered.push_back(job);
+    return job % 2 == 0;
+  });
+  EXPECT_EQ(offered, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(queue.size(), 3u);
+  queue.Remove(3);
+  queue.Remove(3);
+  EXPECT_FALSE(queue.Contains(3));
+  EXPECT_DOUBLE_EQ(queue.rank_seconds(), 2);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,207 @@
+#include "tests/simulation/coverage.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace annulus {
+namespace {
+
+using control::v1::WorkerEvent;
+
+constexpr char kOver[] = "over";
+
+struct Expected {
+  const char* event;
+  std::vector<const char*> states;
+};
+
+// What can happen. Not listed, because it cannot: a worker reports nothing of a shard after it was
+// told to drop it, except Dropped and what was on its way (hence "dropping", and "over" where the
+// worker was lost meanwhile).
+const std::vector<Expected>& Reachable() {
+  static const auto* table = new std::vector<Expected>{
+      {"ShardComplete", {"uploading", "dropping"}},
+      {"ShardAbandoned", {"uploading", "dropping"}},
+      {"Prepared", {"preparing", "dropping"}},
+      {"SegmentDone", {"running", "halting", "dropping"}},
+      {"OutputReady", {"running", "halting", "dropping"}},
+      {"OutputDrained", {"running", "draining", "dropping"}},
+      {"ShardFailed", {"preparing", "dropping"}},
+      {"Dropped", {"dropping", kOver}},
+      {"GroupOpened", {"opening", "aborting"}},
+      {"GroupConnected", {"connecting", "aborting"}},
+      {"GroupBroken", {"ready", "aborting"}},
+      {"GroupClosed", {"closing", "aborting", kOver}},
+      {"Register", {"unknown", "ready", "suspect", "leaving"}},
+      {"Beat", {"ready", "suspect", "leaving", "unknown"}},
+      {"Leaving", {"ready"}},
+      {"WorkerGone", {"ready", "leaving", "unknown"}},
+      {"RunJob",
+       {"none", "QUEUED", "UPLOADING", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED"}},
+      {"CallGone", {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING"}},
+      {"CancelJob",
+       {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
+        "none"}},
+      {"WatchJob",
+       {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
+        "none"}},
+      {"GetJob",
+       {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
+        "none"}},
+      {"Planned", {"waiting", "forgotten"}},
+      {"Drain", {"serving"}},
+  };
+  return *table;
+}
+
+std::string StateOf(const JobRecord* job) {
+  if (job == nullptr) return "none";
+  return std::string(absl::StripPrefix(v1::Job::State_Name(job->state), "STATE_"));
+}
+
+std::string StateOfRun(const Core& core, const control::v1::ShardKey& shard) {
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.job_id == shard.job_id() && run.attempt == shard.attempt())
+      return RunStateName(run.state);
+  }
+  return kOver;
+}
+
+std::string StateOfGroup(const Core& core, const control::v1::Generation& generation) {
+  const GroupRecord* group = core.groups.Find(generation.number());
+  return group == nullptr || generation.term() != core.term ? kOver : GroupStateName(group->state);
+}
+
+std::string StateOfWorker(const WorkerRecord* worker) {
+  if (worker == nullptr) return "unknown";
+  return worker->leaving ? "leaving" : worker->suspect ? "suspect" : "ready";
+}
+
+const WorkerRecord* OnConnection(const Core& core, int64_t connection) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (worker.connection == connection) return &worker;
+  }
+  return nullptr;
+}
+
+const WorkerRecord* OfSlot(const Core& core, const std::string& slot) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (worker.slot() == slot) return &worker;
+  }
+  return nullptr;
+}
+
+const JobRecord* JobById(const Core& core, const std::string& id) {
+  for (const auto& [number, job] : core.jobs.all()) {
+    if (job.id == id) return &job;
+  }
+  return nullptr;
+}
+
+const JobRecord* JobByCall(const Core& core, int64_t call) {
+  for (const auto& [number, job] : core.jobs.all()) {
+    if (job.owners.count(call) + job.watchers.count(call) > 0) return &job;
+  }
+  return nullptr;
+}
+
+const JobRecord* JobByRequest(const Core& core, const event::RunJob& run) {
+  const JobRecord* latest = nullptr;
+  for (const auto& [number, job] : core.jobs.all()) {
+    if (!job.request_id().empty() && job.request_id() == run.submission->request.request_id()) {
+      latest = &job;
+    }
+  }
+  return latest;
+}
+
+}  // namespace
+
+void EventCoverage::NoteWorker(const Core& core, const event::WorkerSaid& said) {
+  const WorkerEvent& e = said.event;
+  switch (e.event_case()) {
+    case WorkerEvent::kRegister:
+      return Count("Register", StateOfWorker(OfSlot(core, e.register_().slot())));
+    case WorkerEvent::kBeat:
+      return Count("Beat", StateOfWorker(OnConnection(core, said.connection)));
+    case WorkerEvent::kLeaving:
+      return Count("Leaving", StateOfWorker(OnConnection(core, said.connection)));
+    case WorkerEvent::kGroupOpened:
+      return Count("GroupOpened", StateOfGroup(core, e.group_opened().generation()));
+    case WorkerEvent::kGroupConnected:
+      return Count("GroupConnected", StateOfGroup(core, e.group_connected().generation()));
+    case WorkerEvent::kGroupBroken:
+      return Count("GroupBroken", StateOfGroup(core, e.group_broken().generation()));
+    case WorkerEvent::kGroupClosed:
+      return Count("GroupClosed", StateOfGroup(core, e.group_closed().generation()));
+    case WorkerEvent::kShardComplete:
+      return Count("ShardComplete", StateOfRun(core, e.shard_complete().shard()));
+    case WorkerEvent::kShardAbandoned:
+      return Count("ShardAbandoned", StateOfRun(core, e.shard_abandoned().shard()));
+    case WorkerEvent::kPrepared:
+      return Count("Prepared", StateOfRun(core, e.prepared().shard()));
+    case WorkerEvent::kSegmentDone:
+      return Count("SegmentDone", StateOfRun(core, e.segment_done().shard()));
+    case WorkerEvent::kOutputReady:
+      return Count("OutputReady", StateOfRun(core, e.output_ready().shard()));
+    case WorkerEvent::kOutputDrained:
+      return Count("OutputDrained", StateOfRun(core, e.output_drained().shard()));
+    case WorkerEvent::kShardFailed:
+      return Count("ShardFailed", StateOfRun(core, e.shard_failed().shard()));
+    case WorkerEvent::kDropped:
+      return Count("Dropped", StateOfRun(core, e.dropped().shard()));
+    case WorkerEvent::EVENT_NOT_SET:
+      return;
+  }
+}
+
+void EventCoverage::Note(const Core& core, const Event& event) {
+  if (const auto* said = std::get_if<event::WorkerSaid>(&event)) return NoteWorker(core, *said);
+  if (const auto* gone = std::get_if<event::WorkerGone>(&event)) {
+    Count("WorkerGone", StateOfWorker(OnConnection(core, gone->connection)));
+  } else if (const auto* run = std::get_if<event::RunJob>(&event)) {
+    Count("RunJob", StateOf(JobByRequest(core, *run)));
+  } else if (const auto* call = std::get_if<event::CallGone>(&event)) {
+    Count("CallGone", StateOf(JobByCall(core, call->call)));
+  } else if (const auto* cancel = std::get_if<event::CancelJob>(&event)) {
+    Count("CancelJob", StateOf(JobById(core, cancel->job_id)));
+  } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
+    Count("WatchJob", StateOf(JobById(core, watch->job_id)));
+  } else if (const auto* get = std::get_if<event::GetJob>(&event)) {
+    Count("GetJob", StateOf(JobById(core, get->job_id)));
+  } else if (const auto* planned = std::get_if<event::Planned>(&event)) {
+    Count("Planned", core.plannings.count(planned->plan) != 0 ? "waiting" : "forgotten");
+  } else if (std::get_if<event::Drain>(&event) != nullptr) {
+    Count("Drain", core.draining ? "draining" : "serving");
+  }
+}
+
+void EventCoverage::Add(const EventCoverage& other) {
+  for (const auto& [pair, count] : other.counts_) counts_[pair] += count;
+}
+
+std::vector<std::string> EventCoverage::Missing() const {
+  std::vector<std::string> missing;
+  for (const Expected& expected : Reachable()) {
+    for (const char* state : expected.states) {
+      if (counts_.count({expected.event, state}) == 0) {
+        missing.push_back(absl::StrCat(expected.event, " in ", state));
+      }
+    }
+  }
+  return missing;
+}
+
+std::string EventCoverage::Table() const {
+  std::string table, last;
+  for (const auto& [pair, count] : counts_) {
+    if (pair.first != last) absl::StrAppend(&table, table.empty() ? "" : "\n", pair.first, ":");
+    last = pair.first;
+    absl::StrAppend(&table, " ", pair.second, "=", count);
+  }
+  return table;
+}
+
+}  // namespace annulus

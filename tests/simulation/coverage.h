@@ -1,0 +1,36 @@
+#ifndef ANNULUS_TESTS_SIMULATION_COVERAGE_H_
+#define ANNULUS_TESTS_SIMULATION_COVERAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// Which events have met the coordinator in which states: of the run, group, worker or job that an
+// event speaks of.
+class EventCoverage {
+ public:
+  // Before the coordinator handles the event.
+  void Note(const Core& core, const Event& event);
+  void Add(const EventCoverage& other);
+
+  // Pairs that can happen, by the protocol and the worker's own state machine, and have not.
+  std::vector<std::string> Missing() const;
+  // One line for each event: its states with their counts.
+  std::string Table() const;
+
+ private:
+  void Count(const std::string& event, const std::string& state) { ++counts_[{event, state}]; }
+  void NoteWorker(const Core& core, const event::WorkerSaid& said);
+
+  std::map<std::pair<std::string, std::string>, int64_t> counts_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SIMULATION_COVERAGE_H_

@@ -1,0 +1,160 @@
+#include "tests/simulation/invariants.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+template <typename... Parts>
+absl::Status Broken(int invariant, const Parts&... parts) {
+  return absl::InternalError(absl::StrCat("invariant ", invariant, ": ", parts...));
+}
+
+bool Holds(const RunRecord& run, const RunRank& rank) { return !rank.gone && run.number != 0; }
+
+}  // namespace
+
+absl::Status Invariants::Check(const Core& core) {
+  if (core.term < term_) return Broken(7, "the term went back");
+  term_ = core.term;
+  RETURN_IF_ERROR(CheckLeases(core));
+  RETURN_IF_ERROR(CheckLedger(core));
+  RETURN_IF_ERROR(CheckJobs(core));
+  RETURN_IF_ERROR(CheckRuns(core));
+  return CheckGroups(core);
+}
+
+absl::Status Invariants::CheckLeases(const Core& core) const {
+  std::set<std::string> slots;
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (core.now >= worker.last_heard + core.options.lease) {
+      return Broken(7, "worker ", worker.slot(), " outlives its lease");
+    }
+    if (worker.connection == 0 && !worker.suspect) return Broken(7, "no stream and not suspect");
+    if (!slots.insert(worker.slot()).second) return Broken(7, "two incarnations of one slot");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckLedger(const Core& core) const {
+  std::map<int64_t, PoolBytes> held;
+  for (const auto& [number, run] : core.runs.all()) {
+    const bool device = run.solo() ? true : run.state >= RunRecord::State::kPreparing;
+    for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+      if (!Holds(run, run.ranks[rank])) continue;
+      PoolBytes& of = held[run.ranks[rank].worker];
+      of.staging += run.plan->bytes[rank].total();
+      if (device && run.live() && !run.ranks[rank].output_ready) {
+        of.device += run.plan->cost.peak_bytes_per_rank;
+      }
+    }
+  }
+  for (const auto& [number, worker] : core.workers.all()) {
+    const PoolBytes used = core.ledger.used(number), limits = core.ledger.limits(number);
+    if (used.staging > limits.staging || used.device > limits.device) {
+      return Broken(10, "more is reserved on ", worker.slot(), " than it has");
+    }
+    if (used.staging != held[number].staging || used.device < held[number].device) {
+      return Broken(10, "the ledger of ", worker.slot(), " is not the sum of its runs");
+    }
+    if (used.staging < 0 || used.device < 0) return Broken(10, "negative bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckJobs(const Core& core) {
+  for (const auto& [number, job] : core.jobs.all()) {
+    auto ended = ended_.find(job.id);
+    if (ended != ended_.end() && ended->second != job.state) {
+      return Broken(11, job.id, " left its terminal state");
+    }
+    if (!job.terminal()) {
+      if (core.now >= job.deadline) return Broken(11, job.id, " outlives its deadline");
+      const bool waits = core.queue.Contains(number) || job.planning != 0;
+      if (waits == (job.run != 0))
+        return Broken(11, job.id, " is neither waiting nor placed, or both");
+      if (job.owners.empty() && !job.detached()) return Broken(8, job.id, " outlives its calls");
+      continue;
+    }
+    ended_[job.id] = job.state;
+    if (job.run != 0 || core.queue.Contains(number) || job.planning != 0 ||
+        core.replan.count(number) != 0 || !job.owners.empty() || !job.watchers.empty()) {
+      return Broken(11, job.id, " has ended and still takes part");
+    }
+    if (job.error.ok() != (job.state == v1::Job::STATE_SUCCEEDED)) {
+      return Broken(11, job.id, " ended without saying why");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckRuns(const Core& core) const {
+  for (const auto& [number, run] : core.runs.all()) {
+    const JobRecord* job = core.jobs.Find(run.job);
+    const bool current = job != nullptr && job->run == number;
+    if (run.live() != current)
+      return Broken(8, "run ", number, " lives without its job, or is not its");
+    bool any = false;
+    for (const RunRank& rank : run.ranks) {
+      if (rank.gone) continue;
+      any = true;
+      if (core.workers.Find(rank.worker) == nullptr) return Broken(8, "a rank on a lost worker");
+      if (rank.segments_done > run.issued) return Broken(13, "a segment ran that was not issued");
+    }
+    if (!any) return Broken(8, "run ", number, " is over and still there");
+    if (!run.needs_group() || run.state == RunRecord::State::kHalting) continue;
+    const GroupRecord* group = core.groups.Find(run.group);
+    if (group == nullptr || !group->live()) return Broken(8, "a run on a group that is gone");
+    for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+      if (group->members[rank] != run.ranks[rank].worker)
+        return Broken(13, "ranks are not the group's");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckGroups(const Core& core) {
+  std::set<std::vector<int64_t>> live;
+  for (const auto& [number, group] : core.groups.all()) {
+    const std::set<int64_t> distinct(group.members.begin(), group.members.end());
+    if (distinct.size() != group.members.size()) return Broken(13, "a worker twice in a group");
+    if (group.live() && !live.insert(group.members).second) {
+      return Broken(6, "two live generations of one group");
+    }
+    for (int64_t member : group.live() ? distinct : group.awaited) {
+      if (core.workers.Find(member) == nullptr) return Broken(6, "a lost worker in group ", number);
+    }
+    highest_generation_ = std::max(highest_generation_, number);
+  }
+  return absl::OkStatus();
+}
+
+std::string Snapshot(const Core& core) {
+  std::string text = absl::StrCat("term ", core.term, " queue ", core.queue.size());
+  for (const auto& [number, worker] : core.workers.all()) {
+    const PoolBytes used = core.ledger.used(number);
+    absl::StrAppend(&text, "\nworker ", number, " ", worker.leaving, " ", worker.log.last_id(), " ",
+                    used.staging, " ", used.device);
+  }
+  for (const auto& [number, group] : core.groups.all()) {
+    absl::StrAppend(&text, "\ngroup ", number, " ", GroupStateName(group.state), " ",
+                    group.awaited.size());
+  }
+  for (const auto& [number, job] : core.jobs.all()) {
+    absl::StrAppend(&text, "\njob ", job.id, " ", job.state, " ", job.attempt, " ", job.last_event);
+  }
+  for (const auto& [number, run] : core.runs.all()) {
+    absl::StrAppend(&text, "\nrun ", number, " ", RunStateName(run.state), " ", run.issued);
+    for (const RunRank& rank : run.ranks) {
+      absl::StrAppend(&text, " ", rank.complete, rank.prepared, rank.segments_done,
+                      rank.output_ready, rank.drained, rank.gone);
+    }
+  }
+  return text;
+}
+
+}  // namespace annulus

@@ -1,0 +1,38 @@
+#ifndef ANNULUS_TESTS_SIMULATION_INVARIANTS_H_
+#define ANNULUS_TESTS_SIMULATION_INVARIANTS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// What must hold of a coordinator after every event. Keeps what it needs of the past.
+class Invariants {
+ public:
+  // The first thing that is wrong, if any.
+  absl::Status Check(const Core& core);
+
+ private:
+  absl::Status CheckLeases(const Core& core) const;
+  absl::Status CheckLedger(const Core& core) const;
+  absl::Status CheckJobs(const Core& core);
+  absl::Status CheckRuns(const Core& core) const;
+  absl::Status CheckGroups(const Core& core);
+
+  int64_t term_ = 0;
+  int64_t highest_generation_ = 0;
+  std::map<std::string, v1::Job::State> ended_;  // By job id.
+};
+
+// All that events can change beside times and numbers of messages: equal before and after an event
+// that must change nothing.
+std::string Snapshot(const Core& core);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SIMULATION_INVARIANTS_H_

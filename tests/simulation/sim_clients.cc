@@ -1,0 +1,165 @@
+#include "tests/simulation/sim_clients.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+SimClients::SimClients(const CoordinatorOptions& options, int workers, Agenda* agenda,
+                       ClientSurroundings* around)
+    : options_(options), workers_(workers), agenda_(agenda), around_(around) {}
+
+v1::RunJobRequest SimClients::NewRequest() {
+  v1::RunJobRequest request;
+  v1::AttentionSpec& spec = *request.mutable_spec();
+  spec.set_dtype(v1::DATA_TYPE_FP32);
+  spec.set_q_heads(1);
+  spec.set_kv_heads(1);
+  spec.set_head_dim(2);
+  // Many sequences make a request that is planned elsewhere.
+  const int64_t sequences = agenda_->Chance(0.15) ? options_.inline_plan_sequences + 1 : 1;
+  for (int64_t i = 0; i < sequences; ++i) {
+    v1::Sequence* sequence = spec.add_sequences();
+    const int64_t rows = agenda_->Chance(0.1) ? 0 : 1 + agenda_->Below(i == 0 ? 60 : 2);
+    sequence->set_q_len(rows);
+    sequence->set_kv_len(rows);
+  }
+  if (agenda_->Chance(0.6)) {
+    request.mutable_execution()->set_world_size(1 + static_cast<int32_t>(agenda_->Below(workers_)));
+  }
+  request.mutable_execution()->set_priority(static_cast<int32_t>(agenda_->Below(3)));
+  request.set_detached(agenda_->Chance(0.15));
+  request.set_single_attempt(agenda_->Chance(0.3));
+  if (request.detached()) *request.mutable_result_ttl() = DurationToProto(absl::Seconds(5));
+  if (agenda_->Chance(0.3)) {
+    *request.mutable_timeout() = DurationToProto(absl::Milliseconds(1 + agenda_->Below(8000)));
+  }
+  return request;
+}
+
+void SimClients::Submit() {
+  v1::RunJobRequest request;
+  if (!named_.empty() && agenda_->Chance(0.3)) {
+    request = named_[agenda_->Below(named_.size())];
+    // Not always the same content.
+    if (agenda_->Chance(0.1)) request.mutable_spec()->mutable_sequences(0)->set_q_len(61);
+  } else {
+    request = NewRequest();
+    if (agenda_->Chance(0.3)) {
+      request.set_request_id(absl::StrCat("r", ++last_request_));
+      named_.push_back(request);
+    }
+  }
+  auto submission = MakeSubmission(request, options_);
+  if (!submission.ok()) return around_->ClientViolation(std::string(submission.status().message()));
+  const int64_t number = ++last_call_;
+  Call& call = calls_[number];
+  call.owner = true;
+  call.submission = *submission;
+  call.lazy = !behave_ && agenda_->Chance(0.15);
+  absl::Time deadline = absl::InfiniteFuture();
+  if (agenda_->Chance(0.2)) deadline = agenda_->now() + agenda_->Delay(absl::Seconds(4));
+  around_->Tell(event::RunJob{number, "anonymous", *std::move(submission), deadline});
+  if (!behave_) Disturb(number);
+}
+
+std::string SimClients::AnyJob() {
+  return jobs_.empty() || agenda_->Chance(0.1) ? "job-unknown"
+                                               : jobs_[agenda_->Below(jobs_.size())];
+}
+
+// Things that clients do to their own jobs and to each other's.
+void SimClients::Disturb(int64_t number) {
+  if (agenda_->Chance(0.25)) {
+    agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this, number] {
+      if (calls_.erase(number) != 0) around_->Tell(event::CallGone{number});
+    });
+  }
+  if (agenda_->Chance(0.25)) {
+    agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
+      around_->Tell(event::CancelJob{++last_call_, "anonymous", AnyJob()});
+    });
+  }
+  if (agenda_->Chance(0.3)) {
+    agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] { Watch(AnyJob()); });
+  }
+  if (agenda_->Chance(0.3)) {
+    agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
+      around_->Tell(event::GetJob{++last_call_, "anonymous", AnyJob()});
+      around_->Tell(event::ListJobs{++last_call_, "anonymous", {}});
+      around_->Tell(event::GetServerInfo{++last_call_});
+    });
+  }
+}
+
+void SimClients::Watch(const std::string& job_id) {
+  const int64_t number = ++last_call_;
+  calls_[number] = Call();
+  around_->Tell(event::WatchJob{number, "anonymous", job_id});
+  if (!agenda_->Chance(0.5)) return;
+  agenda_->After(agenda_->Delay(absl::Milliseconds(500)), [this, number] {
+    if (calls_.erase(number) != 0) around_->Tell(event::CallGone{number});
+  });
+}
+
+void SimClients::LoseCalls() { calls_.clear(); }
+
+void SimClients::SendShards(int64_t number, Call& call, const v1::Plan& plan) {
+  call.attempt = plan.attempt();
+  call.endpoints.assign(plan.shards_size(), "");
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    call.endpoints[shard.rank()] = shard.endpoint();
+    if (shard.input_bytes() == 0) continue;
+    const ShardId id{call.job_id, plan.attempt(), shard.rank()};
+    absl::Duration delay = agenda_->Delay(absl::Milliseconds(300));
+    if (call.lazy) delay *= 20;
+    const bool abandon = call.lazy && agenda_->Chance(0.5);
+    agenda_->After(delay, [this, number, id, abandon, endpoint = shard.endpoint()] {
+      if (calls_.count(number) == 0) return;  // A client that is gone sends nothing.
+      abandon ? around_->Abandon(endpoint, id) : around_->Upload(endpoint, id);
+    });
+  }
+}
+
+void SimClients::OnEvent(int64_t number, const v1::JobEvent& event) {
+  auto it = calls_.find(number);
+  if (it == calls_.end()) return;
+  Call& call = it->second;
+  if (call.terminal)
+    return around_->ClientViolation("invariant 11: an event after the terminal state");
+  if (event.has_state_changed()) {
+    const v1::Job& job = event.state_changed();
+    if (call.job_id.empty()) jobs_.push_back(job.job_id());
+    call.job_id = job.job_id();
+    call.terminal = job.state() >= v1::Job::STATE_SUCCEEDED;
+  } else if (call.job_id.empty()) {
+    return around_->ClientViolation("the first event is not the state");
+  }
+  if (!call.owner) return;
+  if (event.has_placed()) SendShards(number, call, event.placed());
+  if (!event.has_rows_ready() || event.rows_ready().attempt() != call.attempt) return;
+  const int32_t rank = event.rows_ready().rank();
+  absl::Duration delay = agenda_->Delay(absl::Milliseconds(200));
+  if (call.lazy) delay *= 20;
+  const ShardId id{call.job_id, call.attempt, rank};
+  agenda_->After(delay, [this, number, id, endpoint = call.endpoints[rank]] {
+    if (calls_.count(number) != 0) around_->Fetch(endpoint, id);
+  });
+}
+
+void SimClients::OnFinish(int64_t number, const absl::Status& status) {
+  auto it = calls_.find(number);
+  if (it == calls_.end()) return;
+  if (it->second.owner) {
+    ++ends_[status.ok() ? "OK" : DetailOf(status).reason];
+    if (status.ok() && !it->second.terminal) {
+      around_->ClientViolation("a job ended well without its terminal state");
+    }
+  }
+  calls_.erase(it);
+}
+
+}  // namespace annulus

@@ -1,0 +1,87 @@
+#ifndef ANNULUS_TESTS_SIMULATION_SIM_CLIENTS_H_
+#define ANNULUS_TESTS_SIMULATION_SIM_CLIENTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/coordinator/event.h"
+#include "server/coordinator/options.h"
+#include "tests/simulation/agenda.h"
+#include "worker/staging/shard_id.h"
+
+namespace annulus {
+
+// What simulated clients need of the rest of the simulation.
+class ClientSurroundings {
+ public:
+  virtual ~ClientSurroundings() = default;
+  virtual void Tell(Event event) = 0;  // The coordinator.
+  virtual void Upload(const std::string& endpoint, const ShardId& id) = 0;
+  virtual void Abandon(const std::string& endpoint, const ShardId& id) = 0;
+  virtual void Fetch(const std::string& endpoint, const ShardId& id) = 0;
+  virtual void ClientViolation(const std::string& what) = 0;
+};
+
+// Clients of all manners: patient and impatient, detached, retrying under one request_id, watching,
+// cancelling, vanishing, slow. They check what they are told: numbered events, one end, nothing
+// after it.
+class SimClients {
+ public:
+  SimClients(const CoordinatorOptions& options, int workers, Agenda* agenda,
+             ClientSurroundings* around);
+
+  // A new job, or an old one's request again.
+  void Submit();
+  // From now on clients do what they should.
+  void Behave() { behave_ = true; }
+  // The coordinator is gone and every call with it.
+  void LoseCalls();
+
+  void OnEvent(int64_t call, const v1::JobEvent& event);
+  void OnFinish(int64_t call, const absl::Status& status);
+
+  // Calls that have not ended.
+  size_t open() const { return calls_.size(); }
+  // How jobs ended, by reason; "OK" too.
+  const std::map<std::string, int>& ends() const { return ends_; }
+
+ private:
+  struct Call {
+    bool owner = false;
+    std::shared_ptr<const Submission> submission;
+    int64_t last_sequence = 0;
+    bool terminal = false;
+    std::string job_id;
+    int32_t attempt = 0;
+    std::vector<std::string> endpoints;  // By rank.
+    bool lazy = false;                   // Uploads and fetches late or never.
+  };
+
+  v1::RunJobRequest NewRequest();
+  void Disturb(int64_t call);
+  void SendShards(int64_t number, Call& call, const v1::Plan& plan);
+  void Watch(const std::string& job_id);
+  std::string AnyJob();
+
+  const CoordinatorOptions& options_;
+  const int workers_;
+  Agenda* const agenda_;
+  ClientSurroundings* const around_;
+  bool behave_ = false;
+  int64_t last_call_ = 0;
+  int64_t last_request_ = 0;
+  std::map<int64_t, Call> calls_;
+  std::vector<std::string> jobs_;
+  std::vector<v1::RunJobRequest> named_;
+  std::map<std::string, int> ends_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SIMULATION_SIM_CLIENTS_H_

@@ -1,0 +1,370 @@
+#include "tests/simulation/sim_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+namespace {
+
+constexpr size_t kMostActions = 20000;  // Of one event.
+constexpr size_t kRemembered = 200;
+
+CoordinatorOptions OptionsFor(const SimOptions& options) {
+  CoordinatorOptions coordinator;
+  coordinator.lease = absl::Seconds(3);
+  coordinator.max_timeout = absl::Seconds(40);
+  coordinator.upload_grace = absl::Seconds(4);
+  coordinator.answer_timeout = absl::Seconds(6);
+  coordinator.formation_timeout = absl::Seconds(5);
+  coordinator.regroup_wait = absl::Seconds(6);
+  coordinator.max_queued_jobs = 6 + options.seed % 7;
+  coordinator.solo_jobs_per_worker = 1 + static_cast<int32_t>(options.seed % 4);
+  coordinator.inline_plan_sequences = 3;
+  coordinator.inline_plan_ranks = 8;
+  coordinator.drain_grace = absl::Seconds(5);
+  return coordinator;
+}
+
+// What a lane runs, the same for every rank.
+std::string LaneCommand(const WorkerCommand& command) {
+  WorkerCommand same = command;
+  same.clear_id();
+  same.clear_ack();
+  if (same.has_run_segment()) same.mutable_run_segment()->mutable_shard()->clear_rank();
+  return same.SerializeAsString();
+}
+
+bool OnLane(const WorkerCommand& command) {
+  return command.has_connect_group() || command.has_run_segment() || command.has_close_group();
+}
+
+}  // namespace
+
+SimCluster::SimCluster(SimOptions options)
+    : options_(options),
+      agenda_(options.seed),
+      coordinator_options_(OptionsFor(options)),
+      clients_(coordinator_options_, options.workers, &agenda_, this) {
+  for (int i = 0; i < options.workers; ++i) {
+    const std::string slot = absl::StrCat("w", i);
+    // Room for a few jobs of up to 60 rows (1,680 bytes).
+    const SimWorker::Limits limits{2000 + agenda_.Below(4000), 300 + agenda_.Below(400)};
+    workers_[slot] =
+        std::make_unique<SimWorker>(slot, limits, &agenda_, static_cast<SimSurroundings*>(this));
+    workers_[slot]->faults = options.faults;
+    workers_[slot]->frees_late = options.planted == Planted::kEarlyRelease;
+  }
+}
+
+// ---- The coordinator.
+
+void SimCluster::StartCoordinator() {
+  ++life_;
+  stopped_ = false;
+  invariants_ = std::make_unique<Invariants>();
+  coordinator_ = std::make_unique<CoordinatorState>(
+      coordinator_options_, [this] { return agenda_.Bits(); },
+      [this](const PlanRequest& request) { return MakePlan(request); }, agenda_.now());
+}
+
+void SimCluster::CrashCoordinator() {
+  coordinator_.reset();
+  ++life_;
+  tick_at_ = absl::InfiniteFuture();
+  clients_.LoseCalls();
+  for (auto& [number, link] : links_) {
+    if (link.open) BreakLink(number, absl::UnavailableError("the coordinator is gone"));
+  }
+  agenda_.After(agenda_.Delay(absl::Milliseconds(800)), [this] { StartCoordinator(); });
+}
+
+PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
+  const Submission& job = *request.submission;
+  auto plan = std::make_shared<JobPlan>();
+  plan->execution = job.execution;
+  // AUTO takes what the request's size says, so that all sizes occur.
+  const auto offered = static_cast<int64_t>(request.sizes.size());
+  if (job.execution.world_size == 0) {
+    plan->execution.world_size = request.sizes[job.spec.q_rows() % offered];
+  }
+  plan->execution.strategy = Strategy::kRingPassKv;
+  plan->execution.layout = Layout::kZigzag;
+  plan->cost.seconds = 0.2;
+  plan->cost.peak_bytes_per_rank = SimWorker::DeviceBytes(job.spec.q_rows());
+  plan->cost.bytes_sent.assign(plan->execution.world_size, 0);
+  plan->segments = 1 + static_cast<int32_t>(job.spec.q_rows() % 5);
+  ASSIGN_OR_RETURN(plan->shards, MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, 1)));
+  plan->bytes = BytesOfShards(job.spec, plan->shards);
+  return std::shared_ptr<const JobPlan>(std::move(plan));
+}
+
+void SimCluster::Tell(Event event) {
+  if (coordinator_ == nullptr || stopped_) {
+    // A dead coordinator answers nobody.
+    if (const auto* run = std::get_if<event::RunJob>(&event)) {
+      clients_.OnFinish(run->call, absl::UnavailableError("no coordinator"));
+    } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
+      clients_.OnFinish(watch->call, absl::UnavailableError("no coordinator"));
+    }
+    return;
+  }
+  Handle(std::move(event));
+}
+
+void SimCluster::Handle(Event event) {
+  if (coordinator_ == nullptr || !wrong_.ok()) return;
+  ++events_;
+  coverage_.Note(coordinator_->core(), event);
+  std::vector<Action> actions = coordinator_->Handle(std::move(event), agenda_.now());
+  CheckAll();
+  if (actions.size() > kMostActions) Violation("an event made too much work");
+  for (Action& action : actions) Perform(std::move(action));
+  ScheduleTick();
+}
+
+void SimCluster::CheckAll() {
+  const absl::Status status = invariants_->Check(coordinator_->core());
+  if (!status.ok()) Violation(std::string(status.message()));
+}
+
+void SimCluster::ScheduleTick() {
+  if (coordinator_ == nullptr) return;
+  const absl::Time wake = std::max(coordinator_->NextWakeup(), agenda_.now());
+  if (wake >= tick_at_ || wake == absl::InfiniteFuture()) return;
+  tick_at_ = wake;
+  agenda_.At(wake, [this, life = life_, wake] {
+    if (life != life_ || tick_at_ != wake) return;
+    tick_at_ = absl::InfiniteFuture();
+    Handle(event::Tick{});
+  });
+}
+
+void SimCluster::Perform(Action action) {
+  if (auto* send = std::get_if<action::SendCommand>(&action)) {
+    PerformCommand(*send);
+  } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
+    auto it = links_.find(close->connection);
+    if (it == links_.end() || !it->second.open) return;
+    // What was sent before arrives before.
+    SendDown(close->connection,
+             [status = close->status](SimWorker& worker) { worker.LinkIsClosed(status); });
+    it->second.open = false;
+  } else if (auto* event = std::get_if<action::SendEvent>(&action)) {
+    clients_.OnEvent(event->call, event->event);
+    if (options_.planted == Planted::kTwoEnds &&
+        event->event.state_changed().state() >= v1::Job::STATE_SUCCEEDED) {
+      clients_.OnEvent(event->call, event->event);
+    }
+  } else if (auto* finish = std::get_if<action::FinishCall>(&action)) {
+    clients_.OnFinish(finish->call, finish->status);
+  } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
+    agenda_.After(agenda_.Delay(absl::Milliseconds(100)),
+                  [this, life = life_, number = plan->plan, request = std::move(plan->request)] {
+                    if (life == life_) Handle(event::Planned{number, MakePlan(request)});
+                  });
+  } else if (std::get_if<action::Stopped>(&action) != nullptr) {
+    stopped_ = true;
+    agenda_.After(absl::Milliseconds(1), [this, life = life_] {
+      if (life == life_) CrashCoordinator();
+    });
+  }
+}
+
+void SimCluster::PerformCommand(const action::SendCommand& send) {
+  auto it = links_.find(send.connection);
+  if (it == links_.end() || !it->second.open) return;
+  const WorkerCommand& command = send.command;
+  if (OnLane(command)) issued_.emplace(LaneCommand(command), issued_.size());
+  // At the start groups follow the workers that are still registering.
+  if (command.has_abort_group() && agenda_.now() > started_ + absl::Seconds(3)) ++aborts_;
+  if (options_.planted == Planted::kLostDrop && command.has_drop() && agenda_.Chance(0.2)) {
+    WorkerCommand nothing = command;
+    nothing.clear_drop();
+    SendDown(send.connection, [nothing](SimWorker& worker) { worker.Receive(nothing); });
+    return;
+  }
+  if (options_.planted == Planted::kSwappedLanes && command.has_run_segment() &&
+      command.run_segment().shard().rank() == 0) {
+    auto held = swapped_.find(send.connection);
+    if (held == swapped_.end()) {
+      swapped_[send.connection] = command;
+      return;
+    }
+    WorkerCommand first = command, second = held->second;
+    std::swap(*first.mutable_run_segment(), *second.mutable_run_segment());
+    swapped_.erase(held);
+    SendDown(send.connection, [second](SimWorker& worker) { worker.Receive(second); });
+    SendDown(send.connection, [first](SimWorker& worker) { worker.Receive(first); });
+    return;
+  }
+  SendDown(send.connection, [command](SimWorker& worker) { worker.Receive(command); });
+}
+
+// ---- Streams.
+
+int64_t SimCluster::LinkOf(const SimWorker& worker) const {
+  for (const auto& [number, link] : links_) {
+    if (link.worker == &worker && link.open) return number;
+  }
+  return 0;
+}
+
+void SimCluster::SendDown(int64_t number, std::function<void(SimWorker&)> what) {
+  Link& link = links_[number];
+  link.last_down = std::max(
+      {link.last_down, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
+  SimWorker* worker = link.worker;
+  agenda_.At(link.last_down, [this, number, worker, what = std::move(what)] {
+    // A stream that the worker has given up brings nothing any more.
+    auto it = links_.find(number);
+    if (it != links_.end() && worker->alive()) what(*worker);
+  });
+}
+
+void SimCluster::OpenLink(SimWorker& worker) {
+  CloseLink(worker);
+  const int64_t number = ++last_link_;
+  Link& link = links_[number];
+  link.worker = &worker;
+  link.last_up = link.last_down = agenda_.now();
+  if (coordinator_ == nullptr || stopped_) {
+    BreakLink(number, absl::UnavailableError("nobody listens"));
+  }
+}
+
+// By the worker: the coordinator hears of it after a while.
+void SimCluster::CloseLink(SimWorker& worker) {
+  const int64_t number = LinkOf(worker);
+  if (number == 0) return;
+  Link link = links_[number];
+  links_.erase(number);
+  const absl::Time when = std::max(
+      {link.last_up, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
+  agenda_.At(when, [this, number, life = life_] {
+    if (life == life_ && !stopped_) Handle(event::WorkerGone{number});
+  });
+}
+
+// By the network: both sides hear of it.
+void SimCluster::BreakLink(int64_t number, absl::Status status) {
+  Link& link = links_[number];
+  SimWorker* worker = link.worker;
+  link.open = false;
+  agenda_.After(agenda_.Delay(absl::Milliseconds(50)), [this, number, worker, status] {
+    if (links_.erase(number) != 0) worker->LinkIsClosed(status);
+  });
+  agenda_.After(agenda_.Delay(absl::Milliseconds(50)), [this, number, life = life_] {
+    if (life == life_ && !stopped_) Handle(event::WorkerGone{number});
+  });
+}
+
+void SimCluster::SendEvent(SimWorker& worker, WorkerEvent event) {
+  const int64_t number = LinkOf(worker);
+  if (number == 0) return;
+  Link& link = links_[number];
+  link.last_up = std::max(
+      {link.last_up, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
+  agenda_.At(link.last_up, [this, number, life = life_, event = std::move(event)] {
+    auto it = links_.find(number);
+    if (life != life_ || it == links_.end() || !it->second.open || stopped_) return;
+    event::WorkerSaid said{number, event};
+    if (said_.size() < kRemembered || agenda_.Chance(0.2)) {
+      if (said_.size() >= kRemembered) said_.erase(said_.begin());
+      said_.push_back(said);
+    }
+    Handle(std::move(said));
+  });
+}
+
+// Messages of the past, on their old streams, of their old terms: they must change nothing.
+void SimCluster::TellStale() {
+  if (coordinator_ == nullptr || stopped_ || said_.empty()) return;
+  event::WorkerSaid said = said_[agenda_.Below(said_.size())];
+  if (said.event.has_register_()) return;
+  const Core& core = coordinator_->core();
+  // Time may have something to do: before the comparison.
+  Handle(event::Tick{});
+  const std::string before = Snapshot(core);
+  const bool current = said.event.term() == core.term && links_.count(said.connection) != 0;
+  if (options_.planted == Planted::kGhost) {
+    for (const auto& [number, worker] : core.workers.all()) {
+      if (worker.connection == 0) continue;
+      said.connection = worker.connection;
+      said.event.set_term(core.term);
+      said.event.set_id(worker.events_received + 1);
+    }
+  } else if (current && agenda_.Chance(0.5)) {
+    said.event.set_term(said.event.term() - 1);
+  }
+  Handle(std::move(said));
+  if (coordinator_ != nullptr && Snapshot(core) != before) {
+    Violation("invariant 7: an old message changed something");
+  }
+}
+
+// ---- Meetings of ranks.
+
+void SimCluster::Arrive(const std::string& operation, size_t ranks, SimWorker& worker) {
+  Meeting& meeting = meetings_[operation];
+  meeting.ranks = ranks;
+  meeting.arrived[worker.slot()] = &worker;
+  // A rank waits for its peers only so long; a broken link looks the same.
+  const bool breaks = worker.faults && agenda_.Chance(0.01);
+  const absl::Duration patience = breaks ? absl::Milliseconds(30) : absl::Seconds(8);
+  agenda_.After(patience, [this, operation, &worker] {
+    auto it = meetings_.find(operation);
+    if (it == meetings_.end() || it->second.arrived.erase(worker.slot()) == 0) return;
+    worker.OperationFailed(operation);
+  });
+  if (meeting.arrived.size() < meeting.ranks || breaks) return;
+  agenda_.After(agenda_.Delay(absl::Milliseconds(40)), [this, operation] {
+    auto it = meetings_.find(operation);
+    if (it == meetings_.end() || it->second.arrived.size() < it->second.ranks) return;
+    const std::map<std::string, SimWorker*> arrived = std::move(it->second.arrived);
+    meetings_.erase(it);
+    for (const auto& [slot, rank] : arrived) rank->OperationDone(operation);
+  });
+}
+
+void SimCluster::Leave(SimWorker& worker) {
+  for (auto& [operation, meeting] : meetings_) meeting.arrived.erase(worker.slot());
+}
+
+// Every lane follows one order: that in which commands were first issued.
+void SimCluster::LaneBegins(SimWorker& worker, const WorkerCommand& command) {
+  auto issued = issued_.find(LaneCommand(command));
+  if (issued == issued_.end()) return Violation("invariant 13: a lane runs what was not issued");
+  int64_t& position = lane_position_[{worker.slot(), command.term()}];
+  if (issued->second < position) {
+    Violation(absl::StrCat("invariant 13: the lane of ", worker.slot(), " left the global order"));
+  }
+  position = issued->second;
+}
+
+void SimCluster::Violation(const std::string& what) {
+  if (wrong_.ok()) {
+    wrong_ = absl::InternalError(absl::StrCat(
+        what, " (at ", absl::FormatDuration(agenda_.now() - absl::FromUnixSeconds(1000000)),
+        ", event ", events_, ")"));
+  }
+}
+
+void SimCluster::Upload(const std::string& endpoint, const ShardId& id) {
+  workers_[endpoint]->Upload(id);
+}
+void SimCluster::Abandon(const std::string& endpoint, const ShardId& id) {
+  workers_[endpoint]->Abandon(id);
+}
+void SimCluster::Fetch(const std::string& endpoint, const ShardId& id) {
+  workers_[endpoint]->Fetch(id);
+}
+
+}  // namespace annulus

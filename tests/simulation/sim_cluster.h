@@ -1,0 +1,118 @@
+#ifndef ANNULUS_TESTS_SIMULATION_SIM_CLUSTER_H_
+#define ANNULUS_TESTS_SIMULATION_SIM_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator_state.h"
+#include "tests/simulation/agenda.h"
+#include "tests/simulation/coverage.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/options.h"
+#include "tests/simulation/sim_clients.h"
+#include "tests/simulation/sim_worker.h"
+
+namespace annulus {
+
+// A whole cluster in one thread: the real coordinator, the real worker agents, streams between them
+// that delay and break, clients, faults. Everything follows from the seed.
+class SimCluster : private SimSurroundings, private ClientSurroundings {
+ public:
+  explicit SimCluster(SimOptions options);
+
+  // The first thing that went wrong; OK when nothing did.
+  absl::Status Run();
+
+  const EventCoverage& coverage() const { return coverage_; }
+  int64_t events() const { return events_; }
+  const std::map<std::string, int>& ends() const { return clients_.ends(); }
+
+ private:
+  struct Link {
+    SimWorker* worker = nullptr;
+    bool open = true;
+    bool known = false;             // To the coordinator.
+    absl::Time last_up, last_down;  // Deliveries, which keep their order.
+    absl::Time stalled_until = absl::InfinitePast();
+  };
+
+  // The coordinator.
+  void StartCoordinator();
+  void CrashCoordinator();
+  void Handle(Event event);
+  void Perform(Action action);
+  void PerformCommand(const action::SendCommand& send);
+  void ScheduleTick();
+  void CheckAll();
+  PlanResult MakePlan(const PlanRequest& request) const;
+  void TellStale();
+
+  // Streams.
+  int64_t LinkOf(const SimWorker& worker) const;
+  void BreakLink(int64_t number, absl::Status status);
+  void SendDown(int64_t number, std::function<void(SimWorker&)> what);
+
+  // Faults and the end.
+  void PlanFaults();
+  void OneFault();
+  void Heal();
+  absl::Status CheckAtRest();
+
+  // SimSurroundings.
+  void OpenLink(SimWorker& worker) override;
+  void CloseLink(SimWorker& worker) override;
+  void SendEvent(SimWorker& worker, control::v1::WorkerEvent event) override;
+  void Arrive(const std::string& operation, size_t ranks, SimWorker& worker) override;
+  void Leave(SimWorker& worker) override;
+  void OutputsPublished(SimWorker&, const ShardId&) override {}
+  void LaneBegins(SimWorker& worker, const control::v1::WorkerCommand& command) override;
+  void Violation(const std::string& what) override;
+
+  // ClientSurroundings.
+  void Tell(Event event) override;
+  void Upload(const std::string& endpoint, const ShardId& id) override;
+  void Abandon(const std::string& endpoint, const ShardId& id) override;
+  void Fetch(const std::string& endpoint, const ShardId& id) override;
+  void ClientViolation(const std::string& what) override { Violation(what); }
+
+  const SimOptions options_;
+  Agenda agenda_;
+  CoordinatorOptions coordinator_options_;
+  std::unique_ptr<CoordinatorState> coordinator_;
+  std::unique_ptr<Invariants> invariants_;
+  int64_t life_ = 0;  // Of the coordinator.
+  absl::Time tick_at_ = absl::InfiniteFuture();
+  bool stopped_ = false;
+  bool healed_ = false;
+
+  std::map<std::string, std::unique_ptr<SimWorker>> workers_;
+  std::map<int64_t, Link> links_;
+  int64_t last_link_ = 0;
+  SimClients clients_;
+
+  struct Meeting {
+    size_t ranks = 0;
+    std::map<std::string, SimWorker*> arrived;  // By slot: an order that every run has.
+  };
+  std::map<std::string, Meeting> meetings_;
+
+  // Lanes: when a command was first issued to any worker, and how far each worker has come.
+  std::map<std::string, int64_t> issued_;
+  std::map<std::pair<std::string, int64_t>, int64_t> lane_position_;  // By worker and its process.
+  std::map<int64_t, control::v1::WorkerCommand> swapped_;             // Held back, by link.
+  absl::Time started_;
+  int aborts_ = 0;
+
+  std::vector<event::WorkerSaid> said_;  // Some of what workers have said.
+  EventCoverage coverage_;
+  int64_t events_ = 0;
+  absl::Status wrong_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SIMULATION_SIM_CLUSTER_H_

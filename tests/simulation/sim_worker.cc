@@ -1,0 +1,277 @@
+#include "tests/simulation/sim_worker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "attention/schedule.h"
+#include "proto/convert.h"
+#include "server/coordinator/job_plan.h"
+
+namespace annulus {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+namespace {
+
+constexpr int kSteps = 4;
+
+}  // namespace
+
+SimWorker::SimWorker(std::string slot, Limits limits, Agenda* agenda, SimSurroundings* around)
+    : slot_(std::move(slot)), limits_(limits), agenda_(agenda), around_(around) {}
+
+void SimWorker::Start() {
+  ++life_;
+  AgentState::Options options;
+  control::v1::Register self;
+  self.set_slot(slot_);
+  self.set_data_endpoint(slot_);
+  self.set_backend("sim");
+  self.set_staging_limit_bytes(limits_.staging);
+  self.set_device_limit_bytes(limits_.device);
+  self.set_flops_per_second(1e9);
+  self.set_link_bytes_per_second(1e9);
+  self.set_schedule_version(kScheduleVersion);
+  self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+  options.self = [self] { return self; };
+  options.link.random = [this] { return static_cast<double>(agenda_->Below(1000)) / 1000; };
+  options.link.welcome_timeout = absl::Seconds(3);
+  options.link.last_retry = absl::Seconds(1);
+  options.new_identity = [this] {
+    return Identity{absl::StrFormat("i%016x", agenda_->Bits()), std::string(32, 'k')};
+  };
+  options.drain_timeout = absl::Seconds(10);
+  agent_ = std::make_unique<AgentState>(std::move(options));
+  for (AgentAction& action : agent_->Start(agenda_->now())) Perform(std::move(action));
+  ScheduleTick();
+}
+
+void SimWorker::Crash() {
+  ++life_;
+  around_->CloseLink(*this);
+  around_->Leave(*this);
+  agent_.reset();
+  shards_.clear();
+  lane_.clear();
+  connected_.clear();
+  lane_busy_ = false;
+  operation_.clear();
+  tick_at_ = absl::InfiniteFuture();
+}
+
+void SimWorker::Terminate() { Handle(Terminated{}); }
+
+void SimWorker::Pause(absl::Duration how_long) {
+  paused_until_ = std::max(paused_until_, agenda_->now() + how_long);
+}
+
+void SimWorker::Later(absl::Duration delay, std::function<void()> what) {
+  agenda_->After(delay, [this, life = life_, what = std::move(what)] {
+    if (life != life_) return;
+    if (agenda_->now() < paused_until_) {
+      Later(paused_until_ - agenda_->now(), what);
+    } else {
+      what();
+    }
+  });
+}
+
+void SimWorker::Handle(AgentEvent event) {
+  if (agent_ == nullptr) return;
+  for (AgentAction& action : agent_->Handle(event, agenda_->now())) {
+    if (agent_ == nullptr) return;
+    Perform(std::move(action));
+  }
+  ScheduleTick();
+}
+
+void SimWorker::ScheduleTick() {
+  if (agent_ == nullptr) return;
+  const absl::Time wake = agent_->NextWake();
+  if (wake == absl::InfiniteFuture() || (tick_at_ <= wake && tick_at_ > agenda_->now())) return;
+  tick_at_ = std::max(wake, agenda_->now() + absl::Microseconds(1));
+  Later(tick_at_ - agenda_->now(), [this] {
+    tick_at_ = absl::InfiniteFuture();
+    Handle(Ticked{});
+  });
+}
+
+void SimWorker::Receive(WorkerCommand command) {
+  Later(absl::ZeroDuration(),
+        [this, command = std::move(command)] { Handle(CommandArrived{command}); });
+}
+
+void SimWorker::LinkIsClosed(absl::Status status) {
+  Later(absl::ZeroDuration(), [this, status] { Handle(LinkClosed{status}); });
+}
+
+void SimWorker::Report(WorkerEvent fact, absl::Duration typical) {
+  Later(agenda_->Delay(typical), [this, fact = std::move(fact)] { Handle(Reported{fact}); });
+}
+
+void SimWorker::Perform(AgentAction action) {
+  if (std::get_if<annulus::Connect>(&action) != nullptr) {
+    around_->OpenLink(*this);
+  } else if (std::get_if<Disconnect>(&action) != nullptr) {
+    around_->CloseLink(*this);
+  } else if (auto* send = std::get_if<Send>(&action)) {
+    around_->SendEvent(*this, std::move(send->event));
+  } else if (auto* open = std::get_if<OpenShard>(&action)) {
+    Open(open->reserve);
+  } else if (auto* prepare = std::get_if<PrepareShard>(&action)) {
+    Later(agenda_->Delay(absl::Milliseconds(5)), [this, id = prepare->id] { Prepare(id); });
+  } else if (auto* solo = std::get_if<annulus::RunSolo>(&action)) {
+    RunSolo(solo->id);
+  } else if (auto* publish = std::get_if<PublishOutputs>(&action)) {
+    if (shards_.count(publish->id) == 0) return;
+    shards_[publish->id].published = true;
+    around_->OutputsPublished(*this, publish->id);
+  } else if (auto* close = std::get_if<CloseShard>(&action)) {
+    Close(close->id);
+  } else if (auto* group = std::get_if<CommandGroup>(&action)) {
+    Command(group->command);
+  } else if (std::get_if<Exit>(&action) != nullptr) {
+    agenda_->After(absl::ZeroDuration(), [this, life = life_] {
+      if (life == life_) Crash();
+    });
+  }
+}
+
+void SimWorker::Open(const control::v1::Reserve& reserve) {
+  const ShardId id = IdOf(reserve.shard());
+  Held held;
+  held.reserve = reserve;
+  held.staging = reserve.staging_bytes();
+  auto spec = SpecFromProto(reserve.spec(), "spec");
+  auto execution = ExecutionFromProto(reserve.execution(), "execution");
+  auto plan = MakeShardPlan(*spec, PlanOptionsOf(*execution, reserve.granule()));
+  const ShardBytes bytes = BytesOfShards(*spec, *plan)[id.rank];
+  held.output = bytes.output;
+  held.device_needed = DeviceBytes(spec->q_rows());
+  shards_[id] = std::move(held);
+  if (staging_used() > limits_.staging) {
+    around_->Violation(absl::StrCat("staging of ", slot_, " is over its limit"));
+  }
+  if (bytes.total() != reserve.staging_bytes())
+    around_->Violation("staging_bytes are not the shard's");
+  if (bytes.input != 0) return;
+  WorkerEvent fact;
+  *fact.mutable_shard_complete()->mutable_shard() = reserve.shard();
+  Report(std::move(fact), absl::Milliseconds(1));
+}
+
+void SimWorker::Upload(const ShardId& id) {
+  Later(absl::ZeroDuration(), [this, id] {
+    if (shards_.count(id) == 0) return;
+    WorkerEvent fact;
+    *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
+    Handle(Reported{fact});
+  });
+}
+
+void SimWorker::Abandon(const ShardId& id) {
+  Later(absl::ZeroDuration(), [this, id] {
+    if (shards_.count(id) == 0) return;
+    WorkerEvent fact;
+    *fact.mutable_shard_abandoned()->mutable_shard() = KeyOf(id);
+    *fact.mutable_shard_abandoned()->mutable_error() = SimFailure("UPLOAD_STALLED");
+    Handle(Reported{fact});
+  });
+}
+
+void SimWorker::Fetch(const ShardId& id) {
+  Later(absl::ZeroDuration(), [this, id] {
+    auto it = shards_.find(id);
+    if (it == shards_.end() || !it->second.published) return;
+    WorkerEvent fact;
+    *fact.mutable_output_drained()->mutable_shard() = KeyOf(id);
+    Handle(Reported{fact});
+  });
+}
+
+bool SimWorker::TakeDevice(const ShardId& id) {
+  Held& held = shards_[id];
+  held.device = held.device_needed;
+  if (device_used() <= limits_.device) return true;
+  around_->Violation(absl::StrCat("device memory of ", slot_, " is over its limit"));
+  return false;
+}
+
+void SimWorker::Prepare(const ShardId& id) {
+  auto it = shards_.find(id);
+  if (it == shards_.end() || it->second.closing) return;
+  WorkerEvent fact;
+  if (faults && agenda_->Chance(0.02)) {
+    *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
+    *fact.mutable_shard_failed()->mutable_error() = SimFailure("NO_MEMORY");
+    return Report(std::move(fact), absl::Milliseconds(1));
+  }
+  TakeDevice(id);
+  control::v1::Prepared& prepared = *fact.mutable_prepared();
+  *prepared.mutable_shard() = KeyOf(id);
+  prepared.set_steps(kSteps);
+  const int32_t ranks = it->second.reserve.execution().world_size();
+  for (int32_t peer = 0; peer < ranks; ++peer) {
+    if (peer == id.rank) continue;
+    control::v1::PeerDigest* digest = prepared.add_digests();
+    digest->set_peer(peer);
+    digest->set_sends(1000 * id.rank + peer);
+    digest->set_receives(1000 * peer + id.rank);
+  }
+  Report(std::move(fact), absl::Milliseconds(5));
+}
+
+void SimWorker::RunSolo(const ShardId& id) {
+  if (shards_.count(id) == 0) return;
+  TakeDevice(id);
+  Later(agenda_->Delay(absl::Milliseconds(200)), [this, id] {
+    auto it = shards_.find(id);
+    if (it == shards_.end() || it->second.closing) return;
+    it->second.device = 0;
+    WorkerEvent fact;
+    *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
+    Report(std::move(fact), absl::Milliseconds(2));
+  });
+}
+
+void SimWorker::Close(const ShardId& id) {
+  auto it = shards_.find(id);
+  if (it == shards_.end()) return;
+  it->second.closing = true;
+  if (frees_late) {
+    Later(absl::ZeroDuration(), [this, id] { Handle(ShardFreed{id}); });
+    return Later(absl::Seconds(1), [this, id] { shards_.erase(id); });
+  }
+  Later(agenda_->Delay(absl::Milliseconds(10)), [this, id] { Free(id); });
+}
+
+bool SimWorker::InLane(const ShardId& id) const {
+  for (const WorkerCommand& command : lane_) {
+    if (command.has_run_segment() && IdOf(command.run_segment().shard()) == id) return true;
+  }
+  return false;
+}
+
+void SimWorker::Free(const ShardId& id) {
+  if (shards_.count(id) == 0) return;
+  // The lane still works on it: its memory goes when the lane lets go.
+  if (InLane(id)) return Later(absl::Milliseconds(20), [this, id] { Free(id); });
+  shards_.erase(id);
+  Handle(ShardFreed{id});
+}
+
+int64_t SimWorker::staging_used() const {
+  int64_t sum = 0;
+  for (const auto& [id, held] : shards_) sum += held.staging;
+  return sum;
+}
+
+int64_t SimWorker::device_used() const {
+  int64_t sum = 0;
+  for (const auto& [id, held] : shards_) sum += held.device;
+  return sum;
+}
+
+}  // namespace annulus

@@ -1,0 +1,105 @@
+// Seeded histories of a whole cluster. `--seed N` replays one; `--histories N` and `--first N`
+// choose others.
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/sim_cluster.h"
+
+namespace annulus {
+namespace {
+
+struct Arguments {
+  uint64_t first = 1;
+  uint64_t histories = 1200;
+  uint64_t seed = 0;  // 0: none asked for.
+};
+Arguments arguments;
+
+constexpr int kMostFailures = 5;
+
+SimOptions OptionsOf(uint64_t seed) {
+  SimOptions options;
+  options.seed = seed;
+  options.workers = 1 + static_cast<int>(seed % 8);
+  options.jobs = 6 + static_cast<int>(seed % 13);
+  options.faults = seed % 4 != 0;
+  options.coordinator_restarts = seed % 3 == 0;
+  return options;
+}
+
+std::string Replay(uint64_t seed) { return absl::StrCat("replay with --seed ", seed); }
+
+TEST(Simulation, InvariantsHoldAfterEveryEventOfEveryHistory) {
+  const uint64_t first = arguments.seed != 0 ? arguments.seed : arguments.first;
+  const uint64_t count = arguments.seed != 0 ? 1 : arguments.histories;
+  EventCoverage coverage;
+  int64_t events = 0;
+  int failed = 0;
+  std::map<std::string, int> ends;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SimCluster cluster(OptionsOf(seed));
+    const absl::Status status = cluster.Run();
+    EXPECT_TRUE(status.ok()) << Replay(seed) << ": " << status.message();
+    failed += !status.ok();
+    if (failed == kMostFailures) return;
+    coverage.Add(cluster.coverage());
+    events += cluster.events();
+    for (const auto& [reason, times] : cluster.ends()) ends[reason] += times;
+  }
+  std::cout << count << " histories from seed " << first << ", " << events << " events\n"
+            << coverage.Table() << "\nends of jobs:";
+  for (const auto& [reason, times] : ends) std::cout << " " << reason << "=" << times;
+  std::cout << std::endl;
+  if (count < 1000) return;
+  for (const std::string& pair : coverage.Missing()) ADD_FAILURE() << "never happened: " << pair;
+}
+
+// The same seed is the same history.
+TEST(Simulation, IsDeterministic) {
+  int64_t events[2];
+  for (int64_t& count : events) {
+    SimCluster cluster(OptionsOf(7));
+    EXPECT_TRUE(cluster.Run().ok());
+    count = cluster.events();
+  }
+  EXPECT_EQ(events[0], events[1]);
+}
+
+class PlantedBug : public testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedBug, IsFound) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SimOptions options = OptionsOf(seed);
+    options.planted = GetParam();
+    const absl::Status status = SimCluster(options).Run();
+    if (status.ok()) continue;
+    std::cout << "found with seed " << seed << ": " << status.message() << std::endl;
+    return;
+  }
+  FAIL() << "200 histories did not show it";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
+                         testing::Values(Planted::kTwoEnds, Planted::kSwappedLanes,
+                                         Planted::kEarlyRelease, Planted::kLostDrop,
+                                         Planted::kGhost));
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const uint64_t value = std::strtoull(argv[i + 1], nullptr, 10);
+    if (flag == "--seed") annulus::arguments.seed = value;
+    if (flag == "--histories") annulus::arguments.histories = value;
+    if (flag == "--first") annulus::arguments.first = value;
+  }
+  return RUN_ALL_TESTS();
+}
