@@ -1,0 +1,15 @@
+#ifndef ANNULUS_TESTS_BENCH_FMA_PEAK_H_
+#define ANNULUS_TESTS_BENCH_FMA_PEAK_H_
+
+#include <string>
+
+namespace annulus::bench {
+
+// The roof of a kernel: the fp32 multiply-adds per second that `threads` threads reach together
+// with the vectors of kernel path `path` ("avx512", "avx2", "portable") in independent chains of
+// registers, in GFLOP/s. Takes about `seconds`.
+double FmaPeakGflops(const std::string& path, int threads, double seconds);
+
+}  // namespace annulus::bench
+
+#endif  // ANNULUS_TESTS_BENCH_FMA_PEAK_H_

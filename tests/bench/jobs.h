@@ -1,0 +1,54 @@
+#ifndef ANNULUS_TESTS_BENCH_JOBS_H_
+#define ANNULUS_TESTS_BENCH_JOBS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "tests/bench/serve.h"
+
+namespace annulus::bench {
+
+ClientOptions OptionsFor(const Serve& serve);
+
+// A job with synthetic inputs in memory, for benchmarks that send the same one many times.
+class BenchJob {
+ public:
+  explicit BenchJob(AttentionSpec spec);
+
+  // Runs it once and returns its stats; ends the process with a message on any error.
+  v1::JobStats Run(Client* client, const Execution& execution, DataPath path);
+
+  const AttentionSpec& spec() const { return spec_; }
+  int64_t input_bytes() const { return input_bytes_; }
+  int64_t output_bytes() const { return output_bytes_; }
+
+ private:
+  const AttentionSpec spec_;
+  std::vector<TensorInfo> table_;
+  std::vector<std::vector<std::byte>> tensors_;
+  int64_t input_bytes_ = 0, output_bytes_ = 0;
+};
+
+// One sequence of equal lengths; causal where asked.
+AttentionSpec SelfAttention(DataType dtype, int64_t length, int32_t heads, int32_t dim,
+                            bool causal);
+
+// Seconds of fn(), `repeats` times after one that does not count.
+template <typename Fn>
+std::vector<double> Time(int repeats, Fn fn) {
+  std::vector<double> seconds;
+  for (int i = 0; i <= repeats; ++i) {
+    const absl::Time begin = absl::Now();
+    fn();
+    if (i > 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
+  }
+  return seconds;
+}
+
+}  // namespace annulus::bench
+
+#endif  // ANNULUS_TESTS_BENCH_JOBS_H_

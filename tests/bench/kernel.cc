@@ -1,0 +1,120 @@
+// The CPU kernel against the roof of this machine: multiply-adds per second of a microbenchmark,
+// alternating with it in one process. Arguments: names of cases to run (default: all); --threads N.
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tests/bench/fma_peak.h"
+#include "tests/bench/kernel_job.h"
+#include "tests/bench/report.h"
+#include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus::bench {
+namespace {
+
+struct Case {
+  std::string name;
+  DataType dtype;
+  int64_t rows;
+  int32_t q_heads, kv_heads, dim;
+  bool causal;
+  double bar;  // 0: none.
+};
+
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    const std::string name(DataTypeName(dtype));
+    cases.push_back({name + " full 4k", dtype, 4096, 4, 4, 128, false, 0.6});
+    cases.push_back({name + " full 8k", dtype, 8192, 2, 2, 128, false, 0.6});
+    cases.push_back({name + " causal 8k", dtype, 8192, 2, 2, 128, true, 0});
+    cases.push_back({name + " full 4k GQA 8:1", dtype, 4096, 8, 1, 128, false, 0});
+    cases.push_back({name + " full 4k D64", dtype, 4096, 4, 4, 64, false, 0});
+    cases.push_back({name + " full 8k one head", dtype, 8192, 1, 1, 128, false, 0});
+  }
+  cases.push_back({"fp16 full 4k", DataType::kFp16, 4096, 4, 4, 128, false, 0});
+  cases.push_back({"fp32 full 128 rows", DataType::kFp32, 128, 8, 8, 128, false, 0});
+  return cases;
+}
+
+AttentionSpec SpecOf(const Case& c) {
+  AttentionSpec spec;
+  spec.dtype = c.dtype;
+  spec.q_heads = c.q_heads;
+  spec.kv_heads = c.kv_heads;
+  spec.head_dim = c.dim;
+  Sequence sequence;
+  sequence.q_len = sequence.kv_len = c.rows;
+  spec.sequences = {sequence};
+  if (c.causal) {
+    spec.masks.emplace_back();
+    spec.masks[0].causal = true;
+  }
+  return spec;
+}
+
+Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, int threads) {
+  constexpr int kRepeats = 5;
+  KernelJobData data(SpecOf(c), /*seed=*/1);
+  data.Run(kernel);  // Touches all memory once.
+  std::vector<double> rates, ratios;
+  for (int i = 0; i < kRepeats; ++i) {
+    const double peak = FmaPeakGflops(path, threads, 0.2);
+    rates.push_back(data.flops() / data.Run(kernel) / 1e9);
+    ratios.push_back(rates.back() / peak);
+  }
+  Entry entry;
+  entry.name = absl::StrCat("kernel ", path, " ", c.name, ", ", threads, " threads");
+  entry.value = Summarize(rates).median;
+  entry.unit = "GFLOP/s";
+  entry.compared_to = "FMA peak of the same threads, alternating";
+  entry.ratio = Summarize(ratios).median;
+  if (c.bar > 0) entry.bar = c.bar;
+  entry.ceiling = 1.0;
+  entry.repeats = kRepeats;
+  entry.spread = Summarize(ratios).spread;
+  std::fprintf(stderr, "%-46s %7.1f GFLOP/s  %.3f of FMA peak (spread %.3f)\n", entry.name.c_str(),
+               entry.value, *entry.ratio, entry.spread);
+  return entry;
+}
+
+int Main(int argc, char** argv) {
+  int threads = 2;
+  std::vector<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+      if (!absl::SimpleAtoi(argv[++i], &threads) || threads < 1) return 2;
+    } else {
+      names.push_back(argv[i]);
+    }
+  }
+  CpuKernel::Options options;
+  options.threads = threads;
+  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
+  if (!kernel.ok()) {
+    std::fprintf(stderr, "%s\n", kernel.status().ToString().c_str());
+    return 1;
+  }
+  const std::string path = (*kernel)->Description().substr(std::strlen("cpu/"));
+  std::fprintf(stderr, "%s, path %s\n", CpuModel().c_str(), path.c_str());
+  std::vector<Entry> entries;
+  for (const Case& c : AllCases()) {
+    bool wanted = names.empty();
+    for (const std::string& name : names) wanted = wanted || c.name == name;
+    if (wanted) entries.push_back(Measure(c, **kernel, path, threads));
+  }
+  std::puts(ToJson(entries).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::bench
+
+int main(int argc, char** argv) { return annulus::bench::Main(argc, argv); }

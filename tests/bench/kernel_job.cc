@@ -1,0 +1,83 @@
+#include "tests/bench/kernel_job.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "attention/dtype.h"
+
+namespace annulus::bench {
+namespace {
+
+RowMap AllRows(int64_t rows) { return RowMap({RowRange{0, rows, rows, 1}}); }
+
+Block WholeBlock(BlockKind kind, int64_t rows, int32_t heads) {
+  Block block;
+  block.kind = kind;
+  block.row_end = rows;
+  block.head_end = heads;
+  return block;
+}
+
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+}  // namespace
+
+KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
+    : spec_(spec),
+      mask_(spec_),
+      layout_(spec_),
+      q_rows_(AllRows(spec.q_rows())),
+      k_rows_(AllRows(spec.kv_rows())) {
+  const Interval q{0, spec.q_rows()}, k{0, spec.kv_rows()};
+  task_.q.block = WholeBlock(BlockKind::kQ, q.end, spec.q_heads);
+  task_.kv.block = WholeBlock(BlockKind::kKv, k.end, spec.kv_heads);
+  task_.out_q.block = WholeBlock(BlockKind::kPartial, q.end, spec.q_heads);
+  q_.resize(layout_.BlockBytes(task_.q.block));
+  kv_.resize(layout_.BlockBytes(task_.kv.block));
+  partial_.resize(layout_.BlockBytes(task_.out_q.block));
+  Fill(q_, seed);
+  Fill(kv_, seed + 1);
+  task_.q.data = q_.data();
+  task_.kv.data = kv_.data();
+  task_.out_q.data = partial_.data();
+  task_.q_rows = &q_rows_;
+  task_.k_rows = &k_rows_;
+  task_.task.q_end = q.end;
+  task_.task.k_end = k.end;
+  task_.task.head_end = spec.q_heads;
+  task_.task.coverage = mask_.Classify(0, q, k);
+  job_.spec = &spec_;
+  job_.mask = &mask_;
+  job_.layout = &layout_;
+  job_.scale = spec_.scale_or_default();
+  flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads *
+           (spec.head_dim + spec.value_dim());
+}
+
+// Rows of q and of k and v are elements of one type and nothing else, but for padding.
+void KernelJobData::Fill(std::vector<std::byte>& bytes, uint64_t seed) const {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  const int element = BytesPerElement(spec_.dtype);
+  for (size_t at = 0; at + element <= bytes.size(); at += element) {
+    const float value = normal(random);
+    ConvertFromFp32(spec_.dtype, &value, 1, bytes.data() + at);
+  }
+}
+
+double KernelJobData::Run(AttentionKernel& kernel) {
+  KernelOp identity;
+  identity.target = task_.out_q;
+  const auto begin = std::chrono::steady_clock::now();
+  Check(kernel.Apply(job_, identity));
+  Check(kernel.Accumulate(job_, {&task_, 1}, {}));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,46 @@
+#ifndef ANNULUS_TESTS_BENCH_KERNEL_JOB_H_
+#define ANNULUS_TESTS_BENCH_KERNEL_JOB_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/block_layout.h"
+#include "attention/mask.h"
+#include "attention/row_map.h"
+#include "attention/spec.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus::bench {
+
+// One forward job on one rank, in memory: random normal q, k and v, and one task over all of it.
+class KernelJobData {
+ public:
+  // One sequence of `spec.sequences[0]`; `seed` for the numbers.
+  KernelJobData(const AttentionSpec& spec, uint64_t seed);
+
+  // Identity and accumulate: what a worker does for one step. Seconds it took; ends the process on
+  // an error.
+  double Run(AttentionKernel& kernel);
+
+  // Multiply-adds of visible pairs count twice, for both products; the softmax counts nothing.
+  double flops() const { return flops_; }
+
+ private:
+  void Fill(std::vector<std::byte>& bytes, uint64_t seed) const;
+
+  const AttentionSpec spec_;
+  const MaskMap mask_;
+  const BlockLayout layout_;
+  const RowMap q_rows_, k_rows_;
+  KernelJob job_;
+  KernelTask task_;
+  std::vector<std::byte> q_, kv_, partial_;
+  double flops_ = 0;
+};
+
+}  // namespace annulus::bench
+
+#endif  // ANNULUS_TESTS_BENCH_KERNEL_JOB_H_

@@ -1,0 +1,49 @@
+#include "tests/bench/report.h"
+
+#include <algorithm>
+
+#include "nlohmann/json.hpp"
+
+namespace annulus::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json Met(const Entry& entry) {
+  if (!entry.bar) return nullptr;
+  const double judged = entry.ratio.value_or(entry.value);
+  return entry.higher_is_better ? judged >= *entry.bar : judged <= *entry.bar;
+}
+
+}  // namespace
+
+Summary Summarize(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t half = samples.size() / 2;
+  const double median =
+      samples.size() % 2 == 1 ? samples[half] : (samples[half - 1] + samples[half]) / 2;
+  const double spread = median != 0 ? (samples.back() - samples.front()) / median : 0;
+  return {median, spread};
+}
+
+std::string ToJson(const std::vector<Entry>& entries) {
+  Json list = Json::array();
+  for (const Entry& entry : entries) {
+    list.push_back({{"name", entry.name},
+                    {"value", entry.value},
+                    {"unit", entry.unit},
+                    {"compared_to", entry.compared_to},
+                    {"ratio", OrNull(entry.ratio)},
+                    {"better", entry.higher_is_better ? "higher" : "lower"},
+                    {"bar", OrNull(entry.bar)},
+                    {"met", Met(entry)},
+                    {"ceiling", OrNull(entry.ceiling)},
+                    {"repeats", entry.repeats},
+                    {"spread", entry.spread}});
+  }
+  return list.dump(2);
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_TESTS_BENCH_REPORT_H_
+#define ANNULUS_TESTS_BENCH_REPORT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace annulus::bench {
+
+// One measured figure, as `tools/bench` shows it. What it is compared to and its ceiling are
+// measured in the same run.
+struct Entry {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  // What `ratio` is against, in words; empty when the value stands alone.
+  std::string compared_to;
+  std::optional<double> ratio;
+  // Which direction of `ratio` (of `value` where there is no ratio) is good.
+  bool higher_is_better = true;
+  // The bound that the project sets itself for `ratio`, and the best that is possible.
+  std::optional<double> bar;
+  std::optional<double> ceiling;
+  // Measurements behind `value`, and (largest - smallest) / median of them.
+  int repeats = 1;
+  double spread = 0;
+};
+
+// Median and spread of measurements; `samples` is not empty.
+struct Summary {
+  double median = 0;
+  double spread = 0;
+};
+Summary Summarize(std::vector<double> samples);
+
+// The entries as a JSON array, which a benchmark prints on standard output and nothing else; `met`
+// is derived. Text for a person goes to standard error.
+std::string ToJson(const std::vector<Entry>& entries);
+
+}  // namespace annulus::bench
+
+#endif  // ANNULUS_TESTS_BENCH_REPORT_H_

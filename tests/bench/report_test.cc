@@ -1,0 +1,39 @@
+#include "tests/bench/report.h"
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace annulus::bench {
+namespace {
+
+Entry WithBar(double ratio, double bar, bool higher_is_better) {
+  Entry entry;
+  entry.name = "goodput";
+  entry.ratio = ratio;
+  entry.bar = bar;
+  entry.higher_is_better = higher_is_better;
+  return entry;
+}
+
+TEST(ReportTest, MedianAndSpread) {
+  EXPECT_EQ(Summarize({3}).median, 3);
+  EXPECT_EQ(Summarize({5, 1, 3}).median, 3);
+  EXPECT_EQ(Summarize({4, 2, 1, 3}).median, 2.5);
+  EXPECT_DOUBLE_EQ(Summarize({4, 2, 3}).spread, 2.0 / 3);
+}
+
+TEST(ReportTest, BarIsJudgedInItsDirection) {
+  const auto json = nlohmann::json::parse(
+      ToJson({WithBar(0.8, 0.7, true), WithBar(0.6, 0.7, true), WithBar(1.2, 1.35, false),
+              WithBar(1.4, 1.35, false), Entry{}}));
+  EXPECT_EQ(json[0]["met"], true);
+  EXPECT_EQ(json[1]["met"], false);
+  EXPECT_EQ(json[2]["met"], true);
+  EXPECT_EQ(json[3]["met"], false);
+  EXPECT_TRUE(json[4]["met"].is_null());
+  EXPECT_TRUE(json[4]["ratio"].is_null());
+  EXPECT_EQ(json[2]["better"], "lower");
+}
+
+}  // namespace
+}  // namespace annulus::bench

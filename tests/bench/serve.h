@@ -1,0 +1,33 @@
+#ifndef ANNULUS_TESTS_BENCH_SERVE_H_
+#define ANNULUS_TESTS_BENCH_SERVE_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace annulus::bench {
+
+// A running `annulus serve` with its coordinator and workers, from the programs that the benchmark
+// was built with. Ends the process with a message when the service does not start: a benchmark has
+// no other use.
+class Serve {
+ public:
+  // `flags` follow `serve --workers N --address 127.0.0.1:0`.
+  Serve(int workers, std::vector<std::string> flags);
+  // Interrupts it and waits for its end.
+  ~Serve();
+  Serve(const Serve&) = delete;
+  Serve& operator=(const Serve&) = delete;
+
+  // host:port of the coordinator.
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string address_;
+};
+
+}  // namespace annulus::bench
+
+#endif  // ANNULUS_TESTS_BENCH_SERVE_H_

@@ -1,0 +1,65 @@
+// A small job on one worker, in empty calls: 128 tokens, 8 heads of 64, bf16.
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "tests/bench/jobs.h"
+#include "tests/bench/report.h"
+#include "tests/bench/serve.h"
+
+namespace annulus::bench {
+namespace {
+
+constexpr int kRepeats = 300;
+
+void EmptyCall(grpc::health::v1::Health::Stub* stub) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = stub->Check(&context, {}, &response);
+  if (!status.ok()) std::exit(1);
+}
+
+Entry MakeEntry(const char* name, const std::vector<double>& job, double empty) {
+  const Summary summary = Summarize(job);
+  Entry entry;
+  entry.name = name;
+  entry.value = summary.median * 1e6;
+  entry.unit = "us";
+  entry.compared_to = "p50 of an empty unary call to the coordinator, same run";
+  entry.ratio = summary.median / empty;
+  entry.higher_is_better = false;
+  entry.bar = 6;
+  entry.repeats = kRepeats;
+  entry.spread = summary.spread;
+  return entry;
+}
+
+int Main() {
+  const Serve serve(1, {});
+  Client client(OptionsFor(serve));
+  auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(serve.address(), grpc::InsecureChannelCredentials()));
+  BenchJob job(SelfAttention(DataType::kBf16, 128, 8, 64, false));
+  Execution execution;
+  execution.world_size = 1;
+  for (int i = 0; i < 20; ++i) job.Run(&client, execution, DataPath::kDirect);
+  std::vector<double> empty, direct, gateway;
+  for (int i = 0; i < kRepeats; ++i) {
+    empty.push_back(Time(1, [&] { EmptyCall(health.get()); })[0]);
+    direct.push_back(Time(1, [&] { job.Run(&client, execution, DataPath::kDirect); })[0]);
+    gateway.push_back(Time(1, [&] { job.Run(&client, execution, DataPath::kGateway); })[0]);
+  }
+  const double base = Summarize(empty).median;
+  std::puts(ToJson({MakeEntry("small_job_direct_p50", direct, base),
+                    MakeEntry("small_job_gateway_p50", gateway, base)})
+                .c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::bench
+
+int main() { return annulus::bench::Main(); }

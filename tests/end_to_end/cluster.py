@@ -1,0 +1,120 @@
+"""A whole Annulus on this machine, for tests and the quickstart: `annulus serve` and what to ask it.
+
+    with cluster.Serve(workers=2) as service:
+        done = service.annulus("attend", "--synthetic", "1,64,64,2,2,32,fp32,1", "--verify", "8")
+
+Nothing outlives the with-block, whatever happens in it.
+"""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+# Where //:programs puts the three programs, relative to a test's tree or below bazel-bin.
+PROGRAMS = os.environ.get("ANNULUS_PROGRAMS", "bin")
+CALL_SECONDS = 120
+
+
+class ServeError(Exception):
+    """`annulus serve` did not do what it says; carries its log."""
+
+
+class Serve:
+    """A running `annulus serve`. `address` is where it listens."""
+
+    def __init__(self, workers, *flags, address="127.0.0.1:0", ready_seconds=60, stop_seconds=30):
+        self.workers = workers
+        self.command = [program(), "serve", "--workers", str(workers), "--address", address, *flags]
+        self.ready_seconds = ready_seconds
+        self.stop_seconds = stop_seconds
+        self.address = None
+        self.lines = queue.Queue()
+        self.log = []
+        self._threads = []
+
+    def __enter__(self):
+        self._process = subprocess.Popen(
+            self.command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        out, err = self._process.stdout, self._process.stderr
+        for stream, keep in ((out, self.lines.put), (err, self.log.append)):
+            thread = threading.Thread(target=self._drain, args=(stream, keep), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        try:
+            self.address = self._await_ready()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def _drain(self, stream, keep):
+        for line in stream:
+            keep(line.rstrip("\n"))
+        keep(None)
+
+    def _await_ready(self):
+        try:
+            line = self.lines.get(timeout=self.ready_seconds)
+        except queue.Empty:
+            raise ServeError(f"not ready in {self.ready_seconds} s\n{self.tail()}") from None
+        match = re.fullmatch(r"ready (\S+:\d+) workers=(\d+)", line or "")
+        if match is None or int(match[2]) != self.workers:
+            raise ServeError(f"said {line!r} instead of its ready line\n{self.tail()}")
+        return match[1]
+
+    def tail(self, count=40):
+        """The last lines of its log."""
+        return "\n".join(line for line in self.log[-count:] if line is not None)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def stop(self):
+        """Asks it to end as Ctrl-C does; its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        try:
+            return self._process.wait(timeout=self.stop_seconds)
+        except subprocess.TimeoutExpired:
+            raise ServeError(f"still runs {self.stop_seconds} s after SIGINT\n{self.tail()}") from None
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self.stop()
+        except ServeError:
+            if kind is None:
+                raise
+        finally:
+            # Its session holds the coordinator and the workers: none of them is left.
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._process.wait()
+            for thread in self._threads:
+                thread.join(timeout=5)
+            if kind is not None:
+                print(f"---- log of annulus serve\n{self.tail(200)}", file=sys.stderr)
+
+    def annulus(self, verb, *flags, timeout=CALL_SECONDS):
+        """Runs the client program against this service."""
+        return annulus(verb, "--address", self.address, *flags, timeout=timeout)
+
+
+def program(name="annulus"):
+    return os.path.abspath(os.path.join(PROGRAMS, name))
+
+
+def annulus(*arguments, timeout=CALL_SECONDS):
+    """Runs the client program; stdout, stderr and returncode of the result are text and a number."""
+    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=timeout)

@@ -1,0 +1,79 @@
+"""The harness of the end-to-end tests: it waits, it refuses, and it leaves nothing behind."""
+
+import os
+import stat
+import tempfile
+import unittest
+
+from tests.end_to_end import cluster
+
+READY = 'echo "ready 127.0.0.1:4711 workers=2"\n'
+# A process of the same session that outlives its parent; its id goes to $PIDS.
+ORPHAN = 'sleep 600 & echo $! > "$PIDS"\n'
+WAIT = "trap 'exit 0' INT\nwhile :; do sleep 0.05; done\n"
+DEAF = "trap '' INT\nwhile :; do sleep 0.05; done\n"
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class ClusterTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(self.folder.cleanup)
+        self.pids = os.path.join(self.folder.name, "pids")
+        os.environ["PIDS"] = self.pids
+        self.programs, cluster.PROGRAMS = cluster.PROGRAMS, self.folder.name
+        self.addCleanup(setattr, cluster, "PROGRAMS", self.programs)
+
+    def serve(self, script, **options):
+        path = os.path.join(self.folder.name, "annulus")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/bash\n" + script)
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+        return cluster.Serve(2, **options)
+
+    def test_it_is_ready_and_ends_when_asked(self):
+        with self.serve(READY + WAIT) as service:
+            self.assertEqual(service.address, "127.0.0.1:4711")
+            self.assertTrue(runs(service.pid))
+            self.assertEqual(service.stop(), 0)
+        self.assertFalse(runs(service.pid))
+
+    def test_another_line_or_an_early_end_is_an_error(self):
+        for script in ('echo "hello"\n' + WAIT, READY.replace("=2", "=1") + WAIT, "exit 3\n"):
+            with self.subTest(script=script), self.assertRaisesRegex(cluster.ServeError, "ready line"):
+                with self.serve(script):
+                    pass
+
+    def test_the_log_is_in_the_error(self):
+        with self.assertRaisesRegex(cluster.ServeError, "no port"):
+            with self.serve('echo "no port" >&2\nsleep 0.2\nexit 1\n'):
+                pass
+
+    def test_silence_is_an_error_at_the_deadline(self):
+        with self.assertRaisesRegex(cluster.ServeError, "not ready in 0.2 s"):
+            with self.serve(WAIT, ready_seconds=0.2):
+                pass
+
+    def test_nothing_is_left(self):
+        with self.serve(ORPHAN + READY + WAIT):
+            with open(self.pids, encoding="utf-8") as file:
+                orphan = int(file.read())
+            self.assertTrue(runs(orphan))
+        self.assertFalse(runs(orphan))
+
+    def test_one_that_does_not_stop_is_killed_and_an_error(self):
+        with self.assertRaisesRegex(cluster.ServeError, "still runs"):
+            with self.serve(READY + DEAF, stop_seconds=0.3) as service:
+                pass
+        self.assertFalse(runs(service.pid))
+
+
+if __name__ == "__main__":
+    unittest.main()

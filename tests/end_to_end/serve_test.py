@@ -1,0 +1,88 @@
+"""`annulus serve` and Ctrl-C: one line on standard output, and nothing is left, whatever ends it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from tests.end_to_end import cluster
+
+WAIT_SECONDS = 30
+
+
+def stat_of(pid):
+    """State and parent of a process, or nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1])
+
+
+def children_of(pid):
+    found = ((child, stat_of(child)) for child in os.listdir("/proc") if child.isdigit())
+    return [int(child) for child, stat in found if stat and stat[1] == pid]
+
+
+def runs(pid):
+    stat = stat_of(pid)
+    return stat is not None and stat[0] != "Z"
+
+
+def held_bytes(service):
+    done = service.annulus("cluster", "--json")
+    facts = json.loads(done.stdout)
+    used = sum(worker[pool]["used_bytes"] for worker in facts["workers"] for pool in ("staging", "device", "sessions"))
+    return used, facts
+
+
+class ServeTest(unittest.TestCase):
+    def await_that(self, condition, what):
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+
+    def test_nothing_is_left_whatever_ends_it(self):
+        for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)):
+            with self.subTest(number.name), cluster.Serve(2, "--threads", "1") as service:
+                children = children_of(service.pid)
+                self.assertEqual(len(children), 3)
+                os.kill(service.pid, number)
+                self.assertEqual(service._process.wait(WAIT_SECONDS), code)
+                self.await_that(lambda: not any(map(runs, children)), f"{children} outlive it")
+                self.assertEqual([line for line in list(service.lines.queue) if line], [])
+
+    def test_a_port_that_is_taken_is_an_error(self):
+        with cluster.Serve(1, "--threads", "1") as service:
+            done = cluster.annulus("serve", "--workers", "1", "--address", service.address)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+
+    def test_ctrl_c_cancels_a_job_and_frees_what_it_held(self):
+        with cluster.Serve(2, "--threads", "1") as service:
+            for path in ("direct", "gateway"):
+                with self.subTest(path):
+                    job = subprocess.Popen(
+                        [cluster.program(), "attend", "--address", service.address, "--path", path,
+                         "--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "2", "--timeout", "2h"],
+                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                    )
+                    try:
+                        self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
+                        self.assertIsNone(job.poll(), "the job ended before it was interrupted")
+                        job.send_signal(signal.SIGINT)
+                        _, error = job.communicate(timeout=WAIT_SECONDS)
+                    finally:
+                        job.kill()
+                        job.wait()
+                        job.stderr.close()
+                    self.assertEqual(job.returncode, 130, error)
+                    self.await_that(lambda: held_bytes(service)[0] == 0, "bytes are still held")
+            done = service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1", "--verify", "8")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,152 @@
+// Random requests against the validator. A refusal must have a known code, a reason and a field;
+// what passes all checks but the capability table's must be safe to ask for masks and sizes.
+
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "attention/error.h"
+#include "attention/mask.h"
+#include "attention/spec.h"
+#include "attention/tensor_table.h"
+#include "attention/validate.h"
+
+namespace annulus {
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// Mostly small numbers, sometimes any.
+template <typename Int>
+Int Number(FuzzedDataProvider& data, int least, int most) {
+  return data.ConsumeIntegralInRange<int>(0, 15) == 0
+             ? data.ConsumeIntegral<Int>()
+             : static_cast<Int>(data.ConsumeIntegralInRange<int>(least, most));
+}
+
+std::optional<int64_t> MaybeNumber(FuzzedDataProvider& data) {
+  if (data.ConsumeBool()) return std::nullopt;
+  return Number<int64_t>(data, -1, 40);
+}
+
+// Mostly a known value of the enum, sometimes the one after the last.
+template <typename Enum>
+Enum Value(FuzzedDataProvider& data, Enum last) {
+  return static_cast<Enum>(data.ConsumeIntegralInRange<int>(0, static_cast<int>(last) + 1));
+}
+
+Mask RandomMask(FuzzedDataProvider& data) {
+  Mask mask;
+  mask.causal = data.ConsumeBool();
+  mask.alignment = Value(data, Mask::Alignment::kTopLeft);
+  mask.window_left = MaybeNumber(data);
+  mask.window_right = MaybeNumber(data);
+  mask.chunk = MaybeNumber(data);
+  mask.prefix = MaybeNumber(data);
+  mask.always_visible = MaybeNumber(data);
+  mask.bit_mask = data.ConsumeBool();
+  for (int i = data.ConsumeIntegralInRange<int>(0, 3); i > 0; --i) {
+    mask.ranges.push_back({Number<int64_t>(data, 0, 9), Number<int64_t>(data, 9, 30),
+                           Number<int64_t>(data, 0, 9), Number<int64_t>(data, 9, 30),
+                           Value(data, MaskRange::Kind::kBiCausal)});
+  }
+  for (int i = data.ConsumeIntegralInRange<int>(0, 2); i > 0; --i) {
+    mask.query_heads.push_back(Number<int32_t>(data, -1, 8));
+  }
+  return mask;
+}
+
+AttentionSpec RandomSpec(FuzzedDataProvider& data) {
+  AttentionSpec spec;
+  spec.dtype = Value(data, DataType::kFp8E4m3);
+  spec.out_dtype = Value(data, DataType::kFp8E4m3);
+  spec.kv_heads = Number<int32_t>(data, 0, 4);
+  spec.q_heads = data.ConsumeBool() ? spec.kv_heads : Number<int32_t>(data, 0, 8);
+  spec.head_dim = Number<int32_t>(data, 0, 257);
+  spec.head_dim_v = Number<int32_t>(data, 0, 257);
+  if (data.ConsumeBool()) spec.scale = data.ConsumeFloatingPoint<double>();
+  spec.operation = Value(data, Operation::kGradients);
+  spec.outputs.lse_base = Value(data, LseBase::k2);
+  if (data.ConsumeBool()) spec.modifiers.soft_cap = data.ConsumeFloatingPoint<double>();
+  for (int i = data.ConsumeIntegralInRange<int>(0, 4); i > 0; --i) {
+    spec.modifiers.sinks.push_back(data.ConsumeFloatingPoint<float>());
+  }
+  if (data.ConsumeBool()) spec.dropout = Dropout{data.ConsumeFloatingPoint<double>(), 1};
+  for (int i = data.ConsumeIntegralInRange<int>(0, 3); i > 0; --i) {
+    spec.masks.push_back(RandomMask(data));
+  }
+  for (int i = data.ConsumeIntegralInRange<int>(0, 4); i > 0; --i) {
+    Sequence sequence;
+    sequence.q_len = Number<int64_t>(data, 0, 40);
+    sequence.kv_len = Number<int64_t>(data, 0, 40);
+    sequence.layer = Number<int32_t>(data, 0, 0);
+    sequence.mask = Number<int32_t>(data, 0, 1);
+    spec.sequences.push_back(sequence);
+  }
+  return spec;
+}
+
+Execution RandomExecution(FuzzedDataProvider& data) {
+  Execution execution;
+  execution.strategy = Value(data, Strategy::kHalo);
+  execution.layout = Value(data, Layout::kZigzagPerSequence);
+  execution.world_size = Number<int32_t>(data, -1, 65);
+  execution.ulysses_degree = Number<int32_t>(data, 0, 0);
+  execution.stripe = Number<int32_t>(data, 0, 2);
+  return execution;
+}
+
+void CheckRefusal(const absl::Status& status) {
+  const ErrorDetail detail = DetailOf(status);
+  Require(!detail.reason.empty() && detail.reason.size() <= 63);
+  Require(!detail.fields.empty() && !detail.fields[0].field.empty());
+  const bool not_served = detail.reason == "NOT_SERVED";
+  Require(status.code() ==
+          (not_served ? absl::StatusCode::kUnimplemented : absl::StatusCode::kInvalidArgument));
+}
+
+// The area of the first rows is the sum of their visible keys.
+void UseMasks(const AttentionSpec& spec) {
+  const MaskMap map(spec);
+  Require(map.class_begin().front() == 0 && map.class_begin().back() == spec.q_heads);
+  const Interval rows{0, std::min<int64_t>(spec.q_rows(), 64)};
+  for (const int32_t head : {0, spec.q_heads - 1}) {
+    int64_t area = 0;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (const Interval& keys : map.VisiblePacked(head, row)) {
+        Require(keys.begin >= 0 && keys.begin < keys.end && keys.end <= spec.kv_rows());
+        area += keys.length();
+      }
+    }
+    Require(map.Area(head, rows, {0, spec.kv_rows()}) == area);
+  }
+}
+
+void FuzzOne(FuzzedDataProvider& data) {
+  const AttentionSpec spec = RandomSpec(data);
+  const Execution execution = RandomExecution(data);
+  const Limits limits;
+  const absl::Status status = Validate(spec, execution, limits);
+  if (!status.ok()) CheckRefusal(status);
+  if (!status.ok() && DetailOf(status).reason != "NOT_SERVED") return;
+  UseMasks(spec);
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+    const int64_t bytes = rows * tensor.row_bytes();
+    Require(bytes >= 0 && bytes <= limits.max_tensor_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  annulus::FuzzOne(data);
+  return 0;
+}

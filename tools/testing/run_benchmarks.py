@@ -1,0 +1,188 @@
+"""Runs benchmarks one after another and shows their figures; the program behind tools/bench.
+
+A benchmark is a Bazel binary below //tests/bench tagged "bench": it prints a JSON list of entries
+(tests/bench/report.h) on standard output. A peer is a Python file tests/bench/peers/NAME.py that does
+the same with the libraries of tests/bench/peers/requirements.txt, in a venv outside the repository.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+FIELDS = {
+    "name": str,
+    "value": (int, float),
+    "unit": str,
+    "compared_to": str,
+    "ratio": (int, float, type(None)),
+    "better": str,
+    "bar": (int, float, type(None)),
+    "met": (bool, type(None)),
+    "ceiling": (int, float, type(None)),
+    "repeats": int,
+    "spread": (int, float),
+}
+PEERS = "tests/bench/peers"
+TIMEOUT_SECONDS = 1800
+
+
+def check_entries(text):
+    """The entries of a benchmark's output; ValueError says what is wrong with it."""
+    entries = json.loads(text)
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("its output is no JSON list of entries")
+    for entry in entries:
+        if set(entry) != set(FIELDS):
+            raise ValueError(f"fields differ: {sorted(set(entry) ^ set(FIELDS))}")
+        for field, kind in FIELDS.items():
+            if not isinstance(entry[field], kind):
+                raise ValueError(f"{entry['name']}: {field} is {entry[field]!r}")
+        if entry["better"] not in ("higher", "lower"):
+            raise ValueError(f"{entry['name']}: better is {entry['better']!r}")
+    return entries
+
+
+def cpu():
+    """The processor's name and cores: figures mean nothing without them."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown CPU'}, {os.cpu_count()} cores"
+
+
+def number(value):
+    return "-" if value is None else f"{value:.4g}"
+
+
+def show(entries, out=sys.stdout):
+    rows = [("benchmark", "value", "ratio", "bar", "ceiling", "spread", "", "compared to")]
+    for entry in entries:
+        sign = ">=" if entry["better"] == "higher" else "<="
+        rows.append(
+            (
+                entry["name"],
+                f"{number(entry['value'])} {entry['unit']}".strip(),
+                number(entry["ratio"]),
+                "-" if entry["bar"] is None else f"{sign} {number(entry['bar'])}",
+                number(entry["ceiling"]),
+                f"{entry['spread']:.0%} of {entry['repeats']}",
+                {True: "met", False: "MISSED", None: ""}[entry["met"]],
+                entry["compared_to"],
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip(), file=out)
+
+
+class Bench:
+    """Builds and runs benchmarks through one Bazel command."""
+
+    def __init__(self):
+        self.bazel = shlex.split(os.environ.get("BAZEL", "bazel"))
+        self.flags = shlex.split(os.environ.get("BAZEL_FLAGS", ""))
+
+    def _ask(self, *arguments):
+        done = subprocess.run(self.bazel + list(arguments), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+        return done.stdout.split()
+
+    def targets(self):
+        """Benchmark name -> label."""
+        labels = self._ask("query", "--noshow_progress", r"attr(tags, '\bbench\b', //tests/bench/...)")
+        return {label.rsplit(":", 1)[1]: label for label in sorted(labels)}
+
+    def build(self, labels):
+        command = self.bazel + ["build", "--curses=no", "--show_progress_rate_limit=10"]
+        if subprocess.call(command + self.flags + labels, stdout=sys.stderr) != 0:
+            raise SystemExit("the benchmarks do not build")
+
+    def binary(self, label):
+        """Absolute path of a benchmark, and the folder that it runs in."""
+        path = os.path.join(self._ask("info", "bazel-bin")[0], label[2:].replace(":", "/"))
+        runfiles = os.path.join(path + ".runfiles", "annulus")
+        return path, runfiles if os.path.isdir(runfiles) else os.getcwd()
+
+
+def run(name, command, folder, environment=None):
+    print(f"bench: {name} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, timeout=TIMEOUT_SECONDS
+    )
+    if done.returncode != 0:
+        raise ValueError(f"ended with {done.returncode}")
+    return check_entries(done.stdout.decode())
+
+
+def peers_python():
+    """The Python of the peers' venv, made outside the repository when it is not there."""
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    venv = os.path.join(cache, "annulus", "peers")
+    python = os.path.join(venv, "bin", "python")
+    wanted = os.path.join(PEERS, "requirements.txt")
+    stamp = os.path.join(venv, "requirements.txt")
+    with open(wanted, encoding="utf-8") as file:
+        text = file.read()
+    if not (os.path.exists(stamp) and open(stamp, encoding="utf-8").read() == text):
+        print(f"bench: installing the peers in {venv} (some GB, minutes)", file=sys.stderr)
+        subprocess.check_call(["/usr/bin/python3", "-m", "venv", "--clear", venv])
+        subprocess.check_call(
+            [python, "-m", "pip", "install", "--disable-pip-version-check", "-r", wanted],
+            stdout=sys.stderr,
+        )
+        with open(stamp, "w", encoding="utf-8") as file:
+            file.write(text)
+    return python
+
+
+def peers(names):
+    found = sorted(os.listdir(PEERS)) if os.path.isdir(PEERS) else []
+    stems = [file[:-3] for file in found if file.endswith(".py")]
+    return [stem for stem in stems if not names or stem in names]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/bench", description="Runs the benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--peers", action="store_true", help="install and run the peers as well")
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    parser.add_argument("--check", action="store_true", help="end with 1 when a bar is missed")
+    options = parser.parse_args()
+
+    bench = Bench()
+    known = bench.targets()
+    peer_names = peers(options.names) if options.peers else []
+    unknown = [name for name in options.names if name not in known and name not in peer_names]
+    if unknown:
+        parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(known) or 'none'}")
+    chosen = {name: label for name, label in known.items() if not options.names or name in options.names}
+    if chosen:
+        bench.build(list(chosen.values()))
+    jobs = [(name, *bench.binary(label)) for name, label in chosen.items()]
+    jobs = [(name, [path], folder, None) for name, path, folder in jobs]
+    if peer_names:
+        python = peers_python()
+        here = dict(os.environ, PYTHONPATH=os.getcwd())
+        jobs += [(f"peer {n}", [python, f"{PEERS}/{n}.py"], os.getcwd(), here) for n in peer_names]
+
+    entries, failed = [], False
+    for name, command, folder, environment in jobs:
+        try:
+            entries += run(name, command, folder, environment)
+        except (ValueError, OSError, subprocess.TimeoutExpired) as error:
+            print(f"bench: {name} failed: {error}", file=sys.stderr)
+            failed = True
+    if options.json:
+        print(json.dumps(entries, indent=2))
+    else:
+        print(cpu())
+        show(entries)
+    missed = options.check and any(entry["met"] is False for entry in entries)
+    return 1 if failed or missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
