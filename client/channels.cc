@@ -1,9 +1,9 @@
 #include "client/channels.h"
 
-#include <utility>
-
 #include "grpcpp/create_channel.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "proto/tensor_stream.h"
+#include "proto/tensor_transport.h"
 
 namespace annulus {
 namespace {
@@ -12,25 +12,23 @@ namespace {
 constexpr int kKeepaliveMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 10000;
 
-grpc::ChannelArguments WithDefaults(grpc::ChannelArguments arguments) {
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (const auto& [name, value] : TensorTransport()) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
   return arguments;
 }
 
 }  // namespace
 
-Channels::Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
-                   grpc::ChannelArguments arguments)
-    : credentials_(std::move(credentials)), arguments_(WithDefaults(std::move(arguments))) {}
-
 std::shared_ptr<grpc::Channel> Channels::Get(const std::string& address) {
   MutexLock lock(&mutex_);
   std::shared_ptr<grpc::Channel>& channel = channels_[address];
   if (channel != nullptr) return channel;
-  channel = grpc::CreateCustomChannel(address, credentials_, arguments_);
+  channel = grpc::CreateCustomChannel(address, credentials_, Arguments());
   const std::shared_ptr<grpc::Channel> made = channel;
   if (channels_.size() > kMaxChannels) {
     auto first = channels_.begin();

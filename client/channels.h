@@ -10,16 +10,14 @@
 #include "base/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/security/credentials.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace annulus {
 
 // One channel for each address, made at first use and kept. Thread-safe.
 class Channels {
  public:
-  // `arguments` are added to those that every channel has.
-  explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
-                    grpc::ChannelArguments arguments = grpc::ChannelArguments());
+  explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : credentials_(std::move(credentials)) {}
 
   // Makes no connection and does not wait. At most kMaxChannels are kept: then the first by name
   // goes.
@@ -32,7 +30,6 @@ class Channels {
 
  private:
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
-  const grpc::ChannelArguments arguments_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ GUARDED_BY(mutex_);
 };

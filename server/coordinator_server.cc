@@ -10,13 +10,13 @@
 #include "attention/status_macros.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "client/channels.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/tensor_transport.h"
 #include "server/coordinator/planner.h"
 #include "server/gateway/attention_service.h"
-#include "server/gateway/transport_limits.h"
-#include "server/gateway/worker_channels.h"
 #include "server/services/brain.h"
 #include "server/services/health_service.h"
 #include "server/services/jobs_service.h"
@@ -193,7 +193,10 @@ CoordinatorServer::Impl::Impl(Options o)
 GatewayOptions CoordinatorServer::Impl::Gateway() {
   GatewayOptions gateway;
   gateway.coordinator = inner->InProcessChannel({});
-  gateway.worker_channel = WorkerChannels(options.worker_credentials);
+  auto workers = std::make_shared<Channels>(options.worker_credentials);
+  gateway.worker_channel = [workers](const std::string& endpoint) {
+    return workers->Get(endpoint);
+  };
   gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;
@@ -211,7 +214,7 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
 
   grpc::ServerBuilder clients;
   SetKeepalive(clients, absl::Seconds(30), absl::Seconds(10));
-  for (const auto& [name, value] : TransportLimits()) clients.AddChannelArgument(name, value);
+  for (const auto& [name, value] : TensorTransport()) clients.AddChannelArgument(name, value);
   clients.RegisterService(attention.get());
   clients.RegisterService(&jobs);
   clients.RegisterService(&health);

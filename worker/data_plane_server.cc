@@ -8,6 +8,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/tensor_stream.h"
+#include "proto/tensor_transport.h"
 #include "worker/data_plane/data_plane_service.h"
 
 namespace annulus {
@@ -49,6 +50,7 @@ absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Op
   auto impl = std::make_unique<Impl>(options);
   grpc::ServerBuilder builder;
   Prepare(&builder);
+  for (const auto& [name, value] : TensorTransport()) builder.AddChannelArgument(name, value);
   builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &impl->port);
   builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
   builder.RegisterService(&impl->service);

@@ -16,7 +16,7 @@ namespace annulus {
 class CopyPool {
  public:
   // More bytes than this do not belong in a callback.
-  static constexpr int64_t kInlineBytes = 64 << 10;
+  static constexpr int64_t kInlineBytes = 256 << 10;
 
   explicit CopyPool(int threads);
   // Runs what is queued, then ends.
