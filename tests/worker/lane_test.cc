@@ -274,8 +274,10 @@ TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   }
   EXPECT_TRUE(host.solo().gauge()->Read().busy);
   EXPECT_EQ(host.solo().gauge()->Read().shard.job_id, "running");
+  const int64_t three = host.staging().used_bytes();
   host.solo().Release({"running", 1, 0});
   host.solo().Release({"waiting", 1, 0});
+  EXPECT_EQ(host.staging().used_bytes(), three / 3 * 2);  // Not only when its turn comes.
   {
     MutexLock lock(&mutex);
     go = true;

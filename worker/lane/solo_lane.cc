@@ -22,50 +22,64 @@ SoloLane::SoloLane(Options options, std::unique_ptr<Device> device,
 
 SoloLane::~SoloLane() {
   MutexLock lock(&mutex_);
-  for (auto& [id, stop] : stops_) *stop = true;
+  waiting_.clear();
+  stop_ = true;
 }
 
 void SoloLane::Run(ShardWork work) {
   const ShardId id = work.id;
-  auto stop = std::make_shared<std::atomic<bool>>(false);
   {
     MutexLock lock(&mutex_);
-    stops_[id] = stop;
+    waiting_[id] = std::move(work);
   }
-  if (queue_.Post([this, work = std::move(work), stop] { DoRun(work, stop); })) return;
-  {
-    MutexLock lock(&mutex_);
-    stops_.erase(id);
-  }
+  if (queue_.Post([this, id] { DoRun(id); })) return;
+  Release(id);
   options_.report(
       ShardFailedEvent(id, absl::ResourceExhaustedError("too many jobs wait for this worker")));
 }
 
 void SoloLane::Release(const ShardId& id) {
+  ShardWork released;  // Goes without the lock.
   MutexLock lock(&mutex_);
-  const auto stop = stops_.find(id);
-  if (stop != stops_.end()) *stop->second = true;
+  if (running_ == id) stop_ = true;
+  const auto waiting = waiting_.find(id);
+  if (waiting == waiting_.end()) return;
+  released = std::move(waiting->second);
+  waiting_.erase(waiting);
 }
 
-void SoloLane::DoRun(const ShardWork& work, const StopFlag& stop) {
-  if (!*stop) {
-    gauge_.Begin("Solo", work.id, 0);
-    const absl::StatusOr<ExecutionStats> stats = Execute(work, stop.get());
-    gauge_.End();
-    // A stopped run was dropped: nobody waits for its end.
-    if (stats.ok()) {
-      options_.report(OutputReadyEvent(work.id, *stats));
-    } else if (!*stop) {
-      options_.report(ShardFailedEvent(work.id, stats.status()));
-    }
+std::optional<ShardWork> SoloLane::Begin(const ShardId& id) {
+  MutexLock lock(&mutex_);
+  const auto waiting = waiting_.find(id);
+  if (waiting == waiting_.end()) return std::nullopt;
+  ShardWork work = std::move(waiting->second);
+  waiting_.erase(waiting);
+  running_ = id;
+  stop_ = false;
+  return work;
+}
+
+void SoloLane::End() {
+  MutexLock lock(&mutex_);
+  running_.reset();
+}
+
+void SoloLane::DoRun(const ShardId& id) {
+  const std::optional<ShardWork> work = Begin(id);
+  if (!work.has_value()) return;
+  gauge_.Begin("Solo", id, 0);
+  const absl::StatusOr<ExecutionStats> stats = Execute(*work);
+  gauge_.End();
+  // A stopped run was dropped: nobody waits for its end.
+  if (stats.ok()) {
+    options_.report(OutputReadyEvent(id, *stats));
+  } else if (!stop_) {
+    options_.report(ShardFailedEvent(id, stats.status()));
   }
-  MutexLock lock(&mutex_);
-  const auto entry = stops_.find(work.id);
-  if (entry != stops_.end() && entry->second == stop) stops_.erase(entry);
+  End();
 }
 
-absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work,
-                                                 const std::atomic<bool>* stop) {
+absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work) {
   ASSIGN_OR_RETURN(const std::shared_ptr<ShardRun> run,
                    PrepareRun(work, options_.device_budget.get(), device_.get()));
   Executor::Options options;
@@ -73,7 +87,7 @@ absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work,
   options.memory = run->memory;
   options.device = device_.get();
   options.kernel = kernel_.get();
-  options.control = {stop, gauge_.progress()};
+  options.control = {&stop_, gauge_.progress()};
   Executor executor(std::move(options));
   RETURN_IF_ERROR(executor.CopyIn(run->Tensors()));
   const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());

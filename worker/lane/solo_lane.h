@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "annulus/control/v1/control.pb.h"
@@ -32,26 +33,31 @@ class SoloLane {
   ~SoloLane();
 
   void Run(ShardWork work);
-  // Stops it, running or waiting; the lane lets go of the shard soon.
+  // Lets go of a shard that waits before it returns, and stops one that runs: the lane lets go of
+  // it soon.
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
 
  private:
-  using StopFlag = std::shared_ptr<std::atomic<bool>>;
-
   SoloLane(Options options, std::unique_ptr<Device> device,
            std::unique_ptr<AttentionKernel> kernel);
-  void DoRun(const ShardWork& work, const StopFlag& stop);
-  absl::StatusOr<ExecutionStats> Execute(const ShardWork& work, const std::atomic<bool>* stop);
+  void DoRun(const ShardId& id);
+  // What waits under this id, and runs from now on. Nothing where it was released.
+  std::optional<ShardWork> Begin(const ShardId& id);
+  void End();
+  absl::StatusOr<ExecutionStats> Execute(const ShardWork& work);
 
   const Options options_;
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGauge gauge_;
   Mutex mutex_;
-  std::map<ShardId, StopFlag> stops_ GUARDED_BY(mutex_);
-  WorkQueue queue_;  // Last: its thread ends first.
+  // The queue holds ids only, so that a release frees a shard whatever runs in front of it.
+  std::map<ShardId, ShardWork> waiting_ GUARDED_BY(mutex_);
+  std::optional<ShardId> running_ GUARDED_BY(mutex_);
+  std::atomic<bool> stop_{false};  // Of what runs; written under the lock.
+  WorkQueue queue_;                // Last: its thread ends first.
 };
 
 }  // namespace annulus
