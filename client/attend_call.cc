@@ -63,12 +63,12 @@ AttendCall::AttendCall(AttendContext context, AttendArguments arguments, absl::T
 void AttendCall::Start() {
   inputs_lease_ = std::shared_ptr<const void>(nullptr, [self = shared_from_this()](const void*) {
     // Perhaps inside of gRPC: only hand over.
-    self->context_.executor->Post([self] {
+    self->context_.callbacks->Post([self] {
       const Done done = std::move(self->done_);
       self->result_status_.ok() ? done(std::move(self->result_)) : done(self->result_status_);
     });
   });
-  context_.executor->Post([self = shared_from_this()] {
+  context_.callbacks->Post([self = shared_from_this()] {
     absl::Status status = Validate(self->arguments_.spec, self->arguments_.execution, Limits());
     if (status.ok()) status = CheckMemory(self->arguments_);
     status.ok() ? self->StartSession() : self->Deliver(status);
@@ -157,7 +157,7 @@ void AttendCall::OnProgress(const JobProgress& progress) {
 }
 
 void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
-  context_.executor->Post(
+  context_.callbacks->Post(
       [self = shared_from_this(), status, stats] { self->OnSessionDone(status, stats); });
 }
 
@@ -174,7 +174,7 @@ void AttendCall::OnSessionDone(const absl::Status& status, const v1::JobStats& s
   const std::optional<absl::Duration> delay =
       cancelled ? std::nullopt : retry_.Next(status, absl::Now(), deadline_);
   if (!delay.has_value()) return Deliver(status);
-  context_.executor->PostAfter(*delay, [self = shared_from_this(), status] {
+  context_.callbacks->PostAfter(*delay, [self = shared_from_this(), status] {
     bool stop = false;
     {
       MutexLock lock(&self->mutex_);

@@ -9,16 +9,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "client/callback_thread.h"
 #include "client/client.h"
-#include "client/executor.h"
 #include "client/job_session.h"
 #include "client/retry.h"
 
 namespace annulus {
 
-// What a call needs of its client. The functions are called from the executor's thread.
+// What a call needs of its client. The functions are called from the callback thread.
 struct AttendContext {
-  Executor* executor;
+  CallbackThread* callbacks;
   std::function<DataPath(absl::Time deadline)> choose_path;  // Direct or gateway; may wait.
   std::function<void()> forget_path;                         // The choice did not hold.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
@@ -27,7 +27,7 @@ struct AttendContext {
 };
 
 // One Attend with its retries: checks, chooses a path, runs a session, decides what an error means.
-// Everything but the session runs on the executor's thread. Lives on until `done` has returned.
+// Everything but the session runs on the callback thread. Lives on until `done` has returned.
 class AttendCall : public Client::Call,
                    private JobObserver,
                    public std::enable_shared_from_this<AttendCall> {

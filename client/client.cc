@@ -9,8 +9,8 @@
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "base/mutex.h"
 #include "client/attend_call.h"
+#include "client/callback_thread.h"
 #include "client/channels.h"
-#include "client/executor.h"
 #include "grpcpp/client_context.h"
 #include "proto/convert.h"
 #include "proto/status.h"
@@ -61,14 +61,14 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   absl::Time path_known_ GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
-  Executor executor_;  // Last: its thread ends before the rest goes.
+  CallbackThread callbacks_;  // Last: its thread ends before the rest goes.
 };
 
 std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, AttendCall::Done done) {
   const absl::Duration timeout =
       arguments.timeout == absl::ZeroDuration() ? options_.default_timeout : arguments.timeout;
   AttendContext context;
-  context.executor = &executor_;
+  context.callbacks = &callbacks_;
   context.choose_path = [this](absl::Time deadline) { return ChoosePath(deadline); };
   context.forget_path = [this] { ForgetPath(); };
   context.channel = [this](const std::string& address) { return channels_.Get(address); };

@@ -130,7 +130,7 @@ uint64_t RandomNumber() {
 struct CoordinatorServer::Impl {
   explicit Impl(Options o);
   absl::Status StartPorts();
-  GatewayOptions Gateway();
+  GatewayServiceOptions Gateway();
 
   Options options;
   Flag drained;
@@ -190,8 +190,8 @@ CoordinatorServer::Impl::Impl(Options o)
       jobs_for_gateway(&brain, options.coordinator),
       control(&brain) {}
 
-GatewayOptions CoordinatorServer::Impl::Gateway() {
-  GatewayOptions gateway;
+GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
+  GatewayServiceOptions gateway;
   gateway.coordinator = inner->InProcessChannel({});
   auto workers = std::make_shared<Channels>(options.worker_credentials);
   gateway.worker_channel = [workers](const std::string& endpoint) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "proto/status.h"
-#include "server/gateway/attend_call.h"
+#include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"
 
 namespace annulus {
@@ -27,7 +27,7 @@ grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerCon
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(
     grpc::CallbackServerContext* context) {
-  return AttendCall::Start(context, options_);
+  return GatewayCall::Start(context, options_);
 }
 
 }  // namespace annulus

@@ -2,8 +2,8 @@
 #define ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_
 
 #include "annulus/v1/attention.grpc.pb.h"
+#include "server/gateway/inline_workers.h"
 #include "server/gateway/options.h"
-#include "server/gateway/work_queue.h"
 
 namespace annulus {
 
@@ -15,7 +15,7 @@ using AttentionServiceBase =
 // that it is registered with must be shut down before it goes.
 class AttentionService final : public AttentionServiceBase {
  public:
-  explicit AttentionService(GatewayOptions options)
+  explicit AttentionService(GatewayServiceOptions options)
       : options_(std::move(options)), queue_({1, options_.max_inline_bytes}) {}
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
@@ -28,8 +28,8 @@ class AttentionService final : public AttentionServiceBase {
       grpc::CallbackServerContext* context) override;
 
  private:
-  const GatewayOptions options_;
-  WorkQueue queue_;
+  const GatewayServiceOptions options_;
+  InlineWorkers queue_;
 };
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ namespace {
 class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
  public:
   InlineCall(const v1::AttendInlineRequest* request, v1::AttendInlineResponse* response,
-             const GatewayOptions& options, WorkQueue* queue)
+             const GatewayServiceOptions& options, InlineWorkers* queue)
       : request_(request), response_(response), options_(options), queue_(queue) {}
 
   void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
@@ -90,8 +90,8 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
 
   const v1::AttendInlineRequest* const request_;
   v1::AttendInlineResponse* const response_;
-  const GatewayOptions& options_;
-  WorkQueue* const queue_;
+  const GatewayServiceOptions& options_;
+  InlineWorkers* const queue_;
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<InlineCall> self_, session_self_;
   std::shared_ptr<void> reservation_;
@@ -108,7 +108,8 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const v1::AttendInlineRequest* request,
                                           v1::AttendInlineResponse* response,
-                                          const GatewayOptions& options, WorkQueue* queue) {
+                                          const GatewayServiceOptions& options,
+                                          InlineWorkers* queue) {
   auto call = std::make_shared<InlineCall>(request, response, options, queue);
   call->Start(call, DeadlineOf(*context, options));
   return call.get();

@@ -4,8 +4,8 @@
 #include "annulus/v1/attention.pb.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/gateway/inline_workers.h"
 #include "server/gateway/options.h"
-#include "server/gateway/work_queue.h"
 
 namespace annulus {
 
@@ -14,7 +14,8 @@ namespace annulus {
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const v1::AttendInlineRequest* request,
                                           v1::AttendInlineResponse* response,
-                                          const GatewayOptions& options, WorkQueue* queue);
+                                          const GatewayServiceOptions& options,
+                                          InlineWorkers* queue);
 
 }  // namespace annulus
 

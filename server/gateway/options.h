@@ -20,7 +20,7 @@ using ServerInfoReply = std::function<void(absl::StatusOr<v1::ServerInfo>)>;
 // What the gateway stands on. It is a client of the coordinator and of the workers, stateless, with
 // memory bounded by `max_unsent_chunks` for each call and `max_inline_bytes` for all inline calls
 // together.
-struct GatewayOptions {
+struct GatewayServiceOptions {
   // To the coordinator's Jobs service: in process, or another machine.
   std::shared_ptr<grpc::Channel> coordinator;
   // A channel to a worker's data endpoint. Thread-safe.

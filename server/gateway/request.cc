@@ -9,13 +9,14 @@
 
 namespace annulus {
 
-absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayOptions& options) {
+absl::Time DeadlineOf(const grpc::ServerContextBase& context,
+                      const GatewayServiceOptions& options) {
   return std::min(absl::FromChrono(context.deadline()), options.clock() + options.max_timeout);
 }
 
 absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
                                         const v1::Execution& execution, absl::Time deadline,
-                                        const GatewayOptions& options) {
+                                        const GatewayServiceOptions& options) {
   JobOptions job;
   ASSIGN_OR_RETURN(job.spec, SpecFromProto(spec, "spec"));
   ASSIGN_OR_RETURN(const Execution wanted, ExecutionFromProto(execution, "execution"));

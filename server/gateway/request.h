@@ -13,13 +13,13 @@
 namespace annulus {
 
 // The deadline of a call: its own, at most the gateway's longest.
-absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayOptions& options);
+absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayServiceOptions& options);
 
 // A session's options for a request of the gateway: converted and validated, without memory.
 // Errors: those of SpecFromProto, ExecutionFromProto and Validate.
 absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
                                         const v1::Execution& execution, absl::Time deadline,
-                                        const GatewayOptions& options);
+                                        const GatewayServiceOptions& options);
 
 }  // namespace annulus
 

@@ -1,4 +1,4 @@
-#include "server/gateway/work_queue.h"
+#include "server/gateway/inline_workers.h"
 
 #include <atomic>
 #include <utility>
@@ -8,17 +8,18 @@
 
 namespace annulus {
 
-struct WorkQueue::Budget {
+struct InlineWorkers::Budget {
   explicit Budget(int64_t limit) : limit(limit) {}
   const int64_t limit;
   std::atomic<int64_t> used{0};
 };
 
-WorkQueue::WorkQueue(Options options) : budget_(std::make_shared<Budget>(options.budget_bytes)) {
+InlineWorkers::InlineWorkers(Options options)
+    : budget_(std::make_shared<Budget>(options.budget_bytes)) {
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkQueue::~WorkQueue() {
+InlineWorkers::~InlineWorkers() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -27,7 +28,7 @@ WorkQueue::~WorkQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::StatusOr<std::shared_ptr<void>> WorkQueue::Reserve(int64_t bytes) {
+absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
   if (budget_->used.fetch_add(bytes) + bytes > budget_->limit) {
     budget_->used.fetch_sub(bytes);
     return MakeError(absl::StatusCode::kResourceExhausted,
@@ -42,7 +43,7 @@ absl::StatusOr<std::shared_ptr<void>> WorkQueue::Reserve(int64_t bytes) {
                                [budget = budget_, bytes](void*) { budget->used.fetch_sub(bytes); });
 }
 
-void WorkQueue::Post(std::function<void()> work) {
+void InlineWorkers::Post(std::function<void()> work) {
   {
     MutexLock lock(&mutex_);
     work_.push_back(std::move(work));
@@ -50,7 +51,7 @@ void WorkQueue::Post(std::function<void()> work) {
   changed_.Signal();
 }
 
-void WorkQueue::Run() {
+void InlineWorkers::Run() {
   while (true) {
     std::function<void()> work;
     {

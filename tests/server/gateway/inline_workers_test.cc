@@ -1,4 +1,4 @@
-#include "server/gateway/work_queue.h"
+#include "server/gateway/inline_workers.h"
 
 #include <atomic>
 
@@ -8,17 +8,17 @@
 namespace annulus {
 namespace {
 
-TEST(WorkQueueTest, EverythingPostedRunsBeforeItGoes) {
+TEST(InlineWorkersTest, EverythingPostedRunsBeforeItGoes) {
   std::atomic<int> ran{0};
   {
-    WorkQueue queue({3, 0});
+    InlineWorkers queue({3, 0});
     for (int i = 0; i < 1000; ++i) queue.Post([&ran] { ++ran; });
   }
   EXPECT_EQ(ran, 1000);
 }
 
-TEST(WorkQueueTest, TheBudgetIsNeverPassedAndComesBack) {
-  WorkQueue queue({1, 100});
+TEST(InlineWorkersTest, TheBudgetIsNeverPassedAndComesBack) {
+  InlineWorkers queue({1, 100});
   auto first = queue.Reserve(60);
   ASSERT_TRUE(first.ok());
   const absl::Status refused = queue.Reserve(41).status();
@@ -30,10 +30,10 @@ TEST(WorkQueueTest, TheBudgetIsNeverPassedAndComesBack) {
   EXPECT_TRUE(queue.Reserve(100).ok());
 }
 
-TEST(WorkQueueTest, AReservationMayOutliveTheQueue) {
+TEST(InlineWorkersTest, AReservationMayOutliveTheQueue) {
   std::shared_ptr<void> reservation;
   {
-    WorkQueue queue({1, 10});
+    InlineWorkers queue({1, 10});
     reservation = *queue.Reserve(10);
   }
   reservation.reset();

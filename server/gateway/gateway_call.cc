@@ -1,4 +1,4 @@
-#include "server/gateway/attend_call.h"
+#include "server/gateway/gateway_call.h"
 
 #include <utility>
 
@@ -26,8 +26,9 @@ v1::Plan WithoutEndpoints(v1::Plan plan) {
 
 }  // namespace
 
-AttendCall* AttendCall::Start(grpc::CallbackServerContext* context, const GatewayOptions& options) {
-  std::shared_ptr<AttendCall> call(new AttendCall(context, options));
+GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
+                                const GatewayServiceOptions& options) {
+  std::shared_ptr<GatewayCall> call(new GatewayCall(context, options));
   call->call_self_ = call;
   {
     MutexLock lock(&call->mutex_);
@@ -37,7 +38,7 @@ AttendCall* AttendCall::Start(grpc::CallbackServerContext* context, const Gatewa
   return call.get();
 }
 
-void AttendCall::OnReadDone(bool ok) {
+void GatewayCall::OnReadDone(bool ok) {
   std::shared_ptr<JobSession> session;
   bool first = false;
   {
@@ -65,7 +66,7 @@ void AttendCall::OnReadDone(bool ok) {
   ReadMore();
 }
 
-absl::Status AttendCall::StartJob(const grpc::ByteBuffer& message) {
+absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(const StreamStep step, DecodeStep(message));
   v1::AttendRequest request;
   if (step.is_chunk()) return SequenceError("a chunk came before the start message");
@@ -89,7 +90,7 @@ absl::Status AttendCall::StartJob(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
-absl::Status AttendCall::TakeChunk(const grpc::ByteBuffer& message) {
+absl::Status GatewayCall::TakeChunk(const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(StreamStep step, DecodeStep(message));
   if (!step.is_chunk()) return SequenceError("only chunks may follow the start message");
   std::shared_ptr<JobSession> session;
@@ -110,7 +111,7 @@ absl::Status AttendCall::TakeChunk(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
-void AttendCall::ReadMore() {
+void GatewayCall::ReadMore() {
   MutexLock lock(&mutex_);
   const bool may_read =
       placed_ && session_ != nullptr && !reading_ && !closed_ && !finished_ && !end_;
@@ -120,7 +121,7 @@ void AttendCall::ReadMore() {
   StartRead(&in_);
 }
 
-void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
+void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   {
     MutexLock lock(&mutex_);
     if (placed_) return;
@@ -136,12 +137,12 @@ void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   ReadMore();
 }
 
-void AttendCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
+void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
   for (const TensorChunk& chunk : chunks) Write({EncodeChunk(chunk, ChunkStep::kStep), credit});
 }
 
-void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
-  const std::shared_ptr<AttendCall> self = std::move(session_self_);
+void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
+  const std::shared_ptr<GatewayCall> self = std::move(session_self_);
   if (status.ok()) {
     v1::AttendResponse response;
     *response.mutable_done() = stats;
@@ -150,16 +151,16 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   End(status);
 }
 
-void AttendCall::Write(Output output) {
+void GatewayCall::Write(Output output) {
   MutexLock lock(&mutex_);
   if (finished_ || end_) return;
   outputs_.push_back(std::move(output));
   if (outputs_.size() == 1) WriteNextLocked();
 }
 
-void AttendCall::WriteNextLocked() { StartWrite(&outputs_.front().message); }
+void GatewayCall::WriteNextLocked() { StartWrite(&outputs_.front().message); }
 
-void AttendCall::OnWriteDone(bool ok) {
+void GatewayCall::OnWriteDone(bool ok) {
   Output written;  // Its credit may run other code when it goes: after the lock.
   MutexLock lock(&mutex_);
   written = std::move(outputs_.front());
@@ -172,7 +173,7 @@ void AttendCall::OnWriteDone(bool ok) {
   }
 }
 
-void AttendCall::End(const absl::Status& status) {
+void GatewayCall::End(const absl::Status& status) {
   std::deque<Output> dropped;
   MutexLock lock(&mutex_);
   if (finished_ || end_) return;
@@ -187,7 +188,7 @@ void AttendCall::End(const absl::Status& status) {
   Finish(ToGrpcStatus(status));
 }
 
-void AttendCall::OnCancel() {
+void GatewayCall::OnCancel() {
   std::shared_ptr<JobSession> session;
   {
     MutexLock lock(&mutex_);
@@ -205,6 +206,6 @@ void AttendCall::OnCancel() {
   }
 }
 
-void AttendCall::OnDone() { const std::shared_ptr<AttendCall> self = std::move(call_self_); }
+void GatewayCall::OnDone() { const std::shared_ptr<GatewayCall> self = std::move(call_self_); }
 
 }  // namespace annulus

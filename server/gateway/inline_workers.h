@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_
-#define ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_
+#ifndef ANNULUS_SERVER_GATEWAY_INLINE_WORKERS_H_
+#define ANNULUS_SERVER_GATEWAY_INLINE_WORKERS_H_
 
 #include <cstdint>
 #include <deque>
@@ -14,18 +14,18 @@
 namespace annulus {
 
 // A few threads for work that gRPC's threads must not do, and a budget for its memory. Thread-safe.
-class WorkQueue {
+class InlineWorkers {
  public:
   struct Options {
     int threads = 1;
     // The most bytes that reservations hold together.
     int64_t budget_bytes = 0;
   };
-  explicit WorkQueue(Options options);
+  explicit InlineWorkers(Options options);
   // Runs what is queued, then joins.
-  ~WorkQueue();
-  WorkQueue(const WorkQueue&) = delete;
-  WorkQueue& operator=(const WorkQueue&) = delete;
+  ~InlineWorkers();
+  InlineWorkers(const InlineWorkers&) = delete;
+  InlineWorkers& operator=(const InlineWorkers&) = delete;
 
   // A share of the budget until the last copy goes, which may be after the queue.
   // RESOURCE_EXHAUSTED / QUEUE_FULL.
@@ -48,4 +48,4 @@ class WorkQueue {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_SERVER_GATEWAY_WORK_QUEUE_H_
+#endif  // ANNULUS_SERVER_GATEWAY_INLINE_WORKERS_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_
-#define ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_
+#ifndef ANNULUS_SERVER_GATEWAY_GATEWAY_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_GATEWAY_CALL_H_
 
 #include <deque>
 #include <memory>
@@ -22,11 +22,12 @@ namespace annulus {
 // Inputs are read only while fewer than max_unsent_chunks wait to leave; an output's credit is
 // dropped when it has been written. So a slow side slows the other one, and memory stays what the
 // credits allow.
-class AttendCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                   private JobObserver {
+class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                    private JobObserver {
  public:
   // The reactor of a new call; it deletes itself. `options` outlives it.
-  static AttendCall* Start(grpc::CallbackServerContext* context, const GatewayOptions& options);
+  static GatewayCall* Start(grpc::CallbackServerContext* context,
+                            const GatewayServiceOptions& options);
 
  private:
   struct Output {
@@ -34,7 +35,7 @@ class AttendCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     Credit credit;
   };
 
-  AttendCall(grpc::CallbackServerContext* context, const GatewayOptions& options)
+  GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options)
       : context_(context), options_(options) {}
 
   // Reactions of the call.
@@ -58,9 +59,9 @@ class AttendCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void End(const absl::Status& status) EXCLUDES(mutex_);
 
   grpc::CallbackServerContext* const context_;
-  const GatewayOptions& options_;
+  const GatewayServiceOptions& options_;
   // The call and the session each keep this alive until they are done.
-  std::shared_ptr<AttendCall> call_self_, session_self_;
+  std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
 
   Mutex mutex_;
@@ -77,4 +78,4 @@ class AttendCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
 }  // namespace annulus
 
-#endif  // ANNULUS_SERVER_GATEWAY_ATTEND_CALL_H_
+#endif  // ANNULUS_SERVER_GATEWAY_GATEWAY_CALL_H_

@@ -1,12 +1,12 @@
-#include "client/executor.h"
+#include "client/callback_thread.h"
 
 #include <chrono>
 
 namespace annulus {
 
-Executor::Executor() : thread_([this] { Run(); }) {}
+CallbackThread::CallbackThread() : thread_([this] { Run(); }) {}
 
-Executor::~Executor() {
+CallbackThread::~CallbackThread() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -15,14 +15,14 @@ Executor::~Executor() {
   thread_.join();
 }
 
-void Executor::PostAfter(absl::Duration delay, std::function<void()> function) {
+void CallbackThread::PostAfter(absl::Duration delay, std::function<void()> function) {
   MutexLock lock(&mutex_);
   const Clock::time_point time = Clock::now() + absl::ToChronoNanoseconds(delay);
   waiting_.emplace(std::make_pair(time, next_++), std::move(function));
   changed_.SignalAll();
 }
 
-void Executor::Run() {
+void CallbackThread::Run() {
   for (;;) {
     std::function<void()> function;
     {

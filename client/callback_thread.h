@@ -1,5 +1,5 @@
-#ifndef ANNULUS_CLIENT_EXECUTOR_H_
-#define ANNULUS_CLIENT_EXECUTOR_H_
+#ifndef ANNULUS_CLIENT_CALLBACK_THREAD_H_
+#define ANNULUS_CLIENT_CALLBACK_THREAD_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,10 +15,10 @@ namespace annulus {
 // One thread that runs functions in the order of their times: a place to call users back and to
 // wait for the next attempt. The destructor runs what is due, drops what is not, and joins; no
 // function runs after it. Thread-safe.
-class Executor {
+class CallbackThread {
  public:
-  Executor();
-  ~Executor();
+  CallbackThread();
+  ~CallbackThread();
 
   void Post(std::function<void()> function) {
     PostAfter(absl::ZeroDuration(), std::move(function));
@@ -40,4 +40,4 @@ class Executor {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_CLIENT_EXECUTOR_H_
+#endif  // ANNULUS_CLIENT_CALLBACK_THREAD_H_
