@@ -112,6 +112,24 @@ TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
+TEST_F(DataPlaneTest, AStalledDownloadLeavesTheOutputsToAnother) {
+  const int64_t rows = 200000;  // 8 MB: a lease of 182 s.
+  Open(id_, rows);
+  board_.Publish(id_);
+  FetchStream slow, again;
+  auto call = Fetch(&slow, All(id_, rows));
+  ASSERT_TRUE(slow.outcome.AwaitChunks(1));
+  Advance(absl::Minutes(2));
+  board_.Tick();
+  EXPECT_TRUE(slow.outcome.Get().cancelled);
+  EXPECT_EQ(slow.outcome.AwaitReason(), "DOWNLOAD_STALLED");
+  call->OnDone(false);
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  call = Fetch(&again, All(id_, rows));
+  EXPECT_TRUE(again.outcome.AwaitChunks(1));
+  call->OnCancelled();
+}
+
 TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {
   Open(id_, 10);
   board_.Publish(id_);

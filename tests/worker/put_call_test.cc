@@ -1,7 +1,9 @@
 // PutShard and GetShardStatus, and the board where they meet the agent.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -183,6 +185,82 @@ TEST_F(DataPlaneTest, AStalledUploadIsCutAndAbandoned) {
   const auto abandoned = log_.Wait(Event::kShardAbandoned);
   ASSERT_TRUE(abandoned.has_value());
   EXPECT_EQ(abandoned->shard_abandoned().error().reason(), "UPLOAD_STALLED");
+}
+
+// A client whose connection died comes again on another one.
+TEST_F(DataPlaneTest, ADeadUploadBesideOneThatGoesOnEndsAlone) {
+  Open(id_, 100000);
+  PutStream dead, alive;
+  auto first = Put(&dead, Ticket(id_, 100000));
+  auto second = Put(&alive, Ticket(id_, 100000));
+  ASSERT_TRUE(dead.outcome.AwaitRead(2));
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(alive.outcome.AwaitRead(2 + i));
+    Advance(absl::Seconds(30));
+    second->OnMessage(Chunk(TensorId::kQ, i * 20000, 20000));
+    ASSERT_TRUE(alive.outcome.AwaitRead(3 + i));
+    board_.Tick();
+  }
+  EXPECT_EQ(dead.outcome.AwaitReason(), "UPLOAD_STALLED");
+  EXPECT_FALSE(alive.outcome.ended());
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  Advance(absl::Minutes(2));  // Now nothing goes on.
+  board_.Tick();
+  EXPECT_EQ(alive.outcome.AwaitReason(), "UPLOAD_STALLED");
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 1);
+}
+
+TEST_F(DataPlaneTest, ACompleteShardEndsItsOtherUploadsWell) {
+  Open(id_, 10);
+  PutStream slow, fast;
+  auto first = Put(&slow, Ticket(id_, 10));
+  first->OnMessage(Chunk(TensorId::kQ, 0, 5));
+  ASSERT_TRUE(slow.outcome.AwaitRead(3));
+  auto second = Put(&fast, Ticket(id_, 10));
+  int reads = 2;
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    ASSERT_TRUE(fast.outcome.AwaitRead(reads++));
+    second->OnMessage(Chunk(id, 0, 10));
+  }
+  for (PutStream* stream : {&slow, &fast}) {
+    EXPECT_TRUE(stream->outcome.AwaitEnd().ok());
+    EXPECT_TRUE(stream->outcome.Get().shard.complete());
+  }
+  Advance(absl::Minutes(10));
+  board_.Tick();
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  EXPECT_EQ(board_.calls(), 0u);
+}
+
+// Stands at the board beside others, and does something in the middle of a Tick.
+class MeddlingCall final : public DataCall {
+ public:
+  explicit MeddlingCall(std::function<void()> meddle) : meddle_(std::move(meddle)) {}
+  void OnShard(const ShardId&, std::shared_ptr<StagedShard>) override {}
+  void End(const absl::Status&) override {}
+  std::optional<absl::Status> Stalled(absl::Time) override {
+    meddle_();
+    return std::nullopt;
+  }
+
+ private:
+  const std::function<void()> meddle_;
+};
+
+TEST_F(DataPlaneTest, AReserveThatComesWhileTheBoardLooksIsInTime) {
+  const ShardId other{"other", 1, 0};
+  Open(other, 10);
+  const auto meddling = std::make_shared<MeddlingCall>([this] { Open(id_, 10); });
+  board_.Join(meddling, Ticket(other, 10), ShardBoard::Stage::kReserved);
+  PutStream stream;
+  auto call = Put(&stream, Ticket(id_, 10));
+  Advance(absl::Seconds(10));
+  board_.Tick();
+  EXPECT_TRUE(stream.outcome.AwaitRead(2));
+  EXPECT_FALSE(stream.outcome.ended());
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  call->OnCancelled();
+  board_.Leave(meddling.get());
 }
 
 TEST_F(DataPlaneTest, AnUploadHasADeadline) {

@@ -99,14 +99,13 @@ void PutCall::OnMessage(PutMessage message) {
 }
 
 void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) {
-  const bool complete = shard->complete();
   {
     MutexLock lock(&mutex_);
     if (phase_ != Phase::kJoining) return;
     id_ = id;
     shard_ = std::move(shard);
     phase_ = Phase::kReading;
-    if (!complete) return ReadLocked();
+    if (!shard_->complete()) return ReadLocked();
   }
   Conclude(absl::OkStatus());
 }
@@ -151,6 +150,14 @@ void PutCall::OnHalfClose() {
 void PutCall::OnCancelled() { Conclude(absl::CancelledError("the client cancelled the call")); }
 
 void PutCall::End(const absl::Status& why) { Conclude(why); }
+
+void PutCall::OnComplete() {
+  {
+    MutexLock lock(&mutex_);
+    if (shard_ == nullptr) return;  // OnShard will see it.
+  }
+  Conclude(absl::OkStatus());
+}
 
 std::optional<absl::Status> PutCall::Stalled(absl::Time now) {
   MutexLock lock(&mutex_);

@@ -56,6 +56,7 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
 
   void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) override;
   void End(const absl::Status& why) override;
+  void OnComplete() override;
   std::optional<absl::Status> Stalled(absl::Time now) override;
 
  private:

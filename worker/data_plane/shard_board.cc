@@ -86,6 +86,9 @@ void ShardBoard::Complete(const ShardId& id, Entry* entry, Later* later) {
   WorkerEvent event;
   *event.mutable_shard_complete()->mutable_shard() = KeyOf(id);
   ReportLater(std::move(event), later);
+  for (auto& [call, guest] : guests_) {
+    if (guest.id == id) later->push_back([call = guest.call] { call->OnComplete(); });
+  }
 }
 
 void ShardBoard::Completed(const ShardId& id) {
@@ -249,31 +252,61 @@ void ShardBoard::Expire(const ShardId& id, Entry* entry, Later* later) {
   }
 }
 
-void ShardBoard::Tick() {
-  Later later;
-  const absl::Time now = options_.now();
+std::vector<ShardBoard::Late> ShardBoard::FindLate(absl::Time now) const {
   std::vector<Guest> guests;
   {
     MutexLock lock(&mutex_);
     for (auto& [call, guest] : guests_) guests.push_back(guest);
   }
   // Calls are asked without the board's lock, because they may hold their own while they come here.
-  std::vector<std::pair<Guest, absl::Status>> over;
-  for (Guest& guest : guests) {
+  std::vector<Late> late;
+  for (const Guest& guest : guests) {
     if (now >= guest.deadline) {
-      over.emplace_back(guest, Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND",
-                                     "no such shard is here", guest.id));
+      late.push_back(
+          {guest.call,
+           Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND", "no such shard is here", guest.id),
+           /*waited=*/true});
     } else if (auto stalled = guest.call->Stalled(now); stalled.has_value()) {
-      over.emplace_back(guest, *stalled);
+      late.push_back({guest.call, *stalled, /*waited=*/false});
     }
   }
+  return late;
+}
+
+bool ShardBoard::UploadGoesOn(const ShardId& id) const {
+  return std::any_of(guests_.begin(), guests_.end(), [&](const auto& entry) {
+    const Guest& guest = entry.second;
+    return guest.id == id && guest.stage == Stage::kReserved && !guest.waiting && !guest.stalled;
+  });
+}
+
+void ShardBoard::EndLate(const std::vector<Late>& late, absl::Time now, Later* later) {
+  for (const Late& one : late) {
+    const auto guest = guests_.find(one.call.get());
+    if (guest == guests_.end() || (one.waited && now < guest->second.deadline)) continue;
+    guest->second.stalled = !one.waited;
+    EndLater(one.call, one.why, later);
+  }
+  // A stalled download only ends, for outputs have a lease of their own. So does an upload beside
+  // another one that goes on: a client whose connection has died comes again on a new one.
+  for (const Late& one : late) {
+    const auto guest = guests_.find(one.call.get());
+    if (guest == guests_.end() || !guest->second.stalled) continue;
+    if (guest->second.stage == Stage::kOutputs) continue;
+    const ShardId& id = guest->second.id;
+    const auto entry = entries_.find(id);
+    if (entry == entries_.end() || entry->second.completed || UploadGoesOn(id)) continue;
+    Abandon(id, &entry->second, one.why, later);
+  }
+}
+
+void ShardBoard::Tick() {
+  Later later;
+  const absl::Time now = options_.now();
+  const std::vector<Late> late = FindLate(now);
   {
     MutexLock lock(&mutex_);
-    for (const auto& [guest, why] : over) {
-      EndLater(guest.call, why, &later);
-      const auto entry = entries_.find(guest.id);
-      if (entry != entries_.end()) Abandon(guest.id, &entry->second, why, &later);
-    }
+    EndLate(late, now, &later);
     for (auto& [id, entry] : entries_) {
       if (now >= entry.deadline && !entry.abandoned) Expire(id, &entry, &later);
     }

@@ -32,6 +32,9 @@ class DataCall {
   // The call must end now: the job has ended, or a wait was too long. May come at any time, more
   // than once.
   virtual void End(const absl::Status& why) = 0;
+  // Every input of the shard is here, whoever brought it: an upload has nothing left to bring. May
+  // come before OnShard.
+  virtual void OnComplete() {}
   // The client keeps this worker waiting; `why` for its error.
   virtual std::optional<absl::Status> Stalled(absl::Time now) = 0;
 };
@@ -101,6 +104,13 @@ class ShardBoard {
     Stage stage = Stage::kReserved;
     bool waiting = true;
     absl::Time deadline = absl::InfiniteFuture();  // Of a wait for Reserve.
+    bool stalled = false;
+  };
+  // A guest that Tick found too late, unless that has changed when it looks again.
+  struct Late {
+    std::shared_ptr<DataCall> call;
+    absl::Status why;
+    bool waited = false;  // For its Reserve; else its client has stalled.
   };
   // What to do when the lock is released.
   using Later = std::vector<std::function<void()>>;
@@ -114,6 +124,9 @@ class ShardBoard {
   void Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later)
       REQUIRES(mutex_);
   void Complete(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
+  std::vector<Late> FindLate(absl::Time now) const EXCLUDES(mutex_);
+  void EndLate(const std::vector<Late>& late, absl::Time now, Later* later) REQUIRES(mutex_);
+  bool UploadGoesOn(const ShardId& id) const REQUIRES(mutex_);
   // The entry's deadline has passed.
   void Expire(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
   static void Run(const Later& later);
