@@ -24,12 +24,19 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Build(grpc::ServerBuilder* builder
   return server;
 }
 
-void Prepare(grpc::ServerBuilder* builder) {
+int Milliseconds(absl::Duration time) { return static_cast<int>(absl::ToInt64Milliseconds(time)); }
+
+void Prepare(const DataPlaneServer::Options& options, grpc::ServerBuilder* builder) {
   // Two workers on one port must be an error, not a coin toss.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              Milliseconds(options.keepalive_timeout));
+  // A call that waits for its outputs sends nothing for long.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }
 
 }  // namespace
@@ -49,7 +56,7 @@ absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Op
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto impl = std::make_unique<Impl>(options);
   grpc::ServerBuilder builder;
-  Prepare(&builder);
+  Prepare(options, &builder);
   for (const auto& [name, value] : TensorTransport()) builder.AddChannelArgument(name, value);
   builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &impl->port);
   builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
@@ -60,7 +67,7 @@ absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Op
   if (!options.health_address.empty()) {
     int health_port = 0;
     grpc::ServerBuilder health_builder;
-    Prepare(&health_builder);
+    Prepare(options, &health_builder);
     health_builder.AddListeningPort(options.health_address, grpc::InsecureServerCredentials(),
                                     &health_port);
     auto health = Build(&health_builder, options.health_address, health_port);

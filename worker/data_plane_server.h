@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 
@@ -19,6 +20,10 @@ class DataPlaneServer {
     std::string health_address;  // Empty: none.
     ShardBoard* board = nullptr;
     CopyPool* pool = nullptr;
+    // A connection that has been silent for so long is asked for a sign of life, and dropped with
+    // its calls where none comes in time: nobody else tells of a client whose machine is gone.
+    absl::Duration keepalive_time = absl::Seconds(30);
+    absl::Duration keepalive_timeout = absl::Seconds(10);
   };
 
   // UNAVAILABLE where a port cannot be bound.

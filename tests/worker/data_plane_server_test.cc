@@ -1,0 +1,61 @@
+// The connections of a worker's data plane.
+#include "worker/data_plane_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "worker/data_plane/copy_pool.h"
+#include "worker/data_plane/shard_board.h"
+
+namespace annulus {
+namespace {
+
+// Says what an HTTP/2 client says first, and nothing more. Reads give up after 20 s.
+int ConnectAndSayHello(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const timeval patience = {20, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  std::string hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  hello += std::string("\0\0\0\4\0\0\0\0\0", 9);  // Empty SETTINGS.
+  EXPECT_EQ(write(fd, hello.data(), hello.size()), static_cast<ssize_t>(hello.size()));
+  return fd;
+}
+
+TEST(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
+  ShardBoard::Options board_options;
+  board_options.now = board_options.wall = absl::Now;
+  board_options.report = [](const control::v1::WorkerEvent&) {};
+  ShardBoard board(board_options);
+  CopyPool pool(1);
+  DataPlaneServer::Options options;
+  options.address = "127.0.0.1:0";
+  options.board = &board;
+  options.pool = &pool;
+  options.keepalive_time = absl::Milliseconds(100);
+  options.keepalive_timeout = absl::Milliseconds(100);
+  const auto server = DataPlaneServer::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int fd = ConnectAndSayHello((*server)->port());
+  char bytes[4096];
+  ssize_t got = 0;
+  do {  // Settings and pings, none of which it answers.
+    got = read(fd, bytes, sizeof(bytes));
+  } while (got > 0);
+  EXPECT_EQ(got, 0) << "the connection is still there";
+  close(fd);
+}
+
+}  // namespace
+}  // namespace annulus
