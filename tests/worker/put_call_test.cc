@@ -73,6 +73,33 @@ TEST_F(DataPlaneTest, TheWaitForAReserveIsBounded) {
   EXPECT_EQ(stream.outcome.AwaitReason(), "SHARD_NOT_FOUND");
 }
 
+TEST_F(DataPlaneTest, TheWaitForATicketIsBoundedInTimeAndNumber) {
+  std::vector<std::unique_ptr<PutStream>> streams;
+  std::vector<std::shared_ptr<PutCall>> calls;
+  const auto start = [&] {
+    streams.push_back(std::make_unique<PutStream>());
+    calls.push_back(std::make_shared<PutCall>(&board_, &copies_, streams.back().get()));
+    calls.back()->Start();
+  };
+  for (int i = 0; i < 9; ++i) start();
+  EXPECT_EQ(streams[8]->outcome.AwaitReason(), "TOO_MANY_CALLS");
+  EXPECT_EQ(streams[8]->outcome.Get().reads, 0);
+  Advance(absl::Seconds(9));
+  board_.Tick();
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(streams[i]->outcome.ended());
+  Advance(absl::Seconds(1));
+  board_.Tick();
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(streams[i]->outcome.AwaitReason(), "UPLOAD_STALLED");
+  EXPECT_EQ(board_.calls(), 0u);
+  PutMessage late;
+  late.ticket = Ticket(id_, 10);
+  calls[0]->OnMessage(late);
+  EXPECT_EQ(board_.calls(), 0u);
+  start();
+  board_.Shutdown(absl::UnavailableError("going"));
+  EXPECT_EQ(streams[9]->outcome.AwaitEnd().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(DataPlaneTest, WrongTicketsAreRefused) {
   Open(id_, 10);
   std::string forged = Ticket(id_, 10);

@@ -70,8 +70,9 @@ void PutCall::Conclude(const absl::Status& status) {
 }
 
 void PutCall::Start() {
+  board_->Enter(shared_from_this());
   MutexLock lock(&mutex_);
-  ReadLocked();
+  if (phase_ == Phase::kTicket) ReadLocked();
 }
 
 void PutCall::OnMessage(PutMessage message) {
@@ -91,7 +92,7 @@ void PutCall::OnMessage(PutMessage message) {
     }
   }
   if (!broken.ok()) return Conclude(broken);
-  if (joins) return board_->Join(shared_from_this(), message.ticket, ShardBoard::Stage::kReserved);
+  if (joins) return board_->Present(this, message.ticket, ShardBoard::Stage::kReserved);
   int64_t bytes = 0;
   for (absl::string_view piece : message.pieces) bytes += static_cast<int64_t>(piece.size());
   pool_->Run(bytes,

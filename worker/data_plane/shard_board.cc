@@ -151,36 +151,81 @@ void ShardBoard::Shutdown(const absl::Status& why) {
   Run(later);
 }
 
-void ShardBoard::Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage) {
+void ShardBoard::Enter(std::shared_ptr<DataCall> call) {
   Later later;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = Admit(call, ticket, stage, &later);
+    const absl::Status status = Admit(call);
     if (!status.ok()) EndLater(call, status, &later);
   }
   Run(later);
 }
 
-absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, absl::string_view ticket,
-                               Stage stage, Later* later) {
+void ShardBoard::Present(DataCall* call, absl::string_view ticket, Stage stage) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    const auto guest = guests_.find(call);
+    if (guest == guests_.end()) return;
+    const absl::Status status = TakeTicket(&guest->second, ticket, stage, &later);
+    if (!status.ok()) EndLater(guest->second.call, status, &later);
+  }
+  Run(later);
+}
+
+void ShardBoard::Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage) {
+  Later later;
+  {
+    MutexLock lock(&mutex_);
+    absl::Status status = Admit(call);
+    if (status.ok()) status = TakeTicket(&guests_.at(call.get()), ticket, stage, &later);
+    if (!status.ok()) EndLater(call, status, &later);
+  }
+  Run(later);
+}
+
+absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call) {
   RETURN_IF_ERROR(shutdown_);
-  const absl::Time now = options_.now();
-  ASSIGN_OR_RETURN(TicketClaims claims,
-                   VerifyTicket(identity_.ticket_key, ticket, options_.wall()));
-  const ShardId id{claims.job_id, claims.attempt, claims.rank};
-  if (claims.incarnation != identity_.incarnation) return BadTicket(id);
   if (guests_.size() >= options_.max_calls) {
     return MakeError(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("this worker serves at most ", options_.max_calls, " calls at once"),
         {"TOO_MANY_CALLS", {{"limit", absl::StrCat(options_.max_calls)}}, {}, absl::Seconds(1)});
   }
+  Guest guest;
+  guest.call = call;
+  guest.deadline = options_.now() + options_.ticket_wait;
+  guests_.emplace(call.get(), std::move(guest));
+  return absl::OkStatus();
+}
+
+absl::Status ShardBoard::TakeTicket(Guest* guest, absl::string_view ticket, Stage stage,
+                                    Later* later) {
+  RETURN_IF_ERROR(shutdown_);
+  ASSIGN_OR_RETURN(TicketClaims claims,
+                   VerifyTicket(identity_.ticket_key, ticket, options_.wall()));
+  const ShardId id{claims.job_id, claims.attempt, claims.rank};
+  if (claims.incarnation != identity_.incarnation) return BadTicket(id);
   if (std::find(ended_.begin(), ended_.end(), id) != ended_.end()) {
     return Error(absl::StatusCode::kAborted, "JOB_ENDED", "the job has ended", id);
   }
-  Guest guest{call, id, std::move(claims), stage, true, now + options_.reserve_wait};
-  Seat(&guests_.emplace(call.get(), std::move(guest)).first->second, later);
+  guest->has_ticket = true;
+  guest->id = id;
+  guest->claims = std::move(claims);
+  guest->stage = stage;
+  guest->deadline = options_.now() + options_.reserve_wait;
+  Seat(guest, later);
   return absl::OkStatus();
+}
+
+absl::Status ShardBoard::TooLate(const Guest& guest) const {
+  if (guest.has_ticket) {
+    return Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND", "no such shard is here", guest.id);
+  }
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat("no ticket came in ", absl::FormatDuration(options_.ticket_wait)),
+      {"UPLOAD_STALLED", {{"window", absl::FormatDuration(options_.ticket_wait)}}, {}, {}});
 }
 
 void ShardBoard::Seat(Guest* guest, Later* later) {
@@ -262,10 +307,7 @@ std::vector<ShardBoard::Late> ShardBoard::FindLate(absl::Time now) const {
   std::vector<Late> late;
   for (const Guest& guest : guests) {
     if (now >= guest.deadline) {
-      late.push_back(
-          {guest.call,
-           Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND", "no such shard is here", guest.id),
-           /*waited=*/true});
+      late.push_back({guest.call, TooLate(guest), /*waited=*/true});
     } else if (auto stalled = guest.call->Stalled(now); stalled.has_value()) {
       late.push_back({guest.call, *stalled, /*waited=*/false});
     }

@@ -16,28 +16,12 @@
 #include "base/mutex.h"
 #include "proto/ticket.h"
 #include "worker/agent/agent_values.h"
+#include "worker/data_plane/data_call.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/staging/arrived_cells.h"
 #include "worker/staging/staged_shard.h"
 
 namespace annulus {
-
-// A client's call, seen from the board. The board keeps it alive from Join to Leave, and calls it
-// without a lock.
-class DataCall {
- public:
-  virtual ~DataCall() = default;
-  // Answer to Join: what was waited for is there.
-  virtual void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) = 0;
-  // The call must end now: the job has ended, or a wait was too long. May come at any time, more
-  // than once.
-  virtual void End(const absl::Status& why) = 0;
-  // Every input of the shard is here, whoever brought it: an upload has nothing left to bring. May
-  // come before OnShard.
-  virtual void OnComplete() {}
-  // The client keeps this worker waiting; `why` for its error.
-  virtual std::optional<absl::Status> Stalled(absl::Time now) = 0;
-};
 
 // Which shards this worker holds and which calls are at them: where the agent's commands and the
 // clients' calls meet. A call may come before its Reserve and waits for it. Bounded in calls, waits
@@ -53,6 +37,8 @@ class ShardBoard {
     // any thread.
     std::function<void(control::v1::WorkerEvent)> report;
     RateLimits rate;
+    // Longest wait of a call for its ticket.
+    absl::Duration ticket_wait = absl::Seconds(10);
     // Longest wait of a ticket for its Reserve.
     absl::Duration reserve_wait = absl::Seconds(10);
     // How long outputs wait for a client, beside the time that they take at the rate's floor.
@@ -76,7 +62,12 @@ class ShardBoard {
   // Ends every call, and refuses new ones: the process is ending.
   void Shutdown(const absl::Status& why);
 
-  // The calls' side. Answers with OnShard or End, perhaps before it returns. PERMISSION_DENIED /
+  // The calls' side. A call whose ticket comes later: counted, and ended where none comes in time.
+  // RESOURCE_EXHAUSTED / TOO_MANY_CALLS, DEADLINE_EXCEEDED / UPLOAD_STALLED.
+  void Enter(std::shared_ptr<DataCall> call);
+  // Its ticket, answered as Join is; nothing where it has left meanwhile.
+  void Present(DataCall* call, absl::string_view ticket, Stage stage);
+  // Both at once. Answers with OnShard or End, perhaps before it returns. PERMISSION_DENIED /
   // BAD_TICKET, FAILED_PRECONDITION / TICKET_EXPIRED, NOT_FOUND / SHARD_NOT_FOUND, ABORTED /
   // JOB_ENDED, RESOURCE_EXHAUSTED / TOO_MANY_CALLS.
   void Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage);
@@ -99,24 +90,27 @@ class ShardBoard {
   };
   struct Guest {
     std::shared_ptr<DataCall> call;
+    bool has_ticket = false;  // Without one, what follows says nothing but the deadline.
     ShardId id;
     TicketClaims claims;
     Stage stage = Stage::kReserved;
     bool waiting = true;
-    absl::Time deadline = absl::InfiniteFuture();  // Of a wait for Reserve.
+    absl::Time deadline = absl::InfiniteFuture();  // Of a wait for the ticket, then for Reserve.
     bool stalled = false;
   };
   // A guest that Tick found too late, unless that has changed when it looks again.
   struct Late {
     std::shared_ptr<DataCall> call;
     absl::Status why;
-    bool waited = false;  // For its Reserve; else its client has stalled.
+    bool waited = false;  // For its ticket or Reserve; else its client has stalled.
   };
   // What to do when the lock is released.
   using Later = std::vector<std::function<void()>>;
 
-  absl::Status Admit(const std::shared_ptr<DataCall>& call, absl::string_view ticket, Stage stage,
-                     Later* later) REQUIRES(mutex_);
+  absl::Status Admit(const std::shared_ptr<DataCall>& call) REQUIRES(mutex_);
+  absl::Status TakeTicket(Guest* guest, absl::string_view ticket, Stage stage, Later* later)
+      REQUIRES(mutex_);
+  absl::Status TooLate(const Guest& guest) const;
   // Gives a guest its shard where what it waits for is there.
   void Seat(Guest* guest, Later* later) REQUIRES(mutex_);
   void ReportLater(control::v1::WorkerEvent event, Later* later) const;
