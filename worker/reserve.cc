@@ -32,6 +32,13 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
     shape.q_rows += shard.q_rows.rows();
     shape.kv_rows += shard.kv_rows.rows();
   }
+  // What the coordinator has counted against this worker's budget.
+  const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
+  if (bytes != reserve.staging_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan gives rank ", work.id.rank, " ", bytes,
+                                                   " bytes, not ", reserve.staging_bytes(),
+                                                   ": coordinator and worker do not agree on it"));
+  }
   ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed)));
   return work;
 }

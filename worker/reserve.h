@@ -12,7 +12,8 @@ namespace annulus {
 
 // Carries a Reserve out: the rank's rows by the plan, staging memory from `pool`, and what the
 // lanes need later. `on_freed` runs when the memory has been given back. RESOURCE_EXHAUSTED (no
-// room), INVALID_ARGUMENT (a command that makes no sense).
+// room), INVALID_ARGUMENT (a command that makes no sense, or counts other bytes than its plan
+// gives).
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
                                       std::function<void()> on_freed);
 

@@ -280,7 +280,7 @@ void Worker::Impl::Perform(const OpenShard& action) {
   LogDebug(id.job_id, "reserved rank ", id.rank, " of attempt ", id.attempt);
   works_[id] = *work;
   board_->Open(id, action.reserve.principal(), work->staged,
-               TimeFromProto(action.reserve.upload_deadline()));
+               DurationFromProto(action.reserve.upload_time()));
 }
 
 void Worker::Impl::Perform(const CloseShard& action) {

@@ -140,9 +140,7 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
   reserve.set_principal(job.principal);
   reserve.set_staging_bytes(run.plan->bytes[rank].total());
   reserve.set_solo(run.solo());
-  *reserve.mutable_upload_deadline() = TimeToProto(run.upload_deadline);
-  *reserve.mutable_job_deadline() = TimeToProto(job.deadline);
-  if (!run.solo()) *reserve.mutable_generation() = core.GenerationOf(run.group);
+  *reserve.mutable_upload_time() = DurationToProto(run.upload_deadline - core.now);
   core.Send(run.ranks[rank].worker, std::move(command));
 }
 

@@ -1,4 +1,5 @@
 #include "gtest/gtest.h"
+#include "proto/convert.h"
 #include "tests/server/coordinator_harness.h"
 
 namespace annulus {
@@ -99,6 +100,20 @@ TEST_F(JobLifeTest, WorldSizeThatTheFamilyLacksRunsInTheSmallestGroupThatHoldsIt
     EXPECT_FALSE(command.has_reserve() || command.has_run_segment());
   }
   ExpectIdle();
+}
+
+// Workers are told how long an upload may take, not until when by a clock that is not theirs.
+TEST_F(JobLifeTest, ReserveSaysHowMuchTimeTheUploadHas) {
+  harness_.Start(1);
+  const int64_t call = harness_.Run(harness_.Request(1));
+  const absl::Time deadline = TimeFromProto(harness_.Placed(call).upload_deadline());
+  bool reserved = false;
+  for (const WorkerCommand& command : harness_.worker("w0").history) {
+    if (!command.has_reserve()) continue;
+    reserved = true;
+    EXPECT_EQ(DurationFromProto(command.reserve().upload_time()), deadline - harness_.now());
+  }
+  EXPECT_TRUE(reserved);
 }
 
 TEST_F(JobLifeTest, ShardsWithoutBytesNeedNoFetch) {

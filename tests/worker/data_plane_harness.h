@@ -25,7 +25,7 @@ class DataPlaneTest : public testing::Test {
   ShardBoard::Options BoardOptions() {
     ShardBoard::Options options;
     options.now = [this] { return Now(); };
-    options.wall = options.now;
+    options.wall = [this] { return Now() + skew_; };
     options.report = [this](EventLog::Event event) { log_.Add(std::move(event)); };
     options.max_calls = 8;
     return options;
@@ -37,7 +37,7 @@ class DataPlaneTest : public testing::Test {
     spec.q_heads = spec.kv_heads = 2;
     spec.head_dim = 4;
     auto shard = *StagedShard::Create(pool_.get(), {TensorTable(spec), rows, rows}, nullptr);
-    board_.Open(id, "alice", shard, Now() + absl::Minutes(5));
+    board_.Open(id, "alice", shard, absl::Minutes(5));
     return shard;
   }
   std::string Ticket(const ShardId& id, int64_t rows, const std::string& principal = "alice") {
@@ -79,6 +79,7 @@ class DataPlaneTest : public testing::Test {
   void Advance(absl::Duration duration) { now_ += absl::ToInt64Nanoseconds(duration); }
 
   std::atomic<int64_t> now_{absl::ToUnixNanos(absl::FromUnixSeconds(360000))};
+  absl::Duration skew_;  // Of this worker's clock, from the coordinator's.
   const Identity identity_{"incarnation", std::string(kTicketKeyBytes, 'k')};
   const ShardId id_{"job", 1, 0};
   EventLog log_;

@@ -75,7 +75,8 @@ class WorkerTest : public testing::Test {
     reserve.set_granule(1);
     reserve.set_principal("alice");
     reserve.set_solo(true);
-    *reserve.mutable_upload_deadline() = TimeToProto(absl::Now() + absl::Minutes(1));
+    reserve.set_staging_bytes(4 * kRows * kDim * 4 + kRows * 4);  // Q, K, V, output; LSE.
+    reserve.mutable_upload_time()->set_seconds(60);
     coordinator_.Order(command);
   }
   std::string Ticket(const std::string& job) {

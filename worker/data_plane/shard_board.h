@@ -31,7 +31,8 @@ class ShardBoard {
   struct Options {
     // Never set back or forward.
     std::function<absl::Time()> now;
-    // The time of day, for tickets and for deadlines that the coordinator has set.
+    // The time of day. It need not agree with the coordinator's: it only tells whether a ticket
+    // that opens nothing is old.
     std::function<absl::Time()> wall;
     // ShardComplete, ShardAbandoned, OutputDrained; each once a shard. Called without a lock, on
     // any thread.
@@ -51,9 +52,9 @@ class ShardBoard {
 
   // The agent's side. Tickets are judged by the newest identity.
   void SetIdentity(const Identity& identity);
-  // `upload_deadline`: time of day.
+  // The upload must be complete in `upload_time`.
   void Open(const ShardId& id, const std::string& principal, std::shared_ptr<StagedShard> shard,
-            absl::Time upload_deadline);
+            absl::Duration upload_time);
   void Publish(const ShardId& id);
   // Ends the shard's calls; its memory goes when they have let go of it.
   void Close(const ShardId& id, const absl::Status& why);
@@ -110,6 +111,7 @@ class ShardBoard {
   absl::Status Admit(const std::shared_ptr<DataCall>& call) REQUIRES(mutex_);
   absl::Status TakeTicket(Guest* guest, absl::string_view ticket, Stage stage, Later* later)
       REQUIRES(mutex_);
+  bool Expired(const TicketClaims& claims) const { return options_.wall() > claims.expiry; }
   absl::Status TooLate(const Guest& guest) const;
   // Gives a guest its shard where what it waits for is there.
   void Seat(Guest* guest, Later* later) REQUIRES(mutex_);

@@ -1,0 +1,63 @@
+#include "worker/reserve.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/convert.h"
+#include "worker/staging/memory_budget.h"
+
+namespace annulus {
+namespace {
+
+// Rank 1 of 2 of a job with 10 query and 30 key rows, 2 and 1 heads of 4 fp32.
+control::v1::Reserve SecondHalf() {
+  control::v1::Reserve reserve;
+  reserve.mutable_shard()->set_job_id("job");
+  reserve.mutable_shard()->set_attempt(1);
+  reserve.mutable_shard()->set_rank(1);
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp32;
+  spec.q_heads = 2;
+  spec.kv_heads = 1;
+  spec.head_dim = 4;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = 10;
+  spec.sequences[0].kv_len = 30;
+  *reserve.mutable_spec() = SpecToProto(spec);
+  Execution execution;
+  execution.strategy = Strategy::kRingPassKv;
+  execution.layout = Layout::kContiguous;
+  execution.world_size = 2;
+  *reserve.mutable_execution() = ExecutionToProto(execution);
+  reserve.set_granule(1);
+  // Q and the output, K and V, LSE.
+  reserve.set_staging_bytes(2 * 5 * 2 * 16 + 2 * 15 * 16 + 5 * 2 * 4);
+  return reserve;
+}
+
+class ReserveTest : public testing::Test {
+ protected:
+  std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 1 << 20);
+  std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);
+};
+
+TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
+  const control::v1::Reserve reserve = SecondHalf();
+  const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->staged->shape().q_rows, 5);
+  EXPECT_EQ(work->staged->shape().kv_rows, 15);
+  EXPECT_EQ(budget_->used_bytes(), reserve.staging_bytes());
+}
+
+TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
+  for (const int64_t more : {-4, 4}) {
+    control::v1::Reserve reserve = SecondHalf();
+    reserve.set_staging_bytes(reserve.staging_bytes() + more);
+    const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+    EXPECT_EQ(work.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(budget_->used_bytes(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
