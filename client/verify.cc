@@ -8,6 +8,7 @@
 #include <set>
 
 #include "attention/error.h"
+#include "attention/error_budget.h"
 #include "attention/mask.h"
 #include "attention/tensor_table.h"
 
@@ -32,10 +33,16 @@ float RoundTo(DataType dtype, float value) {
   return value;
 }
 
-// The distance of neighbouring numbers of the type at `value`.
-double Ulp(DataType dtype, double value) {
-  const int bits = dtype == DataType::kBf16 ? 7 : dtype == DataType::kFp16 ? 10 : 23;
-  return value == 0 ? 0 : std::ldexp(1.0, std::ilogb(value) - bits);
+// The distance of neighbouring numbers of a type with `bits` of mantissa, the hidden one left out,
+// and `least` as the power of its smallest number, at a magnitude.
+template <int bits, int least>
+double Ulp(double magnitude) {
+  return std::ldexp(1.0, magnitude == 0 ? least : std::max(std::ilogb(magnitude) - bits, least));
+}
+
+double (*UlpOf(DataType dtype))(double) {
+  if (dtype == DataType::kFp16) return Ulp<10, -24>;
+  return dtype == DataType::kBf16 ? Ulp<7, -133> : Ulp<23, -149>;
 }
 
 struct Keys {
@@ -81,13 +88,6 @@ Answer Attend(const float* q, const Keys& keys, const Intervals& visible, Real s
   return answer;
 }
 
-// NaN counts as infinitely wrong; equal infinities are right.
-double Difference(double a, double b) {
-  if (a == b) return 0;
-  const double difference = std::abs(a - b);
-  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
-}
-
 // Packed rows, distinct, in order.
 std::vector<int64_t> PickRows(int64_t rows, int64_t count, uint64_t seed) {
   std::set<int64_t> picked;
@@ -106,8 +106,10 @@ class Verifier {
       : spec_(spec), input_(input), table_(TensorTable(spec)), mask_(spec) {}
 
   VerifyReport Run(std::vector<int64_t> rows) {
-    report_.rows = std::move(rows);
+    VerifyReport report;
+    report.rows = std::move(rows);
     const int32_t group = spec_.q_heads / spec_.kv_heads;
+    std::vector<HeadErrors> heads(spec_.q_heads);
     for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
       Keys keys;
       keys.dim = spec_.head_dim;
@@ -115,15 +117,27 @@ class Verifier {
       keys.k = HeadRows(table_[1], input_.k, kv_head, 0, spec_.kv_rows());
       keys.v = HeadRows(table_[2], input_.v, kv_head, 0, spec_.kv_rows());
       for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        for (int64_t row : report_.rows) Check(keys, head, row);
+        for (int64_t row : report.rows) Add(keys, head, row, &heads[head]);
       }
     }
-    report_.output_budget = 2 * naive_error_ + Ulp(spec_.output_dtype(), largest_) / 2;
-    return report_;
+    const std::vector<double> budgets =
+        OutputBudgets(heads, static_cast<int64_t>(report.rows.size()) * spec_.value_dim(),
+                      UlpOf(spec_.output_dtype()));
+    for (int32_t head = 0; head < spec_.q_heads; ++head) {
+      report.lse_part = std::max(report.lse_part, heads[head].lse());
+      // The head nearest to its budget, or farthest above it; multiplied, as a budget may be 0.
+      const bool worse =
+          heads[head].answer() * report.output_budget > report.output_error * budgets[head];
+      if (head > 0 && !worse) continue;
+      report.worst_head = head;
+      report.output_error = heads[head].answer();
+      report.output_budget = budgets[head];
+    }
+    return report;
   }
 
  private:
-  void Check(const Keys& keys, int32_t head, int64_t row) {
+  void Add(const Keys& keys, int32_t head, int64_t row, HeadErrors* errors) {
     const std::vector<float> q = HeadRows(table_[0], input_.q, head, row, 1);
     const Intervals visible = mask_.VisiblePacked(head, row);
     const double scale = spec_.scale_or_default();
@@ -133,23 +147,17 @@ class Verifier {
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
     for (int32_t i = 0; i < keys.dim_v; ++i) {
       const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
-      naive_error_ = std::max(naive_error_, Difference(rounded, exact.out[i]));
-      report_.output_error = std::max(report_.output_error, Difference(out[i], exact.out[i]));
-      largest_ = std::max(largest_, std::abs(exact.out[i]));
+      errors->AddOutput(exact.out[i], rounded, out[i]);
     }
     float lse = 0;
     std::memcpy(&lse, input_.lse + row * table_[4].row_bytes() + head * sizeof(float), sizeof(lse));
-    const double allowed = (spec_.dtype == DataType::kFp32 ? 1e-5 : 1e-3) *
-                           std::max(1.0, std::isinf(exact.lse) ? 1.0 : std::abs(exact.lse));
-    report_.lse_part = std::max(report_.lse_part, Difference(lse, exact.lse) / allowed);
+    errors->AddLse(exact.lse, naive.lse, lse, LseTolerance(spec_.dtype == DataType::kFp32));
   }
 
   const AttentionSpec& spec_;
   const VerifyInput& input_;
   const std::vector<TensorInfo> table_;
   const MaskMap mask_;
-  VerifyReport report_;
-  double naive_error_ = 0, largest_ = 0;
 };
 
 }  // namespace

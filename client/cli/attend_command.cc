@@ -125,6 +125,7 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   if (outcome.verified.has_value()) {
     json["verified"] = {{"rows", outcome.verified->rows.size()},
                         {"seed", outcome.verify_seed},
+                        {"worst_head", outcome.verified->worst_head},
                         {"output_error", outcome.verified->output_error},
                         {"output_budget", outcome.verified->output_budget},
                         {"lse_part", outcome.verified->lse_part}};

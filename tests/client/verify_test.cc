@@ -115,6 +115,69 @@ TEST(VerifyTest, WrongAnswersAreNot) {
   EXPECT_FALSE(verdict([](Solved* solved) { std::swap(solved->memory[1], solved->memory[2]); }));
 }
 
+void SetFloat(float value, size_t at, std::vector<std::byte>* memory) {
+  std::memcpy(memory->data() + at * sizeof(value), &value, sizeof(value));
+}
+
+// One key: the answer is its value, and the naive computation makes no error.
+TEST(VerifyTest, OneOutputMayBeOffByAnUlpAndNotByMore) {
+  AttentionSpec spec = SpecOf(1, 1, false, DataType::kFp32);
+  spec.q_heads = spec.kv_heads = spec.head_dim = 1;
+  spec.sequences.resize(1);
+  Solved solved(spec);
+  float value = 0;
+  std::memcpy(&value, solved.memory[3].data(), sizeof(value));
+  for (const int ulps : {0, 1, 2, 3, 4}) {
+    SetFloat(value, 0, &solved.memory[3]);
+    EXPECT_EQ(VerifyRows(spec, solved.Input(), 1, 1)->within(), ulps <= 2) << ulps << " ulps";
+    value = std::nextafter(value, 2.f);
+  }
+}
+
+TEST(VerifyTest, NanIsRightWhereAnInputMakesItAndOnlyThere) {
+  const AttentionSpec spec = SpecOf(13, 9, false, DataType::kFp32);
+  const float nan = std::nanf("");
+  const int row_size = spec.q_heads * spec.head_dim;
+  Solved solved(spec);
+  // The first sequence's first key, of which heads 0 and 1 of its 13 rows are made.
+  SetFloat(nan, 3, &solved.memory[1]);
+  EXPECT_FALSE(VerifyRows(spec, solved.Input(), 26, 1)->within());
+  for (int row = 0; row < 13; ++row) {
+    for (int i = 0; i < 2 * spec.head_dim; ++i)
+      SetFloat(nan, row * row_size + i, &solved.memory[3]);
+    for (int head : {0, 1}) SetFloat(nan, row * spec.q_heads + head, &solved.memory[4]);
+  }
+  EXPECT_TRUE(VerifyRows(spec, solved.Input(), 26, 1)->within());
+  SetFloat(nan, 13 * row_size, &solved.memory[3]);  // A row of the other sequence.
+  const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 26, 1);
+  EXPECT_FALSE(report->within());
+  EXPECT_EQ(report->worst_head, 0);
+}
+
+// Its error would hide in the budget of a head with large values.
+TEST(VerifyTest, EachHeadHasABudgetOfItsOwn) {
+  const AttentionSpec spec = SpecOf(128, 9, false, DataType::kFp32);  // 4,096 outputs a head.
+  Solved solved(spec);
+  const auto scale = [&](int index, int heads, int begin, int end) {
+    for (size_t at = 0; at < solved.memory[index].size() / sizeof(float); ++at) {
+      const int head = static_cast<int>(at) / spec.head_dim % heads;
+      float value = 0;
+      std::memcpy(&value, solved.memory[index].data() + at * sizeof(value), sizeof(value));
+      if (head >= begin && head < end) SetFloat(value * 4096, at, &solved.memory[index]);
+    }
+  };
+  scale(2, spec.kv_heads, 0, 1);  // The values of query heads 0 and 1, and their answers.
+  scale(3, spec.q_heads, 0, 2);
+  EXPECT_TRUE(VerifyRows(spec, solved.Input(), 256, 1)->within());
+  float value = 0;
+  const int at = 3 * spec.head_dim;  // Of head 3.
+  std::memcpy(&value, solved.memory[3].data() + at * sizeof(value), sizeof(value));
+  SetFloat(value + 1e-5f, at, &solved.memory[3]);
+  const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 256, 1);
+  EXPECT_FALSE(report->within());
+  EXPECT_EQ(report->worst_head, 3);
+}
+
 TEST(VerifyTest, RowsAreDistinctAndFollowTheSeed) {
   const AttentionSpec spec = SpecOf(50, 5, false, DataType::kFp32);
   const Solved solved(spec);

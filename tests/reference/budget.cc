@@ -6,71 +6,52 @@
 #include <random>
 #include <set>
 
+#include "attention/error_budget.h"
+
 namespace annulus::reference {
 namespace {
 
-// Largest errors of one head over the rows.
-struct HeadErrors {
-  double ours = 0, naive = 0, largest_exact = 0;
-  int64_t worst_row = 0;
-  double worst_lse = 0;  // Error over what is allowed.
-  int64_t worst_lse_row = 0;
+// One head, and the rows at which its errors were largest.
+struct Head {
+  HeadErrors errors;
+  int64_t worst_row = 0, worst_lse_row = 0;
 };
 
-double Distance(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::infinity();
-  return a == b ? 0.0 : std::fabs(a - b);
+template <Precision precision>
+double Ulp(double magnitude) {
+  return UlpOf(precision, magnitude);
 }
 
-double LseAllowed(Precision inputs, double exact) {
-  const double relative = inputs == Precision::kFp32 ? 1e-5 : 1e-3;
-  return std::isinf(exact) ? 0.0 : relative * std::max(1.0, std::fabs(exact));
+double (*UlpsOf(Precision precision))(double) {
+  if (precision == Precision::kFp16) return Ulp<Precision::kFp16>;
+  return precision == Precision::kBf16 ? Ulp<Precision::kBf16> : Ulp<Precision::kFp32>;
 }
 
-void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index,
-            HeadErrors* errors) {
+void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index, Head* to) {
   const int64_t q_row = answer.rows[index];
   const Row exact = ExactRow(input, q_row, head);
   const Row naive = NaiveRow(input, q_row, head, answer.inputs, answer.output);
   const size_t cell = index * static_cast<size_t>(input.q_heads) + static_cast<size_t>(head);
+  const HeadErrors before = to->errors;
   for (size_t d = 0; d < exact.out.size(); ++d) {
-    const double ours = Distance(answer.out[cell * exact.out.size() + d], exact.out[d]);
-    if (ours > errors->ours) errors->worst_row = q_row;
-    errors->ours = std::max(errors->ours, ours);
-    errors->naive = std::max(errors->naive, Distance(naive.out[d], exact.out[d]));
-    errors->largest_exact = std::max(errors->largest_exact, std::fabs(exact.out[d]));
+    to->errors.AddOutput(exact.out[d], naive.out[d], answer.out[cell * exact.out.size() + d]);
   }
-  const double lse = Distance(answer.lse[cell], exact.lse);
-  const double allowed = LseAllowed(answer.inputs, exact.lse);
-  const double share = lse == 0 ? 0.0 : lse / allowed;
-  if (share > errors->worst_lse) errors->worst_lse_row = q_row;
-  errors->worst_lse = std::max(errors->worst_lse, share);
+  to->errors.AddLse(exact.lse, naive.lse, answer.lse[cell],
+                    LseTolerance(answer.inputs == Precision::kFp32));
+  if (to->errors.answer() > before.answer()) to->worst_row = q_row;
+  if (to->errors.lse() > before.lse()) to->worst_lse_row = q_row;
 }
 
-// Outputs of a head below which the largest of its errors says little: ours and the naive one are
-// independent, and the larger of a few of either is luck.
-constexpr int64_t kSmallSample = 4096;
-
-// Small samples borrow from the other heads of their job, and are allowed rounding's own grain.
-void Pool(int64_t outputs_per_head, Precision output, std::vector<HeadErrors>* heads) {
-  if (outputs_per_head >= kSmallSample) return;
-  double naive = 0;
-  for (const HeadErrors& head : *heads) {
-    naive = std::max(naive, head.naive + 0.75 * UlpOf(output, head.largest_exact));
-  }
-  for (HeadErrors& head : *heads) head.naive = naive;
-}
-
-testing::AssertionResult Judge(const HeadErrors& errors, const Answer& answer, int32_t head) {
-  const double budget = 2 * errors.naive + UlpOf(answer.output, errors.largest_exact) / 2;
-  if (!(errors.ours <= budget)) {
+testing::AssertionResult Judge(const Head& judged, double budget, int32_t head) {
+  const HeadErrors& errors = judged.errors;
+  if (!(errors.answer() <= budget)) {
     return testing::AssertionFailure()
-           << "head " << head << " row " << errors.worst_row << ": output error " << errors.ours
-           << " above its budget " << budget << " (naive error " << errors.naive << ")";
+           << "head " << head << " row " << judged.worst_row << ": output error " << errors.answer()
+           << " above its budget " << budget << " (naive error " << errors.naive() << ")";
   }
-  if (!(errors.worst_lse <= 1)) {
-    return testing::AssertionFailure() << "head " << head << " row " << errors.worst_lse_row
-                                       << ": LSE error is " << errors.worst_lse << " x its budget";
+  if (!(errors.lse() <= 1)) {
+    return testing::AssertionFailure() << "head " << head << " row " << judged.worst_lse_row
+                                       << ": LSE error is " << errors.lse() << " x its budget";
   }
   return testing::AssertionSuccess();
 }
@@ -89,13 +70,16 @@ testing::AssertionResult CheckWithinBudget(const Input& input, const Answer& giv
     return testing::AssertionFailure() << "wrong size: " << answer.out.size() << " outputs and "
                                        << answer.lse.size() << " LSE for " << cells << " cells";
   }
-  std::vector<HeadErrors> heads(static_cast<size_t>(input.q_heads));
+  std::vector<Head> heads(static_cast<size_t>(input.q_heads));
+  std::vector<HeadErrors> errors;
   for (int32_t head = 0; head < input.q_heads; ++head) {
     for (size_t i = 0; i < answer.rows.size(); ++i) AddRow(input, answer, head, i, &heads[head]);
+    errors.push_back(heads[head].errors);
   }
-  Pool(static_cast<int64_t>(answer.rows.size()) * input.value_dim, answer.output, &heads);
+  const std::vector<double> budgets = OutputBudgets(
+      errors, static_cast<int64_t>(answer.rows.size()) * input.value_dim, UlpsOf(answer.output));
   for (int32_t head = 0; head < input.q_heads; ++head) {
-    const testing::AssertionResult result = Judge(heads[head], answer, head);
+    const testing::AssertionResult result = Judge(heads[head], budgets[head], head);
     if (!result) return result;
   }
   return testing::AssertionSuccess();

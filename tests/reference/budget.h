@@ -24,8 +24,9 @@ struct Answer {
 //   max |out − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 //   |lse − exact| <= 1e-5 · max(1, |exact|) for fp32 inputs, 1e-3 for 16 bits; −infinity exactly.
 // A head with fewer than 4,096 outputs is a small sample: its naive error is the largest of all
-// heads, plus ¾ ulp. A NaN is a failure. The failure names the worst head, row and both errors.
-// Costs rows × keys × dims × heads twice in scalar code: give `rows` for long jobs.
+// heads, plus ¾ ulp. A NaN is right exactly where the exact one is, or where the naive one is out
+// of range as well. The failure names the worst head, row and both errors. Costs rows × keys × dims
+// × heads twice in scalar code: give `rows` for long jobs.
 testing::AssertionResult CheckWithinBudget(const Input& input, const Answer& answer);
 
 // `count` rows of [0, rows), spread by `seed`; the first and the last are always among them. All of

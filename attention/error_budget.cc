@@ -1,0 +1,53 @@
+#include "attention/error_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kSmallSample = 4096;
+
+double Distance(double exact, double naive, double answer) {
+  if (exact == answer || (std::isnan(exact) && std::isnan(answer))) return 0;
+  // The sums leave the range of fp32: where they do so depends on their order.
+  if (!std::isfinite(naive) && !std::isfinite(answer)) return 0;
+  const double distance = std::abs(answer - exact);
+  return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+
+}  // namespace
+
+void HeadErrors::AddOutput(double exact, double naive, double answer) {
+  answer_ = std::max(answer_, Distance(exact, naive, answer));
+  if (!std::isfinite(exact)) return;
+  largest_ = std::max(largest_, std::abs(exact));
+  if (std::isfinite(naive)) naive_ = std::max(naive_, std::abs(naive - exact));
+}
+
+void HeadErrors::AddLse(double exact, double naive, double answer, double relative) {
+  // Minus infinity is exact: a row that sees nothing, of which the naive one is as sure.
+  const bool nothing = exact == -std::numeric_limits<double>::infinity();
+  const double distance = Distance(exact, nothing ? 0 : naive, answer);
+  const double magnitude = std::isfinite(exact) ? std::max(1.0, std::abs(exact)) : 1.0;
+  lse_ = std::max(lse_, distance / (relative * magnitude));
+}
+
+double LseTolerance(bool fp32_inputs) { return fp32_inputs ? 1e-5 : 1e-3; }
+
+std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t outputs,
+                                  double (*ulp)(double magnitude)) {
+  double pooled = 0;
+  for (const HeadErrors& head : heads) {
+    pooled = std::max(pooled, head.naive() + 0.75 * ulp(head.largest()));
+  }
+  std::vector<double> budgets;
+  for (const HeadErrors& head : heads) {
+    const double naive = outputs < kSmallSample ? pooled : head.naive();
+    budgets.push_back(2 * naive + ulp(head.largest()) / 2);
+  }
+  return budgets;
+}
+
+}  // namespace annulus

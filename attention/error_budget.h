@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ATTENTION_ERROR_BUDGET_H_
+#define ANNULUS_ATTENTION_ERROR_BUDGET_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace annulus {
+
+// The error budget of docs/numerics.md, as arithmetic: what is judged, and by which exact and naive
+// numbers, is the caller's matter. The tests' reference and the client's --verify share it.
+
+// Largest errors of one head over the outputs that are judged.
+class HeadErrors {
+ public:
+  // One output: the exact one, the naive one in the output's type, and the answer. NaN where NaN is
+  // exact is right; so is a number out of range (NaN or infinite) where the naive one is.
+  void AddOutput(double exact, double naive, double answer);
+  // One LSE. `relative`: LseTolerance().
+  void AddLse(double exact, double naive, double answer, double relative);
+
+  double answer() const { return answer_; }    // max |answer − exact|; infinite where one is NaN.
+  double naive() const { return naive_; }      // max |naive − exact|, of those in range.
+  double largest() const { return largest_; }  // max |exact|, of those in range.
+  double lse() const { return lse_; }          // The largest error of an LSE over what is allowed.
+
+ private:
+  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0;
+};
+
+// What an LSE may be off, as a part of max(1, |exact|): 1e-5 for fp32 inputs, 1e-3 for 16 bits.
+double LseTolerance(bool fp32_inputs);
+
+// What each head's outputs may be off, for heads of which `outputs` were judged:
+//   2 · naive error + ½ ulp(largest exact output)
+// where, for fewer than 4,096 outputs, the naive error is the largest of all heads plus ¾ ulp: the
+// largest of a few errors is luck, of ours as of the naive ones. `ulp` is the step of the output's
+// type at a magnitude.
+std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t outputs,
+                                  double (*ulp)(double magnitude));
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_ERROR_BUDGET_H_

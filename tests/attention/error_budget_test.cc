@@ -1,0 +1,69 @@
+#include "attention/error_budget.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double Eighth(double) { return 0.125; }
+
+HeadErrors Errors(double exact, double naive, double answer) {
+  HeadErrors errors;
+  errors.AddOutput(exact, naive, answer);
+  return errors;
+}
+
+TEST(ErrorBudgetTest, TheLargestErrorsCount) {
+  HeadErrors errors;
+  errors.AddOutput(1, 1.5, 1.25);
+  errors.AddOutput(-4, -4.125, -3);
+  EXPECT_EQ(errors.answer(), 1);
+  EXPECT_EQ(errors.naive(), 0.5);
+  EXPECT_EQ(errors.largest(), 4);
+}
+
+TEST(ErrorBudgetTest, NanIsRightAgainstNanAndWrongAgainstNumbers) {
+  EXPECT_EQ(Errors(kNan, kNan, kNan).answer(), 0);
+  EXPECT_EQ(Errors(kNan, kNan, 1).answer(), kInfinity);
+  EXPECT_EQ(Errors(1, 1, kNan).answer(), kInfinity);
+  EXPECT_EQ(Errors(kInfinity, kInfinity, kInfinity).answer(), 0);
+  EXPECT_EQ(Errors(kInfinity, kInfinity, 3).answer(), kInfinity);
+  EXPECT_EQ(Errors(1e39, kInfinity, kNan).answer(), 0);  // Past the range of fp32.
+  // None of them widens the budget.
+  for (const HeadErrors& errors : {Errors(kNan, kNan, kNan), Errors(kInfinity, kInfinity, 1)}) {
+    EXPECT_EQ(errors.naive(), 0);
+    EXPECT_EQ(errors.largest(), 0);
+  }
+}
+
+TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
+  const auto part = [](double exact, double answer) {
+    HeadErrors errors;
+    errors.AddLse(exact, exact, answer, LseTolerance(true));
+    return errors.lse();
+  };
+  EXPECT_NEAR(part(100, 100.0005), 0.5, 1e-6);
+  EXPECT_NEAR(part(0.5, 0.50002), 2, 1e-6);
+  EXPECT_EQ(part(-kInfinity, -kInfinity), 0);
+  EXPECT_EQ(part(-kInfinity, -1e30), kInfinity);
+  EXPECT_EQ(part(-kInfinity, kNan), kInfinity);
+  EXPECT_EQ(part(3, -kInfinity), kInfinity);
+  EXPECT_EQ(part(kNan, kNan), 0);
+}
+
+TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveError) {
+  const std::vector<HeadErrors> heads = {Errors(1, 1.25, 1), Errors(1, 2, 1)};
+  EXPECT_EQ(OutputBudgets(heads, 4096, Eighth), (std::vector<double>{0.5625, 2.0625}));
+  const double shared = 2 * (1 + 0.75 * 0.125) + 0.0625;
+  EXPECT_EQ(OutputBudgets(heads, 4095, Eighth), (std::vector<double>{shared, shared}));
+  EXPECT_TRUE(OutputBudgets({}, 0, Eighth).empty());
+}
+
+}  // namespace
+}  // namespace annulus
