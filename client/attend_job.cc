@@ -264,7 +264,7 @@ uint32_t AttendJob::Crc32c(TensorId id) const {
   return annulus::Crc32c(pointers_.at(id).data(), pointers_.at(id).size());
 }
 
-absl::Status AttendJob::WriteOutputs(const std::string& path) const {
+absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
   const int64_t batch = shape_.batch.value_or(1), tokens = shape_.q_tokens, heads = shape_.q_heads;
   std::vector<int64_t> out_shape = {tokens, heads, shape_.head_dim_v}, lse_shape = {heads, tokens};
   if (shape_.batch.has_value()) {
@@ -284,9 +284,9 @@ absl::Status AttendJob::WriteOutputs(const std::string& path) const {
   }
   const absl::Span<const std::byte> lse_bytes(reinterpret_cast<const std::byte*>(lse.data()),
                                               lse.size() * sizeof(float));
-  return WriteSafetensors(path, {{"output", std::string(FileDtype(spec_.output_dtype())), out_shape,
-                                  pointers_.at(TensorId::kOut)},
-                                 {"lse", "F32", lse_shape, lse_bytes}});
+  return file->Commit({{"output", std::string(FileDtype(spec_.output_dtype())), out_shape,
+                        pointers_.at(TensorId::kOut)},
+                       {"lse", "F32", lse_shape, lse_bytes}});
 }
 
 }  // namespace annulus

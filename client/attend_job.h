@@ -61,7 +61,7 @@ class AttendJob {
 
   // `output` in the shape of q with the last dimension of v, `lse` as [heads, tokens] or [batch,
   // heads, tokens].
-  absl::Status WriteOutputs(const std::string& path) const;
+  absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
  private:
   AttendJob(const AttentionSpec& spec, const JobShape& shape);

@@ -174,7 +174,34 @@ absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorInfo& info) c
   return {mapping_.get() + header_bytes_ + info.begin, static_cast<size_t>(info.end - info.begin)};
 }
 
-absl::Status WriteSafetensors(const std::string& path, const std::vector<SafetensorView>& tensors) {
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path) {
+  struct stat stat = {};
+  if (::stat(path.c_str(), &stat) == 0 && S_ISDIR(stat.st_mode)) {
+    errno = EISDIR;
+    return SystemError("cannot write", path);
+  }
+  SafetensorsWriter writer;
+  writer.path_ = path;
+  writer.partial_ = absl::StrCat(path, ".partial-", getpid());
+  writer.file_ = std::fopen(writer.partial_.c_str(), "wbe");
+  if (writer.file_ == nullptr) return SystemError("cannot write", writer.partial_);
+  return writer;
+}
+
+SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(partial_, other.partial_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (file_ == nullptr) return;
+  std::fclose(file_);
+  std::remove(partial_.c_str());
+}
+
+absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors) {
   Json header = Json::object();
   int64_t offset = 0;
   for (const SafetensorView& tensor : tensors) {
@@ -186,19 +213,17 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<Safeten
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
-  const std::string partial = absl::StrCat(path, ".partial-", getpid());
-  std::FILE* file = std::fopen(partial.c_str(), "wbe");
-  if (file == nullptr) return SystemError("cannot write", partial);
-  bool good = std::fwrite(&length, sizeof(length), 1, file) == 1 &&
-              std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const auto write = [this](const void* bytes, size_t size) {
+    return std::fwrite(bytes, 1, size, file_) == size;
+  };
+  bool good = write(&length, sizeof(length)) && write(text.data(), text.size());
   for (const SafetensorView& tensor : tensors) {
-    good = good &&
-           std::fwrite(tensor.bytes.data(), 1, tensor.bytes.size(), file) == tensor.bytes.size();
+    good = good && write(tensor.bytes.data(), tensor.bytes.size());
   }
-  good = std::fclose(file) == 0 && good;
-  if (good && std::rename(partial.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = SystemError("cannot write", path);
-  std::remove(partial.c_str());
+  good = std::fclose(std::exchange(file_, nullptr)) == 0 && good;
+  if (good && std::rename(partial_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+  const absl::Status status = SystemError("cannot write", path_);
+  std::remove(partial_.c_str());
   return status;
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,9 +60,25 @@ struct SafetensorView {
   absl::Span<const std::byte> bytes;
 };
 
-// Writes a file: under another name first, so that `path` is whole or as it was. Errors of the
-// system.
-absl::Status WriteSafetensors(const std::string& path, const std::vector<SafetensorView>& tensors);
+// A file that is being made: under another name beside `path` until Commit, so that `path` is whole
+// or as it was. Movable. The destructor takes away what was not committed.
+class SafetensorsWriter {
+ public:
+  // Errors of the system: `path` cannot be written.
+  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path);
+  SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
+  SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
+  ~SafetensorsWriter();
+
+  // Writes all and gives the file its name. Once. Errors of the system.
+  absl::Status Commit(const std::vector<SafetensorView>& tensors);
+
+ private:
+  SafetensorsWriter() = default;
+
+  std::string path_, partial_;
+  std::FILE* file_ = nullptr;  // Null: nothing to take away.
+};
 
 }  // namespace annulus
 

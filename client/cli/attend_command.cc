@@ -3,21 +3,21 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
-#include <random>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/mutex.h"
+#include "client/cli/answer.h"
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
 #include "client/client.h"
-#include "client/verify.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -34,8 +34,7 @@ struct Flags {
 struct Outcome {
   AttendResult result;
   absl::Duration took;
-  uint64_t verify_seed = 0;
-  std::optional<VerifyReport> verified;
+  std::optional<Verification> verified;
 };
 
 DataPath PathNamed(const std::string& name) {
@@ -52,9 +51,11 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// Ctrl-C cancels, a second one ends at once; SIGUSR1 is the callback's word that the job has ended.
+// Ctrl-C cancels, a second one ends at once, after `abandon`; SIGUSR1 is the callback's word that
+// the job has ended.
 absl::StatusOr<AttendResult> RunCancellable(const sigset_t& signals, Client* client,
-                                            AttendArguments arguments) {
+                                            AttendArguments arguments,
+                                            const std::function<void()>& abandon) {
   absl::StatusOr<AttendResult> result = absl::UnknownError("no answer");
   const auto call = client->AttendAsync(std::move(arguments), [&result](auto answer) {
     result = std::move(answer);
@@ -63,24 +64,12 @@ absl::StatusOr<AttendResult> RunCancellable(const sigset_t& signals, Client* cli
   for (int number = 0, interrupts = 0;;) {
     sigwait(&signals, &number);
     if (number == SIGUSR1) return result;
-    if (++interrupts > 1) std::_Exit(kExitInterrupted);
+    if (++interrupts > 1) {
+      abandon();
+      std::_Exit(kExitInterrupted);
+    }
     call->Cancel();
   }
-}
-
-absl::Status Verify(const AttendJob& job, int64_t rows, Outcome* outcome) {
-  outcome->verify_seed = std::random_device{}();
-  const VerifyInput input = {job.data(TensorId::kQ), job.data(TensorId::kK), job.data(TensorId::kV),
-                             job.data(TensorId::kOut), job.data(TensorId::kLse)};
-  ASSIGN_OR_RETURN(outcome->verified, VerifyRows(job.spec(), input, rows, outcome->verify_seed));
-  const VerifyReport& report = *outcome->verified;
-  if (report.within()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kDataLoss,
-      absl::StrFormat("the answer is wrong: output off by %.3g, %.3g is allowed; LSE %.3g times "
-                      "what is allowed",
-                      report.output_error, report.output_budget, report.lse_part),
-      {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(outcome->verify_seed)}}, {}, {}});
 }
 
 nlohmann::json StatsJson(const v1::JobStats& stats) {
@@ -123,12 +112,13 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   json["output_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kOut));
   json["lse_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kLse));
   if (outcome.verified.has_value()) {
-    json["verified"] = {{"rows", outcome.verified->rows.size()},
-                        {"seed", outcome.verify_seed},
-                        {"worst_head", outcome.verified->worst_head},
-                        {"output_error", outcome.verified->output_error},
-                        {"output_budget", outcome.verified->output_budget},
-                        {"lse_part", outcome.verified->lse_part}};
+    const VerifyReport& report = outcome.verified->report;
+    json["verified"] = {{"rows", report.rows.size()},
+                        {"seed", outcome.verified->seed},
+                        {"worst_head", report.worst_head},
+                        {"output_error", report.output_error},
+                        {"output_budget", report.output_budget},
+                        {"lse_part", report.lse_part}};
   }
   return json;
 }
@@ -151,11 +141,12 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
       << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
   if (outcome.verified.has_value()) {
+    const VerifyReport& report = outcome.verified->report;
     std::cout << absl::StrFormat(
-        "verified %d rows (seed %d): output off by %.3g of %.3g allowed, LSE %.3g of what is "
-        "allowed\n",
-        outcome.verified->rows.size(), outcome.verify_seed, outcome.verified->output_error,
-        outcome.verified->output_budget, outcome.verified->lse_part);
+        "verified %d rows (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
+        "what is allowed\n",
+        report.rows.size(), outcome.verified->seed, report.worst_head, report.output_error,
+        report.output_budget, report.lse_part);
   }
 }
 
@@ -167,6 +158,10 @@ absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
 absl::Status RunJob(const Flags& flags) {
   ASSIGN_OR_RETURN(JobRequest request, ReadJob(flags.job));
   const Execution execution = request.execution;
+  std::optional<SafetensorsWriter> file;
+  if (!flags.output.empty()) {
+    ASSIGN_OR_RETURN(file, SafetensorsWriter::Create(flags.output));
+  }
   ASSIGN_OR_RETURN(AttendJob job, MakeJob(std::move(request)));
   AttendArguments arguments;
   job.FillArguments(&arguments);
@@ -181,13 +176,14 @@ absl::Status RunJob(const Flags& flags) {
   Client client(options);
   Outcome outcome;
   const absl::Time began = absl::Now();
-  absl::StatusOr<AttendResult> result = RunCancellable(signals, &client, std::move(arguments));
+  absl::StatusOr<AttendResult> result =
+      RunCancellable(signals, &client, std::move(arguments), [&file] { file.reset(); });
   outcome.took = absl::Now() - began;
   bar.Clear();
   if (!result.ok()) return result.status();
   outcome.result = *std::move(result);
-  if (!flags.output.empty()) RETURN_IF_ERROR(job.WriteOutputs(flags.output));
-  if (flags.verify > 0) RETURN_IF_ERROR(Verify(job, flags.verify, &outcome));
+  ASSIGN_OR_RETURN(outcome.verified,
+                   TakeAnswer(job, flags.verify, file.has_value() ? &*file : nullptr));
   if (flags.service.json) {
     std::cout << OutcomeJson(job, outcome).dump(2) << std::endl;
   } else {

@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
@@ -78,7 +80,13 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
           std::map<std::string, std::string>{{"causal_top_left", "causal-top-left"}}))
       ->check(CLI::IsMember({"full", "causal", "causal-top-left"}));
   app->add_option("--scale", flags->scale,
-                  "Factor of q·k; default: as the spec says, else 1/sqrt(dim)");
+                  "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)")
+      ->check([](const std::string& text) {
+        double scale = 0;
+        const bool good =
+            absl::SimpleAtod(text, &scale) && std::abs(scale) <= std::numeric_limits<float>::max();
+        return good ? "" : text + " is no finite fp32 number";
+      });
   app->add_option("--strategy", flags->strategy, "auto, ring-pass-kv, all-gather-kv, rotate-kv, …")
       ->check([](const std::string& name) {
         return ParseStrategy(name).has_value() ? "" : name + " is no strategy";

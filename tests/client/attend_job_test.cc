@@ -93,7 +93,7 @@ std::string ReasonOfFile(const std::vector<std::vector<int64_t>>& shapes,
   for (size_t i = 0; i < shapes.size(); ++i) {
     views.push_back({std::string(1, "qkv"[i]), i == 2 ? v_dtype : "F32", shapes[i], memory[i]});
   }
-  EXPECT_TRUE(WriteSafetensors(path, views).ok());
+  EXPECT_TRUE(SafetensorsWriter::Create(path)->Commit(views).ok());
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   return file.ok() ? Reason(ShapeOf(*file).status()) : Reason(file.status());
 }
@@ -125,7 +125,8 @@ TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
     for (int head = 0; head < 2; ++head) lse[row * 2 + head] = static_cast<float>(row * 10 + head);
   }
   const std::string path = testing::TempDir() + "/out.safetensors";
-  ASSERT_TRUE(job.WriteOutputs(path).ok());
+  SafetensorsWriter writer = *SafetensorsWriter::Create(path);
+  ASSERT_TRUE(job.WriteOutputs(&writer).ok());
   const SafetensorsFile file = *SafetensorsFile::Open(path);
   EXPECT_EQ(file.Find("output")->shape, (std::vector<int64_t>{2, 3, 2, 6}));
   ASSERT_EQ(file.Find("lse")->shape, (std::vector<int64_t>{2, 2, 3}));

@@ -1,5 +1,7 @@
 #include "client/safetensors.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -36,9 +38,10 @@ TEST(SafetensorsTest, ReadsWhatItWrites) {
     return absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(values.data()),
                                        values.size() * sizeof(values[0]));
   };
-  ASSERT_TRUE(WriteSafetensors(path, {{"q", "F32", {1, 2, 3}, bytes(q)},
-                                      {"none", "F32", {0, 4}, {}},
-                                      {"v", "BF16", {2}, bytes(v)}})
+  ASSERT_TRUE(SafetensorsWriter::Create(path)
+                  ->Commit({{"q", "F32", {1, 2, 3}, bytes(q)},
+                            {"none", "F32", {0, 4}, {}},
+                            {"v", "BF16", {2}, bytes(v)}})
                   .ok());
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -52,10 +55,23 @@ TEST(SafetensorsTest, ReadsWhatItWrites) {
   EXPECT_EQ(file->Find("k"), nullptr);
 }
 
+TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
+  const std::string path = testing::TempDir() + "/kept.safetensors";
+  ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({}).ok());
+  {
+    SafetensorsWriter writer = *SafetensorsWriter::Create(path);
+    SafetensorsWriter moved = std::move(writer);
+  }
+  EXPECT_TRUE(SafetensorsFile::Open(path).ok());
+  EXPECT_NE(access((path + ".partial-" + std::to_string(getpid())).c_str(), F_OK), 0);
+}
+
 TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/nonexistent").status()).reason, "FILE_NOT_FOUND");
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/dev/null").status()).reason, "BAD_SAFETENSORS");
-  EXPECT_FALSE(WriteSafetensors("/nonexistent/file", {}).ok());
+  EXPECT_EQ(DetailOf(SafetensorsWriter::Create("/nonexistent/file").status()).reason,
+            "FILE_NOT_FOUND");
+  EXPECT_EQ(DetailOf(SafetensorsWriter::Create(testing::TempDir()).status()).reason, "FILE_ERROR");
   EXPECT_TRUE(Parse(FileOf("{}", 0)).ok());
   EXPECT_TRUE(Parse(FileOf("{\"__metadata__\":{\"a\":\"b\"}}  ", 0)).ok());
 }

@@ -89,14 +89,20 @@ class MatrixTest(EndToEndTest):
                             self.assertEqual((facts["strategy"], facts["layout"]), (strategy, layout))
 
     def test_every_length_type_and_mask(self):
-        for length in LENGTHS:
-            for dtype in DTYPES if length < 16385 else ("bf16",):
-                for number, mask in enumerate(("full", "causal")):
-                    with self.subTest(length=length, dtype=dtype, mask=mask):
-                        self.attend(
-                            "--synthetic", f"1,{length},{length},2,1,32,{dtype},5", "--mask", mask,
-                            "--verify", "12", "--path", ("direct", "gateway")[number],
-                        )
+        cases = [
+            (length, dtype, mask)
+            for length in LENGTHS
+            for dtype in (DTYPES if length < 16385 else ("bf16",))
+            for mask in ("full", "causal")
+        ]
+        for index, (length, dtype, mask) in enumerate(cases):
+            world = 1 + (index + index // self.WORKERS) % self.WORKERS  # Each mask and type meets each.
+            with self.subTest(length=length, dtype=dtype, mask=mask, world=world):
+                facts = self.attend(
+                    "--synthetic", f"1,{length},{length},2,1,32,{dtype},5", "--mask", mask, "--verify", "12",
+                    "--path", ("direct", "gateway")[index % 2], "--world-size", str(world),
+                )
+                self.assertEqual(facts["world_size"], world)
 
     def test_lengths_that_differ_and_batches(self):
         for shape in ("1,100,700,4,4,64,fp32,1", "1,700,100,4,1,64,bf16,1", "3,65,33,4,2,16,48,fp16,1",
@@ -211,10 +217,21 @@ class CommandLineTest(EndToEndTest):
     def test_wrong_command_lines_end_with_2_and_one_line(self):
         for arguments in (("attend",), ("attend", "--nonsense"), ("attend", "--mask", "diagonal"),
                           ("attend", "--synthetic", "1,1,1,1,1,1,fp32,1", "--world-size", "-1"), ("dance",), (),
-                          ("cluster", "--timeout", "soon"), ("serve", "--workers", "0")):
+                          ("cluster", "--timeout", "soon"), ("serve", "--workers", "0"),
+                          ("attend", "--synthetic", "1,1,1,1,1,1,fp32,1", "--scale", "nan"),
+                          ("plan", "--synthetic", "1,1,1,1,1,1,fp32,1", "--scale", "-inf"),
+                          ("attend", "--synthetic", "1,1,1,1,1,1,fp32,1", "--scale", "1e39")):
             done = cluster.annulus(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+    def test_an_output_that_cannot_be_written_fails_before_the_job(self):
+        before = json.loads(self.service.annulus("cluster", "--json").stdout)["jobs"]
+        for path in ("/nonexistent/out", "/"):
+            done = self.service.annulus("attend", "--synthetic", "1,1,1,1,1,1,fp32,1", "--output", path)
+            self.assertNotEqual(done.returncode, 0, path)
+            self.assertIn(path, done.stderr)
+        self.assertEqual(json.loads(self.service.annulus("cluster", "--json").stdout)["jobs"], before)
 
     def test_no_coordinator_is_try_again(self):
         done = cluster.annulus("cluster", "--address", "127.0.0.1:1", "--json")

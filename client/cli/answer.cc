@@ -1,0 +1,43 @@
+#include "client/cli/answer.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
+  Verification verification;
+  verification.seed = std::random_device{}();
+  const VerifyInput input = {job.data(TensorId::kQ), job.data(TensorId::kK), job.data(TensorId::kV),
+                             job.data(TensorId::kOut), job.data(TensorId::kLse)};
+  ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
+  const VerifyReport& report = verification.report;
+  if (report.within()) return verification;
+  return MakeError(
+      absl::StatusCode::kDataLoss,
+      absl::StrFormat("the answer is wrong: output of head %d off by %.3g, %.3g is allowed; LSE "
+                      "%.3g times what is allowed",
+                      report.worst_head, report.output_error, report.output_budget,
+                      report.lse_part),
+      {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(verification.seed)}}, {}, {}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job, int64_t verify_rows,
+                                                       SafetensorsWriter* file) {
+  std::optional<Verification> verification;
+  if (verify_rows > 0) {
+    ASSIGN_OR_RETURN(verification, Verify(job, verify_rows));
+  }
+  if (file != nullptr) RETURN_IF_ERROR(job.WriteOutputs(file));
+  return verification;
+}
+
+}  // namespace annulus

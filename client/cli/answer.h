@@ -1,0 +1,28 @@
+#ifndef ANNULUS_CLIENT_CLI_ANSWER_H_
+#define ANNULUS_CLIENT_CLI_ANSWER_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "client/attend_job.h"
+#include "client/safetensors.h"
+#include "client/verify.h"
+
+namespace annulus {
+
+// What --verify found: nothing wrong.
+struct Verification {
+  uint64_t seed = 0;  // Picked the rows.
+  VerifyReport report;
+};
+
+// Takes the answer of a job that has ended well. With `verify_rows` so many rows of it are
+// recomputed first; with `file` it is then written. DATA_LOSS / RESULT_VERIFICATION_FAILED where it
+// breaches the error budget, and errors of the system: then no file is left under the name.
+absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job, int64_t verify_rows,
+                                                       SafetensorsWriter* file);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_ANSWER_H_

@@ -1,0 +1,81 @@
+#include "client/cli/answer.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "attention/error.h"
+#include "attention/tensor_table.h"
+#include "client/cli/report.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+// A job of one key, answered: the output is the value, the LSE the score.
+class AnswerTest : public testing::Test {
+ protected:
+  AnswerTest() {
+    job_.FillArguments(&arguments_);
+    const float* q = Input(TensorId::kQ);
+    const float* k = Input(TensorId::kK);
+    for (int row = 0; row < kRows; ++row) {
+      float score = 0;
+      for (int i = 0; i < kDim; ++i) {
+        Output(TensorId::kOut)[row * kDim + i] = Input(TensorId::kV)[i];
+        score += q[row * kDim + i] * k[i];
+      }
+      Output(TensorId::kLse)[row] = score / std::sqrt(static_cast<float>(kDim));
+    }
+    unlink(path_.c_str());
+  }
+
+  const float* Input(TensorId id) const {
+    return reinterpret_cast<const float*>(arguments_.inputs.at(id).data());
+  }
+  float* Output(TensorId id) const {
+    return reinterpret_cast<float*>(arguments_.outputs.at(id).data());
+  }
+  bool Exists(const std::string& path) const { return access(path.c_str(), F_OK) == 0; }
+  std::string Partial() const { return path_ + ".partial-" + std::to_string(getpid()); }
+
+  static constexpr int kRows = 3, kDim = 8;
+  const SyntheticShape shape_ = *ParseSynthetic("1,3,1,1,1,8,fp32,5");
+  AttendJob job_ = *AttendJob::Synthetic(*CompleteSpec({}, shape_.shape), shape_);
+  AttendArguments arguments_;
+  const std::string path_ = testing::TempDir() + "/answer.safetensors";
+};
+
+TEST_F(AnswerTest, ARightAnswerIsWritten) {
+  SafetensorsWriter file = *SafetensorsWriter::Create(path_);
+  EXPECT_TRUE(Exists(Partial()));
+  const auto verification = TakeAnswer(job_, 3, &file);
+  ASSERT_TRUE(verification.ok()) << verification.status();
+  EXPECT_EQ((*verification)->report.rows.size(), 3u);
+  EXPECT_TRUE(Exists(path_));
+  EXPECT_FALSE(Exists(Partial()));
+}
+
+TEST_F(AnswerTest, AWrongAnswerEndsWithCode6AndWithoutAFile) {
+  Output(TensorId::kOut)[5] += 0.01f;
+  {
+    SafetensorsWriter file = *SafetensorsWriter::Create(path_);
+    const absl::Status status = TakeAnswer(job_, 3, &file).status();
+    EXPECT_EQ(DetailOf(status).reason, "RESULT_VERIFICATION_FAILED");
+    EXPECT_EQ(ReportError(status, /*json=*/false), 6);
+  }
+  EXPECT_FALSE(Exists(path_));
+  EXPECT_FALSE(Exists(Partial()));
+}
+
+TEST_F(AnswerTest, NothingIsVerifiedUnasked) {
+  Output(TensorId::kLse)[0] = 7;
+  EXPECT_FALSE(TakeAnswer(job_, 0, nullptr)->has_value());
+  EXPECT_EQ(DetailOf(TakeAnswer(job_, 1000, nullptr).status()).reason,
+            "RESULT_VERIFICATION_FAILED");
+}
+
+}  // namespace
+}  // namespace annulus
