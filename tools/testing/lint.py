@@ -13,8 +13,8 @@ ROOMS = {
     "worker": {"attention", "base", "proto"},
     "client": {"attention", "base", "proto"},
 }
-# The gateway is a client of ours.
-EXTRA_ROOMS = {"server/gateway/": {"client"}}
+# The gateway is a client of ours, and the server gives it its connections.
+EXTRA_ROOMS = {"server/gateway/": {"client"}, "server/coordinator_server.cc": {"client"}}
 
 SOURCE_LINES, HEADER_LINES, FUNCTION_LINES = 400, 150, 70
 
@@ -43,6 +43,10 @@ FORBIDDEN = [
         "Gloo's types stay in files that bear its name",
     ),
 ]
+
+# Where docs/api.md lists the reasons of errors, and strings in capitals that are none.
+REASONS_PAGE = "docs/api.md"
+NOT_REASONS = {"BF16", "BOOL", "F8_E4M3", "F8_E5M2", "QUEUED", "STATE_", "UNKNOWN"}
 
 # Beginnings of lines that hold other definitions.
 NO_FUNCTION = r"(template|namespace|class|struct|enum|union|extern|public:|private:|protected:)\b"
@@ -120,19 +124,75 @@ def check(path, text):
         yield from rule(path, lines)
 
 
+def classes(lines):
+    """(line, qualified name) of each class that other files can mean, as clang-format leaves it."""
+    namespaces = []
+    for number, line in enumerate(lines, 1):
+        if opened := re.match(r"(?:inline )?namespace ?([\w:]*) ?{$", line):
+            namespaces.append(opened[1])
+        elif re.match(r"}  // namespace", line) and namespaces:
+            namespaces.pop()
+        found = re.match(r"(?:class|struct|union|enum(?: class)?) ([\w:]+)\b(.*)$", line)
+        if not found or "" in namespaces:
+            continue
+        rest = found[2]
+        for more in lines[number : number + 3]:
+            if "{" in rest or ";" in rest:
+                break
+            rest += more
+        if "{" in rest and not re.match(r"[^{]*;", rest):
+            yield number, "::".join([*namespaces, found[1]])
+
+
+def check_classes(texts):
+    """Two definitions of one class in one program are undefined behaviour, and no linker tells."""
+    places = {}
+    for path, text in texts.items():
+        for number, name in classes(text.splitlines()):
+            places.setdefault(name, []).append((path, number))
+    for name, found in places.items():
+        # Tests of one room are programs of their own.
+        rooms = {path.split("/", 1)[0] for path, _ in found}
+        if len(found) > 1 and rooms != {"tests"}:
+            first, *others = sorted(found)
+            for path, number in others:
+                yield f"{path}:{number}: {name} is defined in {first[0]} as well"
+
+
+def check_reasons(texts, page):
+    """Every reason that is made stands in the page's tables, and no other."""
+    listed = set()
+    for line in page.splitlines():
+        if line.startswith("|"):
+            listed |= set(re.findall(r"`([A-Z][A-Z0-9_]{3,})`", line.split("|", 2)[-1]))
+    made = {}
+    for path, text in texts.items():
+        if path.split("/", 1)[0] in ROOMS and not is_test(path):
+            for reason in re.findall(r'"([A-Z][A-Z0-9_]{3,})"', text):
+                made.setdefault(reason, path)
+    for reason in sorted(set(made) - listed - NOT_REASONS):
+        yield f"{made[reason]}: {reason} is not in {REASONS_PAGE}"
+    for reason in sorted(listed - set(made)):
+        yield f"{REASONS_PAGE}: {reason} is made nowhere"
+
+
 def main():
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.h", "*.cc"],
         stdout=subprocess.PIPE,
         check=True,
     )
-    findings = []
+    texts = {}
     for path in filter(None, listed.stdout.decode().split("\0")):
         try:
             with open(path, encoding="utf-8") as file:
-                findings += check(path, file.read())
+                texts[path] = file.read()
         except FileNotFoundError:
             pass
+    with open(REASONS_PAGE, encoding="utf-8") as file:
+        page = file.read()
+    findings = [finding for path, text in texts.items() for finding in check(path, text)]
+    findings += [*check_classes(texts), *check_reasons(texts, page)]
     for finding in findings:
         print(finding)
     return 1 if findings else 0

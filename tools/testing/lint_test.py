@@ -54,6 +54,37 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.findings("worker/comm/gloo_a.cc", '#include "gloo/context.h"\n'), [])
         self.assertEqual(self.findings("worker/a.cc", "std::this_thread::sleep" + "_for(x);\n"), [])
 
+    def test_one_name_is_one_class(self):
+        def file(name, head="class A", namespace="annulus "):
+            return {name: "namespace %s{\n\n%s {\n};\n\n}  // namespace annulus\n" % (namespace, head)}
+
+        def of(*files):
+            return list(lint.check_classes({path: text for one in files for path, text in one.items()}))
+
+        a = file("client/a.h")
+        self.assertEqual(
+            of(a, file("server/b.h")), ["server/b.h:3: annulus::A is defined in client/a.h as well"]
+        )
+        self.assertEqual(len(of(a, file("client/b.cc", "struct A : public std::string"))), 1)
+        self.assertEqual(len(of(a, file("tests/b.h"))), 1)
+        self.assertEqual(len(of(file("client/a.cc", "struct B::C"), file("server/a.cc", "struct B::C"))), 1)
+        self.assertEqual(of(a, file("server/b.h", "class A;\nclass B")), [])
+        self.assertEqual(of(a, file("server/b.h", namespace="annulus::bench ")), [])
+        self.assertEqual(of(a, {"server/b.cc": "namespace annulus {\nnamespace {\nclass A {\n};\n"}), [])
+        self.assertEqual(of(file("tests/a_test.cc"), file("tests/b_test.cc")), [])
+
+    def test_reasons_are_what_the_page_says(self):
+        page = "`PROSE_WORD`\n| code | reasons |\n|---|---|\n| CODE_NAME | `BAD_THING` `GONE` | words |\n"
+
+        def of(text, path="server/a.cc"):
+            return list(lint.check_reasons({path: text}, page))
+
+        both = 'F("BAD_THING"); F("GONE");'
+        self.assertEqual(of(both), [])
+        self.assertEqual(of(both + 'F("NEW_THING")'), ["server/a.cc: NEW_THING is not in docs/api.md"])
+        self.assertEqual(of('F("BAD_THING", "BF16")'), ["docs/api.md: GONE is made nowhere"])
+        self.assertEqual(len(of(both, "tests/a_test.cc")), 2)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -11,8 +11,8 @@
 #include "annulus/control/v1/control.pb.h"
 #include "base/mutex.h"
 #include "worker/lane/engine.h"
-#include "worker/lane/group_table.h"
 #include "worker/lane/lane_gauge.h"
+#include "worker/lane/lane_groups.h"
 #include "worker/lane/shard_run.h"
 #include "worker/lane/work_queue.h"
 
@@ -49,7 +49,7 @@ class Lane {
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
-  const GroupTable& groups() const { return groups_; }
+  const LaneGroups& groups() const { return groups_; }
   // The step that is being run.
   int32_t step();
 
@@ -77,7 +77,7 @@ class Lane {
   const std::unique_ptr<Device> device_;       // Lane thread.
   const std::unique_ptr<Device> side_device_;  // Side thread.
   const std::unique_ptr<AttentionKernel> kernel_;
-  GroupTable groups_;
+  LaneGroups groups_;
   LaneGauge gauge_;
   std::map<ShardId, std::shared_ptr<ShardRun>> runs_;  // Lane thread.
 

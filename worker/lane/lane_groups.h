@@ -1,5 +1,5 @@
-#ifndef ANNULUS_WORKER_LANE_GROUP_TABLE_H_
-#define ANNULUS_WORKER_LANE_GROUP_TABLE_H_
+#ifndef ANNULUS_WORKER_LANE_LANE_GROUPS_H_
+#define ANNULUS_WORKER_LANE_LANE_GROUPS_H_
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@ namespace annulus {
 // The communicators of this worker's groups. The lane uses and destroys them; anybody may abort
 // one, which is why there are locks: an abort never meets a communicator that is being destroyed.
 // Thread-safe.
-class GroupTable {
+class LaneGroups {
  public:
   // A group is known from Add to Remove. False where it is known already.
   bool Add(const GroupId& id);
@@ -60,4 +60,4 @@ class GroupTable {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_LANE_GROUP_TABLE_H_
+#endif  // ANNULUS_WORKER_LANE_LANE_GROUPS_H_

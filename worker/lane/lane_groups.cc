@@ -1,34 +1,34 @@
-#include "worker/lane/group_table.h"
+#include "worker/lane/lane_groups.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace annulus {
 
-bool GroupTable::Add(const GroupId& id) {
+bool LaneGroups::Add(const GroupId& id) {
   MutexLock lock(&mutex_);
   return entries_.emplace(id, std::make_shared<Entry>()).second;
 }
 
-void GroupTable::Remove(const GroupId& id) {
+void LaneGroups::Remove(const GroupId& id) {
   MutexLock lock(&mutex_);
   entries_.erase(id);
 }
 
-std::vector<GroupId> GroupTable::Ids() const {
+std::vector<GroupId> LaneGroups::Ids() const {
   MutexLock lock(&mutex_);
   std::vector<GroupId> ids;
   for (const auto& [id, entry] : entries_) ids.push_back(id);
   return ids;
 }
 
-std::shared_ptr<GroupTable::Entry> GroupTable::Get(const GroupId& id) const {
+std::shared_ptr<LaneGroups::Entry> LaneGroups::Get(const GroupId& id) const {
   MutexLock lock(&mutex_);
   const auto entry = entries_.find(id);
   return entry == entries_.end() ? nullptr : entry->second;
 }
 
-std::unique_ptr<Communicator> GroupTable::Put(const GroupId& id,
+std::unique_ptr<Communicator> LaneGroups::Put(const GroupId& id,
                                               std::unique_ptr<Communicator> communicator) {
   const std::shared_ptr<Entry> entry = Get(id);
   if (entry == nullptr) return communicator;
@@ -40,14 +40,14 @@ std::unique_ptr<Communicator> GroupTable::Put(const GroupId& id,
   return nullptr;
 }
 
-Communicator* GroupTable::Find(const GroupId& id) const {
+Communicator* LaneGroups::Find(const GroupId& id) const {
   MutexLock lock(&mutex_);
   const auto entry = entries_.find(id);
   if (entry == entries_.end() || entry->second->aborted.has_value()) return nullptr;
   return entry->second->communicator.get();
 }
 
-void GroupTable::Destroy(const GroupId& id) {
+void LaneGroups::Destroy(const GroupId& id) {
   const std::shared_ptr<Entry> entry = Get(id);
   if (entry == nullptr) return;
   std::unique_ptr<Communicator> communicator;
@@ -61,7 +61,7 @@ void GroupTable::Destroy(const GroupId& id) {
   entry->exists = false;
 }
 
-void GroupTable::Abort(const GroupId& id, absl::Time now) {
+void LaneGroups::Abort(const GroupId& id, absl::Time now) {
   const std::shared_ptr<Entry> entry = Get(id);
   if (entry == nullptr) return;
   {
@@ -72,13 +72,13 @@ void GroupTable::Abort(const GroupId& id, absl::Time now) {
   if (entry->communicator != nullptr) entry->communicator->Abort();
 }
 
-bool GroupTable::aborted(const GroupId& id) const {
+bool LaneGroups::aborted(const GroupId& id) const {
   MutexLock lock(&mutex_);
   const auto entry = entries_.find(id);
   return entry != entries_.end() && entry->second->aborted.has_value();
 }
 
-std::optional<absl::Time> GroupTable::OldestAbort() const {
+std::optional<absl::Time> LaneGroups::OldestAbort() const {
   MutexLock lock(&mutex_);
   std::optional<absl::Time> oldest;
   for (const auto& [id, entry] : entries_) {
@@ -88,7 +88,7 @@ std::optional<absl::Time> GroupTable::OldestAbort() const {
   return oldest;
 }
 
-int64_t GroupTable::bytes_received() const {
+int64_t LaneGroups::bytes_received() const {
   MutexLock lock(&mutex_);
   int64_t bytes = 0;
   for (const auto& [id, entry] : entries_) {
