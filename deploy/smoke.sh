@@ -4,14 +4,15 @@
 #
 #   deploy/smoke.sh [ADDRESS]        default 127.0.0.1:8001
 #
-# GRPCURL is the grpcurl to use; GRPCURL_FLAGS are its flags (default -plaintext). Ends with 0 when all hold.
+# GRPCURL is the grpcurl to use; GRPCURL_FLAGS are its flags (unset: -plaintext; empty: none, which is TLS).
+# Ends with 0 when all hold.
 set -uo pipefail
 
-case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 address=${1:-127.0.0.1:8001}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 grpcurl=${GRPCURL:-$(command -v grpcurl || echo "$here/../.venv/bin/grpcurl")}
-read -ra flags <<< "${GRPCURL_FLAGS:--plaintext}"
+read -ra flags <<< "${GRPCURL_FLAGS--plaintext}"
 passed=0
 failed=0
 answer=

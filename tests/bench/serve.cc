@@ -26,7 +26,7 @@ constexpr int kReadyMilliseconds = 60000;
   std::exit(1);
 }
 
-// Standard output goes to `write_end`, errors to the log file.
+// Standard output goes to `write_end`; the logs are dropped.
 pid_t Spawn(const std::vector<std::string>& command, int write_end) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));

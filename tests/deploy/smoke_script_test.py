@@ -1,6 +1,6 @@
 """deploy/smoke.sh holds against a service that answers right, and fails against each wrong answer.
 
-The service here is canned: it proves the script. tests/end_to_end runs the script against Annulus.
+The service here is canned: it proves the script. tests/deploy/smoke_test.py runs the script against Annulus.
 """
 
 import concurrent.futures
@@ -74,7 +74,7 @@ class Canned(
 
 
 class SmokeTest(unittest.TestCase):
-    def smoke(self, wrong="", reflect=True):
+    def smoke(self, wrong="", reflect=True, **variables):
         """Exit code and output of the script against a canned service."""
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=4))
         canned = Canned(wrong)
@@ -94,7 +94,7 @@ class SmokeTest(unittest.TestCase):
         try:
             done = subprocess.run(
                 ["deploy/smoke.sh", f"127.0.0.1:{port}"],
-                env=dict(os.environ, GRPCURL="external/python_tools/grpcurl"),
+                env=dict(os.environ, GRPCURL="external/python_tools/grpcurl", **variables),
                 capture_output=True,
                 text=True,
                 timeout=100,
@@ -125,6 +125,13 @@ class SmokeTest(unittest.TestCase):
                 code, output = self.smoke(wrong)
                 self.assertEqual(code, 1, output)
                 self.assertIn("6 of 7 hold", output)
+
+    def test_flags_of_the_caller_replace_plaintext_also_when_there_are_none(self):
+        code, output = self.smoke(GRPCURL_FLAGS="-plaintext -max-msg-sz 100000")
+        self.assertEqual(code, 0, output)
+        code, output = self.smoke(GRPCURL_FLAGS="")  # TLS, which the service does not speak.
+        self.assertEqual(code, 1, output)
+        self.assertIn("tls", output.lower())
 
     def test_it_fails_where_nothing_is_described_or_nothing_listens(self):
         code, output = self.smoke(reflect=False)

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -90,6 +92,18 @@ class RunTestsTest(unittest.TestCase):
         self.assertIn("FAILED normal //a:t c: why", lines)
         self.assertEqual(run(), (1, ["0 passed, 0 failed"]))
         self.assertEqual(run("skipped")[0], 1)
+
+
+class HelpTest(unittest.TestCase):
+    def test_help_needs_no_setup(self):
+        with tempfile.TemporaryDirectory() as clone:
+            shutil.copytree("tools", os.path.join(clone, "tools"))
+            for tool in ("tools/test", "tools/bench"):
+                done = subprocess.run(
+                    [os.path.join(clone, tool), "--help"], capture_output=True, text=True, timeout=100
+                )
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"usage: {tool}", done.stdout)
 
 
 if __name__ == "__main__":
