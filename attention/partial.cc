@@ -7,6 +7,7 @@ namespace annulus {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kLost = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
@@ -31,6 +32,10 @@ float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<floa
   if (state.max == kNothing) {
     std::fill(out.begin(), out.end(), 0.0f);
     return kNothing;
+  }
+  if (state.weight == 0) {
+    std::fill(out.begin(), out.end(), kLost);
+    return kLost;
   }
   // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
   for (size_t i = 0; i < out.size(); ++i) out[i] = sum[i] / state.weight + 0.0f;

@@ -10,7 +10,8 @@ namespace annulus {
 
 // Attention over some of a row's keys: `sum` = Σ exp(s − max)·v, `weight` = Σ exp(s − max).
 // Partials form a commutative monoid up to rounding (merge: semantics §2.3, docs/numerics.md). The
-// identity means "nothing seen".
+// identity means "nothing seen". A row that has seen keys, all of whose scores are −inf (below the
+// range of fp32), has a finite max, no higher than any score that fp32 holds, and a weight of 0.
 struct RowState {
   float max = -std::numeric_limits<float>::infinity();
   float weight = 0;
@@ -26,7 +27,8 @@ inline float MergeWeight(float row_max, float merged_max) {
 void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b);
 
 // Output row = sum / weight, or 0 where nothing was seen. Returns the natural-log LSE (−inf where
-// nothing was seen).
+// nothing was seen). Both are NaN for a row that has seen scores of −inf only: fp32 cannot tell
+// which of them was the largest.
 float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out);
 
 }  // namespace annulus

@@ -5,60 +5,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <memory>
 #include <random>
 #include <string>
 
-#include "tests/kernel/implementations.h"
-#include "tests/kernel/kernel_harness.h"
-#include "tests/reference/from_spec.h"
+#include "tests/kernel/kernel_conformance.h"
 
 namespace annulus {
 namespace {
 
 using reference::Input;
 using reference::InputOf;
-using reference::PrecisionOf;
-
-class KernelConformance : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    kernel_ = MakeKernel(GetParam(), /*threads=*/2);
-    if (kernel_ == nullptr) GTEST_SKIP() << "this CPU lacks " << GetParam();
-  }
-
-  std::unique_ptr<AttentionKernel> kernel_;
-};
-
-AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim) {
-  AttentionSpec spec;
-  spec.dtype = dtype;
-  spec.q_heads = q_heads;
-  spec.kv_heads = kv_heads;
-  spec.head_dim = dim;
-  return spec;
-}
-
-Sequence Rows(int64_t q_len, int64_t kv_len) {
-  Sequence sequence;
-  sequence.q_len = q_len;
-  sequence.kv_len = kv_len;
-  return sequence;
-}
-
-Mask Causal() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
-}
-
-Input Normal(const AttentionSpec& spec, uint64_t seed, double deviation = 1) {
-  Input input = InputOf(spec);
-  FillNormal(seed, PrecisionOf(spec.dtype), deviation, &input);
-  return input;
-}
 
 // A random job of moderate size, and a random way to cut it.
 class RandomCase {
@@ -209,83 +165,6 @@ TEST_P(KernelConformance, SubnormalsOfFp32AmongNormalNumbersAreWithinTheBudget) 
   for (std::vector<double>* tensor : {&input.q, &input.k, &input.v})
     for (size_t i = 0; i < tensor->size(); i += 3) (*tensor)[i] = std::ldexp((*tensor)[i], -135);
   ASSERT_TRUE(WithinBudget(*kernel_, spec, input, {}));
-}
-
-TEST_P(KernelConformance, RowsWithoutKeysAreZeroAndMinusInfinity) {
-  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
-  spec.sequences = {Rows(50, 20), Rows(3, 0)};
-  spec.masks = {Causal()};  // Bottom-right: the first 30 rows see nothing.
-  KernelHarness harness(spec, Normal(spec, 11), {});
-  ASSERT_TRUE(harness.Run(*kernel_).ok());
-  const reference::Answer answer = harness.answer();
-  for (int64_t row = 0; row < spec.q_rows(); ++row) {
-    if (row >= 30 && row < 50) continue;
-    for (int32_t h = 0; h < 4; ++h) {
-      EXPECT_EQ(answer.lse[row * 4 + h], -std::numeric_limits<float>::infinity());
-      for (int32_t d = 0; d < 24; ++d) EXPECT_EQ(answer.out[(row * 4 + h) * 24 + d], 0.0f);
-    }
-  }
-}
-
-TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
-  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 8);
-  spec.sequences = {Rows(40, 40)};
-  spec.masks = {Causal()};
-  Cuts cuts;
-  cuts.keys = {25};
-  KernelHarness harness(spec, Normal(spec, 13), cuts);
-  ASSERT_TRUE(harness.Run(*kernel_).ok());
-  std::vector<KernelTask> tasks = harness.Tasks();
-  ASSERT_EQ(tasks.size(), 2u);
-  // Rows 0 … 24 see nothing of keys 25 …: their state may be anything, negative zero and NaN
-  // included.
-  const BlockLayout& layout = *harness.job().layout;
-  const int64_t row_bytes = layout.RowBytes(BlockKind::kPartial, 2);
-  std::byte* state = tasks[1].out_q.data;
-  for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
-    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
-    std::memcpy(state + 4 * i, &odd, 4);
-  }
-  const std::vector<std::byte> before(state, state + 25 * row_bytes);
-  ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), state));
-}
-
-// NaN and infinity in keys that some rows do not see: those rows get the same bits as without them.
-TEST_P(KernelConformance, WhatIsMaskedCannotLeak) {
-  for (const double poison : {std::nan(""), HUGE_VAL}) {
-    for (const int64_t hidden : {3, 255, 256, 290}) {
-      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
-      spec.sequences = {Rows(300, 300)};
-      spec.masks = {Causal()};
-      Input input = Normal(spec, 17);
-      KernelHarness clean(spec, input, {});
-      ASSERT_TRUE(clean.Run(*kernel_).ok());
-      for (int32_t d = 0; d < 12; ++d) {
-        input.k[hidden * 12 + d] = poison;
-        input.v[hidden * 12 + d] = poison;
-      }
-      KernelHarness poisoned(spec, input, {});
-      ASSERT_TRUE(poisoned.Run(*kernel_).ok());
-      const reference::Answer a = clean.answer(), b = poisoned.answer();
-      for (int64_t i = 0; i < hidden * 2 * 12; ++i) ASSERT_EQ(a.out[i], b.out[i]) << i;
-      for (int64_t i = 0; i < hidden * 2; ++i) ASSERT_EQ(a.lse[i], b.lse[i]) << i;
-    }
-  }
-}
-
-TEST_P(KernelConformance, ANanThatIsSeenShows) {
-  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 4);
-  spec.sequences = {Rows(2, 30)};
-  for (const bool every : {false, true}) {
-    Input input = Normal(spec, 19);
-    for (size_t i = 0; i < input.k.size(); ++i)
-      if (every || i == 40) input.k[i] = std::nan("");
-    KernelHarness harness(spec, input, {});
-    ASSERT_TRUE(harness.Run(*kernel_).ok());
-    for (const float value : harness.answer().out) EXPECT_TRUE(std::isnan(value));
-    for (const float value : harness.answer().lse) EXPECT_TRUE(std::isnan(value));
-  }
 }
 
 TEST_P(KernelConformance, ManyCallsEqualOneWithinTheBudget) {

@@ -75,8 +75,9 @@ State ReadState(const Numbers& numbers, int64_t row, int32_t head) {
 void WriteState(const Numbers& numbers, int64_t row, int32_t head, const State& state) {
   numbers.Write(row, head, 0, state.sum);
   // Rounding the maximum shifts all weights of the row by one factor, which the output does not
-  // see.
-  numbers.Write(row, head, 1, {state.max});
+  // see. One below the range of fp32 must not round to "nothing seen".
+  const double lowest = std::numeric_limits<float>::lowest();
+  numbers.Write(row, head, 1, {state.max > -kInfinity ? std::max(state.max, lowest) : state.max});
   numbers.Write(row, head, 2, {state.weight});
 }
 

@@ -193,6 +193,15 @@ void TileLoop::AccumulateRowByRow(int64_t first) {
   }
 }
 
+// A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
+// (attention/partial.h).
+void TileLoop::NoteSeen() {
+  for (int i = 0; i < tile_.rows; ++i) {
+    const bool sees = !masked_ || s_.slots_[i].begin < s_.slots_[i].end;
+    if (sees && s_.max_[i] == kMinusInf) s_.max_[i] = std::numeric_limits<float>::lowest();
+  }
+}
+
 void TileLoop::RunBlock(int64_t pack, int64_t first) {
   if (!FindVisible(first)) return;
   tile_.keys = call_.packed->Keys(pack);
@@ -200,6 +209,7 @@ void TileLoop::RunBlock(int64_t pack, int64_t first) {
   call_.isa->score(tile_);
   if (masked_) MaskScores(first);
   call_.isa->softmax(tile_);
+  NoteSeen();
   if (masked_ && !call_.packed->Finite(pack)) {
     AccumulateRowByRow(first);
   } else {

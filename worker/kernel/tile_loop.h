@@ -65,6 +65,7 @@ class TileLoop {
   // Sets what each slot and each row group sees of keys [first, first + kKeyBlock); false when that
   // is nothing.
   bool FindVisible(int64_t first);
+  void NoteSeen();
   void MaskScores(int64_t first);
   void RunBlock(int64_t pack, int64_t first);
   void AccumulateRowByRow(int64_t first);

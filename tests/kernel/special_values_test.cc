@@ -1,0 +1,172 @@
+// Nothing seen, NaN, infinity and scores out of range: what every AttentionKernel must do with
+// them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/kernel/kernel_conformance.h"
+
+namespace annulus {
+namespace {
+
+using reference::Input;
+using reference::InputOf;
+
+TEST_P(KernelConformance, RowsWithoutKeysAreZeroAndMinusInfinity) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
+  spec.sequences = {Rows(50, 20), Rows(3, 0)};
+  spec.masks = {Causal()};  // Bottom-right: the first 30 rows see nothing.
+  KernelHarness harness(spec, Normal(spec, 11), {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  const reference::Answer answer = harness.answer();
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
+    if (row >= 30 && row < 50) continue;
+    for (int32_t h = 0; h < 4; ++h) {
+      EXPECT_EQ(answer.lse[row * 4 + h], -std::numeric_limits<float>::infinity());
+      for (int32_t d = 0; d < 24; ++d) EXPECT_EQ(answer.out[(row * 4 + h) * 24 + d], 0.0f);
+    }
+  }
+}
+
+TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 8);
+  spec.sequences = {Rows(40, 40)};
+  spec.masks = {Causal()};
+  Cuts cuts;
+  cuts.keys = {25};
+  KernelHarness harness(spec, Normal(spec, 13), cuts);
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  std::vector<KernelTask> tasks = harness.Tasks();
+  ASSERT_EQ(tasks.size(), 2u);
+  // Rows 0 … 24 see nothing of keys 25 …: their state may be anything, negative zero and NaN
+  // included.
+  const BlockLayout& layout = *harness.job().layout;
+  const int64_t row_bytes = layout.RowBytes(BlockKind::kPartial, 2);
+  std::byte* state = tasks[1].out_q.data;
+  for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
+    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+    std::memcpy(state + 4 * i, &odd, 4);
+  }
+  const std::vector<std::byte> before(state, state + 25 * row_bytes);
+  ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), state));
+}
+
+// NaN and infinity in keys that some rows do not see: those rows get the same bits as without them.
+TEST_P(KernelConformance, WhatIsMaskedCannotLeak) {
+  for (const double poison : {std::nan(""), HUGE_VAL}) {
+    for (const int64_t hidden : {3, 255, 256, 290}) {
+      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
+      spec.sequences = {Rows(300, 300)};
+      spec.masks = {Causal()};
+      Input input = Normal(spec, 17);
+      KernelHarness clean(spec, input, {});
+      ASSERT_TRUE(clean.Run(*kernel_).ok());
+      for (int32_t d = 0; d < 12; ++d) {
+        input.k[hidden * 12 + d] = poison;
+        input.v[hidden * 12 + d] = poison;
+      }
+      KernelHarness poisoned(spec, input, {});
+      ASSERT_TRUE(poisoned.Run(*kernel_).ok());
+      const reference::Answer a = clean.answer(), b = poisoned.answer();
+      for (int64_t i = 0; i < hidden * 2 * 12; ++i) ASSERT_EQ(a.out[i], b.out[i]) << i;
+      for (int64_t i = 0; i < hidden * 2; ++i) ASSERT_EQ(a.lse[i], b.lse[i]) << i;
+    }
+  }
+}
+
+TEST_P(KernelConformance, ANanThatIsSeenShows) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 4);
+  spec.sequences = {Rows(2, 30)};
+  for (const bool every : {false, true}) {
+    Input input = Normal(spec, 19);
+    for (size_t i = 0; i < input.k.size(); ++i)
+      if (every || i == 40) input.k[i] = std::nan("");
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    for (const float value : harness.answer().out) EXPECT_TRUE(std::isnan(value));
+    for (const float value : harness.answer().lse) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+// Scores of −4e38, which fp32 does not hold and fp64 does: such a row is lost, and says so. It has
+// not "seen nothing", in whatever order its keys come.
+TEST_P(KernelConformance, ScoresBelowTheRangeOfFp32AreNotNothing) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
+  spec.sequences = {Rows(300, 600)};
+  spec.masks = {Causal()};
+  spec.masks[0].alignment = Mask::Alignment::kTopLeft;
+  spec.scale = 1;
+  for (const int64_t in_range : {0, 40, 280}) {  // The one key with a score that fp32 holds.
+    Input input = InputOf(spec);
+    std::fill(input.q.begin(), input.q.end(), 2e19);
+    std::fill(input.k.begin(), input.k.end(), -2e19);
+    for (size_t j = 0; j < input.v.size(); ++j) input.v[j] = static_cast<double>(j + 1);
+    input.k[in_range] = 0;
+    Cuts cuts;
+    cuts.keys = {30, 256};
+    for (const bool call_per_task : {false, true}) {
+      cuts.call_per_task = call_per_task;
+      KernelHarness harness(spec, input, cuts);
+      ASSERT_TRUE(harness.Run(*kernel_).ok());
+      const reference::Answer answer = harness.answer();
+      for (int64_t row = 0; row < 300; ++row) {
+        if (row >= in_range) {
+          EXPECT_EQ(answer.out[row], static_cast<float>(in_range + 1)) << row;
+          EXPECT_EQ(answer.lse[row], 0.0f) << row;
+        } else if (GetParam() != "reference") {  // Which holds weights of fp64 numbers.
+          EXPECT_TRUE(std::isnan(answer.out[row])) << row;
+          EXPECT_TRUE(std::isnan(answer.lse[row])) << row;
+        }
+        EXPECT_NE(answer.lse[row], -std::numeric_limits<float>::infinity()) << row;
+      }
+    }
+  }
+}
+
+TEST_P(KernelConformance, RowsThatLostTheirScoresMergeAsOthersDo) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
+  spec.sequences = {Rows(1, 2)};
+  spec.scale = 1;
+  for (const double second : {-2e19, 1e-19}) {
+    Input input = InputOf(spec);
+    input.q = {2e19};
+    input.k = {-2e19, second};
+    input.v = {3, 5};
+    Cuts cuts;
+    cuts.keys = {1};
+    KernelHarness one(spec, input, cuts), two(spec, input, cuts);
+    std::vector<KernelTask> left = one.Tasks(), right = two.Tasks();
+    KernelOp op;
+    for (const BlockView& target : {left[0].out_q, right[0].out_q}) {
+      op.kind = KernelOp::Kind::kIdentity;
+      op.target = target;
+      ASSERT_TRUE(kernel_->Apply(one.job(), op).ok());
+    }
+    ASSERT_TRUE(kernel_->Accumulate(one.job(), {&left[0], 1}, {}).ok());
+    ASSERT_TRUE(kernel_->Accumulate(two.job(), {&right[1], 1}, {}).ok());
+    op.kind = KernelOp::Kind::kMerge;
+    op.source = right[0].out_q;
+    op.target = left[0].out_q;
+    ASSERT_TRUE(kernel_->Apply(one.job(), op).ok());
+    ASSERT_TRUE(one.FinishAll(*kernel_).ok());
+    const float out = one.answer().out[0], lse = one.answer().lse[0];
+    if (second > 0) {
+      EXPECT_EQ(out, 5.0f);
+      EXPECT_NEAR(lse, 2.0f, 1e-6);
+    } else {
+      EXPECT_NE(lse, -std::numeric_limits<float>::infinity());
+      EXPECT_TRUE(GetParam() == "reference" || (std::isnan(out) && std::isnan(lse)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace annulus
