@@ -1,6 +1,7 @@
 #include "worker/staging/page_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <random>
@@ -63,6 +64,21 @@ TEST(PagePoolTest, FreedMemoryIsGivenOutAgain) {
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(second->get(), address);
   EXPECT_EQ(pool->kept_bytes(), 0);
+}
+
+TEST(PagePoolTest, APieceThatIsGivenOutAgainHoldsNoMoreThanWasAskedFor) {
+  constexpr int64_t kPage = 4096;
+  auto budget = MemoryBudget::Create("staging", 80 * kPage);
+  auto pool = PagePool::Create(budget);
+  pool->Allocate(45 * kPage)->reset();
+  ASSERT_EQ(pool->kept_bytes(), 45 * kPage);
+  auto memory = pool->Allocate(40 * kPage);
+  ASSERT_TRUE(memory.ok());
+  unsigned char pages[5];
+  EXPECT_EQ(mincore(memory->get() + 40 * kPage, 5 * kPage, pages), -1);  // Not mapped.
+  std::memset(memory->get(), 1, 40 * kPage);
+  memory->reset();
+  EXPECT_EQ(pool->kept_bytes(), 40 * kPage);
 }
 
 TEST(PagePoolTest, WhatIsKeptMakesRoom) {

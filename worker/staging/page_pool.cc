@@ -44,8 +44,8 @@ int64_t PagePool::kept_bytes() const {
 
 absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int64_t padding) {
   ASSIGN_OR_RETURN(Reservation reservation, budget_->Reserve(bytes));
-  int64_t size = RoundUp(std::max<int64_t>(1, bytes + padding));
-  std::byte* data = TakeKept(size, &size);
+  const int64_t size = RoundUp(std::max<int64_t>(1, bytes + padding));
+  std::byte* data = TakeKept(size);
   if (data == nullptr) {
     void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,12 +66,13 @@ absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int
   return std::shared_ptr<std::byte>(std::move(lease), data);
 }
 
-std::byte* PagePool::TakeKept(int64_t bytes, int64_t* size) {
+std::byte* PagePool::TakeKept(int64_t bytes) {
   MutexLock lock(&mutex_);
   const auto kept = kept_.lower_bound(bytes);
   if (kept != kept_.end() && kept->first <= bytes + bytes / 8) {
     std::byte* data = kept->second;
-    *size = kept->first;
+    // Nobody is charged for what is past the request.
+    if (kept->first > bytes) munmap(data + bytes, kept->first - bytes);
     kept_bytes_ -= kept->first;
     kept_.erase(kept);
     return data;

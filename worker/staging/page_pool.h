@@ -33,8 +33,9 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
  private:
   explicit PagePool(std::shared_ptr<MemoryBudget> budget);
 
-  // A kept piece of at least `bytes` and little more, or nullptr. Sets *size to its whole size.
-  std::byte* TakeKept(int64_t bytes, int64_t* size);
+  // `bytes` (whole pages) of a kept piece that is little larger, whose rest is unmapped; or
+  // nullptr.
+  std::byte* TakeKept(int64_t bytes);
   // Unmaps kept pieces until at most `bytes` are kept.
   void ShrinkLocked(int64_t bytes) REQUIRES(mutex_);
   void GiveBack(std::byte* data, int64_t size);
