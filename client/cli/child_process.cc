@@ -22,6 +22,8 @@ namespace {
 [[noreturn]] void Become(char* const* arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // It ended before the line above.
+  // A Ctrl-C in a terminal goes to a whole group of processes; it is the parent's to pass on.
+  setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

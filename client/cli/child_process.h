@@ -11,8 +11,9 @@
 
 namespace annulus {
 
-// A process that this one started. It is killed when the thread that started it ends, and by the
-// destructor. Movable; one thread.
+// A process that this one started, in a process group of its own: signals of a terminal do not
+// reach it. It is killed when the thread that started it ends, and by the destructor. Movable; one
+// thread.
 class ChildProcess {
  public:
   // Runs arguments[0] with an empty signal mask. Its standard output goes to a pipe for ReadLine,

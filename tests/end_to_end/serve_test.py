@@ -55,6 +55,26 @@ class ServeTest(unittest.TestCase):
                 self.await_that(lambda: not any(map(runs, children)), f"{children} outlive it")
                 self.assertEqual([line for line in list(service.lines.queue) if line], [])
 
+    def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
+        """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
+        with cluster.Serve(2, "--threads", "1", "--drain-grace", "100s", stop_seconds=120) as service:
+            job = subprocess.Popen(
+                [cluster.program(), "attend", "--address", service.address, "--synthetic",
+                 "1,4096,4096,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            )
+            try:
+                self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
+                self.assertIsNone(job.poll(), "the job ended before the service was interrupted")
+                os.killpg(os.getpgid(service.pid), signal.SIGINT)
+                _, error = job.communicate(timeout=100)
+            finally:
+                job.kill()
+                job.wait()
+                job.stderr.close()
+            self.assertEqual(job.returncode, 0, error)
+            self.assertEqual(service._process.wait(WAIT_SECONDS), 0)
+
     def test_a_port_that_is_taken_is_an_error(self):
         with cluster.Serve(1, "--threads", "1") as service:
             done = cluster.annulus("serve", "--workers", "1", "--address", service.address)
