@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <map>
 #include <random>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "attention/schedule.h"
 #include "attention/status_macros.h"
 #include "base/log.h"
+#include "base/steady_time.h"
 #include "proto/convert.h"
 #include "proto/ticket.h"
 #include "worker/agent/agent.h"
@@ -44,13 +44,6 @@ std::string RandomBytes(size_t count) {
 void Fill(const MemoryBudget& budget, v1::Budget* proto) {
   proto->set_used_bytes(budget.used_bytes());
   proto->set_limit_bytes(budget.limit_bytes());
-}
-
-// Neither leases nor watchdogs may move when somebody sets the clock.
-absl::Time SteadyNow() {
-  static const absl::Time began = absl::Now();
-  static const auto steady_began = std::chrono::steady_clock::now();
-  return began + absl::FromChrono(std::chrono::steady_clock::now() - steady_began);
 }
 
 [[noreturn]] void Die(const std::string& record) {

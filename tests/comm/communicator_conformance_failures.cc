@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "attention/error.h"
+#include "base/steady_time.h"
 #include "tests/comm/communicator_conformance.h"
 #include "worker/comm/communicator_base.h"
 
@@ -45,14 +45,14 @@ TEST_P(CommunicatorConformance, AbortWakesABlockedJoin) {
   absl::Status joined;
   std::thread lane([&] {
     joining = true;
-    joined = group[0]->Join(absl::Now() + absl::Minutes(10));
+    joined = group[0]->Join(SteadyNow() + absl::Minutes(10));
   });
   while (!joining) std::this_thread::yield();
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   group[0]->Abort();
   group[0]->Abort();
   lane.join();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(5));
   EXPECT_EQ(joined.code(), StatusCode::kAborted) << joined;
   EXPECT_EQ(DetailOf(joined).reason, kReasonAborted);
   ExpectPoisoned(*group[0]);
@@ -78,16 +78,16 @@ TEST_P(CommunicatorConformance, AnAbortReachesAllWhoWait) {
   ASSERT_FALSE(group.empty());
   const int32_t w = ranks();
   std::vector<Memory> memory(w);
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const auto statuses = RunRanks(w, [&](int32_t r) {
     if (r == 0) {
       group[0]->Abort();
       return group[0]->Start({}, {});
     }
     const absl::Status status = memory[r].Receive(*group[r], r - 1);
-    return status.ok() ? group[r]->Join(absl::Now() + absl::Minutes(10)) : status;
+    return status.ok() ? group[r]->Join(SteadyNow() + absl::Minutes(10)) : status;
   });
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(20));
   EXPECT_EQ(statuses[0].code(), StatusCode::kAborted) << statuses[0];
   for (int32_t r = 1; r < w; ++r) {
     EXPECT_EQ(statuses[r].code(), StatusCode::kUnavailable) << r << ": " << statuses[r];
@@ -107,7 +107,7 @@ TEST_P(CommunicatorConformance, AVanishedPeerIsNamed) {
       return absl::OkStatus();
     }
     const absl::Status status = memory[r].Receive(*group[r], w - 1);
-    return status.ok() ? group[r]->Join(absl::Now() + absl::Minutes(10)) : status;
+    return status.ok() ? group[r]->Join(SteadyNow() + absl::Minutes(10)) : status;
   });
   for (int32_t r = 0; r < w - 1; ++r) {
     EXPECT_EQ(statuses[r].code(), StatusCode::kUnavailable) << statuses[r];
@@ -134,7 +134,7 @@ TEST_P(CommunicatorConformance, APeerVanishesInMidTransfer) {
       }
       absl::Status status = group[1]->Start({}, {ReceiveMessage{0, in.data(), bytes}});
       started = true;
-      if (status.ok()) status = group[1]->Join(absl::Now() + absl::Minutes(10));
+      if (status.ok()) status = group[1]->Join(SteadyNow() + absl::Minutes(10));
       group[1].reset();
       return status;
     });
@@ -148,13 +148,13 @@ TEST_P(CommunicatorConformance, ADeadlineExpires) {
   ASSERT_FALSE(group.empty());
   Memory memory;
   ASSERT_TRUE(memory.Receive(*group[0], 1).ok());
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Status late = group[0]->Join(start + absl::Milliseconds(60));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late;
   EXPECT_EQ(DetailOf(late).reason, kReasonStepTimeout);
   EXPECT_EQ(DetailOf(late).metadata["peer"], "1");
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(60));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(60));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(5));
   ExpectPoisoned(*group[0]);
   ASSERT_TRUE(memory.Send(*group[1], 0).code() != StatusCode::kDeadlineExceeded);
 }
@@ -195,7 +195,7 @@ TEST_P(CommunicatorConformance, ConnectGivesUpOnARankThatNeverComes) {
   const int32_t missing = ranks() - 1;
   group[missing].reset();
   const auto statuses = RunRanks(missing, [&](int32_t r) {
-    return group[r]->Connect(bootstraps, absl::Now() + absl::Milliseconds(500));
+    return group[r]->Connect(bootstraps, SteadyNow() + absl::Milliseconds(500));
   });
   for (const absl::Status& status : statuses) {
     EXPECT_TRUE(status.code() == StatusCode::kUnavailable ||

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 #include "tests/comm/communicator_conformance.h"
 
 namespace annulus {
@@ -154,8 +154,8 @@ TEST_P(CommunicatorConformance, DriftingRanksFindTheirMessages) {
           if (b == r) step.Receive(a, b, bytes, n);
         }
       }
-      const absl::Time busy_until = absl::Now() + absl::Microseconds(own() % 300);
-      while (absl::Now() < busy_until) {
+      const absl::Time busy_until = SteadyNow() + absl::Microseconds(own() % 300);
+      while (SteadyNow() < busy_until) {
       }
       RETURN_IF_ERROR(step.Run(*group[r]));
     }
@@ -216,8 +216,8 @@ TEST_P(CommunicatorConformance, LeavingEarlyFailsNobodyWhoHasItAll) {
     }
     step.Send(r, 1, 1000, 0);
     while (r == 2 && !gone) std::this_thread::yield();
-    const absl::Time late = absl::Now() + absl::Milliseconds(r == 2 ? 150 : 0);
-    while (absl::Now() < late) std::this_thread::yield();
+    const absl::Time late = SteadyNow() + absl::Milliseconds(r == 2 ? 150 : 0);
+    while (SteadyNow() < late) std::this_thread::yield();
     RETURN_IF_ERROR(step.Run(*group[r]));
     if (r == 0) group[0].reset();
     if (r == 0) gone = true;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 
@@ -15,7 +15,7 @@ absl::Status FaultyCommunicator::DoStart(absl::Span<const SendMessage> sends,
     ++failed_;
     return absl::UnavailableError("a fault was asked for");
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   ready_ = messages_ > before ? now + faults_.delay : now;
   bytes_ = 0;
   for (const ReceiveMessage& m : receives) bytes_ += m.bytes;
@@ -31,11 +31,11 @@ absl::Status FaultyCommunicator::DoStart(absl::Span<const SendMessage> sends,
 absl::Status FaultyCommunicator::DoJoin(absl::Time deadline) {
   RETURN_IF_ERROR(inner_->Join(deadline));
   MutexLock lock(&mutex_);
-  if (absl::Now() < ready_) ++delayed_;
-  while (absl::Now() < ready_) {
+  if (SteadyNow() < ready_) ++delayed_;
+  while (SteadyNow() < ready_) {
     if (aborted()) return absl::AbortedError("Join");
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError("the link is too slow");
-    interrupted_.WaitUntil(&mutex_, std::min(ready_, deadline));
+    if (SteadyNow() >= deadline) return absl::DeadlineExceededError("the link is too slow");
+    interrupted_.WaitFor(&mutex_, std::min(ready_, deadline) - SteadyNow());
   }
   CountReceived(bytes_);
   return absl::OkStatus();

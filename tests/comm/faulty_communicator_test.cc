@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "tests/comm/communicator_conformance.h"
 
 namespace annulus {
@@ -34,12 +34,12 @@ TEST(FaultyCommunicator, ASlowLinkTakesItsTime) {
   faults.bytes_per_second = 1e6;
   Group group = ConnectedGroup([&](int32_t n) { return FaultyGroup(n, faults); }, 2);
   std::vector<std::byte> in(50000), out(50000);
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   ASSERT_TRUE(group[0]->Start({SendMessage{1, out.data(), 50000}}, {}).ok());
   ASSERT_TRUE(group[1]->Start({}, {ReceiveMessage{0, in.data(), 50000}}).ok());
   EXPECT_TRUE(group[0]->Join(TestDeadline()).ok());
   EXPECT_TRUE(group[1]->Join(TestDeadline()).ok());
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(50));
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(50));
   EXPECT_EQ(Faulty(*group[1]).throttled_bytes(), 50000);
   EXPECT_EQ(Faulty(*group[1]).delayed(), 1);
 }
@@ -51,7 +51,7 @@ TEST(FaultyCommunicator, TheDeadlineHolds) {
   std::vector<std::byte> in(1), out(1);
   ASSERT_TRUE(group[0]->Start({SendMessage{1, out.data(), 1}}, {}).ok());
   ASSERT_TRUE(group[1]->Start({}, {ReceiveMessage{0, in.data(), 1}}).ok());
-  EXPECT_EQ(group[1]->Join(absl::Now() + absl::Milliseconds(20)).code(),
+  EXPECT_EQ(group[1]->Join(SteadyNow() + absl::Milliseconds(20)).code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Faulty(*group[1]).delayed(), 1);
 }

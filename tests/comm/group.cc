@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "gtest/gtest.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/in_process.h"
@@ -34,7 +34,7 @@ Group GlooGroup(int32_t size) {
   return group;
 }
 
-absl::Time TestDeadline() { return absl::Now() + absl::Seconds(60); }
+absl::Time TestDeadline() { return SteadyNow() + absl::Seconds(60); }
 
 std::vector<absl::Status> RunRanks(int32_t ranks,
                                    const std::function<absl::Status(int32_t)>& body) {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -11,8 +11,8 @@ namespace {
 
 // Whether `count` reaches `wanted` within a minute.
 bool Reaches(const std::atomic<int>& count, int wanted) {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
-  while (count < wanted && absl::Now() < deadline) std::this_thread::yield();
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
+  while (count < wanted && SteadyNow() < deadline) std::this_thread::yield();
   return count >= wanted;
 }
 
@@ -27,7 +27,7 @@ TEST(Ticker, TicksAtADeadlineWithinThePeriod) {
   std::atomic<int> ticks{0};
   Ticker ticker(absl::Hours(1), [&] { ++ticks; });
   ticker.Arm(absl::InfiniteFuture());
-  ticker.Arm(absl::Now() + absl::Milliseconds(5));
+  ticker.Arm(SteadyNow() + absl::Milliseconds(5));
   EXPECT_TRUE(Reaches(ticks, 1));
 }
 
@@ -43,7 +43,7 @@ TEST(Ticker, ASecondArmTicksAgain) {
   Ticker ticker(absl::Milliseconds(1), [&] { ++ticks; });
   for (int i = 0; i < 3; ++i) {
     const int before = ticks;
-    ticker.Arm(absl::Now());
+    ticker.Arm(SteadyNow());
     EXPECT_TRUE(Reaches(ticks, before + 1));
     ticker.Disarm();
   }

@@ -32,7 +32,8 @@ struct ReceiveMessage {
 // included, poisons the communicator: every later verb returns FAILED_PRECONDITION, peers that wait
 // for this rank fail soon, and the group must be formed again. Memory handed to Start must stay
 // valid until Join, or the Start that failed, has returned, or the communicator is destroyed.
-// Destroy it in its owner thread: what a joined step sent still arrives.
+// Destroy it in its owner thread: what a joined step sent still arrives. Deadlines are times of
+// base/steady_time.h.
 class Communicator {
  public:
   virtual ~Communicator() = default;

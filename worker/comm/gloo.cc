@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker/comm/bind_address.h"
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/gloo_bootstrap.h"
@@ -158,7 +158,7 @@ absl::Status GlooCommunicator::DoConnect(absl::Span<const std::string> bootstrap
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     if (aborted()) return absl::AbortedError("Connect");
-    if (absl::Now() >= deadline) return PeerTimeout(peer, "no time was left to connect");
+    if (SteadyNow() >= deadline) return PeerTimeout(peer, "no time was left to connect");
     const std::string& address = ranks[peer].addresses[rank()];
     const absl::Status status = GlooCall("connect", [&] {
       context_->getPair(peer)->connect(std::vector<char>(address.begin(), address.end()));
@@ -251,7 +251,7 @@ absl::Status GlooCommunicator::Wait(Transfer& transfer, absl::Time deadline) {
     if (transfer.done) break;
     if (aborted()) return absl::AbortedError("Join");
     RETURN_IF_ERROR(CheckPeers());
-    if (!transfer.done && absl::Now() >= deadline) {
+    if (!transfer.done && SteadyNow() >= deadline) {
       return PeerTimeout(transfer.peer,
                          transfer.receive ? "did not send in time" : "did not receive in time");
     }

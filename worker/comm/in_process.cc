@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker/comm/communicator_base.h"
 
 namespace annulus {
@@ -101,7 +101,7 @@ absl::Status InProcessHub::State::Connect(int32_t rank, absl::Time deadline) {
     if (missing < 0) return absl::OkStatus();
     if (self.interrupted) return absl::AbortedError("Connect");
     if (!in_time) return PeerTimeout(missing, "did not connect in time");
-    in_time = self.changed.WaitUntil(&mutex_, deadline);
+    in_time = self.changed.WaitFor(&mutex_, deadline - SteadyNow());
   }
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<int64_t> InProcessHub::State::Join(int32_t rank, absl::Time deadl
     if (self.interrupted) return absl::AbortedError("Join");
     RETURN_IF_ERROR(self.failure);
     if (!in_time) return Timeout(rank);
-    in_time = self.changed.WaitUntil(&mutex_, deadline);
+    in_time = self.changed.WaitFor(&mutex_, deadline - SteadyNow());
   }
   return self.received;
 }
@@ -205,7 +205,7 @@ void InProcessHub::State::Match(int32_t source, int32_t target) {
     }
     const int64_t most = absl::ToInt64Nanoseconds(options_.max_delay);
     const int64_t delay = most == 0 ? 0 : static_cast<int64_t>(random_() % most);
-    due_.emplace(absl::Now() + absl::Nanoseconds(delay),
+    due_.emplace(SteadyNow() + absl::Nanoseconds(delay),
                  Message{source, target, send.data, receive.data, send.bytes});
     mover_wakes_.Signal();
   }
@@ -216,9 +216,9 @@ void InProcessHub::State::MoveMessages() {
     Message message;
     {
       MutexLock lock(&mutex_);
-      while (!stop_ && (due_.empty() || due_.begin()->first > absl::Now())) {
+      while (!stop_ && (due_.empty() || due_.begin()->first > SteadyNow())) {
         const absl::Time next = due_.empty() ? absl::InfiniteFuture() : due_.begin()->first;
-        mover_wakes_.WaitUntil(&mutex_, next);
+        mover_wakes_.WaitFor(&mutex_, next - SteadyNow());
       }
       if (stop_) return;
       message = due_.begin()->second;

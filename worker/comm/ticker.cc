@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 
@@ -25,7 +25,7 @@ void Ticker::Arm(absl::Time deadline) {
   deadline_ = deadline;
   before_deadline_ = true;
   // A thread that counts its period already needs no waking unless the deadline is sooner.
-  if (idle_ || deadline < absl::Now() + period_) changed_.Signal();
+  if (idle_ || deadline < SteadyNow() + period_) changed_.Signal();
 }
 
 void Ticker::Disarm() {
@@ -45,12 +45,12 @@ void Ticker::Run() {
         continue;
       }
       // Past the deadline ticks go on: the one at it may have found nobody waiting.
-      const absl::Time now = absl::Now();
+      const absl::Time now = SteadyNow();
       const absl::Time due = before_deadline_ ? std::min(now + period_, deadline_) : now + period_;
-      if (due > now && changed_.WaitUntil(&mutex_, due)) continue;
+      if (due > now && changed_.WaitFor(&mutex_, due - now)) continue;
       if (stop_) return;
       if (!armed_) continue;
-      if (absl::Now() >= deadline_) before_deadline_ = false;
+      if (SteadyNow() >= deadline_) before_deadline_ = false;
     }
     tick_();
   }

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 namespace {
@@ -48,9 +48,9 @@ absl::Status Executor::Run(const Segment& segment, bool transfers_only) {
   }
   if (transfers_only) computed_.Update(absl::CancelledError("the tasks were left out"));
   next_step_ = segment.step_end;
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   const absl::Status moved = RunSteps(segment);
-  stats_.running += absl::Now() - began;
+  stats_.running += SteadyNow() - began;
   communicator_failed_ = !moved.ok();
   RETURN_IF_ERROR(moved);
   return transfers_only ? absl::OkStatus() : computed_;
@@ -67,9 +67,9 @@ absl::Status Executor::StartTransfers(const BoundStep& step) {
 
 absl::Status Executor::JoinTransfers() {
   if (options_.communicator == nullptr) return absl::OkStatus();
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   const absl::Status status = options_.communicator->Join(began + options_.step_timeout);
-  stats_.exposed_communication += absl::Now() - began;
+  stats_.exposed_communication += SteadyNow() - began;
   return status;
 }
 

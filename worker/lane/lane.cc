@@ -6,9 +6,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -128,7 +128,7 @@ void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
     gauge_.Begin("ConnectGroup", ShardId(), 0);
     const std::vector<std::string> bootstraps(connect.bootstraps().begin(),
                                               connect.bootstraps().end());
-    status = communicator->Connect(bootstraps, absl::Now() + DurationFromProto(connect.timeout()));
+    status = communicator->Connect(bootstraps, SteadyNow() + DurationFromProto(connect.timeout()));
     gauge_.End();
   }
   if (!status.ok()) {
