@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/program.h"
 
@@ -34,23 +34,28 @@ absl::StatusOr<absl::Duration> RunOnce(std::shared_ptr<const RankProgram> progra
   return executor.stats().running;
 }
 
-// Sends and receives messages until `end`, as rank `rank` of two; the bytes that it sent.
-absl::Status Exchange(Communicator* communicator, const std::vector<std::string>& bootstraps,
-                      int messages) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+// As one of two ranks, sends and receives `messages` messages after a first one, which pays for
+// what a new connection costs; the time that they took.
+absl::StatusOr<absl::Duration> Exchange(Communicator* communicator,
+                                        const std::vector<std::string>& bootstraps, int messages,
+                                        const std::function<absl::Time()>& now) {
+  const absl::Time deadline = SteadyNow() + absl::Seconds(10);
   RETURN_IF_ERROR(communicator->Connect(bootstraps, deadline));
   std::vector<std::byte> out(kMessageBytes), in(kMessageBytes);
   const int32_t peer = 1 - communicator->rank();
-  for (int i = 0; i < messages; ++i) {
+  absl::Time began;
+  for (int i = 0; i <= messages; ++i) {
+    if (i == 1) began = now();
     const SendMessage send{peer, out.data(), kMessageBytes};
     const ReceiveMessage receive{peer, in.data(), kMessageBytes};
     RETURN_IF_ERROR(communicator->Start({&send, 1}, {&receive, 1}));
     RETURN_IF_ERROR(communicator->Join(deadline));
   }
-  return absl::OkStatus();
+  return now() - began;
 }
 
-absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages) {
+absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages,
+                                            const std::function<absl::Time()>& now) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   std::vector<std::string> bootstraps;
   for (int32_t rank = 0; rank < 2; ++rank) {
@@ -60,13 +65,13 @@ absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages) 
     bootstraps.push_back(std::move(bootstrap));
   }
   absl::Status other;
-  const absl::Time began = absl::Now();
-  std::thread thread([&] { other = Exchange(ranks[1].get(), bootstraps, messages); });
-  const absl::Status own = Exchange(ranks[0].get(), bootstraps, messages);
+  std::thread thread(
+      [&] { other = Exchange(ranks[1].get(), bootstraps, messages, SteadyNow).status(); });
+  absl::StatusOr<absl::Duration> own = Exchange(ranks[0].get(), bootstraps, messages, now);
   thread.join();
-  RETURN_IF_ERROR(own);
+  RETURN_IF_ERROR(own.status());
   RETURN_IF_ERROR(other);
-  return absl::Now() - began;
+  return own;
 }
 
 }  // namespace
@@ -84,27 +89,26 @@ absl::StatusOr<double> MeasureFlops(const Engine& engine, absl::Duration budget)
   ASSIGN_OR_RETURN(const std::shared_ptr<const RankProgram> program, MakeProgram(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
   ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel, engine.make_kernel());
-  const absl::Time end = absl::Now() + budget;
+  const absl::Time end = SteadyNow() + budget;
   absl::Duration best = absl::InfiniteDuration();
   do {
     ASSIGN_OR_RETURN(const absl::Duration took, RunOnce(program, device.get(), kernel.get()));
     best = std::min(best, took);
-  } while (absl::Now() < end);
+  } while (SteadyNow() < end);
   const double flops = 4.0 * kHeadDim * kHeads * kRows * kRows;
   return flops / std::max(1e-6, absl::ToDoubleSeconds(best));
 }
 
-absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget) {
-  ASSIGN_OR_RETURN(const absl::Duration connecting, TimeExchange(engine, 1));
-  absl::Duration took = connecting;
+absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget,
+                                   const std::function<absl::Time()>& now) {
   int messages = 1;
+  ASSIGN_OR_RETURN(absl::Duration took, TimeExchange(engine, messages, now));
   while (took < budget && messages < 64) {
     messages *= 2;
-    ASSIGN_OR_RETURN(took, TimeExchange(engine, messages));
+    ASSIGN_OR_RETURN(took, TimeExchange(engine, messages, now));
   }
-  // The first exchange pays for the connection, which is not the link's rate.
-  const absl::Duration moving = std::max(took - connecting, took / 4);
-  return static_cast<double>(kMessageBytes) * messages / absl::ToDoubleSeconds(moving);
+  return static_cast<double>(kMessageBytes) * messages /
+         std::max(1e-9, absl::ToDoubleSeconds(took));
 }
 
 }  // namespace annulus

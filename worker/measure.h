@@ -1,8 +1,11 @@
 #ifndef ANNULUS_WORKER_MEASURE_H_
 #define ANNULUS_WORKER_MEASURE_H_
 
+#include <functional>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "worker/lane/engine.h"
 
 namespace annulus {
@@ -16,7 +19,9 @@ absl::StatusOr<double> MeasureFlops(const Engine& engine, absl::Duration budget)
 
 // Bytes per second that one rank sends while it receives as many, between two communicators in this
 // process. It says what the transport costs, not what a network between machines carries.
-absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget);
+// `now`: the clock it is measured by.
+absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget,
+                                   const std::function<absl::Time()>& now = SteadyNow);
 
 }  // namespace annulus
 
