@@ -157,6 +157,12 @@ absl::Status Measure(Flags* flags) {
   absl::StatusOr<Engine> engine = MakeEngine(flags->backend);
   if (!engine.ok()) return engine.status();
   flags->worker.engine = *std::move(engine);
+  // A place where no rank can be reached would show only when the first group is formed.
+  const auto alone = flags->worker.engine.make_communicator(/*rank=*/0, /*size=*/1);
+  if (!alone.ok()) {
+    return absl::Status(alone.status().code(),
+                        absl::StrCat("--comm-address: ", alone.status().message()));
+  }
   const absl::StatusOr<double> flops = MeasureFlops(flags->worker.engine, flags->measure_time);
   if (!flops.ok()) return flops.status();
   flags->worker.flops_per_second = *flops;
