@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 constexpr Strategy kStrategies[] = {Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                    Strategy::kRotateKv};
+                                    Strategy::kRotateKv, Strategy::kHalo};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence};
 
@@ -74,6 +74,16 @@ TEST_P(ExecutorConformance, CausalBothAlignments) {
   }
 }
 
+// What a halo is for: each rank needs a few rows of its neighbours.
+TEST_P(ExecutorConformance, AWindow) {
+  JobCase job;
+  job.spec = SmallSpec(DataType::kFp32, 43, 43);
+  job.spec.masks.resize(1);
+  job.spec.masks[0].window_left = 6;
+  job.spec.masks[0].window_right = 2;
+  RunEverywhere(job);
+}
+
 TEST_P(ExecutorConformance, SixteenBits) {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     JobCase job;
@@ -126,7 +136,7 @@ TEST_P(ExecutorConformance, RandomJobs) {
       sequence.kv_len = below(50);
     }
     if (below(3) > 0) job.spec.masks = {Causal(static_cast<Mask::Alignment>(below(2)))};
-    job.strategy = kStrategies[below(3)];
+    job.strategy = kStrategies[below(4)];
     job.plan.layout = kLayouts[below(4)];
     job.plan.world_size = world();
     job.plan.granule = job.plan.layout == Layout::kZigzagPerSequence ? 1 : 1 + below(3);
@@ -146,7 +156,7 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   job.spec.head_dim_v = 96;
   job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
   job.plan.world_size = world();
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     job.strategy = kStrategies[i];
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
