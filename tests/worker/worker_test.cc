@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,10 +14,12 @@
 #include "absl/time/clock.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "attention/error.h"
+#include "base/mutex.h"
 #include "proto/convert.h"
 #include "proto/crc32c.h"
 #include "proto/status.h"
 #include "proto/ticket.h"
+#include "tests/executor/probe_kernel.h"
 #include "tests/worker/fake_coordinator.h"
 #include "worker/backend.h"
 
@@ -31,7 +34,9 @@ constexpr int kDim = 4;
 
 class WorkerTest : public testing::Test {
  protected:
-  WorkerTest() {
+  using Change = std::function<void(WorkerOptions*)>;
+
+  explicit WorkerTest(const Change& change = [](WorkerOptions*) {}) {
     WorkerOptions options;
     options.coordinator = coordinator_.address();
     options.slot = "worker-0";
@@ -43,6 +48,7 @@ class WorkerTest : public testing::Test {
     options.flops_per_second = options.link_bytes_per_second = 1e9;
     options.drain_timeout = absl::Seconds(20);
     options.exit = [this](int code) { exit_code_ = code; };
+    change(&options);
     worker_ = *Worker::Start(options);
     Registered();
     stub_ = v1::DataPlane::NewStub(
@@ -236,6 +242,40 @@ TEST_F(WorkerTest, FencesItselfAndComesBackAsAnother) {
   EXPECT_NE(self_.incarnation(), incarnation);
   EXPECT_EQ(self_.resident_shards_size(), 0);
   EXPECT_EQ(StagingOfABeat().used_bytes(), 0);
+}
+
+// Its kernel never comes back, and never looks at its stop token.
+class StuckWorkerDeathTest : public WorkerTest {
+ protected:
+  StuckWorkerDeathTest()
+      : WorkerTest([this](WorkerOptions* options) {
+          options->engine.make_kernel =
+              [this]() -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+            return std::make_unique<ProbeKernel>([this] { return Hang(); });
+          };
+          options->step_timeout = absl::Milliseconds(100);
+          options->stall_timeout = absl::Milliseconds(300);
+        }) {}
+
+ private:
+  absl::Status Hang() {
+    MutexLock lock(&mutex_);
+    while (true) never_.Wait(&mutex_);
+  }
+
+  Mutex mutex_;
+  CondVar never_;
+};
+
+TEST_F(StuckWorkerDeathTest, TheWatchdogEndsItWithItsOwnCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Reserve("job");
+        Put(Ticket("job"), AllChunks());
+        coordinator_.log.Wait(Event::kOutputReady);
+      },
+      testing::ExitedWithCode(70), "flight record: the solo lane has made no progress.*job job");
 }
 
 TEST_F(WorkerTest, LeavesWhenItIsReleased) {
