@@ -112,22 +112,40 @@ TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
-TEST_F(DataPlaneTest, AStalledDownloadLeavesTheOutputsToAnother) {
-  const int64_t rows = 200000;  // 8 MB: a lease of 182 s.
+TEST_F(DataPlaneTest, ADeadDownloadBesideOneThatGoesOnEndsAlone) {
+  const int64_t rows = 200000;  // 9 chunks, and a lease of 182 s.
   Open(id_, rows);
   board_.Publish(id_);
-  FetchStream slow, again;
-  auto call = Fetch(&slow, All(id_, rows));
-  ASSERT_TRUE(slow.outcome.AwaitChunks(1));
+  FetchStream dead, alive;
+  auto first = Fetch(&dead, All(id_, rows));
+  auto second = Fetch(&alive, All(id_, rows));
+  ASSERT_TRUE(dead.outcome.AwaitChunks(1));
+  for (size_t chunks = 1; chunks <= 4; ++chunks) {
+    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks));
+    Advance(absl::Seconds(30));
+    second->OnWritten(true);
+    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks + 1));
+    board_.Tick();
+  }
+  EXPECT_TRUE(dead.outcome.Get().cancelled);
+  EXPECT_EQ(dead.outcome.AwaitReason(), "DOWNLOAD_STALLED");
+  first->OnDone(false);
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  for (size_t chunks = 5; chunks <= 8; ++chunks) {
+    second->OnWritten(true);
+    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks + 1));
+  }
+  EXPECT_TRUE(alive.outcome.AwaitEnd().ok());
+  second->OnDone(true);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+  FetchStream again;  // All has been fetched: nobody waits for this one.
+  auto third = Fetch(&again, All(id_, rows));
+  ASSERT_TRUE(again.outcome.AwaitChunks(1));
   Advance(absl::Minutes(2));
   board_.Tick();
-  EXPECT_TRUE(slow.outcome.Get().cancelled);
-  EXPECT_EQ(slow.outcome.AwaitReason(), "DOWNLOAD_STALLED");
-  call->OnDone(false);
+  EXPECT_EQ(again.outcome.AwaitReason(), "DOWNLOAD_STALLED");
+  third->OnDone(false);
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
-  call = Fetch(&again, All(id_, rows));
-  EXPECT_TRUE(again.outcome.AwaitChunks(1));
-  call->OnCancelled();
 }
 
 TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {

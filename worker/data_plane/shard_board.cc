@@ -325,10 +325,10 @@ std::vector<ShardBoard::Late> ShardBoard::FindLate(absl::Time now) const {
   return late;
 }
 
-bool ShardBoard::UploadGoesOn(const ShardId& id) const {
+bool ShardBoard::GoesOn(const ShardId& id, Stage stage) const {
   return std::any_of(guests_.begin(), guests_.end(), [&](const auto& entry) {
     const Guest& guest = entry.second;
-    return guest.id == id && guest.stage == Stage::kReserved && !guest.waiting && !guest.stalled;
+    return guest.id == id && guest.stage == stage && !guest.waiting && !guest.stalled;
   });
 }
 
@@ -339,16 +339,17 @@ void ShardBoard::EndLate(const std::vector<Late>& late, absl::Time now, Later* l
     guest->second.stalled = !one.waited;
     EndLater(one.call, one.why, later);
   }
-  // A stalled download only ends, for outputs have a lease of their own. So does an upload beside
-  // another one that goes on: a client whose connection has died comes again on a new one.
+  // Beside a call that goes on, one that stalled only ends: a client whose connection has died
+  // comes again on a new one. So does one for which another has done the work.
   for (const Late& one : late) {
-    const auto guest = guests_.find(one.call.get());
-    if (guest == guests_.end() || !guest->second.stalled) continue;
-    if (guest->second.stage == Stage::kOutputs) continue;
-    const ShardId& id = guest->second.id;
-    const auto entry = entries_.find(id);
-    if (entry == entries_.end() || entry->second.completed || UploadGoesOn(id)) continue;
-    Abandon(id, &entry->second, one.why, later);
+    const auto found = guests_.find(one.call.get());
+    if (found == guests_.end() || !found->second.stalled) continue;
+    const Guest& guest = found->second;
+    const auto entry = entries_.find(guest.id);
+    if (entry == entries_.end() || GoesOn(guest.id, guest.stage)) continue;
+    const bool done =
+        guest.stage == Stage::kReserved ? entry->second.completed : entry->second.drained;
+    if (!done) Abandon(guest.id, &entry->second, one.why, later);
   }
 }
 

@@ -122,7 +122,7 @@ class ShardBoard {
   void Complete(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
   std::vector<Late> FindLate(absl::Time now) const EXCLUDES(mutex_);
   void EndLate(const std::vector<Late>& late, absl::Time now, Later* later) REQUIRES(mutex_);
-  bool UploadGoesOn(const ShardId& id) const REQUIRES(mutex_);
+  bool GoesOn(const ShardId& id, Stage stage) const REQUIRES(mutex_);
   // The entry's deadline has passed.
   void Expire(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
   static void Run(const Later& later);
