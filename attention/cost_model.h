@@ -11,13 +11,13 @@
 
 namespace annulus {
 
-// Rates of a group's slowest worker, measured by the workers at start and reported when they
-// register.
+// What the cost model reckons with. The two rates are those of a group's slowest worker, measured
+// by the workers at start and reported when they register; the fixed costs are constants.
 struct Rates {
   double flops_per_second = 1e11;      // Of the kernel in use.
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
-  double step_seconds = 2e-4;          // Fixed cost of a step with a transfer.
-  double job_seconds = 5e-4;           // Fixed cost of a group job over a job on one worker.
+  double step_seconds = 2e-4;          // Of a step with a transfer.
+  double job_seconds = 5e-4;           // Of a group job over a job on one worker.
 };
 
 // What a schedule costs, summed from its data.
