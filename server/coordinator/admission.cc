@@ -114,8 +114,8 @@ JobRecord& AddJob(Core& core, const event::RunJob& event) {
 // True when the call belongs to a job that exists.
 bool JoinOrRefuse(Core& core, const event::RunJob& event) {
   JobRecord* same = core.jobs.FindRequest(event.principal, event.submission->request.request_id());
-  // A failed job may be tried again under its id.
-  if (same == nullptr || (same->terminal() && !same->error.ok())) return false;
+  // A job that has ended has no outputs to give: its id is free.
+  if (same == nullptr || same->terminal()) return false;
   if (!SameJob(*same->submission, *event.submission)) {
     core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
   } else if (same->owners.size() + same->watchers.size() >= core.options.max_calls_per_job) {

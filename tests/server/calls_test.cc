@@ -46,10 +46,37 @@ TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
   Finish(second);
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_SUCCEEDED);
-  // After success: the same answer.
-  const int64_t third = harness_.Run(Named("r1"));
-  EXPECT_EQ(harness_.JobOf(third), harness_.JobOf(second));
-  EXPECT_TRUE(harness_.call(third).finished->ok());
+}
+
+TEST_F(CallsTest, AfterTheEndTheSameRequestIdRunsAfreshBecauseItsOutputsAreGone) {
+  const int64_t first = harness_.Run(Named("r1"));
+  Finish(first);
+  EXPECT_EQ(harness_.StateOf(first), Job::STATE_SUCCEEDED);
+  const int64_t second = harness_.Run(Named("r1"));
+  EXPECT_NE(harness_.JobOf(first), harness_.JobOf(second));
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
+  EXPECT_FALSE(harness_.Placed(second).shards(0).ticket().empty());
+  // The id is free for other content too once its job has ended.
+  Finish(second);
+  EXPECT_EQ(harness_.StateOf(harness_.Run(Named("r1", 17))), Job::STATE_UPLOADING);
+}
+
+TEST_F(CallsTest, DetachedJobIsJoinedWhileItsOutputsWait) {
+  v1::RunJobRequest request = Named("r1");
+  request.set_detached(true);
+  const int64_t first = harness_.Run(request);
+  const std::string job = harness_.JobOf(first);
+  harness_.Upload(job);
+  harness_.OutputsReady(job);
+  harness_.Handle(event::CallGone{first});
+  const int64_t second = harness_.Run(request);
+  EXPECT_EQ(harness_.JobOf(second), job);
+  EXPECT_EQ(harness_.StateOf(second), Job::STATE_DRAINING);
+  EXPECT_EQ(harness_.Placed(second).shards(0).ticket(), harness_.Placed(first).shards(0).ticket());
+  harness_.Fetch(job);
+  EXPECT_TRUE(harness_.call(second).finished->ok());
+  harness_.Obey();
+  EXPECT_NE(harness_.JobOf(harness_.Run(request)), job);
 }
 
 TEST_F(CallsTest, SameRequestIdOfOtherContentIsRefusedAndOfAnotherPrincipalIsAnotherJob) {
