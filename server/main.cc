@@ -36,6 +36,11 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
 }
 
+void AddGatewayFlags(CLI::App* app, CoordinatorServer::Options* options) {
+  AddBytes(app, {"--max-inline-bytes", "Memory for the tensors of all AttendInline calls at work"},
+           {1 << 20, int64_t{1} << 40}, &options->max_inline_bytes);
+}
+
 void AddCountFlags(CLI::App* app, int64_t* queued, int64_t* min_workers, int64_t* planners) {
   AddInteger(app, {"--max-queued-jobs", "Jobs that may wait"}, {1, 100000}, queued, "jobs");
   AddInteger(app, {"--min-workers", "Ready workers that make the service ready"}, {1, 1024},
@@ -70,6 +75,7 @@ int Main(int argc, char** argv) {
   int64_t queued = static_cast<int64_t>(options.coordinator.max_queued_jobs);
   int64_t min_workers = options.coordinator.min_workers, planners = options.planner_threads;
   AddFlags(&app, &options);
+  AddGatewayFlags(&app, &options);
   AddCountFlags(&app, &queued, &min_workers, &planners);
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;

@@ -16,6 +16,13 @@
 namespace annulus {
 namespace {
 
+// The tensors of a call. Sessions and gRPC hold it for as long as they may read; it knows nothing
+// of the call, which holds the session: else neither would ever go.
+struct InlineMemory {
+  std::shared_ptr<void> reservation;
+  std::vector<std::vector<std::byte>> tensors;
+};
+
 class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
  public:
   InlineCall(const v1::AttendInlineRequest* request, v1::AttendInlineResponse* response,
@@ -31,7 +38,7 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
     if (!bytes.ok()) return Finish(ToGrpcStatus(bytes.status()));
     absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(*bytes);
     if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
-    reservation_ = *std::move(reservation);
+    memory_->reservation = *std::move(reservation);
     job_ = *std::move(job);
     queue_->Post([self] { self->Run(); });
   }
@@ -41,15 +48,15 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
     absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
         InlineTensorBytes(*request_, job_.spec);
     if (!tensors.ok()) return Finish(ToGrpcStatus(tensors.status()));
-    tensors_ = *std::move(tensors);
+    memory_->tensors = *std::move(tensors);
     const std::vector<TensorInfo> table = TensorTable(job_.spec);
-    job_.inputs.emplace().owner = self_;
+    job_.inputs.emplace().owner = memory_;
     job_.outputs.emplace();
     for (size_t i = 0; i < table.size(); ++i) {
       if (table[i].direction == Direction::kInput) {
-        job_.inputs->tensors[table[i].id] = tensors_[i].data();
+        job_.inputs->tensors[table[i].id] = memory_->tensors[i].data();
       } else {
-        job_.outputs->tensors[table[i].id] = tensors_[i].data();
+        job_.outputs->tensors[table[i].id] = memory_->tensors[i].data();
       }
     }
     spec_ = job_.spec;
@@ -72,7 +79,7 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
     if (!status.ok()) return Finish(ToGrpcStatus(status));
     *response_->mutable_stats() = stats;
     queue_->Post([self] {
-      FillInlineResponse(*self->request_, self->spec_, self->tensors_, self->response_);
+      FillInlineResponse(*self->request_, self->spec_, self->memory_->tensors, self->response_);
       self->Finish(grpc::Status::OK);
     });
   }
@@ -94,10 +101,9 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
   InlineWorkers* const queue_;
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<InlineCall> self_, session_self_;
-  std::shared_ptr<void> reservation_;
+  const std::shared_ptr<InlineMemory> memory_ = std::make_shared<InlineMemory>();
   JobOptions job_;
   AttentionSpec spec_;
-  std::vector<std::vector<std::byte>> tensors_;
   Mutex mutex_;
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
   bool cancelled_ GUARDED_BY(mutex_) = false;
