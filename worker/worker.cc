@@ -272,8 +272,11 @@ void Worker::Impl::Perform(const OpenShard& action) {
   }
   LogDebug(id.job_id, "reserved rank ", id.rank, " of attempt ", id.attempt);
   works_[id] = *work;
-  board_->Open(id, action.reserve.principal(), work->staged,
-               DurationFromProto(action.reserve.upload_time()));
+  ShardBoard::Times times{DurationFromProto(action.reserve.upload_time()), std::nullopt};
+  if (action.reserve.has_download_time()) {
+    times.download = DurationFromProto(action.reserve.download_time());
+  }
+  board_->Open(id, action.reserve.principal(), work->staged, times);
 }
 
 void Worker::Impl::Perform(const CloseShard& action) {

@@ -139,6 +139,12 @@ void Enqueue(Core& core, JobRecord& job) {
   ArmJobTimer(core, job);
 }
 
+absl::Duration ResultTtl(const Core& core, const JobRecord& job) {
+  const v1::RunJobRequest& request = job.submission->request;
+  return request.has_result_ttl() ? DurationFromProto(request.result_ttl())
+                                  : core.options.default_result_ttl;
+}
+
 void ArmJobTimer(Core& core, const JobRecord& job) {
   absl::Time next = std::min(job.deadline, job.result_deadline);
   next = std::min(next, job.unplaceable_since + core.options.regroup_wait);

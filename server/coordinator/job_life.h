@@ -30,6 +30,9 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause);
 // Puts a planned job into the queue.
 void Enqueue(Core& core, JobRecord& job);
 
+// How long a detached job's outputs are kept.
+absl::Duration ResultTtl(const Core& core, const JobRecord& job);
+
 // Sets the job's timer to the next moment at which time alone changes it.
 void ArmJobTimer(Core& core, const JobRecord& job);
 // Ends the job where a deadline has passed.

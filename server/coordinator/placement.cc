@@ -141,6 +141,11 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
   reserve.set_staging_bytes(run.plan->bytes[rank].total());
   reserve.set_solo(run.solo());
   *reserve.mutable_upload_time() = DurationToProto(run.upload_deadline - core.now);
+  if (job.detached()) {
+    // The coordinator's own clock ends the job; this is for when it cannot.
+    *reserve.mutable_download_time() =
+        DurationToProto(ResultTtl(core, job) + core.options.answer_timeout);
+  }
   core.Send(run.ranks[rank].worker, std::move(command));
 }
 

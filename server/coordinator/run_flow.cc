@@ -102,12 +102,7 @@ void StartDraining(const Report& report) {
   JobRecord& job = report.job;
   report.run.state = State::kDraining;
   job.finished = core.now;
-  if (job.detached()) {
-    const v1::RunJobRequest& request = job.submission->request;
-    job.result_deadline =
-        core.now + (request.has_result_ttl() ? DurationFromProto(request.result_ttl())
-                                             : core.options.default_result_ttl);
-  }
+  if (job.detached()) job.result_deadline = core.now + ResultTtl(core, job);
   SetState(core, job, v1::Job::STATE_DRAINING);
   ArmJobTimer(core, job);
   core.place_again = core.advance_again = core.family_dirty = true;

@@ -45,6 +45,9 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
       CheckDuration(request.has_timeout(), request.timeout(), "timeout", options.max_timeout));
   RETURN_IF_ERROR(CheckDuration(request.has_result_ttl(), request.result_ttl(), "result_ttl",
                                 options.max_result_ttl));
+  if (request.has_result_ttl() && !request.detached()) {
+    return InvalidField("INVALID_REQUEST", "result_ttl", "only a detached job's outputs are kept");
+  }
   auto submission = std::make_shared<Submission>();
   ASSIGN_OR_RETURN(submission->spec, SpecFromProto(request.spec(), "spec"));
   ASSIGN_OR_RETURN(submission->execution, ExecutionFromProto(request.execution(), "execution"));

@@ -20,7 +20,7 @@ struct Submission {
 
 // Translates and validates; called where the request arrives, before the state machine sees it.
 // Errors: those of Validate(), and INVALID_ARGUMENT / INVALID_REQUEST for a request_id, timeout or
-// result_ttl out of range.
+// result_ttl out of range, or a result_ttl of a job that is not detached.
 absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobRequest request,
                                                                  const CoordinatorOptions& options);
 

@@ -195,6 +195,11 @@ TEST(SubmissionTest, RefusesWhatCannotBeMeant) {
       {"INVALID_REQUEST", [](auto* r) { r->mutable_result_ttl()->set_seconds(0); }},
   };
   EXPECT_TRUE(MakeSubmission(CoordinatorHarness::Request(1), options).ok());
+  v1::RunJobRequest kept = CoordinatorHarness::Request(1);
+  kept.mutable_result_ttl()->set_seconds(5);
+  EXPECT_EQ(DetailOf(MakeSubmission(kept, options).status()).fields.at(0).field, "result_ttl");
+  kept.set_detached(true);
+  EXPECT_TRUE(MakeSubmission(kept, options).ok());
   for (const Case& c : cases) {
     v1::RunJobRequest request = CoordinatorHarness::Request(1);
     c.spoil(&request);

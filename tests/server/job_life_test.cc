@@ -39,6 +39,7 @@ TEST_F(JobLifeTest, SoloJobRunsWithoutPrepareAndRunSegment) {
   auto reserve = harness_.Take(harness_.worker("w0"), WorkerCommand::kReserve);
   ASSERT_TRUE(reserve.has_value());
   EXPECT_TRUE(reserve->reserve().solo());
+  EXPECT_FALSE(reserve->reserve().has_download_time()) << "the worker's own";
   EXPECT_EQ(reserve->reserve().staging_bytes(), 16 * 4 * 4 * 4 + 16 * 4);
   EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 1000);
   harness_.Upload(job);
@@ -259,6 +260,8 @@ TEST_F(JobLifeTest, DetachedJobOutlivesItsCallAndItsResultExpires) {
   request.mutable_result_ttl()->set_seconds(20);
   const int64_t call = harness_.Run(request);
   const std::string job = harness_.JobOf(call);
+  const auto reserve = harness_.Take(harness_.worker("w0"), WorkerCommand::kReserve);
+  EXPECT_GE(reserve->reserve().download_time().seconds(), 20) << "the worker waits as long";
   harness_.Handle(event::CallGone{call});
   harness_.Upload(job);
   harness_.OutputsReady(job);

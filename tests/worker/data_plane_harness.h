@@ -4,6 +4,7 @@
 // PutShard, FetchShard and GetShardStatus without gRPC: the test plays the streams.
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,13 +32,14 @@ class DataPlaneTest : public testing::Test {
     return options;
   }
   // `rows` query rows and as many key rows, of 2 heads of 4 fp32 each.
-  std::shared_ptr<StagedShard> Open(const ShardId& id, int64_t rows) {
+  std::shared_ptr<StagedShard> Open(const ShardId& id, int64_t rows,
+                                    std::optional<absl::Duration> download_time = {}) {
     AttentionSpec spec;
     spec.dtype = DataType::kFp32;
     spec.q_heads = spec.kv_heads = 2;
     spec.head_dim = 4;
     auto shard = *StagedShard::Create(pool_.get(), {TensorTable(spec), rows, rows}, nullptr);
-    board_.Open(id, "alice", shard, absl::Minutes(5));
+    board_.Open(id, "alice", shard, {absl::Minutes(5), download_time});
     return shard;
   }
   std::string Ticket(const ShardId& id, int64_t rows, const std::string& principal = "alice") {

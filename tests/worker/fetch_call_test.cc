@@ -159,5 +159,16 @@ TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 1);
 }
 
+TEST_F(DataPlaneTest, TheReserveMaySayHowLongOutputsWait) {
+  Open(id_, 10, absl::Minutes(30));
+  board_.Publish(id_);
+  Advance(absl::Minutes(29));
+  board_.Tick();
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
+  Advance(absl::Minutes(2));
+  board_.Tick();
+  EXPECT_EQ(log_.Count(Event::kShardAbandoned), 1);
+}
+
 }  // namespace
 }  // namespace annulus

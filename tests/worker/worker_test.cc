@@ -61,9 +61,12 @@ class WorkerTest : public testing::Test {
     self_ = event->register_();
   }
   // One sequence of kRows query and key rows, one head of kDim fp32.
-  void Reserve(const std::string& job) {
+  void Reserve(const std::string& job, absl::Duration download_time = absl::ZeroDuration()) {
     Command command;
     control::v1::Reserve& reserve = *command.mutable_reserve();
+    if (download_time > absl::ZeroDuration()) {
+      *reserve.mutable_download_time() = DurationToProto(download_time);
+    }
     reserve.mutable_shard()->set_job_id(job);
     reserve.mutable_shard()->set_attempt(1);
     AttentionSpec spec;
@@ -178,6 +181,19 @@ TEST_F(WorkerTest, RunsASoloJob) {
   }
   Drop("job");
   EXPECT_EQ(StagingOfABeat().used_bytes(), 0);
+}
+
+TEST_F(WorkerTest, OutputsWaitAsLongAsTheReserveSays) {
+  Reserve("short", absl::Milliseconds(1));
+  Reserve("long");
+  for (const char* job : {"short", "long"}) {
+    EXPECT_TRUE(Put(Ticket(job), AllChunks()).status.ok());
+    EXPECT_TRUE(coordinator_.log.Wait(Event::kOutputReady).has_value());
+  }
+  const auto abandoned = coordinator_.log.Wait(Event::kShardAbandoned);
+  ASSERT_TRUE(abandoned.has_value());
+  EXPECT_EQ(abandoned->shard_abandoned().shard().job_id(), "short");
+  ExpectAnswer("long");
 }
 
 TEST_F(WorkerTest, RefusesBadUploadsAndGoesOn) {

@@ -64,13 +64,14 @@ size_t ShardBoard::calls() const {
 }
 
 void ShardBoard::Open(const ShardId& id, const std::string& principal,
-                      std::shared_ptr<StagedShard> shard, absl::Duration upload_time) {
+                      std::shared_ptr<StagedShard> shard, const Times& times) {
   Later later;
   {
     MutexLock lock(&mutex_);
     Entry entry;
     entry.principal = principal;
-    entry.deadline = options_.now() + upload_time;
+    entry.deadline = options_.now() + times.upload;
+    entry.download_time = times.download.value_or(options_.download_lease);
     for (const TensorInfo& tensor : shard->shape().tensors) {
       entry.delivered.emplace_back(shard->shape().rows(tensor), tensor.heads);
     }
@@ -117,7 +118,7 @@ void ShardBoard::Publish(const ShardId& id) {
     const int64_t bytes = entry.shard->output_bytes();
     if (bytes > 0) {
       entry.deadline =
-          options_.now() + options_.download_lease +
+          options_.now() + entry.download_time +
           absl::Seconds(bytes / std::max<int64_t>(1, options_.rate.floor_bytes_per_second));
     }
     for (auto& [call, guest] : guests_) {

@@ -52,9 +52,14 @@ class ShardBoard {
 
   // The agent's side. Tickets are judged by the newest identity.
   void SetIdentity(const Identity& identity);
-  // The upload must be complete in `upload_time`.
+  struct Times {
+    // In which the upload must be complete.
+    absl::Duration upload;
+    // Of outputs, from Publish; absent: Options::download_lease.
+    std::optional<absl::Duration> download;
+  };
   void Open(const ShardId& id, const std::string& principal, std::shared_ptr<StagedShard> shard,
-            absl::Duration upload_time);
+            const Times& times);
   void Publish(const ShardId& id);
   // Ends the shard's calls; its memory goes when they have let go of it.
   void Close(const ShardId& id, const absl::Status& why);
@@ -86,6 +91,7 @@ class ShardBoard {
     std::string principal;
     std::shared_ptr<StagedShard> shard;
     absl::Time deadline;  // Of the upload, then of the download.
+    absl::Duration download_time;
     bool completed = false, published = false, drained = false, abandoned = false;
     std::vector<ArrivedCells> delivered;  // By tensor.
   };
