@@ -12,15 +12,28 @@ namespace {
 
 using Kind = RegistrationVerdict::Kind;
 constexpr size_t kMaxName = 253;
+// A term is the microsecond at which it began, so one beyond this is a mistake or a lie: to go past
+// it would void all that is at work, and in the end there would be no higher one.
+constexpr absl::Duration kMaxTermLead = absl::Hours(24);
 
 absl::Status CheckName(const std::string& name, const char* what) {
   if (name.empty() || name.size() > kMaxName) return InvalidRegistrationError(what);
   return absl::OkStatus();
 }
 
+absl::Status CheckTerm(const Core& core, const control::v1::WorkerEvent& event) {
+  const int64_t latest = std::max(core.term, absl::ToUnixMicros(core.now + kMaxTermLead));
+  if (HighestTermOf(event) <= latest) return absl::OkStatus();
+  return InvalidRegistrationError("highest_term: far beyond the present time");
+}
+
 absl::Status CheckRegister(const control::v1::Register& info) {
   if (absl::Status s = CheckName(info.slot(), "slot: 1 to 253 characters"); !s.ok()) return s;
   if (absl::Status s = CheckName(info.incarnation(), "incarnation: 1 to 253 characters"); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = CheckName(info.data_endpoint(), "data_endpoint: 1 to 253 characters");
+      !s.ok()) {
     return s;
   }
   if (info.protocol_version() != control::v1::PROTOCOL_VERSION_CURRENT) {
@@ -54,9 +67,14 @@ RegistrationVerdict Refuse(absl::Status refusal) { return {Kind::kRefuse, std::m
 
 }  // namespace
 
-RegistrationVerdict JudgeRegistration(Core& core, const control::v1::WorkerEvent& event) {
+int64_t HighestTermOf(const control::v1::WorkerEvent& event) {
+  return std::max(event.register_().highest_term(), event.term());
+}
+
+RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::WorkerEvent& event) {
   const control::v1::Register& info = event.register_();
   if (absl::Status s = CheckRegister(info); !s.ok()) return Refuse(std::move(s));
+  if (absl::Status s = CheckTerm(core, event); !s.ok()) return Refuse(std::move(s));
   const WorkerRecord* present = core.workers.BySlot(info.slot());
   if (present != nullptr && present->info.incarnation() == info.incarnation()) {
     return {Kind::kReconnect, absl::OkStatus(), present->number};

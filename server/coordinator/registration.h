@@ -18,9 +18,11 @@ struct RegistrationVerdict {
   int64_t present = 0;  // The live worker of the slot; 0: none.
 };
 
-// `event` carries a Register and comes from a worker that does not know a term above the
-// coordinator's.
-RegistrationVerdict JudgeRegistration(Core& core, const control::v1::WorkerEvent& event);
+// `event` carries a Register.
+RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::WorkerEvent& event);
+
+// The highest term that a worker says it knows.
+int64_t HighestTermOf(const control::v1::WorkerEvent& event);
 
 }  // namespace annulus
 

@@ -122,9 +122,13 @@ void RaiseTerm(Core& core, int64_t above) {
 }
 
 void OnRegister(Core& core, int64_t connection, const WorkerEvent& event) {
-  const int64_t known = event.register_().highest_term();
-  if (std::max(known, event.term()) > core.term) RaiseTerm(core, std::max(known, event.term()));
-  const RegistrationVerdict verdict = JudgeRegistration(core, event);
+  const int64_t known = HighestTermOf(event);
+  // Who is refused changes nothing, whatever it says of terms.
+  RegistrationVerdict verdict = JudgeRegistration(core, event);
+  if (verdict.kind != RegistrationVerdict::Kind::kRefuse && known > core.term) {
+    RaiseTerm(core, known);
+    verdict.kind = RegistrationVerdict::Kind::kAccept;  // Nobody is left whom it could meet.
+  }
   switch (verdict.kind) {
     case RegistrationVerdict::Kind::kRefuse:
       core.Log(LogLevel::kWarning, kNoJob,

@@ -24,8 +24,8 @@ const WorkerRecord* WorkerTable::Find(int64_t number) const {
   return it == workers_.end() ? nullptr : &it->second;
 }
 
-WorkerRecord* WorkerTable::BySlot(absl::string_view slot) {
-  for (auto& [number, worker] : workers_) {
+const WorkerRecord* WorkerTable::BySlot(absl::string_view slot) const {
+  for (const auto& [number, worker] : workers_) {
     if (worker.slot() == slot) return &worker;
   }
   return nullptr;

@@ -48,7 +48,7 @@ class WorkerTable {
 
   WorkerRecord* Find(int64_t number);
   const WorkerRecord* Find(int64_t number) const;
-  WorkerRecord* BySlot(absl::string_view slot);
+  const WorkerRecord* BySlot(absl::string_view slot) const;
   WorkerRecord* ByConnection(int64_t connection);
 
   // By locality, then slot: the order in which groups are formed. Eligible ones only.

@@ -120,6 +120,7 @@ TEST(BrainTest, TimersRunWithoutMail) {
   info.set_slot("w0");
   info.set_incarnation("i");
   info.set_ticket_key(std::string(32, 'k'));
+  info.set_data_endpoint("w0:1");
   info.set_flops_per_second(1);
   info.set_link_bytes_per_second(1);
   info.set_schedule_version(kScheduleVersion);

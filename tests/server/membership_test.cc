@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "gtest/gtest.h"
 #include "tests/server/coordinator_harness.h"
 
@@ -174,6 +176,7 @@ TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
       {"INVALID_REGISTRATION", [](auto* r) { r->set_ticket_key("short"); }},
       {"INVALID_REGISTRATION", [](auto* r) { r->set_staging_limit_bytes(-1); }},
       {"INVALID_REGISTRATION", [](auto* r) { r->set_flops_per_second(0); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->clear_data_endpoint(); }},
       {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_protocol_version(99); }},
       {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_schedule_version(99); }},
   };
@@ -243,6 +246,37 @@ TEST_F(MembershipTest, WorkerOfAHigherTermRaisesTheTermAndAllBeginAnew) {
   harness_.Connect(back, again);
   EXPECT_FALSE(back.closed.has_value());
   EXPECT_EQ(back.term, old_term + 1001);
+}
+
+TEST_F(MembershipTest, RefusedWorkerOfAHigherTermChangesNothing) {
+  harness_.Start(2);
+  const int64_t term = harness_.core().term;
+  const int64_t call = harness_.Run(harness_.Request(2));
+  const int64_t day = absl::ToInt64Microseconds(absl::Hours(24));
+  struct Case {
+    int64_t highest_term;
+    int32_t protocol_version;
+    const char* reason;
+  };
+  const int32_t current = control::v1::PROTOCOL_VERSION_CURRENT;
+  const Case cases[] = {
+      {term + 1000, 99, "INCOMPATIBLE_WORKER"},
+      {std::numeric_limits<int64_t>::max(), 99, "INCOMPATIBLE_WORKER"},
+      {std::numeric_limits<int64_t>::max(), current, "INVALID_REGISTRATION"},
+      {absl::ToUnixMicros(harness_.now()) + day + 1, current, "INVALID_REGISTRATION"},
+  };
+  for (const Case& c : cases) {
+    WorkerEvent event = harness_.RegisterEvent("w9", "far");
+    event.mutable_register_()->set_highest_term(c.highest_term);
+    event.mutable_register_()->set_protocol_version(c.protocol_version);
+    auto& worker = harness_.worker("w9");
+    worker = {};
+    harness_.Connect(worker, event);
+    EXPECT_EQ(ReasonOf(*worker.closed), c.reason) << c.highest_term;
+    EXPECT_EQ(harness_.core().term, term);
+    EXPECT_EQ(harness_.Info().workers_size(), 2);
+  }
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
 }
 
 TEST_F(MembershipTest, LeavingWorkerFinishesGetsNothingNewAndIsToldToGo) {
