@@ -271,6 +271,9 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   return absl::OkStatus();
 }
 
+// Waiting counts too: a wider range would let important jobs starve others for hours.
+constexpr int32_t kMaxPriority = 10;
+
 absl::Status CheckExecution(const Execution& execution, const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
   RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, Layout::kZigzagPerSequence));
@@ -280,6 +283,10 @@ absl::Status CheckExecution(const Execution& execution, const Limits& limits) {
   RETURN_IF_ERROR(
       CheckAtLeast("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree, 0));
   RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
+  if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {
+    return Refuse("INVALID_EXECUTION", "execution.priority", execution.priority,
+                  absl::StrCat("must be between -", kMaxPriority, " and ", kMaxPriority));
+  }
   if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
     return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
                   "only the striped layout has stripes");

@@ -13,7 +13,8 @@ Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, P
       now(now_in),
       started(now_in),
       term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))),
-      queue(options.principal_weights, options.priority_step) {}
+      queue(options.principal_weights, options.priority_step),
+      shares(options.principal_weights) {}
 
 void Core::Log(LogLevel level, absl::string_view job, std::string text) {
   Emit(action::Log{level, std::string(job), std::move(text)});

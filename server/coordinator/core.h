@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/event.h"
 #include "server/coordinator/fair_queue.h"
+#include "server/coordinator/fair_shares.h"
 #include "server/coordinator/group_table.h"
 #include "server/coordinator/job_plan.h"
 #include "server/coordinator/job_table.h"
@@ -52,6 +53,7 @@ struct Core {
   GroupTable groups;
   Ledger ledger;
   FairQueue queue;
+  FairShares shares;  // Of segments.
   JobTable jobs;
   RunTable runs;
   Timers timers;
@@ -63,6 +65,8 @@ struct Core {
   };
   std::map<int64_t, Planning> plannings;
   int64_t last_plan = 0;
+  // Segments issued so far.
+  int64_t last_turn = 0;
   // Waiting jobs whose plan must be made again.
   std::set<int64_t> replan;
 

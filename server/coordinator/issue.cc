@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,9 @@ void Issue(Core& core, RunRecord& run) {
     segment.set_last(run.issued + 1 == run.segments);
     core.Send(run.ranks[rank].worker, std::move(command));
   }
+  run.turn = ++core.last_turn;
+  core.shares.Charge(run.principal,
+                     run.plan->cost.seconds / run.segments * static_cast<double>(run.ranks.size()));
   const bool first = run.issued++ == 0;
   if (!first) return;
   run.state = State::kRunning;
@@ -89,13 +93,21 @@ void Issue(Core& core, RunRecord& run) {
   SetState(core, job, v1::Job::STATE_RUNNING);
 }
 
+// The least served principal first; of its runs the most important, and of equal ones that whose
+// last segment is the longest ago. So a long run delays another one by a segment at a time.
 RunRecord* NextToIssue(Core& core, int64_t group) {
   RunRecord* best = nullptr;
+  std::tuple<double, int32_t, int64_t, int64_t> first;
   for (auto& [number, run] : core.runs.all()) {
     if (run.group != group) continue;
     const bool can = run.state == State::kPrepared ||
                      (run.state == State::kRunning && run.issued < run.segments);
-    if (can && (best == nullptr || run.priority > best->priority)) best = &run;
+    if (!can) continue;
+    const std::tuple key{core.shares.Served(run.principal), -run.priority, run.turn, number};
+    if (best == nullptr || key < first) {
+      best = &run;
+      first = key;
+    }
   }
   return best;
 }

@@ -187,6 +187,7 @@ absl::Time UploadDeadline(const Core& core, const JobRecord& job) {
 RunRecord& AddRun(Core& core, JobRecord& job, const Place& place) {
   RunRecord& run = core.runs.Add(job.id, ++job.attempt);
   run.job = job.number;
+  run.principal = job.principal;
   run.priority = job.submission->execution.priority;
   run.group = place.group;
   run.plan = job.plan;

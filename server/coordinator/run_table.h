@@ -45,6 +45,7 @@ struct RunRecord {
   int64_t number = 0;
   int64_t job = 0;
   std::string job_id;
+  std::string principal;
   int32_t attempt = 1;
   int32_t priority = 0;
   State state = State::kUploading;
@@ -54,6 +55,7 @@ struct RunRecord {
   int32_t steps = 0;
   int32_t segments = 0;  // Known when prepared.
   int32_t issued = 0;    // To every rank.
+  int64_t turn = 0;      // When its last segment was issued, among all segments; 0: none was.
   absl::Time upload_deadline;
 
   bool solo() const { return group == 0; }

@@ -77,7 +77,7 @@ TEST(ValidateTest, WhatIsServedPasses) {
   }
   request.execution.stripe = 16;
   request.execution.world_size = 64;
-  request.execution.priority = -3;
+  request.execution.priority = -10;
   request.spec.masks.clear();
   for (const double scale : {0.0, -2.5, 1e30}) {
     request.spec.scale = scale;
@@ -327,6 +327,11 @@ TEST(ValidateTest, ExecutionFields) {
   ExpectInvalid(request, "INVALID_EXECUTION", "execution.stripe");
   request.execution.stripe = 4;
   ExpectInvalid(request, "INVALID_EXECUTION", "execution.stripe");
+  for (const int32_t priority : {-11, 11, 1 << 30}) {
+    request = Request();
+    request.execution.priority = priority;
+    ExpectInvalid(request, "INVALID_EXECUTION", "execution.priority");
+  }
   request = Request();
   request.execution.ulysses_degree = -2;
   ExpectInvalid(request, "INVALID_EXECUTION", "execution.ulysses_degree");

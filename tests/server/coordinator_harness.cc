@@ -173,7 +173,7 @@ bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
       break;
     case WorkerCommand::kPrepare:
       *event.mutable_prepared()->mutable_shard() = command.prepare().shard();
-      event.mutable_prepared()->set_steps(4);
+      event.mutable_prepared()->set_steps(steps);
       break;
     case WorkerCommand::kRunSegment:
       *event.mutable_segment_done()->mutable_shard() = command.run_segment().shard();
@@ -209,6 +209,15 @@ void CoordinatorHarness::Obey() {
       }
     }
   }
+}
+
+bool CoordinatorHarness::RunOneSegment() {
+  bool any = false;
+  for (auto& [slot, worker] : workers_) {
+    const std::optional<WorkerCommand> command = Take(worker, WorkerCommand::kRunSegment);
+    any |= command.has_value() && ObeyOne(worker, *command);
+  }
+  return any;
 }
 
 void CoordinatorHarness::Start(int count) {

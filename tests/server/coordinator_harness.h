@@ -64,6 +64,8 @@ class CoordinatorHarness {
   // unanswered.
   void Obey();
   std::set<int> hold;
+  // Every worker runs the first segment that was held. False: none was.
+  bool RunOneSegment();
   // `count` workers "w0", "w1" …, and their groups formed.
   void Start(int count);
 
@@ -93,6 +95,7 @@ class CoordinatorHarness {
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
+  int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;

@@ -285,7 +285,7 @@ TEST_F(JobLifeTest, AtMostTwoJobsAheadOfAGroupAndMoreImportantOnesGoFirst) {
   std::vector<int64_t> calls;
   for (int i = 0; i < 4; ++i) {
     v1::RunJobRequest request = harness_.Request(2);
-    request.mutable_execution()->set_priority(i == 3 ? 100 : 0);
+    request.mutable_execution()->set_priority(i == 3 ? 10 : 0);
     calls.push_back(harness_.Run(request));
   }
   EXPECT_EQ(harness_.StateOf(calls[0]), Job::STATE_UPLOADING);
@@ -297,6 +297,33 @@ TEST_F(JobLifeTest, AtMostTwoJobsAheadOfAGroupAndMoreImportantOnesGoFirst) {
   EXPECT_EQ(harness_.StateOf(calls[0]), Job::STATE_RUNNING);
   EXPECT_EQ(harness_.StateOf(calls[3]), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
+}
+
+TEST_F(JobLifeTest, ShortJobDoesNotWaitForTheEndOfALongOneOnItsGroup) {
+  for (const char* principal : {"anonymous", "bob"}) {
+    CoordinatorHarness harness;
+    harness.Start(2);
+    harness.hold = {WorkerCommand::kRunSegment};
+    const auto start = [&](int32_t segments, const std::string& whose) {
+      harness.steps = harness.segments = segments;
+      harness.plan_seconds = 0.1 * segments;
+      const int64_t call = harness.Run(harness.Request(2), whose);
+      harness.Upload(harness.JobOf(call));
+      harness.Obey();
+      return call;
+    };
+    const int64_t longer = start(10000, "anonymous");
+    EXPECT_EQ(harness.StateOf(longer), Job::STATE_RUNNING);
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(harness.RunOneSegment());
+    const int64_t shorter = start(10, principal);
+    int rounds = 0;
+    while (harness.StateOf(shorter) != Job::STATE_DRAINING && rounds < 100) {
+      EXPECT_TRUE(harness.RunOneSegment());
+      ++rounds;
+    }
+    EXPECT_LE(rounds, 2 * 10 + 2) << "turn by turn, behind what was issued before";
+    EXPECT_EQ(harness.StateOf(longer), Job::STATE_RUNNING);
+  }
 }
 
 }  // namespace

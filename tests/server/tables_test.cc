@@ -1,9 +1,12 @@
+#include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "server/coordinator/command_log.h"
 #include "server/coordinator/fair_queue.h"
+#include "server/coordinator/fair_shares.h"
 #include "server/coordinator/group_family.h"
 #include "server/coordinator/ledger.h"
 #include "server/coordinator/timers.h"
@@ -164,6 +167,29 @@ TEST_F(FairQueueTest, OffersEachJobOnceAndSkipsThoseThatDoNotFit) {
   queue.Remove(3);
   EXPECT_FALSE(queue.Contains(3));
   EXPECT_DOUBLE_EQ(queue.rank_seconds(), 2);
+}
+
+TEST(FairSharesTest, TheLeastServedByItsWeightIsNextAndIdlenessIsNotSavedUp) {
+  FairShares shares({{"double", 2}});
+  std::map<std::string, int> turns;
+  const std::vector<std::string> names = {"double", "one", "two"};
+  for (int i = 0; i < 400; ++i) {
+    const auto next = std::min_element(names.begin(), names.end(), [&](auto& a, auto& b) {
+      return shares.Served(a) < shares.Served(b);
+    });
+    ++turns[*next];
+    shares.Charge(*next, 1);
+  }
+  EXPECT_NEAR(turns["double"], 200, 2);
+  EXPECT_NEAR(turns["one"], 100, 2);
+  // A new one is level with the others, not 400 turns behind.
+  EXPECT_GE(shares.Served("new"), shares.Served("one") - 1);
+}
+
+TEST(FairSharesTest, ForgetsThoseThatAreLevel) {
+  FairShares shares({});
+  for (int i = 0; i < 100000; ++i) shares.Charge("p" + std::to_string(i), 1);
+  EXPECT_LE(shares.size(), 1025u);
 }
 
 }  // namespace
