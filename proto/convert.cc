@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "google/protobuf/unknown_field_set.h"
 
 namespace annulus {
 namespace {
@@ -17,9 +18,43 @@ absl::Status UnknownEnum(absl::string_view field, int value) {
   return InvalidField("UNKNOWN_ENUM", field, absl::StrCat(value, " is not a known value"));
 }
 
+absl::Status UnknownField(absl::string_view path, int number) {
+  const std::string field = path.empty() ? absl::StrCat(number) : absl::StrCat(path, ".", number);
+  return InvalidField("UNKNOWN_FIELD", field,
+                      absl::StrCat("field ", number, " is not known to this version"));
+}
+
 template <typename Value>
 absl::Status CheckEnum(bool known, absl::string_view field, Value value) {
   return known ? absl::OkStatus() : UnknownEnum(field, static_cast<int>(value));
+}
+
+// What a newer client asks for and this server does not know must not be dropped silently. One look
+// at a message, without a list of its fields: a spec may hold 65,536 sequences.
+absl::Status CheckKnown(const google::protobuf::Message& message, absl::string_view path) {
+  const google::protobuf::UnknownFieldSet& unknown =
+      message.GetReflection()->GetUnknownFields(message);
+  return unknown.empty() ? absl::OkStatus() : UnknownField(path, unknown.field(0).number());
+}
+
+template <typename Repeated>
+absl::Status CheckAllKnown(const Repeated& messages, absl::string_view path) {
+  for (int i = 0; i < messages.size(); ++i) {
+    if (absl::Status s = CheckKnown(messages[i], ""); s.ok()) continue;
+    return CheckKnown(messages[i], absl::StrCat(path, "[", i, "]"));
+  }
+  return absl::OkStatus();
+}
+
+// Of a spec and of all that it holds, masks apart.
+absl::Status CheckSpecKnown(const v1::AttentionSpec& proto, absl::string_view path) {
+  RETURN_IF_ERROR(CheckKnown(proto, path));
+  RETURN_IF_ERROR(CheckKnown(proto.forward(), absl::StrCat(path, ".forward")));
+  RETURN_IF_ERROR(CheckKnown(proto.gradients(), absl::StrCat(path, ".gradients")));
+  RETURN_IF_ERROR(CheckKnown(proto.modifiers(), absl::StrCat(path, ".modifiers")));
+  RETURN_IF_ERROR(CheckKnown(proto.outputs(), absl::StrCat(path, ".outputs")));
+  RETURN_IF_ERROR(CheckKnown(proto.dropout(), absl::StrCat(path, ".dropout")));
+  return CheckAllKnown(proto.sequences(), absl::StrCat(path, ".sequences"));
 }
 
 template <typename T, typename Field>
@@ -29,6 +64,8 @@ std::optional<T> Optional(bool present, Field value) {
 
 absl::StatusOr<Mask> MaskFromProto(const v1::Mask& proto, const std::string& path) {
   Mask mask;
+  RETURN_IF_ERROR(CheckKnown(proto, path));
+  RETURN_IF_ERROR(CheckAllKnown(proto.ranges(), absl::StrCat(path, ".ranges")));
   RETURN_IF_ERROR(CheckEnum(v1::Mask::Alignment_IsValid(proto.alignment()),
                             absl::StrCat(path, ".alignment"), proto.alignment()));
   mask.causal = proto.causal();
@@ -105,8 +142,13 @@ void ModifiersToProto(const ScoreModifiers& modifiers, v1::AttentionSpec* proto)
 
 }  // namespace
 
+absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path) {
+  return CheckKnown(message, path);
+}
+
 absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
                                             absl::string_view path) {
+  RETURN_IF_ERROR(CheckSpecKnown(proto, path));
   RETURN_IF_ERROR(CheckSpecEnums(proto, path));
   AttentionSpec spec;
   spec.dtype = static_cast<DataType>(proto.dtype());
@@ -169,6 +211,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
 }
 
 absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path) {
+  RETURN_IF_ERROR(CheckKnown(proto, path));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Strategy_IsValid(proto.strategy()),
                             absl::StrCat(path, ".strategy"), proto.strategy()));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Layout_IsValid(proto.layout()),

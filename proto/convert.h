@@ -12,18 +12,24 @@
 #include "attention/shard_plan.h"
 #include "attention/spec.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace annulus {
 
-// Messages ⇄ values. These functions translate and check nothing but that enum values are known:
-// INVALID_ARGUMENT / UNKNOWN_ENUM with the field's path below `path` ("spec", "execution"). Whether
-// the values make sense is Validate()'s question.
+// Messages ⇄ values. These functions translate and check nothing but that fields and enum values
+// are known: INVALID_ARGUMENT / UNKNOWN_FIELD or UNKNOWN_ENUM with the field's path below `path`
+// ("spec", "execution"); an unknown field goes by its number ("spec.masks[1].99"). Whether the
+// values make sense is Validate()'s question.
 absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto, absl::string_view path);
 v1::AttentionSpec SpecToProto(const AttentionSpec& spec);
 
 absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path);
 v1::Execution ExecutionToProto(const Execution& execution);
+
+// INVALID_ARGUMENT / UNKNOWN_FIELD where the message itself, without those that it holds, has a
+// field that is not known. `path` may be empty.
+absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path);
 
 // The plan options of a resolved execution (no kAuto, world_size > 0).
 PlanOptions PlanOptionsOf(const Execution& execution, int64_t granule);

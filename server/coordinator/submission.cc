@@ -40,6 +40,7 @@ absl::Status CheckRequestId(absl::string_view id) {
 
 absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
     v1::RunJobRequest request, const CoordinatorOptions& options) {
+  RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   RETURN_IF_ERROR(
       CheckDuration(request.has_timeout(), request.timeout(), "timeout", options.max_timeout));

@@ -4,6 +4,7 @@
 
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
 #include "server/gateway/request.h"
@@ -73,6 +74,7 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(DecodeProto(message, &request));
   if (!request.has_start()) return SequenceError("the first message must be the start");
   const v1::AttendRequest::Start& start = request.start();
+  RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
   ASSIGN_OR_RETURN(JobOptions job, JobOptionsOf(start.spec(), start.execution(),
                                                 DeadlineOf(*context_, options_), options_));
   job.request.set_request_id(start.request_id());

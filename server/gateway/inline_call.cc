@@ -9,6 +9,7 @@
 #include "attention/status_macros.h"
 #include "base/mutex.h"
 #include "client/job_session.h"
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/request.h"
@@ -31,6 +32,7 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
 
   void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
     self_ = self;
+    if (absl::Status s = CheckFieldsKnown(*request_, ""); !s.ok()) return Finish(ToGrpcStatus(s));
     absl::StatusOr<JobOptions> job =
         JobOptionsOf(request_->spec(), request_->execution(), deadline, options_);
     if (!job.ok()) return Finish(ToGrpcStatus(job.status()));

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "attention/status_macros.h"
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/submission.h"
@@ -44,6 +46,15 @@ grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call, grpc::CallbackServerCo
   return reactor;
 }
 
+absl::StatusOr<std::shared_ptr<const Submission>> SubmissionOf(const v1::PlanJobRequest& request,
+                                                               const CoordinatorOptions& options) {
+  RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
+  v1::RunJobRequest job;
+  *job.mutable_spec() = request.spec();
+  *job.mutable_execution() = request.execution();
+  return MakeSubmission(std::move(job), options);
+}
+
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const std::chrono::system_clock::time_point deadline = context.deadline();
   return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
@@ -55,10 +66,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
                                                const v1::PlanJobRequest* request,
                                                v1::Plan* response) {
-  v1::RunJobRequest job;
-  *job.mutable_spec() = request->spec();
-  *job.mutable_execution() = request->execution();
-  auto submission = MakeSubmission(std::move(job), options_);
+  auto submission = SubmissionOf(*request, options_);
   if (!submission.ok()) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(submission.status()));

@@ -1,6 +1,8 @@
 #include "proto/convert.h"
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "attention/error.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -89,6 +91,57 @@ TEST(ConvertTest, UnknownEnumsNameTheirField) {
   execution.set_strategy(static_cast<v1::Execution::Strategy>(77));
   EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
             "execution.strategy");
+}
+
+// Calls `visit` with every message below `message`, itself included, and its path.
+void ForEachMessage(google::protobuf::Message* message, const std::string& path,
+                    const std::function<void(google::protobuf::Message*, std::string)>& visit) {
+  using Field = google::protobuf::FieldDescriptor;
+  visit(message, path);
+  const auto* reflection = message->GetReflection();
+  std::vector<const Field*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const Field* field : fields) {
+    if (field->cpp_type() != Field::CPPTYPE_MESSAGE) continue;
+    const std::string below = path + "." + field->name();
+    if (!field->is_repeated()) {
+      ForEachMessage(reflection->MutableMessage(message, field), below, visit);
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+      ForEachMessage(reflection->MutableRepeatedMessage(message, field, i),
+                     below + "[" + std::to_string(i) + "]", visit);
+    }
+  }
+}
+
+TEST(ConvertTest, UnknownFieldsOfEveryMessageNameTheirField) {
+  v1::AttentionSpec spec = FullSpec();
+  spec.add_sequences();
+  spec.add_masks()->add_ranges();
+  int messages = 0;
+  const auto refused = [&](google::protobuf::Message* message, const std::string& path) {
+    ++messages;
+    auto* unknown = message->GetReflection()->MutableUnknownFields(message);
+    unknown->AddVarint(99, 1);
+    const absl::Status status = SpecFromProto(spec, "spec").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_EQ(DetailOf(status).reason, "UNKNOWN_FIELD") << path;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u);
+    EXPECT_EQ(DetailOf(status).fields[0].field, path + ".99");
+    unknown->Clear();
+  };
+  ForEachMessage(&spec, "spec", refused);
+  EXPECT_EQ(messages, 11);
+  spec.mutable_forward();
+  refused(spec.mutable_forward(), "spec.forward");
+  EXPECT_TRUE(SpecFromProto(spec, "spec").ok());
+
+  v1::Execution execution;
+  EXPECT_TRUE(execution.ParseFromString("\x98\x06\x01"));  // Field 99.
+  EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
+            "execution.99");
+  EXPECT_EQ(DetailOf(CheckFieldsKnown(execution, "")).fields[0].field, "99");
 }
 
 TEST(ConvertTest, ExecutionsComeBackEqual) {

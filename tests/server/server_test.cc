@@ -134,6 +134,48 @@ TEST_F(ServerTest, BadRequestsAreRefusedBeforeTheBrain) {
             "JOB_NOT_FOUND");
 }
 
+TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
+  const std::string unknown = "\x98\x06\x01";  // Field 99.
+  v1::AttentionSpec spec = Request().spec();
+  ASSERT_TRUE(spec.mutable_sequences(0)->MergeFromString(unknown));
+  const auto field = [](const grpc::Status& status) {
+    const ErrorDetail detail = DetailOf(FromGrpcStatus(status));
+    EXPECT_EQ(detail.reason, "UNKNOWN_FIELD");
+    return detail.fields.empty() ? "" : detail.fields[0].field;
+  };
+  v1::PlanJobRequest plan;
+  *plan.mutable_spec() = spec;
+  v1::Plan planned;
+  EXPECT_EQ(field(jobs_->PlanJob(Context().get(), plan, &planned)), "spec.sequences[0].99");
+  v1::RunJobRequest run = Request();
+  ASSERT_TRUE(run.mutable_execution()->MergeFromString(unknown));
+  v1::JobEvent event;
+  auto run_context = Context();
+  auto reader = jobs_->RunJob(run_context.get(), run);
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_EQ(field(reader->Finish()), "execution.99");
+  run = Request();
+  ASSERT_TRUE(run.MergeFromString(unknown));
+  auto again_context = Context();
+  reader = jobs_->RunJob(again_context.get(), run);
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_EQ(field(reader->Finish()), "99");
+  auto attention = v1::Attention::NewStub(channel_);
+  v1::AttendInlineRequest tensors;
+  *tensors.mutable_spec() = spec;
+  v1::AttendInlineResponse response;
+  EXPECT_EQ(field(attention->AttendInline(Context().get(), tensors, &response)),
+            "spec.sequences[0].99");
+  auto attend_context = Context();
+  auto stream = attention->Attend(attend_context.get());
+  v1::AttendRequest start;
+  *start.mutable_start()->mutable_spec() = spec;
+  EXPECT_TRUE(stream->Write(start));
+  v1::AttendResponse answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(field(stream->Finish()), "spec.sequences[0].99");
+}
+
 TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   auto worker_context = Context();
   auto worker = Register(worker_context.get());
