@@ -116,11 +116,11 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
   JobRecord* same = core.jobs.FindRequest(event.principal, event.submission->request.request_id());
   // A job that has ended has no outputs to give: its id is free.
   if (same == nullptr || same->terminal()) return false;
-  if (!SameJob(*same->submission, *event.submission)) {
-    core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
-  } else if (same->owners.size() + same->watchers.size() >= core.options.max_calls_per_job) {
+  if (same->owners.size() + same->watchers.size() >= core.options.max_calls_per_job) {
     core.Emit(action::FinishCall{
         event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
+  } else if (!SameJob(*same->submission, *event.submission)) {
+    core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
   } else {
     Attach(core, *same, event.call, CallKind::kOwner);
   }
@@ -197,12 +197,8 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
     core.Emit(action::Answer{event.call, refusal});
     return;
   }
-  PlanRequest request = MakeRequest(core, event.submission);
-  if (PlanInline(core, request)) {
-    AnswerPlan(core, event.call, core.plan(request));
-  } else {
-    MakePlan(core, std::move(request), {0, event.call});
-  }
+  // Elsewhere, however small: dry runs take no time of events.
+  MakePlan(core, MakeRequest(core, event.submission), {0, event.call});
 }
 
 void OnPlanned(Core& core, const event::Planned& event) {

@@ -1,11 +1,13 @@
 #include "server/coordinator/submission.h"
 
+#include <openssl/sha.h>
+
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -23,6 +25,12 @@ absl::Status CheckDuration(bool present, const google::protobuf::Duration& durat
       absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max)));
 }
 
+std::string Sha256(absl::string_view text) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
+  return std::string(reinterpret_cast<const char*>(digest), sizeof(digest));
+}
+
 absl::Status CheckRequestId(absl::string_view id) {
   if (id.size() > kMaxRequestId) {
     return InvalidField("INVALID_REQUEST", "request_id",
@@ -34,6 +42,15 @@ absl::Status CheckRequestId(absl::string_view id) {
     }
   }
   return absl::OkStatus();
+}
+
+// Messages without maps and unknown fields are written alike when they are equal.
+std::string FingerprintOf(const v1::RunJobRequest& request) {
+  std::string text(1, request.detached() ? 'd' : 'b');
+  request.execution().AppendToString(&text);
+  text.append(Sha256(text));
+  request.spec().AppendToString(&text);
+  return Sha256(text);
 }
 
 }  // namespace
@@ -54,14 +71,10 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   ASSIGN_OR_RETURN(submission->execution, ExecutionFromProto(request.execution(), "execution"));
   RETURN_IF_ERROR(Validate(submission->spec, submission->execution, options.limits));
   submission->request = std::move(request);
+  submission->fingerprint = FingerprintOf(submission->request);
   return submission;
 }
 
-bool SameJob(const Submission& a, const Submission& b) {
-  using google::protobuf::util::MessageDifferencer;
-  return a.request.detached() == b.request.detached() &&
-         MessageDifferencer::Equals(a.request.spec(), b.request.spec()) &&
-         MessageDifferencer::Equals(a.request.execution(), b.request.execution());
-}
+bool SameJob(const Submission& a, const Submission& b) { return a.fingerprint == b.fingerprint; }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #define ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "annulus/v1/jobs.pb.h"
@@ -16,6 +17,8 @@ struct Submission {
   v1::RunJobRequest request;
   AttentionSpec spec;
   Execution execution;
+  // SHA-256 of what makes it this job and no other; see SameJob.
+  std::string fingerprint;
 };
 
 // Translates and validates; called where the request arrives, before the state machine sees it.
@@ -25,7 +28,7 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobReque
                                                                  const CoordinatorOptions& options);
 
 // Whether two requests ask for the same job: equal but for what belongs to the call alone (timeout,
-// single_attempt).
+// single_attempt). Takes no time, however long the specs are.
 bool SameJob(const Submission& a, const Submission& b);
 
 }  // namespace annulus

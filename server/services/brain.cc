@@ -13,6 +13,20 @@ namespace {
 // The thread looks up at least this often, so that liveness can be seen.
 constexpr absl::Duration kLongestSleep = absl::Seconds(1);
 
+template <typename... Kinds>
+bool IsOneOf(const Event& event) {
+  return (std::holds_alternative<Kinds>(event) || ...);
+}
+
+// A call's end stays behind its beginning, so it is not among them.
+bool GoesFirst(const Event& event) {
+  return IsOneOf<event::WorkerSaid, event::WorkerGone, event::Planned, event::Drain>(event);
+}
+
+bool EndsSomething(const Event& event) {
+  return IsOneOf<event::CallGone, event::WorkerGone, event::Planned, event::Drain>(event);
+}
+
 int64_t SteadyNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -30,43 +44,58 @@ Brain::Brain(Options options)
 
 Brain::~Brain() { Stop(); }
 
-bool Brain::Post(Event event) { return PostMail({std::move(event), 0, nullptr, nullptr}); }
+bool Brain::Post(Event event) {
+  return PostMail({std::move(event), 0, nullptr, nullptr, absl::InfinitePast()});
+}
 
 bool Brain::PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event) {
-  return PostMail({std::move(event), call, std::move(sink), nullptr});
+  return PostMail({std::move(event), call, std::move(sink), nullptr, absl::InfinitePast()});
 }
 
 bool Brain::PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event) {
-  return PostMail({std::move(event), connection, nullptr, std::move(sink)});
+  return PostMail({std::move(event), connection, nullptr, std::move(sink), absl::InfinitePast()});
 }
 
 bool Brain::PostMail(Mail mail) {
+  const bool first = GoesFirst(mail.event);
+  if (first) mail.posted = options_.clock();
   {
     MutexLock lock(&mutex_);
-    if (stopping_ || mail_.size() >= options_.max_mail) return false;
-    mail_.push_back(std::move(mail));
+    std::deque<Mail>& box = first ? worker_mail_ : client_mail_;
+    if (stopping_ || (box.size() >= options_.max_mail && !EndsSomething(mail.event))) return false;
+    box.push_back(std::move(mail));
   }
   changed_.Signal();
   return true;
 }
 
-std::deque<Brain::Mail> Brain::WaitForMail(bool* stop) {
+std::optional<Brain::Mail> Brain::TakeMailLocked() {
+  for (std::deque<Mail>* box : {&worker_mail_, &client_mail_}) {
+    if (box->empty()) continue;
+    Mail mail = std::move(box->front());
+    box->pop_front();
+    return mail;
+  }
+  return std::nullopt;
+}
+
+std::optional<Brain::Mail> Brain::NextMail() {
   const absl::Duration wait =
       std::clamp(state_.NextWakeup() - options_.clock(), absl::ZeroDuration(), kLongestSleep);
   MutexLock lock(&mutex_);
+  std::optional<Mail> mail = TakeMailLocked();
+  if (mail.has_value() || stopping_) return mail;
   // One wait is enough: a wake-up for no reason only looks at the timers early.
-  if (mail_.empty() && !stopping_ && wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
-  *stop = stopping_;
-  return std::exchange(mail_, {});
+  if (wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
+  mail = TakeMailLocked();
+  if (!mail.has_value() && !stopping_) mail.emplace().event = event::Tick{};
+  return mail;
 }
 
 void Brain::Run() {
-  bool stop = false;
-  while (!stop) {
-    std::deque<Mail> mail = WaitForMail(&stop);
+  while (std::optional<Mail> mail = NextMail()) {
     last_look_ns_ = SteadyNanoseconds();
-    if (mail.empty()) mail.push_back({event::Tick{}, 0, nullptr, nullptr});
-    for (Mail& one : mail) Handle(std::move(one));
+    Handle(*std::move(mail));
   }
   EndAll();
 }
@@ -78,7 +107,9 @@ void Brain::Handle(Mail mail) {
   if (const auto* gone = std::get_if<event::CallGone>(&mail.event)) calls_.erase(gone->call);
   if (const auto* gone = std::get_if<event::WorkerGone>(&mail.event))
     links_.erase(gone->connection);
-  for (Action& action : state_.Handle(std::move(mail.event), options_.clock())) {
+  const absl::Time now =
+      mail.posted == absl::InfinitePast() ? options_.clock() : std::exchange(mail.posted, {});
+  for (Action& action : state_.Handle(std::move(mail.event), now)) {
     Perform(std::move(action));
   }
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <variant>
 
@@ -48,7 +49,7 @@ class Brain {
     int planner_threads = 1;
     std::function<uint64_t()> random;
     std::function<absl::Time()> clock = absl::Now;
-    // Events that may wait; one more is refused.
+    // Events of workers, and as many of clients, that may wait; one more is refused.
     size_t max_mail = 65536;
     // Called by the brain's thread: SetReady and Stopped.
     std::function<void(bool)> on_ready = [](bool) {};
@@ -66,7 +67,11 @@ class Brain {
 
   // Thread-safe, never waits. The sinks come with the first event of their call or connection and
   // are let go after their last word. False when the mailbox is full or the brain has stopped: the
-  // event is lost and the sink is not used.
+  // event is lost and the sink is not used. CallGone, WorkerGone, Planned and Drain are taken by a
+  // full mailbox too: each ends something that was taken before.
+  //
+  // Workers' events come first, in order, and count as of when they were posted: however much
+  // clients ask, no beat is late for it.
   bool Post(Event event);
   bool PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
   bool PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
@@ -84,12 +89,15 @@ class Brain {
     int64_t number = 0;
     std::shared_ptr<CallSink> call;
     std::shared_ptr<LinkSink> link;
+    absl::Time posted = absl::InfinitePast();  // Of workers' events.
   };
 
   bool PostMail(Mail mail) EXCLUDES(mutex_);
   void Run() EXCLUDES(mutex_);
-  // Waits for mail until the state machine's next timer; nothing when it is time to stop.
-  std::deque<Mail> WaitForMail(bool* stop) EXCLUDES(mutex_);
+  // The next event; Tick when there was none until the state machine's next timer. Nothing when it
+  // is time to stop.
+  std::optional<Mail> NextMail() EXCLUDES(mutex_);
+  std::optional<Mail> TakeMailLocked() REQUIRES(mutex_);
   void Handle(Mail mail);
   void Perform(Action action);
   void EndAll();
@@ -101,7 +109,8 @@ class Brain {
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Mail> mail_ GUARDED_BY(mutex_);
+  std::deque<Mail> worker_mail_ GUARDED_BY(mutex_);  // And what ends things.
+  std::deque<Mail> client_mail_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   // The brain thread's own.

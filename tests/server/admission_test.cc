@@ -169,6 +169,11 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   auto submission = MakeSubmission(harness_.Request(2), harness_.core().options);
   const int64_t call = harness_.NewCall();
   harness_.Handle(event::PlanJob{call, *submission});
+  // However small, it is planned elsewhere.
+  EXPECT_FALSE(harness_.call(call).answer.has_value());
+  ASSERT_EQ(harness_.plans_wanted.size(), 1u);
+  const auto& [number, wanted] = harness_.plans_wanted[0];
+  harness_.Handle(event::Planned{number, harness_.MakePlan(wanted)});
   const auto& plan = std::get<v1::Plan>(**harness_.call(call).answer);
   EXPECT_EQ(plan.shards_size(), 2);
   EXPECT_TRUE(plan.shards(0).ticket().empty());

@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "attention/error.h"
 #include "attention/schedule.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/submission.h"
 
 namespace annulus {
 namespace {
@@ -51,6 +53,19 @@ Brain::Options TestOptions() {
   };
   options.random = [n = uint64_t{0}]() mutable { return ++n; };
   return options;
+}
+
+control::v1::Register RegisterOf(const std::string& slot) {
+  control::v1::Register info;
+  info.set_slot(slot);
+  info.set_incarnation("i");
+  info.set_ticket_key(std::string(32, 'k'));
+  info.set_data_endpoint(slot + ":1");
+  info.set_flops_per_second(1e9);
+  info.set_link_bytes_per_second(1e9);
+  info.set_schedule_version(kScheduleVersion);
+  info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+  return info;
 }
 
 TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
@@ -116,18 +131,148 @@ TEST(BrainTest, TimersRunWithoutMail) {
   Brain brain(options);
   event::WorkerSaid said;
   said.connection = brain.NewNumber();
-  control::v1::Register& info = *said.event.mutable_register_();
-  info.set_slot("w0");
-  info.set_incarnation("i");
-  info.set_ticket_key(std::string(32, 'k'));
-  info.set_data_endpoint("w0:1");
-  info.set_flops_per_second(1);
-  info.set_link_bytes_per_second(1);
-  info.set_schedule_version(kScheduleVersion);
-  info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+  *said.event.mutable_register_() = RegisterOf("w0");
   EXPECT_TRUE(brain.PostLink(said.connection, std::make_shared<Link>(), said));
   // It never beats: its lease runs out by the brain's own clock.
   EXPECT_TRUE(not_ready->Wait().ok());
+}
+
+// A brain whose planning waits, so that mail piles up behind it; a clock that the test moves.
+class BusyBrainTest : public testing::Test {
+ protected:
+  struct Link final : LinkSink {
+    explicit Link(BusyBrainTest* test) : test(test) {}
+    void Send(control::v1::WorkerCommand command) override {
+      if (command.has_beat_answer()) test->answers_before_beat_ = test->answers_.load();
+    }
+    void Close(const absl::Status&) override { test->closed_ = true; }
+    BusyBrainTest* const test;
+  };
+  struct Counted final : CallSink {
+    explicit Counted(BusyBrainTest* test) : test(test) {}
+    void Send(v1::JobEvent) override {}
+    void Finish(const absl::Status&) override { ++test->answers_; }
+    void Answer(absl::StatusOr<Value>) override { ++test->answers_; }
+    BusyBrainTest* const test;
+  };
+
+  void Start(size_t max_mail) {
+    Brain::Options options = TestOptions();
+    options.max_mail = max_mail;
+    options.coordinator.lease = absl::Seconds(3);
+    options.clock = [this] {
+      return absl::FromUnixSeconds(1000000) + absl::Seconds(seconds_.load());
+    };
+    options.plan = [this](const PlanRequest&) -> PlanResult {
+      MutexLock lock(&mutex_);
+      planning_ = true;
+      changed_.SignalAll();
+      while (!go_on_) changed_.Wait(&mutex_);
+      return absl::UnimplementedError("not here");
+    };
+    brain_ = std::make_unique<Brain>(std::move(options));
+    event::WorkerSaid said;
+    said.connection = link_ = brain_->NewNumber();
+    *said.event.mutable_register_() = RegisterOf("w0");
+    EXPECT_TRUE(brain_->PostLink(link_, std::make_shared<Link>(this), said));
+  }
+  void TearDown() override {
+    GoOn();
+    brain_->Stop();
+  }
+  std::shared_ptr<TestSink> Ask(Event (*make)(int64_t call)) {
+    auto sink = std::make_shared<TestSink>();
+    const int64_t call = brain_->NewNumber();
+    EXPECT_TRUE(brain_->PostCall(call, sink, make(call)));
+    return sink;
+  }
+  // Returns when planning has begun.
+  bool AwaitPlanning() {
+    MutexLock lock(&mutex_);
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (!planning_ && changed_.WaitUntil(&mutex_, deadline)) {
+    }
+    return planning_;
+  }
+  void GoOn() {
+    MutexLock lock(&mutex_);
+    go_on_ = true;
+    changed_.SignalAll();
+  }
+  static std::shared_ptr<const Submission> Job() {
+    v1::RunJobRequest request;
+    v1::AttentionSpec& spec = *request.mutable_spec();
+    spec.set_dtype(v1::DATA_TYPE_FP32);
+    spec.set_q_heads(1);
+    spec.set_kv_heads(1);
+    spec.set_head_dim(4);
+    spec.add_sequences();
+    return *MakeSubmission(request, CoordinatorOptions());
+  }
+  static Event RunJob(int64_t call) {
+    return event::RunJob{call, "anonymous", Job(), absl::InfiniteFuture()};
+  }
+  static Event PlanJob(int64_t call) { return event::PlanJob{call, Job()}; }
+  static Event GetServerInfo(int64_t call) { return event::GetServerInfo{call}; }
+  bool PostBeat() {
+    event::WorkerSaid said;
+    said.connection = link_;
+    said.event.set_term(absl::ToUnixMicros(absl::FromUnixSeconds(1000000)));
+    said.event.mutable_beat();
+    return brain_->Post(said);
+  }
+  bool PostInfo() {
+    const int64_t call = brain_->NewNumber();
+    return brain_->PostCall(call, std::make_shared<Counted>(this), event::GetServerInfo{call});
+  }
+
+  std::atomic<int> answers_{0}, answers_before_beat_{-1}, seconds_{0};
+  std::atomic<bool> closed_{false};
+  int64_t link_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  bool planning_ GUARDED_BY(mutex_) = false;
+  bool go_on_ GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Brain> brain_;  // Last: its threads use the rest.
+};
+
+TEST_F(BusyBrainTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
+  Start(1000);
+  const auto job = Ask(RunJob);
+  ASSERT_TRUE(AwaitPlanning());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(PostInfo());
+  seconds_ = 2;
+  EXPECT_TRUE(PostBeat());
+  seconds_ = 4;  // Past the lease as of the registration, not as of the beat.
+  GoOn();
+  EXPECT_EQ(job->Wait().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());
+  EXPECT_EQ(answers_, 100);
+  EXPECT_EQ(answers_before_beat_, 0);
+  EXPECT_FALSE(closed_);
+}
+
+TEST_F(BusyBrainTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
+  Start(4);
+  const auto job = Ask(RunJob);
+  ASSERT_TRUE(AwaitPlanning());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostInfo());
+  EXPECT_FALSE(PostInfo());
+  EXPECT_TRUE(brain_->Post(event::CallGone{12345}));
+  // Workers have a box of their own.
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostBeat());
+  EXPECT_FALSE(PostBeat());
+  EXPECT_TRUE(brain_->Post(event::WorkerGone{link_}));
+  EXPECT_TRUE(brain_->Post(event::Planned{1, absl::UnimplementedError("")}));
+}
+
+TEST_F(BusyBrainTest, ADryRunTakesNoTimeOfTheBrain) {
+  Start(1000);
+  const auto plan = Ask(PlanJob);
+  ASSERT_TRUE(AwaitPlanning());
+  EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok()) << "while the planner plans";
+  GoOn();
+  EXPECT_EQ(plan->Wait().code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(PlannerPoolTest, PlansInOrderBoundsItsQueueAndForgetsAtTheEnd) {

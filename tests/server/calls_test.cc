@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "gtest/gtest.h"
 #include "tests/server/coordinator_harness.h"
 
@@ -144,6 +146,33 @@ TEST_F(CallsTest, CallsOfAJobAreLimited) {
     harness_.Handle(event::WatchJob{watch, "anonymous", harness_.JobOf(call)});
   }
   EXPECT_EQ(ReasonOf(*harness_.call(watch).finished), "TOO_MANY_CALLS");
+}
+
+TEST_F(CallsTest, ALateCallPastTheLimitIsNotEvenCompared) {
+  const int64_t call = harness_.Run(Named("r1"));
+  for (size_t i = 1; i < harness_.core().options.max_calls_per_job; ++i) {
+    harness_.Handle(event::WatchJob{harness_.NewCall(), "anonymous", harness_.JobOf(call)});
+  }
+  EXPECT_EQ(ReasonOf(*harness_.call(harness_.Run(Named("r1"))).finished), "TOO_MANY_CALLS");
+  EXPECT_EQ(ReasonOf(*harness_.call(harness_.Run(Named("r1", 17))).finished), "TOO_MANY_CALLS");
+}
+
+TEST(SameJobTest, IsAQuestionOfContentAndNotOfTheCall) {
+  const auto make = [](const std::function<void(v1::RunJobRequest*)>& change) {
+    v1::RunJobRequest request = CoordinatorHarness::Request(1);
+    change(&request);
+    return *MakeSubmission(request, CoordinatorOptions());
+  };
+  const auto one = make([](auto*) {});
+  EXPECT_TRUE(SameJob(*one, *make([](auto* r) {
+    r->mutable_timeout()->set_seconds(7);
+    r->set_single_attempt(true);
+    r->set_request_id("x");
+  })));
+  EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->set_detached(true); })));
+  EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_spec()->set_scale(2); })));
+  EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_execution()->set_priority(1); })));
+  EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_spec()->add_sequences(); })));
 }
 
 TEST_F(CallsTest, ListIsPagedNewestFirstAndOnlyOnesOwn) {
