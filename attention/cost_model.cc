@@ -42,19 +42,24 @@ struct RankCost {
   int64_t visible_pairs = 0;
 };
 
-RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,
-                    const BlockLayout& layout, const Rates& rates) {
+double SecondsOfStep(int64_t pairs, int64_t sent, int64_t received, const BlockLayout& layout,
+                     const Rates& rates) {
   const double pairs_per_second =
       rates.flops_per_second / (2.0 * (layout.head_dim() + layout.value_dim()));
+  const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
+  const double fixed = sent + received > 0 ? rates.step_seconds : 0;
+  return std::max(static_cast<double>(pairs) / pairs_per_second, wire) + fixed;
+}
+
+RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,
+                    const BlockLayout& layout, const Rates& rates) {
   const std::vector<int64_t> pairs = StepCosts(schedule, request);
   RankCost cost;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
-    const double fixed = sent + received > 0 ? rates.step_seconds : 0;
-    cost.seconds += std::max(static_cast<double>(pairs[i]) / pairs_per_second, wire) + fixed;
+    cost.seconds += SecondsOfStep(pairs[i], sent, received, layout, rates);
     cost.bytes_sent += sent;
     cost.visible_pairs += pairs[i];
   }
@@ -86,7 +91,7 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
                                {{"budget", "device"},
                                 {"needed_bytes", absl::StrCat(needed)},
                                 {"limit_bytes", absl::StrCat(limit)}},
-                               {},
+                               {{"spec.sequences", "more rows than the workers can work on"}},
                                {}});
 }
 
@@ -204,6 +209,19 @@ class Chooser {
 };
 
 }  // namespace
+
+std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
+                                const Rates& rates) {
+  const BlockLayout layout(*request.spec);
+  const std::vector<int64_t> pairs = StepCosts(schedule, request);
+  std::vector<double> seconds;
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    seconds.push_back(SecondsOfStep(pairs[i], TransferBytes(schedule, step.sends, layout),
+                                    TransferBytes(schedule, step.receives, layout), layout, rates));
+  }
+  return seconds;
+}
 
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates) {
   ASSIGN_OR_RETURN(const std::vector<RankSchedule> ranks, MakeGroupSchedules(request));

@@ -29,6 +29,10 @@ struct Cost {
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
 };
 
+// Predicted seconds of each step of a rank, as PredictCost counts them.
+std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
+                                const Rates& rates);
+
 // Predicts a schedule: a rank's step takes as long as the longer of its tasks (2·head_dim +
 // 2·value_dim FLOPs for each visible pair and query head) and its transfers (the larger of what it
 // sends and what it receives), since they overlap.

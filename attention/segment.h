@@ -14,14 +14,14 @@ struct Segment {
   int32_t step_end = 0;
 };
 
-// Splits steps into several wherever their tasks cost more than `max_step_cost` (visible pairs ×
-// query heads): each long step's tasks are dealt in order over sub-steps; its transfers are cut
-// into row pieces over the same sub-steps. `parts_of_step` (one entry a step, >= 1) must be the
-// same on all ranks, so it is computed from the whole request by StepParts.
+// Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt in
+// order over sub-steps; its transfers are cut into row pieces over the same sub-steps.
+// `parts_of_step` (one entry a step, >= 1) must be the same on all ranks, so it is computed from
+// the whole request by StepParts.
 RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step);
 
 // How many parts each step gets so that no rank's part costs more than about `max_step_cost`. Pure;
-// the same on all ranks. `costs[rank][step]` as StepCosts gives them.
+// the same on all ranks. `costs[rank][step]` in any one unit: visible pairs, or time.
 std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
                                int64_t max_step_cost);
 

@@ -134,6 +134,11 @@ absl::Status CheckPrepared(const RunRecord& run) {
     if (rank.preparation.steps() != run.ranks[0].preparation.steps()) {
       return ScheduleMismatchError("numbers of steps differ");
     }
+    if (rank.preparation.arena_bytes() > run.plan->cost.peak_bytes_per_rank) {
+      return ScheduleMismatchError(absl::StrCat(
+          "a rank takes ", rank.preparation.arena_bytes(), " bytes of device memory where ",
+          run.plan->cost.peak_bytes_per_rank, " were planned"));
+    }
     digests.push_back(DigestsByPeer(rank.preparation));
   }
   const auto ranks = static_cast<int32_t>(digests.size());

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/block_layout.h"
 #include "attention/error.h"
 #include "attention/mask.h"
+#include "attention/placement.h"
 #include "attention/schedule.h"
 #include "attention/segment.h"
 #include "attention/status_macros.h"
@@ -26,7 +28,7 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
                                {{"budget", "staging"},
                                 {"needed_bytes", absl::StrCat(needed)},
                                 {"limit_bytes", absl::StrCat(limit)}},
-                               {},
+                               {{"spec.sequences", "more rows than the workers can stage"}},
                                {}});
 }
 
@@ -53,25 +55,43 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
   return plan;
 }
 
+std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
+  std::vector<int64_t> result;
+  for (double s : seconds) result.push_back(static_cast<int64_t>(s * 1e9));
+  return result;
+}
+
+// What workers will take: they place the schedule that has been split.
+int64_t PeakOfParts(const AttentionSpec& spec, const std::vector<RankSchedule>& ranks,
+                    const std::vector<int32_t>& parts) {
+  const BlockLayout layout(spec);
+  int64_t peak = 0;
+  for (const RankSchedule& rank : ranks) {
+    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, parts), layout).arena_bytes);
+  }
+  return peak;
+}
+
 // Long jobs are cut so that cancel, deadline and other jobs wait for one segment only.
 absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
-  const double parts = plan->cost.seconds / absl::ToDoubleSeconds(request.segment_target);
-  if (plan->world_size() == 1 || !(parts > 1)) return absl::OkStatus();
-  plan->segments = static_cast<int32_t>(std::min<double>(std::ceil(parts), kMaxSegments));
+  const double segments = plan->cost.seconds / absl::ToDoubleSeconds(request.segment_target);
+  if (plan->world_size() == 1 || !(segments > 1)) return absl::OkStatus();
+  plan->segments = static_cast<int32_t>(std::min<double>(std::ceil(segments), kMaxSegments));
   const AttentionSpec& spec = request.submission->spec;
   const MaskMap mask(spec);
   const ScheduleRequest schedule{&spec, &mask, &plan->shards, plan->execution.strategy};
   ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, MakeGroupSchedules(schedule));
   std::vector<std::vector<int64_t>> costs;
-  int64_t busiest = 0;
   for (const RankSchedule& rank : ranks) {
-    costs.push_back(StepCosts(rank, schedule));
-    int64_t sum = 0;
-    for (int64_t cost : costs.back()) sum += cost;
-    busiest = std::max(busiest, sum);
+    costs.push_back(Nanoseconds(StepSeconds(rank, schedule, request.rates)));
   }
-  if (busiest == 0) return absl::OkStatus();
-  plan->parts_of_step = StepParts(costs, std::max<int64_t>(1, busiest / plan->segments));
+  const int64_t target = static_cast<int64_t>(plan->cost.seconds / plan->segments * 1e9);
+  std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
+  const int64_t peak = PeakOfParts(spec, ranks, parts);
+  // Parts live differently: where they do not fit, the steps stay whole.
+  if (peak > request.max_device_bytes) return absl::OkStatus();
+  plan->parts_of_step = std::move(parts);
+  plan->cost.peak_bytes_per_rank = peak;
   return absl::OkStatus();
 }
 

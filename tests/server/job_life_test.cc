@@ -299,6 +299,22 @@ TEST_F(JobLifeTest, AtMostTwoJobsAheadOfAGroupAndMoreImportantOnesGoFirst) {
   EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
 }
 
+TEST_F(JobLifeTest, RankThatTakesMoreDeviceMemoryThanWasClaimedEndsTheJob) {
+  harness_.Start(2);
+  const int64_t call = harness_.Run(harness_.Request(2));
+  harness_.Upload(harness_.JobOf(call));
+  for (const char* slot : {"w0", "w1"}) {
+    const auto prepare = harness_.Take(harness_.worker(slot), WorkerCommand::kPrepare);
+    control::v1::WorkerEvent event;
+    *event.mutable_prepared()->mutable_shard() = prepare->prepare().shard();
+    event.mutable_prepared()->set_steps(4);
+    event.mutable_prepared()->set_arena_bytes(harness_.device_bytes + (slot[1] - '0'));
+    harness_.Say(harness_.worker(slot), event);
+  }
+  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "SCHEDULE_MISMATCH");
+  ExpectIdle();
+}
+
 TEST_F(JobLifeTest, ShortJobDoesNotWaitForTheEndOfALongOneOnItsGroup) {
   for (const char* principal : {"anonymous", "bob"}) {
     CoordinatorHarness harness;

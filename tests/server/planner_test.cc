@@ -1,0 +1,127 @@
+#include "server/coordinator/planner.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/block_layout.h"
+#include "attention/cost_model.h"
+#include "attention/error.h"
+#include "attention/mask.h"
+#include "attention/placement.h"
+#include "attention/segment.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/submission.h"
+
+namespace annulus {
+namespace {
+
+v1::RunJobRequest Request(int32_t world_size, int64_t rows) {
+  v1::RunJobRequest request;
+  v1::AttentionSpec& spec = *request.mutable_spec();
+  spec.set_dtype(v1::DATA_TYPE_FP32);
+  spec.set_q_heads(2);
+  spec.set_kv_heads(1);
+  spec.set_head_dim(16);
+  spec.add_sequences()->set_q_len(rows);
+  spec.mutable_sequences(0)->set_kv_len(rows);
+  spec.add_masks()->set_causal(true);
+  request.mutable_execution()->set_world_size(world_size);
+  return request;
+}
+
+PlanRequest Plan(const v1::RunJobRequest& request, const Rates& rates) {
+  PlanRequest plan;
+  plan.submission = *MakeSubmission(request, CoordinatorOptions());
+  plan.sizes = {1, std::max(1, request.execution().world_size())};
+  plan.rates = rates;
+  plan.max_device_bytes = plan.max_staging_bytes = int64_t{1} << 40;
+  return plan;
+}
+
+// What the workers make of a plan.
+std::vector<RankSchedule> SplitRanks(const PlanRequest& request, const JobPlan& plan,
+                                     const ScheduleRequest& schedule) {
+  std::vector<RankSchedule> ranks;
+  const std::vector<RankSchedule> whole = *MakeGroupSchedules(schedule);
+  for (const RankSchedule& rank : whole) {
+    ranks.push_back(SplitSteps(rank, plan.parts_of_step));
+  }
+  EXPECT_EQ(request.submission->execution.world_size, static_cast<int32_t>(ranks.size()));
+  return ranks;
+}
+
+TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
+  Rates rates;
+  rates.flops_per_second = 1e7;  // Slow: many segments.
+  for (int32_t world : {2, 3, 4}) {
+    for (auto strategy :
+         {v1::Execution::STRATEGY_RING_PASS_KV, v1::Execution::STRATEGY_ALL_GATHER_KV,
+          v1::Execution::STRATEGY_ROTATE_KV, v1::Execution::STRATEGY_HALO}) {
+      for (auto layout : {v1::Execution::LAYOUT_CONTIGUOUS, v1::Execution::LAYOUT_ZIGZAG}) {
+        v1::RunJobRequest wanted = Request(world, 500);
+        wanted.mutable_spec()->add_sequences()->set_q_len(10);
+        wanted.mutable_spec()->mutable_sequences(1)->set_kv_len(700);
+        wanted.mutable_execution()->set_strategy(strategy);
+        wanted.mutable_execution()->set_layout(layout);
+        const PlanRequest request = Plan(wanted, rates);
+        const PlanResult plan = MakeJobPlan(request);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        ASSERT_FALSE((*plan)->parts_of_step.empty());
+        const AttentionSpec& spec = request.submission->spec;
+        const MaskMap mask(spec);
+        const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution.strategy};
+        int64_t peak = 0;
+        for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
+          peak = std::max(peak, PlaceBuffers(rank, BlockLayout(spec)).arena_bytes);
+        }
+        EXPECT_EQ((*plan)->cost.peak_bytes_per_rank, peak) << world << " ranks";
+        // Where the parts do not fit, the steps stay whole.
+        PlanRequest tight = request;
+        tight.max_device_bytes = PredictCost(schedule, rates)->peak_bytes_per_rank;
+        const PlanResult fitting = MakeJobPlan(tight);
+        ASSERT_TRUE(fitting.ok()) << fitting.status();
+        EXPECT_LE((*fitting)->cost.peak_bytes_per_rank, tight.max_device_bytes);
+      }
+    }
+  }
+}
+
+TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
+  Rates rates;
+  rates.flops_per_second = 1e15;
+  rates.link_bytes_per_second = 1e6;
+  for (const bool slow_kernel : {false, true}) {
+    if (slow_kernel) std::swap(rates.flops_per_second, rates.link_bytes_per_second);
+    const PlanRequest request = Plan(Request(4, 16384), rates);
+    const PlanResult plan = MakeJobPlan(request);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const AttentionSpec& spec = request.submission->spec;
+    const MaskMap mask(spec);
+    const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution.strategy};
+    for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
+      for (double seconds : StepSeconds(rank, schedule, rates)) {
+        // The end of a causal triangle costs more than its mean.
+        const double target = (*plan)->cost.seconds / (*plan)->segments;
+        EXPECT_LE(seconds, 3 * target + rates.step_seconds) << slow_kernel;
+      }
+    }
+  }
+}
+
+TEST(PlannerTest, CapacityNamesTheFieldThatAsksForIt) {
+  PlanRequest request = Plan(Request(2, 4096), Rates());
+  request.max_staging_bytes = 1000;
+  ErrorDetail detail = DetailOf(MakeJobPlan(request).status());
+  EXPECT_EQ(detail.reason, "INSUFFICIENT_CAPACITY");
+  ASSERT_EQ(detail.fields.size(), 1u);
+  EXPECT_EQ(detail.fields[0].field, "spec.sequences");
+  request.max_staging_bytes = int64_t{1} << 40;
+  request.max_device_bytes = 1000;
+  detail = DetailOf(MakeJobPlan(request).status());
+  EXPECT_EQ(detail.reason, "INSUFFICIENT_CAPACITY");
+  ASSERT_EQ(detail.fields.size(), 1u);
+  EXPECT_EQ(detail.fields[0].field, "spec.sequences");
+}
+
+}  // namespace
+}  // namespace annulus
