@@ -201,6 +201,7 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;
   gateway.max_unsent_chunks = options.max_unsent_chunks;
+  gateway.max_attend_calls = options.max_attend_calls;
   gateway.max_inline_bytes = options.max_inline_bytes;
   return gateway;
 }
@@ -218,6 +219,7 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
   clients.RegisterService(attention.get());
   clients.RegisterService(&jobs);
   clients.RegisterService(&health);
+  clients.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
   client_port.address = options.address;
   RETURN_IF_ERROR(client_port.Listen(clients, options.server_credentials));
 
@@ -259,7 +261,8 @@ const std::string& CoordinatorServer::health_address() const { return impl_->hea
 void CoordinatorServer::Drain() { impl_->brain.Post(event::Drain{}); }
 
 bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
-  return impl_->drained.Wait(deadline);
+  // A job is over when its outputs have been fetched, which may be before the caller has them.
+  return impl_->drained.Wait(deadline) && impl_->attention->WaitUntilIdle(deadline);
 }
 
 void CoordinatorServer::Shutdown() {

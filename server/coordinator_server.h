@@ -28,7 +28,10 @@ class CoordinatorServer {
     int planner_threads = 1;
     // Of the gateway's calls (its channels, server_info and limits are filled in).
     int max_unsent_chunks = 4;
+    int max_attend_calls = 256;
     int64_t max_inline_bytes = int64_t{512} << 20;
+    // Calls at once on one connection of a client; more wait in the client.
+    int max_streams_per_connection = 128;
     // Null: insecure.
     std::shared_ptr<grpc::ServerCredentials> server_credentials;
     std::shared_ptr<grpc::ChannelCredentials> worker_credentials;
@@ -46,7 +49,8 @@ class CoordinatorServer {
 
   // Not ready any more, no new jobs; those that run have drain_grace. Returns at once; idempotent.
   void Drain();
-  // Waits until a drain is over: false at the deadline.
+  // Waits until a drain is over and every Attend and AttendInline call has ended: false at the
+  // deadline.
   bool WaitUntilDrained(absl::Time deadline);
   // Ends every call and thread. Idempotent; not together with other calls.
   void Shutdown();

@@ -41,12 +41,35 @@ void AddGatewayFlags(CLI::App* app, CoordinatorServer::Options* options) {
            {1 << 20, int64_t{1} << 40}, &options->max_inline_bytes);
 }
 
-void AddCountFlags(CLI::App* app, int64_t* queued, int64_t* min_workers, int64_t* planners) {
-  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait"}, {1, 100000}, queued, "jobs");
-  AddInteger(app, {"--min-workers", "Ready workers that make the service ready"}, {1, 1024},
-             min_workers, "workers");
-  AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, planners,
+struct Counts {
+  int64_t queued, min_workers, planners, attend_calls, streams;
+};
+
+Counts CountsOf(const CoordinatorServer::Options& options) {
+  return {static_cast<int64_t>(options.coordinator.max_queued_jobs),
+          options.coordinator.min_workers, options.planner_threads, options.max_attend_calls,
+          options.max_streams_per_connection};
+}
+
+void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
+  options->coordinator.max_queued_jobs = static_cast<size_t>(counts.queued);
+  options->coordinator.min_workers = static_cast<int32_t>(counts.min_workers);
+  options->planner_threads = static_cast<int>(counts.planners);
+  options->max_attend_calls = static_cast<int>(counts.attend_calls);
+  options->max_streams_per_connection = static_cast<int>(counts.streams);
+}
+
+void AddCountFlags(CLI::App* app, Counts* counts) {
+  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait"}, {1, 100000}, &counts->queued,
+             "jobs");
+  AddInteger(app, {"--min-workers", "Ready workers without which no job is taken"}, {1, 1024},
+             &counts->min_workers, "workers");
+  AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, &counts->planners,
              "threads");
+  AddInteger(app, {"--max-attend-calls", "Attend and AttendInline calls that are open at once"},
+             {1, 100000}, &counts->attend_calls, "calls");
+  AddInteger(app, {"--max-streams", "Calls at once on one connection of a client; more wait there"},
+             {1, 100000}, &counts->streams, "calls");
 }
 
 // The first signal drains, the second one ends at once. Signals are blocked in every thread and
@@ -72,20 +95,17 @@ int Main(int argc, char** argv) {
   CoordinatorServer::Options options;
   LogOptions log;
   log.component = "coordinator";
-  int64_t queued = static_cast<int64_t>(options.coordinator.max_queued_jobs);
-  int64_t min_workers = options.coordinator.min_workers, planners = options.planner_threads;
+  Counts counts = CountsOf(options);
   AddFlags(&app, &options);
   AddGatewayFlags(&app, &options);
-  AddCountFlags(&app, &queued, &min_workers, &planners);
+  AddCountFlags(&app, &counts);
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;
   if (options.coordinator.lease <= options.coordinator.beat_interval) {
     std::cerr << "--lease: must be longer than --beat-interval\n";
     return kUsageExitCode;
   }
-  options.coordinator.max_queued_jobs = static_cast<size_t>(queued);
-  options.coordinator.min_workers = static_cast<int32_t>(min_workers);
-  options.planner_threads = static_cast<int>(planners);
+  TakeCounts(counts, &options);
   InitLogging(log);
 
   sigset_t signals;

@@ -22,12 +22,12 @@ grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerContext* context,
                                                          const v1::AttendInlineRequest* request,
                                                          v1::AttendInlineResponse* response) {
-  return StartInlineCall(context, request, response, options_, &queue_);
+  return StartInlineCall(context, request, response, options_, {&gate_, &queue_});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(
     grpc::CallbackServerContext* context) {
-  return GatewayCall::Start(context, options_);
+  return GatewayCall::Start(context, options_, &gate_);
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #define ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_
 
 #include "annulus/v1/attention.grpc.pb.h"
+#include "server/gateway/call_gate.h"
 #include "server/gateway/inline_workers.h"
 #include "server/gateway/options.h"
 
@@ -16,7 +17,9 @@ using AttentionServiceBase =
 class AttentionService final : public AttentionServiceBase {
  public:
   explicit AttentionService(GatewayServiceOptions options)
-      : options_(std::move(options)), queue_({1, options_.max_inline_bytes}) {}
+      : options_(std::move(options)),
+        gate_(options_.max_attend_calls),
+        queue_({1, options_.max_inline_bytes}) {}
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetServerInfoRequest* request,
@@ -27,8 +30,12 @@ class AttentionService final : public AttentionServiceBase {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
 
+  // Waits for the end of every Attend and AttendInline call: false at the deadline.
+  bool WaitUntilIdle(absl::Time deadline) { return gate_.WaitUntilEmpty(deadline); }
+
  private:
   const GatewayServiceOptions options_;
+  CallGate gate_;
   InlineWorkers queue_;
 };
 

@@ -28,9 +28,15 @@ v1::Plan WithoutEndpoints(v1::Plan plan) {
 }  // namespace
 
 GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
-                                const GatewayServiceOptions& options) {
+                                const GatewayServiceOptions& options, CallGate* gate) {
   std::shared_ptr<GatewayCall> call(new GatewayCall(context, options));
   call->call_self_ = call;
+  absl::StatusOr<std::shared_ptr<void>> place = gate->Enter();
+  if (!place.ok()) {
+    call->End(place.status());
+    return call.get();
+  }
+  call->place_ = *std::move(place);
   {
     MutexLock lock(&call->mutex_);
     call->reading_ = true;

@@ -14,6 +14,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/gateway/call_gate.h"
 #include "server/gateway/options.h"
 
 namespace annulus {
@@ -25,9 +26,10 @@ namespace annulus {
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                     private JobObserver {
  public:
-  // The reactor of a new call; it deletes itself. `options` outlives it.
+  // The reactor of a new call; it deletes itself. It ends at once where the gate lets it not in.
+  // `options` outlives it.
   static GatewayCall* Start(grpc::CallbackServerContext* context,
-                            const GatewayServiceOptions& options);
+                            const GatewayServiceOptions& options, CallGate* gate);
 
  private:
   struct Output {
@@ -60,6 +62,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   grpc::CallbackServerContext* const context_;
   const GatewayServiceOptions& options_;
+  std::shared_ptr<void> place_;  // In the gate.
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;

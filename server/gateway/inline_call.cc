@@ -27,11 +27,18 @@ struct InlineMemory {
 class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
  public:
   InlineCall(const v1::AttendInlineRequest* request, v1::AttendInlineResponse* response,
-             const GatewayServiceOptions& options, InlineWorkers* queue)
-      : request_(request), response_(response), options_(options), queue_(queue) {}
+             const GatewayServiceOptions& options, const InlineResources& resources)
+      : request_(request),
+        response_(response),
+        options_(options),
+        gate_(resources.gate),
+        queue_(resources.queue) {}
 
   void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
     self_ = self;
+    absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
+    if (!place.ok()) return Finish(ToGrpcStatus(place.status()));
+    place_ = *std::move(place);
     if (absl::Status s = CheckFieldsKnown(*request_, ""); !s.ok()) return Finish(ToGrpcStatus(s));
     absl::StatusOr<JobOptions> job =
         JobOptionsOf(request_->spec(), request_->execution(), deadline, options_);
@@ -100,7 +107,9 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
   const v1::AttendInlineRequest* const request_;
   v1::AttendInlineResponse* const response_;
   const GatewayServiceOptions& options_;
+  CallGate* const gate_;
   InlineWorkers* const queue_;
+  std::shared_ptr<void> place_;  // In the gate.
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<InlineCall> self_, session_self_;
   const std::shared_ptr<InlineMemory> memory_ = std::make_shared<InlineMemory>();
@@ -117,8 +126,8 @@ grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const v1::AttendInlineRequest* request,
                                           v1::AttendInlineResponse* response,
                                           const GatewayServiceOptions& options,
-                                          InlineWorkers* queue) {
-  auto call = std::make_shared<InlineCall>(request, response, options, queue);
+                                          const InlineResources& resources) {
+  auto call = std::make_shared<InlineCall>(request, response, options, resources);
   call->Start(call, DeadlineOf(*context, options));
   return call.get();
 }

@@ -4,18 +4,26 @@
 #include "annulus/v1/attention.pb.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/gateway/call_gate.h"
 #include "server/gateway/inline_workers.h"
 #include "server/gateway/options.h"
 
 namespace annulus {
 
-// The reactor of one AttendInline call. Tensors are made, and digests taken, on `queue`'s threads;
-// they count against `options.max_inline_bytes` through `queue`. Pointers outlive the call.
+// What all inline calls share.
+struct InlineResources {
+  CallGate* gate = nullptr;
+  InlineWorkers* queue = nullptr;
+};
+
+// The reactor of one AttendInline call. Tensors are made, and digests taken, on the queue's
+// threads; they count against `options.max_inline_bytes` through the queue. Pointers outlive the
+// call.
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const v1::AttendInlineRequest* request,
                                           v1::AttendInlineResponse* response,
                                           const GatewayServiceOptions& options,
-                                          InlineWorkers* queue);
+                                          const InlineResources& resources);
 
 }  // namespace annulus
 

@@ -32,6 +32,8 @@ struct GatewayServiceOptions {
   absl::Duration max_timeout = absl::Hours(1);
   // Chunks of a call that have been read and have not left for a worker yet; each is at most 1 MiB.
   int max_unsent_chunks = 4;
+  // Attend and AttendInline calls that are open at once.
+  int max_attend_calls = 256;
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
   std::function<absl::Time()> clock = absl::Now;

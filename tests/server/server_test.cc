@@ -2,8 +2,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "annulus/v1/attention.grpc.pb.h"
@@ -20,10 +22,22 @@ namespace {
 
 using grpc::health::v1::HealthCheckResponse;
 
+// Asks again until the answer is this one.
+testing::AssertionResult Becomes(const std::function<std::string()>& ask,
+                                 const std::string& wanted) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  std::string last;
+  while (absl::Now() < deadline) {
+    last = ask();
+    if (last == wanted) return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << "still " << last;
+}
+
 class ServerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    CoordinatorServer::Options options;
+  void SetUp() override { Start(CoordinatorServer::Options()); }
+  void Start(CoordinatorServer::Options options) {
     options.address = options.control_address = options.health_address = "127.0.0.1:0";
     options.coordinator.lease = absl::Seconds(30);
     auto server = CoordinatorServer::Start(options);
@@ -48,6 +62,9 @@ class ServerTest : public testing::Test {
     const grpc::Status status = stub->Check(Context().get(), request, &response);
     if (code != nullptr) *code = status.error_code();
     return response.status();
+  }
+  std::string Readiness() {
+    return HealthCheckResponse::ServingStatus_Name(Health(server_->address(), "readiness"));
   }
   static v1::RunJobRequest Request() {
     v1::RunJobRequest request;
@@ -180,8 +197,7 @@ TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   auto worker_context = Context();
   auto worker = Register(worker_context.get());
   // The Welcome is sent before readiness is told.
-  while (Health(server_->address(), "readiness") != HealthCheckResponse::SERVING) {
-  }
+  EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING"));
   auto context = Context();
   auto reader = jobs_->RunJob(context.get(), Request());
   v1::JobEvent event;
@@ -209,6 +225,111 @@ TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   ASSERT_TRUE(jobs_->GetJob(Context().get(), get, &job).ok());
   EXPECT_EQ(job.state(), v1::Job::STATE_CANCELLED);
   worker_context->TryCancel();
+}
+
+TEST_F(ServerTest, OpenAttendCallsAreBounded) {
+  CoordinatorServer::Options options;
+  options.max_attend_calls = 2;
+  Start(options);
+  auto worker_context = Context();
+  auto worker = Register(worker_context.get());
+  EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING"));
+  auto attention = v1::Attention::NewStub(channel_);
+  v1::AttendRequest start;
+  *start.mutable_start()->mutable_spec() = Request().spec();
+  v1::AttendResponse answer;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  const auto open = [&] {
+    contexts.push_back(Context());
+    auto call = attention->Attend(contexts.back().get());
+    call->Write(start);
+    return call;
+  };
+  std::vector<decltype(open())> inside;
+  for (int i = 0; i < 2; ++i) {
+    inside.push_back(open());
+    ASSERT_TRUE(inside.back()->Read(&answer));
+    EXPECT_TRUE(answer.has_accepted());
+  }
+  const absl::Status refused = FromGrpcStatus(open()->Finish());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(refused).reason, "TOO_MANY_CALLS");
+  EXPECT_TRUE(DetailOf(refused).retry_after.has_value());
+  v1::AttendInlineRequest inline_request;
+  *inline_request.mutable_spec() = Request().spec();
+  inline_request.mutable_synthetic()->set_seed(1);
+  v1::AttendInlineResponse response;
+  EXPECT_EQ(
+      DetailOf(FromGrpcStatus(attention->AttendInline(Context().get(), inline_request, &response)))
+          .reason,
+      "TOO_MANY_CALLS");
+  contexts[0]->TryCancel();
+  EXPECT_TRUE(Becomes([&] { return open()->Read(&answer) ? "accepted" : "refused"; }, "accepted"));
+  for (auto& context : contexts) context->TryCancel();
+  worker_context->TryCancel();
+}
+
+TEST_F(ServerTest, ADrainWaitsForOpenAttendCalls) {
+  server_->Drain();
+  EXPECT_TRUE(server_->WaitUntilDrained(absl::Now() + absl::Seconds(30)));
+  auto attention = v1::Attention::NewStub(channel_);
+  auto context = Context();
+  auto call = attention->Attend(context.get());
+  const auto drained = [&] { return server_->WaitUntilDrained(absl::Now()) ? "yes" : "no"; };
+  EXPECT_TRUE(Becomes(drained, "no"));
+  EXPECT_FALSE(server_->WaitUntilDrained(absl::Now() + absl::Milliseconds(100)));
+  context->TryCancel();
+  EXPECT_TRUE(server_->WaitUntilDrained(absl::Now() + absl::Seconds(30)));
+}
+
+TEST_F(ServerTest, CallsOnOneConnectionAreBounded) {
+  CoordinatorServer::Options options;
+  options.max_streams_per_connection = 3;
+  Start(options);
+  auto stub = grpc::health::v1::Health::NewStub(channel_);
+  const grpc::health::v1::HealthCheckRequest request;
+  HealthCheckResponse response;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
+  for (int i = 0; i < 3; ++i) {
+    contexts.push_back(Context());
+    watches.push_back(stub->Watch(contexts.back().get(), request));
+    EXPECT_TRUE(watches.back()->Read(&response));
+  }
+  auto waits = Context();
+  waits->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+  EXPECT_EQ(stub->Check(waits.get(), request, &response).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  // Another connection has its own.
+  EXPECT_EQ(Health(server_->health_address(), "liveness"), HealthCheckResponse::SERVING);
+  contexts[0]->TryCancel();
+  EXPECT_TRUE(stub->Check(Context().get(), request, &response).ok());
+  for (auto& context : contexts) context->TryCancel();
+}
+
+TEST_F(ServerTest, AWatchIsToldEachChangeOfHealth) {
+  auto stub = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("readiness");
+  HealthCheckResponse response;
+  auto ready_context = Context(), unknown_context = Context(), worker_context = Context();
+  auto ready = stub->Watch(ready_context.get(), request);
+  ASSERT_TRUE(ready->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  auto worker = Register(worker_context.get());
+  ASSERT_TRUE(ready->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  request.set_service("nonsense");
+  auto unknown = stub->Watch(unknown_context.get(), request);
+  ASSERT_TRUE(unknown->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  server_->Drain();
+  ASSERT_TRUE(ready->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  server_->Shutdown();
+  EXPECT_FALSE(ready->Read(&response));
+  EXPECT_EQ(ready->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  unknown->Finish();
 }
 
 TEST_F(ServerTest, DrainRefusesStopsAndShutdownEndsOpenStreams) {

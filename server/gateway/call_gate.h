@@ -1,0 +1,30 @@
+#ifndef ANNULUS_SERVER_GATEWAY_CALL_GATE_H_
+#define ANNULUS_SERVER_GATEWAY_CALL_GATE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace annulus {
+
+// Counts the calls that the gateway serves, and lets no more in than it has memory for.
+// Thread-safe.
+class CallGate {
+ public:
+  explicit CallGate(int limit);
+
+  // A place until the last copy goes, which may be after the gate. RESOURCE_EXHAUSTED /
+  // TOO_MANY_CALLS.
+  absl::StatusOr<std::shared_ptr<void>> Enter();
+  // False when somebody is still inside at the deadline.
+  bool WaitUntilEmpty(absl::Time deadline);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_CALL_GATE_H_
