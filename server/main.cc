@@ -36,7 +36,9 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
 }
 
-void AddGatewayFlags(CLI::App* app, CoordinatorServer::Options* options) {
+void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
+  AddBytes(app, {"--max-request-bytes", "Memory for the requests of all jobs that have not ended"},
+           {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
   AddBytes(app, {"--max-inline-bytes", "Memory for the tensors of all AttendInline calls at work"},
            {1 << 20, int64_t{1} << 40}, &options->max_inline_bytes);
 }
@@ -97,7 +99,7 @@ int Main(int argc, char** argv) {
   log.component = "coordinator";
   Counts counts = CountsOf(options);
   AddFlags(&app, &options);
-  AddGatewayFlags(&app, &options);
+  AddSizeFlags(&app, &options);
   AddCountFlags(&app, &counts);
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;

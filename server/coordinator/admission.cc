@@ -146,6 +146,9 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (core.queue.size() + core.plannings.size() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
+  if (core.jobs.request_bytes() + event.submission->bytes > core.options.max_request_bytes) {
+    return RequestBytesFullError(core.options.max_request_bytes, core.options.retry_after);
+  }
   PlanRequest request = MakeRequest(core, event.submission);
   if (!PlanInline(core, request)) {
     JobRecord& job = AddJob(core, event);

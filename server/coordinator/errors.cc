@@ -57,6 +57,13 @@ absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
                    ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
+absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the requests of the jobs at hand take their limit of ", limit, " bytes"),
+      ErrorDetail{"QUEUE_FULL", {{"limit_bytes", absl::StrCat(limit)}}, {}, retry_after});
+}
+
 absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining) {
   const int64_t predicted_ms = absl::ToInt64Milliseconds(predicted);
   const int64_t remaining_ms = absl::ToInt64Milliseconds(remaining);

@@ -18,6 +18,7 @@ absl::Status StartingError(absl::Duration retry_after);
 absl::Status DrainingError(absl::Duration retry_after);
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
+absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after);
 absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining);
 absl::Status JobNotFoundError(absl::string_view job_id);
 absl::Status RequestIdReusedError(absl::string_view request_id);

@@ -2,6 +2,21 @@
 
 namespace annulus {
 
+namespace {
+
+std::shared_ptr<const Submission> WithoutSpec(const Submission& submission) {
+  auto rest = std::make_shared<Submission>();
+  const v1::RunJobRequest& request = submission.request;
+  rest->request.set_request_id(request.request_id());
+  rest->request.set_detached(request.detached());
+  *rest->request.mutable_execution() = request.execution();
+  rest->execution = submission.execution;
+  rest->fingerprint = submission.fingerprint;
+  return rest;
+}
+
+}  // namespace
+
 JobRecord& JobTable::Add(std::string id, std::string principal,
                          std::shared_ptr<const Submission> submission) {
   const int64_t number = ++last_number_;
@@ -10,6 +25,7 @@ JobRecord& JobTable::Add(std::string id, std::string principal,
   job.id = std::move(id);
   job.principal = std::move(principal);
   job.submission = std::move(submission);
+  request_bytes_ += job.submission->bytes;
   by_id_[job.id] = number;
   if (!job.request_id().empty()) {
     by_request_[{job.principal, std::string(job.request_id())}] = number;
@@ -59,7 +75,17 @@ void JobTable::RemoveCall(int64_t call) {
   by_call_.erase(it);
 }
 
-void JobTable::Retire(const JobRecord& job) { retired_.insert({job.ended, job.number}); }
+void JobTable::Retire(JobRecord& job) {
+  retired_.insert({job.ended, job.number});
+  request_bytes_ -= job.submission->bytes;
+  job.submission = WithoutSpec(*job.submission);
+  job.plan.reset();
+  job.has_placement = false;
+  job.placement = v1::Plan();
+  for (auto& [number, event] : job.history) {
+    if (event.has_state_changed()) event.mutable_state_changed()->clear_plan();
+  }
+}
 
 absl::Time JobTable::Forget(absl::Time time, size_t keep) {
   while (!retired_.empty() && (retired_.begin()->first <= time || retired_.size() > keep)) {

@@ -24,7 +24,7 @@ struct JobRecord {
   int64_t number = 0;  // Grows with submission.
   std::string id;
   std::string principal;
-  std::shared_ptr<const Submission> submission;
+  std::shared_ptr<const Submission> submission;  // Without its spec when the job has ended.
   v1::Job::State state = v1::Job::STATE_QUEUED;
   absl::Status error;  // Of a failed or cancelled job.
 
@@ -74,8 +74,9 @@ class JobTable {
   void AddCall(JobRecord& job, int64_t call, bool owner);
   void RemoveCall(int64_t call);
 
-  // The job has ended: it may be forgotten.
-  void Retire(const JobRecord& job);
+  // The job has ended: it may be forgotten. Its ids, execution, error and stats stay until then;
+  // its spec and its plan, which may be large, go.
+  void Retire(JobRecord& job);
   // Forgets what ended before `time`, and the oldest beyond `keep`. Returns when the next one is
   // due.
   absl::Time Forget(absl::Time time, size_t keep);
@@ -84,6 +85,8 @@ class JobTable {
   std::vector<const JobRecord*> List(absl::string_view principal, int64_t before,
                                      size_t count) const;
 
+  // Memory of the requests of jobs that have not ended.
+  int64_t request_bytes() const { return request_bytes_; }
   size_t active() const { return jobs_.size() - retired_.size(); }
   std::map<int64_t, JobRecord>& all() { return jobs_; }
   const std::map<int64_t, JobRecord>& all() const { return jobs_; }
@@ -92,6 +95,7 @@ class JobTable {
   void Erase(int64_t number);
 
   int64_t last_number_ = 0;
+  int64_t request_bytes_ = 0;
   std::map<int64_t, JobRecord> jobs_;
   std::map<std::string, int64_t, std::less<>> by_id_;
   std::map<std::pair<std::string, std::string>, int64_t> by_request_;

@@ -39,6 +39,8 @@ struct CoordinatorOptions {
 
   // Jobs.
   size_t max_queued_jobs = 256;
+  // Memory of the requests of all jobs that have not ended; one more is refused like one too many.
+  int64_t max_request_bytes = int64_t{256} << 20;
   size_t max_active_jobs = 4096;      // Placed and not ended.
   int32_t jobs_ahead_per_group = 2;   // Placed on a group and not yet started.
   int32_t solo_jobs_per_worker = 16;  // Placed on a worker and not yet computed.

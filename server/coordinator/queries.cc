@@ -112,7 +112,8 @@ void OnGetJob(Core& core, const event::GetJob& event) {
   if (job == nullptr) {
     core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else {
-    core.Emit(action::Answer{event.call, JobView(*job, WithSpec::kYes)});
+    core.Emit(action::Answer{event.call,
+                             JobView(*job, job->terminal() ? WithSpec::kNo : WithSpec::kYes)});
   }
 }
 

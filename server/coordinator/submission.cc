@@ -44,6 +44,16 @@ absl::Status CheckRequestId(absl::string_view id) {
   return absl::OkStatus();
 }
 
+int64_t BytesOf(const Submission& submission) {
+  size_t bytes = sizeof(Submission) + submission.request.SpaceUsedLong() +
+                 submission.spec.sequences.size() * sizeof(Sequence);
+  for (const Sequence& sequence : submission.spec.sequences) bytes += sequence.session.size();
+  for (const Mask& mask : submission.spec.masks) {
+    bytes += sizeof(Mask) + mask.ranges.size() * sizeof(MaskRange) + mask.query_heads.size() * 8;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 // Messages without maps and unknown fields are written alike when they are equal.
 std::string FingerprintOf(const v1::RunJobRequest& request) {
   std::string text(1, request.detached() ? 'd' : 'b');
@@ -71,6 +81,7 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   ASSIGN_OR_RETURN(submission->execution, ExecutionFromProto(request.execution(), "execution"));
   RETURN_IF_ERROR(Validate(submission->spec, submission->execution, options.limits));
   submission->request = std::move(request);
+  submission->bytes = BytesOf(*submission);
   submission->fingerprint = FingerprintOf(submission->request);
   return submission;
 }

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_
 #define ANNULUS_SERVER_COORDINATOR_SUBMISSION_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,8 @@ struct Submission {
   v1::RunJobRequest request;
   AttentionSpec spec;
   Execution execution;
+  // Memory that it takes, about.
+  int64_t bytes = 0;
   // SHA-256 of what makes it this job and no other; see SameJob.
   std::string fingerprint;
 };

@@ -43,6 +43,25 @@ TEST_F(AdmissionTest, InsufficientCapacityComesFromPlanning) {
                 "INSUFFICIENT_CAPACITY");
 }
 
+TEST(AdmissionLimitsTest, RequestsThatTakeTooMuchMemoryAreRefusedUntilOthersHaveEnded) {
+  v1::RunJobRequest request = CoordinatorHarness::Request(1, 0);
+  for (int i = 0; i < 50; ++i) request.mutable_spec()->add_sequences();
+  CoordinatorOptions options;
+  options.max_request_bytes = (*MakeSubmission(request, options))->bytes * 5 / 2;
+  CoordinatorHarness harness(options);
+  harness.Start(1);
+  const int64_t first = harness.Run(request);
+  const int64_t second = harness.Run(request);
+  EXPECT_EQ(harness.StateOf(second), Job::STATE_UPLOADING);
+  const absl::Status refusal = *harness.call(harness.Run(request)).finished;
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refusal), "QUEUE_FULL");
+  EXPECT_EQ(DetailOf(refusal).metadata.count("limit_bytes"), 1u);
+  EXPECT_TRUE(DetailOf(refusal).retry_after.has_value());
+  harness.Handle(event::CallGone{first});
+  EXPECT_EQ(harness.StateOf(harness.Run(request)), Job::STATE_UPLOADING);
+}
+
 TEST(AdmissionLimitsTest, QueueFullSaysWhenToTryAgainAndOthersGoOn) {
   CoordinatorOptions options;
   options.max_queued_jobs = 2;

@@ -217,6 +217,30 @@ TEST_F(CallsTest, EndedJobsAreForgottenAfterAWhileAndBeyondTheLimit) {
   EXPECT_EQ(small.core().jobs.all().size(), 3u);
 }
 
+TEST_F(CallsTest, OfAnEndedJobItsSpecAndPlanAreForgotten) {
+  v1::RunJobRequest request = Named("r1");
+  request.mutable_execution()->set_priority(3);
+  const int64_t call = harness_.Run(request);
+  const std::string job = harness_.JobOf(call);
+  EXPECT_TRUE(harness_.Get(job).has_spec());
+  EXPECT_TRUE(harness_.Get(job).has_plan());
+  EXPECT_GT(harness_.core().jobs.request_bytes(), 0);
+  Finish(call);
+  const Job ended = harness_.Get(job);
+  EXPECT_FALSE(ended.has_spec() || ended.has_plan());
+  EXPECT_EQ(ended.request_id(), "r1");
+  EXPECT_EQ(ended.execution().priority(), 3);
+  EXPECT_EQ(ended.stats().attempts(), 1);
+  EXPECT_EQ(harness_.core().jobs.request_bytes(), 0);
+  const JobRecord& record = harness_.core().jobs.all().begin()->second;
+  EXPECT_EQ(record.plan, nullptr);
+  EXPECT_EQ(record.submission->spec.sequences.size(), 0u);
+  // Who looks later is told the end all the same.
+  const int64_t watch = harness_.NewCall();
+  harness_.Handle(event::WatchJob{watch, "anonymous", job});
+  EXPECT_EQ(harness_.StateOf(watch), Job::STATE_SUCCEEDED);
+}
+
 TEST_F(CallsTest, ServerInfoSaysWhatIsThere) {
   const v1::ServerInfo& info = harness_.Info();
   EXPECT_TRUE(info.ready());
