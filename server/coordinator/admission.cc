@@ -21,7 +21,7 @@ namespace {
 absl::Status CheckOpen(const Core& core) {
   const absl::Duration retry = core.options.retry_after;
   if (core.draining) return DrainingError(retry);
-  if (core.workers.ready_count() == 0) return NoWorkersError(retry);
+  if (!core.enough_workers()) return NoWorkersError(retry);
   if (core.restarted && core.now < core.started + core.options.lease) return StartingError(retry);
   return absl::OkStatus();
 }
@@ -143,7 +143,7 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
 absl::Status Admit(Core& core, const event::RunJob& event) {
   if (absl::Status s = CheckOpen(core); !s.ok()) return s;
   if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
-  if (core.queue.size() + core.plannings.size() >= core.options.max_queued_jobs) {
+  if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
   if (core.jobs.request_bytes() + event.submission->bytes > core.options.max_request_bytes) {
@@ -176,6 +176,7 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   core.place_again = true;
   const bool waiting = core.queue.Contains(job.number);
   absl::Status refusal = result.status();
+  job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
   if (refusal.ok() && !waiting) refusal = CheckDeadline(core, *job.plan, job.deadline);
   // The workers that are there now cannot serve it; others may come while it waits.

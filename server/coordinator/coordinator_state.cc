@@ -86,8 +86,7 @@ void ExecuteDoomed(Core& core) {
 
 void UpdateReadiness(Core& core) {
   const bool settled = !core.restarted || core.now >= core.started + core.options.lease;
-  const bool ready = !core.draining && settled &&
-                     core.workers.ready_count() >= std::max(1, core.options.min_workers);
+  const bool ready = !core.draining && settled && core.enough_workers();
   if (ready == core.ready) return;
   core.ready = ready;
   core.Emit(action::SetReady{ready});
@@ -107,6 +106,9 @@ void StopIfDrained(Core& core) {
   core.Emit(action::Stopped{});
 }
 
+// Placing has found a job whose plan no longer fits; each is planned once for a membership.
+bool MayReplan(const Core& core) { return !core.replan.empty() && core.workers.ready_count() > 0; }
+
 // What the marks of an event ask for. Each round can only follow from a change of the one before.
 void Settle(Core& core) {
   do {
@@ -116,7 +118,7 @@ void Settle(Core& core) {
     PlaceJobs(core);
     AdvanceRuns(core);
     ReleaseLeaving(core);
-  } while (core.family_dirty || core.place_again || core.advance_again ||
+  } while (core.family_dirty || core.place_again || core.advance_again || MayReplan(core) ||
            !core.doomed_groups.empty() || !core.doomed_workers.empty());
   AnnounceJobs(core);
   ForgetJobs(core);

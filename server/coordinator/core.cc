@@ -16,6 +16,16 @@ Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, P
       queue(options.principal_weights, options.priority_step),
       shares(options.principal_weights) {}
 
+bool Core::enough_workers() const {
+  return workers.ready_count() >= std::max(1, options.min_workers);
+}
+
+size_t Core::queued_jobs() const {
+  return queue.size() + std::count_if(plannings.begin(), plannings.end(), [this](const auto& p) {
+           return p.second.job != 0 && !queue.Contains(p.second.job);
+         });
+}
+
 void Core::Log(LogLevel level, absl::string_view job, std::string text) {
   Emit(action::Log{level, std::string(job), std::move(text)});
 }

@@ -87,6 +87,11 @@ struct Core {
 
   std::vector<Action> actions;
 
+  // As many ready workers as a job must find; at least one.
+  bool enough_workers() const;
+  // Jobs that wait: for room, or for their first plan.
+  size_t queued_jobs() const;
+
   void Emit(Action action) { actions.push_back(std::move(action)); }
   void Log(LogLevel level, absl::string_view job, std::string text);
   // Numbers the command, keeps it until it is acknowledged, and sends it if the worker is

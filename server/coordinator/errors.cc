@@ -25,7 +25,8 @@ absl::Status Retryable(absl::StatusCode code, absl::string_view reason, absl::st
 }  // namespace
 
 absl::Status NoWorkersError(absl::Duration retry_after) {
-  return Retryable(absl::StatusCode::kUnavailable, "NO_WORKERS", "no worker is ready", retry_after);
+  return Retryable(absl::StatusCode::kUnavailable, "NO_WORKERS", "too few workers are ready",
+                   retry_after);
 }
 
 absl::Status StartingError(absl::Duration retry_after) {
@@ -112,7 +113,7 @@ absl::Status UploadStalledError() {
 }
 
 absl::Status ResultExpiredError() {
-  return Error(absl::StatusCode::kDeadlineExceeded, "RESULT_EXPIRED",
+  return Error(absl::StatusCode::kNotFound, "RESULT_EXPIRED",
                "the outputs were not fetched while they were kept");
 }
 

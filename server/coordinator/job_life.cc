@@ -59,6 +59,16 @@ void FillStats(const Core& core, JobRecord& job) {
   *stats.mutable_exposed_communication() = DurationToProto(exposed);
 }
 
+// No present worker could ever serve the job: why.
+absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
+  const absl::Duration retry = core.options.retry_after;
+  if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
+  const int32_t ready = core.workers.ready_count();
+  if (ready == 0) return NoWorkersError(retry);
+  if (!job.refusal.ok()) return job.refusal;
+  return InsufficientWorkersError(job.plan->world_size(), ready);
+}
+
 std::string StateName(v1::Job::State state) {
   return std::string(absl::StripPrefix(v1::Job::State_Name(state), "STATE_"));
 }
@@ -173,11 +183,7 @@ void OnJobTimer(Core& core, int64_t number) {
              core.now >= run->upload_deadline) {
     error = UploadStalledError();
   } else if (core.now >= job->unplaceable_since + core.options.regroup_wait) {
-    const int32_t ready = core.workers.ready_count();
-    const absl::Duration retry = core.options.retry_after;
-    error = job->attempt > 0 ? GroupLostError(job->lost_cause, job->attempt, retry)
-            : ready == 0     ? NoWorkersError(retry)
-                         : InsufficientWorkersError(job->submission->execution.world_size, ready);
+    error = UnplaceableError(core, *job);
   }
   if (error.ok()) {
     ArmJobTimer(core, *job);

@@ -39,6 +39,7 @@ struct JobRecord {
   std::shared_ptr<const JobPlan> plan;
   int64_t planning = 0;       // Number of the plan that is being made; 0: none.
   int64_t planned_epoch = 0;  // Membership that the plan was made for.
+  absl::Status refusal;       // Of its latest plan; OK: there is one.
   absl::Status lost_cause;    // Why it runs again.
   // Where it is placed, without tickets.
   bool has_placement = false;

@@ -23,7 +23,7 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(3);
   int32_t missed_beats = 2;
   int32_t max_workers = 1024;
-  // Workers that make the service ready.
+  // Ready workers without which the service is not ready and takes no job.
   int32_t min_workers = 1;
   // Commands that a worker has not acknowledged; one more and it is lost.
   size_t max_unacknowledged = 8192;

@@ -145,9 +145,9 @@ void OnGetServerInfo(Core& core, const event::GetServerInfo& event) {
   DescribeGroups(core, &info);
   DescribeCapabilities(&info);
   info.set_term(core.term);
-  const size_t queued = core.queue.size() + core.plannings.size();
+  const size_t queued = core.queued_jobs();
   info.set_queued_jobs(static_cast<int32_t>(queued));
-  info.set_running_jobs(static_cast<int32_t>(core.jobs.active() - core.queue.size()));
+  info.set_running_jobs(static_cast<int32_t>(core.jobs.active() - queued));
   core.Emit(action::Answer{event.call, std::move(info)});
 }
 

@@ -202,6 +202,60 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   EXPECT_EQ(ReasonOf(harness_.call(call).answer->status()), "INSUFFICIENT_WORKERS");
 }
 
+TEST_F(AdmissionTest, AWaitingJobThatNothingCanServeAnyMoreSaysCapacity) {
+  harness_.auto_size = 2;
+  harness_.Start(2);
+  std::vector<int64_t> calls;
+  for (int i = 0; i < 3; ++i) calls.push_back(harness_.Run(harness_.Request(0)));
+  EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
+  // The one that is left cannot serve what two could.
+  harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",
+                                  ErrorDetail{"INSUFFICIENT_CAPACITY", {}, {}, {}});
+  control::v1::WorkerEvent leaving;
+  leaving.mutable_leaving();
+  harness_.Say(harness_.worker("w1"), leaving);
+  harness_.Advance(absl::Seconds(11));
+  ASSERT_TRUE(harness_.call(calls[2]).finished.has_value());
+  EXPECT_EQ(ReasonOf(*harness_.call(calls[2]).finished), "INSUFFICIENT_CAPACITY");
+}
+
+TEST_F(AdmissionTest, AWaitingJobIsPlannedAgainInTheSameEvent) {
+  harness_.auto_size = 2;
+  harness_.Start(2);
+  std::vector<int64_t> calls;
+  for (int i = 0; i < 3; ++i) calls.push_back(harness_.Run(harness_.Request(0)));
+  EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
+  control::v1::WorkerEvent leaving;
+  leaving.mutable_leaving();
+  harness_.Say(harness_.worker("w1"), leaving);
+  EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_UPLOADING) << "alone, on the one that stays";
+}
+
+TEST_F(AdmissionTest, JobsAreCountedOnce) {
+  harness_.Start(1);
+  v1::RunJobRequest request = harness_.Request(1, 0);
+  for (int i = 0; i < 100; ++i) request.mutable_spec()->add_sequences();
+  harness_.Run(request);
+  auto submission = MakeSubmission(harness_.Request(1), harness_.core().options);
+  harness_.Handle(event::PlanJob{harness_.NewCall(), *submission});
+  harness_.Run(harness_.Request(1));
+  EXPECT_EQ(harness_.Info().queued_jobs(), 1) << "the one that is being planned";
+  EXPECT_EQ(harness_.Info().running_jobs(), 1);
+}
+
+TEST(AdmissionOptionsTest, NoJobIsTakenBelowTheLeastNumberOfWorkers) {
+  CoordinatorOptions options;
+  options.min_workers = 2;
+  CoordinatorHarness harness(options);
+  harness.Start(1);
+  EXPECT_FALSE(harness.Info().ready());
+  const absl::Status refusal = *harness.call(harness.Run(harness.Request(1))).finished;
+  EXPECT_EQ(ReasonOf(refusal), "NO_WORKERS");
+  EXPECT_TRUE(DetailOf(refusal).retry_after.has_value());
+  harness.AddWorker("w1");
+  EXPECT_EQ(harness.StateOf(harness.Run(harness.Request(1))), Job::STATE_UPLOADING);
+}
+
 TEST(SubmissionTest, RefusesWhatCannotBeMeant) {
   CoordinatorOptions options;
   struct Case {

@@ -276,6 +276,7 @@ TEST_F(JobLifeTest, DetachedJobOutlivesItsCallAndItsResultExpires) {
   EXPECT_TRUE(harness_.Get(job).plan().shards(0).ticket().empty());
   harness_.Advance(absl::Seconds(21));
   EXPECT_EQ(harness_.Get(job).error().reason(), "RESULT_EXPIRED");
+  EXPECT_EQ(harness_.Get(job).error().code(), static_cast<int>(absl::StatusCode::kNotFound));
   EXPECT_TRUE(harness_.call(watch).finished->ok());
   ExpectIdle();
 }
