@@ -1,0 +1,181 @@
+// A client that does not read its events loses its call and its job, and nobody else does.
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "annulus/control/v1/control.grpc.pb.h"
+#include "annulus/v1/jobs.grpc.pb.h"
+#include "attention/error.h"
+#include "attention/schedule.h"
+#include "gtest/gtest.h"
+#include "proto/status.h"
+#include "server/coordinator_server.h"
+
+namespace annulus {
+namespace {
+
+using control::v1::WorkerCommand;
+using control::v1::WorkerEvent;
+
+constexpr int32_t kSteps = 20000;
+
+// A worker that does at once what it is told, without computing anything.
+class PromptWorker {
+ public:
+  PromptWorker(const std::string& address, const std::string& slot)
+      : stub_(control::v1::WorkerControl::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+        stream_(stub_->Connect(&context_)) {
+    WorkerEvent event;
+    control::v1::Register& info = *event.mutable_register_();
+    info.set_slot(slot);
+    info.set_incarnation("i" + slot);
+    info.set_ticket_key(std::string(32, 'k'));
+    info.set_data_endpoint("127.0.0.1:1");
+    info.set_staging_limit_bytes(1 << 20);
+    info.set_device_limit_bytes(1 << 30);
+    info.set_flops_per_second(0.5);  // Slow: a small job has many segments.
+    info.set_link_bytes_per_second(1e9);
+    info.set_schedule_version(kScheduleVersion);
+    info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+    stream_->Write(event);
+    thread_ = std::thread([this] {
+      WorkerCommand command;
+      while (stream_->Read(&command)) Obey(command);
+    });
+  }
+  ~PromptWorker() {
+    context_.TryCancel();
+    thread_.join();
+    stream_->Finish();
+  }
+
+ private:
+  void Obey(const WorkerCommand& command) {
+    term_ = command.term();
+    ack_ = std::max(ack_, command.id());
+    WorkerEvent event;
+    switch (command.command_case()) {
+      case WorkerCommand::kOpenGroup:
+        *event.mutable_group_opened()->mutable_generation() = command.open_group().generation();
+        break;
+      case WorkerCommand::kConnectGroup:
+        *event.mutable_group_connected()->mutable_generation() =
+            command.connect_group().generation();
+        break;
+      case WorkerCommand::kAbortGroup:
+        *event.mutable_group_closed()->mutable_generation() = command.abort_group().generation();
+        break;
+      case WorkerCommand::kReserve:
+        *event.mutable_shard_complete()->mutable_shard() = command.reserve().shard();
+        break;
+      case WorkerCommand::kPrepare:
+        *event.mutable_prepared()->mutable_shard() = command.prepare().shard();
+        event.mutable_prepared()->set_steps(kSteps);
+        break;
+      case WorkerCommand::kRunSegment:
+        *event.mutable_segment_done()->mutable_shard() = command.run_segment().shard();
+        event.mutable_segment_done()->set_segment(command.run_segment().segment());
+        break;
+      case WorkerCommand::kDrop:
+        *event.mutable_dropped()->mutable_shard() = command.drop().shard();
+        break;
+      default:
+        return;
+    }
+    event.set_term(term_);
+    event.set_ack(ack_);
+    event.set_id(++sent_);
+    stream_->Write(event);
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<control::v1::WorkerControl::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<WorkerEvent, WorkerCommand>> stream_;
+  int64_t term_ = 0, ack_ = 0, sent_ = 0;
+  std::thread thread_;
+};
+
+class SlowClientTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    CoordinatorServer::Options options;
+    options.address = options.control_address = "127.0.0.1:0";
+    // They do not beat.
+    options.coordinator.beat_interval = absl::Seconds(100);
+    options.coordinator.lease = absl::Seconds(300);
+    auto server = CoordinatorServer::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    for (const char* slot : {"w0", "w1"}) {
+      workers_.push_back(std::make_unique<PromptWorker>(server_->control_address(), slot));
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // No larger windows than at first.
+    jobs_ = v1::Jobs::NewStub(grpc::CreateCustomChannel(
+        server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  }
+  static v1::RunJobRequest Request() {
+    v1::RunJobRequest request;
+    v1::AttentionSpec& spec = *request.mutable_spec();
+    spec.set_dtype(v1::DATA_TYPE_FP32);
+    spec.set_q_heads(1);
+    spec.set_kv_heads(1);
+    spec.set_head_dim(4);
+    spec.add_sequences()->set_q_len(8);
+    spec.mutable_sequences(0)->set_kv_len(16);
+    request.mutable_execution()->set_world_size(2);
+    return request;
+  }
+  static std::unique_ptr<grpc::ClientContext> Context() {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::hours(1));
+    return context;
+  }
+  // Asks until two workers are there and the job is taken.
+  std::unique_ptr<grpc::ClientReader<v1::JobEvent>> Start(
+      std::unique_ptr<grpc::ClientContext>* context, v1::JobEvent* first) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (absl::Now() < deadline) {
+      *context = Context();
+      auto reader = jobs_->RunJob(context->get(), Request());
+      if (reader->Read(first)) return reader;
+      last_ = FromGrpcStatus(reader->Finish());
+    }
+    return nullptr;
+  }
+
+  std::unique_ptr<CoordinatorServer> server_;
+  std::vector<std::unique_ptr<PromptWorker>> workers_;
+  std::unique_ptr<v1::Jobs::Stub> jobs_;
+  absl::Status last_;
+};
+
+TEST_F(SlowClientTest, LosesItsCallAndItsJob) {
+  std::unique_ptr<grpc::ClientContext> context;
+  v1::JobEvent event;
+  auto reader = Start(&context, &event);
+  ASSERT_NE(reader, nullptr) << last_;
+  v1::GetJobRequest get;
+  get.set_job_id(event.state_changed().job_id());
+  v1::Job job;
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (job.state() < v1::Job::STATE_SUCCEEDED && absl::Now() < deadline) {
+    ASSERT_TRUE(jobs_->GetJob(Context().get(), get, &job).ok());
+  }
+  EXPECT_EQ(job.state(), v1::Job::STATE_CANCELLED) << job.ShortDebugString();
+  int progress = 0;
+  while (reader->Read(&event)) progress += event.has_progress();
+  EXPECT_GT(progress, 0);
+  const absl::Status status = FromGrpcStatus(reader->Finish());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(DetailOf(status).reason, "SLOW_CLIENT");
+}
+
+}  // namespace
+}  // namespace annulus
