@@ -1,5 +1,6 @@
 #include "client/attend_call.h"
 
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -62,26 +63,71 @@ AttendCall::AttendCall(AttendContext context, AttendArguments arguments, absl::T
 
 void AttendCall::Start() {
   inputs_lease_ = std::shared_ptr<const void>(nullptr, [self = shared_from_this()](const void*) {
-    // Perhaps inside of gRPC: only hand over.
-    self->context_.callbacks->Post([self] {
+    const auto finish = [self] {
       const Done done = std::move(self->done_);
       self->result_status_.ok() ? done(std::move(self->result_)) : done(self->result_status_);
-    });
+    };
+    // Perhaps inside of gRPC: only hand over.
+    self->context_.wakes ? finish() : self->context_.callbacks->Post(finish);
   });
-  context_.callbacks->Post([self = shared_from_this()] {
-    absl::Status status = Validate(self->arguments_.spec, self->arguments_.execution, Limits());
-    if (status.ok()) status = CheckMemory(self->arguments_);
-    status.ok() ? self->StartSession() : self->Deliver(status);
+  absl::Status status = Validate(arguments_.spec, arguments_.execution, Limits());
+  if (status.ok()) status = CheckMemory(arguments_);
+  status.ok() ? ChoosePath() : Deliver(status);
+}
+
+void AttendCall::ChoosePath() {
+  if (arguments_.path != DataPath::kAuto) return StartSession(arguments_.path);
+  const int wait = BeginWait();
+  if (wait == 0) return;
+  const std::optional<DataPath> path =
+      context_.choose_path([self = shared_from_this(), wait](DataPath found) {
+        if (self->EndWait(wait)) self->StartSession(found);
+      });
+  if (path.has_value()) {
+    if (EndWait(wait)) StartSession(*path);
+    return;
+  }
+  // The session then says what a deadline that has passed means.
+  context_.callbacks->PostAfter(deadline_ - absl::Now(), [weak = weak_from_this(), wait] {
+    const std::shared_ptr<AttendCall> self = weak.lock();
+    if (self != nullptr && self->EndWait(wait)) self->StartSession(DataPath::kGateway);
   });
 }
 
-void AttendCall::StartSession() {
-  DataPath path = arguments_.path;
-  if (path == DataPath::kAuto) path = context_.choose_path(deadline_);
+int AttendCall::BeginWait() {
+  {
+    MutexLock lock(&mutex_);
+    if (!cancelled_) return wait_ = ++waits_;
+  }
+  Deliver(absl::CancelledError("cancelled by the client"));
+  return 0;
+}
+
+bool AttendCall::EndWait(int wait) {
+  MutexLock lock(&mutex_);
+  if (wait_ != wait) return false;
+  wait_ = 0;
+  return true;
+}
+
+void AttendCall::StartSession(DataPath path) {
+  const int number = ++result_.attempts;
   result_.path = path;
-  ++result_.attempts;
   self_ = shared_from_this();
-  path == DataPath::kDirect ? StartDirect(BorrowInputs()) : StartGateway(BorrowInputs());
+  const std::shared_ptr<AttendCall> self = self_;  // The session may end before this function.
+  {
+    MutexLock lock(&mutex_);
+    session_ = number;
+  }
+  const std::function<void()> cancel =
+      path == DataPath::kDirect ? StartDirect(BorrowInputs()) : StartGateway(BorrowInputs());
+  {
+    MutexLock lock(&mutex_);
+    if (session_ != number) return;
+    cancel_session_ = cancel;
+    if (!cancelled_) return;
+  }
+  cancel();
 }
 
 InputMemory AttendCall::BorrowInputs() {
@@ -97,7 +143,7 @@ OutputMemory AttendCall::Outputs() const {
   return outputs;
 }
 
-void AttendCall::StartDirect(InputMemory inputs) {
+std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   JobOptions options;
   options.coordinator = context_.channel(context_.address);
   options.worker_channel = context_.channel;
@@ -110,10 +156,10 @@ void AttendCall::StartDirect(InputMemory inputs) {
   options.inputs = std::move(inputs);
   options.outputs = Outputs();
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), this);
-  SetCancel([session] { session->Cancel(); });
+  return [session] { session->Cancel(); };
 }
 
-void AttendCall::StartGateway(InputMemory inputs) {
+std::function<void()> AttendCall::StartGateway(InputMemory inputs) {
   GatewayOptions options;
   options.channel = context_.channel(context_.address);
   options.metadata = context_.metadata;
@@ -125,26 +171,20 @@ void AttendCall::StartGateway(InputMemory inputs) {
   options.inputs = std::move(inputs);
   options.outputs = Outputs();
   const std::shared_ptr<GatewaySession> session = GatewaySession::Start(std::move(options), this);
-  SetCancel([session] { session->Cancel(); });
-}
-
-void AttendCall::SetCancel(std::function<void()> cancel) {
-  {
-    MutexLock lock(&mutex_);
-    cancel_session_ = cancel;
-    if (!cancelled_) return;
-  }
-  cancel();
+  return [session] { session->Cancel(); };
 }
 
 void AttendCall::Cancel() {
   std::function<void()> cancel;
+  bool waiting = false;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     cancel = cancel_session_;
+    waiting = std::exchange(wait_, 0) != 0;
   }
   if (cancel) cancel();
+  if (waiting) Deliver(absl::CancelledError("cancelled by the client"));
 }
 
 void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
@@ -157,16 +197,14 @@ void AttendCall::OnProgress(const JobProgress& progress) {
 }
 
 void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
-  context_.callbacks->Post(
-      [self = shared_from_this(), status, stats] { self->OnSessionDone(status, stats); });
-}
-
-void AttendCall::OnSessionDone(const absl::Status& status, const v1::JobStats& stats) {
-  self_.reset();
+  const std::shared_ptr<AttendCall> self = std::move(self_);
   result_.stats = stats;
+  std::function<void()> ended;  // Holds the session.
   bool cancelled = false;
   {
     MutexLock lock(&mutex_);
+    session_ = 0;
+    ended = std::move(cancel_session_);
     cancel_session_ = nullptr;
     cancelled = cancelled_;
   }
@@ -174,13 +212,10 @@ void AttendCall::OnSessionDone(const absl::Status& status, const v1::JobStats& s
   const std::optional<absl::Duration> delay =
       cancelled ? std::nullopt : retry_.Next(status, absl::Now(), deadline_);
   if (!delay.has_value()) return Deliver(status);
-  context_.callbacks->PostAfter(*delay, [self = shared_from_this(), status] {
-    bool stop = false;
-    {
-      MutexLock lock(&self->mutex_);
-      stop = self->cancelled_;
-    }
-    stop ? self->Deliver(absl::CancelledError("cancelled by the client")) : self->StartSession();
+  const int wait = BeginWait();
+  if (wait == 0) return;
+  context_.callbacks->PostAfter(*delay, [self, wait] {
+    if (self->EndWait(wait)) self->ChoosePath();
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,18 +17,23 @@
 
 namespace annulus {
 
-// What a call needs of its client. The functions are called from the callback thread.
+// What a call needs of its client. The functions do not wait and are called from any thread.
 struct AttendContext {
   CallbackThread* callbacks;
-  std::function<DataPath(absl::Time deadline)> choose_path;  // Direct or gateway; may wait.
-  std::function<void()> forget_path;                         // The choice did not hold.
+  // Direct or gateway; absent: `later` will be called with it.
+  std::function<std::optional<DataPath>(std::function<void(DataPath)> later)> choose_path;
+  std::function<void()> forget_path;  // The choice did not hold.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
   std::string address;
   Metadata metadata;
+  // `done` only wakes a thread that waits: it is called where the call ends, perhaps inside of
+  // gRPC, and not from the callback thread.
+  bool wakes = false;
 };
 
 // One Attend with its retries: checks, chooses a path, runs a session, decides what an error means.
-// Everything but the session runs on the callback thread. Lives on until `done` has returned.
+// Its parts follow one another on whatever threads they come from: the starter's, the session's,
+// the callback thread. Lives on until `done` has returned.
 class AttendCall : public Client::Call,
                    private JobObserver,
                    public std::enable_shared_from_this<AttendCall> {
@@ -35,24 +41,27 @@ class AttendCall : public Client::Call,
   using Done = std::function<void(absl::StatusOr<AttendResult>)>;
   AttendCall(AttendContext context, AttendArguments arguments, absl::Time deadline, Done done);
 
-  // Called once, from any thread.
+  // Called once, from any thread. Does not wait.
   void Start();
   void Cancel() override EXCLUDES(mutex_);
 
  private:
-  void StartSession() EXCLUDES(mutex_);
-  void StartDirect(InputMemory inputs) EXCLUDES(mutex_);
-  void StartGateway(InputMemory inputs) EXCLUDES(mutex_);
-  void SetCancel(std::function<void()> cancel) EXCLUDES(mutex_);
+  void ChoosePath() EXCLUDES(mutex_);
+  // A wait, for a path or for the next attempt, ends once: by one of the things waited for, whose
+  // EndWait is then true, or by Cancel. 0: cancelled before, and delivered.
+  int BeginWait() EXCLUDES(mutex_);
+  bool EndWait(int wait) EXCLUDES(mutex_);
+  void StartSession(DataPath path) EXCLUDES(mutex_);
+  std::function<void()> StartDirect(InputMemory inputs);
+  std::function<void()> StartGateway(InputMemory inputs);
   InputMemory BorrowInputs();
   OutputMemory Outputs() const;
-  void OnSessionDone(const absl::Status& status, const v1::JobStats& stats) EXCLUDES(mutex_);
   void Deliver(absl::Status status);
 
   void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
   void OnProgress(const JobProgress& progress) override;
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
-  void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
+  void OnDone(const absl::Status& status, const v1::JobStats& stats) override EXCLUDES(mutex_);
 
   const AttendContext context_;
   const AttendArguments arguments_;
@@ -68,6 +77,9 @@ class AttendCall : public Client::Call,
 
   Mutex mutex_;
   bool cancelled_ GUARDED_BY(mutex_) = false;
+  int waits_ GUARDED_BY(mutex_) = 0;
+  int wait_ GUARDED_BY(mutex_) = 0;     // Number of the one that lasts; 0: none.
+  int session_ GUARDED_BY(mutex_) = 0;  // Number of the one that runs; 0: none.
   std::function<void()> cancel_session_ GUARDED_BY(mutex_);
 };
 

@@ -1,7 +1,7 @@
 #include "client/client.h"
 
 #include <algorithm>
-#include <atomic>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "client/attend_call.h"
 #include "client/callback_thread.h"
 #include "client/channels.h"
+#include "client/reachability.h"
 #include "grpcpp/client_context.h"
 #include "proto/convert.h"
 #include "proto/status.h"
@@ -27,9 +28,11 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   explicit Impl(ClientOptions options)
       : options_(std::move(options)),
         channels_(options_.credentials != nullptr ? options_.credentials
-                                                  : grpc::InsecureChannelCredentials()) {}
+                                                  : grpc::InsecureChannelCredentials()),
+        reachability_([this] { return WorkersAreReachable(); }, options_.reachability_age) {}
 
-  std::shared_ptr<AttendCall> Attend(AttendArguments arguments, AttendCall::Done done)
+  // `wakes`: see AttendContext.
+  std::shared_ptr<AttendCall> Attend(AttendArguments arguments, bool wakes, AttendCall::Done done)
       EXCLUDES(mutex_);
   void CancelAllAndWait() EXCLUDES(mutex_);
 
@@ -49,28 +52,34 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   }
 
  private:
-  DataPath ChoosePath(absl::Time deadline) EXCLUDES(mutex_);
-  bool WorkersAreReachable(absl::Time deadline);
-  void ForgetPath() EXCLUDES(mutex_);
+  bool WorkersAreReachable();
 
   const ClientOptions options_;
   Channels channels_;
   Mutex mutex_;
   CondVar changed_;
-  DataPath path_ GUARDED_BY(mutex_) = DataPath::kAuto;  // kAuto: not known.
-  absl::Time path_known_ GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
-  CallbackThread callbacks_;  // Last: its thread ends before the rest goes.
+  // Last: their threads end before the rest goes.
+  CallbackThread callbacks_;
+  Reachability reachability_;
 };
 
-std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, AttendCall::Done done) {
+std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, bool wakes,
+                                                 AttendCall::Done done) {
   const absl::Duration timeout =
       arguments.timeout == absl::ZeroDuration() ? options_.default_timeout : arguments.timeout;
   AttendContext context;
   context.callbacks = &callbacks_;
-  context.choose_path = [this](absl::Time deadline) { return ChoosePath(deadline); };
-  context.forget_path = [this] { ForgetPath(); };
+  context.wakes = wakes;
+  context.choose_path = [this](const auto& later) -> std::optional<DataPath> {
+    const auto path = [](bool direct) { return direct ? DataPath::kDirect : DataPath::kGateway; };
+    const std::optional<bool> direct =
+        reachability_.Ask([later, path](bool found) { later(path(found)); });
+    if (!direct.has_value()) return std::nullopt;
+    return path(*direct);
+  };
+  context.forget_path = [this] { reachability_.Forget(); };
   context.channel = [this](const std::string& address) { return channels_.Get(address); };
   context.address = options_.address;
   context.metadata = options_.metadata;
@@ -107,22 +116,8 @@ void Client::Impl::CancelAllAndWait() {
   while (live_ > 0) changed_.Wait(&mutex_);
 }
 
-DataPath Client::Impl::ChoosePath(absl::Time deadline) {
-  {
-    MutexLock lock(&mutex_);
-    const bool fresh = absl::Now() < path_known_ + options_.reachability_age;
-    if (path_ != DataPath::kAuto && fresh) return path_;
-  }
-  const DataPath path = WorkersAreReachable(deadline) ? DataPath::kDirect : DataPath::kGateway;
-  MutexLock lock(&mutex_);
-  path_ = path;
-  path_known_ = absl::Now();
-  return path;
-}
-
-bool Client::Impl::WorkersAreReachable(absl::Time deadline) {
-  const absl::Duration patience = std::min(options_.connect_timeout, deadline - absl::Now());
-  if (patience <= absl::ZeroDuration()) return false;
+bool Client::Impl::WorkersAreReachable() {
+  const absl::Duration patience = options_.connect_timeout;
   const absl::StatusOr<v1::ServerInfo> info = Unary<v1::Attention>(
       &v1::Attention::Stub::GetServerInfo, v1::GetServerInfoRequest(), patience);
   if (!info.ok()) return false;
@@ -135,18 +130,13 @@ bool Client::Impl::WorkersAreReachable(absl::Time deadline) {
   return !endpoints.empty() && channels_.Connect(endpoints, absl::Now() + patience);
 }
 
-void Client::Impl::ForgetPath() {
-  MutexLock lock(&mutex_);
-  path_ = DataPath::kAuto;
-}
-
 Client::Client(ClientOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
 
 Client::~Client() { impl_->CancelAllAndWait(); }
 
 std::shared_ptr<Client::Call> Client::AttendAsync(
     AttendArguments arguments, std::function<void(absl::StatusOr<AttendResult>)> done) {
-  return impl_->Attend(std::move(arguments), std::move(done));
+  return impl_->Attend(std::move(arguments), /*wakes=*/false, std::move(done));
 }
 
 absl::StatusOr<AttendResult> Client::Attend(AttendArguments arguments) {
@@ -155,11 +145,12 @@ absl::StatusOr<AttendResult> Client::Attend(AttendArguments arguments) {
     CondVar changed;
     std::optional<absl::StatusOr<AttendResult>> result;
   } waiter;
-  impl_->Attend(std::move(arguments), [&waiter](absl::StatusOr<AttendResult> result) {
-    MutexLock lock(&waiter.mutex);
-    waiter.result = std::move(result);
-    waiter.changed.SignalAll();
-  });
+  impl_->Attend(std::move(arguments), /*wakes=*/true,
+                [&waiter](absl::StatusOr<AttendResult> result) {
+                  MutexLock lock(&waiter.mutex);
+                  waiter.result = std::move(result);
+                  waiter.changed.SignalAll();
+                });
   MutexLock lock(&waiter.mutex);
   while (!waiter.result.has_value()) waiter.changed.Wait(&waiter.mutex);
   return *std::move(waiter.result);

@@ -31,7 +31,8 @@ struct ClientOptions {
   Metadata metadata;                                      // Sent with every call.
   // Of a call that names none: no call is without a deadline.
   absl::Duration default_timeout = absl::Minutes(10);
-  // How long Auto waits for connections to the workers, and how long the answer holds.
+  // How long Auto looks for connections to the workers, and how long the answer holds; then it is
+  // looked for again while the old one serves.
   absl::Duration connect_timeout = absl::Seconds(1);
   absl::Duration reachability_age = absl::Seconds(30);
 };

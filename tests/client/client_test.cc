@@ -1,15 +1,12 @@
 #include "client/client.h"
 
-#include <cstring>
-#include <numeric>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "attention/error.h"
-#include "base/mutex.h"
 #include "client/retry.h"
 #include "gtest/gtest.h"
+#include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
 
 namespace annulus {
@@ -17,67 +14,12 @@ namespace {
 
 using Act = FakeService::Act;
 
-// A job whose output is q and whose LSE is the row: what the fake service serves.
-struct Job {
-  explicit Job(int64_t q_len, int64_t kv_len = 33) {
-    spec.dtype = DataType::kFp32;
-    spec.q_heads = spec.kv_heads = 2;
-    spec.head_dim = 8;
-    spec.sequences.resize(1);
-    spec.sequences[0].q_len = q_len;
-    spec.sequences[0].kv_len = kv_len;
-    q.resize(q_len * 16);
-    std::iota(q.begin(), q.end(), 1.f);
-    kv.resize(kv_len * 16, 1.f);
-    out.resize(q.size(), -1);
-    lse.resize(q_len * 2, -1);
-  }
-
-  AttendArguments Arguments(DataPath path) {
-    AttendArguments arguments;
-    arguments.spec = spec;
-    arguments.inputs = {
-        {TensorId::kQ, Bytes(q)}, {TensorId::kK, Bytes(kv)}, {TensorId::kV, Bytes(kv)}};
-    arguments.outputs = {{TensorId::kOut, MutableBytes(out)}, {TensorId::kLse, MutableBytes(lse)}};
-    arguments.path = path;
-    arguments.timeout = absl::Seconds(20);
-    return arguments;
-  }
-
-  void ExpectServed() const {
-    EXPECT_EQ(out, q);
-    for (size_t i = 0; i < lse.size(); ++i) ASSERT_EQ(lse[i], static_cast<float>(i / 2)) << i;
-  }
-
-  static absl::Span<const std::byte> Bytes(const std::vector<float>& values) {
-    return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
-  }
-  static absl::Span<std::byte> MutableBytes(std::vector<float>& values) {
-    return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
-  }
-
-  AttentionSpec spec;
-  std::vector<float> q, kv, out, lse;
-};
-
-ClientOptions At(const FakeService& service) {
-  ClientOptions options;
-  options.address = service.address();
-  return options;
-}
-
-FakeService::Options Script(std::vector<Act> acts) {
-  FakeService::Options options;
-  options.act = [acts](int call) { return acts[std::min<size_t>(call, acts.size()) - 1]; };
-  return options;
-}
-
 TEST(ClientTest, BothPathsBringEveryRowHome) {
   FakeService service({});
   Client client(At(service));
   for (DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     for (int64_t rows : {0, 1, 4, 100, 3000}) {
-      Job job(rows, rows == 4 ? 0 : 33);
+      ClientJob job(rows, rows == 4 ? 0 : 33);
       absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(path));
       ASSERT_TRUE(result.ok()) << result.status() << " rows " << rows;
       EXPECT_EQ(result->path, path);
@@ -96,7 +38,7 @@ TEST(ClientTest, AutoGoesDirectWhereWorkersAreReachableAndThroughTheGatewayElsew
     ClientOptions client_options = At(service);
     client_options.connect_timeout = absl::Milliseconds(300);
     Client client(client_options);
-    Job job(50);
+    ClientJob job(50);
     absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kAuto));
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->path, hidden ? DataPath::kGateway : DataPath::kDirect);
@@ -108,14 +50,14 @@ TEST(ClientTest, AutoGoesDirectWhereWorkersAreReachableAndThroughTheGatewayElsew
 TEST(ClientTest, ALostGroupAndAFullQueueAreSentAgain) {
   FakeService service(Script({Act::kQueueFull, Act::kGroupLost, Act::kServe}));
   Client client(At(service));
-  Job job(40);
+  ClientJob job(40);
   absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kDirect));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->attempts, 3);
   job.ExpectServed();
   FakeService gateway(Script({Act::kGroupLost, Act::kServe}));
   Client other(At(gateway));
-  Job again(40);
+  ClientJob again(40);
   result = other.Attend(again.Arguments(DataPath::kGateway));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->attempts, 2);
@@ -125,7 +67,7 @@ TEST(ClientTest, ALostGroupAndAFullQueueAreSentAgain) {
 TEST(ClientTest, RetriesEnd) {
   FakeService service(Script({Act::kGroupLost}));
   Client client(At(service));
-  Job job(10);
+  ClientJob job(10);
   AttendArguments arguments = job.Arguments(DataPath::kDirect);
   arguments.max_attempts = 2;
   const absl::Status status = client.Attend(std::move(arguments)).status();
@@ -137,7 +79,7 @@ TEST(ClientTest, RetriesEnd) {
 TEST(ClientTest, AJobThatIsPlacedAgainIsSentAgainInItsNewLayout) {
   FakeService service(Script({Act::kPlaceAgain}));
   Client client(At(service));
-  Job job(500);
+  ClientJob job(500);
   absl::StatusOr<AttendResult> result = client.Attend(job.Arguments(DataPath::kDirect));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->attempts, 1);
@@ -150,7 +92,7 @@ TEST(ClientTest, StreamsThatEndAfterTheirJobTakeNothingBack) {
   FakeService service(Script({Act::kEndsLate}));
   Client client(At(service));
   for (int i = 0; i < 5; ++i) {
-    Job job(60);
+    ClientJob job(60);
     AttendArguments arguments = job.Arguments(DataPath::kDirect);
     arguments.max_attempts = 1;
     const absl::StatusOr<AttendResult> result = client.Attend(std::move(arguments));
@@ -164,7 +106,7 @@ TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
     FakeService service(Script({act}));
     Client client(At(service));
     for (int i = 0; i < 5; ++i) {
-      Job job(60);
+      ClientJob job(60);
       AttendArguments arguments = job.Arguments(DataPath::kDirect);
       arguments.max_attempts = 1;
       EXPECT_EQ(client.Attend(std::move(arguments)).status().code(), absl::StatusCode::kAborted);
@@ -176,7 +118,7 @@ TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
   FakeService service(Script({Act::kCorrupt}));
   Client client(At(service));
   for (DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
-    Job job(20);
+    ClientJob job(20);
     const absl::Status status = client.Attend(job.Arguments(path)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_EQ(DetailOf(status).reason, "CHECKSUM_MISMATCH");
@@ -187,7 +129,7 @@ TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
 TEST(ClientTest, TheDeadlineEndsTheWait) {
   FakeService service(Script({Act::kNeverPlace}));
   Client client(At(service));
-  Job job(20);
+  ClientJob job(20);
   AttendArguments arguments = job.Arguments(DataPath::kDirect);
   arguments.timeout = absl::Milliseconds(150);
   const absl::Status status = client.Attend(std::move(arguments)).status();
@@ -195,35 +137,11 @@ TEST(ClientTest, TheDeadlineEndsTheWait) {
   EXPECT_EQ(DetailOf(status).reason, "EXPIRED_IN_QUEUE");
 }
 
-// What AttendAsync's `done` was called with.
-class Outcome {
- public:
-  std::function<void(absl::StatusOr<AttendResult>)> Function() {
-    return [this](absl::StatusOr<AttendResult> result) {
-      MutexLock lock(&mutex_);
-      status_ = result.status();
-      changed_.SignalAll();
-    };
-  }
-  absl::Status Wait() {
-    MutexLock lock(&mutex_);
-    while (!status_.has_value()) {
-      if (!changed_.WaitFor(&mutex_, absl::Seconds(20))) return absl::UnknownError("no answer");
-    }
-    return *status_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<absl::Status> status_ GUARDED_BY(mutex_);
-};
-
 TEST(ClientTest, CancelEndsAJob) {
   FakeService service(Script({Act::kNeverPlace}));
   Client client(At(service));
-  Job job(20);
-  Outcome outcome;
+  ClientJob job(20);
+  AttendOutcome outcome;
   const auto call = client.AttendAsync(job.Arguments(DataPath::kDirect), outcome.Function());
   call->Cancel();
   EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
@@ -231,8 +149,8 @@ TEST(ClientTest, CancelEndsAJob) {
 
 TEST(ClientTest, TheEndOfTheClientEndsItsJobs) {
   FakeService service(Script({Act::kNeverPlace}));
-  Job job(20);
-  Outcome outcome;
+  ClientJob job(20);
+  AttendOutcome outcome;
   {
     Client client(At(service));
     client.AttendAsync(job.Arguments(DataPath::kDirect), outcome.Function());
@@ -244,7 +162,7 @@ TEST(ClientTest, ManyJobsOneAfterTheOther) {
   FakeService service({});
   Client client(At(service));
   for (int i = 0; i < 200; ++i) {
-    Job job(1 + i % 40);
+    ClientJob job(1 + i % 40);
     ASSERT_TRUE(client.Attend(job.Arguments(i % 2 ? DataPath::kDirect : DataPath::kGateway)).ok());
     job.ExpectServed();
   }
@@ -254,7 +172,7 @@ TEST(ClientTest, WrongMemoryIsRefusedBeforeAnyCall) {
   FakeService service({});
   Client client(At(service));
   const auto reason = [&](const std::function<void(AttendArguments*)>& spoil) {
-    Job job(10);
+    ClientJob job(10);
     AttendArguments arguments = job.Arguments(DataPath::kDirect);
     spoil(&arguments);
     return DetailOf(client.Attend(std::move(arguments)).status()).reason;
@@ -271,7 +189,7 @@ TEST(ClientTest, WrongMemoryIsRefusedBeforeAnyCall) {
 
 TEST(ClientTest, WorkersThatAreGoneEndAJobThatTheCoordinatorForgets) {
   FakeService service(Script({Act::kWorkersGone}));
-  Job job(10);
+  ClientJob job(10);
   Client client(At(service));
   AttendArguments arguments = job.Arguments(DataPath::kDirect);
   arguments.max_attempts = 1;

@@ -59,8 +59,10 @@ struct FakeService::DataPlane : v1::DataPlane::Service {
 
 struct FakeService::Attention : v1::Attention::Service {
   explicit Attention(FakeService* owner) : owner(owner) {}
-  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
                              v1::ServerInfo* info) override {
+    const auto answers = [this]() NO_THREAD_SAFETY_ANALYSIS { return owner->info_answers_; };
+    if (!owner->Await(context, answers)) return grpc::Status::CANCELLED;
     for (int rank = 0; rank < owner->options_.world; ++rank) {
       v1::WorkerInfo* worker = info->add_workers();
       worker->set_state(v1::WorkerInfo::STATE_READY);
@@ -89,6 +91,13 @@ FakeService::FakeService(Options options)
   builder.RegisterService(attention_.get());
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);
+  if (!options_.silent_info) AnswerInfo();
+}
+
+void FakeService::AnswerInfo() {
+  MutexLock lock(&mutex_);
+  info_answers_ = true;
+  changed_.SignalAll();
 }
 
 FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()); }
@@ -160,6 +169,9 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   }
   if (act == Act::kQueueFull) {
     return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", absl::Milliseconds(20));
+  }
+  if (act == Act::kRestarted) {
+    return Error(absl::StatusCode::kUnavailable, "STARTING", absl::Minutes(5));
   }
   v1::JobEvent event;
   event.mutable_state_changed()->set_job_id("job-1");

@@ -27,6 +27,7 @@ class FakeService final {
   enum class Act {
     kServe,
     kQueueFull,    // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
+    kRestarted,    // UNAVAILABLE / STARTING with a delay of 5 minutes
     kGroupLost,    // after placing, ABORTED / GROUP_LOST
     kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
     kNeverPlace,   // waits for the end of the call
@@ -42,6 +43,7 @@ class FakeService final {
     int64_t stripe = 5;
     std::function<Act(int call)> act = [](int) { return Act::kServe; };
     bool hide_workers = false;  // The endpoints cannot be reached.
+    bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
   };
 
   explicit FakeService(Options options);
@@ -50,6 +52,7 @@ class FakeService final {
   std::string address() const { return address_; }
   int run_jobs() EXCLUDES(mutex_);
   int attends() EXCLUDES(mutex_);
+  void AnswerInfo() EXCLUDES(mutex_);
 
  private:
   struct Shard {
@@ -90,6 +93,7 @@ class FakeService final {
   int run_jobs_ GUARDED_BY(mutex_) = 0;
   int attends_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
+  bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
   int downloads_ GUARDED_BY(mutex_) = 0;      // That have ended, of this job.
   std::unique_ptr<grpc::Server> server_;

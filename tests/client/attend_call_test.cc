@@ -1,0 +1,165 @@
+#include "client/attend_call.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/callback_thread.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "tests/client/client_jobs.h"
+#include "tests/client/fake_service.h"
+
+namespace annulus {
+namespace {
+
+using Act = FakeService::Act;
+
+// Something that happens once, and who waits for it.
+class Event {
+ public:
+  void Set() {
+    MutexLock lock(&mutex_);
+    set_ = true;
+    changed_.SignalAll();
+  }
+  bool Await() {
+    MutexLock lock(&mutex_);
+    while (!set_) {
+      if (!changed_.WaitFor(&mutex_, absl::Seconds(20))) return false;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool set_ GUARDED_BY(mutex_) = false;
+};
+
+TEST(AttendCallTest, CancelEndsThePauseBeforeTheNextAttempt) {
+  FakeService service(Script({Act::kRestarted}));
+  CallbackThread callbacks;
+  Event failed;
+  AttendContext context;
+  context.callbacks = &callbacks;
+  context.forget_path = [&] { failed.Set(); };  // The last thing before the pause of 5 minutes.
+  context.channel = [](const std::string& address) {
+    return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  };
+  context.address = service.address();
+  ClientJob job(20);
+  AttendOutcome outcome;
+  const auto call = std::make_shared<AttendCall>(context, job.Arguments(DataPath::kDirect),
+                                                 absl::Now() + absl::Hours(1), outcome.Function());
+  call->Start();
+  ASSERT_TRUE(failed.Await());
+  call->Cancel();
+  const absl::Status status = outcome.Wait();
+  // Before the pause it is the error itself.
+  EXPECT_TRUE(status.code() == absl::StatusCode::kCancelled ||
+              status.code() == absl::StatusCode::kUnavailable)
+      << status;
+}
+
+class SilentServiceTest : public testing::Test {
+ protected:
+  SilentServiceTest() : service_(Options()), client_(Patient(service_)) {}
+  static FakeService::Options Options() {
+    FakeService::Options options;
+    options.silent_info = true;
+    return options;
+  }
+  static ClientOptions Patient(const FakeService& service) {
+    ClientOptions options = At(service);
+    options.connect_timeout = absl::Seconds(20);
+    return options;
+  }
+
+  ClientJob job_{30}, other_{40};
+  AttendOutcome outcome_;
+  FakeService service_;
+  Client client_;
+};
+
+TEST_F(SilentServiceTest, LookingForAPathHoldsNoOtherJobUp) {
+  client_.AttendAsync(job_.Arguments(DataPath::kAuto), outcome_.Function());
+  AttendOutcome other;
+  client_.AttendAsync(other_.Arguments(DataPath::kDirect), other.Function());
+  EXPECT_TRUE(other.Wait().ok());
+  other_.ExpectServed();
+  service_.AnswerInfo();
+  EXPECT_TRUE(outcome_.Wait().ok());
+  job_.ExpectServed();
+}
+
+TEST_F(SilentServiceTest, LookingForAPathEndsWithTheDeadline) {
+  AttendArguments arguments = job_.Arguments(DataPath::kAuto);
+  arguments.timeout = absl::Milliseconds(100);
+  EXPECT_EQ(client_.Attend(std::move(arguments)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  service_.AnswerInfo();
+}
+
+TEST_F(SilentServiceTest, LookingForAPathEndsWithCancel) {
+  const auto call = client_.AttendAsync(job_.Arguments(DataPath::kAuto), outcome_.Function());
+  call->Cancel();
+  EXPECT_EQ(outcome_.Wait().code(), absl::StatusCode::kCancelled);
+  service_.AnswerInfo();
+  EXPECT_EQ(service_.run_jobs(), 0);
+}
+
+TEST(AttendCallTest, ACallThatWaitsNeedsNoCallbackThread) {
+  FakeService service({});
+  Client client(At(service));
+  Event busy, served;
+  AttendOutcome outcome;
+  ClientJob first(20), second(30);
+  client.AttendAsync(first.Arguments(DataPath::kDirect), [&](auto result) {
+    busy.Set();
+    EXPECT_TRUE(served.Await());
+    outcome.Function()(std::move(result));
+  });
+  ASSERT_TRUE(busy.Await());
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    EXPECT_TRUE(client.Attend(second.Arguments(path)).ok());
+  }
+  served.Set();
+  EXPECT_TRUE(outcome.Wait().ok());
+}
+
+TEST(AttendCallTest, PlacedAndProgressTellHowFarAJobIs) {
+  FakeService service({});
+  Client client(At(service));
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    ClientJob job(400);
+    AttendArguments arguments = job.Arguments(path);
+    // One at a time, but from several threads.
+    std::vector<std::string> placed;
+    std::vector<JobProgress> steps;
+    int shards = 0;
+    arguments.placed = [&](const std::string& job_id, const v1::Plan& plan) {
+      placed.push_back(job_id);
+      shards = plan.shards_size();
+    };
+    arguments.progress = [&](const JobProgress& progress) { steps.push_back(progress); };
+    ASSERT_TRUE(client.Attend(std::move(arguments)).ok());
+    EXPECT_EQ(placed, std::vector<std::string>{"job-1"});
+    EXPECT_EQ(shards, path == DataPath::kDirect ? 3 : 0);
+    ASSERT_FALSE(steps.empty());
+    for (size_t i = 1; i < steps.size(); ++i) {
+      EXPECT_GE(steps[i].bytes_sent, steps[i - 1].bytes_sent);
+      EXPECT_GE(steps[i].bytes_received, steps[i - 1].bytes_received);
+    }
+    const JobProgress& last = steps.back();
+    EXPECT_EQ(last.attempt, 1);
+    EXPECT_EQ(last.bytes_to_send, static_cast<int64_t>((400 + 2 * 33) * 16 * sizeof(float)));
+    EXPECT_EQ(last.bytes_sent, last.bytes_to_send);
+    EXPECT_EQ(last.bytes_to_receive, static_cast<int64_t>(400 * (16 + 2) * sizeof(float)));
+    EXPECT_EQ(last.bytes_received, last.bytes_to_receive);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
