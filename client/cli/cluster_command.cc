@@ -1,13 +1,13 @@
 // annulus cluster: who is there, and what they hold.
-#include <chrono>
 #include <iostream>
 #include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "attention/error.h"
+#include "absl/time/clock.h"
 #include "base/command_line.h"
+#include "client/cli/await_workers.h"
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/report.h"
@@ -15,9 +15,6 @@
 
 namespace annulus {
 namespace {
-
-constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 
 struct Flags {
   ServiceFlags service;
@@ -32,14 +29,6 @@ std::string StateName(v1::WorkerInfo::State state) {
 std::string StateName(v1::Job::State state) {
   const std::string name = v1::Job::State_Name(state);
   return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
-}
-
-int ReadyWorkers(const v1::ServerInfo& info) {
-  int ready = 0;
-  for (const v1::WorkerInfo& worker : info.workers()) {
-    ready += worker.state() == v1::WorkerInfo::STATE_READY ? 1 : 0;
-  }
-  return ready;
 }
 
 nlohmann::json BudgetJson(const v1::Budget& budget) {
@@ -107,29 +96,18 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
   }
 }
 
-// Until the coordinator answers and N workers are ready, or the time is up.
-absl::StatusOr<v1::ServerInfo> Ask(Client* client, const Flags& flags) {
-  if (flags.wait == 0) return client->GetServerInfo(std::min(kCallTimeout, flags.service.timeout));
-  const absl::Time deadline = absl::Now() + flags.service.timeout;
-  absl::StatusOr<v1::ServerInfo> info = absl::UnavailableError("not asked");
-  while (absl::Now() < deadline) {
-    info = client->GetServerInfo(std::min(kCallTimeout, deadline - absl::Now()));
-    const bool enough = info.ok() && ReadyWorkers(*info) >= flags.wait;
-    if (enough || (!info.ok() && info.status().code() != absl::StatusCode::kUnavailable))
-      return info;
-    std::this_thread::sleep_for(absl::ToChronoNanoseconds(kPollInterval));
-  }
-  if (!info.ok()) return info;
-  return MakeError(absl::StatusCode::kDeadlineExceeded,
-                   absl::StrCat(ReadyWorkers(*info), " of ", flags.wait, " workers are ready"),
-                   {"NO_WORKERS", {}, {}, {}});
-}
-
 int Run(const Flags& flags) {
   ClientOptions options;
   options.address = flags.service.address;
   Client client(options);
-  const absl::StatusOr<v1::ServerInfo> info = Ask(&client, flags);
+  AwaitContext context;
+  context.ask = [&client](absl::Duration limit) { return client.GetServerInfo(limit); };
+  context.now = absl::Now;
+  context.sleep = [](absl::Duration time) {
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
+  };
+  const absl::StatusOr<v1::ServerInfo> info =
+      AwaitWorkers(flags.wait, flags.service.timeout, context);
   if (!info.ok()) return ReportError(info.status(), flags.service.json);
   const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(v1::ListJobsRequest());
   if (!jobs.ok()) return ReportError(jobs.status(), flags.service.json);
