@@ -11,27 +11,6 @@ constexpr int64_t kFar = int64_t{1} << 60;
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-Interval Intersect(Interval a, Interval b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-// Sorts and joins.
-template <typename List>
-List Normalized(List intervals) {
-  std::sort(intervals.begin(), intervals.end(),
-            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-  List out;
-  for (const Interval& next : intervals) {
-    if (next.length() == 0) continue;
-    if (!out.empty() && next.begin <= out.back().end) {
-      out.back().end = std::max(out.back().end, next.end);
-    } else {
-      out.push_back(next);
-    }
-  }
-  return out;
-}
-
 Intervals IntersectAll(const Intervals& a, const Intervals& b) {
   Intervals out;
   for (const Interval& x : a) {

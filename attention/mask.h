@@ -4,23 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "attention/interval.h"
 #include "attention/spec.h"
 
 namespace annulus {
-
-// Rows [begin, end).
-struct Interval {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t length() const { return end > begin ? end - begin : 0; }
-  friend bool operator==(const Interval& a, const Interval& b) {
-    return a.begin == b.begin && a.end == b.end;
-  }
-};
-
-// Sorted, disjoint, non-adjacent and non-empty. At most two for every mask without a range list.
-using Intervals = absl::InlinedVector<Interval, 2>;
 
 enum class Coverage : uint8_t { kEmpty, kPartial, kFull };
 
@@ -40,6 +27,7 @@ class MaskMap {
   explicit MaskMap(const AttentionSpec& spec);
 
   // THE rule: keys (rows of sequence `sequence`, 0 … kv_len) that row `row` (0 … q_len) of it sees.
+  // At most two intervals for every mask without a range list.
   Intervals Visible(int64_t sequence, int32_t q_head, int64_t row) const;
 
   // The same in packed rows.
@@ -49,8 +37,8 @@ class MaskMap {
   // non-adjacent. As cheap as Area.
   std::vector<Interval> VisibleToAny(int32_t q_head, Interval q_rows) const;
 
-  // Visible (query, key) pairs of a rectangle of packed rows, for one query head. O(log) or O(rows
-  // of the rectangle) as the mask allows, never O(area).
+  // Visible (query, key) pairs of a rectangle of packed rows, for one query head. A few look-ups
+  // for each piece of the rows in which the same chunk and the same ranges hold, never O(area).
   int64_t Area(int32_t q_head, Interval q_rows, Interval k_rows) const;
   Coverage Classify(int32_t q_head, Interval q_rows, Interval k_rows) const;
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "attention/row_map.h"
 #include "attention/spec.h"
+#include "attention/tensor_table.h"
 
 namespace annulus {
 
@@ -15,6 +16,7 @@ struct Shard {
   int32_t owner = 0;  // Rank.
   RowMap q_rows;
   RowMap kv_rows;
+  const RowMap& rows(RowSpace space) const { return space == RowSpace::kQuery ? q_rows : kv_rows; }
 };
 
 // Which rank owns which rows: every query row and every key row of a job in exactly one shard.
@@ -36,10 +38,13 @@ struct PlanOptions {
 
 // A pure function of its arguments, the same on every machine. Any lengths, shorter than W included
 // (formulas: docs/numerics.md). Query and key tensors are cut each by itself:
-//   contiguous  W blocks of nearly equal size, the first (L mod W) one granule larger; rank r has
-//   block r zigzag      2W blocks likewise; rank r has blocks r and 2W−1−r striped     stripes of
-//   `stripe` rows; stripe i to rank i mod W zigzag per sequence   zigzag inside each sequence; a
-//   rank's rows run sequence by sequence
+//
+// - contiguous: W blocks of nearly equal size, the first (L mod W) one granule larger; rank r has
+//   block r
+// - zigzag: 2W blocks likewise; rank r has blocks r and 2W−1−r
+// - striped: stripes of `stripe` rows; stripe i to rank i mod W
+// - zigzag per sequence: zigzag inside each sequence; a rank's rows run sequence by sequence
+//
 // Zigzag cuts the packed tensor as a whole. Under a causal mask that balances one sequence and any
 // number of equal ones exactly (in mirrored blocks a sequence's rows at depth x and at depth 1 − x
 // meet) and leaves short sequences whole on one or two ranks, so that their keys hardly move.

@@ -26,6 +26,10 @@ const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id) 
   return nullptr;
 }
 
+int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec) {
+  return tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+}
+
 absl::string_view TensorName(TensorId id) {
   constexpr absl::string_view kNames[] = {
       "unspecified", "q",  "k",  "v",  "output", "lse",    "max_logit", "d_output",

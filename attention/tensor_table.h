@@ -52,6 +52,9 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
 // The row of `id`, or nullptr.
 const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id);
 
+// Rows of the whole job's tensor.
+int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec);
+
 // "q", "k", "v", "output", "lse", ...
 absl::string_view TensorName(TensorId id);
 

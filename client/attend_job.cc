@@ -227,7 +227,7 @@ absl::StatusOr<AttendJob> AttendJob::Synthetic(const AttentionSpec& spec,
   AttendJob job(spec, shape.shape);
   for (const TensorInfo& tensor : TensorTable(spec)) {
     if (tensor.direction != Direction::kInput) continue;
-    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+    const int64_t rows = RowsOf(tensor, spec);
     std::vector<std::byte>& memory = job.memory_[tensor.id];
     try {
       memory.resize(rows * tensor.row_bytes());

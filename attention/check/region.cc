@@ -4,20 +4,13 @@
 #include <tuple>
 
 namespace annulus {
-namespace {
-
-Interval Overlap(Interval a, Interval b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-}  // namespace
 
 Patch PatchOf(const Block& block) {
   return {{block.row_begin, block.row_end}, {block.head_begin, block.head_end}};
 }
 
 Patch Intersect(const Patch& a, const Patch& b) {
-  return {Overlap(a.rows, b.rows), Overlap(a.heads, b.heads)};
+  return {Intersect(a.rows, b.rows), Intersect(a.heads, b.heads)};
 }
 
 void Region::Add(const Patch& patch) {

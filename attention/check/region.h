@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/mask.h"
+#include "attention/interval.h"
 #include "attention/schedule_data.h"
 
 namespace annulus {

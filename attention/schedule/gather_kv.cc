@@ -4,12 +4,11 @@
 namespace annulus {
 namespace {
 
-// When the exchange with the rank at distance d (1 … W − 1) moves and is used.
+// In which step the exchange with the rank at distance d (1 … W − 1) moves; the next one uses it.
 struct Timing {
   int32_t steps = 1;
   bool one_distance_a_step = false;
   int32_t Move(int32_t d) const { return one_distance_a_step ? d - 1 : 0; }
-  int32_t Use(int32_t d) const { return Move(d) + 1; }
 };
 
 void SendNeeded(const Needs& needs, int32_t rank, int32_t to, int32_t step, RankBuilder* builder) {

@@ -36,8 +36,8 @@ void AddBlocks(const MaskMap& mask, int32_t q_head, const RowRange& range, Inter
   AddBlocks(mask, q_head, range, {middle, blocks.end}, out);
 }
 
-// Local rows [rows.begin, rows.end) of `range`, whose own first local row is `origin`: whole blocks
-// in the middle, cut ones at the ends.
+// Rows [rows.begin, rows.end) of `range`, counted from its first: whole blocks in the middle, cut
+// ones at the ends.
 void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interval rows,
               std::vector<Interval>* out) {
   int64_t first = rows.begin / range.block, last = rows.end / range.block;

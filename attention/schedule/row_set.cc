@@ -5,20 +5,7 @@
 
 namespace annulus {
 
-RowSet MakeRowSet(std::vector<Interval> intervals) {
-  std::sort(intervals.begin(), intervals.end(),
-            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-  RowSet set;
-  for (const Interval& next : intervals) {
-    if (next.length() == 0) continue;
-    if (!set.empty() && next.begin <= set.back().end) {
-      set.back().end = std::max(set.back().end, next.end);
-    } else {
-      set.push_back(next);
-    }
-  }
-  return set;
-}
+RowSet MakeRowSet(std::vector<Interval> intervals) { return Normalized(std::move(intervals)); }
 
 RowSet Union(const RowSet& a, const RowSet& b) {
   if (a.empty()) return b;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "attention/mask.h"
+#include "attention/interval.h"
 
 namespace annulus {
 
@@ -18,10 +18,6 @@ RowSet Union(const RowSet& a, const RowSet& b);
 // The rows of `set` in `within`.
 RowSet Clip(absl::Span<const Interval> set, Interval within);
 int64_t RowsOf(absl::Span<const Interval> set);
-
-inline Interval Intersect(Interval a, Interval b) {
-  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
-}
 
 }  // namespace annulus
 

@@ -9,8 +9,7 @@ std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (const Shard& shard : plan.shards) {
     for (const TensorInfo& tensor : table) {
-      const RowMap& rows = tensor.rows == RowSpace::kQuery ? shard.q_rows : shard.kv_rows;
-      const int64_t size = rows.rows() * tensor.row_bytes();
+      const int64_t size = shard.rows(tensor.rows).rows() * tensor.row_bytes();
       ShardBytes& of = bytes[shard.owner];
       (tensor.direction == Direction::kInput ? of.input : of.output) += size;
     }

@@ -17,12 +17,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-int64_t RowsOf(const AttentionSpec& spec, const TensorInfo& info) {
-  return info.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
-}
-
 int64_t ElementsOf(const AttentionSpec& spec, const TensorInfo& info) {
-  return RowsOf(spec, info) * info.heads * info.dim;
+  return RowsOf(info, spec) * info.heads * info.dim;
 }
 
 const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) {
@@ -33,7 +29,7 @@ const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) 
 absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec,
                        const TensorInfo& info, Bytes* bytes) {
   const std::string path = absl::StrCat("tensors.", TensorName(info.id));
-  const std::vector<int64_t> shape = {RowsOf(spec, info), info.heads, info.dim};
+  const std::vector<int64_t> shape = {RowsOf(info, spec), info.heads, info.dim};
   if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end())) {
     return InvalidField("SHAPE_MISMATCH", path + ".shape",
                         absl::StrCat("[", absl::StrJoin(tensor.shape(), ", "),
@@ -55,7 +51,7 @@ absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec
 
 void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& bytes,
                 v1::InlineTensor* tensor) {
-  for (const int64_t extent : {RowsOf(spec, info), int64_t{info.heads}, int64_t{info.dim}}) {
+  for (const int64_t extent : {RowsOf(info, spec), int64_t{info.heads}, int64_t{info.dim}}) {
     tensor->add_shape(extent);
   }
   const int64_t elements = ElementsOf(spec, info);
@@ -74,7 +70,7 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
   int64_t bytes = 0;
   for (const TensorInfo& info : TensorTable(spec)) {
     // Validated sizes are far from overflow one by one; their sum is bounded at each step.
-    bytes += RowsOf(spec, info) * info.row_bytes();
+    bytes += RowsOf(info, spec) * info.row_bytes();
     if (bytes > kMaxInlineBytes) {
       return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
                           absl::StrCat("the tensors of an inline call take more than ",
@@ -89,10 +85,10 @@ absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineReque
   const std::vector<TensorInfo> table = TensorTable(spec);
   std::vector<Bytes> tensors;
   for (const TensorInfo& info : table) {
-    tensors.emplace_back(static_cast<size_t>(RowsOf(spec, info) * info.row_bytes()));
+    tensors.emplace_back(static_cast<size_t>(RowsOf(info, spec) * info.row_bytes()));
     if (info.direction == Direction::kOutput) continue;
     if (request.has_synthetic()) {
-      FillSyntheticRows(request.synthetic().seed(), info, {0, RowsOf(spec, info)},
+      FillSyntheticRows(request.synthetic().seed(), info, {0, RowsOf(info, spec)},
                         tensors.back().data());
     } else {
       RETURN_IF_ERROR(FillTyped(TensorOf(request.tensors(), info.id), spec, info, &tensors.back()));

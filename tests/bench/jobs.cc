@@ -16,7 +16,7 @@ ClientOptions OptionsFor(const Serve& serve) {
 
 BenchJob::BenchJob(AttentionSpec spec) : spec_(std::move(spec)), table_(TensorTable(spec_)) {
   for (const TensorInfo& info : table_) {
-    const int64_t rows = info.rows == RowSpace::kQuery ? spec_.q_rows() : spec_.kv_rows();
+    const int64_t rows = RowsOf(info, spec_);
     const int64_t bytes = rows * info.row_bytes();
     tensors_.emplace_back(static_cast<size_t>(bytes));
     if (info.direction == Direction::kInput) {

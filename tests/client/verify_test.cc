@@ -34,7 +34,7 @@ AttentionSpec SpecOf(int64_t q_len, int64_t kv_len, bool causal, DataType dtype)
 struct Solved {
   explicit Solved(const AttentionSpec& spec) : table(TensorTable(spec)) {
     for (const TensorInfo& tensor : table) {
-      const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+      const int64_t rows = RowsOf(tensor, spec);
       memory.emplace_back(rows * tensor.row_bytes());
       if (tensor.direction == Direction::kInput)
         FillSyntheticRows(9, tensor, {0, rows}, memory.back().data());

@@ -17,10 +17,6 @@ constexpr int64_t kFence = 256;
 // NaN in every format, so that a read of what nobody wrote shows.
 constexpr std::byte kUnwritten{0xff};
 
-const RowMap& RowsOf(const Shard& shard, const TensorInfo& tensor) {
-  return tensor.rows == RowSpace::kQuery ? shard.q_rows : shard.kv_rows;
-}
-
 std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::Input& input) {
   const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
   switch (tensor.id) {
@@ -38,7 +34,7 @@ std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::
 // The rows of `shard` out of the packed tensor; kUnwritten for an output.
 std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
                                const std::vector<std::byte>& packed) {
-  const RowMap& rows = RowsOf(shard, tensor);
+  const RowMap& rows = shard.rows(tensor.rows);
   const int64_t row_bytes = tensor.row_bytes();
   std::vector<std::byte> bytes(rows.rows() * row_bytes, kUnwritten);
   for (int64_t r = 0; r < rows.rows() && tensor.direction == Direction::kInput; ++r) {

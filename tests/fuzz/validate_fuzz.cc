@@ -136,7 +136,7 @@ void FuzzOne(FuzzedDataProvider& data) {
   if (!status.ok() && DetailOf(status).reason != "NOT_SERVED") return;
   UseMasks(spec);
   for (const TensorInfo& tensor : TensorTable(spec)) {
-    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+    const int64_t rows = RowsOf(tensor, spec);
     const int64_t bytes = rows * tensor.row_bytes();
     Require(bytes >= 0 && bytes <= limits.max_tensor_bytes);
   }

@@ -66,7 +66,7 @@ class LaneHost {
     for (size_t i = 0; i < shape.tensors.size(); ++i) {
       const TensorInfo& tensor = shape.tensors[i];
       if (tensor.direction != Direction::kInput) continue;
-      const RowMap& rows = tensor.rows == RowSpace::kQuery ? shard.q_rows : shard.kv_rows;
+      const RowMap& rows = shard.rows(tensor.rows);
       auto* values = reinterpret_cast<float*>(work.staged->tensor_data(i));
       const int64_t width = tensor.row_bytes() / 4;
       for (int64_t k = 0; k < rows.rows() * width; ++k) {

@@ -5,7 +5,6 @@ Flags come from pkg-config; headers come from the compiler's default search path
 
 # Target name -> pkg-config modules.
 _PKG_CONFIG_LIBRARIES = {
-    "benchmark": ["benchmark"],
     "crypto": ["libcrypto"],
     "gmock": ["gmock"],
     "gtest": ["gtest", "gmock"],
@@ -13,7 +12,6 @@ _PKG_CONFIG_LIBRARIES = {
     "isal": ["libisal"],
     "protobuf": ["protobuf"],
     "spdlog": ["spdlog", "fmt"],
-    "ssl": ["openssl"],
     # All that the project uses of Abseil. The locks (absl_synchronization) are not among them:
     # ours are in base/mutex.h.
     "absl": [
@@ -50,11 +48,6 @@ _PLAIN_LIBRARIES = {
     "nlohmann_json": ([], []),
 }
 
-# Libraries that only some targets use: an absent one has no target.
-_OPTIONAL_LIBRARIES = {
-    "prometheus": ["prometheus-cpp-core"],
-}
-
 _CC_LIBRARY = """
 cc_library(
     name = "{name}",
@@ -69,15 +62,11 @@ def _pkg_config(repository_ctx, modules):
     command = ["pkg-config", "--cflags", "--libs"] + modules
     result = repository_ctx.execute(command)
     if result.return_code != 0:
-        return None, result.stderr
-    return [flag for flag in result.stdout.strip().split(" ") if flag], ""
+        fail("pkg-config %s: %s\nRun tools/setup first." % (" ".join(modules), result.stderr))
+    return [flag for flag in result.stdout.strip().split(" ") if flag]
 
-def _from_pkg_config(repository_ctx, name, modules, required):
-    flags, error = _pkg_config(repository_ctx, modules)
-    if flags == None:
-        if required:
-            fail("pkg-config %s: %s\nRun tools/setup first." % (" ".join(modules), error))
-        return ""
+def _from_pkg_config(repository_ctx, name, modules):
+    flags = _pkg_config(repository_ctx, modules)
     linkopts = []
     for flag in flags:
         if flag.startswith("-l") or flag.startswith("-L") or flag.startswith("-pthread"):
@@ -89,9 +78,7 @@ def _from_pkg_config(repository_ctx, name, modules, required):
 def _system_libraries_impl(repository_ctx):
     build = ""
     for name, modules in _PKG_CONFIG_LIBRARIES.items():
-        build += _from_pkg_config(repository_ctx, name, modules, True)
-    for name, modules in _OPTIONAL_LIBRARIES.items():
-        build += _from_pkg_config(repository_ctx, name, modules, False)
+        build += _from_pkg_config(repository_ctx, name, modules)
     for name, (linkopts, deps) in _PLAIN_LIBRARIES.items():
         build += _CC_LIBRARY.format(name = name, defines = "[]", linkopts = repr(linkopts), deps = repr(deps))
     repository_ctx.file("BUILD", build)

@@ -38,7 +38,7 @@ int64_t RowsBefore(const RankProgram& program, int32_t shard, RowSpace space) {
   for (int32_t s = 0; s < shard; ++s) {
     const Shard& other = program.plan.shards[s];
     if (other.owner != program.rank) continue;
-    rows += space == RowSpace::kQuery ? other.q_rows.rows() : other.kv_rows.rows();
+    rows += other.rows(space).rows();
   }
   return rows;
 }

@@ -11,21 +11,6 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-void AddInterval(std::vector<Interval>& rows, Interval added) {
-  rows.push_back(added);
-  std::sort(rows.begin(), rows.end(),
-            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-  std::vector<Interval> merged;
-  for (const Interval& row : rows) {
-    if (!merged.empty() && row.begin <= merged.back().end) {
-      merged.back().end = std::max(merged.back().end, row.end);
-    } else {
-      merged.push_back(row);
-    }
-  }
-  rows = std::move(merged);
-}
-
 struct HeadRange {
   int32_t begin, end;
 };
@@ -131,7 +116,7 @@ int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_hea
   int64_t pairs = 0;
   for (int64_t row = row_begin; row < row_end; ++row)
     for (const Interval& span : plan.visible->Of(unit.task, q_head, row))
-      pairs += Interval{std::max(span.begin, k_begin), std::min(span.end, k_end)}.length();
+      pairs += Intersect(span, {k_begin, k_end}).length();
   return pairs * plan.group;
 }
 
@@ -216,7 +201,8 @@ CallPlan PlanCall(absl::Span<const KernelTask> tasks, const CallVisibility& visi
     const HeadRange heads = KvHeads(bound.task, group);
     if (added) plan.sources.push_back({&bound.kv, {}, heads.begin, heads.end});
     KeySource& source = plan.sources[at->second];
-    AddInterval(source.rows, {bound.task.k_begin, bound.task.k_end});
+    source.rows.push_back({bound.task.k_begin, bound.task.k_end});
+    source.rows = Normalized(std::move(source.rows));
     source.head_begin = std::min(source.head_begin, heads.begin);
     source.head_end = std::max(source.head_end, heads.end);
     plan.source_of_task.push_back(at->second);

@@ -26,10 +26,6 @@ StateAt FindState(const BlockLayout& layout, const BlockView& view, int64_t row,
           at + layout.ThirdOffset(BlockKind::kPartial, heads) + head * kFloat};
 }
 
-Interval Intersect(Interval a, Interval b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
 int RoundDown(int value, int to) { return value / to * to; }
 int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 

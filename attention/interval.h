@@ -1,0 +1,49 @@
+#ifndef ANNULUS_ATTENTION_INTERVAL_H_
+#define ANNULUS_ATTENTION_INTERVAL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+
+namespace annulus {
+
+// Rows [begin, end); empty where end <= begin.
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t length() const { return end > begin ? end - begin : 0; }
+  friend bool operator==(const Interval& a, const Interval& b) {
+    return a.begin == b.begin && a.end == b.end;
+  }
+};
+
+// Sorted, disjoint, non-adjacent and non-empty, where nothing else is said.
+using Intervals = absl::InlinedVector<Interval, 2>;
+
+inline Interval Intersect(Interval a, Interval b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+// Intervals in any order, overlapping or empty, as a set: sorted, disjoint, non-adjacent,
+// non-empty.
+template <typename List>
+List Normalized(List intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  List set;
+  for (const Interval& next : intervals) {
+    if (next.length() == 0) continue;
+    if (!set.empty() && next.begin <= set.back().end) {
+      set.back().end = std::max(set.back().end, next.end);
+    } else {
+      set.push_back(next);
+    }
+  }
+  return set;
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_INTERVAL_H_
