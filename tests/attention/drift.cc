@@ -239,9 +239,17 @@ class Group {
          ++row) {
       for (int32_t h = std::max(a.head_begin, b.head_begin); h < std::min(a.head_end, b.head_end);
            ++h) {
-        const Partial source{At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
-                             a.kind == BlockKind::kPartial ? At(r, op.source, row, 2, h) : 0};
+        Partial source;
+        if (a.kind == BlockKind::kPartial) {
+          source = {At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
+                    At(r, op.source, row, 2, h)};
+        }
         if (op.kind == Op::Kind::kMerge) Merge(r, op.target, row, h, source);
+        if (op.kind == Op::Kind::kCopy) {
+          const int sections = a.kind == BlockKind::kPartial ? 3 : a.kind == BlockKind::kQ ? 1 : 2;
+          for (int s = 0; s < sections; ++s)
+            At(r, op.target, row, s, h) = At(r, op.source, row, s, h);
+        }
         if (op.kind != Op::Kind::kFinish) continue;
         const bool empty = source.weight == 0;
         At(r, op.target, row, 0, h) = empty ? 0 : source.sum / source.weight;
