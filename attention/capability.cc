@@ -27,6 +27,7 @@ struct Row {
 constexpr char kNoKernel[] = "No kernel computes it yet.";
 constexpr char kNoBuilder[] = "No schedule is built for it yet.";
 constexpr char kNoPlan[] = "No plan is made for it yet.";
+constexpr char kManyRanges[] = "What planning a list of ranges costs is not bounded yet.";
 constexpr char kOneMask[] = "All sequences and heads of a job follow one mask as yet.";
 
 int64_t If(bool used) { return used ? 0 : kUnused; }
@@ -102,27 +103,27 @@ void AddOperations(std::vector<Row>* rows) {
 
 void AddMasks(std::vector<Row>* rows) {
   rows->push_back(Served("mask/full", "spec.masks", [](const Request& r) {
-    const bool hides = std::any_of(r.spec.masks.begin(), r.spec.masks.end(),
-                                   [](const Mask& mask) { return mask.causal; });
-    return If(!hides);
+    return If(std::none_of(r.spec.masks.begin(), r.spec.masks.end(), [](const Mask& mask) {
+      return mask.causal || mask.window_left || mask.window_right || mask.chunk ||
+             !mask.ranges.empty() || mask.bit_mask;
+    }));
   }));
   rows->push_back(
       Served("mask/causal", "spec.masks[].causal", Causal<Mask::Alignment::kBottomRight>));
   rows->push_back(
       Served("mask/causal-top-left", "spec.masks[].alignment", Causal<Mask::Alignment::kTopLeft>));
-  rows->push_back(NotServed("mask/window-left", "spec.masks[].window_left", kNoKernel,
-                            MaskField<&Mask::window_left>));
-  rows->push_back(NotServed("mask/window-right", "spec.masks[].window_right", kNoKernel,
-                            MaskField<&Mask::window_right>));
   rows->push_back(
-      NotServed("mask/chunk", "spec.masks[].chunk", kNoKernel, MaskField<&Mask::chunk>));
+      Served("mask/window-left", "spec.masks[].window_left", MaskField<&Mask::window_left>));
   rows->push_back(
-      NotServed("mask/prefix", "spec.masks[].prefix", kNoKernel, MaskField<&Mask::prefix>));
-  rows->push_back(NotServed("mask/always-visible", "spec.masks[].always_visible", kNoKernel,
-                            MaskField<&Mask::always_visible>));
-  rows->push_back(NotServed("mask/ranges", "spec.masks[].ranges", kNoKernel, [](const Request& r) {
-    return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
-  }));
+      Served("mask/window-right", "spec.masks[].window_right", MaskField<&Mask::window_right>));
+  rows->push_back(Served("mask/chunk", "spec.masks[].chunk", MaskField<&Mask::chunk>));
+  rows->push_back(Served("mask/prefix", "spec.masks[].prefix", MaskField<&Mask::prefix>));
+  rows->push_back(Served("mask/always-visible", "spec.masks[].always_visible",
+                         MaskField<&Mask::always_visible>));
+  rows->push_back(
+      NotServed("mask/ranges", "spec.masks[].ranges", kManyRanges, [](const Request& r) {
+        return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
+      }));
   rows->push_back(
       NotServed("mask/bit-mask", "spec.masks[].bit_mask", kNoKernel, [](const Request& r) {
         return FirstOf(r.spec.masks, [](const Mask& mask) { return mask.bit_mask; });
@@ -190,7 +191,7 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(LayoutRow<Layout::kZigzag>(true));
   rows->push_back(LayoutRow<Layout::kStriped>(true));
   rows->push_back(LayoutRow<Layout::kByArea>(false));
-  rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(false));
+  rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(true));
   rows->push_back(NotServed("execution/ulysses-degree", "execution.ulysses_degree", kNoBuilder,
                             [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
   rows->push_back(NotServed("execution/bf16-partials", "execution.bf16_partials", kNoBuilder,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -198,6 +199,26 @@ absl::Status CheckRange(const MaskRange& range, const std::string& path, const L
   return check("k", range.k_begin, range.k_end);
 }
 
+// What is planned asks the mask row by row, in pieces where the same ranges hold, and in each of
+// them every pair of ranges may bend it.
+absl::Status CheckOverlaps(const std::vector<MaskRange>& ranges, const std::string& path,
+                           const Limits& limits) {
+  std::vector<std::pair<int64_t, int>> edges;  // Where a range ends (−1) or begins (+1).
+  for (const MaskRange& range : ranges) {
+    if (range.q_begin == range.q_end) continue;
+    edges.push_back({range.q_begin, 1});
+    edges.push_back({range.q_end, -1});
+  }
+  std::sort(edges.begin(), edges.end());
+  int64_t open = 0;
+  for (const auto& [row, change] : edges) {
+    open += change;
+    if (open <= limits.max_ranges_of_row) continue;
+    return CheckLimit(path, open, limits.max_ranges_of_row);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& limits) {
   RETURN_IF_ERROR(
       CheckEnum(absl::StrCat(path, ".alignment"), mask.alignment, Mask::Alignment::kTopLeft));
@@ -219,6 +240,21 @@ absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& 
                              static_cast<int64_t>(mask.ranges.size()), limits.max_mask_ranges));
   for (size_t i = 0; i < mask.ranges.size(); ++i) {
     RETURN_IF_ERROR(CheckRange(mask.ranges[i], absl::StrCat(path, ".ranges[", i, "]"), limits));
+  }
+  return CheckOverlaps(mask.ranges, absl::StrCat(path, ".ranges"), limits);
+}
+
+// What is planned goes through the chunks one by one.
+absl::Status CheckChunks(const AttentionSpec& spec, const Limits& limits) {
+  for (size_t i = 0; i < spec.masks.size(); ++i) {
+    if (!spec.masks[i].chunk) continue;
+    int64_t chunks = 0;
+    for (const Sequence& sequence : spec.sequences) {
+      chunks += sequence.q_len > 0 ? (sequence.q_len - 1) / *spec.masks[i].chunk + 1 : 0;
+    }
+    // A sequence of one chunk costs no more than without.
+    const int64_t limit = limits.max_mask_chunks + static_cast<int64_t>(spec.sequences.size());
+    RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks, limit));
   }
   return absl::OkStatus();
 }
@@ -265,6 +301,7 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
     RETURN_IF_ERROR(CheckMask(spec.masks[i], absl::StrCat("spec.masks[", i, "]"), limits));
   }
   RETURN_IF_ERROR(CheckMaskHeads(spec));
+  RETURN_IF_ERROR(CheckChunks(spec, limits));
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     RETURN_IF_ERROR(CheckMaskOfSequence(spec, i));
   }
@@ -274,7 +311,8 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
 // Waiting counts too: a wider range would let important jobs starve others for hours.
 constexpr int32_t kMaxPriority = 10;
 
-absl::Status CheckExecution(const Execution& execution, const Limits& limits) {
+absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
+                            const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
   RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, Layout::kZigzagPerSequence));
   RETURN_IF_ERROR(
@@ -290,6 +328,11 @@ absl::Status CheckExecution(const Execution& execution, const Limits& limits) {
   if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
     return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
                   "only the striped layout has stripes");
+  }
+  if (execution.layout == Layout::kZigzagPerSequence) {
+    // Each is two ranges in each shard of the plan, which travels as one message.
+    RETURN_IF_ERROR(CheckLimit("execution.layout", static_cast<int64_t>(spec.sequences.size()),
+                               limits.max_cut_sequences));
   }
   if (execution.ulysses_degree != 0 && execution.world_size % execution.ulysses_degree != 0) {
     return Refuse("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree,
@@ -310,7 +353,7 @@ absl::Status Validate(const AttentionSpec& spec, const Execution& execution, con
   RETURN_IF_ERROR(CheckScale(spec));
   RETURN_IF_ERROR(CheckModifiers(spec));
   RETURN_IF_ERROR(CheckMasks(spec, limits));
-  RETURN_IF_ERROR(CheckExecution(execution, limits));
+  RETURN_IF_ERROR(CheckExecution(spec, execution, limits));
   return CheckServed(spec, execution);
 }
 

@@ -17,7 +17,10 @@ struct Limits {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   int32_t max_world_size = 64;
   int32_t max_masks = 1024;
-  int32_t max_mask_ranges = 4096;  // Of one mask.
+  int32_t max_mask_ranges = 4096;   // Of one mask.
+  int32_t max_ranges_of_row = 16;   // Of one mask, over the same query row.
+  int64_t max_mask_chunks = 16384;  // Of one mask, in all query rows of the job.
+  int64_t max_cut_sequences = 128;  // That the layout zigzag-per-sequence cuts.
 };
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command
@@ -27,14 +30,18 @@ struct Limits {
 // number overflowing. The first fault found is told.
 //
 // Errors, each with reason and field path ("spec.…", "execution.…"). INVALID_ARGUMENT with
-//   UNSUPPORTED_DTYPE   no dtype, or no known one
-//   UNKNOWN_ENUM        a value that is not of its enum
-//   DIM_OVERFLOW        a size that is negative, or zero where it must not be; sums and products
-//   past 64 bits SHAPE_MISMATCH      sizes that do not fit one another; no sequence LIMIT_EXCEEDED
-//   past one of `limits` (metadata: limit, requested) INVALID_SCALE       scale is not a finite
-//   fp32 number INVALID_MODIFIER    soft cap, slopes, sinks or dropout rate out of range
-//   INVALID_MASK        fields of a mask, or the index of one, out of range
-//   INVALID_EXECUTION   fields of the execution out of range or at odds
+//
+// - UNSUPPORTED_DTYPE: no dtype, or no known one
+// - UNKNOWN_ENUM: a value that is not of its enum
+// - DIM_OVERFLOW: a size that is negative, or zero where it must not be; sums and products past 64
+//   bits
+// - SHAPE_MISMATCH: sizes that do not fit one another; no sequence
+// - LIMIT_EXCEEDED: past one of `limits` (metadata: limit, requested)
+// - INVALID_SCALE: the scale is no finite fp32 number
+// - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range
+// - INVALID_MASK: fields of a mask, or the index of one, out of range
+// - INVALID_EXECUTION: fields of the execution out of range or at odds
+//
 // and UNIMPLEMENTED with NOT_SERVED for what the table does not serve.
 absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);
 

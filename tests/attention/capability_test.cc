@@ -59,10 +59,25 @@ TEST(CapabilityTest, FeaturesOfAPlainRequest) {
   EXPECT_TRUE(CheckServed(PlainSpec(), Execution()).ok());
 }
 
+TEST(CapabilityTest, AMaskThatHidesIsNotFull) {
+  AttentionSpec spec = PlainSpec();
+  spec.masks.resize(1);
+  const auto full = [&] {
+    const std::vector<std::string> names = Names(FeaturesOf(spec, Execution()));
+    return std::count(names.begin(), names.end(), "mask/full") == 1;
+  };
+  spec.masks[0].prefix = 3;
+  spec.masks[0].always_visible = 2;
+  EXPECT_TRUE(full());
+  spec.masks[0].window_right = 0;
+  EXPECT_FALSE(full());
+}
+
 TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   AttentionSpec spec = PlainSpec();
   spec.masks.resize(2);
-  spec.masks[1].chunk = 4;
+  spec.masks[0].chunk = 4;  // Served.
+  spec.masks[1].bit_mask = true;
   spec.sequences[2].session = "s";
   Execution execution;
   execution.strategy = Strategy::kUlysses;
@@ -71,10 +86,10 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
   EXPECT_EQ(detail.metadata.at("features"),
-            "mask/chunk,mask/per-sequence,session,strategy/ulysses");
+            "mask/bit-mask,mask/per-sequence,session,strategy/ulysses");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
-  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].chunk", "spec.masks",
+  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.masks",
                                               "spec.sequences[2].session", "execution.strategy"}));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "tests/attention/validate_request.h"
 
 namespace annulus {
 namespace {
@@ -15,46 +16,6 @@ namespace {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// A request that is served; each test spoils one thing.
-struct Request {
-  AttentionSpec spec;
-  Execution execution;
-  Limits limits;
-
-  Request() {
-    spec.dtype = DataType::kBf16;
-    spec.q_heads = 8;
-    spec.kv_heads = 2;
-    spec.head_dim = 64;
-    spec.sequences.resize(2);
-    spec.sequences[0].q_len = 5;
-    spec.sequences[0].kv_len = 7;
-    spec.sequences[1].q_len = 3;
-    spec.masks.resize(1);
-    spec.masks[0].causal = true;
-  }
-  absl::Status Check() const { return Validate(spec, execution, limits); }
-};
-
-void ExpectRefused(const Request& request, absl::StatusCode code, const std::string& reason,
-                   const std::string& field) {
-  const absl::Status status = request.Check();
-  EXPECT_EQ(status.code(), code) << status;
-  const ErrorDetail detail = DetailOf(status);
-  EXPECT_EQ(detail.reason, reason) << status;
-  ASSERT_EQ(detail.fields.size(), 1u) << status;
-  EXPECT_EQ(detail.fields[0].field, field);
-  EXPECT_FALSE(detail.fields[0].description.empty());
-}
-
-void ExpectInvalid(const Request& request, const std::string& reason, const std::string& field) {
-  ExpectRefused(request, absl::StatusCode::kInvalidArgument, reason, field);
-}
-
-void ExpectNotServed(const Request& request, const std::string& field) {
-  ExpectRefused(request, absl::StatusCode::kUnimplemented, "NOT_SERVED", field);
-}
 
 TEST(ValidateTest, WhatIsServedPasses) {
   Request request;
@@ -70,7 +31,8 @@ TEST(ValidateTest, WhatIsServedPasses) {
   for (const Strategy strategy :
        {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo}) {
     request.execution.strategy = strategy;
-    for (const Layout layout : {Layout::kContiguous, Layout::kZigzag, Layout::kStriped}) {
+    for (const Layout layout :
+         {Layout::kContiguous, Layout::kZigzag, Layout::kZigzagPerSequence, Layout::kStriped}) {
       request.execution.layout = layout;
       EXPECT_TRUE(request.Check().ok()) << request.Check();
     }
@@ -348,11 +310,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     ExpectNotServed(request, field);
   };
   expect("spec.gradients", [](Request& r) { r.spec.operation = Operation::kGradients; });
-  expect("spec.masks[0].window_left", [](Request& r) { r.spec.masks[0].window_left = 0; });
-  expect("spec.masks[0].window_right", [](Request& r) { r.spec.masks[0].window_right = 2; });
-  expect("spec.masks[0].chunk", [](Request& r) { r.spec.masks[0].chunk = 2; });
-  expect("spec.masks[0].prefix", [](Request& r) { r.spec.masks[0].prefix = 0; });
-  expect("spec.masks[0].always_visible", [](Request& r) { r.spec.masks[0].always_visible = 0; });
   expect("spec.masks[0].ranges", [](Request& r) { r.spec.masks[0].ranges.resize(1); });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
   expect("spec.masks[0].query_heads", [](Request& r) { r.spec.masks[0].query_heads = {7}; });

@@ -14,18 +14,43 @@ REAL_DATA = "tests/data/minilm_layer3.safetensors"
 LENGTHS = (0, 1, 7, 509, 4097, 16385)
 DTYPES = ("fp32", "bf16", "fp16")
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
-LAYOUTS = ("contiguous", "zigzag", "striped")
+LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
+# Masks of AttentionSpec's JSON, beside the plain ones.
+MASKS = (
+    {"causal": True, "windowLeft": "40"},
+    {"causal": True, "windowLeft": "12", "alwaysVisible": "3"},
+    {"windowLeft": "9", "windowRight": "30", "alignment": "ALIGNMENT_TOP_LEFT"},
+    {"causal": True, "chunk": "32"},
+    {"causal": True, "prefix": "50"},
+    {"causal": True, "windowLeft": "70", "windowRight": "0", "chunk": "48", "prefix": "20", "alwaysVisible": "5"},
+)
+
+
+def hidden_by(mask, q_len, kv_len):
+    """Which (row, key) a mask hides: the rule of docs/numerics.md to the letter."""
+    field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment")}
+    j = numpy.arange(kv_len)[None, :]
+    p = numpy.arange(q_len)[:, None] + (0 if "alignment" in mask else kv_len - q_len)
+    order = (j <= p) | (j < field.get("prefix", 0)) if mask.get("causal") else numpy.ones((q_len, kv_len), bool)
+    local = (j >= p - field.get("windowLeft", 1 << 40)) & (j <= p + field.get("windowRight", 1 << 40))
+    if "chunk" in field:
+        local &= j // field["chunk"] == p // field["chunk"]
+    return ~(order & (local | (j < field.get("alwaysVisible", 0))))
 
 
 def reference(q, k, v, mask, real):
-    """Attention of one head set in the float type `real`; (output, lse), rows that see nothing give (0, -inf)."""
+    """Attention of one head set in the float type `real`; (output, lse), rows that see nothing give (0, -inf).
+
+    `mask` is "full", "causal", "causal-top-left", or what is hidden.
+    """
     q, k, v = (array.astype(real) for array in (q, k, v))
     group = q.shape[1] // k.shape[1]
     out = numpy.zeros((q.shape[0], q.shape[1], v.shape[2]), real)
     lse = numpy.full((q.shape[1], q.shape[0]), -numpy.inf, real)
-    i, j = numpy.arange(len(q))[:, None], numpy.arange(len(k))[None, :]
-    shift = len(k) - len(q) if mask == "causal" else 0
-    hidden = (j > i + shift) if mask != "full" else numpy.zeros((len(q), len(k)), bool)
+    hidden = mask
+    if isinstance(mask, str):
+        named = {"full": {}, "causal": {"causal": True}, "causal-top-left": {"causal": True, "alignment": "top left"}}
+        hidden = hidden_by(named[mask], len(q), len(k))
     for head in range(q.shape[1]):
         scores = q[:, head] @ k[:, head // group].T * real(q.shape[2] ** -0.5)
         scores[hidden] = -numpy.inf
@@ -170,6 +195,35 @@ class FilesTest(EndToEndTest):
                 answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec_file, "--layout", layout,
                                           "--world-size", "2")
                 self.assert_within_budget(answer, exact, numpy.concatenate(naive), 1e-5, layout)
+
+    def test_windows_chunks_prefixes_and_first_keys(self):
+        random = numpy.random.default_rng(7)
+        spec_file = os.path.join(self.folder, "mask.json")
+        for index, mask in enumerate(MASKS):
+            with open(spec_file, "w", encoding="utf-8") as file:
+                json.dump({"masks": [mask]}, file)
+            for q_len, kv_len in ((150, 150), (90, 140), (140, 90)):
+                q, k, v = (random.standard_normal(shape).astype(numpy.float32)
+                           for shape in ((q_len, 4, 64), (kv_len, 2, 64), (kv_len, 2, 64)))
+                hidden = hidden_by(mask, q_len, kv_len)
+                exact = reference(q, k, v, hidden, numpy.float64)
+                naive, _ = reference(q, k, v, hidden, numpy.float32)
+                flags = ("--world-size", str(1 + index % self.WORKERS), "--verify", "50", "--spec", spec_file,
+                         "--strategy", STRATEGIES[index % 4], "--layout", LAYOUTS[(index + q_len) % 4])
+                with self.subTest(mask=mask, q_len=q_len, kv_len=kv_len, flags=flags):
+                    answer, _ = self.run_file({"q": q, "k": k, "v": v}, *flags)
+                    self.assert_within_budget(answer, exact, naive, 1e-5, str(mask))
+
+    def test_every_mask_on_every_plan(self):
+        spec_file = os.path.join(self.folder, "mask.json")
+        for index, (mask, layout) in enumerate((mask, layout) for mask in MASKS for layout in LAYOUTS):
+            with open(spec_file, "w", encoding="utf-8") as file:
+                json.dump({"masks": [mask]}, file)
+            strategy = STRATEGIES[index // 4 % 4]
+            with self.subTest(mask=mask, layout=layout, strategy=strategy):
+                facts = self.attend("--synthetic", "2,300,300,4,2,32,fp32,9", "--spec", spec_file, "--verify", "600",
+                                    "--world-size", str(2 + index % 3), "--strategy", strategy, "--layout", layout)
+                self.assertEqual((facts["strategy"], facts["layout"]), (strategy, layout))
 
     def test_scale_and_batches_in_files(self):
         random = numpy.random.default_rng(6)

@@ -1,5 +1,6 @@
 // The same jobs by every strategy, layout, mask, type and number of ranks, judged by the reference.
 
+#include <functional>
 #include <map>
 #include <random>
 
@@ -74,14 +75,33 @@ TEST_P(ExecutorConformance, CausalBothAlignments) {
   }
 }
 
-// What a halo is for: each rank needs a few rows of its neighbours.
-TEST_P(ExecutorConformance, AWindow) {
-  JobCase job;
-  job.spec = SmallSpec(DataType::kFp32, 43, 43);
-  job.spec.masks.resize(1);
-  job.spec.masks[0].window_left = 6;
-  job.spec.masks[0].window_right = 2;
-  RunEverywhere(job);
+Mask AnyMask(const std::function<int64_t(int64_t)>& below) {
+  Mask mask = Causal(static_cast<Mask::Alignment>(below(2)));
+  mask.causal = below(3) > 0;
+  if (below(2) == 0) mask.window_left = below(20);
+  if (below(3) == 0) mask.window_right = below(10);
+  if (below(3) == 0) mask.chunk = 1 + below(15);
+  if (below(3) == 0) mask.prefix = below(12);
+  if (below(3) == 0) mask.always_visible = below(4);
+  return mask;
+}
+
+// By halo too: each rank then needs a few rows of its neighbours.
+TEST_P(ExecutorConformance, WindowsChunksPrefixesAndFirstKeys) {
+  std::vector<Mask> masks(4, Causal(Mask::Alignment::kBottomRight));
+  masks[0].window_left = 9;
+  masks[0].always_visible = 2;
+  masks[1].chunk = 8;
+  masks[2].prefix = 13;
+  masks[3].causal = false;
+  masks[3].window_left = 3;
+  masks[3].window_right = 6;
+  for (const Mask& mask : masks) {
+    JobCase job;
+    job.spec = SmallSpec(DataType::kFp32, 43, 47);
+    job.spec.masks = {mask};
+    RunEverywhere(job);
+  }
 }
 
 TEST_P(ExecutorConformance, SixteenBits) {
@@ -135,7 +155,7 @@ TEST_P(ExecutorConformance, RandomJobs) {
       sequence.q_len = below(50);
       sequence.kv_len = below(50);
     }
-    if (below(3) > 0) job.spec.masks = {Causal(static_cast<Mask::Alignment>(below(2)))};
+    if (below(3) > 0) job.spec.masks = {AnyMask(below)};
     job.strategy = kStrategies[below(4)];
     job.plan.layout = kLayouts[below(4)];
     job.plan.world_size = world();
@@ -157,6 +177,8 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
   job.plan.world_size = world();
   for (int i = 0; i < 4; ++i) {
+    if (i == 1) job.spec.masks[0].window_left = 70;
+    if (i == 2) job.spec.masks[0].always_visible = 5;
     job.strategy = kStrategies[i];
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));

@@ -55,6 +55,7 @@ class RandomCase {
     if (Odds(4)) mask.window_right = Between(0, 50);
     if (Odds(4)) mask.always_visible = Between(0, 20);
     if (Odds(6)) mask.chunk = Between(1, 64);
+    if (Odds(5)) mask.prefix = Between(0, 150);
     return mask;
   }
 
