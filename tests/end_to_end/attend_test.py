@@ -2,7 +2,10 @@
 
 import json
 import os
+import pty
+import subprocess
 import tempfile
+import threading
 import unittest
 
 import numpy
@@ -267,6 +270,35 @@ class CommandLineTest(EndToEndTest):
         done = self.service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("GB/s", done.stdout)
+
+    def test_a_progress_bar_on_a_terminal(self):
+        ours, terminal = pty.openpty()
+        shown = []
+
+        def read():
+            while True:
+                try:
+                    shown.append(os.read(ours, 4096))
+                except OSError:  # Its last writer is gone.
+                    return
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with subprocess.Popen(
+            [cluster.program(), "attend", "--address", self.service.address, "--json",
+             "--synthetic", "1,4097,4097,4,2,64,bf16,1"],
+            stdout=subprocess.PIPE, stderr=terminal, text=True,
+        ) as process:
+            os.close(terminal)
+            out, _ = process.communicate(timeout=cluster.CALL_SECONDS)
+        reader.join(timeout=cluster.CALL_SECONDS)
+        os.close(ours)
+        text = b"".join(shown).decode()
+        self.assertEqual(process.returncode, 0, text)
+        json.loads(out)  # The bar is on standard error alone.
+        self.assertRegex(text, r"^\r(waiting|uploading|computing|fetching) +\[#* *\] +\d+ %")
+        self.assertRegex(text, r"\r +\r$")  # It is taken away.
+        self.assertNotIn("\n", text)
 
     def test_wrong_command_lines_end_with_2_and_one_line(self):
         for arguments in (("attend",), ("attend", "--nonsense"), ("attend", "--mask", "diagonal"),
