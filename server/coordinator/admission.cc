@@ -67,23 +67,10 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   return request;
 }
 
-// At most: as if every pair were visible.
-double WorkSeconds(const AttentionSpec& spec, const Rates& rates) {
-  double pairs = 0;
-  for (const Sequence& s : spec.sequences) pairs += static_cast<double>(s.q_len) * s.kv_len;
-  const double value_dim = spec.head_dim_v > 0 ? spec.head_dim_v : spec.head_dim;
-  return pairs * spec.q_heads * 2 * (spec.head_dim + value_dim) / rates.flops_per_second;
-}
-
 bool PlanInline(const Core& core, const PlanRequest& request) {
-  const AttentionSpec& spec = request.submission->spec;
-  if (static_cast<int64_t>(spec.sequences.size()) > core.options.inline_plan_sequences)
-    return false;
-  if (request.sizes.empty() || request.sizes.back() == 1) return true;
-  // A job that will be cut is not small to plan, nor in a hurry.
-  return request.sizes.back() <= core.options.inline_plan_ranks &&
-         WorkSeconds(spec, request.rates) <=
-             absl::ToDoubleSeconds(request.segment_target) * request.sizes.back();
+  return static_cast<int64_t>(request.submission->spec.sequences.size()) <=
+             core.options.inline_plan_sequences &&
+         (request.sizes.empty() || request.sizes.back() <= core.options.inline_plan_ranks);
 }
 
 void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
