@@ -17,6 +17,8 @@
 namespace annulus {
 namespace {
 
+constexpr int64_t kMostRows = int64_t{1} << 60;
+
 // INVALID_ARGUMENT for a field whose value is `value`.
 template <typename Value>
 absl::Status Refuse(absl::string_view reason, absl::string_view field, Value value,
@@ -308,6 +310,31 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   return absl::OkStatus();
 }
 
+// Keys that a row sees around itself, however long the sequence.
+int64_t SpanOf(const Mask& mask) {
+  int64_t span = mask.chunk.value_or(kMostRows);
+  if (mask.window_left && (mask.causal || mask.window_right)) {
+    const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);
+    span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
+  }
+  return span;
+}
+
+// Every rank has rows in every span then: what each needs of the others is planned span by span.
+absl::Status CheckStripes(const AttentionSpec& spec, const Execution& execution,
+                          const Limits& limits) {
+  if (execution.layout != Layout::kStriped) return absl::OkStatus();
+  for (const Mask& mask : spec.masks) {
+    const int64_t span = SpanOf(mask);
+    int64_t spans = 0;
+    for (const Sequence& sequence : spec.sequences) {
+      if (sequence.q_len > span) spans += (sequence.q_len - 1) / span + 1;
+    }
+    RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
+  }
+  return absl::OkStatus();
+}
+
 // Waiting counts too: a wider range would let important jobs starve others for hours.
 constexpr int32_t kMaxPriority = 10;
 
@@ -329,6 +356,7 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
     return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
                   "only the striped layout has stripes");
   }
+  RETURN_IF_ERROR(CheckStripes(spec, execution, limits));
   if (execution.layout == Layout::kZigzagPerSequence) {
     // Each is two ranges in each shard of the plan, which travels as one message.
     RETURN_IF_ERROR(CheckLimit("execution.layout", static_cast<int64_t>(spec.sequences.size()),

@@ -1,5 +1,6 @@
 // What masks may be, and the bounds on what planning them costs.
 
+#include <limits>
 #include <vector>
 
 #include "attention/validate.h"
@@ -35,6 +36,36 @@ TEST(ValidateTest, RangesOverOneRowAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[0].ranges");
 }
 
+TEST(ValidateTest, SpansUnderStripesAreLimited) {
+  Request request;
+  request.execution.layout = Layout::kStriped;
+  request.spec.sequences.assign(2, Lengths(12800, 10));
+  Mask& mask = request.spec.masks[0];
+  const auto expect = [&](bool served) {
+    if (served) {
+      EXPECT_TRUE(request.Check().ok()) << request.Check();
+    } else {
+      ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+    }
+  };
+  mask.window_left = 99;
+  expect(true);
+  mask.window_left = 98;
+  expect(false);
+  mask.causal = false;  // To the end: one span.
+  expect(true);
+  mask.window_right = 0;
+  expect(false);
+  mask.window_right = 1;
+  expect(true);
+  mask.window_right = std::numeric_limits<int64_t>::max();
+  expect(true);
+  mask.chunk = 99;
+  expect(false);
+  request.execution.layout = Layout::kZigzag;
+  expect(true);
+}
+
 TEST(ValidateTest, ChunksAndCutSequencesAreLimited) {
   Request request;
   request.spec.sequences.assign(2, Lengths(100000, 10));
@@ -44,7 +75,7 @@ TEST(ValidateTest, ChunksAndCutSequencesAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[0].chunk");
   request = Request();
   request.execution.layout = Layout::kZigzagPerSequence;
-  request.spec.sequences.assign(128, Lengths(3, 3));
+  request.spec.sequences.assign(32, Lengths(3, 3));
   EXPECT_TRUE(request.Check().ok()) << request.Check();
   request.spec.sequences.push_back(Lengths(3, 3));
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
