@@ -31,6 +31,24 @@ struct Avx2 {
   static F ShiftToExponent(F a) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23));
   }
+  static inline __attribute__((always_inline)) void Transpose(F (&rows)[8]) {
+    F pairs[8];  // [2i], [2i + 1]: rows 2i and 2i + 1 interleaved.
+    for (int i = 0; i < 8; i += 2) {
+      pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+      pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    F fours[8];  // [4i + c]: columns c and 4 + c of rows 4i to 4i + 3.
+    for (int i = 0; i < 8; i += 4) {
+      fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+      fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+      fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+      fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+    }
+    for (int c = 0; c < 4; ++c) {
+      rows[c] = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x20);
+      rows[4 + c] = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x31);
+    }
+  }
 };
 
 }  // namespace

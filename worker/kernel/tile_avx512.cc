@@ -36,6 +36,37 @@ struct Avx512 {
   static F ShiftToExponent(F a) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_castps_si512(a), 23));
   }
+  static inline __attribute__((always_inline)) void Transpose(F (&rows)[16]) {
+    F pairs[16];  // [2i], [2i + 1]: rows 2i and 2i + 1 interleaved.
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_maskz_unpacklo_ps(kAll, rows[i], rows[i + 1]);
+      pairs[i + 1] = _mm512_maskz_unpackhi_ps(kAll, rows[i], rows[i + 1]);
+    }
+    F fours[16];  // [4i + c]: columns c, 4 + c, 8 + c and 12 + c of rows 4i to 4i + 3.
+    for (int i = 0; i < 16; i += 4) {
+      fours[i] = _mm512_maskz_shuffle_ps(kAll, pairs[i], pairs[i + 2], 0x44);
+      fours[i + 1] = _mm512_maskz_shuffle_ps(kAll, pairs[i], pairs[i + 2], 0xee);
+      fours[i + 2] = _mm512_maskz_shuffle_ps(kAll, pairs[i + 1], pairs[i + 3], 0x44);
+      fours[i + 3] = _mm512_maskz_shuffle_ps(kAll, pairs[i + 1], pairs[i + 3], 0xee);
+    }
+    for (int c = 0; c < 4; ++c) {
+      const F even_low = Lanes<0x88>(fours[c], fours[4 + c]);
+      const F odd_low = Lanes<0xdd>(fours[c], fours[4 + c]);
+      const F even_high = Lanes<0x88>(fours[8 + c], fours[12 + c]);
+      const F odd_high = Lanes<0xdd>(fours[8 + c], fours[12 + c]);
+      rows[c] = Lanes<0x88>(even_low, even_high);
+      rows[4 + c] = Lanes<0x88>(odd_low, odd_high);
+      rows[8 + c] = Lanes<0xdd>(even_low, even_high);
+      rows[12 + c] = Lanes<0xdd>(odd_low, odd_high);
+    }
+  }
+
+ private:
+  // Quarters of a and b: 0x88 the even ones, 0xdd the odd ones.
+  template <int PICK>
+  static F Lanes(F a, F b) {
+    return _mm512_maskz_shuffle_f32x4(kAll, a, b, PICK);
+  }
 };
 
 }  // namespace

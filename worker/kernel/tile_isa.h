@@ -68,8 +68,8 @@ struct TileIsa {
   bool (*pack_values)(const ElementRows& rows, const uint8_t* present, int count, int dim,
                       float* out);
   // Packs query rows times the job's scale as [row group][head_dim][kRowGroup]; missing rows of the
-  // last group are 0. Scaling q costs one small rounding a product; scaling a sum would cost one as
-  // large as the sum.
+  // last group are 0, and up to a vector of floats after the last one is overwritten. Scaling q
+  // costs one small rounding a product; scaling a sum would cost one as large as the sum.
   void (*pack_queries)(const QueryRows& rows, double scale, float* out);
 
   // scores = queries · keys in the visible part of each row group, rounded out to vectors.

@@ -31,28 +31,35 @@ inline void ConvertRow(DataType dtype, const std::byte* row, int dim, float* out
   V::Store(out + d, LoadElements<V>(dtype, tail));
 }
 
-// Converts rows [begin, begin + kPanel) of which `present` and `count` say which exist; the others
-// become 0.
+// Elements [begin, begin + kLanes) of a row of `dim`, zeros past its end.
 template <class V>
-inline void ConvertPanelRows(const ElementRows& rows, const uint8_t* present, int begin, int count,
-                             int dim, float (*out)[kMaxHeadDim]) {
-  for (int i = 0; i < kPanel<V>; ++i) {
-    const int row = begin + i;
-    if (row < count && present[row]) {
-      ConvertRow<V>(rows.dtype, rows.first + row * rows.stride, dim, out[i]);
-    } else {
-      std::memset(out[i], 0, sizeof(float) * dim);
-    }
-  }
+inline typename V::F LoadPart(DataType dtype, const std::byte* row, int begin, int dim) {
+  const int bytes = dtype == DataType::kFp32 ? 4 : 2;
+  const std::byte* at = row + int64_t{begin} * bytes;
+  if (begin + V::kLanes <= dim) return LoadElements<V>(dtype, at);
+  alignas(64) std::byte tail[V::kLanes * 4] = {};
+  std::memcpy(tail, at, static_cast<size_t>(dim - begin) * bytes);
+  return LoadElements<V>(dtype, tail);
 }
 
 template <class V>
 void PackKeys(const ElementRows& rows, const uint8_t* present, int count, int dim, float* out) {
-  alignas(64) float converted[kPanel<V>][kMaxHeadDim];
   for (int begin = 0; begin < count; begin += kPanel<V>, out += int64_t{dim} * kPanel<V>) {
-    ConvertPanelRows<V>(rows, present, begin, count, dim, converted);
-    for (int d = 0; d < dim; ++d)
-      for (int i = 0; i < kPanel<V>; ++i) out[d * kPanel<V> + i] = converted[i][d];
+    for (int i = 0; i < kPanel<V>; i += V::kLanes) {
+      for (int d = 0; d < dim; d += V::kLanes) {
+        typename V::F square[V::kLanes];
+        Unroll<V::kLanes>([&](int r) {
+          const int row = begin + i + r;
+          square[r] = row < count && present[row]
+                          ? LoadPart<V>(rows.dtype, rows.first + row * rows.stride, d, dim)
+                          : V::Zero();
+        });
+        V::Transpose(square);
+        float* to = out + int64_t{d} * kPanel<V> + i;
+        for (int c = 0; c < MinInt(V::kLanes, dim - d); ++c)
+          V::Store(to + c * kPanel<V>, square[c]);
+      }
+    }
   }
 }
 
@@ -76,24 +83,33 @@ bool PackValues(const ElementRows& rows, const uint8_t* present, int count, int 
   return SumOfLanes<V>(poison) == 0.0f;
 }
 
+// Whole vectors are stored where kRowGroup floats belong: the next store, of the next dimension or
+// group, puts right what one of them spills. So `out` has room for a vector more.
 template <class V>
 void PackQueries(const QueryRows& rows, double scale, float* out) {
-  alignas(64) float scaled[kRowGroup][kMaxHeadDim];
+  constexpr int kParts = (kRowGroup + V::kLanes - 1) / V::kLanes;
   // The scale in two parts, or its own rounding would weigh as much as all others.
   const float high = static_cast<float>(scale);
   const typename V::F scale_high = V::Set(high),
                       scale_low = V::Set(static_cast<float>(scale - high));
   for (int begin = 0; begin < rows.count; begin += kRowGroup, out += rows.dim * kRowGroup) {
-    std::memset(scaled, 0, sizeof(scaled));
-    for (int r = 0; r < MinInt(kRowGroup, rows.count - begin); ++r) {
-      ConvertRow<V>(rows.dtype, rows.row[begin + r], rows.dim, scaled[r]);
-      for (int d = 0; d < rows.dim; d += V::kLanes) {
-        const typename V::F q = V::Load(scaled[r] + d);
-        V::Store(scaled[r] + d, V::Fma(q, scale_high, V::Mul(q, scale_low)));
+    for (int d = 0; d < rows.dim; d += V::kLanes) {
+      typename V::F square[kParts][V::kLanes];
+      Unroll<kParts * V::kLanes>([&](int r) {
+        typename V::F scaled = V::Zero();
+        if (r < kRowGroup && begin + r < rows.count) {
+          const typename V::F q = LoadPart<V>(rows.dtype, rows.row[begin + r], d, rows.dim);
+          scaled = V::Fma(q, scale_high, V::Mul(q, scale_low));
+        }
+        square[r / V::kLanes][r % V::kLanes] = scaled;
+      });
+      Unroll<kParts>([&](int part) { V::Transpose(square[part]); });
+      for (int c = 0; c < MinInt(V::kLanes, rows.dim - d); ++c) {
+        Unroll<kParts>([&](int part) {
+          V::Store(out + (d + c) * kRowGroup + part * V::kLanes, square[part][c]);
+        });
       }
     }
-    for (int d = 0; d < rows.dim; ++d)
-      for (int r = 0; r < kRowGroup; ++r) out[d * kRowGroup + r] = scaled[r][d];
   }
 }
 

@@ -12,7 +12,8 @@
 //
 // V offers: kLanes; kPanelVectors (vectors of a panel); F, a vector of floats; Zero, Set, Load,
 // Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Fma(a, b, c) = a·b + c; Max(a, b) = b where
-// either is NaN; ShiftToExponent(a): the bits of a, shifted left by 23, as floats.
+// either is NaN; ShiftToExponent(a): the bits of a, shifted left by 23, as floats; Transpose(rows):
+// rows[i][j] and rows[j][i] change places.
 
 namespace annulus {
 namespace {

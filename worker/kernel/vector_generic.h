@@ -35,6 +35,14 @@ struct GenericVector {
   static F Fma(F a, F b, F c) { return a * b + c; }
   static F Max(F a, F b) { return a > b ? a : b; }
   static F ShiftToExponent(F a) { return (F)((I)a << 23); }
+  static void Transpose(F (&rows)[LANES]) {
+    for (int i = 0; i < LANES; ++i)
+      for (int j = 0; j < i; ++j) {
+        const float upper = rows[j][i];
+        rows[j][i] = rows[i][j];
+        rows[i][j] = upper;
+      }
+  }
 
  private:
   template <float (*CONVERT)(uint16_t)>
