@@ -35,6 +35,26 @@ TEST(HostDevice, MemoryOutlivesItsDevice) {
   EXPECT_EQ(memory.get()[63], std::byte{7});
 }
 
+TEST(HostDevice, GivesTheLastBlockToARequestOfItsKind) {
+  const auto device = MakeHostDevice();
+  DeviceMemory first = *device->Allocate(int64_t{4} << 20);
+  const std::byte* block = first.get();
+  first.reset();
+  DeviceMemory second = *device->Allocate(int64_t{3} << 20);
+  EXPECT_EQ(second.get(), block);
+  EXPECT_NE((*device->Allocate(int64_t{3} << 20)).get(), block);  // It is in use.
+  second.reset();
+  EXPECT_NE((*device->Allocate(int64_t{5} << 20)).get(), block);  // Too small for it.
+}
+
+TEST(HostDevice, KeepsALargeBlockFromASmallRequest) {
+  const auto device = MakeHostDevice();
+  DeviceMemory large = *device->Allocate(int64_t{4} << 20);
+  const std::byte* block = large.get();
+  large.reset();
+  EXPECT_NE((*device->Allocate(int64_t{1} << 20)).get(), block);
+}
+
 // 3 rows of 2 bytes out of rows of 5 into rows of 4, and nothing beside them.
 TEST(HostDevice, CopiesRowsWithStrides) {
   const auto device = MakeHostDevice();
