@@ -5,9 +5,7 @@
 namespace annulus {
 
 std::map<std::string, int> TensorTransport() {
-  return {{GRPC_ARG_HTTP2_BDP_PROBE, 0},
-          {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20},
-          {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 256 << 10}};
+  return {{GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 256 << 10}};
 }
 
 }  // namespace annulus
