@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "proto/convert.h"
 #include "tests/bench/jobs.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kRepeats = 5;
 
-std::vector<double> KernelSeconds(const AttentionSpec& spec) {
+std::unique_ptr<CpuKernel> MakeKernel() {
   CpuKernel::Options options;
   options.threads = 2;
   auto kernel = CpuKernel::Create(options);
@@ -24,47 +25,51 @@ std::vector<double> KernelSeconds(const AttentionSpec& spec) {
     std::fprintf(stderr, "bench: %s\n", kernel.status().ToString().c_str());
     std::exit(1);
   }
-  KernelJobData data(spec, 1);
-  data.Run(**kernel);
-  std::vector<double> seconds;
-  for (int i = 0; i < kRepeats; ++i) seconds.push_back(data.Run(**kernel));
-  return seconds;
+  return *std::move(kernel);
 }
 
-// Bytes per second of uploads of nothing but keys.
-double Goodput(Client* client) {
+// An upload of nearly nothing but keys and values.
+AttentionSpec UploadSpec() {
   AttentionSpec spec = SelfAttention(DataType::kBf16, 65536, 8, 128, false);
   spec.sequences[0].q_len = 1;
-  BenchJob upload(spec);
-  std::vector<double> rates;
-  for (int i = 0; i <= kRepeats; ++i) {
-    const v1::JobStats stats = upload.Run(client, {}, DataPath::kDirect);
-    rates.push_back(static_cast<double>(upload.input_bytes()) /
-                    absl::ToDoubleSeconds(DurationFromProto(stats.uploading())));
-  }
-  return Summarize(rates).median;
+  return spec;
 }
 
 int Main() {
   const Serve serve(1, {"--threads", "2"});
   Client client(OptionsFor(serve));
   BenchJob job(SelfAttention(DataType::kBf16, 8192, 8, 128, true));
-  const double goodput = Goodput(&client);
-  const Summary kernel = Summarize(KernelSeconds(job.spec()));
-  const Summary whole = Summarize(Time(kRepeats, [&] { job.Run(&client, {}, DataPath::kDirect); }));
-  const double wire = static_cast<double>(job.input_bytes() + job.output_bytes()) / goodput;
+  BenchJob upload(UploadSpec());
+  const std::unique_ptr<CpuKernel> kernel = MakeKernel();
+  KernelJobData data(job.spec(), 1);
+  std::vector<double> rates, in_process, whole;
+  // In turn, so that all three see the same moments of the machine; the first turn does not count.
+  for (int i = 0; i <= kRepeats; ++i) {
+    const v1::JobStats stats = upload.Run(&client, {}, DataPath::kDirect);
+    const double kernel_seconds = data.Run(*kernel);
+    const double seconds = TimeOnce([&] { job.Run(&client, {}, DataPath::kDirect); });
+    if (i == 0) continue;
+    rates.push_back(static_cast<double>(upload.input_bytes()) /
+                    absl::ToDoubleSeconds(DurationFromProto(stats.uploading())));
+    in_process.push_back(kernel_seconds);
+    whole.push_back(seconds);
+  }
+  const Summary ours = Summarize(whole);
+  const double kernel_seconds = Summarize(in_process).median;
+  const double wire =
+      static_cast<double>(job.input_bytes() + job.output_bytes()) / Summarize(rates).median;
   Entry entry;
   entry.name = "job_direct_8k_causal_bf16";
-  entry.value = whole.median * 1e3;
+  entry.value = ours.median * 1e3;
   entry.unit = "ms";
   entry.compared_to = "the kernel in process, plus bytes at measured goodput";
-  entry.ratio = whole.median / (kernel.median + wire);
+  entry.ratio = ours.median / (kernel_seconds + wire);
   entry.higher_is_better = false;
   entry.bar = 1.35;
-  entry.ceiling = (kernel.median + wire) * 1e3;
+  entry.ceiling = (kernel_seconds + wire) * 1e3;
   entry.repeats = kRepeats;
-  entry.spread = whole.spread;
-  std::fprintf(stderr, "bench: kernel %.1f ms, bytes %.1f ms\n", kernel.median * 1e3, wire * 1e3);
+  entry.spread = ours.spread;
+  std::fprintf(stderr, "bench: kernel %.1f ms, bytes %.1f ms\n", kernel_seconds * 1e3, wire * 1e3);
   std::puts(ToJson({entry}).c_str());
   return 0;
 }

@@ -1,12 +1,12 @@
 #ifndef ANNULUS_TESTS_BENCH_JOBS_H_
 #define ANNULUS_TESTS_BENCH_JOBS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "client/client.h"
 #include "tests/bench/serve.h"
 
@@ -37,16 +37,12 @@ class BenchJob {
 AttentionSpec SelfAttention(DataType dtype, int64_t length, int32_t heads, int32_t dim,
                             bool causal);
 
-// Seconds of fn(), `repeats` times after one that does not count.
+// Seconds of fn().
 template <typename Fn>
-std::vector<double> Time(int repeats, Fn fn) {
-  std::vector<double> seconds;
-  for (int i = 0; i <= repeats; ++i) {
-    const absl::Time begin = absl::Now();
-    fn();
-    if (i > 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
-  }
-  return seconds;
+double TimeOnce(Fn fn) {
+  const auto begin = std::chrono::steady_clock::now();
+  fn();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace annulus::bench

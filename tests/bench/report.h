@@ -18,7 +18,8 @@ struct Entry {
   std::optional<double> ratio;
   // Which direction of `ratio` (of `value` where there is no ratio) is good.
   bool higher_is_better = true;
-  // The bound that the project sets itself for `ratio`, and the best that is possible.
+  // The bound that the project sets itself for `ratio`; and the best `value` that is possible, in
+  // its unit.
   std::optional<double> bar;
   std::optional<double> ceiling;
   // Measurements behind `value`, and (largest - smallest) / median of them.

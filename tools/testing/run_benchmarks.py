@@ -100,9 +100,12 @@ class Bench:
         if subprocess.call(command + self.flags + labels, stdout=sys.stderr) != 0:
             raise SystemExit("the benchmarks do not build")
 
+    def output_folder(self):
+        return self._ask("info", "bazel-bin")[0]
+
     def binary(self, label):
         """Absolute path of a benchmark, and the folder that it runs in."""
-        path = os.path.join(self._ask("info", "bazel-bin")[0], label[2:].replace(":", "/"))
+        path = os.path.join(self.output_folder(), label[2:].replace(":", "/"))
         runfiles = os.path.join(path + ".runfiles", "annulus")
         return path, runfiles if os.path.isdir(runfiles) else os.getcwd()
 
@@ -165,7 +168,10 @@ def main():
     jobs = [(name, [path], folder, None) for name, path, folder in jobs]
     if peer_names:
         python = peers_python()
-        here = dict(os.environ, PYTHONPATH=os.getcwd())
+        # A peer may run one of our benchmarks beside its own.
+        bench.build(list(known.values()))
+        binaries = bench.output_folder()
+        here = dict(os.environ, PYTHONPATH=os.getcwd(), ANNULUS_BENCH_BIN=binaries)
         jobs += [(f"peer {n}", [python, f"{PEERS}/{n}.py"], os.getcwd(), here) for n in peer_names]
 
     entries, failed = [], False
