@@ -147,6 +147,7 @@ std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   JobOptions options;
   options.coordinator = context_.channel(context_.address);
   options.worker_channel = context_.channel;
+  options.open = context_.open();
   options.metadata = context_.metadata;
   options.deadline = deadline_;
   options.request.set_request_id(arguments_.request_id);

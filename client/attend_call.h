@@ -24,6 +24,7 @@ struct AttendContext {
   std::function<std::optional<DataPath>(std::function<void(DataPath)> later)> choose_path;
   std::function<void()> forget_path;  // The choice did not hold.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
+  std::function<std::shared_ptr<const void>()> open = [] { return nullptr; };  // For JobOptions.
   std::string address;
   Metadata metadata;
   // `done` only wakes a thread that waits: it is called where the call ends, perhaps inside of

@@ -20,6 +20,33 @@ namespace annulus {
 namespace {
 
 constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
+// How long the coordinator may take to learn that the last outputs have been fetched.
+constexpr absl::Duration kFarewell = absl::Seconds(1);
+
+// Calls that are open, also those whose outputs are here already.
+class OpenCalls {
+ public:
+  static std::shared_ptr<const void> Open(const std::shared_ptr<OpenCalls>& calls) {
+    MutexLock lock(&calls->mutex_);
+    ++calls->open_;
+    return std::shared_ptr<const void>(nullptr, [calls](const void*) { calls->Close(); });
+  }
+  void WaitUntilClosed(absl::Time deadline) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    while (open_ > 0 && changed_.WaitUntil(&mutex_, deadline)) {
+    }
+  }
+
+ private:
+  void Close() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    if (--open_ == 0) changed_.SignalAll();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  int open_ GUARDED_BY(mutex_) = 0;
+};
 
 }  // namespace
 
@@ -60,6 +87,7 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   CondVar changed_;
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
+  const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
   // Last: their threads end before the rest goes.
   CallbackThread callbacks_;
   Reachability reachability_;
@@ -81,6 +109,7 @@ std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, bool
   };
   context.forget_path = [this] { reachability_.Forget(); };
   context.channel = [this](const std::string& address) { return channels_.Get(address); };
+  context.open = [calls = open_calls_] { return OpenCalls::Open(calls); };
   context.address = options_.address;
   context.metadata = options_.metadata;
   const auto finish = [this, done = std::move(done)](absl::StatusOr<AttendResult> result) {
@@ -112,8 +141,11 @@ void Client::Impl::CancelAllAndWait() {
   for (const auto& weak : calls) {
     if (const std::shared_ptr<AttendCall> call = weak.lock()) call->Cancel();
   }
-  MutexLock lock(&mutex_);
-  while (live_ > 0) changed_.Wait(&mutex_);
+  {
+    MutexLock lock(&mutex_);
+    while (live_ > 0) changed_.Wait(&mutex_);
+  }
+  open_calls_->WaitUntilClosed(absl::Now() + kFarewell);
 }
 
 bool Client::Impl::WorkersAreReachable() {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "attention/error.h"
 #include "attention/status_macros.h"
+#include "client/pushed_inputs.h"
 #include "client/session_errors.h"
 #include "client/shard_streams.h"
 #include "client/strand.h"
@@ -41,10 +40,8 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
     std::vector<ShardRows> rows;
   };
   struct Rank {
-    std::shared_ptr<PushSource> pushed;
     std::shared_ptr<ShardUpload> upload;
     std::shared_ptr<ShardDownload> download;
-    int64_t bytes_missing = 0;  // Of pushed inputs.
   };
 
   void Post(std::function<void(Impl*)> function) {
@@ -65,14 +62,16 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   absl::Status TakeOutput(int32_t rank, TensorChunk chunk, Credit credit);
   void OnShardDone(int32_t attempt, Stream stream, absl::Status status);
   void AwaitCoordinator(const absl::Status& status);
+  void SetGrace();
   void OnGraceOver();
   void OnPush(TensorChunk chunk, Credit credit);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   void Fail(absl::Status status);
   void CancelShards();
+  bool HasAllOutputs() const;
   void FinishIfQuiet();
 
-  const JobOptions options_;
+  JobOptions options_;  // Its inputs go at the end.
   JobObserver* const observer_;
   const std::vector<TensorInfo> table_;
   std::shared_ptr<RawStream> run_job_;
@@ -82,26 +81,28 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
   std::vector<ShardRows> rows_;       // Read by downloads too: changes only while there are none.
   std::vector<Rank> ranks_;
+  PushedInputs pushed_;
   JobProgress progress_;
   std::string job_id_;
-  v1::JobStats stats_;
+  std::optional<v1::JobStats> stats_;  // Known as soon as every rank has its outputs.
   std::optional<absl::Status>
       worker_error_;  // Of this attempt; the coordinator has not spoken yet.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
   grpc::Alarm grace_;
+  absl::Time grace_end_;
   bool grace_set_ = false;
   bool inputs_closed_ = false;
   bool succeeded_ = false;
   bool run_job_open_ = true;
   bool finished_ = false;
-  int live_shards_ = 0;  // Streams of workers.
+  int live_shards_ = 0;      // Streams of workers.
+  int outputs_missing_ = 0;  // Downloads of this attempt that have not brought all.
   std::optional<absl::Status> failed_;
 };
 
 void JobSession::Impl::Start() {
-  RawStream::Call call = CallTo(options_.coordinator);
-  call.method = "/annulus.v1.Jobs/RunJob";
-  call.metadata = options_.metadata;
+  RawStream::Call call = {options_.coordinator, "/annulus.v1.Jobs/RunJob", options_.deadline,
+                          options_.metadata};
   RawStream::Handlers handlers;
   handlers.on_read = [self = shared_from_this()](const grpc::ByteBuffer& message) {
     auto event = std::make_shared<v1::JobEvent>();
@@ -122,6 +123,12 @@ void JobSession::Impl::Start() {
 
 void JobSession::Impl::OnEvent(const v1::JobEvent& event) {
   if (failed_.has_value()) return;
+  if (finished_) {
+    // The outputs are here; to compute them again helps nobody.
+    if (event.has_placed()) run_job_->Cancel();
+    return;
+  }
+  job_id_ = event.job_id();
   switch (event.event_case()) {
     case v1::JobEvent::kStateChanged:
       OnState(event.state_changed());
@@ -137,14 +144,14 @@ void JobSession::Impl::OnEvent(const v1::JobEvent& event) {
       break;
   }
   if (!failed_.has_value()) observer_->OnProgress(progress_);
+  FinishIfQuiet();
 }
 
 void JobSession::Impl::OnState(const v1::Job& job) {
-  job_id_ = job.job_id();
   progress_.state = job.state();
+  if (job.has_stats()) stats_ = job.stats();
   if (job.state() == v1::Job::STATE_SUCCEEDED) {
     succeeded_ = true;
-    stats_ = job.stats();
   } else if (job.state() == v1::Job::STATE_FAILED || job.state() == v1::Job::STATE_CANCELLED) {
     const absl::Status error = ErrorFromProto(job.error());
     Fail(error.ok() ? absl::UnknownError("the job ended without saying why") : error);
@@ -153,12 +160,10 @@ void JobSession::Impl::OnState(const v1::Job& job) {
 
 void JobSession::Impl::OnRunJobDone(absl::Status status) {
   run_job_open_ = false;
+  options_.open.reset();
+  if (finished_) return;
   if (!status.ok()) {
-    if (status.code() == absl::StatusCode::kDeadlineExceeded) {
-      const bool waited = progress_.state <= v1::Job::STATE_QUEUED;
-      status = WithReason(status, waited ? "EXPIRED_IN_QUEUE" : "EXPIRED_RUNNING");
-    }
-    Fail(status);
+    Fail(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED));
   } else if (!succeeded_) {
     Fail(absl::UnavailableError("the coordinator ended the call before the job"));
   }
@@ -168,18 +173,12 @@ void JobSession::Impl::OnRunJobDone(absl::Status status) {
 void JobSession::Impl::OnPlaced(const v1::Plan& plan) {
   const bool again = progress_.attempt != 0;
   if (again && (!options_.inputs.has_value() || !options_.outputs.has_value())) {
-    Fail(MakeError(absl::StatusCode::kAborted, "a worker was lost; send the job again",
-                   {"GROUP_LOST", {}, {}, absl::Milliseconds(100)}));
-    return;
+    return Fail(SendAgainError());
   }
   absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, options_.spec);
   if (!rows.ok()) return Fail(rows.status());
   for (const v1::ShardPlan& shard : plan.shards()) {
-    if (shard.endpoint().empty()) {
-      return Fail(MakeError(absl::StatusCode::kUnavailable,
-                            "a worker can be reached through the gateway alone",
-                            {"WORKER_UNREACHABLE", {}, {}, {}}));
-    }
+    if (shard.endpoint().empty()) return Fail(GatewayAloneError());
   }
   waiting_ = Placement{plan, *std::move(rows)};
   progress_.attempt = std::max(plan.attempt(), 1);
@@ -193,10 +192,13 @@ void JobSession::Impl::StartShards() {
   waiting_.reset();
   worker_error_.reset();
   lost_outputs_.reset();
+  stats_.reset();
+  outputs_missing_ = 0;
   progress_.bytes_sent = progress_.bytes_received = 0;
   progress_.bytes_to_send = Total(plan, &v1::ShardPlan::input_bytes);
   progress_.bytes_to_receive = Total(plan, &v1::ShardPlan::output_bytes);
   ranks_.assign(plan.shards_size(), Rank());
+  pushed_ = PushedInputs();
   for (const v1::ShardPlan& shard : plan.shards()) {
     if (shard.input_bytes() > 0) StartUpload(shard);
     if (shard.output_bytes() > 0) StartDownload(shard);
@@ -212,8 +214,7 @@ void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
   if (options_.inputs.has_value()) {
     upload.source = std::make_shared<MemorySource>(table_, rows_[shard.rank()], *options_.inputs);
   } else {
-    upload.source = rank.pushed = std::make_shared<PushSource>();
-    rank.bytes_missing = shard.input_bytes();
+    upload.source = pushed_.Add(shard.rank(), shard.input_bytes());
   }
   upload.sent = [self = shared_from_this()](int64_t bytes) {
     self->Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_sent, bytes); });
@@ -223,6 +224,7 @@ void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
   };
   ++live_shards_;
   rank.upload = ShardUpload::Start(std::move(upload));
+  if (!options_.inputs.has_value()) pushed_.SetUpload(shard.rank(), rank.upload);
 }
 
 void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
@@ -239,6 +241,7 @@ void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
     self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kDownload, status); });
   };
   ++live_shards_;
+  ++outputs_missing_;
   ranks_[shard.rank()].download = ShardDownload::Start(std::move(download));
 }
 
@@ -271,7 +274,10 @@ void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status 
   // A worker ends the streams of a job that is over; what became of the inputs is then known from
   // the job.
   const bool over = succeeded_ && stream == Stream::kUpload && CoordinatorDecides(status);
-  if (!status.ok() && !old && stream == Stream::kDownload) lost_outputs_ = status;
+  if (!old && stream == Stream::kDownload) {
+    if (status.ok()) --outputs_missing_;
+    if (!status.ok()) lost_outputs_ = status;
+  }
   if (!status.ok() && !old && !over && !failed_.has_value()) {
     if (CoordinatorDecides(status) && run_job_open_) {
       AwaitCoordinator(status);
@@ -284,19 +290,25 @@ void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status 
 }
 
 void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
+  if (!worker_error_.has_value()) grace_end_ = absl::Now() + options_.grace;
   worker_error_ = WithReason(status, "WORKER_UNREACHABLE");
-  if (std::exchange(grace_set_, true)) return;
-  // The alarm keeps its function for as long as it lives itself, and this owns it.
-  grace_.Set(absl::ToChronoTime(absl::Now() + options_.grace),
-             [weak = weak_from_this()](bool expired) {
-               const std::shared_ptr<Impl> self = weak.lock();
-               if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
-             });
+  if (!std::exchange(grace_set_, true)) SetGrace();
+}
+
+// The alarm keeps its function for as long as it lives itself, and this owns it.
+void JobSession::Impl::SetGrace() {
+  grace_.Set(absl::ToChronoTime(grace_end_), [weak = weak_from_this()](bool expired) {
+    const std::shared_ptr<Impl> self = weak.lock();
+    if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
+  });
 }
 
 void JobSession::Impl::OnGraceOver() {
   grace_set_ = false;
-  if (worker_error_.has_value()) Fail(*worker_error_);
+  if (!worker_error_.has_value() || finished_) return;
+  // Set for the error of an attempt before this one.
+  if (grace_set_ = absl::Now() < grace_end_; grace_set_) return SetGrace();
+  Fail(*worker_error_);
   FinishIfQuiet();
 }
 
@@ -312,43 +324,20 @@ void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
 void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
   if (failed_.has_value()) return;
   if (ranks_.empty() || inputs_closed_) {
-    return Fail(MakeError(absl::StatusCode::kInvalidArgument,
-                          ranks_.empty() ? "a chunk came before the job was accepted"
-                                         : "a chunk came after the end of the inputs",
-                          {"STREAM_SEQUENCE", {}, {}, {}}));
+    return Fail(OutOfTurnError(ranks_.empty() ? "before the job was accepted"
+                                              : "after the end of the inputs"));
   }
-  const TensorInfo* tensor = FindTensor(table_, chunk.tensor);
-  if (tensor == nullptr || tensor->direction != Direction::kInput) {
-    return Fail(InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
-                             absl::StrCat(TensorName(chunk.tensor), " is no input of this job")));
-  }
-  const bool query = tensor->rows == RowSpace::kQuery;
-  const int64_t rows = query ? options_.spec.q_rows() : options_.spec.kv_rows();
-  const absl::Status checked = CheckChunk(*tensor, rows, &chunk);
-  if (!checked.ok()) return Fail(checked);
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    TensorChunk part = ScatterChunk(*tensor, rows_[rank].of(*tensor), chunk);
-    if (part.row_count == 0) continue;
-    part.crc32c = part.data.Crc32c();
-    if (ranks_[rank].pushed == nullptr) continue;  // An empty shard has no rows.
-    // The worker no longer listens when its shard is complete.
-    ranks_[rank].bytes_missing -= static_cast<int64_t>(part.data.size());
-    if (ranks_[rank].bytes_missing < 0) {
-      return Fail(InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before"));
-    }
-    ranks_[rank].pushed->Push(std::move(part), credit);
-    ranks_[rank].upload->Kick();
-  }
+  absl::StatusOr<std::vector<TensorChunk>> parts =
+      ScatterToRanks(options_.spec, table_, rows_, std::move(chunk));
+  if (!parts.ok()) return Fail(parts.status());
+  const absl::Status pushed = pushed_.Push(*std::move(parts), credit);
+  if (!pushed.ok()) Fail(pushed);
 }
 
 void JobSession::Impl::CloseInputs() {
   Post([](Impl* impl) {
     impl->inputs_closed_ = true;
-    for (Rank& rank : impl->ranks_) {
-      if (rank.pushed == nullptr) continue;
-      rank.pushed->Close();
-      rank.upload->Kick();
-    }
+    impl->pushed_.Close();
   });
 }
 
@@ -370,16 +359,27 @@ void JobSession::Impl::CancelShards() {
   for (Rank& rank : ranks_) {
     if (rank.upload != nullptr) rank.upload->Cancel();
     if (rank.download != nullptr) rank.download->Cancel();
-    if (rank.pushed != nullptr) rank.pushed->Close();
   }
+  pushed_.Close();
+}
+
+bool JobSession::Impl::HasAllOutputs() const {
+  return progress_.attempt > 0 && !waiting_.has_value() && outputs_missing_ == 0;
 }
 
 void JobSession::Impl::FinishIfQuiet() {
-  if (finished_ || run_job_open_ || live_shards_ > 0) return;
+  if (finished_ || live_shards_ > 0) return;
+  // With all rows here and checked, nothing that the coordinator may still say changes them.
+  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value();
+  if (run_job_open_ && !complete) return;
   finished_ = true;
   ranks_.clear();
-  if (!failed_.has_value()) failed_ = lost_outputs_;  // Not without all rows, whoever says so.
-  observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_);
+  pushed_ = PushedInputs();
+  options_.inputs.reset();
+  if (!failed_.has_value() && !HasAllOutputs()) {
+    failed_ = lost_outputs_.value_or(OutputsGoneError());
+  }
+  observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_.value_or(v1::JobStats()));
 }
 
 std::shared_ptr<JobSession> JobSession::Start(JobOptions options, JobObserver* observer) {

@@ -40,7 +40,7 @@ class JobObserver {
   // they come from goes on when `credit` is dropped: at most one message of 1 MiB for each rank is
   // out at a time.
   virtual void OnOutput(std::vector<TensorChunk> chunks, Credit credit) = 0;
-  // Last, once. OK: every output has been delivered.
+  // Last, once. OK: every output has been delivered and checked.
   virtual void OnDone(const absl::Status& status, const v1::JobStats& stats) = 0;
 };
 
@@ -57,6 +57,10 @@ struct JobOptions {
   std::optional<InputMemory> inputs;
   // Absent: outputs go to the observer.
   std::optional<OutputMemory> outputs;
+  // Dropped when the RunJob call has ended too. That may be after OnDone: the outputs are here
+  // before the coordinator knows that they are, and a call that is cut short counts as a cancelled
+  // job.
+  std::shared_ptr<const void> open;
   // How long the coordinator has to notice that a worker is gone before its error ends the job.
   absl::Duration grace = absl::Seconds(6);
 };
@@ -64,8 +68,8 @@ struct JobOptions {
 // One job by the direct path: RunJob at the coordinator, PutShard and FetchShard at every worker of
 // its plan. Holds no tensor bytes beyond one message for each stream. With input memory a job that
 // the coordinator runs again is sent again; with pushed inputs it ends with ABORTED / GROUP_LOST,
-// for they are gone. Thread-safe; no method waits. The session lives on until OnDone also when this
-// handle is dropped.
+// for they are gone. Thread-safe; no method waits. The session lives on until its calls have ended
+// also when this handle is dropped.
 class JobSession {
  public:
   static std::shared_ptr<JobSession> Start(JobOptions options, JobObserver* observer);

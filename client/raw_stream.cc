@@ -17,6 +17,8 @@ std::shared_ptr<RawStream> RawStream::Start(Call call, Handlers handlers) {
     stream->context_.set_deadline(absl::ToChronoTime(call.deadline));
   }
   for (const auto& [key, value] : call.metadata) stream->context_.AddMetadata(key, value);
+  // Every stream begins with a write: its headers go with it.
+  stream->context_.set_initial_metadata_corked(true);
   grpc::GenericStub stub(call.channel);
   stub.PrepareBidiStreamingCall(&stream->context_, call.method, grpc::StubOptions(), stream.get());
   stream->AddHold();
@@ -24,16 +26,11 @@ std::shared_ptr<RawStream> RawStream::Start(Call call, Handlers handlers) {
   return stream;
 }
 
-void RawStream::StartWriteOf(grpc::ByteBuffer message, bool last) {
+void RawStream::StartWriteOf(grpc::ByteBuffer message, const grpc::WriteOptions& options) {
   MutexLock lock(&mutex_);
   if (!open_) return;
   out_.Swap(&message);
-  grpc::WriteOptions options;
-  if (last) {
-    StartWriteLast(&out_, options);
-  } else {
-    StartWrite(&out_, options);
-  }
+  StartWrite(&out_, options);
 }
 
 void RawStream::HalfClose() {

@@ -40,10 +40,15 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
   static std::shared_ptr<RawStream> Start(Call call, Handlers handlers);
 
-  void Write(grpc::ByteBuffer message) EXCLUDES(mutex_) { StartWriteOf(std::move(message), false); }
+  // A stream begins with a write: until then not even its call is made.
+  void Write(grpc::ByteBuffer message) EXCLUDES(mutex_) { StartWriteOf(std::move(message), {}); }
+  // May wait for the next write, to leave with it.
+  void WriteBuffered(grpc::ByteBuffer message) EXCLUDES(mutex_) {
+    StartWriteOf(std::move(message), grpc::WriteOptions().set_buffer_hint());
+  }
   // The last message and the half-close in one.
   void WriteLast(grpc::ByteBuffer message) EXCLUDES(mutex_) {
-    StartWriteOf(std::move(message), true);
+    StartWriteOf(std::move(message), grpc::WriteOptions().set_last_message());
   }
   void HalfClose() EXCLUDES(mutex_);
   // Asks for the next message. A stream ends only when its messages have been read or it was
@@ -55,7 +60,7 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
  private:
   RawStream() = default;
-  void StartWriteOf(grpc::ByteBuffer message, bool last) EXCLUDES(mutex_);
+  void StartWriteOf(grpc::ByteBuffer message, const grpc::WriteOptions& options) EXCLUDES(mutex_);
   void Close() EXCLUDES(mutex_);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

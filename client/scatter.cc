@@ -135,6 +135,28 @@ TensorChunk ScatterChunk(const TensorInfo& tensor, const RowMap& rows, const Ten
   return part;
 }
 
+absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spec,
+                                                        const std::vector<TensorInfo>& table,
+                                                        const std::vector<ShardRows>& ranks,
+                                                        TensorChunk chunk) {
+  const TensorInfo* tensor = FindTensor(table, chunk.tensor);
+  if (tensor == nullptr || tensor->direction != Direction::kInput) {
+    return InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
+                        absl::StrCat(TensorName(chunk.tensor), " is no input of this job"));
+  }
+  const bool query = tensor->rows == RowSpace::kQuery;
+  RETURN_IF_ERROR(CheckChunk(*tensor, query ? spec.q_rows() : spec.kv_rows(), &chunk));
+  std::vector<TensorChunk> parts;
+  for (const ShardRows& rows : ranks) {
+    TensorChunk part = ScatterChunk(*tensor, rows.of(*tensor), chunk);
+    // All of it, and so the same bytes.
+    const bool whole = part.row_count == chunk.row_count;
+    if (part.row_count > 0) part.crc32c = whole ? chunk.crc32c : part.data.Crc32c();
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 std::vector<TensorChunk> GatherChunk(const RowMap& rows, const TensorChunk& chunk) {
   const int64_t row_bytes = static_cast<int64_t>(chunk.data.size()) / chunk.row_count;
   std::vector<TensorChunk> parts;

@@ -53,6 +53,14 @@ void PlaceRows(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& 
 // row_count 0 when none does. Without a CRC.
 TensorChunk ScatterChunk(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& chunk);
 
+// Checks a chunk of an input in the job's rows and cuts it by rank, with CRCs; row_count 0 for
+// ranks that get nothing of it. INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE,
+// TENSOR_BYTES_MISMATCH.
+absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spec,
+                                                        const std::vector<TensorInfo>& table,
+                                                        const std::vector<ShardRows>& ranks,
+                                                        TensorChunk chunk);
+
 // A checked chunk of a shard as chunks of the job's rows, one for each run. With CRCs where it has
 // one.
 std::vector<TensorChunk> GatherChunk(const RowMap& rows, const TensorChunk& chunk);

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -24,6 +25,32 @@ absl::Status WithReason(const absl::Status& status, absl::string_view reason) {
   if (!detail.reason.empty()) return status;
   detail.reason = std::string(reason);
   return MakeError(status.code(), status.message(), detail);
+}
+
+absl::Status NameExpiry(const absl::Status& status, bool waited) {
+  if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
+  return WithReason(status, waited ? "EXPIRED_IN_QUEUE" : "EXPIRED_RUNNING");
+}
+
+absl::Status SendAgainError() {
+  return MakeError(absl::StatusCode::kAborted, "a worker was lost; send the job again",
+                   {"GROUP_LOST", {}, {}, absl::Milliseconds(100)});
+}
+
+absl::Status OutputsGoneError() {
+  return MakeError(absl::StatusCode::kAborted, "the job ended before its outputs were fetched",
+                   {"JOB_ENDED", {}, {}, {}});
+}
+
+absl::Status GatewayAloneError() {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   "a worker can be reached through the gateway alone",
+                   {"WORKER_UNREACHABLE", {}, {}, {}});
+}
+
+absl::Status OutOfTurnError(absl::string_view when) {
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("a chunk came ", when),
+                   {"STREAM_SEQUENCE", {}, {}, {}});
 }
 
 }  // namespace annulus

@@ -13,6 +13,19 @@ bool CoordinatorDecides(const absl::Status& status);
 // The status with `reason` where it has none: statuses that the gRPC library makes by itself.
 absl::Status WithReason(const absl::Status& status, absl::string_view reason);
 
+// DEADLINE_EXCEEDED of RunJob by its right name: EXPIRED_IN_QUEUE of a job that waited, else
+// EXPIRED_RUNNING.
+absl::Status NameExpiry(const absl::Status& status, bool waited);
+
+// ABORTED / GROUP_LOST: a worker was lost, and the inputs that were pushed are gone.
+absl::Status SendAgainError();
+// ABORTED / JOB_ENDED: the job succeeded for another call.
+absl::Status OutputsGoneError();
+// UNAVAILABLE / WORKER_UNREACHABLE: a worker without an endpoint for clients.
+absl::Status GatewayAloneError();
+// INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came `when`.
+absl::Status OutOfTurnError(absl::string_view when);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_CLIENT_SESSION_ERRORS_H_

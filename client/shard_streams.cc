@@ -31,7 +31,7 @@ std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   };
   upload->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
   upload->stream_->Read();
-  upload->stream_->Write(EncodeProto(opening));
+  upload->stream_->WriteBuffered(EncodeProto(opening));
   return upload;
 }
 

@@ -77,6 +77,7 @@ std::string StateName(v1::Job::State state) {
 
 void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
   event.set_sequence(++job.last_event);
+  event.set_job_id(job.id);
   if (event.has_state_changed()) ForgetState(job);
   if (event.has_placed()) ForgetPlacement(job);
   for (int64_t call : job.owners) core.Emit(action::SendEvent{call, event});
@@ -86,8 +87,9 @@ void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
 
 void SetState(Core& core, JobRecord& job, v1::Job::State state) {
   job.state = state;
+  if (state == v1::Job::STATE_DRAINING) FillStats(core, job);
   v1::JobEvent event;
-  *event.mutable_state_changed() = JobView(job, WithSpec::kNo);
+  *event.mutable_state_changed() = JobView(job, JobDetail::kEvent);
   Notify(core, job, std::move(event));
 }
 
@@ -107,7 +109,6 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
   core.plannings.erase(std::exchange(job.planning, 0));
   core.replan.erase(job.number);
   core.queue.Remove(job.number);
-  if (state == v1::Job::STATE_SUCCEEDED) FillStats(core, job);
   job.error = std::move(error);
   job.ended = core.now;
   SetState(core, job, state);

@@ -38,18 +38,20 @@ v1::Plan PlanView(const JobPlan& plan) {
   return view;
 }
 
-v1::Job JobView(const JobRecord& job, WithSpec with_spec) {
+v1::Job JobView(const JobRecord& job, JobDetail detail) {
   v1::Job view;
   view.set_job_id(job.id);
   view.set_request_id(std::string(job.request_id()));
   view.set_state(job.state);
-  if (with_spec == WithSpec::kYes) *view.mutable_spec() = job.submission->request.spec();
+  if (detail == JobDetail::kFull) *view.mutable_spec() = job.submission->request.spec();
   *view.mutable_execution() = job.submission->request.execution();
-  if (job.has_placement) *view.mutable_plan() = job.placement;
+  if (job.has_placement && detail != JobDetail::kEvent) *view.mutable_plan() = job.placement;
   if (!job.error.ok()) *view.mutable_error() = ErrorToProto(job.error);
   *view.mutable_create_time() = TimeToProto(job.created);
   if (job.terminal()) *view.mutable_end_time() = TimeToProto(job.ended);
-  if (job.state == v1::Job::STATE_SUCCEEDED) *view.mutable_stats() = job.stats;
+  if (job.state == v1::Job::STATE_DRAINING || job.state == v1::Job::STATE_SUCCEEDED) {
+    *view.mutable_stats() = job.stats;
+  }
   return view;
 }
 

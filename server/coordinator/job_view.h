@@ -12,9 +12,10 @@ namespace annulus {
 // adds.
 v1::Plan PlanView(const JobPlan& plan);
 
-// A job as clients see it. The spec, which may be large, only on request; tickets never.
-enum class WithSpec : bool { kNo, kYes };
-v1::Job JobView(const JobRecord& job, WithSpec with_spec);
+// A job as clients see it, tickets never. Events leave out the plan, which `placed` tells once, and
+// lists the spec: both may be large.
+enum class JobDetail : char { kEvent, kListed, kFull };
+v1::Job JobView(const JobRecord& job, JobDetail detail);
 
 }  // namespace annulus
 

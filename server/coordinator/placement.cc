@@ -158,13 +158,14 @@ void TellClient(Core& core, JobRecord& job, const RunRecord& run) {
     shard.set_endpoint(core.workers.Find(worker)->info.data_endpoint());
   }
   job.has_placement = true;
-  SetState(core, job, v1::Job::STATE_UPLOADING);
+  // First, because a client can send as soon as it knows this.
   v1::JobEvent placed;
   *placed.mutable_placed() = job.placement;
   for (v1::ShardPlan& shard : *placed.mutable_placed()->mutable_shards()) {
     shard.set_ticket(TicketFor(core, job, run, shard.rank()));
   }
   Notify(core, job, std::move(placed));
+  SetState(core, job, v1::Job::STATE_UPLOADING);
   if (run.attempt == 1) return;
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     if (run.plan->bytes[rank].input == 0) continue;

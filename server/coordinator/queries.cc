@@ -85,7 +85,7 @@ absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJob
       core.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);
   v1::ListJobsResponse response;
   for (size_t i = 0; i < jobs.size() && i < static_cast<size_t>(size); ++i) {
-    *response.add_jobs() = JobView(*jobs[i], WithSpec::kNo);
+    *response.add_jobs() = JobView(*jobs[i], JobDetail::kListed);
   }
   if (jobs.size() > static_cast<size_t>(size)) {
     response.set_next_page_token(absl::StrCat(jobs[size - 1]->number));
@@ -112,8 +112,8 @@ void OnGetJob(Core& core, const event::GetJob& event) {
   if (job == nullptr) {
     core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else {
-    core.Emit(action::Answer{event.call,
-                             JobView(*job, job->terminal() ? WithSpec::kNo : WithSpec::kYes)});
+    core.Emit(action::Answer{
+        event.call, JobView(*job, job->terminal() ? JobDetail::kListed : JobDetail::kFull)});
   }
 }
 
@@ -124,7 +124,7 @@ void OnCancelJob(Core& core, const event::CancelJob& event) {
     return;
   }
   EndJob(core, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
-  core.Emit(action::Answer{event.call, JobView(*job, WithSpec::kNo)});
+  core.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});
 }
 
 void OnListJobs(Core& core, const event::ListJobs& event) {

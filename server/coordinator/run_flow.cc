@@ -118,12 +118,12 @@ void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) 
   report.rank.bytes_sent = ready.bytes_sent();
   report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
+  report.core.place_again = report.core.advance_again = true;
+  if (All(run, &RunRank::output_ready)) StartDraining(report);
   v1::JobEvent event;
   event.mutable_rows_ready()->set_attempt(run.attempt);
   event.mutable_rows_ready()->set_rank(report.number);
   Notify(report.core, report.job, std::move(event));
-  report.core.place_again = report.core.advance_again = true;
-  if (All(run, &RunRank::output_ready)) StartDraining(report);
   FinishIfDrained(report);
 }
 

@@ -114,6 +114,20 @@ TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
   }
 }
 
+TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
+  FakeService service(Script({Act::kSaysSoLate}));
+  {
+    Client client(At(service));
+    ClientJob job(60);
+    const auto result = client.Attend(job.Arguments(DataPath::kDirect));
+    ASSERT_TRUE(result.ok()) << result.status();
+    job.ExpectServed();
+    EXPECT_EQ(result->stats.attempts(), 1);
+    service.LetJobsEnd();
+  }  // A client that goes lets the coordinator have its last word, or the job would be cancelled.
+  EXPECT_EQ(service.ended_well(), 1);
+}
+
 TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
   FakeService service(Script({Act::kCorrupt}));
   Client client(At(service));

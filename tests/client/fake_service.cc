@@ -112,6 +112,17 @@ int FakeService::attends() {
   return attends_;
 }
 
+void FakeService::LetJobsEnd() {
+  MutexLock lock(&mutex_);
+  may_end_ = true;
+  changed_.SignalAll();
+}
+
+int FakeService::ended_well() {
+  MutexLock lock(&mutex_);
+  return ended_well_;
+}
+
 bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   MutexLock lock(&mutex_);
@@ -174,7 +185,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
     return Error(absl::StatusCode::kUnavailable, "STARTING", absl::Minutes(5));
   }
   v1::JobEvent event;
-  event.mutable_state_changed()->set_job_id("job-1");
+  event.set_job_id("job-1");
   event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
   writer->Write(event);
   if (act != Act::kNeverPlace) {
@@ -196,10 +207,17 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (!Await(context, fetched)) return grpc::Status::CANCELLED;
   const auto ended = [this]() NO_THREAD_SAFETY_ANALYSIS { return downloads_ == options_.world; };
   if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
-  event.mutable_state_changed()->set_state(v1::Job::STATE_SUCCEEDED);
   event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
-  writer->Write(event);
+  if (act == Act::kSaysSoLate) {
+    event.mutable_state_changed()->set_state(v1::Job::STATE_DRAINING);
+    writer->Write(event);
+    const auto may_end = [this]() NO_THREAD_SAFETY_ANALYSIS { return may_end_; };
+    if (!Await(context, may_end)) return grpc::Status::CANCELLED;
+  }
+  event.mutable_state_changed()->set_state(v1::Job::STATE_SUCCEEDED);
+  if (!writer->Write(event)) return grpc::Status::CANCELLED;
   MutexLock lock(&mutex_);
+  ++ended_well_;
   job_over_ =
       true;  // Not signalled: the workers see it at their next look, when this call has ended.
   return grpc::Status::OK;

@@ -36,6 +36,7 @@ class FakeService final {
                    // succeeded
     kEndsEarly,    // the same, and the last output of each shard is missing
     kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
+    kSaysSoLate,   // says that outputs are ready, and that it succeeded only after LetJobsEnd
     kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
   };
   struct Options {
@@ -53,6 +54,9 @@ class FakeService final {
   int run_jobs() EXCLUDES(mutex_);
   int attends() EXCLUDES(mutex_);
   void AnswerInfo() EXCLUDES(mutex_);
+  void LetJobsEnd() EXCLUDES(mutex_);
+  // RunJob calls that ended by themselves, with OK.
+  int ended_well() EXCLUDES(mutex_);
 
  private:
   struct Shard {
@@ -95,7 +99,9 @@ class FakeService final {
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
-  int downloads_ GUARDED_BY(mutex_) = 0;      // That have ended, of this job.
+  bool may_end_ GUARDED_BY(mutex_) = false;
+  int ended_well_ GUARDED_BY(mutex_) = 0;
+  int downloads_ GUARDED_BY(mutex_) = 0;  // That have ended, of this job.
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -25,8 +25,8 @@ class DirectJob:
         raise AssertionError("the job ended before it was placed")
 
     def _note(self, event):
+        self.job_id = event.job_id
         if event.HasField("state_changed"):
-            self.job_id = event.state_changed.job_id
             self.states.append(jobs_pb2.Job.State.Name(event.state_changed.state))
 
     def until(self, state):

@@ -284,7 +284,7 @@ int64_t CoordinatorHarness::Run(v1::RunJobRequest request, const std::string& pr
 
 std::string CoordinatorHarness::JobOf(int64_t call) const {
   const Call& of = calls_.at(call);
-  return of.events.empty() ? "" : of.events[0].state_changed().job_id();
+  return of.events.empty() ? "" : of.events[0].job_id();
 }
 
 v1::Job::State CoordinatorHarness::StateOf(int64_t call) const {

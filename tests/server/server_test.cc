@@ -202,10 +202,10 @@ TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   auto reader = jobs_->RunJob(context.get(), Request());
   v1::JobEvent event;
   ASSERT_TRUE(reader->Read(&event));
-  EXPECT_EQ(event.state_changed().state(), v1::Job::STATE_UPLOADING);
-  const std::string job_id = event.state_changed().job_id();
-  ASSERT_TRUE(reader->Read(&event));
   EXPECT_EQ(event.placed().shards(0).endpoint(), "127.0.0.1:1");
+  const std::string job_id = event.job_id();
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_EQ(event.state_changed().state(), v1::Job::STATE_UPLOADING);
   control::v1::WorkerCommand command;
   ASSERT_TRUE(worker->Read(&command));
   EXPECT_EQ(command.reserve().shard().job_id(), job_id);

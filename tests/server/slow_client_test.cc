@@ -162,7 +162,7 @@ TEST_F(SlowClientTest, LosesItsCallAndItsJob) {
   auto reader = Start(&context, &event);
   ASSERT_NE(reader, nullptr) << last_;
   v1::GetJobRequest get;
-  get.set_job_id(event.state_changed().job_id());
+  get.set_job_id(event.job_id());
   v1::Job job;
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   while (job.state() < v1::Job::STATE_SUCCEEDED && absl::Now() < deadline) {

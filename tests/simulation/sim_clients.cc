@@ -130,13 +130,15 @@ void SimClients::OnEvent(int64_t number, const v1::JobEvent& event) {
   Call& call = it->second;
   if (call.terminal)
     return around_->ClientViolation("invariant 11: an event after the terminal state");
+  if (call.job_id.empty()) {
+    if (!event.has_state_changed() && !event.has_placed()) {
+      return around_->ClientViolation("the first event is neither the state nor the placement");
+    }
+    jobs_.push_back(event.job_id());
+    call.job_id = event.job_id();
+  }
   if (event.has_state_changed()) {
-    const v1::Job& job = event.state_changed();
-    if (call.job_id.empty()) jobs_.push_back(job.job_id());
-    call.job_id = job.job_id();
-    call.terminal = job.state() >= v1::Job::STATE_SUCCEEDED;
-  } else if (call.job_id.empty()) {
-    return around_->ClientViolation("the first event is not the state");
+    call.terminal = event.state_changed().state() >= v1::Job::STATE_SUCCEEDED;
   }
   if (!call.owner) return;
   if (event.has_placed()) SendShards(number, call, event.placed());

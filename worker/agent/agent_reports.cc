@@ -51,7 +51,6 @@ void AgentState::ReportShard(const WorkerEvent& fact) {
       break;
     case WorkerEvent::kOutputReady:
       tell = advance(fact.output_ready().shard(), Stage::kReady);
-      if (tell) Do(PublishOutputs{IdOf(fact.output_ready().shard())});
       break;
     case WorkerEvent::kOutputDrained:
       tell = advance(fact.output_drained().shard(), Stage::kDrained);
@@ -69,9 +68,12 @@ void AgentState::ReportShard(const WorkerEvent& fact) {
       break;
   }
   if (!tell) return;
+  // A job is over when its client has both the outputs and the coordinator's word, which has the
+  // longer way: it leaves first.
+  const bool solo = fact.has_shard_complete() && Open(fact.shard_complete().shard())->solo;
+  if (solo) Do(RunSolo{IdOf(fact.shard_complete().shard())});
   Tell(fact);
-  if (!fact.has_shard_complete()) return;
-  if (Open(fact.shard_complete().shard())->solo) Do(RunSolo{IdOf(fact.shard_complete().shard())});
+  if (fact.has_output_ready()) Do(PublishOutputs{IdOf(fact.output_ready().shard())});
 }
 
 void AgentState::ReportGroup(const WorkerEvent& fact) {

@@ -1,0 +1,42 @@
+#include "client/pushed_inputs.h"
+
+#include <utility>
+
+#include "attention/error.h"
+
+namespace annulus {
+
+std::shared_ptr<PushSource> PushedInputs::Add(int32_t rank, int64_t bytes) {
+  Rank& added = ranks_[rank];
+  added.source = std::make_shared<PushSource>();
+  added.bytes_missing = bytes;
+  return added.source;
+}
+
+void PushedInputs::SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload) {
+  ranks_[rank].upload = std::move(upload);
+}
+
+absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& credit) {
+  for (auto& [number, rank] : ranks_) {
+    TensorChunk& part = parts[number];
+    if (part.row_count == 0) continue;
+    // The worker no longer listens when its shard is complete.
+    rank.bytes_missing -= static_cast<int64_t>(part.data.size());
+    if (rank.bytes_missing < 0) {
+      return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before");
+    }
+    rank.source->Push(std::move(part), credit);
+    rank.upload->Kick();
+  }
+  return absl::OkStatus();
+}
+
+void PushedInputs::Close() {
+  for (auto& [number, rank] : ranks_) {
+    rank.source->Close();
+    rank.upload->Kick();
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,41 @@
+#ifndef ANNULUS_CLIENT_PUSHED_INPUTS_H_
+#define ANNULUS_CLIENT_PUSHED_INPUTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/chunk_writer.h"
+#include "client/shard_streams.h"
+#include "proto/tensor_stream.h"
+
+namespace annulus {
+
+// The uploads of an attempt whose inputs are pushed, by rank. One owner at a time.
+class PushedInputs {
+ public:
+  // The source for the upload of a rank that needs `bytes`, and then that upload.
+  std::shared_ptr<PushSource> Add(int32_t rank, int64_t bytes);
+  void SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload);
+
+  // parts[r] goes to rank r; ranks that were not added get nothing. `credit` is dropped when the
+  // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.
+  absl::Status Push(std::vector<TensorChunk> parts, const Credit& credit);
+
+  // All has been pushed, or nothing more is wanted.
+  void Close();
+
+ private:
+  struct Rank {
+    std::shared_ptr<PushSource> source;
+    std::shared_ptr<ShardUpload> upload;
+    int64_t bytes_missing = 0;
+  };
+  std::map<int32_t, Rank> ranks_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_PUSHED_INPUTS_H_
