@@ -31,7 +31,8 @@ struct VerifyReport {
 // Recomputes `count` query rows (all, when there are fewer) in fp64, every head, by three loops
 // that share nothing with the service but the rule of the mask; the rows are picked by `seed`. The
 // budget is the one of docs/numerics.md (attention/error_budget.h), head by head over the
-// recomputed rows. UNIMPLEMENTED / NOT_SERVED for score modifiers, dropout, other outputs.
+// recomputed rows; where those are few, the naive error is the largest over up to 32 orders of the
+// keys. UNIMPLEMENTED / NOT_SERVED for score modifiers, dropout, other outputs.
 absl::StatusOr<VerifyReport> VerifyRows(const AttentionSpec& spec, const VerifyInput& input,
                                         int64_t count, uint64_t seed);
 

@@ -134,6 +134,36 @@ TEST(VerifyTest, OneOutputMayBeOffByAnUlpAndNotByMore) {
   }
 }
 
+// Two right answers, each by sums in fp32 in an order of its own: a single output's naive error is
+// small by luck every now and then.
+TEST(VerifyTest, OneOutputOfManyKeysIsJudgedFairly) {
+  for (int64_t keys = 200; keys < 500; ++keys) {
+    AttentionSpec spec = SpecOf(1, keys, false, DataType::kFp32);
+    spec.q_heads = spec.kv_heads = spec.head_dim = 1;
+    spec.sequences.resize(1);
+    Solved solved(spec);
+    float max = 0, weight = 0, sum = 0;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (int64_t lane = 0; lane < 16; ++lane) {
+        for (int64_t j = lane; j < keys; j += 16) {
+          const float score =
+              SyntheticValue(9, TensorId::kQ, 0, 0, 0) * SyntheticValue(9, TensorId::kK, j, 0, 0);
+          if (pass == 0) max = std::max(max, score);
+          if (pass == 0) continue;
+          weight += std::exp(score - max);
+          sum += std::exp(score - max) * SyntheticValue(9, TensorId::kV, j, 0, 0);
+        }
+      }
+    }
+    SetFloat(sum / weight, 0, &solved.memory[3]);
+    const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 1, 1);
+    EXPECT_TRUE(report->within()) << keys << " keys: " << report->output_error << " of "
+                                  << report->output_budget;
+    SetFloat(sum / weight + 1e-5f, 0, &solved.memory[3]);
+    EXPECT_FALSE(VerifyRows(spec, solved.Input(), 1, 1)->within()) << keys;
+  }
+}
+
 TEST(VerifyTest, NanIsRightWhereAnInputMakesItAndOnlyThere) {
   const AttentionSpec spec = SpecOf(13, 9, false, DataType::kFp32);
   const float nan = std::nanf("");
