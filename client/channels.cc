@@ -3,7 +3,6 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/tensor_stream.h"
-#include "proto/tensor_transport.h"
 
 namespace annulus {
 namespace {
@@ -12,12 +11,12 @@ namespace {
 constexpr int kKeepaliveMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 10000;
 
-grpc::ChannelArguments Arguments() {
+grpc::ChannelArguments Arguments(ReadAhead read_ahead) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  for (const auto& [name, value] : TensorTransport()) arguments.SetInt(name, value);
+  for (const auto& [name, value] : TensorTransport(read_ahead)) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
   return arguments;
 }
@@ -28,7 +27,7 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& address) {
   MutexLock lock(&mutex_);
   std::shared_ptr<grpc::Channel>& channel = channels_[address];
   if (channel != nullptr) return channel;
-  channel = grpc::CreateCustomChannel(address, credentials_, Arguments());
+  channel = grpc::CreateCustomChannel(address, credentials_, Arguments(read_ahead_));
   const std::shared_ptr<grpc::Channel> made = channel;
   if (channels_.size() > kMaxChannels) {
     auto first = channels_.begin();

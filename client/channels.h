@@ -4,20 +4,23 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/security/credentials.h"
+#include "proto/tensor_transport.h"
 
 namespace annulus {
 
 // One channel for each address, made at first use and kept. Thread-safe.
 class Channels {
  public:
-  explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials)
-      : credentials_(std::move(credentials)) {}
+  explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                    ReadAhead read_ahead = ReadAhead::kAdaptive)
+      : credentials_(std::move(credentials)), read_ahead_(read_ahead) {}
 
   // Makes no connection and does not wait. At most kMaxChannels are kept: then the first by name
   // goes.
@@ -30,6 +33,7 @@ class Channels {
 
  private:
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const ReadAhead read_ahead_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ GUARDED_BY(mutex_);
 };

@@ -6,11 +6,15 @@
 
 namespace annulus {
 
-// Channel arguments of every connection that carries tensors, for both of its ends. They bound what
-// gRPC itself holds of a stream, beside the credits of this service (left alone, its windows grow
-// with the bandwidth, and a chunk that is kept can pin a read buffer four times as large), and let
-// a chunk of 1 MiB leave without waiting for a window.
-std::map<std::string, int> TensorTransport();
+// What gRPC itself may hold of the streams that this end of a connection reads.
+enum class ReadAhead : char {
+  kAdaptive,  // As much as the link's bandwidth asks for.
+  kBounded,   // The message that is being read: for who only passes bytes on.
+};
+
+// Channel arguments of a connection that carries tensors. In both cases a chunk that is kept pins
+// no read buffer many times as large.
+std::map<std::string, int> TensorTransport(ReadAhead read_ahead);
 
 }  // namespace annulus
 

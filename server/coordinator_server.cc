@@ -193,7 +193,7 @@ CoordinatorServer::Impl::Impl(Options o)
 GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   GatewayServiceOptions gateway;
   gateway.coordinator = inner->InProcessChannel({});
-  auto workers = std::make_shared<Channels>(options.worker_credentials);
+  auto workers = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kBounded);
   gateway.worker_channel = [workers](const std::string& endpoint) {
     return workers->Get(endpoint);
   };
@@ -215,7 +215,8 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
 
   grpc::ServerBuilder clients;
   SetKeepalive(clients, absl::Seconds(30), absl::Seconds(10));
-  for (const auto& [name, value] : TensorTransport()) clients.AddChannelArgument(name, value);
+  for (const auto& [name, value] : TensorTransport(ReadAhead::kBounded))
+    clients.AddChannelArgument(name, value);
   clients.RegisterService(attention.get());
   clients.RegisterService(&jobs);
   clients.RegisterService(&health);

@@ -57,7 +57,8 @@ absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Op
   auto impl = std::make_unique<Impl>(options);
   grpc::ServerBuilder builder;
   Prepare(options, &builder);
-  for (const auto& [name, value] : TensorTransport()) builder.AddChannelArgument(name, value);
+  for (const auto& [name, value] : TensorTransport(ReadAhead::kAdaptive))
+    builder.AddChannelArgument(name, value);
   builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &impl->port);
   builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
   builder.RegisterService(&impl->service);
