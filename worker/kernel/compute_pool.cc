@@ -1,11 +1,30 @@
 #include "worker/kernel/compute_pool.h"
 
+#include <chrono>
 #include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus {
+namespace {
+
+// A kernel call is a few rounds right after one another: a thread looks this long for the next one
+// before it sleeps, since to wake it takes about as long.
+constexpr std::chrono::microseconds kSpin(50);
+
+template <typename Condition>
+void SpinUntil(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (condition()) return;
+      __builtin_ia32_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
   if (threads < 1 || threads > kMaxThreads) {
@@ -64,6 +83,7 @@ void ComputePool::ParallelFor(int64_t count, Work work) {
     wake_.SignalAll();
   }
   Drain(work, count, 0);
+  SpinUntil([this] { return busy_.load(std::memory_order_acquire) == 0; });
   MutexLock lock(&mutex_);
   while (busy_ > 0) done_.Wait(&mutex_);
   work_ = nullptr;
@@ -74,6 +94,9 @@ void ComputePool::Serve(int thread) {
   for (;;) {
     const Work* work = nullptr;
     int64_t count = 0;
+    if (served > 0) {
+      SpinUntil([this, served] { return round_.load(std::memory_order_relaxed) != served; });
+    }
     {
       MutexLock lock(&mutex_);
       while (round_ == served && !stopping_) wake_.Wait(&mutex_);

@@ -47,8 +47,9 @@ class ComputePool {
   CondVar wake_, done_;
   const Work* work_ GUARDED_BY(mutex_) = nullptr;
   int64_t count_ GUARDED_BY(mutex_) = 0;
-  uint64_t round_ GUARDED_BY(mutex_) = 0;
-  int busy_ GUARDED_BY(mutex_) = 0;
+  // Written with mutex_ held; who spins looks without it.
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> busy_{0};
   bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
