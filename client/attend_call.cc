@@ -9,6 +9,7 @@
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "client/gateway_session.h"
+#include "client/session_errors.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -87,10 +88,12 @@ void AttendCall::ChoosePath() {
     if (EndWait(wait)) StartSession(*path);
     return;
   }
-  // The session then says what a deadline that has passed means.
   context_.callbacks->PostAfter(deadline_ - absl::Now(), [weak = weak_from_this(), wait] {
     const std::shared_ptr<AttendCall> self = weak.lock();
-    if (self != nullptr && self->EndWait(wait)) self->StartSession(DataPath::kGateway);
+    if (self == nullptr || !self->EndWait(wait)) return;
+    self->Deliver(NameExpiry(
+        absl::DeadlineExceededError("the deadline came before a way to the workers was found"),
+        /*waited=*/true));
   });
 }
 

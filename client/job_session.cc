@@ -68,7 +68,9 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   void Fail(absl::Status status);
   void CancelShards();
-  bool HasAllOutputs() const;
+  bool HasAllOutputs() const {
+    return progress_.attempt > 0 && !waiting_.has_value() && outputs_missing_ == 0;
+  }
   void FinishIfQuiet();
 
   JobOptions options_;  // Its inputs go at the end.
@@ -363,14 +365,12 @@ void JobSession::Impl::CancelShards() {
   pushed_.Close();
 }
 
-bool JobSession::Impl::HasAllOutputs() const {
-  return progress_.attempt > 0 && !waiting_.has_value() && outputs_missing_ == 0;
-}
-
 void JobSession::Impl::FinishIfQuiet() {
   if (finished_ || live_shards_ > 0) return;
-  // With all rows here and checked, nothing that the coordinator may still say changes them.
-  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value();
+  // With all rows here and checked, nothing that the coordinator may still say changes them. But a
+  // request id is free for the caller's next job only when this one has ended.
+  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() &&
+                        options_.request.request_id().empty();
   if (run_job_open_ && !complete) return;
   finished_ = true;
   ranks_.clear();
