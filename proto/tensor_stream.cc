@@ -40,7 +40,7 @@ void AppendNumber(int field, int64_t value, std::string* out) {
 }
 
 // All of the message before the payload's bytes.
-std::string ChunkHeader(const TensorChunk& chunk) {
+std::string WireHeader(const TensorChunk& chunk) {
   std::string header;
   AppendNumber(kTensor, static_cast<int64_t>(chunk.tensor), &header);
   AppendNumber(kRowBegin, chunk.row_begin, &header);
@@ -143,7 +143,7 @@ absl::Status SequenceError(absl::string_view what) {
 }  // namespace
 
 grpc::ByteBuffer EncodeChunk(const TensorChunk& chunk, ChunkStep step) {
-  std::string header = ChunkHeader(chunk);
+  std::string header = WireHeader(chunk);
   if (step == ChunkStep::kStep) {
     std::string outer;
     AppendTag(static_cast<int>(step), WireReader::kBytes, &outer);
@@ -187,43 +187,12 @@ absl::StatusOr<StreamStep> DecodeStep(const grpc::ByteBuffer& message) {
 }
 
 absl::Status CheckChunk(const TensorInfo& tensor, int64_t rows, TensorChunk* chunk) {
-  if (chunk->row_begin > rows || chunk->row_count > rows - chunk->row_begin) {
-    return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin",
-                      absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " of ", rows,
-                                   " rows of ", TensorName(tensor.id)));
-  }
-  if (chunk->head_count == 0 && chunk->head_begin == 0) chunk->head_count = tensor.heads;
-  if (chunk->head_count < 1 || chunk->head_begin > tensor.heads ||
-      chunk->head_count > tensor.heads - chunk->head_begin) {
-    return ChunkError("CHUNK_OUT_OF_RANGE", "head_begin",
-                      absl::StrCat("heads ", chunk->head_begin, " + ", chunk->head_count, " of ",
-                                   tensor.heads, " heads of ", TensorName(tensor.id)));
-  }
-  const int64_t row_bytes = tensor.row_bytes() / tensor.heads * chunk->head_count;
-  const auto bytes = static_cast<int64_t>(chunk->data.size());
-  // A division, because the product of hostile counts may overflow.
-  if (bytes % row_bytes != 0 || bytes / row_bytes != chunk->row_count) {
-    return ChunkError("TENSOR_BYTES_MISMATCH", "data",
-                      absl::StrCat(bytes, " bytes for ", chunk->row_count, " rows of ", row_bytes,
-                                   " bytes of ", TensorName(tensor.id)));
-  }
-  return absl::OkStatus();
+  return CheckChunkHeader(tensor, rows, static_cast<int64_t>(chunk->data.size()), chunk);
 }
 
 absl::Status VerifyCrc(const TensorChunk& chunk) {
   if (!chunk.crc32c.has_value()) return absl::OkStatus();
-  const uint32_t got = chunk.data.Crc32c();
-  if (got == *chunk.crc32c) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kDataLoss,
-                   absl::StrCat("bytes of ", TensorName(chunk.tensor), " from row ",
-                                chunk.row_begin, " have another checksum than their chunk says"),
-                   {"CHECKSUM_MISMATCH",
-                    {{"tensor", std::string(TensorName(chunk.tensor))},
-                     {"row_begin", absl::StrCat(chunk.row_begin)},
-                     {"expected", absl::StrCat(absl::Hex(*chunk.crc32c, absl::kZeroPad8))},
-                     {"got", absl::StrCat(absl::Hex(got, absl::kZeroPad8))}},
-                    {},
-                    {}});
+  return CheckChunkCrc(chunk, chunk.data.Crc32c());
 }
 
 grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message) {

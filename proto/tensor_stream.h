@@ -2,13 +2,13 @@
 #define ANNULUS_PROTO_TENSOR_STREAM_H_
 
 #include <cstdint>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attention/tensor_table.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "proto/chunk_header.h"
 #include "proto/payload.h"
 
 namespace annulus {
@@ -22,13 +22,7 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxStreamMessageBytes = int64_t{4} << 20;
 
 // annulus.v1.Chunk: a rectangle of one tensor.
-struct TensorChunk {
-  TensorId tensor = TensorId::kUnspecified;
-  int64_t row_begin = 0;
-  int64_t row_count = 0;
-  int32_t head_begin = 0;
-  int32_t head_count = 0;  // 0: all.
-  std::optional<uint32_t> crc32c;
+struct TensorChunk : ChunkHeader {
   Payload data;
 };
 

@@ -17,12 +17,7 @@ PutMessage MessageOf(StreamStep step) {
   auto payload = std::make_shared<Payload>(std::move(step.chunk.data));
   PutMessage message;
   message.is_chunk = true;
-  message.chunk.tensor = step.chunk.tensor;
-  message.chunk.row_begin = step.chunk.row_begin;
-  message.chunk.row_count = step.chunk.row_count;
-  message.chunk.head_begin = step.chunk.head_begin;
-  message.chunk.head_count = step.chunk.head_count;
-  message.chunk.crc32c = step.chunk.crc32c;
+  static_cast<ChunkHeader&>(message.chunk) = step.chunk;
   for (const grpc::Slice& slice : payload->slices()) {
     message.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }

@@ -23,17 +23,7 @@ absl::Status CheckCrc(const ArrivingChunk& chunk) {
   if (!chunk.crc32c.has_value()) return absl::OkStatus();
   uint32_t got = 0;
   for (absl::string_view piece : chunk.pieces) got = ExtendCrc32c(got, piece.data(), piece.size());
-  if (got == *chunk.crc32c) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kDataLoss,
-                   absl::StrCat("bytes of ", TensorName(chunk.tensor), " from row ",
-                                chunk.row_begin, " have another checksum than their chunk says"),
-                   {"CHECKSUM_MISMATCH",
-                    {{"tensor", std::string(TensorName(chunk.tensor))},
-                     {"row_begin", absl::StrCat(chunk.row_begin)},
-                     {"expected", absl::StrCat(absl::Hex(*chunk.crc32c, absl::kZeroPad8))},
-                     {"got", absl::StrCat(absl::Hex(got, absl::kZeroPad8))}},
-                    {},
-                    {}});
+  return CheckChunkCrc(chunk, got);
 }
 
 // Reads the pieces of a chunk from the beginning to the end.
@@ -134,35 +124,16 @@ absl::StatusOr<StagedShard::Target> StagedShard::Resolve(const ArrivingChunk& ch
     return ChunkError("UNKNOWN_TENSOR", "tensor",
                       absl::StrCat(TensorName(chunk.tensor), " is no input of this job"));
   }
-  const int64_t rows = shape_.rows(*tensor);
-  if (chunk.row_begin < 0 || chunk.row_count < 1 || chunk.row_begin > rows ||
-      chunk.row_count > rows - chunk.row_begin) {
-    return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin",
-                      absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ", rows,
-                                   " rows of ", TensorName(tensor->id)));
-  }
-  const bool all_heads = chunk.head_begin == 0 && chunk.head_count == 0;
-  const int32_t head_count = all_heads ? tensor->heads : chunk.head_count;
-  if (chunk.head_begin < 0 || head_count < 1 || chunk.head_begin > tensor->heads ||
-      head_count > tensor->heads - chunk.head_begin) {
-    return ChunkError("CHUNK_OUT_OF_RANGE", "head_begin",
-                      absl::StrCat("heads ", chunk.head_begin, " + ", chunk.head_count, " of ",
-                                   tensor->heads, " heads of ", TensorName(tensor->id)));
-  }
-  Target target;
-  target.index = tensor - shape_.tensors.begin();
-  target.cells = {chunk.row_begin, chunk.row_begin + chunk.row_count, chunk.head_begin,
-                  chunk.head_begin + head_count};
-  target.heads = tensor->heads;
-  target.head_bytes = tensor->row_bytes() / tensor->heads;
   int64_t bytes = 0;
   for (absl::string_view piece : chunk.pieces) bytes += static_cast<int64_t>(piece.size());
-  const int64_t wanted = chunk.row_count * head_count * target.head_bytes;
-  if (bytes != wanted) {
-    return ChunkError("TENSOR_BYTES_MISMATCH", "data",
-                      absl::StrCat(bytes, " bytes for ", chunk.row_count, " rows of ",
-                                   TensorName(tensor->id), ", which have ", wanted));
-  }
+  ChunkHeader header = chunk;
+  RETURN_IF_ERROR(CheckChunkHeader(*tensor, shape_.rows(*tensor), bytes, &header));
+  Target target;
+  target.index = tensor - shape_.tensors.begin();
+  target.cells = {header.row_begin, header.row_begin + header.row_count, header.head_begin,
+                  header.head_begin + header.head_count};
+  target.heads = tensor->heads;
+  target.head_bytes = tensor->row_bytes() / tensor->heads;
   return target;
 }
 

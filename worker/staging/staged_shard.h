@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +13,7 @@
 #include "absl/types/span.h"
 #include "attention/tensor_table.h"
 #include "base/mutex.h"
+#include "proto/chunk_header.h"
 #include "worker/staging/arrived_cells.h"
 #include "worker/staging/page_pool.h"
 
@@ -33,11 +33,7 @@ struct ShardShape {
 };
 
 // A rectangle that arrives: rows × heads of one input, in the shard's own rows.
-struct ArrivingChunk {
-  TensorId tensor = TensorId::kUnspecified;
-  int64_t row_begin = 0, row_count = 0;
-  int32_t head_begin = 0, head_count = 0;  // head_count 0: all.
-  std::optional<uint32_t> crc32c;
+struct ArrivingChunk : ChunkHeader {
   // The bytes, row-major, in pieces.
   absl::Span<const absl::string_view> pieces;
 };
