@@ -2,12 +2,10 @@
 #define ANNULUS_WORKER_DATA_PLANE_COPY_POOL_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <thread>
-#include <vector>
+#include <utility>
 
-#include "base/mutex.h"
+#include "worker/work_queue.h"
 
 namespace annulus {
 
@@ -18,21 +16,15 @@ class CopyPool {
   // More bytes than this do not belong in a callback.
   static constexpr int64_t kInlineBytes = 256 << 10;
 
-  explicit CopyPool(int threads);
-  // Runs what is queued, then ends.
-  ~CopyPool();
+  explicit CopyPool(int threads) : queue_(/*limit=*/0, threads) {}
 
   // Runs `work` on `bytes` of data: at once in this thread when they are few, else in the pool.
-  void Run(int64_t bytes, std::function<void()> work);
+  void Run(int64_t bytes, std::function<void()> work) {
+    bytes <= kInlineBytes ? work() : queue_.PostAlways(std::move(work));
+  }
 
  private:
-  void Loop();
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> queue_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  WorkQueue queue_;
 };
 
 }  // namespace annulus

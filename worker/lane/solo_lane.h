@@ -13,7 +13,7 @@
 #include "worker/lane/engine.h"
 #include "worker/lane/lane_gauge.h"
 #include "worker/lane/shard_run.h"
-#include "worker/lane/work_queue.h"
+#include "worker/work_queue.h"
 
 namespace annulus {
 

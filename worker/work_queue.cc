@@ -1,14 +1,14 @@
-#include "worker/data_plane/copy_pool.h"
+#include "worker/work_queue.h"
 
 #include <utility>
 
 namespace annulus {
 
-CopyPool::CopyPool(int threads) {
+WorkQueue::WorkQueue(size_t limit, int threads) : limit_(limit) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
-CopyPool::~CopyPool() {
+WorkQueue::~WorkQueue() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -17,8 +17,17 @@ CopyPool::~CopyPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CopyPool::Run(int64_t bytes, std::function<void()> work) {
-  if (bytes <= kInlineBytes) return work();
+bool WorkQueue::Post(std::function<void()> work) {
+  {
+    MutexLock lock(&mutex_);
+    if (queue_.size() >= limit_) return false;
+    queue_.push_back(std::move(work));
+  }
+  changed_.Signal();
+  return true;
+}
+
+void WorkQueue::PostAlways(std::function<void()> work) {
   {
     MutexLock lock(&mutex_);
     queue_.push_back(std::move(work));
@@ -26,7 +35,15 @@ void CopyPool::Run(int64_t bytes, std::function<void()> work) {
   changed_.Signal();
 }
 
-void CopyPool::Loop() {
+void WorkQueue::PostFront(std::function<void()> work) {
+  {
+    MutexLock lock(&mutex_);
+    queue_.push_front(std::move(work));
+  }
+  changed_.Signal();
+}
+
+void WorkQueue::Loop() {
   while (true) {
     std::function<void()> work;
     {

@@ -1,20 +1,21 @@
-#ifndef ANNULUS_WORKER_LANE_WORK_QUEUE_H_
-#define ANNULUS_WORKER_LANE_WORK_QUEUE_H_
+#ifndef ANNULUS_WORKER_WORK_QUEUE_H_
+#define ANNULUS_WORKER_WORK_QUEUE_H_
 
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/mutex.h"
 
 namespace annulus {
 
-// One thread that does what is posted, in order. Thread-safe.
+// Threads that do what is posted; one thread does it in order. Thread-safe.
 class WorkQueue {
  public:
   // `limit`: pieces of work that may wait.
-  explicit WorkQueue(size_t limit);
+  explicit WorkQueue(size_t limit, int threads = 1);
   // Does what is queued, then ends.
   ~WorkQueue();
 
@@ -33,9 +34,9 @@ class WorkQueue {
   CondVar changed_;
   std::deque<std::function<void()>> queue_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_LANE_WORK_QUEUE_H_
+#endif  // ANNULUS_WORKER_WORK_QUEUE_H_
