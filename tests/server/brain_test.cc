@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "attention/error.h"
-#include "attention/schedule.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/submission.h"
+#include "tests/server/messages.h"
 
 namespace annulus {
 namespace {
@@ -53,19 +53,6 @@ Brain::Options TestOptions() {
   };
   options.random = [n = uint64_t{0}]() mutable { return ++n; };
   return options;
-}
-
-control::v1::Register RegisterOf(const std::string& slot) {
-  control::v1::Register info;
-  info.set_slot(slot);
-  info.set_incarnation("i");
-  info.set_ticket_key(std::string(32, 'k'));
-  info.set_data_endpoint(slot + ":1");
-  info.set_flops_per_second(1e9);
-  info.set_link_bytes_per_second(1e9);
-  info.set_schedule_version(kScheduleVersion);
-  info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
-  return info;
 }
 
 TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
@@ -131,7 +118,7 @@ TEST(BrainTest, TimersRunWithoutMail) {
   Brain brain(options);
   event::WorkerSaid said;
   said.connection = brain.NewNumber();
-  *said.event.mutable_register_() = RegisterOf("w0");
+  *said.event.mutable_register_() = SmallWorker("w0", "i");
   EXPECT_TRUE(brain.PostLink(said.connection, std::make_shared<Link>(), said));
   // It never beats: its lease runs out by the brain's own clock.
   EXPECT_TRUE(not_ready->Wait().ok());
@@ -173,7 +160,7 @@ class BusyBrainTest : public testing::Test {
     brain_ = std::make_unique<Brain>(std::move(options));
     event::WorkerSaid said;
     said.connection = link_ = brain_->NewNumber();
-    *said.event.mutable_register_() = RegisterOf("w0");
+    *said.event.mutable_register_() = SmallWorker("w0", "i");
     EXPECT_TRUE(brain_->PostLink(link_, std::make_shared<Link>(this), said));
   }
   void TearDown() override {
@@ -200,14 +187,7 @@ class BusyBrainTest : public testing::Test {
     changed_.SignalAll();
   }
   static std::shared_ptr<const Submission> Job() {
-    v1::RunJobRequest request;
-    v1::AttentionSpec& spec = *request.mutable_spec();
-    spec.set_dtype(v1::DATA_TYPE_FP32);
-    spec.set_q_heads(1);
-    spec.set_kv_heads(1);
-    spec.set_head_dim(4);
-    spec.add_sequences();
-    return *MakeSubmission(request, CoordinatorOptions());
+    return *MakeSubmission(SmallRequest(0, 0, 0), CoordinatorOptions());
   }
   static Event RunJob(int64_t call) {
     return event::RunJob{call, "anonymous", Job(), absl::InfiniteFuture()};

@@ -1,12 +1,13 @@
 #include "tests/server/coordinator_harness.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/schedule.h"
 #include "gtest/gtest.h"
 #include "proto/convert.h"
+#include "tests/server/messages.h"
 
 namespace annulus {
 
@@ -113,17 +114,12 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
                                               const std::string& incarnation) const {
   WorkerEvent event;
   control::v1::Register& info = *event.mutable_register_();
-  info.set_slot(slot);
-  info.set_incarnation(incarnation);
-  info.set_ticket_key(std::string(32, 'k'));
+  info = SmallWorker(slot, incarnation);
   info.set_data_endpoint(slot + ":8004");
   info.set_backend("cpu/test");
   info.set_staging_limit_bytes(staging_limit);
   info.set_device_limit_bytes(device_limit);
   info.set_flops_per_second(1e10);
-  info.set_link_bytes_per_second(1e9);
-  info.set_schedule_version(kScheduleVersion);
-  info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   return event;
 }
 
@@ -156,36 +152,12 @@ void CoordinatorHarness::Say(Worker& worker, WorkerEvent event) {
 }
 
 bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
-  WorkerEvent event;
-  switch (command.command_case()) {
-    case WorkerCommand::kOpenGroup:
-      *event.mutable_group_opened()->mutable_generation() = command.open_group().generation();
-      event.mutable_group_opened()->set_bootstrap("at " + worker.slot);
-      break;
-    case WorkerCommand::kConnectGroup:
-      *event.mutable_group_connected()->mutable_generation() = command.connect_group().generation();
-      break;
-    case WorkerCommand::kCloseGroup:
-      *event.mutable_group_closed()->mutable_generation() = command.close_group().generation();
-      break;
-    case WorkerCommand::kAbortGroup:
-      *event.mutable_group_closed()->mutable_generation() = command.abort_group().generation();
-      break;
-    case WorkerCommand::kPrepare:
-      *event.mutable_prepared()->mutable_shard() = command.prepare().shard();
-      event.mutable_prepared()->set_steps(steps);
-      break;
-    case WorkerCommand::kRunSegment:
-      *event.mutable_segment_done()->mutable_shard() = command.run_segment().shard();
-      event.mutable_segment_done()->set_segment(command.run_segment().segment());
-      break;
-    case WorkerCommand::kDrop:
-      *event.mutable_dropped()->mutable_shard() = command.drop().shard();
-      break;
-    default:
-      return true;
+  std::optional<WorkerEvent> event = AnswerTo(command, steps);
+  if (!event.has_value()) return true;
+  if (event->has_group_opened()) {
+    event->mutable_group_opened()->set_bootstrap("at " + worker.slot);
   }
-  Say(worker, std::move(event));
+  Say(worker, *std::move(event));
   if (command.run_segment().last()) {
     WorkerEvent ready;
     *ready.mutable_output_ready()->mutable_shard() = command.run_segment().shard();
@@ -261,16 +233,7 @@ void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
 }
 
 v1::RunJobRequest CoordinatorHarness::Request(int32_t world_size, int64_t rows) {
-  v1::RunJobRequest request;
-  v1::AttentionSpec& spec = *request.mutable_spec();
-  spec.set_dtype(v1::DATA_TYPE_FP32);
-  spec.set_q_heads(1);
-  spec.set_kv_heads(1);
-  spec.set_head_dim(4);
-  spec.add_sequences()->set_q_len(rows);
-  spec.mutable_sequences(0)->set_kv_len(rows);
-  request.mutable_execution()->set_world_size(world_size);
-  return request;
+  return SmallRequest(world_size, rows, rows);
 }
 
 int64_t CoordinatorHarness::Run(v1::RunJobRequest request, const std::string& principal,

@@ -11,11 +11,11 @@
 #include "annulus/v1/attention.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "attention/error.h"
-#include "attention/schedule.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "proto/status.h"
 #include "server/coordinator_server.h"
+#include "tests/server/messages.h"
 
 namespace annulus {
 namespace {
@@ -66,17 +66,6 @@ class ServerTest : public testing::Test {
   std::string Readiness() {
     return HealthCheckResponse::ServingStatus_Name(Health(server_->address(), "readiness"));
   }
-  static v1::RunJobRequest Request() {
-    v1::RunJobRequest request;
-    v1::AttentionSpec& spec = *request.mutable_spec();
-    spec.set_dtype(v1::DATA_TYPE_FP32);
-    spec.set_q_heads(1);
-    spec.set_kv_heads(1);
-    spec.set_head_dim(4);
-    spec.add_sequences()->set_q_len(8);
-    spec.mutable_sequences(0)->set_kv_len(8);
-    return request;
-  }
   // A worker that registers, and then does nothing.
   using Stream = grpc::ClientReaderWriter<control::v1::WorkerEvent, control::v1::WorkerCommand>;
   std::unique_ptr<Stream> Register(grpc::ClientContext* context) {
@@ -84,17 +73,7 @@ class ServerTest : public testing::Test {
         grpc::CreateChannel(server_->control_address(), grpc::InsecureChannelCredentials()));
     auto stream = control_->Connect(context);
     control::v1::WorkerEvent event;
-    control::v1::Register& info = *event.mutable_register_();
-    info.set_slot("w0");
-    info.set_incarnation("i");
-    info.set_ticket_key(std::string(32, 'k'));
-    info.set_data_endpoint("127.0.0.1:1");
-    info.set_staging_limit_bytes(1 << 20);
-    info.set_device_limit_bytes(1 << 20);
-    info.set_flops_per_second(1e9);
-    info.set_link_bytes_per_second(1e9);
-    info.set_schedule_version(kScheduleVersion);
-    info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+    *event.mutable_register_() = SmallWorker("w0", "i");
     EXPECT_TRUE(stream->Write(event));
     control::v1::WorkerCommand command;
     EXPECT_TRUE(stream->Read(&command));
@@ -119,7 +98,7 @@ TEST_F(ServerTest, PortsAreReportedAndATakenOneFailsStart) {
 
 TEST_F(ServerTest, WithoutWorkersNothingIsReadyAndJobsAreRefusedWithTheirReason) {
   auto context = Context();
-  auto reader = jobs_->RunJob(context.get(), Request());
+  auto reader = jobs_->RunJob(context.get(), SmallRequest(/*world_size=*/0, 8, 8));
   v1::JobEvent event;
   EXPECT_FALSE(reader->Read(&event));
   const absl::Status status = FromGrpcStatus(reader->Finish());
@@ -135,7 +114,7 @@ TEST_F(ServerTest, WithoutWorkersNothingIsReadyAndJobsAreRefusedWithTheirReason)
 }
 
 TEST_F(ServerTest, BadRequestsAreRefusedBeforeTheBrain) {
-  v1::RunJobRequest request = Request();
+  v1::RunJobRequest request = SmallRequest(/*world_size=*/0, 8, 8);
   request.mutable_spec()->set_kv_heads(3);
   request.mutable_spec()->set_q_heads(4);
   v1::PlanJobRequest plan;
@@ -153,7 +132,7 @@ TEST_F(ServerTest, BadRequestsAreRefusedBeforeTheBrain) {
 
 TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   const std::string unknown = "\x98\x06\x01";  // Field 99.
-  v1::AttentionSpec spec = Request().spec();
+  v1::AttentionSpec spec = SmallRequest(/*world_size=*/0, 8, 8).spec();
   ASSERT_TRUE(spec.mutable_sequences(0)->MergeFromString(unknown));
   const auto field = [](const grpc::Status& status) {
     const ErrorDetail detail = DetailOf(FromGrpcStatus(status));
@@ -164,14 +143,14 @@ TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   *plan.mutable_spec() = spec;
   v1::Plan planned;
   EXPECT_EQ(field(jobs_->PlanJob(Context().get(), plan, &planned)), "spec.sequences[0].99");
-  v1::RunJobRequest run = Request();
+  v1::RunJobRequest run = SmallRequest(/*world_size=*/0, 8, 8);
   ASSERT_TRUE(run.mutable_execution()->MergeFromString(unknown));
   v1::JobEvent event;
   auto run_context = Context();
   auto reader = jobs_->RunJob(run_context.get(), run);
   EXPECT_FALSE(reader->Read(&event));
   EXPECT_EQ(field(reader->Finish()), "execution.99");
-  run = Request();
+  run = SmallRequest(/*world_size=*/0, 8, 8);
   ASSERT_TRUE(run.MergeFromString(unknown));
   auto again_context = Context();
   reader = jobs_->RunJob(again_context.get(), run);
@@ -199,7 +178,7 @@ TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   // The Welcome is sent before readiness is told.
   EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING"));
   auto context = Context();
-  auto reader = jobs_->RunJob(context.get(), Request());
+  auto reader = jobs_->RunJob(context.get(), SmallRequest(/*world_size=*/0, 8, 8));
   v1::JobEvent event;
   ASSERT_TRUE(reader->Read(&event));
   EXPECT_EQ(event.placed().shards(0).endpoint(), "127.0.0.1:1");
@@ -236,7 +215,7 @@ TEST_F(ServerTest, OpenAttendCallsAreBounded) {
   EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING"));
   auto attention = v1::Attention::NewStub(channel_);
   v1::AttendRequest start;
-  *start.mutable_start()->mutable_spec() = Request().spec();
+  *start.mutable_start()->mutable_spec() = SmallRequest(/*world_size=*/0, 8, 8).spec();
   v1::AttendResponse answer;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   const auto open = [&] {
@@ -256,7 +235,7 @@ TEST_F(ServerTest, OpenAttendCallsAreBounded) {
   EXPECT_EQ(DetailOf(refused).reason, "TOO_MANY_CALLS");
   EXPECT_TRUE(DetailOf(refused).retry_after.has_value());
   v1::AttendInlineRequest inline_request;
-  *inline_request.mutable_spec() = Request().spec();
+  *inline_request.mutable_spec() = SmallRequest(/*world_size=*/0, 8, 8).spec();
   inline_request.mutable_synthetic()->set_seed(1);
   v1::AttendInlineResponse response;
   EXPECT_EQ(

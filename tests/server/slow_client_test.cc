@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,10 +12,10 @@
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "attention/error.h"
-#include "attention/schedule.h"
 #include "gtest/gtest.h"
 #include "proto/status.h"
 #include "server/coordinator_server.h"
+#include "tests/server/messages.h"
 
 namespace annulus {
 namespace {
@@ -32,17 +33,9 @@ class PromptWorker {
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
         stream_(stub_->Connect(&context_)) {
     WorkerEvent event;
-    control::v1::Register& info = *event.mutable_register_();
-    info.set_slot(slot);
-    info.set_incarnation("i" + slot);
-    info.set_ticket_key(std::string(32, 'k'));
-    info.set_data_endpoint("127.0.0.1:1");
-    info.set_staging_limit_bytes(1 << 20);
-    info.set_device_limit_bytes(1 << 30);
-    info.set_flops_per_second(0.5);  // Slow: a small job has many segments.
-    info.set_link_bytes_per_second(1e9);
-    info.set_schedule_version(kScheduleVersion);
-    info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
+    *event.mutable_register_() = SmallWorker(slot, "i" + slot);
+    event.mutable_register_()->set_device_limit_bytes(1 << 30);
+    event.mutable_register_()->set_flops_per_second(0.5);  // A small job has many segments.
     stream_->Write(event);
     thread_ = std::thread([this] {
       WorkerCommand command;
@@ -59,35 +52,12 @@ class PromptWorker {
   void Obey(const WorkerCommand& command) {
     term_ = command.term();
     ack_ = std::max(ack_, command.id());
-    WorkerEvent event;
-    switch (command.command_case()) {
-      case WorkerCommand::kOpenGroup:
-        *event.mutable_group_opened()->mutable_generation() = command.open_group().generation();
-        break;
-      case WorkerCommand::kConnectGroup:
-        *event.mutable_group_connected()->mutable_generation() =
-            command.connect_group().generation();
-        break;
-      case WorkerCommand::kAbortGroup:
-        *event.mutable_group_closed()->mutable_generation() = command.abort_group().generation();
-        break;
-      case WorkerCommand::kReserve:
-        *event.mutable_shard_complete()->mutable_shard() = command.reserve().shard();
-        break;
-      case WorkerCommand::kPrepare:
-        *event.mutable_prepared()->mutable_shard() = command.prepare().shard();
-        event.mutable_prepared()->set_steps(kSteps);
-        break;
-      case WorkerCommand::kRunSegment:
-        *event.mutable_segment_done()->mutable_shard() = command.run_segment().shard();
-        event.mutable_segment_done()->set_segment(command.run_segment().segment());
-        break;
-      case WorkerCommand::kDrop:
-        *event.mutable_dropped()->mutable_shard() = command.drop().shard();
-        break;
-      default:
-        return;
+    std::optional<WorkerEvent> answer = AnswerTo(command, kSteps);
+    if (command.has_reserve()) {  // Nobody uploads.
+      *answer.emplace().mutable_shard_complete()->mutable_shard() = command.reserve().shard();
     }
+    if (!answer.has_value()) return;
+    WorkerEvent& event = *answer;
     event.set_term(term_);
     event.set_ack(ack_);
     event.set_id(++sent_);
@@ -120,18 +90,6 @@ class SlowClientTest : public testing::Test {
     jobs_ = v1::Jobs::NewStub(grpc::CreateCustomChannel(
         server_->address(), grpc::InsecureChannelCredentials(), arguments));
   }
-  static v1::RunJobRequest Request() {
-    v1::RunJobRequest request;
-    v1::AttentionSpec& spec = *request.mutable_spec();
-    spec.set_dtype(v1::DATA_TYPE_FP32);
-    spec.set_q_heads(1);
-    spec.set_kv_heads(1);
-    spec.set_head_dim(4);
-    spec.add_sequences()->set_q_len(8);
-    spec.mutable_sequences(0)->set_kv_len(16);
-    request.mutable_execution()->set_world_size(2);
-    return request;
-  }
   static std::unique_ptr<grpc::ClientContext> Context() {
     auto context = std::make_unique<grpc::ClientContext>();
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::hours(1));
@@ -143,7 +101,7 @@ class SlowClientTest : public testing::Test {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     while (absl::Now() < deadline) {
       *context = Context();
-      auto reader = jobs_->RunJob(context->get(), Request());
+      auto reader = jobs_->RunJob(context->get(), SmallRequest(2, 8, 16));
       if (reader->Read(first)) return reader;
       last_ = FromGrpcStatus(reader->Finish());
     }
