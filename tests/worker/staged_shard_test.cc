@@ -11,6 +11,7 @@
 
 #include "attention/error.h"
 #include "attention/spec.h"
+#include "proto/chunk_header.h"
 #include "proto/crc32c.h"
 
 namespace annulus {
@@ -43,7 +44,7 @@ class StagedShardTest : public testing::Test {
       bytes[i] = static_cast<char>(i * 7 + static_cast<int>(id));
     return bytes;
   }
-  static std::string Part(const ShardShape& shape, const ArrivingChunk& chunk) {
+  static std::string Part(const ShardShape& shape, const ChunkHeader& chunk) {
     const TensorInfo* tensor = FindTensor(shape.tensors, chunk.tensor);
     const std::string whole = Whole(shape, chunk.tensor);
     const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
@@ -56,23 +57,23 @@ class StagedShardTest : public testing::Test {
     return part;
   }
 
-  absl::Status Put(UploadCall* call, ArrivingChunk chunk) {
+  absl::Status Put(UploadCall* call, const ChunkHeader& chunk) {
     const std::string bytes = Part(shard_->shape(), chunk);
     return PutBytes(call, chunk, bytes);
   }
-  absl::Status PutBytes(UploadCall* call, ArrivingChunk chunk, const std::string& bytes) {
+  absl::Status PutBytes(UploadCall* call, const ChunkHeader& header, const std::string& bytes) {
     // In uneven pieces, an empty one among them.
     const absl::string_view view(bytes);
     const size_t cut = bytes.size() / 3;
     const std::vector<absl::string_view> pieces = {view.substr(0, cut), view.substr(cut, 0),
                                                    view.substr(cut)};
-    chunk.pieces = pieces;
+    ArrivingChunk chunk{header, pieces};
     return shard_->Write(call, chunk);
   }
   absl::Status PutAll(UploadCall* call) {
     for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
       const TensorInfo* tensor = FindTensor(shard_->shape().tensors, id);
-      absl::Status status = Put(call, {id, 0, shard_->shape().rows(*tensor), 0, 0, {}, {}});
+      absl::Status status = Put(call, {id, 0, shard_->shape().rows(*tensor), 0, 0, {}});
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -127,7 +128,7 @@ TEST_F(StagedShardTest, RandomRectanglesInAnyOrder) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     shard_ = Make(SmallShape(1 + random() % 20, random() % 20));
-    std::vector<ArrivingChunk> cells;
+    std::vector<ChunkHeader> cells;
     for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
       const TensorInfo* tensor = FindTensor(shard_->shape().tensors, id);
       const int64_t rows = shard_->shape().rows(*tensor);
@@ -135,7 +136,7 @@ TEST_F(StagedShardTest, RandomRectanglesInAnyOrder) {
         const int64_t count = std::min<int64_t>(rows - row, 1 + random() % 4);
         for (int32_t head = 0; head < tensor->heads;) {
           const int32_t heads = std::min<int32_t>(tensor->heads - head, 1 + random() % 4);
-          cells.push_back({id, row, count, head, heads, {}, {}});
+          cells.push_back({id, row, count, head, heads, {}});
           head += heads;
         }
         row += count;
@@ -143,7 +144,7 @@ TEST_F(StagedShardTest, RandomRectanglesInAnyOrder) {
     }
     std::shuffle(cells.begin(), cells.end(), random);
     UploadCall call;
-    for (const ArrivingChunk& chunk : cells) {
+    for (const ChunkHeader& chunk : cells) {
       ASSERT_FALSE(shard_->complete());
       ASSERT_TRUE(Put(&call, chunk).ok());
     }
@@ -155,21 +156,21 @@ TEST_F(StagedShardTest, RandomRectanglesInAnyOrder) {
 TEST_F(StagedShardTest, RefusesWhatIsOutOfRange) {
   UploadCall call;
   constexpr int64_t kHuge = int64_t{1} << 62;
-  const std::vector<std::pair<ArrivingChunk, std::string>> cases = {
-      {{TensorId::kOut, 0, 1, 0, 0, {}, {}}, "UNKNOWN_TENSOR"},
-      {{TensorId::kBias, 0, 1, 0, 0, {}, {}}, "UNKNOWN_TENSOR"},
-      {{TensorId::kQ, 0, 6, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 5, 1, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, -1, 1, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 1, 0, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 1, kHuge, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, kHuge, kHuge, 0, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 0, 1, 0, 5, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 0, 1, 4, 1, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 0, 1, 1, 0, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 0, 1, 0, -1, {}, {}}, "CHUNK_OUT_OF_RANGE"},
-      {{TensorId::kQ, 0, 2, 0, 0, {}, {}}, "TENSOR_BYTES_MISMATCH"},
-      {{TensorId::kQ, 0, 1, 0, 2, {}, {}}, "TENSOR_BYTES_MISMATCH"},
+  const std::vector<std::pair<ChunkHeader, std::string>> cases = {
+      {{TensorId::kOut, 0, 1, 0, 0, {}}, "UNKNOWN_TENSOR"},
+      {{TensorId::kBias, 0, 1, 0, 0, {}}, "UNKNOWN_TENSOR"},
+      {{TensorId::kQ, 0, 6, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 5, 1, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, -1, 1, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 1, 0, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 1, kHuge, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, kHuge, kHuge, 0, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 0, 5, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 4, 1, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 1, 0, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 1, 0, -1, {}}, "CHUNK_OUT_OF_RANGE"},
+      {{TensorId::kQ, 0, 2, 0, 0, {}}, "TENSOR_BYTES_MISMATCH"},
+      {{TensorId::kQ, 0, 1, 0, 2, {}}, "TENSOR_BYTES_MISMATCH"},
   };
   for (const auto& [chunk, reason] : cases) {
     EXPECT_EQ(Reason(PutBytes(&call, chunk, std::string(24, 'x'))), reason)
@@ -180,7 +181,7 @@ TEST_F(StagedShardTest, RefusesWhatIsOutOfRange) {
 
 TEST_F(StagedShardTest, AWrongChecksumLeavesNoTrace) {
   UploadCall call;
-  ArrivingChunk chunk{TensorId::kQ, 1, 2, 0, 0, 12345, {}};
+  ChunkHeader chunk{TensorId::kQ, 1, 2, 0, 0, 12345};
   const absl::Status status = Put(&call, chunk);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Reason(status), "CHECKSUM_MISMATCH");
@@ -193,15 +194,15 @@ TEST_F(StagedShardTest, AWrongChecksumLeavesNoTrace) {
 
 TEST_F(StagedShardTest, OverlapInOneCallIsRefused) {
   UploadCall call;
-  ASSERT_TRUE(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}, {}}).ok());
-  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 2, 2, 0, 0, {}, {}})), "CHUNK_OVERLAP");
-  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}, {}})), "CHUNK_OVERLAP");
+  ASSERT_TRUE(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}}).ok());
+  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 2, 2, 0, 0, {}})), "CHUNK_OVERLAP");
+  EXPECT_EQ(Reason(Put(&call, {TensorId::kQ, 0, 3, 0, 0, {}})), "CHUNK_OVERLAP");
   EXPECT_EQ(shard_->received_bytes(), 72);
 }
 
 TEST_F(StagedShardTest, ALaterCallMayRepeatTheSameBytes) {
   UploadCall first, second, third;
-  ASSERT_TRUE(Put(&first, {TensorId::kQ, 0, 3, 1, 2, {}, {}}).ok());
+  ASSERT_TRUE(Put(&first, {TensorId::kQ, 0, 3, 1, 2, {}}).ok());
   EXPECT_EQ(shard_->received_bytes(), 36);
   const std::vector<MissingPiece> missing = shard_->Missing(10);
   ASSERT_EQ(missing.size(), 3u);
@@ -209,15 +210,15 @@ TEST_F(StagedShardTest, ALaterCallMayRepeatTheSameBytes) {
   ASSERT_TRUE(PutAll(&second).ok());
   EXPECT_TRUE(shard_->complete());
   ExpectContents();
-  EXPECT_EQ(Reason(PutBytes(&third, {TensorId::kQ, 0, 1, 0, 0, {}, {}}, std::string(24, 'x'))),
+  EXPECT_EQ(Reason(PutBytes(&third, {TensorId::kQ, 0, 1, 0, 0, {}}, std::string(24, 'x'))),
             "CHUNK_OVERLAP");
   ExpectContents();
 }
 
 TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
   UploadCall call;
-  ASSERT_TRUE(Put(&call, {TensorId::kQ, 2, 1, 0, 0, {}, {}}).ok());
-  ASSERT_TRUE(Put(&call, {TensorId::kV, 0, 7, 0, 0, {}, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kQ, 2, 1, 0, 0, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kV, 0, 7, 0, 0, {}}).ok());
   const std::vector<MissingPiece> missing = shard_->Missing(10);
   ASSERT_EQ(missing.size(), 3u);
   EXPECT_EQ(missing[0].tensor, TensorId::kQ);
@@ -234,7 +235,7 @@ TEST_F(StagedShardTest, CallsInParallelFillOneShard) {
       UploadCall call;
       for (int64_t row = t * 80; row < t * 80 + 160; row += 8) {  // Neighbours overlap by half.
         for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
-          EXPECT_TRUE(Put(&call, {id, row, 8, 0, 0, {}, {}}).ok());
+          EXPECT_TRUE(Put(&call, {id, row, 8, 0, 0, {}}).ok());
         }
       }
     });
