@@ -1,7 +1,6 @@
 #include "base/command_line.h"
 
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <limits>
 
@@ -13,24 +12,6 @@
 
 namespace annulus {
 namespace {
-
-// Stores a flag's text where it is good; otherwise says why, as CLI11 wants it: by an exception,
-// which ParseCommandLine catches.
-using Store = std::function<absl::Status(const std::string& text)>;
-
-CLI::Option* AddParsed(CLI::App* app, const Flag& flag, const std::string& form,
-                       const std::string& initial, Store store) {
-  auto parse = [name = flag.name, store = std::move(store)](const std::string& text) {
-    const absl::Status status = store(text);
-    if (!status.ok()) {
-      throw CLI::ValidationError(name, std::string(status.message()));
-    }
-  };
-  CLI::Option* option = app->add_option_function<std::string>(flag.name, parse, flag.help);
-  option->type_name(form);
-  if (!initial.empty()) option->default_str(initial);
-  return option;
-}
 
 template <typename T>
 absl::Status StoreInRange(const T& parsed, const Range<T>& range, const std::string& text,
@@ -103,9 +84,25 @@ absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text)
   return std::make_pair(std::string(host), port);
 }
 
+CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
+                     const std::string& initial,
+                     std::function<absl::Status(const std::string& text)> store) {
+  // What is wrong goes to ParseCommandLine as CLI11 wants it: by an exception.
+  auto parse = [name = flag.name, store = std::move(store)](const std::string& text) {
+    const absl::Status status = store(text);
+    if (!status.ok()) {
+      throw CLI::ValidationError(name, std::string(status.message()));
+    }
+  };
+  CLI::Option* option = app->add_option_function<std::string>(flag.name, parse, flag.help);
+  option->type_name(form);
+  if (!initial.empty()) option->default_str(initial);
+  return option;
+}
+
 CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value,
                         const std::string& unit) {
-  return AddParsed(
+  return AddText(
       app, flag, absl::StrCat("NUMBER, ", range.min, " to ", range.max, " ", unit),
       absl::StrCat(*value), [=](const std::string& text) -> absl::Status {
         int64_t parsed = 0;
@@ -120,30 +117,30 @@ CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> 
                          absl::Duration* value) {
   const std::string form = absl::StrCat("TIME, ", absl::FormatDuration(range.min), " to ",
                                         absl::FormatDuration(range.max));
-  return AddParsed(app, flag, form, absl::FormatDuration(*value),
-                   [=](const std::string& text) -> absl::Status {
-                     absl::Duration parsed;
-                     if (!absl::ParseDuration(text, &parsed)) {
-                       return absl::InvalidArgumentError(
-                           absl::StrCat("'", text, "' is no time such as 250ms or 30s"));
-                     }
-                     return StoreInRange(parsed, range, text, value);
-                   });
+  return AddText(app, flag, form, absl::FormatDuration(*value),
+                 [=](const std::string& text) -> absl::Status {
+                   absl::Duration parsed;
+                   if (!absl::ParseDuration(text, &parsed)) {
+                     return absl::InvalidArgumentError(
+                         absl::StrCat("'", text, "' is no time such as 250ms or 30s"));
+                   }
+                   return StoreInRange(parsed, range, text, value);
+                 });
 }
 
 CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
   const std::string form =
       absl::StrCat("BYTES, ", FormatBytes(range.min), " to ", FormatBytes(range.max));
-  return AddParsed(app, flag, form, FormatBytes(*value),
-                   [=](const std::string& text) -> absl::Status {
-                     const absl::StatusOr<int64_t> parsed = ParseBytes(text);
-                     if (!parsed.ok()) return parsed.status();
-                     return StoreInRange(*parsed, range, text, value);
-                   });
+  return AddText(app, flag, form, FormatBytes(*value),
+                 [=](const std::string& text) -> absl::Status {
+                   const absl::StatusOr<int64_t> parsed = ParseBytes(text);
+                   if (!parsed.ok()) return parsed.status();
+                   return StoreInRange(*parsed, range, text, value);
+                 });
 }
 
 CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value) {
-  return AddParsed(app, flag, "HOST:PORT", *value, [=](const std::string& text) -> absl::Status {
+  return AddText(app, flag, "HOST:PORT", *value, [=](const std::string& text) -> absl::Status {
     const auto parsed = ParseAddress(text);
     if (parsed.ok()) *value = text;
     return parsed.status();
@@ -153,7 +150,7 @@ CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value) {
 CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::string>& choices,
                        std::string* value) {
   const std::string form = absl::StrJoin(choices, "|");
-  return AddParsed(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
+  return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
     const std::string word = absl::StrReplaceAll(text, {{"_", "-"}});
     if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
       return absl::InvalidArgumentError(absl::StrCat("'", text, "' is none of ", form));
@@ -163,15 +160,37 @@ CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::s
   });
 }
 
+CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
+  return AddText(app, flag, "[DIR/]FILE", *value, [=](const std::string& text) -> absl::Status {
+    if (text.empty()) return absl::InvalidArgumentError("'' is no file");
+    *value = text;
+    return absl::OkStatus();
+  });
+}
+
+CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
+                     std::string* value) {
+  const std::string form =
+      absl::StrCat("NAME, ", characters.min, " to ", characters.max, " characters");
+  return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
+    const auto size = static_cast<int64_t>(text.size());
+    if (size < characters.min || size > characters.max) {
+      return absl::InvalidArgumentError(absl::StrCat("a name of ", size, " characters"));
+    }
+    *value = text;
+    return absl::OkStatus();
+  });
+}
+
 void AddLogFlags(CLI::App* app, LogOptions* options) {
   const Flag level{"--log-level", "Lines below it are dropped"};
-  AddParsed(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
+  AddText(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
     const absl::StatusOr<LogLevel> parsed = ParseLogLevel(text);
     if (parsed.ok()) options->level = *parsed;
     return parsed.status();
   });
   const Flag format{"--log-format", "Form of a log line on standard error"};
-  AddParsed(app, format, "text|json", "text", [=](const std::string& text) {
+  AddText(app, format, "text|json", "text", [=](const std::string& text) {
     const absl::StatusOr<LogFormat> parsed = ParseLogFormat(text);
     if (parsed.ok()) options->format = *parsed;
     return parsed.status();

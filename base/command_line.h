@@ -2,12 +2,14 @@
 #define ANNULUS_BASE_COMMAND_LINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -45,6 +47,16 @@ CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value);
 // One of the choices; '_' in a given word equals '-'.
 CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::string>& choices,
                        std::string* value);
+// The path of a file; whether it is there is not asked.
+CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value);
+// A name of so many characters.
+CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
+                     std::string* value);
+// Text of another form, as --help shows it ("HOST[:PORT]"). `store` keeps the text, or says what is
+// wrong with it and keeps nothing.
+CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
+                     const std::string& initial,
+                     std::function<absl::Status(const std::string& text)> store);
 // --log-level and --log-format.
 void AddLogFlags(CLI::App* app, LogOptions* options);
 

@@ -100,10 +100,10 @@ absl::Status OutOfMemory(int64_t bytes) {
 
 absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
   const auto bad = [&](absl::string_view what) {
-    return MakeError(absl::StatusCode::kInvalidArgument,
-                     absl::StrCat("--synthetic ", text, ": ", what,
-                                  "; the form is B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed"),
-                     {"BAD_SYNTHETIC", {}, {}, {}});
+    return MakeError(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("'", text, "': ", what, "; the form is B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed"),
+        {"BAD_SYNTHETIC", {}, {}, {}});
   };
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
   if (parts.size() != 8 && parts.size() != 9) return bad("8 or 9 parts are needed");

@@ -61,20 +61,33 @@ Flags Defaults() {
 void AddPlaces(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddAddress(app, {"--coordinator", "Control service of the coordinator"}, &worker->coordinator);
-  app->add_option("--slot", worker->slot,
-                  "Stable name of this worker's place; no two workers may share one")
-      ->capture_default_str();
-  app->add_option("--locality", worker->locality,
-                  "Workers with equal or neighbouring names are put in one group first");
+  AddName(app, {"--slot", "Stable name of this worker's place; no two workers may share one"},
+          {1, 128}, &worker->slot);
+  AddName(app,
+          {"--locality", "Workers with equal or neighbouring names are put in one group first"},
+          {0, 128}, &worker->locality);
   AddAddress(app, {"--data-address", "Where to listen for tensors; port 0: any"},
              &worker->data_address);
-  app->add_option("--advertise-address", worker->advertise_host,
-                  "HOST or HOST:PORT where clients reach --data-address; default: the same");
-  app->add_option("--comm-address", flags->comm_address,
-                  "Where other workers reach this one: an address or host name of this machine, or "
-                  "if:NAME for a network "
-                  "interface; any port is used")
-      ->capture_default_str();
+  AddText(
+      app, {"--advertise-address", "Where clients reach --data-address; default: the same"},
+      "HOST[:PORT]", "", [worker](const std::string& text) -> absl::Status {
+        if (!ParseAddress(absl::StrCat(text, ":0")).ok() && !ParseAddress(text).ok()) {
+          return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or HOST:PORT"));
+        }
+        worker->advertise_host = text;
+        return absl::OkStatus();
+      });
+  AddText(app,
+          {"--comm-address",
+           "Where other workers reach this one: an address or host name of this machine, or a "
+           "network interface; any port is used"},
+          "HOST|if:NAME", flags->comm_address, [flags](const std::string& text) -> absl::Status {
+            if (text.empty() || text == "if:" || absl::StrContains(text, ' ')) {
+              return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or if:NAME"));
+            }
+            flags->comm_address = text;
+            return absl::OkStatus();
+          });
   AddAddress(app,
              {"--health-address",
               "A health service of its own, for probes; default: only on --data-address"},
@@ -130,9 +143,6 @@ void AddTimes(CLI::App* app, Flags* flags) {
 
 // What no single flag's range can say.
 absl::Status Check(const Flags& flags) {
-  if (flags.worker.slot.empty() || flags.worker.slot.size() > 128) {
-    return absl::InvalidArgumentError("--slot: 1 to 128 characters");
-  }
   if (flags.worker.stall_timeout <= flags.worker.step_timeout) {
     return absl::InvalidArgumentError("--stall-timeout must be longer than --step-timeout");
   }

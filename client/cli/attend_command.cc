@@ -193,7 +193,7 @@ absl::Status RunJob(const Flags& flags) {
 }
 
 int Run(const Flags& flags) {
-  if (flags.job.input.empty() && flags.job.synthetic.empty()) {
+  if (flags.job.input.empty() && !flags.job.synthetic.has_value()) {
     std::cerr << "annulus attend: --input or --synthetic is needed\n";
     return kExitUsage;
   }
@@ -208,9 +208,11 @@ Command AddAttendCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
   AddServiceFlags(app, &flags->service);
   AddJobFlags(app, &flags->job);
-  app->add_option("--output", flags->output,
-                  "safetensors file to write: output as q with v's last dimension, lse [.., heads, "
-                  "tokens] (natural log)");
+  AddFile(app,
+          {"--output",
+           "safetensors file to write: output as q with v's last dimension, lse [.., heads, "
+           "tokens] (natural log)"},
+          &flags->output);
   AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
             {"auto", "direct", "gateway"}, &flags->path);
   AddInteger(

@@ -5,6 +5,7 @@
 #include <limits>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,9 +44,29 @@ void SetMask(const std::string& name, v1::AttentionSpec* spec) {
   if (name == "causal-top-left") mask->set_alignment(v1::Mask::ALIGNMENT_TOP_LEFT);
 }
 
+absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
+  double parsed = 0;
+  if (!absl::SimpleAtod(text, &parsed) ||
+      !(std::abs(parsed) <= std::numeric_limits<float>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no finite fp32 number"));
+  }
+  *scale = parsed;
+  return absl::OkStatus();
+}
+
+// The words for all values of an enum, from 0 to the first that has none.
+template <typename Enum>
+std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
+  std::vector<std::string> names;
+  for (int value = 0; name(static_cast<Enum>(value)) != "unknown"; ++value) {
+    names.emplace_back(name(static_cast<Enum>(value)));
+  }
+  return names;
+}
+
 absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
-  if (!flags.synthetic.empty()) {
-    ASSIGN_OR_RETURN(request->synthetic, ParseSynthetic(flags.synthetic));
+  if (flags.synthetic.has_value()) {
+    request->synthetic = flags.synthetic;
     request->shape = request->synthetic->shape;
   } else if (!flags.input.empty()) {
     ASSIGN_OR_RETURN(request->file, SafetensorsFile::Open(flags.input));
@@ -64,39 +85,34 @@ void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
 }
 
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
-  CLI::Option* input = app->add_option("--input", flags->input,
-                                       "safetensors file with q, k, v: [tokens, heads, dim] or "
-                                       "[batch, tokens, heads, dim] of F32, F16 or BF16");
-  app->add_option("--synthetic", flags->synthetic,
-                  "Made inputs instead of a file: B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed "
-                  "(\"1,4096,4096,8,2,128,bf16,1\")")
+  CLI::Option* input =
+      AddFile(app,
+              {"--input",
+               "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
+               "of F32, F16 or BF16"},
+              &flags->input);
+  AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
+          "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
+          [flags](const std::string& text) {
+            const absl::StatusOr<SyntheticShape> parsed = ParseSynthetic(text);
+            if (parsed.ok()) flags->synthetic = *parsed;
+            return parsed.status();
+          })
       ->excludes(input);
-  app->add_option(
-      "--spec", flags->spec_file,
-      "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input");
-  app->add_option("--mask", flags->mask,
-                  "full, causal or causal-top-left; default: as the spec says, else full")
-      ->transform(CLI::Transformer(
-          std::map<std::string, std::string>{{"causal_top_left", "causal-top-left"}}))
-      ->check(CLI::IsMember({"full", "causal", "causal-top-left"}));
-  app->add_option("--scale", flags->scale,
-                  "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)")
-      ->check([](const std::string& text) {
-        double scale = 0;
-        const bool good =
-            absl::SimpleAtod(text, &scale) && std::abs(scale) <= std::numeric_limits<float>::max();
-        return good ? "" : text + " is no finite fp32 number";
-      });
-  app->add_option("--strategy", flags->strategy, "auto, ring-pass-kv, all-gather-kv, rotate-kv, …")
-      ->check([](const std::string& name) {
-        return ParseStrategy(name).has_value() ? "" : name + " is no strategy";
-      })
-      ->capture_default_str();
-  app->add_option("--layout", flags->layout, "auto, contiguous, zigzag, striped, …")
-      ->check([](const std::string& name) {
-        return ParseLayout(name).has_value() ? "" : name + " is no layout";
-      })
-      ->capture_default_str();
+  AddFile(app,
+          {"--spec",
+           "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input"},
+          &flags->spec_file);
+  AddChoice(app, {"--mask", "Default: as the spec says, else full"},
+            {"full", "causal", "causal-top-left"}, &flags->mask);
+  AddText(app,
+          {"--scale", "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)"},
+          "NUMBER, -3.4e38 to 3.4e38", "",
+          [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
+  AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
+            NamesOf<Strategy>(StrategyName), &flags->strategy);
+  AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
+            NamesOf<Layout>(LayoutName), &flags->layout);
   AddInteger(app, {"--world-size", "How many workers; 0: as many as pay"},
              {0, Limits().max_world_size}, &flags->world_size, "workers");
 }

@@ -24,7 +24,7 @@ void AddServiceFlags(CLI::App* app, ServiceFlags* flags);
 // What to compute and how: flags of `attend` and `plan`.
 struct JobFlags {
   std::string input;
-  std::string synthetic;
+  std::optional<SyntheticShape> synthetic;
   std::string spec_file;
   std::string mask;  // Empty: as the spec says.
   std::optional<double> scale;

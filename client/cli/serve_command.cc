@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -249,7 +250,7 @@ Command AddServeCommand(CLI::App* program) {
                               "`ready ADDRESS workers=N` when all are there");
   AddAddress(app, {"--address", "Where to listen for clients; port 0 takes a free one"},
              &flags->address);
-  AddInteger(app, {"--workers", "Worker processes"}, {1, 64}, &flags->workers, "workers");
+  AddInteger(app, {"--workers", "How many worker processes"}, {1, 64}, &flags->workers, "workers");
   AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
              {0, 1024}, &flags->threads, "threads");
   AddBytes(app,
@@ -267,11 +268,16 @@ Command AddServeCommand(CLI::App* program) {
   AddChoice(app, {"--log-level", "Of the programs' logs on standard error"},
             {"debug", "info", "warning", "error"}, &flags->log_level);
   AddChoice(app, {"--log-format", "Of the programs' logs"}, {"text", "json"}, &flags->log_format);
-  app->add_option("--coordinator-flag", flags->coordinator_flags,
-                  "A flag for annulus-coordinator: --coordinator-flag=--lease=5s")
-      ->take_all();
-  app->add_option("--worker-flag", flags->worker_flags, "A flag for every annulus-worker")
-      ->take_all();
+  for (const auto& [name, program, values] :
+       {std::tuple("--coordinator-flag", "annulus-coordinator", &flags->coordinator_flags),
+        std::tuple("--worker-flag", "every annulus-worker", &flags->worker_flags)}) {
+    app->add_option(name, *values, absl::StrCat("A flag for ", program, "; may be repeated"))
+        ->take_all()
+        ->type_name("--FLAG=VALUE")
+        ->check([](const std::string& text) {
+          return absl::StartsWith(text, "--") ? "" : "'" + text + "' is no flag";
+        });
+  }
   return [flags] { return Service(*flags).Run(); };
 }
 

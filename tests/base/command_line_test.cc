@@ -16,6 +16,15 @@ class CommandLineTest : public testing::Test {
     AddBytes(&app_, {"--staging", "Staging memory"}, {0, int64_t{1} << 40}, &staging_);
     AddAddress(&app_, {"--address", "Where to listen"}, &address_);
     AddChoice(&app_, {"--layout", "Rows of ranks"}, {"auto", "zig-zag"}, &layout_);
+    AddFile(&app_, {"--input", "What to read"}, &input_);
+    AddName(&app_, {"--slot", "Name of its place"}, {1, 8}, &slot_);
+    AddText(&app_, {"--even", "A number"}, "EVEN", "", [this](const std::string& text) {
+      if (text.empty() || (text.back() - '0') % 2 != 0) {
+        return absl::InvalidArgumentError(text + " is odd");
+      }
+      even_ = text;
+      return absl::OkStatus();
+    });
     AddLogFlags(&app_, &log_);
   }
   // Exit code, -1 where the program would go on.
@@ -35,6 +44,7 @@ class CommandLineTest : public testing::Test {
   int64_t staging_ = int64_t{64} << 20;
   std::string address_ = "127.0.0.1:8001";
   std::string layout_ = "auto";
+  std::string input_, slot_ = "w0", even_;
   LogOptions log_;
   std::string error_, output_;
 };
@@ -48,7 +58,8 @@ TEST_F(CommandLineTest, DefaultsStay) {
 
 TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(Parse({"--threads=64", "--lease", "1m30s", "--staging=2GB", "--address", "[::1]:0",
-                   "--layout=zig_zag", "--log-level=error", "--log-format=json"}),
+                   "--layout=zig_zag", "--log-level=error", "--log-format=json", "--input=a b",
+                   "--slot=12345678", "--even=4"}),
             -1)
       << error_;
   EXPECT_EQ(threads_, 64);
@@ -56,20 +67,42 @@ TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(staging_, 2000000000);
   EXPECT_EQ(address_, "[::1]:0");
   EXPECT_EQ(layout_, "zig-zag");
+  EXPECT_EQ(input_, "a b");
+  EXPECT_EQ(slot_, "12345678");
+  EXPECT_EQ(even_, "4");
   EXPECT_EQ(log_.level, LogLevel::kError);
   EXPECT_EQ(log_.format, LogFormat::kJson);
 }
 
 TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
-  for (const char* flag :
-       {"--threads=0", "--threads=65", "--threads=1.5", "--threads=", "--lease=5", "--lease=0s",
-        "--lease=nan", "--staging=-1", "--staging=2XB", "--staging=99999999TiB", "--address=8001",
-        "--address=:1", "--address=a:65536", "--address=a:b", "--layout=ring", "--log-level=loud",
-        "--log-format=xml", "--unknown=1", "word"}) {
+  for (const char* flag : {"--threads=0",
+                           "--threads=65",
+                           "--threads=1.5",
+                           "--threads=",
+                           "--lease=5",
+                           "--lease=0s",
+                           "--lease=nan",
+                           "--staging=-1",
+                           "--staging=2XB",
+                           "--staging=99999999TiB",
+                           "--address=8001",
+                           "--address=:1",
+                           "--address=a:65536",
+                           "--address=a:b",
+                           "--layout=ring",
+                           "--log-level=loud",
+                           "--log-format=xml",
+                           "--slot=123456789",
+                           "--even=3",
+                           "--unknown=1",
+                           "word"}) {
     EXPECT_EQ(Parse({flag}), kUsageExitCode) << flag;
     EXPECT_EQ(std::count(error_.begin(), error_.end(), '\n'), 1) << error_;
     EXPECT_THAT(error_, HasSubstr("annulus-worker: ")) << flag;
     EXPECT_EQ(output_, "") << flag;
+  }
+  for (const char* flag : {"--input", "--slot"}) {
+    EXPECT_EQ(Parse({flag, ""}), kUsageExitCode) << flag;
   }
   EXPECT_EQ(Parse({"--threads=65"}), kUsageExitCode);
   EXPECT_THAT(error_, HasSubstr("--threads: 65 is out of range"));
@@ -81,6 +114,8 @@ TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
   EXPECT_THAT(output_, HasSubstr("1 to 64 threads=2"));
   EXPECT_THAT(output_, HasSubstr("TIME, 1s to 1h=5s"));
   EXPECT_THAT(output_, HasSubstr("0B to 1TiB=64MiB"));
+  EXPECT_THAT(output_, HasSubstr("--input [DIR/]FILE "));
+  EXPECT_THAT(output_, HasSubstr("NAME, 1 to 8 characters=w0"));
 }
 
 TEST(ParseBytesTest, RoundTripsThroughItsText) {

@@ -115,6 +115,11 @@ def program(name="annulus"):
     return os.path.abspath(os.path.join(PROGRAMS, name))
 
 
+def run(name, *arguments, timeout=CALL_SECONDS):
+    """Runs one of the programs; stdout, stderr and returncode of the result are text and a number."""
+    return subprocess.run([program(name), *arguments], capture_output=True, text=True, timeout=timeout)
+
+
 def annulus(*arguments, timeout=CALL_SECONDS):
-    """Runs the client program; stdout, stderr and returncode of the result are text and a number."""
-    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=timeout)
+    """run() of the client program."""
+    return run("annulus", *arguments, timeout=timeout)

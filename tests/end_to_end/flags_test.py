@@ -1,0 +1,95 @@
+"""Every flag of every program: its help says what it is, and a value that it cannot take ends with one line and 2."""
+
+import re
+import unittest
+
+from tests.end_to_end import cluster
+
+COMMANDS = (
+    ("annulus-coordinator",), ("annulus-worker",),
+    ("annulus", "attend"), ("annulus", "plan"), ("annulus", "cluster"), ("annulus", "serve"),
+)
+# Of --help: the flag, its form with the default, and what it does, where that is on the same line.
+OPTION = re.compile(
+    r"  (?:-h,)?(--[a-z-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+)(?: Excludes: \S+| \.\.\.)?)?(?: +(\S.*))?$"
+)
+SWITCHES = {"--help", "--json"}
+TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def flags_of(help_text):
+    """(flag, form, help) of each option: `--flag FORM=default  help`, the help perhaps on the next line."""
+    lines = help_text.split("Options:\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    for index, line in enumerate(lines):
+        found = OPTION.match(line)
+        if found is None:
+            continue
+        text = found[3]
+        if text is None and index + 1 < len(lines) and lines[index + 1].startswith(" " * 20):
+            text = lines[index + 1].strip()
+        yield found[1], found[2] or "", text or ""
+
+
+def counted(text, units):
+    number, unit = re.fullmatch(r"(\d+)([a-zA-Z]*)", text).groups()
+    return int(number) * (units[unit] if unit else 1)
+
+
+def wrong_values(form):
+    """What a flag of this form must refuse; None where the form says nothing."""
+    form = form.split("=")[0] if not form.startswith("--") else form
+    if found := re.fullmatch(r"NUMBER, (\d+) to (\d+) [a-z]+", form):
+        return str(int(found[1]) - 1), str(int(found[2]) + 1), "1.5", "many"
+    if found := re.fullmatch(r"(TIME|BYTES), (\w+) to (\w+)", form):
+        units, smallest = (TIMES, "ns") if found[1] == "TIME" else (SIZES, "B")
+        low, high = (counted(end, units) for end in (found[2], found[3]))
+        return f"{low - 1}{smallest}", f"{high + 1}{smallest}", "some"
+    if found := re.fullmatch(r"NAME, (\d) to (\d+) characters", form):
+        return ("x" * (int(found[2]) + 1),)
+    if re.fullmatch(r"[a-z0-9-]+(\|[a-z0-9-]+)+", form):
+        return "no-such-word", form.replace("|", "-")
+    return {
+        "HOST:PORT": ("nowhere", "here:65536"),
+        "HOST[:PORT]": ("no where", "here:port"),
+        "HOST|if:NAME": ("if:", "no where"),
+        "[DIR/]FILE": ("",),
+        "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed": ("1,2,3", "1,1,1,1,1,1,fp64,1", "1,-1,1,1,1,1,fp32,1"),
+        "NUMBER, -3.4e38 to 3.4e38": ("nan", "-inf", "1e39", "half"),
+        "--FLAG=VALUE": ("lease=5s",),
+    }.get(form)
+
+
+class FlagsTest(unittest.TestCase):
+    def each_flag(self):
+        for command in COMMANDS:
+            done = cluster.run(*command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for flag, form, text in flags_of(done.stdout):
+                yield command, flag, form, text
+
+    def test_every_flag_says_what_it_is_and_what_it_takes(self):
+        flags = set()
+        for command, flag, form, text in self.each_flag():
+            flags.add(flag)
+            with self.subTest(command=command, flag=flag):
+                self.assertGreater(len(text.split()), 2, text)
+                if flag in SWITCHES:
+                    self.assertEqual(form, "")
+                else:
+                    self.assertIsNotNone(wrong_values(form), f"no form, unit or range: {form!r}")
+        for known in ("--lease", "--threads", "--synthetic", "--scale", "--wait", "--workers", "--json"):
+            self.assertIn(known, flags)  # The help was read.
+
+    def test_every_flag_refuses_what_it_cannot_take(self):
+        for command, flag, form, _ in self.each_flag():
+            for value in () if flag in SWITCHES else wrong_values(form) or ():
+                with self.subTest(command=command, flag=flag, value=value):
+                    done = cluster.run(*command, *((f"{flag}={value}",) if value else (flag, "")))
+                    self.assertEqual((done.returncode, done.stdout), (2, ""))
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    self.assertIn(flag, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
