@@ -1,0 +1,187 @@
+"""What the tests of whole jobs share: an `annulus serve`, files of every element type, and a judge in numpy."""
+
+import json
+import os
+import struct
+import tempfile
+import unittest
+
+import numpy
+
+from tests.end_to_end import cluster
+
+STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
+LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
+
+
+# Element types: the name in a file, the bits, and what the judge asks of a naive answer before it believes it.
+FILE_DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
+LARGEST_BUDGET = {"fp32": 1e-4, "fp16": 4e-3, "bf16": 4e-2}
+
+
+def to_bits(array, dtype):
+    """The elements in the type, rounded to nearest even, as little-endian bits."""
+    if dtype == "fp32":
+        return array.astype("<f4")
+    if dtype == "fp16":
+        return array.astype("<f2")
+    bits = array.astype("<f4").view("<u4").astype(numpy.uint64)  # Finite numbers.
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+
+
+def from_bits(bits, dtype):
+    if dtype == "bf16":
+        return (bits.astype("<u4") << 16).view("<f4")
+    return bits.astype("<f4")
+
+
+def rounded(array, dtype):
+    return from_bits(to_bits(array, dtype), dtype)
+
+
+def spacing(magnitude, dtype):
+    """ulp of the type."""
+    step = numpy.spacing(magnitude.astype(numpy.float16 if dtype == "fp16" else numpy.float32)).astype(numpy.float64)
+    return step * 2**16 if dtype == "bf16" else step
+
+
+def save_tensors(path, tensors, dtype):
+    """A safetensors file of float arrays, byte by byte: numpy has no bf16."""
+    header, data = {}, b""
+    for name, array in tensors.items():
+        content = to_bits(array, dtype).tobytes()
+        header[name] = {"dtype": FILE_DTYPES[dtype], "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def load_tensors(path):
+    """(name → array in fp32, name → dtype) of a safetensors file."""
+    with open(path, "rb") as file:
+        whole = file.read()
+    size = struct.unpack("<Q", whole[:8])[0]
+    header, data = json.loads(whole[8 : 8 + size]), whole[8 + size :]
+    arrays, dtypes = {}, {}
+    for name, entry in header.items():
+        dtypes[name] = {known: dtype for dtype, known in FILE_DTYPES.items()}[entry["dtype"]]
+        begin, end = entry["data_offsets"]
+        bits = numpy.frombuffer(data[begin:end], "<f4" if entry["dtype"] == "F32" else "<f2" if entry["dtype"] == "F16" else "<u2")
+        arrays[name] = from_bits(bits, dtypes[name]).reshape(entry["shape"])
+    return arrays, dtypes
+
+
+def hidden_by(mask, q_len, kv_len):
+    """Which (row, key) a mask hides: the rule of docs/numerics.md to the letter."""
+    field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment")}
+    j = numpy.arange(kv_len)[None, :]
+    p = numpy.arange(q_len)[:, None] + (0 if "alignment" in mask else kv_len - q_len)
+    order = (j <= p) | (j < field.get("prefix", 0)) if mask.get("causal") else numpy.ones((q_len, kv_len), bool)
+    local = (j >= p - field.get("windowLeft", 1 << 40)) & (j <= p + field.get("windowRight", 1 << 40))
+    if "chunk" in field:
+        local &= j // field["chunk"] == p // field["chunk"]
+    return ~(order & (local | (j < field.get("alwaysVisible", 0))))
+
+
+def named_mask(name):
+    return {"full": {}, "causal": {"causal": True}, "causal-top-left": {"causal": True, "alignment": "top left"}}[name]
+
+
+def product(a, b):
+    """a @ b; in float32 one term after the other, as a loop has them: BLAS has its own, smaller errors."""
+    if a.dtype != numpy.float32:
+        return a @ b
+    total = numpy.zeros((a.shape[0], b.shape[1]), numpy.float32)
+    for i in range(a.shape[1]):
+        total += a[:, i : i + 1] * b[i]
+    return total
+
+
+def reference(q, k, v, mask, real, dtype="fp32"):
+    """Attention of one sequence in the float type `real`; (output, lse), rows that see nothing give (0, -inf).
+
+    `mask` is "full", "causal", "causal-top-left", or what is hidden. In float32 weights and outputs are rounded to `dtype`.
+    """
+    q, k, v = (array.astype(real) for array in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    out = numpy.zeros((q.shape[0], q.shape[1], v.shape[2]), real)
+    lse = numpy.full((q.shape[1], q.shape[0]), -numpy.inf, real)
+    hidden = hidden_by(named_mask(mask), len(q), len(k)) if isinstance(mask, str) else mask
+    for head in range(q.shape[1]):
+        scores = product(q[:, head], k[:, head // group].T) * real(q.shape[2] ** -0.5)
+        scores[hidden] = -numpy.inf
+        seen = ~hidden.all(axis=1) if len(k) else numpy.zeros(len(q), bool)
+        if not seen.any():
+            continue
+        top = scores[seen].max(axis=1, keepdims=True)
+        weights = numpy.exp(scores[seen] - top)
+        total = weights.sum(axis=1, keepdims=True)
+        weights /= total
+        if real == numpy.float32:
+            weights = rounded(weights, dtype)
+        out[seen, head] = product(weights, v[:, head // group])
+        lse[head, seen] = (top + numpy.log(total))[:, 0]
+    return rounded(out, dtype) if real == numpy.float32 else out, lse
+
+
+def judged(q, k, v, mask, dtype="fp32"):
+    """(exact output and LSE, naive outputs) of one sequence whose elements are of the type.
+
+    The largest error of one naive answer is luck: there are two, over the keys from the first and from the last, as
+    `annulus attend --verify` has several.
+    """
+    hidden = hidden_by(named_mask(mask), len(q), len(k)) if isinstance(mask, str) else mask
+    naive = [reference(q, k[order], v[order], hidden[:, order], numpy.float32, dtype)[0]
+             for order in (slice(None), slice(None, None, -1))]
+    return reference(q, k, v, hidden, numpy.float64), numpy.stack(naive)
+
+
+class AttendCase(unittest.TestCase):
+    WORKERS = 4
+
+    @classmethod
+    def setUpClass(cls):
+        cls.service = cls.enterClassContext(cluster.Serve(cls.WORKERS, "--threads", "1"))
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")))
+
+    def attend(self, *flags, expect=0):
+        done = self.service.annulus("attend", "--json", *flags)
+        self.assertEqual(done.returncode, expect, f"{flags}\n{done.stdout}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def assert_within_budget(self, answer, exact, naive, what, dtype="fp32", many_rows=False):
+        """The error budget of docs/numerics.md, head by head; `naive` as of judged()."""
+        out, lse = answer["output"].astype(numpy.float64), answer["lse"].astype(numpy.float64)
+        self.assertEqual(out.shape, exact[0].shape, what)
+        self.assertEqual(lse.shape, exact[1].shape, what)
+        if out.size == 0:
+            return
+        largest = numpy.abs(exact[0]).max(axis=(0, 2))
+        budget = 2 * numpy.abs(naive - exact[0]).max(axis=(0, 1, 3))
+        if not many_rows:
+            budget[:] = budget.max()  # The largest error of a head's few rows is luck.
+        # A naive answer that is wrong would allow anything.
+        self.assertTrue((budget <= LARGEST_BUDGET[dtype] * numpy.maximum(1, largest)).all(), f"{what}: budget {budget}")
+        budget += spacing(largest, dtype) / 2
+        error = numpy.abs(out - exact[0]).max(axis=(0, 2))
+        self.assertTrue((error <= budget).all(), f"{what}: {error} of {budget}")
+        seen = numpy.isfinite(exact[1])
+        self.assertTrue((lse[~seen] == -numpy.inf).all(), what)
+        off = numpy.abs(lse[seen] - exact[1][seen]) / numpy.maximum(1, numpy.abs(exact[1][seen]))
+        self.assertTrue((off <= (1e-5 if dtype == "fp32" else 1e-3)).all(), f"{what}: LSE off by {off.max() if off.size else 0}")
+
+    def run_file(self, tensors, *flags, dtype="fp32"):
+        """(tensors of the answer, facts) of a job over a file; output is of the inputs' type, LSE of fp32."""
+        source, target = (os.path.join(self.folder, name) for name in ("in", "out"))
+        save_tensors(source, tensors, dtype)
+        facts = self.attend("--input", source, "--output", target, *flags)
+        answer, dtypes = load_tensors(target)
+        self.assertEqual(dtypes, {"output": dtype, "lse": "fp32"})
+        return answer, facts
+
+    def spec_file(self, spec):
+        path = os.path.join(self.folder, "spec.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(spec, file)
+        return path
