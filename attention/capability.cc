@@ -194,6 +194,14 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(true));
   rows->push_back(NotServed("execution/ulysses-degree", "execution.ulysses_degree", kNoBuilder,
                             [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
+  rows->push_back(NotServed("execution/ring-degree", "execution.ring_degree", kNoBuilder,
+                            [](const Request& r) { return If(r.execution.ring_degree != 0); }));
+  rows->push_back(
+      NotServed("execution/inner-ring-degree", "execution.inner_ring_degree", kNoBuilder,
+                [](const Request& r) { return If(r.execution.inner_ring_degree != 0); }));
+  rows->push_back(
+      NotServed("execution/head-deal", "execution.head_deal", kNoBuilder,
+                [](const Request& r) { return If(r.execution.head_deal != HeadDeal::kAuto); }));
   rows->push_back(NotServed("execution/bf16-partials", "execution.bf16_partials", kNoBuilder,
                             [](const Request& r) { return If(r.execution.bf16_partials); }));
   rows->push_back(Served("execution/priority", "execution.priority",

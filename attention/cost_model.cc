@@ -172,7 +172,7 @@ class Chooser {
     options.stripe = std::max(1, execution.stripe);
     ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(spec_, options));
     ASSIGN_OR_RETURN(candidate->cost,
-                     PredictCost({&spec_, &mask_, &plan, execution.strategy}, choice_.rates));
+                     PredictCost({&spec_, &mask_, &plan, execution}, choice_.rates));
     if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
     const int64_t peak = candidate->cost.peak_bytes_per_rank;
     smallest_peak_ = std::min(smallest_peak_, peak);

@@ -26,9 +26,9 @@ constexpr BuilderRow kBuilders[] = {
 
 absl::StatusOr<ScheduleBuilder> BuilderOf(const ScheduleRequest& request) {
   for (const BuilderRow& row : kBuilders) {
-    if (row.strategy == request.strategy) return row.build;
+    if (row.strategy == request.execution.strategy) return row.build;
   }
-  const std::string name(StrategyName(request.strategy));
+  const std::string name(StrategyName(request.execution.strategy));
   ErrorDetail detail;
   detail.reason = "NOT_SERVED";
   detail.metadata["strategy"] = name;

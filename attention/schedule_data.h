@@ -86,7 +86,7 @@ struct ScheduleRequest {
   const AttentionSpec* spec = nullptr;
   const MaskMap* mask = nullptr;
   const ShardPlan* plan = nullptr;
-  Strategy strategy = Strategy::kRingPassKv;  // Not kAuto.
+  Execution execution;  // Resolved: neither strategy nor degrees are left to the planner.
 };
 
 }  // namespace annulus

@@ -15,6 +15,7 @@ constexpr absl::string_view kStrategyNames[] = {
     "ulysses", "ulysses-ring", "double-ring",   "tree",      "halo"};
 constexpr absl::string_view kLayoutNames[] = {"auto",    "contiguous", "zigzag",
                                               "striped", "by-area",    "zigzag-per-sequence"};
+constexpr absl::string_view kHeadDealNames[] = {"auto", "whole-heads", "units"};
 
 template <size_t n>
 absl::string_view NameAt(const absl::string_view (&names)[n], size_t index) {
@@ -56,12 +57,20 @@ absl::string_view LayoutName(Layout layout) {
   return NameAt(kLayoutNames, static_cast<size_t>(layout));
 }
 
+absl::string_view HeadDealName(HeadDeal deal) {
+  return NameAt(kHeadDealNames, static_cast<size_t>(deal));
+}
+
 std::optional<Strategy> ParseStrategy(absl::string_view name) {
   return Find<Strategy>(kStrategyNames, name);
 }
 
 std::optional<Layout> ParseLayout(absl::string_view name) {
   return Find<Layout>(kLayoutNames, name);
+}
+
+std::optional<HeadDeal> ParseHeadDeal(absl::string_view name) {
+  return Find<HeadDeal>(kHeadDealNames, name);
 }
 
 }  // namespace annulus

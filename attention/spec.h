@@ -107,25 +107,37 @@ enum class Layout : uint8_t {
   kZigzagPerSequence = 5,
 };
 
+// How the ranks that exchange heads share them out (docs/strategies.md).
+enum class HeadDeal : uint8_t {
+  kAuto = 0,
+  kWholeHeads = 1,
+  kUnits = 2,  // A unit is one head of the queries of one rank.
+};
+
 // How to run a job: every field is met or the job is refused; only kAuto and 0 leave a choice.
 struct Execution {
   Strategy strategy = Strategy::kAuto;
   Layout layout = Layout::kAuto;
-  int32_t world_size = 0;      // 0: chosen by the planner.
-  int32_t ulysses_degree = 0;  // 0: chosen by the planner.
-  int32_t stripe = 0;          // Rows of a stripe in the striped layout; 0: 1.
+  int32_t world_size = 0;         // 0: chosen by the planner.
+  int32_t ulysses_degree = 0;     // Ranks that exchange heads; 0: chosen by the planner.
+  int32_t ring_degree = 0;        // world_size / ulysses_degree; 0: chosen by the planner.
+  int32_t inner_ring_degree = 0;  // Of a double ring, neighbours; 0: chosen by the planner.
+  HeadDeal head_deal = HeadDeal::kAuto;
+  int32_t stripe = 0;  // Rows of a stripe in the striped layout; 0: 1.
   bool bf16_partials = false;
   int32_t priority = 0;
   bool timeline = false;
 };
 
-// "ring-pass-kv", "auto", ...; "zigzag", "auto", ...
+// "ring-pass-kv", "auto", ...; "zigzag", "auto", ...; "whole-heads", "auto", ...
 absl::string_view StrategyName(Strategy strategy);
 absl::string_view LayoutName(Layout layout);
+absl::string_view HeadDealName(HeadDeal deal);
 
 // The inverse; '_' equals '-', upper case equals lower case. Absent for an unknown name.
 std::optional<Strategy> ParseStrategy(absl::string_view name);
 std::optional<Layout> ParseLayout(absl::string_view name);
+std::optional<HeadDeal> ParseHeadDeal(absl::string_view name);
 
 }  // namespace annulus
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
+#include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
@@ -338,6 +339,21 @@ absl::Status CheckStripes(const AttentionSpec& spec, const Execution& execution,
 // Waiting counts too: a wider range would let important jobs starve others for hours.
 constexpr int32_t kMaxPriority = 10;
 
+absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits) {
+  const struct {
+    absl::string_view field;
+    int32_t value;
+  } degrees[] = {{"execution.ulysses_degree", execution.ulysses_degree},
+                 {"execution.ring_degree", execution.ring_degree},
+                 {"execution.inner_ring_degree", execution.inner_ring_degree}};
+  for (const auto& degree : degrees) {
+    RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", degree.field, degree.value, 0));
+    RETURN_IF_ERROR(CheckLimit(degree.field, degree.value, limits.max_world_size));
+  }
+  const int64_t ranks = int64_t{execution.ulysses_degree} * execution.ring_degree;
+  return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
+}
+
 absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
                             const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
@@ -345,8 +361,8 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
   RETURN_IF_ERROR(
       CheckAtLeast("INVALID_EXECUTION", "execution.world_size", execution.world_size, 0));
   RETURN_IF_ERROR(CheckLimit("execution.world_size", execution.world_size, limits.max_world_size));
-  RETURN_IF_ERROR(
-      CheckAtLeast("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree, 0));
+  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, HeadDeal::kUnits));
+  RETURN_IF_ERROR(CheckDegreeLimits(execution, limits));
   RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
   if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {
     return Refuse("INVALID_EXECUTION", "execution.priority", execution.priority,
@@ -362,11 +378,7 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
     RETURN_IF_ERROR(CheckLimit("execution.layout", static_cast<int64_t>(spec.sequences.size()),
                                limits.max_cut_sequences));
   }
-  if (execution.ulysses_degree != 0 && execution.world_size % execution.ulysses_degree != 0) {
-    return Refuse("INVALID_EXECUTION", "execution.ulysses_degree", execution.ulysses_degree,
-                  absl::StrCat("must divide execution.world_size, ", execution.world_size));
-  }
-  return absl::OkStatus();
+  return CheckDegrees(execution);
 }
 
 }  // namespace

@@ -216,11 +216,16 @@ absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::s
                             absl::StrCat(path, ".strategy"), proto.strategy()));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Layout_IsValid(proto.layout()),
                             absl::StrCat(path, ".layout"), proto.layout()));
+  RETURN_IF_ERROR(CheckEnum(v1::Execution::HeadDeal_IsValid(proto.head_deal()),
+                            absl::StrCat(path, ".head_deal"), proto.head_deal()));
   Execution execution;
   execution.strategy = static_cast<Strategy>(proto.strategy());
   execution.layout = static_cast<Layout>(proto.layout());
   execution.world_size = proto.world_size();
   execution.ulysses_degree = proto.ulysses_degree();
+  execution.ring_degree = proto.ring_degree();
+  execution.inner_ring_degree = proto.inner_ring_degree();
+  execution.head_deal = static_cast<HeadDeal>(proto.head_deal());
   execution.stripe = proto.stripe();
   execution.bf16_partials = proto.bf16_partials();
   execution.priority = proto.priority();
@@ -234,6 +239,9 @@ v1::Execution ExecutionToProto(const Execution& execution) {
   proto.set_layout(static_cast<v1::Execution::Layout>(execution.layout));
   proto.set_world_size(execution.world_size);
   proto.set_ulysses_degree(execution.ulysses_degree);
+  proto.set_ring_degree(execution.ring_degree);
+  proto.set_inner_ring_degree(execution.inner_ring_degree);
+  proto.set_head_deal(static_cast<v1::Execution::HeadDeal>(execution.head_deal));
   proto.set_stripe(execution.stripe);
   proto.set_bf16_partials(execution.bf16_partials);
   proto.set_priority(execution.priority);

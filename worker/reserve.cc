@@ -16,10 +16,9 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
   ShardWork work;
   work.id = IdOf(reserve.shard());
   ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
-  ASSIGN_OR_RETURN(const Execution execution,
+  ASSIGN_OR_RETURN(work.request.execution,
                    ExecutionFromProto(reserve.execution(), "reserve.execution"));
-  work.request.plan_options = PlanOptionsOf(execution, reserve.granule());
-  work.request.strategy = execution.strategy;
+  work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
   work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
   work.request.rank = work.id.rank;
   ASSIGN_OR_RETURN(const ShardPlan plan,

@@ -79,7 +79,7 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   plan->segments = static_cast<int32_t>(std::min<double>(std::ceil(segments), kMaxSegments));
   const AttentionSpec& spec = request.submission->spec;
   const MaskMap mask(spec);
-  const ScheduleRequest schedule{&spec, &mask, &plan->shards, plan->execution.strategy};
+  const ScheduleRequest schedule{&spec, &mask, &plan->shards, plan->execution};
   ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, MakeGroupSchedules(schedule));
   std::vector<std::vector<int64_t>> costs;
   for (const RankSchedule& rank : ranks) {

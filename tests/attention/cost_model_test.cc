@@ -34,7 +34,9 @@ Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t
   options.layout = layout;
   const auto plan = MakeShardPlan(spec, options);
   const MaskMap mask(spec);
-  return *PredictCost({&spec, &mask, &*plan, strategy}, Rates{});
+  Execution execution;
+  execution.strategy = strategy;
+  return *PredictCost({&spec, &mask, &*plan, execution}, Rates{});
 }
 
 int64_t Sum(const std::vector<int64_t>& values) {
@@ -72,7 +74,8 @@ TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {
   options.world_size = 2;
   const auto plan = MakeShardPlan(spec, options);
   const MaskMap mask(spec);
-  const ScheduleRequest request{&spec, &mask, &*plan, Strategy::kRotateKv};
+  ScheduleRequest request{&spec, &mask, &*plan, {}};
+  request.execution.strategy = Strategy::kRotateKv;
   Rates rates;
   rates.step_seconds = rates.job_seconds = 0;
   const double work = 2.0 * 128 * 1024 * 2048 * 8 / rates.flops_per_second;

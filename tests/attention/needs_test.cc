@@ -108,7 +108,7 @@ TEST(NeedsTest, ManyIntervalsBecomeABoundedNumber) {
   const AttentionSpec spec = SmallSpec(1, 1, std::vector<Sequence>(1000, Lengths(40, 40)), window);
   const MaskMap mask(spec);
   const ShardPlan plan = MakeShardPlan(spec, {4, Layout::kZigzagPerSequence, 1, 1}).value();
-  const Needs needs({&spec, &mask, &plan, Strategy::kRotateKv});
+  const Needs needs({&spec, &mask, &plan, ExecutionOf(Strategy::kRotateKv)});
   EXPECT_GT(needs.Visible(0).size(), 1000u);
   for (int32_t shard = 0; shard < 4; ++shard) {
     const RowSet need = needs.Of(0, shard);

@@ -31,19 +31,25 @@ std::string Describe(const Mask& mask) {
 
 }  // namespace
 
+Execution ExecutionOf(Strategy strategy) {
+  Execution execution;
+  execution.strategy = strategy;
+  return execution;
+}
+
 BuiltCase::BuiltCase(const ScheduleCase& from)
     : spec(from.spec), mask(spec), plan(MakeShardPlan(spec, from.plan).value()) {
-  request = {&spec, &mask, &plan, from.strategy};
+  request = {&spec, &mask, &plan, from.execution};
   ranks = MakeGroupSchedules(request).value();
   const BlockLayout layout(spec);
   for (const RankSchedule& rank : ranks) placements.push_back(PlaceBuffers(rank, layout, 4));
 }
 
 std::string Describe(const ScheduleCase& one) {
-  std::string text = absl::StrCat(StrategyName(one.strategy), " ", LayoutName(one.plan.layout),
-                                  " W=", one.plan.world_size, " stripe=", one.plan.stripe,
-                                  " granule=", one.plan.granule, " heads=", one.spec.q_heads, "/",
-                                  one.spec.kv_heads, " sequences");
+  std::string text = absl::StrCat(
+      StrategyName(one.execution.strategy), " ", LayoutName(one.plan.layout),
+      " W=", one.plan.world_size, " stripe=", one.plan.stripe, " granule=", one.plan.granule,
+      " heads=", one.spec.q_heads, "/", one.spec.kv_heads, " sequences");
   for (const Sequence& s : one.spec.sequences) absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len);
   for (const Mask& mask : one.spec.masks) text += Describe(mask);
   return text;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/mask.h"
@@ -14,10 +15,18 @@
 
 namespace annulus {
 
+// An execution of `strategy` whose degrees follow from the number of ranks.
+Execution ExecutionOf(Strategy strategy);
+
 struct ScheduleCase {
+  ScheduleCase(AttentionSpec spec, const PlanOptions& plan, const Execution& execution)
+      : spec(std::move(spec)), plan(plan), execution(execution) {}
+  ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy)
+      : ScheduleCase(std::move(spec), plan, ExecutionOf(strategy)) {}
+
   AttentionSpec spec;
   PlanOptions plan;
-  Strategy strategy = Strategy::kRingPassKv;
+  Execution execution;
 };
 
 // A case with everything that is derived from it. Pinned in memory: `request` points into it.

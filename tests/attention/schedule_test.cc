@@ -201,7 +201,7 @@ TEST(ScheduleEntry, BuildsOneRankLikeTheGroupAndRefusesWhatItLacks) {
   }
   EXPECT_EQ(MakeSchedule(built.request, 4).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeSchedule(built.request, -1).status().code(), absl::StatusCode::kInvalidArgument);
-  built.request.strategy = Strategy::kUlysses;
+  built.request.execution.strategy = Strategy::kTree;
   EXPECT_EQ(MakeSchedule(built.request, 0).status().code(), absl::StatusCode::kUnimplemented);
 }
 

@@ -42,6 +42,11 @@ TEST(SpecTest, EveryNameParsesBackInAnySpelling) {
     const Layout layout = static_cast<Layout>(i);
     EXPECT_EQ(ParseLayout(LayoutName(layout)), layout);
   }
+  for (int i = 0; i <= static_cast<int>(HeadDeal::kUnits); ++i) {
+    const HeadDeal deal = static_cast<HeadDeal>(i);
+    EXPECT_EQ(ParseHeadDeal(HeadDealName(deal)), deal);
+  }
+  EXPECT_EQ(ParseHeadDeal("thirds"), std::nullopt);
   EXPECT_EQ(ParseStrategy("RING_PASS_KV"), Strategy::kRingPassKv);
   EXPECT_EQ(ParseStrategy("all-gather-kv"), Strategy::kAllGatherKv);
   EXPECT_EQ(ParseStrategy("rotate-kv"), Strategy::kRotateKv);

@@ -89,6 +89,9 @@ TEST(ValidateTest, UnknownEnums) {
   request = Request();
   request.execution.layout = static_cast<Layout>(6);
   ExpectInvalid(request, "UNKNOWN_ENUM", "execution.layout");
+  request = Request();
+  request.execution.head_deal = static_cast<HeadDeal>(3);
+  ExpectInvalid(request, "UNKNOWN_ENUM", "execution.head_deal");
 }
 
 TEST(ValidateTest, ZeroAndNegativeDims) {
@@ -302,6 +305,42 @@ TEST(ValidateTest, ExecutionFields) {
   ExpectInvalid(request, "INVALID_EXECUTION", "execution.ulysses_degree");
 }
 
+TEST(ValidateTest, DegreesMustFitTheStrategyAndTheWorldSize) {
+  const auto expect = [](const std::string& field, const Execution& execution) {
+    Request request;
+    request.execution = execution;
+    SCOPED_TRACE(field);
+    ExpectInvalid(request, "INVALID_EXECUTION", "execution." + field);
+  };
+  const auto of = [](Strategy strategy, int32_t world, int32_t ulysses, int32_t ring,
+                     int32_t inner = 0, HeadDeal deal = HeadDeal::kAuto) {
+    Execution execution;
+    execution.strategy = strategy;
+    execution.world_size = world;
+    execution.ulysses_degree = ulysses;
+    execution.ring_degree = ring;
+    execution.inner_ring_degree = inner;
+    execution.head_deal = deal;
+    return execution;
+  };
+  expect("ring_degree", of(Strategy::kAuto, 4, 0, -1));
+  expect("inner_ring_degree", of(Strategy::kDoubleRing, 4, 0, 0, -1));
+  expect("ring_degree", of(Strategy::kAuto, 4, 0, 3));
+  expect("ring_degree", of(Strategy::kUlyssesRing, 8, 2, 2));
+  expect("ring_degree", of(Strategy::kUlysses, 4, 0, 2));
+  expect("ulysses_degree", of(Strategy::kUlysses, 4, 2, 0));
+  expect("ulysses_degree", of(Strategy::kRingPassKv, 4, 2, 0));
+  expect("ulysses_degree", of(Strategy::kHalo, 0, 2, 0));
+  expect("ring_degree", of(Strategy::kRotateKv, 4, 0, 2));
+  expect("inner_ring_degree", of(Strategy::kDoubleRing, 6, 0, 0, 4));
+  expect("inner_ring_degree", of(Strategy::kDoubleRing, 0, 0, 6, 4));
+  expect("inner_ring_degree", of(Strategy::kRingPassKv, 4, 0, 0, 2));
+  expect("head_deal", of(Strategy::kRingPassQ, 4, 0, 0, 0, HeadDeal::kUnits));
+  Request request;
+  request.execution = of(Strategy::kUlyssesRing, 0, 64, 2);
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.ring_degree");
+}
+
 TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   const auto expect = [](const std::string& field, void (*spoil)(Request&)) {
     Request request;
@@ -326,6 +365,8 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   expect("execution.strategy", [](Request& r) { r.execution.strategy = Strategy::kTree; });
   expect("execution.layout", [](Request& r) { r.execution.layout = Layout::kByArea; });
   expect("execution.ulysses_degree", [](Request& r) { r.execution.ulysses_degree = 2; });
+  expect("execution.ring_degree", [](Request& r) { r.execution.ring_degree = 2; });
+  expect("execution.head_deal", [](Request& r) { r.execution.head_deal = HeadDeal::kUnits; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });
 }

@@ -50,7 +50,7 @@ class ExecutorConformance : public testing::TestWithParam<int32_t> {
   void RunEverywhere(JobCase job) {
     for (const Strategy strategy : kStrategies) {
       for (const Layout layout : kLayouts) {
-        job.strategy = strategy;
+        job.execution.strategy = strategy;
         job.plan.layout = layout;
         job.plan.world_size = world();
         ++job.seed;
@@ -156,7 +156,7 @@ TEST_P(ExecutorConformance, RandomJobs) {
       sequence.kv_len = below(50);
     }
     if (below(3) > 0) job.spec.masks = {AnyMask(below)};
-    job.strategy = kStrategies[below(4)];
+    job.execution.strategy = kStrategies[below(4)];
     job.plan.layout = kLayouts[below(4)];
     job.plan.world_size = world();
     job.plan.granule = job.plan.layout == Layout::kZigzagPerSequence ? 1 : 1 + below(3);
@@ -179,7 +179,7 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   for (int i = 0; i < 4; ++i) {
     if (i == 1) job.spec.masks[0].window_left = 70;
     if (i == 2) job.spec.masks[0].always_visible = 5;
-    job.strategy = kStrategies[i];
+    job.execution.strategy = kStrategies[i];
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
   }
@@ -198,7 +198,7 @@ TEST(ExecutorOverGloo, ASampleOfJobs) {
       job.spec.head_dim = 64;
       job.spec.head_dim_v = 64;
       job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
-      job.strategy = strategy;
+      job.execution.strategy = strategy;
       job.plan.layout = Layout::kZigzag;
       job.plan.world_size = world;
       job.segments = 2;

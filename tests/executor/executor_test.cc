@@ -26,7 +26,7 @@ Group NewGroup(int32_t size) {
 JobCase RingJob(int32_t world) {
   JobCase job;
   job.spec = SmallSpec(DataType::kFp32, 40, 40);
-  job.strategy = Strategy::kRingPassKv;
+  job.execution.strategy = Strategy::kRingPassKv;
   job.plan.world_size = world;
   return job;
 }
@@ -197,6 +197,7 @@ TEST(Program, WrongRequestsAreRefused) {
   ProgramRequest request;
   request.spec = SmallSpec(DataType::kFp32, 10, 10);
   request.plan_options.world_size = 2;
+  request.execution.strategy = Strategy::kRingPassKv;
   request.rank = 2;
   EXPECT_EQ(MakeProgram(request).status().code(), StatusCode::kInvalidArgument);
   request.rank = 0;

@@ -21,7 +21,7 @@ namespace annulus {
 // A job and how to run it.
 struct JobCase {
   AttentionSpec spec;
-  Strategy strategy = Strategy::kRingPassKv;
+  Execution execution;  // Resolved.
   PlanOptions plan;
   int32_t parts = 1;     // Each step is split into this many.
   int32_t segments = 1;  // At most.

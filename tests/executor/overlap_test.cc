@@ -17,7 +17,7 @@ TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
   constexpr absl::Duration kStepTime = absl::Milliseconds(200);
   JobCase job;
   job.spec = SmallSpec(DataType::kFp32, 4, 400);
-  job.strategy = GetParam();
+  job.execution.strategy = GetParam();
   job.plan.world_size = 2;
   JobRunner runner(job);
   ASSERT_TRUE(runner.status().ok()) << runner.status();

@@ -91,6 +91,10 @@ TEST(ConvertTest, UnknownEnumsNameTheirField) {
   execution.set_strategy(static_cast<v1::Execution::Strategy>(77));
   EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
             "execution.strategy");
+  execution.clear_strategy();
+  execution.set_head_deal(static_cast<v1::Execution::HeadDeal>(77));
+  EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
+            "execution.head_deal");
 }
 
 // Calls `visit` with every message below `message`, itself included, and its path.
@@ -154,6 +158,9 @@ TEST(ConvertTest, ExecutionsComeBackEqual) {
   proto.set_timeline(true);
   proto.set_stripe(16);
   proto.set_bf16_partials(true);
+  proto.set_ring_degree(6);
+  proto.set_inner_ring_degree(3);
+  proto.set_head_deal(v1::Execution::HEAD_DEAL_UNITS);
   absl::StatusOr<Execution> execution = ExecutionFromProto(proto, "execution");
   ASSERT_TRUE(execution.ok());
   EXPECT_TRUE(MessageDifferencer::Equals(proto, ExecutionToProto(*execution)));

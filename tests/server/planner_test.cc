@@ -69,7 +69,7 @@ TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
         ASSERT_FALSE((*plan)->parts_of_step.empty());
         const AttentionSpec& spec = request.submission->spec;
         const MaskMap mask(spec);
-        const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution.strategy};
+        const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution};
         int64_t peak = 0;
         for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
           peak = std::max(peak, PlaceBuffers(rank, BlockLayout(spec)).arena_bytes);
@@ -97,7 +97,7 @@ TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     const AttentionSpec& spec = request.submission->spec;
     const MaskMap mask(spec);
-    const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution.strategy};
+    const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution};
     for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
       for (double seconds : StepSeconds(rank, schedule, rates)) {
         // The end of a causal triangle costs more than its mean.

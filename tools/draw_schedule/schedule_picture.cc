@@ -39,8 +39,9 @@ absl::StatusOr<Drawn> Make(const PictureOptions& options) {
   drawn.spec.masks.emplace_back().causal = options.causal;
   ASSIGN_OR_RETURN(drawn.plan, MakeShardPlan(drawn.spec, options.plan));
   const MaskMap mask(drawn.spec);
-  ASSIGN_OR_RETURN(drawn.ranks,
-                   MakeGroupSchedules({&drawn.spec, &mask, &drawn.plan, options.strategy}));
+  Execution execution;
+  execution.strategy = options.strategy;
+  ASSIGN_OR_RETURN(drawn.ranks, MakeGroupSchedules({&drawn.spec, &mask, &drawn.plan, execution}));
   return drawn;
 }
 

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   ask.spec = &request.spec;
   ask.mask = &mask;
   ask.plan = &plan;
-  ask.strategy = request.strategy;
+  ask.execution = request.execution;
   ASSIGN_OR_RETURN(RankSchedule schedule, MakeSchedule(ask, request.rank));
   RETURN_IF_ERROR(CheckParts(request.parts_of_step, schedule.steps.size()));
   if (!request.parts_of_step.empty()) schedule = SplitSteps(schedule, request.parts_of_step);

@@ -27,11 +27,11 @@ struct RankProgram {
   int32_t rank = 0;
 };
 
-// What a program needs: the resolved execution as the coordinator ships it.
+// What a program needs, as the coordinator ships it.
 struct ProgramRequest {
   AttentionSpec spec;
   PlanOptions plan_options;
-  Strategy strategy = Strategy::kRingPassKv;
+  Execution execution;                 // Resolved.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
   int32_t rank = 0;
 };

@@ -1,0 +1,174 @@
+#include "attention/degrees.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+absl::Status Refuse(absl::string_view field, int64_t value, absl::string_view must) {
+  ErrorDetail detail;
+  detail.reason = "INVALID_EXECUTION";
+  detail.metadata["value"] = absl::StrCat(value);
+  const std::string path = absl::StrCat("execution.", field);
+  const std::string description = absl::StrCat("is ", value, ", but ", must);
+  detail.fields.push_back({path, description});
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(path, ": ", description),
+                   detail);
+}
+
+absl::Status Unresolved(absl::string_view field) {
+  return InvalidField("INVALID_EXECUTION", absl::StrCat("execution.", field),
+                      "must be resolved before a schedule is made");
+}
+
+bool ExchangesHeads(Strategy strategy) {
+  return strategy == Strategy::kUlysses || strategy == Strategy::kUlyssesRing;
+}
+
+absl::Status CheckStrategy(const Execution& execution) {
+  const std::string name(StrategyName(execution.strategy));
+  const bool open = execution.strategy == Strategy::kAuto;
+  const bool exchanges = open || ExchangesHeads(execution.strategy);
+  if (!exchanges && execution.ulysses_degree > 1) {
+    return Refuse("ulysses_degree", execution.ulysses_degree,
+                  absl::StrCat(name, " exchanges no heads"));
+  }
+  if (!exchanges && execution.head_deal != HeadDeal::kAuto) {
+    return Refuse("head_deal", static_cast<int>(execution.head_deal),
+                  absl::StrCat(name, " exchanges no heads"));
+  }
+  if (execution.strategy == Strategy::kUlysses && execution.ring_degree > 1) {
+    return Refuse("ring_degree", execution.ring_degree, "ulysses has no ring");
+  }
+  if (execution.strategy != Strategy::kDoubleRing && execution.inner_ring_degree != 0) {
+    return Refuse("inner_ring_degree", execution.inner_ring_degree,
+                  "only double-ring has inner rings");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDivides(absl::string_view field, int32_t degree, int32_t world_size) {
+  if (degree == 0 || world_size % degree == 0) return absl::OkStatus();
+  return Refuse(field, degree, absl::StrCat("must divide execution.world_size, ", world_size));
+}
+
+bool Fits(int32_t wanted, int32_t value) { return wanted == 0 || wanted == value; }
+
+std::vector<int32_t> DivisorsOf(int32_t number) {
+  std::vector<int32_t> divisors;
+  for (int32_t d = 1; d <= number; ++d) {
+    if (number % d == 0) divisors.push_back(d);
+  }
+  return divisors;
+}
+
+std::vector<int32_t> UlyssesChoices(Strategy strategy, int32_t world_size) {
+  if (strategy == Strategy::kUlysses) return {world_size};
+  if (strategy == Strategy::kUlyssesRing) return DivisorsOf(world_size);
+  return {1};
+}
+
+// A square one first: its inner and outer rings are both short.
+std::vector<int32_t> InnerRingChoices(Strategy strategy, int32_t ring) {
+  if (strategy != Strategy::kDoubleRing) return {0};
+  std::vector<int32_t> choices = DivisorsOf(ring);
+  const auto skew = [&](int32_t inner) { return std::max(inner, ring / inner); };
+  std::stable_sort(choices.begin(), choices.end(),
+                   [&](int32_t a, int32_t b) { return skew(a) < skew(b); });
+  return choices;
+}
+
+std::vector<HeadDeal> DealChoices(const Execution& execution, int32_t ulysses, int32_t q_heads) {
+  if (execution.head_deal != HeadDeal::kAuto || ulysses == 1) return {execution.head_deal};
+  if (q_heads % ulysses == 0) return {HeadDeal::kWholeHeads};
+  return {HeadDeal::kWholeHeads, HeadDeal::kUnits};
+}
+
+}  // namespace
+
+absl::Status CheckDegrees(const Execution& execution) {
+  RETURN_IF_ERROR(CheckStrategy(execution));
+  const int32_t world = execution.world_size;
+  const int32_t ulysses = execution.ulysses_degree, ring = execution.ring_degree;
+  const int32_t inner = execution.inner_ring_degree;
+  if (inner != 0 && ring % inner != 0) {
+    return Refuse("inner_ring_degree", inner,
+                  absl::StrCat("must divide execution.ring_degree, ", ring));
+  }
+  if (world == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckDivides("ulysses_degree", ulysses, world));
+  RETURN_IF_ERROR(CheckDivides("ring_degree", ring, world));
+  RETURN_IF_ERROR(CheckDivides("inner_ring_degree", inner, world));
+  if (ulysses != 0 && ring != 0 && int64_t{ulysses} * ring != world) {
+    return Refuse("ring_degree", ring,
+                  absl::StrCat("execution.ulysses_degree, ", ulysses,
+                               ", times it must be execution.world_size, ", world));
+  }
+  if (execution.strategy == Strategy::kAuto) return absl::OkStatus();
+  const std::string name(StrategyName(execution.strategy));
+  if (execution.strategy == Strategy::kUlysses && !Fits(ulysses, world)) {
+    return Refuse("ulysses_degree", ulysses,
+                  absl::StrCat("all ", world, " ranks of ", name, " exchange heads"));
+  }
+  if (!ExchangesHeads(execution.strategy) && !Fits(ring, world)) {
+    return Refuse("ring_degree", ring, absl::StrCat("all ", world, " ranks of ", name, " are one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size) {
+  Execution sized = execution;
+  sized.world_size = world_size;
+  RETURN_IF_ERROR(CheckDegrees(sized));
+  Degrees degrees;
+  degrees.ulysses = execution.ulysses_degree;
+  if (degrees.ulysses == 0 && execution.ring_degree != 0) {
+    degrees.ulysses = world_size / execution.ring_degree;
+  }
+  if (degrees.ulysses == 0) {
+    const std::vector<int32_t> choices = UlyssesChoices(execution.strategy, world_size);
+    if (choices.size() > 1) return Unresolved("ulysses_degree");
+    degrees.ulysses = choices[0];
+  }
+  degrees.ring = world_size / degrees.ulysses;
+  degrees.inner_ring = degrees.ring;
+  if (execution.strategy == Strategy::kDoubleRing && degrees.ring > 1) {
+    if (execution.inner_ring_degree == 0) return Unresolved("inner_ring_degree");
+    degrees.inner_ring = execution.inner_ring_degree;
+  }
+  if (degrees.ulysses > 1 && execution.head_deal == HeadDeal::kAuto) {
+    return Unresolved("head_deal");
+  }
+  if (execution.head_deal != HeadDeal::kAuto) degrees.deal = execution.head_deal;
+  return degrees;
+}
+
+std::vector<Execution> ResolveDegrees(const Execution& execution, int32_t world_size,
+                                      int32_t q_heads) {
+  Execution sized = execution;
+  sized.world_size = world_size;
+  if (!CheckDegrees(sized).ok()) return {};
+  std::vector<Execution> resolved;
+  for (const int32_t ulysses : UlyssesChoices(execution.strategy, world_size)) {
+    const int32_t ring = world_size / ulysses;
+    if (!Fits(execution.ulysses_degree, ulysses) || !Fits(execution.ring_degree, ring)) continue;
+    for (const int32_t inner : InnerRingChoices(execution.strategy, ring)) {
+      if (!Fits(execution.inner_ring_degree, inner)) continue;
+      for (const HeadDeal deal : DealChoices(execution, ulysses, q_heads)) {
+        sized.ulysses_degree = ulysses;
+        sized.ring_degree = ring;
+        sized.inner_ring_degree = inner;
+        sized.head_deal = deal;
+        resolved.push_back(sized);
+      }
+    }
+  }
+  return resolved;
+}
+
+}  // namespace annulus

@@ -1,0 +1,88 @@
+#include "attention/degrees.h"
+
+#include <set>
+#include <tuple>
+
+#include "attention/error.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+Execution Of(Strategy strategy) {
+  Execution execution;
+  execution.strategy = strategy;
+  return execution;
+}
+
+TEST(DegreesTest, FollowFromTheStrategyWhereItLeavesNoChoice) {
+  for (const Strategy strategy : {Strategy::kRingPassKv, Strategy::kAllGatherKv,
+                                  Strategy::kRotateKv, Strategy::kHalo, Strategy::kRingPassQ}) {
+    const auto degrees = DegreesOf(Of(strategy), 6);
+    ASSERT_TRUE(degrees.ok()) << degrees.status();
+    EXPECT_EQ(std::tie(degrees->ulysses, degrees->ring, degrees->inner_ring),
+              std::make_tuple(1, 6, 6));
+  }
+  Execution ulysses = Of(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kUnits;
+  EXPECT_EQ(DegreesOf(ulysses, 6)->ulysses, 6);
+  EXPECT_EQ(DegreesOf(ulysses, 6)->deal, HeadDeal::kUnits);
+}
+
+TEST(DegreesTest, WhatIsLeftOpenMustBeResolved) {
+  const auto field = [](const Execution& execution) {
+    return DetailOf(DegreesOf(execution, 4).status()).fields.at(0).field;
+  };
+  EXPECT_EQ(field(Of(Strategy::kUlyssesRing)), "execution.ulysses_degree");
+  EXPECT_EQ(field(Of(Strategy::kUlysses)), "execution.head_deal");
+  EXPECT_EQ(field(Of(Strategy::kDoubleRing)), "execution.inner_ring_degree");
+  Execution grid = Of(Strategy::kUlyssesRing);
+  grid.ring_degree = 2;
+  grid.head_deal = HeadDeal::kWholeHeads;
+  EXPECT_EQ(DegreesOf(grid, 4)->ulysses, 2);
+  grid.ring_degree = 3;
+  EXPECT_EQ(field(grid), "execution.ring_degree");
+}
+
+TEST(DegreesTest, EveryResolutionStandsAndNoneIsLost) {
+  using S = Strategy;
+  for (const S strategy : {S::kRingPassKv, S::kUlysses, S::kUlyssesRing, S::kDoubleRing}) {
+    for (int32_t world = 1; world <= 12; ++world) {
+      std::set<std::tuple<int32_t, int32_t, HeadDeal>> seen;
+      for (const Execution& execution : ResolveDegrees(Of(strategy), world, 4)) {
+        const auto degrees = DegreesOf(execution, world);
+        ASSERT_TRUE(degrees.ok()) << degrees.status();
+        EXPECT_EQ(degrees->ulysses * degrees->ring, world);
+        EXPECT_EQ(degrees->ring % degrees->inner_ring, 0);
+        EXPECT_TRUE(seen.insert({degrees->ulysses, degrees->inner_ring, degrees->deal}).second);
+      }
+      size_t wanted = 1;
+      if (strategy == S::kUlysses) wanted = 4 % world == 0 ? 1 : 2;
+      if (strategy == S::kUlyssesRing || strategy == S::kDoubleRing) {
+        wanted = 0;
+        for (int32_t d = 1; d <= world; ++d) {
+          const bool units = strategy == S::kUlyssesRing && 4 % d != 0;
+          if (world % d == 0) wanted += units ? 2 : 1;
+        }
+      }
+      EXPECT_EQ(seen.size(), wanted) << StrategyName(strategy) << " " << world;
+    }
+  }
+}
+
+TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
+  Execution grid = Of(Strategy::kUlyssesRing);
+  grid.ulysses_degree = 3;
+  EXPECT_TRUE(ResolveDegrees(grid, 4, 6).empty());
+  ASSERT_EQ(ResolveDegrees(grid, 6, 6).size(), 1u);
+  EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].ring_degree, 2);
+  grid.head_deal = HeadDeal::kUnits;
+  EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].head_deal, HeadDeal::kUnits);
+  grid.ring_degree = 3;
+  EXPECT_TRUE(ResolveDegrees(grid, 6, 6).empty());
+  // A square double ring comes first.
+  EXPECT_EQ(ResolveDegrees(Of(Strategy::kDoubleRing), 12, 1)[0].inner_ring_degree, 3);
+}
+
+}  // namespace
+}  // namespace annulus
