@@ -194,6 +194,44 @@ class BadInputTest(ServiceCase):
             execution = types_pb2.Execution(world_size=2, **{field: value})
             self.refused(None, "UNIMPLEMENTED", "NOT_SERVED", f"execution.{field}", execution)
 
+    def test_a_layout_that_this_job_cannot_use(self):
+        def sequences(spec):
+            del spec.sequences[:]
+            for _ in range(33):
+                spec.sequences.add(q_len=4, kv_len=4)
+
+        def windows(spec):  # A row sees one window; 257 of them stand side by side.
+            del spec.sequences[:]
+            for _ in range(257):
+                spec.sequences.add(q_len=4, kv_len=4)
+            spec.masks.add(causal=True, window_left=1)
+
+        for change, layout in (
+            (sequences, types_pb2.Execution.LAYOUT_ZIGZAG_PER_SEQUENCE),
+            (windows, types_pb2.Execution.LAYOUT_STRIPED),
+        ):
+            execution = types_pb2.Execution(world_size=2, layout=layout)
+            self.refused(change, "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "execution.layout", execution)
+
+    def test_inline_numbers_of_another_shape_than_the_spec(self):
+        job = Job([(3, 5), (2, 0)])
+        for name in ("q", "k", "v"):
+            for reason, path, change in (
+                ("SHAPE_MISMATCH", "shape", lambda tensor: tensor.shape.__setitem__(0, 4)),
+                ("SHAPE_MISMATCH", "shape", lambda tensor: tensor.shape.pop()),
+                ("TENSOR_BYTES_MISMATCH", "values", lambda tensor: tensor.values.pop()),
+                ("TENSOR_BYTES_MISMATCH", "values", lambda tensor: tensor.values.append(0)),
+            ):
+                request = attention_pb2.AttendInlineRequest(spec=job.spec)
+                for known, (_, values) in zip("qkv", job.inputs()):
+                    getattr(request.tensors, known).shape.extend(values.shape)
+                    getattr(request.tensors, known).values.extend(values.ravel())
+                change(getattr(request.tensors, name))
+                with self.subTest(tensor=name, reason=reason):
+                    with self.assertRaises(raw_client.CallError) as caught:
+                        raw_client.call(self.stubs.attention.AttendInline, request, 30)
+                    self.assert_refused(caught.exception, "INVALID_ARGUMENT", reason, f"tensors.{name}.{path}")
+
     def test_a_refused_job_asks_for_no_payload(self):
         """A caller that does not wait for `accepted` has sent next to nothing when it is refused."""
         job = Job([(8, 2**16)], head_dim=64)
