@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -25,14 +26,16 @@ constexpr Strategy kStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
                                     Strategy::kAllGatherKv};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
+int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const BlockLayout& layout) {
+  const Block& block = schedule.buffers[transfer.buffer];
+  return (transfer.row_end - transfer.row_begin) *
+         layout.RowBytes(block.kind, block.head_end - block.head_begin);
+}
+
 int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>& transfers,
                       const BlockLayout& layout) {
   int64_t bytes = 0;
-  for (const Transfer& transfer : transfers) {
-    const Block& block = schedule.buffers[transfer.buffer];
-    bytes += (transfer.row_end - transfer.row_begin) *
-             layout.RowBytes(block.kind, block.head_end - block.head_begin);
-  }
+  for (const Transfer& transfer : transfers) bytes += BytesOf(schedule, transfer, layout);
   return bytes;
 }
 
@@ -64,6 +67,18 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
     cost.visible_pairs += pairs[i];
   }
   return cost;
+}
+
+// The links of a rank to others.
+void AddLinks(const RankSchedule& schedule, int32_t rank, const BlockLayout& layout,
+              std::vector<Link>* links) {
+  std::map<int32_t, int64_t> bytes;
+  for (const Step& step : schedule.steps) {
+    for (const Transfer& send : step.sends) bytes[send.peer] += BytesOf(schedule, send, layout);
+  }
+  for (const auto& [peer, count] : bytes) {
+    if (count > 0) links->push_back({rank, peer, count});
+  }
 }
 
 double Balance(const std::vector<int64_t>& work) {
@@ -230,6 +245,7 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
   for (const RankSchedule& schedule : ranks) {
     const RankCost rank = CostOfRank(schedule, request, layout, rates);
     cost.seconds = std::max(cost.seconds, rank.seconds);
+    AddLinks(schedule, static_cast<int32_t>(cost.bytes_sent.size()), layout, &cost.links);
     cost.bytes_sent.push_back(rank.bytes_sent);
     cost.visible_pairs.push_back(rank.visible_pairs);
     cost.peak_bytes_per_rank =

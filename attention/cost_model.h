@@ -20,12 +20,19 @@ struct Rates {
   double job_seconds = 5e-4;           // Of a group job over a job on one worker.
 };
 
+// What one rank sends to another, one way.
+struct Link {
+  int32_t from = 0, to = 0;
+  int64_t bytes = 0;
+};
+
 // What a schedule costs, summed from its data.
 struct Cost {
   double seconds = 0;                  // Predicted, of the slowest rank.
   int64_t peak_bytes_per_rank = 0;     // Largest arena.
   double balance = 1;                  // Largest over mean work; 1 when there is none.
   std::vector<int64_t> bytes_sent;     // By rank.
+  std::vector<Link> links;             // Those with any bytes, by `from`, then by `to`.
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
 };
 

@@ -43,6 +43,11 @@ nlohmann::json PlanJson(const v1::Plan& plan) {
   json["peak_bytes_per_rank"] = plan.peak_bytes_per_rank();
   json["balance"] = plan.balance();
   json["bytes_sent_per_rank"] = plan.bytes_sent_per_rank();
+  json["links"] = nlohmann::json::array();
+  for (const v1::Link& link : plan.links()) {
+    json["links"].push_back(
+        {{"from", link.from_rank()}, {"to", link.to_rank()}, {"bytes", link.bytes()}});
+  }
   json["shards"] = nlohmann::json::array();
   for (const v1::ShardPlan& shard : plan.shards()) {
     json["shards"].push_back({{"rank", shard.rank()},
@@ -76,6 +81,10 @@ void PrintPlan(const v1::Plan& plan) {
         RowsOf(shard.q_rows()), RowsOf(shard.kv_rows()),
         BytesText(static_cast<double>(shard.input_bytes())),
         BytesText(static_cast<double>(shard.output_bytes())), BytesText(static_cast<double>(sent)));
+  }
+  for (const v1::Link& link : plan.links()) {
+    std::cout << absl::StrFormat("  rank %d to rank %d: %s\n", link.from_rank(), link.to_rank(),
+                                 BytesText(static_cast<double>(link.bytes())));
   }
   if (plan.rejected_size() > 0) std::cout << "not taken:\n";
   for (const v1::Rejected& rejected : plan.rejected()) {

@@ -28,6 +28,12 @@ v1::Plan PlanView(const JobPlan& plan) {
   view.set_peak_bytes_per_rank(plan.cost.peak_bytes_per_rank);
   view.set_balance(plan.cost.balance);
   for (int64_t bytes : plan.cost.bytes_sent) view.add_bytes_sent_per_rank(bytes);
+  for (const Link& link : plan.cost.links) {
+    v1::Link* of = view.add_links();
+    of->set_from_rank(link.from);
+    of->set_to_rank(link.to);
+    of->set_bytes(link.bytes);
+  }
   for (const Candidate& candidate : plan.rejected) {
     v1::Rejected* rejected = view.add_rejected();
     *rejected->mutable_execution() = ExecutionToProto(candidate.execution);

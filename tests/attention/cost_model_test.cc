@@ -1,7 +1,9 @@
 #include "attention/cost_model.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "attention/error.h"
 #include "attention/mask.h"
@@ -66,6 +68,31 @@ TEST(CostModelTest, ARingOfAFullMaskSendsEveryShardToAllOthers) {
     EXPECT_EQ(Sum(cost.bytes_sent), 3 * kv_bytes);
     EXPECT_EQ(cost.balance, 1);
   }
+}
+
+// (from, to) → bytes.
+std::map<std::pair<int32_t, int32_t>, int64_t> LinksOf(const Cost& cost) {
+  std::map<std::pair<int32_t, int32_t>, int64_t> links;
+  for (const Link& link : cost.links) links[{link.from, link.to}] += link.bytes;
+  EXPECT_EQ(links.size(), cost.links.size());
+  return links;
+}
+
+TEST(CostModelTest, ARingHasALinkToTheNextRankAndAnAllGatherOneToEach) {
+  const AttentionSpec spec = Spec(1024, 1024, false);
+  const int64_t shard_bytes = 256 * 2 * (64 + 64) * 2;
+  const auto ring = LinksOf(CostOf(spec, Strategy::kRingPassKv, Layout::kContiguous, 4));
+  const auto gather = LinksOf(CostOf(spec, Strategy::kAllGatherKv, Layout::kContiguous, 4));
+  ASSERT_EQ(ring.size(), 4u);
+  ASSERT_EQ(gather.size(), 12u);
+  for (int32_t from = 0; from < 4; ++from) {
+    EXPECT_EQ(ring.at({from, (from + 1) % 4}), 3 * shard_bytes);
+    for (int32_t to = 0; to < 4; ++to) {
+      if (to == from) continue;
+      EXPECT_EQ(gather.at({from, to}), shard_bytes);
+    }
+  }
+  EXPECT_TRUE(CostOf(spec, Strategy::kRingPassKv, Layout::kContiguous, 1).links.empty());
 }
 
 TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {

@@ -94,7 +94,25 @@ class CommandLineTest(AttendCase):
         self.assertEqual(plan["world_size"], 2)
         self.assertGreater(plan["predicted_seconds"], 0)
         self.assertEqual(len(plan["shards"]), 2)
-        self.assertEqual(self.service.annulus("plan", "--synthetic", "1,64,64,2,2,16,fp32,1").returncode, 0)
+        self.assertTrue(plan["rejected"])
+        for rejected in plan["rejected"]:
+            self.assertGreater(len(rejected["reason"].split()), 1, rejected)
+            self.assertGreaterEqual(rejected["predicted_seconds"], plan["predicted_seconds"])
+
+    def test_a_plan_says_what_each_link_carries(self):
+        flags = ("plan", "--synthetic", "1,4096,4096,8,2,64,bf16,1", "--world-size", "2", "--strategy", "ring-pass-kv",
+                 "--layout", "contiguous")
+        plan = json.loads(self.service.annulus(*flags, "--json").stdout)
+        shard_bytes = 2048 * 2 * (64 + 64) * 2
+        self.assertEqual(plan["links"], [{"from": rank, "to": 1 - rank, "bytes": shard_bytes} for rank in (0, 1)])
+        self.assertEqual(plan["bytes_sent_per_rank"], [shard_bytes] * 2)
+        text = self.service.annulus(*flags).stdout
+        self.assertIn("plan: ring-pass-kv, contiguous, 2 workers\npredicted: ", text)
+        for rank in (0, 1):
+            self.assertIn(f"  rank {rank}: 2048 query rows, 2048 key rows, in 3.15 MB, out 2.16 MB, to others 1.05 MB\n", text)
+            self.assertIn(f"  rank {rank} to rank {1 - rank}: 1.05 MB\n", text)
+        text = self.service.annulus("plan", "--synthetic", "1,64,64,2,2,16,fp32,1").stdout
+        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, [a-z-]+, 2 workers: \w.* \([0-9.e-]+ s, \d+ B sent by a rank\)\n)+$")
 
     def test_no_progress_bar_in_a_pipe(self):
         done = self.service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1")
