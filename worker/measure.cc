@@ -85,7 +85,9 @@ absl::StatusOr<double> MeasureFlops(const Engine& engine, absl::Duration budget)
   request.spec.sequences.resize(1);
   request.spec.sequences[0].q_len = kRows;
   request.spec.sequences[0].kv_len = kRows;
-  request.plan_options.layout = Layout::kContiguous;
+  request.execution.strategy = Strategy::kRingPassKv;
+  request.execution.layout = request.plan_options.layout = Layout::kContiguous;
+  request.execution.world_size = 1;
   ASSIGN_OR_RETURN(const std::shared_ptr<const RankProgram> program, MakeProgram(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
   ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel, engine.make_kernel());
