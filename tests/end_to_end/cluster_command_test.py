@@ -1,0 +1,93 @@
+"""What `annulus cluster` shows: workers with their budgets, groups, the queue and jobs."""
+
+import json
+import unittest
+
+from tests.end_to_end import raw_client, raw_job
+from tests.end_to_end.direct_job import DirectJob
+from tests.end_to_end.raw_client import jobs_pb2, types_pb2
+from tests.end_to_end.service_case import ServiceCase, await_idle, cluster_state, wait_for
+
+MIB = 1 << 20
+LIMITS = {"staging": 64 * MIB, "device": 256 * MIB, "sessions": 7 * MIB}
+
+
+class ClusterCommandTest(ServiceCase):
+    FLAGS = (
+        *("--threads", "1", "--staging-bytes", "64MiB", "--device-bytes", "256MiB"),
+        "--worker-flag=--session-bytes=7MiB",
+    )
+
+    def text(self):
+        done = self.service.annulus("cluster")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_workers_with_their_budgets_and_groups(self):
+        facts = cluster_state(self.service)
+        self.assertTrue(facts["ready"])
+        self.assertEqual([worker["slot"] for worker in facts["workers"]], ["worker-0", "worker-1"])
+        for worker in facts["workers"]:
+            self.assertEqual(worker["state"], "ready")
+            for budget, limit in LIMITS.items():
+                self.assertEqual(worker[budget], {"used_bytes": 0, "limit_bytes": limit}, budget)
+        (group,) = facts["groups"]
+        self.assertEqual((group["slots"], group["ready"]), (["worker-0", "worker-1"], True))
+        self.assertGreater(group["generation"], 0)
+        self.assertRegex(self.text(), r"(?s)0 jobs wait, 0 run\n.*worker-0.*0 B of 67.11 MB.*worker-1")
+
+    def test_a_job_that_waits_and_one_that_does_not(self):
+        job = raw_job.Job([(8, 1 << 18)])  # More than half of the staging memory, at each of two ranks.
+        with DirectJob(self.stubs, job, world_size=2) as first:
+            held = cluster_state(self.service)
+            self.assertEqual((held["queued_jobs"], held["running_jobs"]), (0, 1))
+            for worker in held["workers"]:
+                self.assertGreater(worker["staging"]["used_bytes"], 32 * MIB)
+            request = jobs_pb2.RunJobRequest(spec=job.spec, execution=types_pb2.Execution(world_size=2))
+            with raw_client.Stream(self.stubs.jobs.RunJob, 60, request) as second:
+                waiting = second.read().job_id
+                wait_for(lambda: cluster_state(self.service)["queued_jobs"] == 1, 20, "a job in the queue")
+                facts = cluster_state(self.service)
+                states = {each["job_id"]: each["state"] for each in facts["jobs"]}
+                self.assertEqual((states[first.job_id], states[waiting]), ("uploading", "queued"))
+                self.assertEqual(facts["running_jobs"], 1)
+                self.assertEqual([worker["staging"] for worker in facts["workers"]],
+                                 [worker["staging"] for worker in held["workers"]])
+                self.assertIn("1 jobs wait, 1 run\n", self.text())
+        await_idle(self.service)
+        states = {each["job_id"]: each["state"] for each in cluster_state(self.service)["jobs"]}
+        self.assertEqual({states[first.job_id], states[waiting]}, {"cancelled"})
+
+
+class LogTest(ServiceCase):
+    FLAGS = ("--threads", "1", "--log-format", "json", "--log-level", "debug")
+
+    def test_every_line_is_json_and_says_its_job(self):
+        jobs = []
+        for world in ("2", "1"):
+            done = self.service.annulus("attend", "--json", "--synthetic", "1,64,64,2,2,16,fp32,1", "--world-size", world)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            jobs.append(json.loads(done.stdout)["job_id"])
+        await_idle(self.service)
+
+        def components():
+            return {(line["component"], line.get("job")) for line in map(json.loads, filter(None, list(self.service.log)))}
+
+        group, solo = jobs
+        wanted = {("coordinator", group), ("worker-0", group), ("worker-1", group), ("coordinator", solo)}
+        wait_for(lambda: wanted <= components(), 20, components)
+        self.assertTrue({("worker-0", solo), ("worker-1", solo)} & components())
+        for text in filter(None, list(self.service.log)):
+            line = json.loads(text)
+            self.assertEqual(list(line)[:3], ["time", "level", "component"], text)
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(line["level"], ("debug", "info", "warning", "error"), text)
+            self.assertTrue(line["message"], text)
+            self.assertLessEqual(set(line), {"time", "level", "component", "job", "message"})
+            for job in jobs:
+                if job in line["message"]:
+                    self.assertEqual(line["job"], job, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
