@@ -1,6 +1,7 @@
 """Starts a service on this machine, runs two jobs through it and says what happened; the program
 behind tools/quickstart."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -95,11 +96,11 @@ def run_real_data(service):
     return within
 
 
-def run_long_job(service):
-    print("  32768 tokens, 8 query heads on 2 key/value heads of 64, bf16, causal, synthetic", flush=True)
+def run_long_job(service, tokens):
+    print(f"  {tokens} tokens, 8 query heads on 2 key/value heads of 64, bf16, causal, synthetic", flush=True)
     facts = attend(
         service,
-        *("--synthetic", "1,32768,32768,8,2,64,bf16,1", "--mask", "causal"),
+        *("--synthetic", f"1,{tokens},{tokens},8,2,64,bf16,1", "--mask", "causal"),
         *("--verify", "64", "--timeout", f"{JOB_SECONDS - 60}s"),
     )
     tell(facts)
@@ -111,12 +112,15 @@ def run_long_job(service):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=32768, help="of the long job")
+    tokens = parser.parse_args().tokens
     print(f"starting a coordinator and {WORKERS} workers", flush=True)
     with cluster.Serve(WORKERS) as service:
         print(f"ready at {service.address}\n\n1. real data", flush=True)
         within = run_real_data(service)
         print("\n2. a long job", flush=True)
-        run_long_job(service)
+        run_long_job(service, tokens)
         code = service.stop()
     print(f"\nstopped everything; annulus serve ended with {code}")
     return 0 if within and code == 0 else 1
