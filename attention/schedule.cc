@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/schedule/builders.h"
-#include "attention/schedule/needs.h"
 #include "attention/status_macros.h"
 
 namespace annulus {
@@ -15,18 +14,23 @@ namespace {
 struct BuilderRow {
   Strategy strategy;
   ScheduleBuilder build;
+  RowSpace travels = RowSpace::kKey;
 };
 
 constexpr BuilderRow kBuilders[] = {
-    {Strategy::kRingPassKv, BuildRingPassKv},
+    {Strategy::kRingPassKv, BuildUlyssesRing},
     {Strategy::kAllGatherKv, BuildAllGatherKv},
     {Strategy::kRotateKv, BuildRotateKv},
     {Strategy::kHalo, BuildAllGatherKv},
+    {Strategy::kUlysses, BuildUlyssesRing},
+    {Strategy::kUlyssesRing, BuildUlyssesRing},
+    {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery},
+    {Strategy::kDoubleRing, BuildDoubleRing},
 };
 
-absl::StatusOr<ScheduleBuilder> BuilderOf(const ScheduleRequest& request) {
+absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
   for (const BuilderRow& row : kBuilders) {
-    if (row.strategy == request.execution.strategy) return row.build;
+    if (row.strategy == request.execution.strategy) return row;
   }
   const std::string name(StrategyName(request.execution.strategy));
   ErrorDetail detail;
@@ -37,31 +41,36 @@ absl::StatusOr<ScheduleBuilder> BuilderOf(const ScheduleRequest& request) {
                    absl::StrCat("strategy ", name, " has no schedule builder"), detail);
 }
 
-RankSchedule Build(const ScheduleRequest& request, const Needs& needs, ScheduleBuilder build,
-                   int32_t rank) {
-  if (request.plan->world_size == 1 || !needs.any()) return BuildOneRank(request, needs, rank);
-  return build(request, needs, rank);
+// The schedules of ranks [begin, end).
+absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& request, int32_t begin,
+                                                     int32_t end) {
+  ASSIGN_OR_RETURN(const BuilderRow row, BuilderOf(request));
+  const int32_t world = request.plan->world_size;
+  if (begin < 0 || end > world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", begin, " is not one of the ", world, " ranks of the plan"));
+  }
+  ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
+  const Needs needs(request, row.travels);
+  RectangleTable rectangles(*request.mask, *request.plan);
+  const GroupView group{request, degrees, needs, rectangles};
+  const bool alone = world == 1 || !needs.any();
+  std::vector<RankSchedule> ranks;
+  for (int32_t rank = begin; rank < end; ++rank) {
+    ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
+  }
+  return ranks;
 }
 
 }  // namespace
 
 absl::StatusOr<RankSchedule> MakeSchedule(const ScheduleRequest& request, int32_t rank) {
-  ASSIGN_OR_RETURN(const ScheduleBuilder build, BuilderOf(request));
-  if (rank < 0 || rank >= request.plan->world_size) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is not one of the ",
-                                                   request.plan->world_size, " ranks of the plan"));
-  }
-  return Build(request, Needs(request), build, rank);
+  ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, BuildRanks(request, rank, rank + 1));
+  return std::move(ranks[0]);
 }
 
 absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleRequest& request) {
-  ASSIGN_OR_RETURN(const ScheduleBuilder build, BuilderOf(request));
-  const Needs needs(request);
-  std::vector<RankSchedule> ranks;
-  for (int32_t rank = 0; rank < request.plan->world_size; ++rank) {
-    ranks.push_back(Build(request, needs, build, rank));
-  }
-  return ranks;
+  return BuildRanks(request, 0, request.plan->world_size);
 }
 
 }  // namespace annulus

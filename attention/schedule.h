@@ -11,8 +11,8 @@ namespace annulus {
 
 // The schedule of `rank` (0 … world_size − 1): a pure function in integers, the same on every
 // machine. With one rank, or with nothing to attend, every strategy gives the one-rank schedule of
-// tasks over own rows. UNIMPLEMENTED for a strategy without a builder.
-// INVALID_ARGUMENT for a rank out of range.
+// tasks over own rows. UNIMPLEMENTED for a strategy without a builder. INVALID_ARGUMENT for a rank
+// out of range, and for degrees that are not resolved or do not fit the plan (attention/degrees.h).
 absl::StatusOr<RankSchedule> MakeSchedule(const ScheduleRequest& request, int32_t rank);
 
 // The schedules of all ranks, for the checker, the cost model and pictures: Θ(W²) data. A rank that
@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleReque
 
 // Number that changes whenever MakeShardPlan or MakeSchedule may give another result for the same
 // request. Workers and coordinator must agree on it.
-inline constexpr int32_t kScheduleVersion = 1;
+inline constexpr int32_t kScheduleVersion = 2;
 
 }  // namespace annulus
 

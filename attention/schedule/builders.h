@@ -3,29 +3,41 @@
 
 #include <cstdint>
 
-#include "attention/schedule/needs.h"
+#include "attention/schedule/group_view.h"
 #include "attention/schedule_data.h"
 
 namespace annulus {
 
 // A strategy is one of these: the schedule of one rank. Called only where there are at least two
 // ranks and something to attend. A new one is a function here and a row in attention/schedule.cc.
-using ScheduleBuilder = RankSchedule (*)(const ScheduleRequest& request, const Needs& needs,
-                                         int32_t rank);
+// docs/strategies.md says what they cost.
+using ScheduleBuilder = RankSchedule (*)(const GroupView& group, int32_t rank);
 
 // Tasks over own rows, no transfers.
-RankSchedule BuildOneRank(const ScheduleRequest& request, const Needs& needs, int32_t rank);
+RankSchedule BuildOneRank(const GroupView& group, int32_t rank);
 
-// Ring pass-KV. A shard's keys visit its stops, the ranks after its owner that need some of them,
-// in rank order: used by the rank at distance d in step d, sent on while in use, and only the rows
-// that the stops from there on need.
-RankSchedule BuildRingPassKv(const ScheduleRequest& request, const Needs& needs, int32_t rank);
+// Exchanges of heads × rings of keys, by the degrees of the group. Ring pass-KV (no exchange) and
+// Ulysses (no ring) are the ends of it.
+//
+// Step 0: the members of an exchange send one another the heads that each computes (HeadShares), of
+// queries and of keys. Then keys travel round the ring of the members of one number (Ring), used in
+// the step after they arrive. Outputs are finished where they are computed and go home in the last
+// step. A ring alone has neither the first of these steps nor the last.
+RankSchedule BuildUlyssesRing(const GroupView& group, int32_t rank);
 
 // Each rank receives exactly the key rows it sees and lacks, straight from their owners. Rotate:
 // from the owner d ranks before it in step d − 1, used in step d. All-gather: all in step 0, used
 // in step 1. Halo is all-gather by another name: a bounded mask makes the needs narrow.
-RankSchedule BuildRotateKv(const ScheduleRequest& request, const Needs& needs, int32_t rank);
-RankSchedule BuildAllGatherKv(const ScheduleRequest& request, const Needs& needs, int32_t rank);
+RankSchedule BuildRotateKv(const GroupView& group, int32_t rank);
+RankSchedule BuildAllGatherKv(const GroupView& group, int32_t rank);
+
+// Queries travel round the ring, as keys do in ring pass-KV; a partial goes straight home in the
+// step after it is computed, and merges there.
+RankSchedule BuildRingPassQ(const GroupView& group, int32_t rank);
+
+// A ring of rings: keys go round an inner ring of neighbours while the blocks that the next inner
+// ring starts with are on their way there.
+RankSchedule BuildDoubleRing(const GroupView& group, int32_t rank);
 
 }  // namespace annulus
 

@@ -1,5 +1,5 @@
 #include "attention/schedule/builders.h"
-#include "attention/schedule/rank_builder.h"
+#include "attention/schedule/own_rows.h"
 
 namespace annulus {
 namespace {
@@ -11,46 +11,62 @@ struct Timing {
   int32_t Move(int32_t d) const { return one_distance_a_step ? d - 1 : 0; }
 };
 
-void SendNeeded(const Needs& needs, int32_t rank, int32_t to, int32_t step, RankBuilder* builder) {
-  for (const int32_t shard : needs.ShardsOf(rank)) {
-    for (const Interval& rows : needs.Of(to, shard)) {
-      builder->Send(step, builder->OwnKeys(shard), rows, to);
+class GatherRank {
+ public:
+  GatherRank(const GroupView& group, int32_t rank, const Timing& timing)
+      : group_(group),
+        rank_(rank),
+        timing_(timing),
+        writer_(group, timing.steps),
+        own_(group, rank, &writer_) {}
+
+  RankSchedule Build() {
+    const int32_t world = group_.world();
+    own_.AttendOwn(0);
+    for (int32_t d = 1; d < world; ++d) {
+      SendNeeded((rank_ + d) % world, timing_.Move(d));
+      ReceiveNeeded((rank_ - d + world) % world, timing_.Move(d));
+    }
+    own_.Finish(writer_.last_task_step());
+    return writer_.Take();
+  }
+
+ private:
+  void SendNeeded(int32_t to, int32_t step) {
+    for (const OwnRows::Keys& keys : own_.keys()) {
+      for (const Interval& rows : group_.needs.Of(to, keys.shard)) {
+        writer_.Send(step, keys.buffer, rows, to);
+      }
     }
   }
-}
 
-// A buffer for each interval, so that rows in between cost no memory.
-void ReceiveNeeded(const Needs& needs, int32_t rank, int32_t from, int32_t step,
-                   RankBuilder* builder) {
-  for (const int32_t shard : needs.ShardsOf(from)) {
-    for (const Interval& rows : needs.Of(rank, shard)) {
-      const int32_t buffer = builder->AddKeys(shard, rows);
-      builder->Receive(step, buffer, rows, from);
-      builder->Attend(step + 1, buffer, rows);
+  // A buffer for each interval, so that rows in between cost no memory.
+  void ReceiveNeeded(int32_t from, int32_t step) {
+    for (const int32_t shard : group_.needs.ShardsOf(from)) {
+      for (const Interval& rows : group_.needs.Of(rank_, shard)) {
+        const int32_t buffer = writer_.AddBuffer(
+            {BlockKind::kKv, shard, rows.begin, rows.end, 0, group_.request.spec->kv_heads});
+        writer_.Receive(step, buffer, rows, from);
+        own_.Attend(step + 1, buffer, rows);
+      }
     }
   }
-}
 
-RankSchedule Gather(const ScheduleRequest& request, const Needs& needs, int32_t rank,
-                    const Timing& timing) {
-  const int32_t world = request.plan->world_size;
-  RankBuilder builder(request, needs.ShardsOf(rank), timing.steps);
-  builder.AttendOwn(0);
-  for (int32_t d = 1; d < world; ++d) {
-    SendNeeded(needs, rank, (rank + d) % world, timing.Move(d), &builder);
-    ReceiveNeeded(needs, rank, (rank - d + world) % world, timing.Move(d), &builder);
-  }
-  return builder.Build();
-}
+  const GroupView& group_;
+  const int32_t rank_;
+  const Timing timing_;
+  ScheduleWriter writer_;
+  OwnRows own_;
+};
 
 }  // namespace
 
-RankSchedule BuildRotateKv(const ScheduleRequest& request, const Needs& needs, int32_t rank) {
-  return Gather(request, needs, rank, {request.plan->world_size, /*one_distance_a_step=*/true});
+RankSchedule BuildRotateKv(const GroupView& group, int32_t rank) {
+  return GatherRank(group, rank, {group.world(), /*one_distance_a_step=*/true}).Build();
 }
 
-RankSchedule BuildAllGatherKv(const ScheduleRequest& request, const Needs& needs, int32_t rank) {
-  return Gather(request, needs, rank, {/*steps=*/2, /*one_distance_a_step=*/false});
+RankSchedule BuildAllGatherKv(const GroupView& group, int32_t rank) {
+  return GatherRank(group, rank, {/*steps=*/2, /*one_distance_a_step=*/false}).Build();
 }
 
 }  // namespace annulus

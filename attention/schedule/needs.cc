@@ -53,6 +53,27 @@ void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interv
   if (first < last) AddBlocks(mask, q_head, range, {first, last}, out);
 }
 
+// Rows of one sequence from the first to the last that sees one of `keys`. "Some of the first n
+// rows sees one" can only turn true as n grows, whatever the mask, so both ends are found by
+// halving.
+Interval SeeingInSequence(const MaskMap& mask, int32_t q_head, int64_t sequence, Interval keys) {
+  const auto sees = [&](Interval rows) {
+    const std::vector<Interval> seen = mask.VisibleToAny(q_head, rows);
+    return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
+      return Intersect(interval, keys).length() > 0;
+    });
+  };
+  Interval rows{mask.QueryBegin(sequence), mask.QueryBegin(sequence + 1)};
+  if (rows.length() == 0 || !sees(rows)) return {};
+  rows.begin += Fewest(rows.length(),
+                       [&](int64_t n) {
+                         return sees({rows.begin, rows.begin + n});
+                       }) -
+                1;
+  rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
+  return rows;
+}
+
 }  // namespace
 
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows) {
@@ -67,31 +88,59 @@ RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Inter
   return MakeRowSet(std::move(keys));
 }
 
-Needs::Needs(const ScheduleRequest& request)
-    : plan_(*request.plan), visible_(plan_.world_size), shards_of_(plan_.world_size) {
-  const std::vector<int32_t>& classes = request.mask->class_begin();
+RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval k_rows) {
+  std::vector<Interval> queries;
+  int64_t origin = 0;
+  for (const RowRange& range : map.ranges()) {
+    const int64_t rows = range.block * range.count;
+    const Interval inside = Intersect(k_rows, {origin, origin + rows});
+    origin += rows;
+    if (inside.length() == 0) continue;
+    const Interval keys{map.Global(inside.begin), map.Global(inside.end - 1) + 1};
+    const int64_t first = mask.SequenceOfKey(keys.begin), last = mask.SequenceOfKey(keys.end - 1);
+    queries.push_back(SeeingInSequence(mask, q_head, first, keys));
+    if (first == last) continue;
+    queries.push_back(SeeingInSequence(mask, q_head, last, keys));
+    // Those in between have all their keys here.
+    queries.push_back({mask.QueryBegin(first + 1), mask.QueryBegin(last)});
+  }
+  return MakeRowSet(std::move(queries));
+}
+
+Needs::Needs(const ScheduleRequest& request, RowSpace travels)
+    : plan_(*request.plan),
+      travels_(travels),
+      wanted_(plan_.world_size),
+      shards_of_(plan_.world_size) {
   for (int32_t s = 0; s < static_cast<int32_t>(plan_.shards.size()); ++s) {
     const Shard& shard = plan_.shards[s];
     shards_of_[shard.owner].push_back(s);
-    for (size_t c = 0; c + 1 < classes.size(); ++c) {
-      const RowSet keys =
-          VisibleKeys(*request.mask, classes[c], shard.q_rows, {0, shard.q_rows.rows()});
-      visible_[shard.owner] = Union(visible_[shard.owner], keys);
-    }
-    any_ = any_ || !visible_[shard.owner].empty();
+    AddWanted(request, shard.owner, shard);
+    any_ = any_ || !wanted_[shard.owner].empty();
   }
-  coarse_ = std::any_of(visible_.begin(), visible_.end(), [](const RowSet& keys) {
-    return static_cast<int64_t>(keys.size()) > kMaxIntervals;
+  coarse_ = std::any_of(wanted_.begin(), wanted_.end(), [](const RowSet& rows) {
+    return static_cast<int64_t>(rows.size()) > kMaxIntervals;
   });
 }
 
-RowSet Needs::Local(int32_t shard, const RowSet& keys) const {
-  const RowMap& map = plan_.shards[shard].kv_rows;
+void Needs::AddWanted(const ScheduleRequest& request, int32_t rank, const Shard& shard) {
+  const std::vector<int32_t>& classes = request.mask->class_begin();
+  for (size_t c = 0; c + 1 < classes.size(); ++c) {
+    const RowSet rows =
+        travels_ == RowSpace::kKey
+            ? VisibleKeys(*request.mask, classes[c], shard.q_rows, {0, shard.q_rows.rows()})
+            : SeeingQueries(*request.mask, classes[c], shard.kv_rows, {0, shard.kv_rows.rows()});
+    wanted_[rank] = Union(wanted_[rank], rows);
+  }
+}
+
+RowSet Needs::Local(int32_t shard, const RowSet& wanted) const {
+  const RowMap& map = plan_.shards[shard].rows(travels_);
   const int64_t granule =
       coarse_ ? RoundUp(map.rows() / kMaxIntervals + 1, plan_.granule) : plan_.granule;
   std::vector<Interval> local;
   if (map.rows() == 0) return {};
-  for (const Interval& interval : keys) {
+  for (const Interval& interval : wanted) {
     Interval rows = map.Local(interval);
     if (rows.length() == 0) continue;
     rows.begin -= rows.begin % granule;

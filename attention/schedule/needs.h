@@ -14,30 +14,41 @@ namespace annulus {
 // are.
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows);
 
-// Who needs which key rows: one visible set for each rank, from which every (rank, shard) need
-// follows with a few look-ups, so that a rank's schedule never builds the whole Θ(W²) table.
+// Packed query rows that hold all those which see some of the keys `k_rows` (local rows of `map`)
+// with query head `q_head`. May hold others: rows between those, and whole sequences whose keys all
+// lie there. Costs two searches for each run of keys.
+RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval k_rows);
+
+// Who needs which rows of the tensor that travels: one set for each rank, from which every (rank,
+// shard) need follows with a few look-ups, so that a rank's schedule never builds the whole Θ(W²)
+// table.
 class Needs {
  public:
   static constexpr int64_t kMaxIntervals = 64;
 
-  explicit Needs(const ScheduleRequest& request);
+  // `travels`: which rows a rank wants. Keys: those that some of its queries, with some head, see.
+  // Queries: those that see some of its keys (SeeingQueries).
+  explicit Needs(const ScheduleRequest& request, RowSpace travels = RowSpace::kKey);
 
-  // Packed key rows that some query row of `rank`, with some head, sees.
-  const RowSet& Visible(int32_t rank) const { return visible_[rank]; }
-  // Local rows of a shard's keys that hold `keys` (packed rows), rounded out to the plan's granule,
-  // and to 1/kMaxIntervals of the shard where some rank sees more than kMaxIntervals intervals of
-  // keys (documents cut in a thousand places): a bounded number of transfers is worth some rows
-  // nobody asked for. Rounding on a fixed grid keeps subsets subsets, on which a ring depends.
-  RowSet Local(int32_t shard, const RowSet& keys) const;
-  RowSet Of(int32_t rank, int32_t shard) const { return Local(shard, visible_[rank]); }
-  // Whether any row of any rank sees a key.
+  // Packed rows that `rank` wants, its own included.
+  const RowSet& Wanted(int32_t rank) const { return wanted_[rank]; }
+  // Local rows of a shard that hold `rows` (packed), rounded out to the plan's granule, and to
+  // 1/kMaxIntervals of the shard where some rank wants more than kMaxIntervals intervals (documents
+  // cut in a thousand places): a bounded number of transfers is worth some rows nobody asked for.
+  // Rounding on a fixed grid keeps subsets subsets, on which a ring depends.
+  RowSet Local(int32_t shard, const RowSet& rows) const;
+  RowSet Of(int32_t rank, int32_t shard) const { return Local(shard, wanted_[rank]); }
+  // Whether any rank wants any row; where none does, no row sees a key.
   bool any() const { return any_; }
   // Shards in increasing order.
   const std::vector<int32_t>& ShardsOf(int32_t rank) const { return shards_of_[rank]; }
 
  private:
+  void AddWanted(const ScheduleRequest& request, int32_t rank, const Shard& shard);
+
   const ShardPlan& plan_;
-  std::vector<RowSet> visible_;
+  const RowSpace travels_;
+  std::vector<RowSet> wanted_;
   std::vector<std::vector<int32_t>> shards_of_;
   bool any_ = false;
   bool coarse_ = false;

@@ -1,12 +1,14 @@
 #include "attention/schedule/builders.h"
-#include "attention/schedule/rank_builder.h"
+#include "attention/schedule/own_rows.h"
 
 namespace annulus {
 
-RankSchedule BuildOneRank(const ScheduleRequest& request, const Needs& needs, int32_t rank) {
-  RankBuilder builder(request, needs.ShardsOf(rank), /*steps=*/1);
-  builder.AttendOwn(0);
-  return builder.Build();
+RankSchedule BuildOneRank(const GroupView& group, int32_t rank) {
+  ScheduleWriter writer(group, /*steps=*/1);
+  OwnRows own(group, rank, &writer);
+  own.AttendOwn(0);
+  own.Finish(0);
+  return writer.Take();
 }
 
 }  // namespace annulus

@@ -18,17 +18,6 @@ Interval Hull(const RowMap& map, Interval local) {
   return {map.Global(local.begin), map.Global(local.end - 1) + 1};
 }
 
-// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
-int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
-  if (holds(1)) return 1;
-  int64_t low = 1, high = most;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (holds(middle) ? high : low) = middle;
-  }
-  return high;
-}
-
 // Joins neighbours until at most `limit` pieces are left, of about equal rows.
 std::vector<int64_t> Thin(const std::vector<int64_t>& ends, int64_t begin, int64_t limit) {
   if (static_cast<int64_t>(ends.size()) <= limit) return ends;
@@ -138,6 +127,18 @@ Interval QueryPieces::TrimQueries(const Piece& piece, Interval packed_keys) cons
                 1;
   rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
   return rows;
+}
+
+const std::vector<Rectangle>& RectangleTable::Of(int32_t q_shard, int32_t k_shard, Interval keys) {
+  const auto [at, added] =
+      made_.try_emplace({q_shard, k_shard, keys.begin, keys.end}, std::vector<Rectangle>());
+  if (!added) return at->second;
+  std::unique_ptr<QueryPieces>& pieces = pieces_[q_shard];
+  if (pieces == nullptr) {
+    pieces = std::make_unique<QueryPieces>(mask_, plan_.shards[q_shard].q_rows);
+  }
+  at->second = pieces->Against(plan_.shards[k_shard].kv_rows, keys);
+  return at->second;
 }
 
 }  // namespace annulus

@@ -2,11 +2,15 @@
 #define ANNULUS_ATTENTION_SCHEDULE_RECTANGLES_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
 #include <vector>
 
 #include "attention/mask.h"
 #include "attention/row_map.h"
 #include "attention/schedule/row_set.h"
+#include "attention/shard_plan.h"
 
 namespace annulus {
 
@@ -46,6 +50,24 @@ class QueryPieces {
   const MaskMap& mask_;
   const RowMap& q_rows_;
   std::vector<Piece> pieces_;
+};
+
+// The rectangles of query shards and blocks of key shards, each cut once: ranks that compute
+// different heads of the same rows share them.
+class RectangleTable {
+ public:
+  // Both must outlive this.
+  RectangleTable(const MaskMap& mask, const ShardPlan& plan)
+      : mask_(mask), plan_(plan), pieces_(plan.shards.size()) {}
+
+  // All queries of shard `q_shard` against rows `keys` of shard `k_shard`. Valid as long as this.
+  const std::vector<Rectangle>& Of(int32_t q_shard, int32_t k_shard, Interval keys);
+
+ private:
+  const MaskMap& mask_;
+  const ShardPlan& plan_;
+  std::vector<std::unique_ptr<QueryPieces>> pieces_;  // By query shard.
+  std::map<std::tuple<int32_t, int32_t, int64_t, int64_t>, std::vector<Rectangle>> made_;
 };
 
 }  // namespace annulus

@@ -32,4 +32,14 @@ int64_t RowsOf(absl::Span<const Interval> set) {
   return rows;
 }
 
+int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
+  if (holds(1)) return 1;
+  int64_t low = 1, high = most;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (holds(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "attention/interval.h"
 
@@ -18,6 +19,9 @@ RowSet Union(const RowSet& a, const RowSet& b);
 // The rows of `set` in `within`.
 RowSet Clip(absl::Span<const Interval> set, Interval within);
 int64_t RowsOf(absl::Span<const Interval> set);
+
+// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
+int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds);
 
 }  // namespace annulus
 

@@ -100,6 +100,39 @@ TEST(NeedsTest, VisibleKeysOfAShardAreTheUnionOfItsRows) {
   }
 }
 
+TEST(NeedsTest, QueriesThatSeeSomeOfAShardsKeysAreAllThere) {
+  std::mt19937_64 random(kSeed + 1);
+  for (int i = 0; i < 5000; ++i) {
+    const AttentionSpec spec = RandomSpec(random);
+    const MaskMap mask(spec);
+    const int32_t world = 1 + static_cast<int32_t>(random() % 4);
+    const ShardPlan plan = MakeShardPlan(spec, TestPlans(world)[random() % 5]).value();
+    const RowMap& map = plan.shards[random() % world].kv_rows;
+    const RowSet queries = SeeingQueries(mask, 0, map, {0, map.rows()});
+    const std::vector<bool> cells = Cells(queries, spec.q_rows());
+    for (int64_t row = 0; row < spec.q_rows(); ++row) {
+      for (const Interval& seen : mask.VisiblePacked(0, row)) {
+        if (map.Local(seen).length() > 0) {
+          ASSERT_TRUE(cells[row]) << i << " row " << row;
+        }
+      }
+    }
+  }
+}
+
+// Zigzag, causal: the rows of the second half of rank 0 see keys of rank 2, those of the first do
+// not, and its queries move to rank 2 without them.
+TEST(NeedsTest, QueriesThatSeeNothingOfAShardStay) {
+  Mask causal;
+  causal.causal = true;
+  const AttentionSpec spec = SmallSpec(1, 1, {Lengths(64, 64)}, causal);
+  const MaskMap mask(spec);
+  const ShardPlan plan = MakeShardPlan(spec, {4, Layout::kZigzag, 1, 1}).value();
+  const Needs needs({&spec, &mask, &plan, ExecutionOf(Strategy::kRingPassQ)}, RowSpace::kQuery);
+  EXPECT_EQ(needs.Of(2, 0), (RowSet{{8, 16}}));
+  EXPECT_EQ(needs.Of(0, 2), (RowSet{{0, 16}}));
+}
+
 // A thousand documents, each cut into W pieces: exact needs would be a thousand messages a pair.
 TEST(NeedsTest, ManyIntervalsBecomeABoundedNumber) {
   Mask window;
@@ -109,12 +142,12 @@ TEST(NeedsTest, ManyIntervalsBecomeABoundedNumber) {
   const MaskMap mask(spec);
   const ShardPlan plan = MakeShardPlan(spec, {4, Layout::kZigzagPerSequence, 1, 1}).value();
   const Needs needs({&spec, &mask, &plan, ExecutionOf(Strategy::kRotateKv)});
-  EXPECT_GT(needs.Visible(0).size(), 1000u);
+  EXPECT_GT(needs.Wanted(0).size(), 1000u);
   for (int32_t shard = 0; shard < 4; ++shard) {
     const RowSet need = needs.Of(0, shard);
     EXPECT_LE(need.size(), static_cast<size_t>(Needs::kMaxIntervals));
     // Nothing that is visible is lost.
-    for (const Interval& keys : needs.Visible(0)) {
+    for (const Interval& keys : needs.Wanted(0)) {
       const Interval local = plan.shards[shard].kv_rows.Local(keys);
       if (local.length() > 0) {
         EXPECT_EQ(RowsOf(Clip(need, local)), local.length());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/degrees.h"
 
 namespace annulus {
 namespace {
@@ -37,6 +38,17 @@ Execution ExecutionOf(Strategy strategy) {
   return execution;
 }
 
+std::vector<Execution> TestExecutions(Strategy strategy, int32_t world_size, int32_t q_heads) {
+  return ResolveDegrees(ExecutionOf(strategy), world_size, q_heads);
+}
+
+ScheduleCase::ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy,
+                           int64_t n)
+    : spec(std::move(spec)), plan(plan) {
+  const std::vector<Execution> ways = TestExecutions(strategy, plan.world_size, this->spec.q_heads);
+  execution = ways[n % ways.size()];
+}
+
 BuiltCase::BuiltCase(const ScheduleCase& from)
     : spec(from.spec), mask(spec), plan(MakeShardPlan(spec, from.plan).value()) {
   request = {&spec, &mask, &plan, from.execution};
@@ -49,7 +61,9 @@ std::string Describe(const ScheduleCase& one) {
   std::string text = absl::StrCat(
       StrategyName(one.execution.strategy), " ", LayoutName(one.plan.layout),
       " W=", one.plan.world_size, " stripe=", one.plan.stripe, " granule=", one.plan.granule,
-      " heads=", one.spec.q_heads, "/", one.spec.kv_heads, " sequences");
+      " ulysses=", one.execution.ulysses_degree, " inner=", one.execution.inner_ring_degree,
+      " deal=", HeadDealName(one.execution.head_deal), " heads=", one.spec.q_heads, "/",
+      one.spec.kv_heads, " sequences");
   for (const Sequence& s : one.spec.sequences) absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len);
   for (const Mask& mask : one.spec.masks) text += Describe(mask);
   return text;
@@ -117,7 +131,9 @@ std::vector<PlanOptions> TestPlans(int32_t world_size) {
 }
 
 std::vector<Strategy> TestStrategies() {
-  return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo};
+  return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
+          Strategy::kHalo,       Strategy::kUlysses,     Strategy::kUlyssesRing,
+          Strategy::kRingPassQ,  Strategy::kDoubleRing};
 }
 
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k) {

@@ -15,14 +15,16 @@
 
 namespace annulus {
 
-// An execution of `strategy` whose degrees follow from the number of ranks.
+// An execution of `strategy` with nothing resolved.
 Execution ExecutionOf(Strategy strategy);
+// Every way to resolve it.
+std::vector<Execution> TestExecutions(Strategy strategy, int32_t world_size, int32_t q_heads);
 
 struct ScheduleCase {
   ScheduleCase(AttentionSpec spec, const PlanOptions& plan, const Execution& execution)
       : spec(std::move(spec)), plan(plan), execution(execution) {}
-  ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy)
-      : ScheduleCase(std::move(spec), plan, ExecutionOf(strategy)) {}
+  // Resolved in the n-th way that there is, counted round.
+  ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy, int64_t n = 0);
 
   AttentionSpec spec;
   PlanOptions plan;
@@ -54,7 +56,7 @@ Sequence Lengths(int64_t q_len, int64_t kv_len);
 std::vector<Mask>
 TestMasks();  // Full, causal of both alignments, windows, chunks, prefixes, sinks.
 std::vector<PlanOptions> TestPlans(int32_t world_size);
-std::vector<Strategy> TestStrategies();
+std::vector<Strategy> TestStrategies();  // All that have a builder.
 
 // Semantics N8 in the words of its formula, sharing nothing with MaskMap: rows of one sequence.
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);

@@ -123,15 +123,19 @@ bool EditTask(Mutant& mutant, Random& random, const std::function<void(Task&)>& 
   return true;
 }
 
-bool OtherKeyBuffer(Mutant& mutant, Random& random) {
+// An entry of an op or a task names another buffer of the same kind.
+template <typename List>
+bool OtherBuffer(Mutant& mutant, List Step::*list, int32_t List::value_type::*field,
+                 Random& random) {
   RankSchedule& rank = *Any(mutant.ranks, random);
   Step& step = *Any(rank.steps, random);
-  if (step.tasks.empty()) return false;
-  Task& task = *Any(step.tasks, random);
+  if ((step.*list).empty()) return false;
+  auto& entry = *Any(step.*list, random);
   for (int tries = 0; tries < 20; ++tries) {
-    const int32_t other = random() % rank.buffers.size();
-    if (other == task.kv || rank.buffers[other].kind != BlockKind::kKv) continue;
-    task.kv = other;
+    const int32_t other = static_cast<int32_t>(random() % rank.buffers.size());
+    const int32_t now = entry.*field;
+    if (other == now || rank.buffers[other].kind != rank.buffers[now].kind) continue;
+    entry.*field = other;
     return true;
   }
   return false;
@@ -239,18 +243,29 @@ std::vector<Damage> TaskDamages() {
       {"a task loses a head", task([](Task& t) { --t.head_end; })},
       {"a task claims to be full", task([](Task& t) { t.coverage = Coverage::kFull; })},
       {"a full task says partial", task([](Task& t) { t.coverage = Coverage::kPartial; })},
-      {"a task of other keys", OtherKeyBuffer},
+      {"a task of other keys",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::kv, r); }},
+      {"a task of other queries",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::q, r); }},
+      {"a task into another partial",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::out_q, r); }},
+      {"a task of the next head", task([](Task& t) { ++t.head_begin, ++t.head_end; })},
   };
 }
 
 std::vector<Damage> OpAndBlockDamages() {
   using M = Mutant;
   return {
-      {"drop a finish", [](M& m, Random& r) { return Drop(m, &Step::ops, r); }},
-      {"finish twice", [](M& m, Random& r) { return Duplicate(m, &Step::ops, r); }},
-      {"finish one step earlier", [](M& m, Random& r) { return MoveInTime(m, &Step::ops, -1, r); }},
-      {"finish one step later", [](M& m, Random& r) { return MoveInTime(m, &Step::ops, 1, r); }},
-      {"a finish of the queries",
+      {"drop an op", [](M& m, Random& r) { return Drop(m, &Step::ops, r); }},
+      {"do an op twice", [](M& m, Random& r) { return Duplicate(m, &Step::ops, r); }},
+      {"an op one step earlier", [](M& m, Random& r) { return MoveInTime(m, &Step::ops, -1, r); }},
+      {"an op one step later", [](M& m, Random& r) { return MoveInTime(m, &Step::ops, 1, r); }},
+      {"reverse the ops of a step", [](M& m, Random& r) { return SwapOrder(m, &Step::ops, r); }},
+      {"an op on another source",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::ops, &Op::source, r); }},
+      {"an op into another target",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::ops, &Op::target, r); }},
+      {"an op the wrong way round",
        [](M& m, Random& r) {
          Step* step = StepWith(m, &Step::ops, 1, r);
          if (step != nullptr) std::swap(step->ops[0].source, step->ops[0].target);
@@ -263,6 +278,12 @@ std::vector<Damage> OpAndBlockDamages() {
        }},
       {"a block one row shorter",
        [](M& m, Random& r) { return EditBlock(m, r, [](Block& b) { --b.row_end; }); }},
+      {"a block one head shorter",
+       [](M& m, Random& r) { return EditBlock(m, r, [](Block& b) { --b.head_end; }); }},
+      {"a block of the next heads",
+       [](M& m, Random& r) {
+         return EditBlock(m, r, [](Block& b) { ++b.head_begin, ++b.head_end; });
+       }},
       {"forget an input", [](M& m, Random& r) { return DropFrom(m, &RankSchedule::inputs, r); }},
       {"forget an output", [](M& m, Random& r) { return DropFrom(m, &RankSchedule::outputs, r); }},
       {"drop a step of one rank", DropStep},

@@ -36,8 +36,9 @@ TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
     const std::vector<Mask> masks = TestMasks();
     const int64_t length = random() % 20;
     const ScheduleCase one{
-        SmallSpec(2, 1, {Lengths(length, length + random() % 5)}, masks[random() % masks.size()]),
-        plans[random() % plans.size()], TestStrategies()[random() % 4]};
+        SmallSpec(6, 3, {Lengths(length, length + random() % 5)}, masks[random() % masks.size()]),
+        plans[random() % plans.size()], TestStrategies()[random() % TestStrategies().size()],
+        static_cast<int64_t>(random() % 64)};
     const BuiltCase built(one);
     std::vector<int32_t> parts;
     for (size_t k = 0; k < built.ranks[0].steps.size(); ++k) parts.push_back(1 + random() % 6);

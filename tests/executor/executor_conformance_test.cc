@@ -1,10 +1,12 @@
 // The same jobs by every strategy, layout, mask, type and number of ranks, judged by the reference.
 
 #include <functional>
+#include <iterator>
 #include <map>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "attention/degrees.h"
 #include "tests/executor/job_runner.h"
 #include "tests/kernel/reference_kernel.h"
 #include "worker/kernel/cpu_kernel.h"
@@ -12,8 +14,10 @@
 namespace annulus {
 namespace {
 
-constexpr Strategy kStrategies[] = {Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                    Strategy::kRotateKv, Strategy::kHalo};
+constexpr Strategy kStrategies[] = {
+    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
+    Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kRingPassQ, Strategy::kDoubleRing};
+constexpr int kStrategyCount = std::size(kStrategies);
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence};
 
@@ -25,6 +29,14 @@ Mask Causal(Mask::Alignment alignment) {
   mask.causal = true;
   mask.alignment = alignment;
   return mask;
+}
+
+// `strategy` on the ranks of the job's plan, resolved in the n-th way that there is, counted round.
+void SetStrategy(Strategy strategy, int64_t n, JobCase* job) {
+  Execution open;
+  open.strategy = strategy;
+  const std::vector<Execution> ways = ResolveDegrees(open, job->plan.world_size, job->spec.q_heads);
+  job->execution = ways[n % ways.size()];
 }
 
 // Groups live on from job to job, as a worker's do. Messages are delayed at random.
@@ -50,10 +62,9 @@ class ExecutorConformance : public testing::TestWithParam<int32_t> {
   void RunEverywhere(JobCase job) {
     for (const Strategy strategy : kStrategies) {
       for (const Layout layout : kLayouts) {
-        job.execution.strategy = strategy;
         job.plan.layout = layout;
         job.plan.world_size = world();
-        ++job.seed;
+        SetStrategy(strategy, static_cast<int64_t>(++job.seed), &job);
         Run(job);
       }
     }
@@ -113,6 +124,31 @@ TEST_P(ExecutorConformance, SixteenBits) {
   }
 }
 
+// Heads that the ranks do not divide, fewer key/value heads than ranks, and every way to share them
+// out.
+TEST_P(ExecutorConformance, HeadsOfAnyNumber) {
+  constexpr int32_t kHeads[][2] = {{6, 3}, {2, 1}, {8, 1}, {5, 5}, {7, 7}, {12, 4}};
+  JobCase job;
+  job.plan.world_size = world();
+  for (const auto& heads : kHeads) {
+    for (const Strategy strategy : {Strategy::kUlysses, Strategy::kUlyssesRing}) {
+      Execution open;
+      open.strategy = strategy;
+      for (const Execution& execution : ResolveDegrees(open, world(), heads[0])) {
+        job.spec = SmallSpec(job.seed % 2 == 0 ? DataType::kFp32 : DataType::kBf16, 21, 26);
+        job.spec.q_heads = heads[0];
+        job.spec.kv_heads = heads[1];
+        job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
+        job.plan.layout = kLayouts[job.seed % 4];
+        job.execution = execution;
+        job.parts = 1 + job.seed % 2;
+        ++job.seed;
+        Run(job);
+      }
+    }
+  }
+}
+
 TEST_P(ExecutorConformance, NothingToSeeOrToAsk) {
   for (const auto& [q_len, kv_len] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {0, 1}, {0, 0}, {1, 1}, {9, 2}}) {
@@ -146,7 +182,7 @@ TEST_P(ExecutorConformance, RandomJobs) {
     JobCase job;
     job.spec = SmallSpec(
         std::vector<DataType>{DataType::kFp32, DataType::kBf16, DataType::kFp16}[below(3)], 0, 0);
-    job.spec.kv_heads = 1 + below(3);
+    job.spec.kv_heads = 1 + below(i % 4 == 0 ? 8 : 3);
     job.spec.q_heads = job.spec.kv_heads * (1 + below(3));
     job.spec.head_dim = 1 + below(16);
     job.spec.head_dim_v = 8 + below(9);
@@ -156,9 +192,9 @@ TEST_P(ExecutorConformance, RandomJobs) {
       sequence.kv_len = below(50);
     }
     if (below(3) > 0) job.spec.masks = {AnyMask(below)};
-    job.execution.strategy = kStrategies[below(4)];
     job.plan.layout = kLayouts[below(4)];
     job.plan.world_size = world();
+    SetStrategy(kStrategies[below(kStrategyCount)], below(64), &job);
     job.plan.granule = job.plan.layout == Layout::kZigzagPerSequence ? 1 : 1 + below(3);
     job.plan.stripe = job.plan.granule * (1 + below(3));
     job.parts = 1 + below(3);
@@ -176,10 +212,10 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   job.spec.head_dim_v = 96;
   job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
   job.plan.world_size = world();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kStrategyCount; ++i) {
     if (i == 1) job.spec.masks[0].window_left = 70;
     if (i == 2) job.spec.masks[0].always_visible = 5;
-    job.execution.strategy = kStrategies[i];
+    SetStrategy(kStrategies[i], world(), &job);
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
   }
@@ -198,9 +234,9 @@ TEST(ExecutorOverGloo, ASampleOfJobs) {
       job.spec.head_dim = 64;
       job.spec.head_dim_v = 64;
       job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
-      job.execution.strategy = strategy;
       job.plan.layout = Layout::kZigzag;
       job.plan.world_size = world;
+      SetStrategy(strategy, 1, &job);
       job.segments = 2;
       EXPECT_TRUE(JobRunner(job).RunAndJudge(group, MakeCpu));
     }

@@ -46,20 +46,21 @@ std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
 }  // namespace
 
 std::string Describe(const JobCase& job) {
-  return absl::StrCat(StrategyName(job.execution.strategy), " ", LayoutName(job.plan.layout),
-                      " W=", job.plan.world_size, " stripe=", job.plan.stripe,
-                      " granule=", job.plan.granule, " parts=", job.parts,
-                      " segments=", job.segments, " ", DataTypeName(job.spec.dtype), " heads ",
-                      job.spec.q_heads, "/", job.spec.kv_heads, " dims ", job.spec.head_dim, "/",
-                      job.spec.value_dim(), " rows ",
-                      absl::StrJoin(job.spec.sequences, "+",
-                                    [](std::string* out, const Sequence& s) {
-                                      absl::StrAppend(out, s.q_len, "x", s.kv_len);
-                                    }),
-                      job.spec.masks.empty()     ? " full"
-                      : job.spec.masks[0].causal ? " causal"
-                                                 : " masked",
-                      " seed ", job.seed);
+  return absl::StrCat(
+      StrategyName(job.execution.strategy), " ", LayoutName(job.plan.layout),
+      " W=", job.plan.world_size, " stripe=", job.plan.stripe, " granule=", job.plan.granule,
+      " ulysses=", job.execution.ulysses_degree, " inner=", job.execution.inner_ring_degree,
+      " deal=", HeadDealName(job.execution.head_deal), " parts=", job.parts,
+      " segments=", job.segments, " ", DataTypeName(job.spec.dtype), " heads ", job.spec.q_heads,
+      "/", job.spec.kv_heads, " dims ", job.spec.head_dim, "/", job.spec.value_dim(), " rows ",
+      absl::StrJoin(job.spec.sequences, "+",
+                    [](std::string* out, const Sequence& s) {
+                      absl::StrAppend(out, s.q_len, "x", s.kv_len);
+                    }),
+      job.spec.masks.empty()     ? " full"
+      : job.spec.masks[0].causal ? " causal"
+                                 : " masked",
+      " seed ", job.seed);
 }
 
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {

@@ -35,7 +35,7 @@ TEST(SchedulePictureTest, BadOptionsAreRefused) {
   options.q_len = 0;
   EXPECT_FALSE(DrawSvg(options).ok());
   options.q_len = 8;
-  options.strategy = Strategy::kUlysses;
+  options.strategy = Strategy::kTree;
   EXPECT_FALSE(DrawText(options).ok());
 }
 

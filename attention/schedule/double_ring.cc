@@ -1,0 +1,105 @@
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "attention/schedule/builders.h"
+#include "attention/schedule/own_rows.h"
+#include "attention/schedule/ring.h"
+
+namespace annulus {
+namespace {
+
+// The two rings of one rank: number `inner_` of the neighbours of inner ring `outer_`. Keys travel
+// from inner ring to inner ring, always to the rank of the same number, while they go round the
+// inner ring where they are.
+class DoubleRingRank {
+ public:
+  DoubleRingRank(const GroupView& group, int32_t rank)
+      : group_(group),
+        inner_size_(group.degrees.inner_ring),
+        outer_size_(group.degrees.ring / inner_size_),
+        outer_(rank / inner_size_),
+        inner_(rank % inner_size_),
+        writer_(group, group.degrees.ring),
+        own_(group, rank, &writer_),
+        inner_ring_(InnerRing()),
+        outer_ring_(OuterRing()) {}
+
+  RankSchedule Build() {
+    own_.AttendOwn(0);
+    for (int32_t outer = 0; outer < outer_size_; ++outer) {
+      for (int32_t inner = 0; inner < inner_size_; ++inner) {
+        const int32_t from = (outer_ - outer + outer_size_) % outer_size_;
+        const int32_t number = (inner_ - inner + inner_size_) % inner_size_;
+        for (const int32_t shard : group_.needs.ShardsOf(from * inner_size_ + number)) {
+          Visit(shard, outer, inner);
+        }
+      }
+    }
+    own_.Finish(writer_.last_task_step());
+    return writer_.Take();
+  }
+
+ private:
+  Ring InnerRing() const {
+    std::vector<Ring::Member> members;
+    for (int32_t i = 0; i < inner_size_; ++i) {
+      const int32_t rank = outer_ * inner_size_ + i;
+      members.push_back({rank, group_.needs.Wanted(rank)});
+    }
+    return Ring(group_.needs, std::move(members), inner_);
+  }
+
+  // What a member wants of it is what its whole inner ring wants.
+  Ring OuterRing() const {
+    std::vector<Ring::Member> members;
+    for (int32_t o = 0; o < outer_size_; ++o) {
+      RowSet wanted;
+      for (int32_t i = 0; i < inner_size_; ++i) {
+        wanted = Union(wanted, group_.needs.Wanted(o * inner_size_ + i));
+      }
+      members.push_back({o * inner_size_ + inner_, std::move(wanted)});
+    }
+    return Ring(group_.needs, std::move(members), outer_);
+  }
+
+  // Keys that are `outer` inner rings and then `inner` ranks from their owner: used in step
+  // outer · inner_size_ + inner. The outer hop takes a whole turn of the inner ring, a piece of the
+  // rows in each step.
+  void Visit(int32_t shard, int32_t outer, int32_t inner) {
+    const Block keys{BlockKind::kKv, shard, 0, 0, 0, group_.request.spec->kv_heads};
+    const Ring::Timing outer_timing{0, inner_size_}, inner_timing{outer * inner_size_, 1};
+    std::vector<Ring::Part> parts;
+    if (inner > 0) {
+      parts = inner_ring_.Receive(keys, inner, inner_timing, &writer_);
+    } else if (outer > 0) {
+      parts = outer_ring_.Receive(keys, outer, outer_timing, &writer_);
+    } else if (own_.KeysOf(shard) >= 0) {
+      parts = {{own_.KeysOf(shard), {0, group_.shard(shard).kv_rows.rows()}}};
+    }
+    if (inner > 0 || outer > 0) Attend(outer * inner_size_ + inner, shard, parts);
+    if (inner == 0) outer_ring_.SendOn(shard, outer, parts, outer_timing, &writer_);
+    inner_ring_.SendOn(shard, inner, parts, inner_timing, &writer_);
+  }
+
+  void Attend(int32_t step, int32_t shard, const std::vector<Ring::Part>& parts) {
+    const RowSet wanted = inner_ring_.Wanted(shard);
+    for (const Ring::Part& part : parts) {
+      for (const Interval& rows : Clip(wanted, part.rows)) own_.Attend(step, part.buffer, rows);
+    }
+  }
+
+  const GroupView& group_;
+  const int32_t inner_size_, outer_size_, outer_, inner_;
+  ScheduleWriter writer_;
+  OwnRows own_;
+  const Ring inner_ring_, outer_ring_;
+};
+
+}  // namespace
+
+RankSchedule BuildDoubleRing(const GroupView& group, int32_t rank) {
+  return DoubleRingRank(group, rank).Build();
+}
+
+}  // namespace annulus

@@ -1,0 +1,84 @@
+#include "attention/schedule/ring.h"
+
+#include <utility>
+
+namespace annulus {
+namespace {
+
+// Calls fn(step, rows) for each piece of `rows` that moves to distance `distance`.
+template <typename Fn>
+void ForEachPiece(Interval rows, int32_t distance, const Ring::Timing& timing, Fn fn) {
+  for (int32_t piece = 0; piece < timing.pieces; ++piece) {
+    const Interval part{rows.begin + rows.length() * piece / timing.pieces,
+                        rows.begin + rows.length() * (piece + 1) / timing.pieces};
+    if (part.length() > 0) fn(timing.first + (distance - 1) * timing.pieces + piece, part);
+  }
+}
+
+}  // namespace
+
+Ring::Ring(const Needs& needs, std::vector<Member> members, int32_t position)
+    : needs_(&needs), members_(std::move(members)), position_(position) {
+  wanted_after_.resize(members_.size());
+  for (size_t k = 1; k < members_.size(); ++k) {
+    wanted_after_[k] = Union(wanted_after_[k - 1], At(static_cast<int32_t>(k)).wanted);
+  }
+}
+
+const Ring::Member& Ring::At(int32_t offset) const {
+  const int32_t size = static_cast<int32_t>(members_.size());
+  return members_[(position_ + offset + size) % size];
+}
+
+RowSet Ring::Later(int32_t shard, int32_t distance) const {
+  return needs_->Local(shard, wanted_after_[members_.size() - 1 - distance]);
+}
+
+RowSet Ring::WantedByAll(int32_t shard) const { return Union(Wanted(shard), Later(shard, 0)); }
+
+int32_t Ring::HopsOn(int32_t shard) const {
+  int32_t hops = 1;
+  while (needs_->Local(shard, At(hops).wanted).empty()) ++hops;
+  return hops;
+}
+
+int32_t Ring::HopsBack(int32_t shard, int32_t distance) const {
+  int32_t hops = 1;
+  while (hops < distance && needs_->Local(shard, At(-hops).wanted).empty()) ++hops;
+  return hops;
+}
+
+std::vector<Ring::Part> Ring::Receive(const Block& what, int32_t distance, const Timing& timing,
+                                      ScheduleWriter* writer) const {
+  const RowSet wanted = Wanted(what.shard);
+  if (wanted.empty()) return {};
+  const int32_t from = At(-HopsBack(what.shard, distance)).rank;
+  std::vector<Part> parts;
+  for (const Interval& rows : Union(wanted, Later(what.shard, distance))) {
+    Block block = what;
+    block.row_begin = rows.begin;
+    block.row_end = rows.end;
+    const int32_t buffer = writer->AddBuffer(block);
+    ForEachPiece(rows, distance, timing,
+                 [&](int32_t step, Interval piece) { writer->Receive(step, buffer, piece, from); });
+    parts.push_back({buffer, rows});
+  }
+  return parts;
+}
+
+void Ring::SendOn(int32_t shard, int32_t distance, const std::vector<Part>& parts,
+                  const Timing& timing, ScheduleWriter* writer) const {
+  if (parts.empty()) return;
+  const RowSet later = Later(shard, distance);
+  if (later.empty()) return;
+  const int32_t hops = HopsOn(shard);
+  for (const Part& part : parts) {
+    for (const Interval& rows : Clip(later, part.rows)) {
+      ForEachPiece(rows, distance + hops, timing, [&](int32_t step, Interval piece) {
+        writer->Send(step, part.buffer, piece, At(hops).rank);
+      });
+    }
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,71 @@
+#include "attention/schedule/schedule_writer.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+Interval RowsOf(const Block& block) { return {block.row_begin, block.row_end}; }
+Interval HeadsOf(const Block& block) { return {block.head_begin, block.head_end}; }
+
+}  // namespace
+
+ScheduleWriter::ScheduleWriter(const GroupView& group, int32_t steps) : group_(group) {
+  schedule_.steps.resize(steps);
+}
+
+int32_t ScheduleWriter::AddBuffer(const Block& block) {
+  schedule_.buffers.push_back(block);
+  return static_cast<int32_t>(schedule_.buffers.size()) - 1;
+}
+
+int32_t ScheduleWriter::AddInput(const Block& block) {
+  schedule_.inputs.push_back(AddBuffer(block));
+  return schedule_.inputs.back();
+}
+
+int32_t ScheduleWriter::AddOutput(const Block& block) {
+  schedule_.outputs.push_back(AddBuffer(block));
+  return schedule_.outputs.back();
+}
+
+void ScheduleWriter::Send(int32_t step, int32_t buffer, Interval rows, int32_t peer) {
+  schedule_.steps[step].sends.push_back({buffer, rows.begin, rows.end, peer});
+}
+
+void ScheduleWriter::Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer) {
+  schedule_.steps[step].receives.push_back({buffer, rows.begin, rows.end, peer});
+}
+
+void ScheduleWriter::Attend(int32_t step, const Work& work) {
+  const Block &q = block(work.q), &kv = block(work.kv);
+  const int32_t group = group_.request.spec->q_heads / group_.request.spec->kv_heads;
+  const Interval of_keys{int64_t{kv.head_begin} * group, int64_t{kv.head_end} * group};
+  const Interval heads = Intersect(Intersect(HeadsOf(q), of_keys), HeadsOf(block(work.partial)));
+  if (heads.length() == 0) return;
+  const Interval keys = Intersect(work.k_rows, RowsOf(kv));
+  for (const Rectangle& rectangle : group_.rectangles.Of(q.shard, kv.shard, keys)) {
+    const Interval rows = Intersect(rectangle.q, work.q_rows);
+    const Interval shared = Intersect(heads, {rectangle.head_begin, rectangle.head_end});
+    if (rows.length() == 0 || shared.length() == 0) continue;
+    Task task;
+    task.q = work.q;
+    task.kv = work.kv;
+    task.out_q = work.partial;
+    task.q_begin = rows.begin;
+    task.q_end = rows.end;
+    task.k_begin = rectangle.k.begin;
+    task.k_end = rectangle.k.end;
+    task.head_begin = static_cast<int32_t>(shared.begin);
+    task.head_end = static_cast<int32_t>(shared.end);
+    task.coverage = rectangle.coverage;
+    schedule_.steps[step].tasks.push_back(task);
+    last_task_step_ = std::max(last_task_step_, step);
+  }
+}
+
+void ScheduleWriter::Apply(int32_t step, Op::Kind kind, int32_t source, int32_t target) {
+  schedule_.steps[step].ops.push_back({kind, source, target});
+}
+
+}  // namespace annulus

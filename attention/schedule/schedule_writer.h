@@ -1,0 +1,49 @@
+#ifndef ANNULUS_ATTENTION_SCHEDULE_SCHEDULE_WRITER_H_
+#define ANNULUS_ATTENTION_SCHEDULE_SCHEDULE_WRITER_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "attention/schedule/group_view.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Writes one rank's schedule entry by entry: numbers its buffers and cuts its tasks.
+class ScheduleWriter {
+ public:
+  ScheduleWriter(const GroupView& group, int32_t steps);
+
+  int32_t AddBuffer(const Block& block);
+  int32_t AddInput(const Block& block);
+  int32_t AddOutput(const Block& block);
+  const Block& block(int32_t buffer) const { return schedule_.buffers[buffer]; }
+
+  void Send(int32_t step, int32_t buffer, Interval rows, int32_t peer);
+  void Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer);
+
+  // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `partial`, for
+  // the heads that the three blocks share.
+  struct Work {
+    int32_t q = 0, kv = 0, partial = 0;
+    Interval q_rows, k_rows;
+  };
+  void Attend(int32_t step, const Work& work);
+
+  void Apply(int32_t step, Op::Kind kind, int32_t source, int32_t target);
+
+  int32_t steps() const { return static_cast<int32_t>(schedule_.steps.size()); }
+  int32_t last_task_step() const { return last_task_step_; }
+
+  // Gives the schedule away.
+  RankSchedule Take() { return std::move(schedule_); }
+
+ private:
+  const GroupView& group_;
+  RankSchedule schedule_;
+  int32_t last_task_step_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SCHEDULE_SCHEDULE_WRITER_H_
