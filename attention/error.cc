@@ -108,4 +108,15 @@ ErrorDetail DetailOf(const absl::Status& status) {
   return payload ? Decode(std::string(*payload)) : ErrorDetail();
 }
 
+std::string ReasonOrCode(const absl::Status& status) {
+  const std::string reason = DetailOf(status).reason;
+  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+}
+
+std::string ErrorText(const absl::Status& status) {
+  const std::string reason = DetailOf(status).reason;
+  return absl::StrCat(absl::StatusCodeToString(status.code()), reason.empty() ? "" : " / ", reason,
+                      ": ", status.message());
+}
+
 }  // namespace annulus

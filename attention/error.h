@@ -44,6 +44,12 @@ absl::Status InvalidField(absl::string_view reason, absl::string_view field,
 // The detail that MakeError attached; an empty reason when there is none.
 ErrorDetail DetailOf(const absl::Status& status);
 
+// What programs read: the reason, or the name of the code ("INTERNAL") where the error has none.
+std::string ReasonOrCode(const absl::Status& status);
+
+// What people read, in one line: "CODE / REASON: message".
+std::string ErrorText(const absl::Status& status);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_ERROR_H_

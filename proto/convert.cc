@@ -291,7 +291,7 @@ v1::Error ErrorToProto(const absl::Status& status) {
   if (status.ok()) return error;
   const ErrorDetail detail = DetailOf(status);
   error.set_code(static_cast<int>(status.code()));
-  error.set_reason(detail.reason);
+  error.set_reason(ReasonOrCode(status));
   error.set_message(std::string(status.message()));
   error.mutable_metadata()->insert(detail.metadata.begin(), detail.metadata.end());
   for (const FieldViolation& violation : detail.fields) {

@@ -71,9 +71,9 @@ ErrorDetail DetailsFrom(const google::rpc::Status& rich) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = Cut(status.message(), kMaxMessageBytes);
-  const ErrorDetail detail = DetailOf(status);
+  ErrorDetail detail = DetailOf(status);
+  detail.reason = ReasonOrCode(status);
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  if (detail.reason.empty()) return grpc::Status(code, message);
   google::rpc::Status rich;
   rich.set_code(static_cast<int>(code));
   rich.set_message(message);

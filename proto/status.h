@@ -10,7 +10,8 @@ namespace annulus {
 inline constexpr char kErrorDomain[] = "annulus.v1";
 
 // absl::Status ⇄ grpc::Status, with the detail of attention/error.h as google.rpc.ErrorInfo,
-// BadRequest and RetryInfo in grpc-status-details-bin. Long messages and details are cut to stay
+// BadRequest and RetryInfo in grpc-status-details-bin. An error without a reason gets its code's
+// name, so that no error goes without ErrorInfo. Long messages and details are cut to stay
 // below the default limit of metadata.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 

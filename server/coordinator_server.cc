@@ -15,6 +15,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/tensor_transport.h"
+#include "server/coordinator/errors.h"
 #include "server/coordinator/planner.h"
 #include "server/gateway/attention_service.h"
 #include "server/services/brain.h"
@@ -29,6 +30,8 @@ namespace {
 constexpr int kMaxMessageBytes = 8 << 20;
 constexpr absl::Duration kLivenessAge = absl::Seconds(10);
 constexpr std::chrono::seconds kShutdownGrace(2);
+// By then another one may have taken this one's place.
+constexpr absl::Duration kRetryAfterStop = absl::Seconds(1);
 
 std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
@@ -115,7 +118,7 @@ void AskInfo(Brain* brain, ServerInfoReply reply) {
   const int64_t call = brain->NewNumber();
   auto sink = std::make_shared<InfoSink>(std::move(reply));
   if (!brain->PostCall(call, sink, event::GetServerInfo{call})) {
-    sink->Finish(absl::UnavailableError("the coordinator has stopped"));
+    sink->Finish(DrainingError(kRetryAfterStop));
   }
 }
 

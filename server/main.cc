@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "attention/error.h"
 #include "base/command_line.h"
 #include "base/log.h"
 #include "server/coordinator_server.h"
@@ -117,7 +118,7 @@ int Main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
-    std::cerr << "annulus-coordinator: " << server.status().message() << "\n";
+    std::cerr << "annulus-coordinator: " << ErrorText(server.status()) << "\n";
     return 1;
   }
   // For whoever asked for port 0.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -20,7 +21,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Build(grpc::ServerBuilder* builder
                                                     const std::string& address, const int& port) {
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
   if (server == nullptr || port == 0)
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
+    return MakeError(absl::StatusCode::kUnavailable, absl::StrCat("cannot listen on ", address),
+                     {"CANNOT_LISTEN", {{"address", address}}, {}, {}});
   return server;
 }
 

@@ -26,7 +26,7 @@ class DataPlaneServer {
     absl::Duration keepalive_timeout = absl::Seconds(10);
   };
 
-  // UNAVAILABLE where a port cannot be bound.
+  // UNAVAILABLE / CANNOT_LISTEN where a port cannot be bound.
   static absl::StatusOr<std::unique_ptr<DataPlaneServer>> Start(const Options& options);
   // Calls must have been told to end (ShardBoard::Shutdown); what is left is cut after two seconds.
   ~DataPlaneServer();

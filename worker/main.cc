@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "base/command_line.h"
 #include "base/log.h"
 #include "worker/backend.h"
@@ -199,7 +200,7 @@ int Run(Flags flags) {
   flags.log.component = flags.worker.slot;
   InitLogging(flags.log);
   if (const absl::Status measured = Measure(&flags); !measured.ok()) {
-    LogError(kNoJob, "cannot start: ", measured.ToString());
+    LogError(kNoJob, "cannot start: ", ErrorText(measured));
     return kFailed;
   }
   std::atomic<int> code{-1};
@@ -212,7 +213,7 @@ int Run(Flags flags) {
           static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s");
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
-    LogError(kNoJob, "cannot start: ", worker.status().ToString());
+    LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));
     return kFailed;
   }
   LogInfo(kNoJob, "slot ", flags.worker.slot, " serves tensors at ", (*worker)->data_endpoint(),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
@@ -34,9 +35,11 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
   // What the coordinator has counted against this worker's budget.
   const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
   if (bytes != reserve.staging_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan gives rank ", work.id.rank, " ", bytes,
-                                                   " bytes, not ", reserve.staging_bytes(),
-                                                   ": coordinator and worker do not agree on it"));
+    return MakeError(
+        absl::StatusCode::kInternal,
+        absl::StrCat("the plan gives rank ", work.id.rank, " ", bytes, " bytes, not ",
+                     reserve.staging_bytes(), ": coordinator and worker do not agree on it"),
+        {"INVALID_PLAN", {}, {}, {}});
   }
   ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed)));
   return work;

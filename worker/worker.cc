@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "attention/error.h"
 #include "attention/schedule.h"
 #include "attention/status_macros.h"
 #include "base/log.h"
@@ -138,7 +139,7 @@ absl::Status Worker::Impl::Start() {
 Worker::Impl::~Impl() {
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
-  if (board_ != nullptr) board_->Shutdown(absl::UnavailableError("the worker is shutting down"));
+  if (board_ != nullptr) board_->Shutdown(LeavingError());
   link_.reset();
   server_.reset();
 }
@@ -267,7 +268,7 @@ void Worker::Impl::Perform(const OpenShard& action) {
   };
   absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed);
   if (!work.ok()) {
-    LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", work.status().ToString());
+    LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", ErrorText(work.status()));
     return agent_->Post(Reported{ShardFailedEvent(id, work.status())});
   }
   LogDebug(id.job_id, "reserved rank ", id.rank, " of attempt ", id.attempt);

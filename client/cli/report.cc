@@ -42,8 +42,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 ExitCode ReportError(const absl::Status& status, bool json) {
   const ErrorDetail detail = DetailOf(status);
   const std::string code = absl::StatusCodeToString(status.code());
-  std::cerr << "annulus: " << code << (detail.reason.empty() ? "" : " / " + detail.reason) << ": "
-            << status.message() << "\n";
+  std::cerr << "annulus: " << ErrorText(status) << "\n";
   for (const FieldViolation& field : detail.fields) {
     std::cerr << "  " << field.field << ": " << field.description << "\n";
   }

@@ -123,7 +123,7 @@ absl::Status CancelledByClientError() {
 
 absl::Status GroupLostError(absl::Status cause, int32_t attempts, absl::Duration retry_after) {
   ErrorDetail detail = DetailOf(cause);
-  detail.metadata["cause"] = detail.reason.empty() ? "UNKNOWN" : detail.reason;
+  detail.metadata["cause"] = ReasonOrCode(cause);
   detail.metadata["attempts"] = absl::StrCat(attempts);
   detail.reason = "GROUP_LOST";
   detail.retry_after = retry_after;

@@ -115,8 +115,7 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
   FinishCalls(core, job);
   core.Log(LogLevel::kInfo, job.id,
            job.error.ok() ? absl::StrCat("ended: ", StateName(state))
-                          : absl::StrCat("ended: ", StateName(state), " ",
-                                         DetailOf(job.error).reason, ": ", job.error.message()));
+                          : absl::StrCat("ended: ", StateName(state), " ", ErrorText(job.error)));
   const int64_t run = std::exchange(job.run, 0);
   core.timers.Cancel(TimerOf(job));
   ForgetPlacement(job);

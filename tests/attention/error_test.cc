@@ -52,6 +52,14 @@ TEST(ErrorTest, AtMostSixteenFieldsAndSixtyThreeCharactersOfReason) {
   EXPECT_EQ(got.fields.back().field, "f15");
 }
 
+TEST(ErrorTest, WithoutAReasonTheCodeSpeaks) {
+  const absl::Status named = InvalidField("INVALID_SCALE", "spec.scale", "is NaN");
+  EXPECT_EQ(ReasonOrCode(named), "INVALID_SCALE");
+  EXPECT_EQ(ErrorText(named), "INVALID_ARGUMENT / INVALID_SCALE: spec.scale: is NaN");
+  EXPECT_EQ(ReasonOrCode(absl::InternalError("a bad tile")), "INTERNAL");
+  EXPECT_EQ(ErrorText(absl::InternalError("a bad tile")), "INTERNAL: a bad tile");
+}
+
 TEST(ErrorTest, StatusesOfOthersHaveNoReason) {
   EXPECT_EQ(DetailOf(absl::OkStatus()).reason, "");
   EXPECT_EQ(DetailOf(absl::InternalError("boom")).reason, "");

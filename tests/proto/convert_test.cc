@@ -196,6 +196,7 @@ TEST(ConvertTest, ErrorsKeepTheirDetail) {
   EXPECT_EQ(DetailOf(back).fields[0].field, "spec");
   EXPECT_EQ(DetailOf(back).retry_after, absl::Seconds(2));
   EXPECT_TRUE(ErrorFromProto(ErrorToProto(absl::OkStatus())).ok());
+  EXPECT_EQ(ErrorToProto(absl::InternalError("x")).reason(), "INTERNAL");
 }
 
 TEST(ConvertTest, TimesAndDurationsComeBackAndInfinityIsBounded) {

@@ -29,10 +29,18 @@ TEST(StatusTest, AnErrorCrossesGrpcWithItsDetail) {
   EXPECT_EQ(detail.retry_after, absl::Seconds(1));
 }
 
-TEST(StatusTest, OkIsOkAndAPlainErrorHasNoDetail) {
+TEST(StatusTest, OkIsOkAndAPlainErrorHasItsCodeAsReason) {
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
   EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
-  EXPECT_TRUE(ToGrpcStatus(absl::InternalError("x")).error_details().empty());
+  const absl::Status plain = FromGrpcStatus(ToGrpcStatus(absl::InternalError("x")));
+  EXPECT_EQ(plain.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(plain.message(), "x");
+  EXPECT_EQ(DetailOf(plain).reason, "INTERNAL");
+}
+
+TEST(StatusTest, WhatGrpcMakesByItselfHasNoReason) {
+  const absl::Status status = FromGrpcStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset"));
+  EXPECT_EQ(DetailOf(status).reason, "");
 }
 
 TEST(StatusTest, TheWireFormIsGoogleRpc) {

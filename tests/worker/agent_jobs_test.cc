@@ -1,6 +1,7 @@
 // Shards, groups and leaving.
 #include <gtest/gtest.h>
 
+#include "attention/error.h"
 #include "tests/worker/agent_harness.h"
 
 namespace annulus {
@@ -199,6 +200,17 @@ TEST_F(AgentJobsTest, TheDrainHasAnEnd) {
   EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
   ASSERT_EQ(agent_.All<Exit>().size(), 1u);
   EXPECT_EQ(agent_.All<Exit>()[0].code, 0);
+}
+
+TEST_F(AgentJobsTest, WhoIsCutOffHearsWhenToComeAgain) {
+  agent_.Reserve(1);
+  agent_.Handle(Terminated{});
+  agent_.Handle(Terminated{});
+  ASSERT_EQ(agent_.All<CloseShard>().size(), 1u);
+  const absl::Status why = agent_.All<CloseShard>()[0].why;
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DetailOf(why).reason, "DRAINING");
+  EXPECT_TRUE(DetailOf(why).retry_after.has_value());
 }
 
 TEST_F(AgentJobsTest, ASecondSignalCutsTheDrainShort) {

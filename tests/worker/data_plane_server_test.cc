@@ -10,7 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "attention/error.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 
@@ -33,16 +35,39 @@ int ConnectAndSayHello(int port) {
   return fd;
 }
 
-TEST(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
-  ShardBoard::Options board_options;
-  board_options.now = board_options.wall = absl::Now;
-  board_options.report = [](const control::v1::WorkerEvent&) {};
-  ShardBoard board(board_options);
-  CopyPool pool(1);
-  DataPlaneServer::Options options;
-  options.address = "127.0.0.1:0";
-  options.board = &board;
-  options.pool = &pool;
+class DataPlaneServerTest : public testing::Test {
+ protected:
+  static ShardBoard::Options Board() {
+    ShardBoard::Options options;
+    options.now = options.wall = absl::Now;
+    options.report = [](const control::v1::WorkerEvent&) {};
+    return options;
+  }
+  DataPlaneServer::Options Options() {
+    DataPlaneServer::Options options;
+    options.address = "127.0.0.1:0";
+    options.board = &board_;
+    options.pool = &pool_;
+    return options;
+  }
+
+  ShardBoard board_{Board()};
+  CopyPool pool_{1};
+};
+
+TEST_F(DataPlaneServerTest, APortThatIsTakenIsNamed) {
+  const auto first = DataPlaneServer::Start(Options());
+  ASSERT_TRUE(first.ok()) << first.status();
+  DataPlaneServer::Options options = Options();
+  options.address = absl::StrCat("127.0.0.1:", (*first)->port());
+  const absl::Status taken = DataPlaneServer::Start(options).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DetailOf(taken).reason, "CANNOT_LISTEN");
+  EXPECT_EQ(DetailOf(taken).metadata["address"], options.address);
+}
+
+TEST_F(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
+  DataPlaneServer::Options options = Options();
   options.keepalive_time = absl::Milliseconds(100);
   options.keepalive_timeout = absl::Milliseconds(100);
   const auto server = DataPlaneServer::Start(options);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "attention/error.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -23,8 +24,9 @@ TEST(HostDevice, AllocatesAligned) {
 TEST(HostDevice, RefusesWhatItCannotGive) {
   const auto device = MakeHostDevice();
   EXPECT_EQ(device->Allocate(-1).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(device->Allocate(std::numeric_limits<int64_t>::max() / 2).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  const absl::Status refusal = device->Allocate(std::numeric_limits<int64_t>::max() / 2).status();
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(refusal).reason, "OUT_OF_MEMORY");
 }
 
 TEST(HostDevice, MemoryOutlivesItsDevice) {

@@ -28,17 +28,19 @@ class LaneHost {
   // `before` runs before each call of the kernel.
   explicit LaneHost(
       const Hub* hub, std::function<absl::Status()> before = [] { return absl::OkStatus(); },
-      int64_t device_bytes = 1 << 20) {
+      int64_t device_bytes = 1 << 20, size_t max_waiting = 4096) {
     device_ = MemoryBudget::Create("device", device_bytes);
     Lane::Options lane;
     lane.engine = MakeEngine(hub, std::move(before));
     lane.device_budget = device_;
     lane.report = [this](EventLog::Event event) { log.Add(std::move(event)); };
     lane.now = absl::Now;
+    lane.max_waiting = max_waiting;
     SoloLane::Options solo;
     solo.engine = lane.engine;
     solo.device_budget = device_;
     solo.report = lane.report;
+    solo.max_waiting = max_waiting;
     lane_ = *Lane::Create(std::move(lane));
     solo_ = *SoloLane::Create(std::move(solo));
   }

@@ -253,6 +253,19 @@ TEST_F(LaneTest, ADeviceWithoutRoomFailsTheShard) {
   EXPECT_EQ(host.device().used_bytes(), 0);
 }
 
+TEST_F(LaneTest, MoreThanMayWaitIsToldToComeLater) {
+  LaneHost host(
+      &hub_, [] { return absl::OkStatus(); }, /*device_bytes=*/1 << 20, /*max_waiting=*/0);
+  host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
+  host.solo().Run(host.Work(LaneSpec(24), 0, 1, "solo"));
+  for (int i = 0; i < 2; ++i) {
+    const auto failed = host.log.Wait(Event::kShardFailed);
+    ASSERT_TRUE(failed.has_value());
+    EXPECT_EQ(failed->shard_failed().error().reason(), "QUEUE_FULL");
+    EXPECT_TRUE(failed->shard_failed().error().has_retry_after());
+  }
+}
+
 TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   std::shared_ptr<InProcessHub> none;
   Mutex mutex;

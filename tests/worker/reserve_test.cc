@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "attention/error.h"
 #include "proto/convert.h"
 #include "worker/staging/memory_budget.h"
 
@@ -54,7 +55,8 @@ TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
     control::v1::Reserve reserve = SecondHalf();
     reserve.set_staging_bytes(reserve.staging_bytes() + more);
     const auto work = OpenReserve(reserve, pool_.get(), nullptr);
-    EXPECT_EQ(work.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(work.status().code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
     EXPECT_EQ(budget_->used_bytes(), 0);
   }
 }

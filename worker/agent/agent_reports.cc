@@ -139,9 +139,7 @@ void AgentState::LeaveIfDone(absl::Time now) {
   const bool released = drain_received_ || !link_.up() || now >= alone_at_;
   const bool done = Idle() && released;
   if (!done && now < leave_at_) return;
-  if (!Idle())
-    CloseAll(MakeError(absl::StatusCode::kUnavailable, "the worker is leaving",
-                       {"DRAINING", {}, {}, {}}));
+  if (!Idle()) CloseAll(LeavingError());
   exited_ = true;
   Do(Exit{0, Idle() ? "drained"
                     : absl::StrCat("the drain took too long: ", shards_.size(),

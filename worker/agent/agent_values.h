@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
+#include "attention/error.h"
 #include "worker/staging/shard_id.h"
 
 namespace annulus {
@@ -34,6 +36,12 @@ inline control::v1::Generation GenerationOf(const GroupId& id) {
   generation.set_term(id.first);
   generation.set_number(id.second);
   return generation;
+}
+
+// UNAVAILABLE / DRAINING: what ends the calls of a worker that goes away. Others may take the job.
+inline absl::Status LeavingError() {
+  return MakeError(absl::StatusCode::kUnavailable, "the worker is leaving",
+                   {"DRAINING", {}, {}, absl::Seconds(1)});
 }
 
 // Who a worker process is to the coordinator and its clients, until it fences itself.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "base/mutex.h"
 
 namespace annulus {
@@ -81,7 +82,9 @@ class HostDevice final : public Device {
     std::byte* memory = kept_->Take(bytes, &size);
     if (memory == nullptr) memory = NewBlock(bytes);
     if (memory == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("no host memory for ", bytes, " bytes"));
+      return MakeError(absl::StatusCode::kResourceExhausted,
+                       absl::StrCat("no host memory for ", bytes, " bytes"),
+                       {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
     }
     return DeviceMemory(memory, [kept = kept_, size](std::byte* p) { kept->Give(p, size); });
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 
 namespace annulus {
 namespace {
@@ -32,8 +33,9 @@ absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, 
       (floats * static_cast<int64_t>(sizeof(float)) + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
   if (memory_ == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", bytes, " bytes of packed keys and values"));
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     absl::StrCat("no memory for ", bytes, " bytes of packed keys and values"),
+                     {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
   }
   madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // Advice only: small pages work too.
   capacity_floats_ = floats;

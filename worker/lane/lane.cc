@@ -40,9 +40,7 @@ Lane::~Lane() {
 void Lane::Prepare(ShardWork work) {
   const ShardId id = work.id;
   const bool posted = side_.Post([this, work = std::move(work)] { DoPrepare(work); });
-  if (!posted)
-    options_.report(
-        ShardFailedEvent(id, absl::ResourceExhaustedError("too many shards wait to be prepared")));
+  if (!posted) options_.report(ShardFailedEvent(id, LaneFullError("shards")));
 }
 
 void Lane::Release(const ShardId& id) {
@@ -70,8 +68,7 @@ void Lane::Command(const WorkerCommand& command) {
   control::v1::RunSegment run = command.run_segment();
   if (command.has_open_group()) *run.mutable_generation() = command.open_group().generation();
   if (command.has_connect_group()) *run.mutable_generation() = command.connect_group().generation();
-  lane_.PostFront(
-      [this, run] { Break(run, 0, absl::ResourceExhaustedError("too many commands wait")); });
+  lane_.PostFront([this, run] { Break(run, 0, LaneFullError("commands")); });
 }
 
 void Lane::Abort(const GroupId& id) {

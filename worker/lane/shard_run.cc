@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "attention/digest.h"
+#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "worker/agent/agent_values.h"
@@ -35,6 +37,12 @@ absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, Memo
   ASSIGN_OR_RETURN(run->reservation, budget->Reserve(bytes));
   ASSIGN_OR_RETURN(run->memory, device->Allocate(bytes));
   return run;
+}
+
+absl::Status LaneFullError(absl::string_view what) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("too many ", what, " wait for this worker"),
+                   {"QUEUE_FULL", {}, {}, absl::Seconds(1)});
 }
 
 WorkerEvent PreparedEvent(const ShardRun& run) {

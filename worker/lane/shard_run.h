@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
 #include "worker/agent/agent_values.h"
@@ -47,6 +48,9 @@ struct ShardRun {
 // MakeProgram.
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
                                                      Device* device);
+
+// RESOURCE_EXHAUSTED / QUEUE_FULL: too many `what` wait for this worker.
+absl::Status LaneFullError(absl::string_view what);
 
 // The events that lanes report.
 control::v1::WorkerEvent PreparedEvent(const ShardRun& run);

@@ -34,8 +34,7 @@ void SoloLane::Run(ShardWork work) {
   }
   if (queue_.Post([this, id] { DoRun(id); })) return;
   Release(id);
-  options_.report(
-      ShardFailedEvent(id, absl::ResourceExhaustedError("too many jobs wait for this worker")));
+  options_.report(ShardFailedEvent(id, LaneFullError("jobs")));
 }
 
 void SoloLane::Release(const ShardId& id) {
