@@ -40,7 +40,6 @@ std::string SignTicket(absl::string_view key, const TicketClaims& claims) {
   proto.set_incarnation(claims.incarnation);
   proto.set_principal(claims.principal);
   proto.set_input_bytes(claims.input_bytes);
-  proto.set_output_bytes(claims.output_bytes);
   *proto.mutable_expiry() = TimeToProto(claims.expiry);
   control::v1::Ticket ticket;
   ticket.set_claims(proto.SerializeAsString());
@@ -58,9 +57,13 @@ absl::StatusOr<TicketClaims> VerifyTicket(absl::string_view key, absl::string_vi
       !proto.ParseFromString(signed_ticket.claims())) {
     return BadTicket();
   }
-  TicketClaims claims{
-      proto.job_id(),    proto.attempt(),     proto.rank(),         proto.incarnation(),
-      proto.principal(), proto.input_bytes(), proto.output_bytes(), TimeFromProto(proto.expiry())};
+  TicketClaims claims{proto.job_id(),
+                      proto.attempt(),
+                      proto.rank(),
+                      proto.incarnation(),
+                      proto.principal(),
+                      proto.input_bytes(),
+                      TimeFromProto(proto.expiry())};
   if (now > claims.expiry) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "the ticket has expired",

@@ -19,7 +19,6 @@ struct TicketClaims {
   std::string incarnation;
   std::string principal;
   int64_t input_bytes = 0;
-  int64_t output_bytes = 0;
   absl::Time expiry;
 };
 

@@ -42,13 +42,8 @@ std::string RandomBytes(size_t count) {
   return bytes;
 }
 
-void Fill(const MemoryBudget& budget, v1::Budget* proto) {
-  proto->set_used_bytes(budget.used_bytes());
-  proto->set_limit_bytes(budget.limit_bytes());
-}
-
-[[noreturn]] void Die(const std::string& record) {
-  LogError(kNoJob, "flight record: ", record, "; ending the process");
+[[noreturn]] void Die(absl::string_view job, const std::string& record) {
+  LogError(job, "flight record: ", record, "; ending the process");
   _exit(kStuckExitCode);
 }
 
@@ -78,7 +73,7 @@ class Worker::Impl {
 
   void Perform(const Connect&) { link_->Connect(++stream_); }
   void Perform(const Disconnect&) { link_->Drop(); }
-  void Perform(const Send& action);
+  void Perform(const Send& action) { link_->Send(action.event); }
   void Perform(const OpenShard& action);
   void Perform(const PrepareShard& action) { lane_->Prepare(works_.at(action.id)); }
   void Perform(const RunSolo& action) { solo_->Run(works_.at(action.id)); }
@@ -196,7 +191,7 @@ void Worker::Impl::StartAgent() {
     std::visit([this](const auto& typed) { Perform(typed); }, action);
   };
   agent.housekeeping = [this] { board_->Tick(); };
-  agent.overflow = [] { Die("the agent's mailbox is full"); };
+  agent.overflow = [] { Die(kNoJob, "the agent's mailbox is full"); };
   agent_ = std::make_shared<Agent>(std::move(agent));
 }
 
@@ -213,14 +208,17 @@ void Worker::Impl::StartWatchdog() {
   };
   watchdog.lanes.push_back([this, describe] {
     const LaneGauge::Reading reading = lane_->gauge()->Read();
-    return LaneSight{"group", reading.busy, describe(reading),
+    return LaneSight{"group",
+                     reading.busy,
+                     describe(reading),
                      lane_->gauge()->steps() + lane_->groups().bytes_received(),
-                     lane_->groups().OldestAbort()};
+                     lane_->groups().OldestAbort(),
+                     reading.shard.job_id};
   });
   watchdog.lanes.push_back([this, describe] {
     const LaneGauge::Reading reading = solo_->gauge()->Read();
-    return LaneSight{"solo", reading.busy, describe(reading), solo_->gauge()->steps(),
-                     std::nullopt};
+    return LaneSight{"solo",       reading.busy,        describe(reading), solo_->gauge()->steps(),
+                     std::nullopt, reading.shard.job_id};
   });
   watchdog_ = std::make_unique<Watchdog>(std::move(watchdog));
 }
@@ -240,24 +238,6 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   self.set_version(kVersion);
   return self;
-}
-
-void Worker::Impl::Perform(const Send& action) {
-  if (!action.event.has_beat()) return link_->Send(action.event);
-  WorkerEvent event = action.event;
-  control::v1::Beat& beat = *event.mutable_beat();
-  Fill(*staging_, beat.mutable_staging());
-  Fill(*device_, beat.mutable_device());
-  beat.mutable_sessions()->set_limit_bytes(options_.session_bytes);
-  beat.set_progress(lane_->gauge()->steps() + lane_->groups().bytes_received() +
-                    solo_->gauge()->steps());
-  const LaneGauge::Reading reading = lane_->gauge()->Read();
-  if (reading.busy && !reading.shard.job_id.empty()) {
-    *beat.mutable_running() = KeyOf(reading.shard);
-    beat.set_segment(reading.segment);
-    beat.set_step(lane_->step());
-  }
-  link_->Send(event);
 }
 
 void Worker::Impl::Perform(const OpenShard& action) {

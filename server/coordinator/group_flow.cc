@@ -166,8 +166,28 @@ void OnConnected(Core& core, GroupRecord& group, int64_t worker,
            absl::StrCat("group ", group.number, " of ", group.members.size(), " is ready"));
 }
 
-void OnBroken(Core& core, GroupRecord& group, const control::v1::GroupBroken& broken) {
+// Where it broke, and through whom: of all that a loss leaves behind, what points at the culprit.
+void LogBroken(Core& core, const GroupRecord& group, int64_t worker,
+               const control::v1::GroupBroken& broken) {
+  auto name = [&](int32_t rank) {
+    return absl::StrCat("rank ", rank, " (", group.slots[rank], ")");
+  };
+  const std::string& job = broken.shard().job_id();
+  std::string text = absl::StrCat("group ", group.number, " broke at ", name(group.RankOf(worker)));
+  if (!job.empty())
+    absl::StrAppend(&text, ", segment ", broken.segment(), ", step ", broken.step());
+  const int32_t suspect = broken.suspect_rank();
+  if (suspect >= 0 && suspect < static_cast<int32_t>(group.slots.size())) {
+    absl::StrAppend(&text, ", which suspects ", name(suspect));
+  }
+  core.Log(LogLevel::kWarning, job.empty() ? absl::string_view(kNoJob) : job,
+           absl::StrCat(text, ": ", broken.cause().reason(), ": ", broken.cause().message()));
+}
+
+void OnBroken(Core& core, GroupRecord& group, int64_t worker,
+              const control::v1::GroupBroken& broken) {
   if (!group.live()) return;
+  LogBroken(core, group, worker, broken);
   absl::Status cause = ErrorFromProto(broken.cause());
   if (cause.ok()) cause = absl::InternalError("a member reported a broken group");
   NoteFailure(core, group);
@@ -248,7 +268,7 @@ void OnGroupEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& ev
     case Case::kGroupConnected:
       return OnConnected(core, *group, worker, event.group_connected());
     case Case::kGroupBroken:
-      return OnBroken(core, *group, event.group_broken());
+      return OnBroken(core, *group, worker, event.group_broken());
     default:
       if (!group->live()) group->awaited.erase(worker);
       return EraseIfOver(core, group->number);

@@ -123,10 +123,9 @@ void NoteWhetherPossible(Core& core, JobRecord& job, bool possible) {
 
 std::string TicketFor(const Core& core, const JobRecord& job, const RunRecord& run, int32_t rank) {
   const WorkerRecord& worker = *core.workers.Find(run.ranks[rank].worker);
-  const ShardBytes& bytes = run.plan->bytes[rank];
   return SignTicket(worker.info.ticket_key(),
                     {job.id, run.attempt, rank, worker.info.incarnation(), job.principal,
-                     bytes.input, bytes.output, job.deadline});
+                     run.plan->bytes[rank].input, job.deadline});
 }
 
 void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t rank) {

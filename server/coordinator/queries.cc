@@ -36,8 +36,7 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
     const PoolBytes used = core.ledger.used(number), limits = core.ledger.limits(number);
     SetBudget(view->mutable_staging(), used.staging, limits.staging);
     SetBudget(view->mutable_device(), used.device, limits.device);
-    SetBudget(view->mutable_sessions(), worker.sessions.used_bytes(),
-              worker.info.session_limit_bytes());
+    SetBudget(view->mutable_sessions(), 0, worker.info.session_limit_bytes());
   }
 }
 

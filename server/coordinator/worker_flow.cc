@@ -87,7 +87,9 @@ void Accept(Core& core, int64_t connection, const WorkerEvent& event) {
   Welcome(core, worker);
   ClearLeftovers(core, worker);
   ArmTimer(core, worker);
-  core.Log(LogLevel::kInfo, kNoJob, absl::StrCat("worker ", worker.slot(), " registered"));
+  core.Log(LogLevel::kInfo, kNoJob,
+           absl::StrCat("worker ", worker.slot(), " registered: version ", worker.info.version(),
+                        ", ", worker.info.backend(), ", ", worker.info.data_endpoint()));
   MembershipChanged(core);
 }
 
@@ -162,7 +164,6 @@ bool TakeNumber(Core& core, WorkerRecord& worker, const WorkerEvent& event) {
 }
 
 void OnBeat(Core& core, WorkerRecord& worker, const control::v1::Beat& beat) {
-  worker.sessions = beat.sessions();
   WorkerCommand command;
   command.mutable_beat_answer()->set_sequence(beat.sequence());
   SendUnnumbered(core, worker, std::move(command));

@@ -30,7 +30,6 @@ struct WorkerRecord {
   std::set<std::string> leftovers;  // Serialized ShardKeys and Generations.
   CommandLog log;
   int64_t events_received = 0;
-  annulus::v1::Budget sessions;  // As its last beat said.
 
   const std::string& slot() const { return info.slot(); }
   // May take part in groups.

@@ -78,6 +78,8 @@ void CoordinatorHarness::Perform(Action action) {
     plans_wanted.emplace_back(plan->plan, std::move(plan->request));
   } else if (auto* ready = std::get_if<action::SetReady>(&action)) {
     readiness.push_back(ready->ready);
+  } else if (auto* log = std::get_if<action::Log>(&action)) {
+    logged.push_back(std::move(*log));
   } else if (std::get_if<action::Stopped>(&action) != nullptr) {
     stopped = true;
   }
@@ -117,6 +119,7 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info = SmallWorker(slot, incarnation);
   info.set_data_endpoint(slot + ":8004");
   info.set_backend("cpu/test");
+  info.set_version("1.2.3");
   info.set_staging_limit_bytes(staging_limit);
   info.set_device_limit_bytes(device_limit);
   info.set_flops_per_second(1e10);

@@ -103,6 +103,7 @@ class CoordinatorHarness {
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;
+  std::vector<action::Log> logged;
   bool stopped = false;
 
   PlanResult MakePlan(const PlanRequest& request) const;

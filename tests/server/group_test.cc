@@ -110,6 +110,28 @@ TEST_F(GroupTest, PoisonedGroupAbortsEverywhereAndTheNextGenerationRunsTheJobAga
   EXPECT_EQ(needed, 2);
 }
 
+TEST_F(GroupTest, TheLogSaysWhereAGroupBrokeAndWhomItSuspects) {
+  harness_.Start(2);
+  WorkerEvent event;
+  control::v1::GroupBroken& broken = *event.mutable_group_broken();
+  broken.mutable_generation()->set_term(harness_.core().term);
+  broken.mutable_generation()->set_number(1);
+  broken.mutable_shard()->set_job_id("job");
+  broken.set_segment(2);
+  broken.set_step(5);
+  broken.set_suspect_rank(0);
+  broken.mutable_cause()->set_code(14);
+  broken.mutable_cause()->set_reason("PEER_LOST");
+  broken.mutable_cause()->set_message("reset");
+  harness_.logged.clear();
+  harness_.Say(harness_.worker("w1"), event);
+  ASSERT_FALSE(harness_.logged.empty());
+  EXPECT_EQ(harness_.logged[0].job, "job");
+  EXPECT_EQ(harness_.logged[0].text,
+            "group 1 broke at rank 1 (w1), segment 2, step 5, which suspects rank 0 (w0): "
+            "PEER_LOST: reset");
+}
+
 TEST_F(GroupTest, EventsOfAnOldGenerationChangeNothing) {
   harness_.Start(2);
   Break("w0", 1);

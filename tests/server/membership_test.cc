@@ -25,6 +25,7 @@ TEST_F(MembershipTest, RegisterIsWelcomedAndMakesAFreshClusterReadyAtOnce) {
   EXPECT_EQ(harness_.readiness, std::vector<bool>{true});
   EXPECT_TRUE(harness_.Info().ready());
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_READY);
+  EXPECT_EQ(harness_.logged[0].text, "worker w0 registered: version 1.2.3, cpu/test, w0:8004");
 }
 
 TEST_F(MembershipTest, LeaseExpiresWhenTheClockSaysSo) {

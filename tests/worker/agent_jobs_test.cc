@@ -161,8 +161,7 @@ TEST_F(AgentJobsTest, FencingAbortsGroupsAndWaitsForThem) {
   EXPECT_TRUE(agent_.All<CommandGroup>()[0].command.has_abort_group());
   agent_.Advance(absl::Seconds(1));
   agent_.Report(GroupFact(1, "closed"));
-  ASSERT_EQ(agent_.SentNames(), "register");
-  EXPECT_EQ(agent_.Sent()[0].register_().highest_generation().number(), 1);
+  EXPECT_EQ(agent_.SentNames(), "register");
 }
 
 TEST_F(AgentJobsTest, AnIdleWorkerLeavesWhenItIsReleased) {

@@ -43,8 +43,13 @@ class DataPlaneTest : public testing::Test {
     return shard;
   }
   std::string Ticket(const ShardId& id, int64_t rows, const std::string& principal = "alice") {
-    TicketClaims claims{id.job_id, id.attempt, id.rank, identity_.incarnation,
-                        principal, rows * 96,  0,       Now() + absl::Hours(1)};
+    TicketClaims claims{id.job_id,
+                        id.attempt,
+                        id.rank,
+                        identity_.incarnation,
+                        principal,
+                        rows * 96,
+                        Now() + absl::Hours(1)};
     return SignTicket(identity_.ticket_key, claims);
   }
   std::shared_ptr<PutCall> Put(PutStream* stream, const std::string& ticket) {

@@ -210,25 +210,6 @@ TEST_F(LaneTest, AKernelsFailureCostsTheShardNotTheGroup) {
   for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
-TEST_F(LaneTest, TransfersOnlyKeepsRanksInStep) {
-  Make(2);
-  Form();
-  const int steps = Prepare("job");
-  for (int rank = 0; rank < 2; ++rank) {
-    Command command = Segment("job", rank, 0, steps, true);
-    command.mutable_run_segment()->set_transfers_only(true);
-    hosts_[rank]->lane().Command(command);
-  }
-  for (auto& host : hosts_) {
-    ASSERT_TRUE(host->log.Wait(Event::kSegmentDone).has_value());
-    host->lane().Command(End(/*abort=*/false));
-    ASSERT_TRUE(host->log.Wait(Event::kGroupClosed).has_value());
-    EXPECT_EQ(host->log.Count(Event::kOutputReady), 0);
-    EXPECT_EQ(host->log.Count(Event::kShardFailed), 0);
-    EXPECT_EQ(host->device().used_bytes(), 0);
-  }
-}
-
 TEST_F(LaneTest, ReleaseGivesAllMemoryBack) {
   Make(1);
   for (int i = 0; i < 10; ++i) {

@@ -18,7 +18,7 @@ class StuckDetectorTest : public testing::Test {
 
   StuckDetector detector_{Budgets()};
   absl::Time now_ = absl::UnixEpoch();
-  LaneSight sight_{"group", true, "step 3", 0, std::nullopt};
+  LaneSight sight_{"group", true, "step 3", 0, std::nullopt, ""};
 };
 
 TEST_F(StuckDetectorTest, ProgressKeepsALaneAlive) {
@@ -60,10 +60,12 @@ TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
   options.budgets = Budgets();
   options.now = [&] { return absl::UnixEpoch() + absl::Seconds(seconds.fetch_add(1)); };
   options.interval = absl::Milliseconds(1);
-  options.lanes.push_back([] { return LaneSight{"solo", false, "", 0, std::nullopt}; });
-  options.lanes.push_back([] { return LaneSight{"group", true, "a step", 7, std::nullopt}; });
-  std::string record;
-  options.stuck = [&](const std::string& text) {
+  options.lanes.push_back([] { return LaneSight{"solo", false, "", 0, std::nullopt, ""}; });
+  options.lanes.push_back(
+      [] { return LaneSight{"group", true, "a step", 7, std::nullopt, "job-1"}; });
+  std::string job, record;
+  options.stuck = [&](const std::string& of, const std::string& text) {
+    job = of;
     record = text;
     ++told;
   };
@@ -71,6 +73,7 @@ TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (told == 0 && absl::Now() < deadline) std::this_thread::yield();
   ASSERT_EQ(told, 1);
+  EXPECT_EQ(job, "job-1");
   EXPECT_NE(record.find("group lane"), std::string::npos) << record;
 }
 

@@ -137,7 +137,6 @@ void AgentState::SendRegister() {
   self.set_incarnation(identity_.incarnation);
   self.set_ticket_key(identity_.ticket_key);
   self.set_highest_term(link_.term());
-  *self.mutable_highest_generation() = GenerationOf(highest_generation_);
   for (const auto& [id, shard] : shards_) {
     if (shard.stage != Stage::kClosing) *self.add_resident_shards() = KeyOf(id);
   }
@@ -205,7 +204,6 @@ void AgentState::Drop(const ShardId& id) {
 void AgentState::ObeyGroup(const WorkerCommand& command) {
   if (command.has_open_group()) {
     const GroupId id = IdOf(command.open_group().generation());
-    highest_generation_ = std::max(highest_generation_, id);
     if (!groups_.emplace(id, GroupStage::kOpening).second) return;
   } else if (command.has_connect_group()) {
     const auto group = groups_.find(IdOf(command.connect_group().generation()));

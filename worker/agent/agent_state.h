@@ -21,8 +21,8 @@ namespace annulus {
 class AgentState {
  public:
   struct Options {
-    // What this worker says of itself. The agent fills in incarnation, key, highest term and
-    // generation, shards and groups.
+    // What this worker says of itself. The agent fills in incarnation, key, highest term, shards
+    // and groups.
     std::function<control::v1::Register()> self;
     LinkState::Options link;
     // A new incarnation and ticket key, random.
@@ -92,7 +92,6 @@ class AgentState {
   const Options options_;
   LinkState link_;
   Identity identity_;
-  GroupId highest_generation_{0, 0};
   std::map<ShardId, Shard> shards_;
   std::map<GroupId, GroupStage> groups_;
   // Shards and groups of an earlier incarnation are still on their way out: no new stream

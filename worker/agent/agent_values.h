@@ -77,7 +77,7 @@ using AgentEvent =
 // What the agent wants done, in this order. None is answered at once: answers come back as events.
 struct Connect {};  // Opens a control stream; an older one is given up.
 struct Disconnect {};
-struct Send {  // On the open stream. Beats: the performer fills in budgets and progress.
+struct Send {  // On the open stream.
   control::v1::WorkerEvent event;
 };
 struct OpenShard {  // Answered by ShardComplete or ShardFailed, in time.

@@ -83,13 +83,6 @@ void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
   current_run_ = run;
 }
 
-int32_t Lane::step() {
-  MutexLock lock(&current_mutex_);
-  return current_run_ != nullptr && current_run_->executor != nullptr
-             ? current_run_->executor->step()
-             : 0;
-}
-
 void Lane::DoPrepare(const ShardWork& work) {
   absl::StatusOr<std::shared_ptr<ShardRun>> run =
       PrepareRun(work, options_.device_budget.get(), side_device_.get());
@@ -191,9 +184,8 @@ absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
 void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   Executor& executor = *run->executor;
   const ExecutionStats before = executor.stats();
-  const bool transfers_only = command.transfers_only() || run->failed;
   const absl::Status status =
-      executor.Run({command.step_begin(), command.step_end()}, transfers_only);
+      executor.Run({command.step_begin(), command.step_end()}, /*transfers_only=*/run->failed);
   SetCurrent(GroupId(), nullptr);
   if (executor.communicator_failed()) return Break(command, executor.step(), status);
   if (!status.ok()) Fail(run, status);
@@ -208,7 +200,7 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   done.set_bytes_sent(after.bytes_sent - before.bytes_sent);
   options_.report(std::move(event));
   if (!command.last()) return;
-  if (!run->failed && !transfers_only) Finish(run);
+  if (!run->failed) Finish(run);
   run->ReleaseDevice();
 }
 

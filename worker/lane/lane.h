@@ -50,8 +50,6 @@ class Lane {
 
   LaneGauge* gauge() { return &gauge_; }
   const LaneGroups& groups() const { return groups_; }
-  // The step that is being run.
-  int32_t step();
 
  private:
   Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<Device> side_device,

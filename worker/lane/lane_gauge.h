@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What a lane is at, for beats and for the watchdog. One lane writes; any thread reads.
+// What a lane is at, for the watchdog. One lane writes; any thread reads.
 class LaneGauge {
  public:
   struct Reading {

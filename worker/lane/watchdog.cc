@@ -37,9 +37,10 @@ void Watchdog::Loop() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     for (size_t i = 0; i < detectors.size(); ++i) {
-      const auto record = detectors[i].Look(options_.lanes[i](), options_.now());
+      const LaneSight sight = options_.lanes[i]();
+      const auto record = detectors[i].Look(sight, options_.now());
       if (!record.has_value()) continue;
-      options_.stuck(*record);
+      options_.stuck(sight.job, *record);
       return;
     }
     stop_changed_.WaitFor(&mutex_, options_.interval);

@@ -21,6 +21,7 @@ struct LaneSight {
   int64_t progress = 0;  // Grows while anything is computed or moved.
   // When an abort began that is not through.
   std::optional<absl::Time> aborting;
+  std::string job;  // Whose it is; empty: no job's.
 };
 
 // Tells slow from stuck: pure, fed with sights.
@@ -52,7 +53,7 @@ class Watchdog {
     StuckDetector::Budgets budgets;
     std::function<absl::Time()> now;
     std::vector<std::function<LaneSight()>> lanes;
-    std::function<void(const std::string& record)> stuck;
+    std::function<void(const std::string& job, const std::string& record)> stuck;
     absl::Duration interval = absl::Milliseconds(250);
   };
   explicit Watchdog(Options options);
