@@ -8,6 +8,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/validate.h"
+#include "base/steady_time.h"
 #include "client/gateway_session.h"
 #include "client/session_errors.h"
 #include "proto/convert.h"
@@ -88,7 +89,7 @@ void AttendCall::ChoosePath() {
     if (EndWait(wait)) StartSession(*path);
     return;
   }
-  context_.callbacks->PostAfter(deadline_ - absl::Now(), [weak = weak_from_this(), wait] {
+  context_.callbacks->PostAfter(deadline_ - SteadyNow(), [weak = weak_from_this(), wait] {
     const std::shared_ptr<AttendCall> self = weak.lock();
     if (self == nullptr || !self->EndWait(wait)) return;
     self->Deliver(NameExpiry(
@@ -146,13 +147,15 @@ OutputMemory AttendCall::Outputs() const {
   return outputs;
 }
 
+absl::Time AttendCall::GrpcDeadline() const { return absl::Now() + (deadline_ - SteadyNow()); }
+
 std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   JobOptions options;
   options.coordinator = context_.channel(context_.address);
   options.worker_channel = context_.channel;
   options.open = context_.open();
   options.metadata = context_.metadata;
-  options.deadline = deadline_;
+  options.deadline = GrpcDeadline();
   options.request.set_request_id(arguments_.request_id);
   *options.request.mutable_spec() = SpecToProto(arguments_.spec);
   *options.request.mutable_execution() = ExecutionToProto(arguments_.execution);
@@ -167,7 +170,7 @@ std::function<void()> AttendCall::StartGateway(InputMemory inputs) {
   GatewayOptions options;
   options.channel = context_.channel(context_.address);
   options.metadata = context_.metadata;
-  options.deadline = deadline_;
+  options.deadline = GrpcDeadline();
   options.start.set_request_id(arguments_.request_id);
   *options.start.mutable_spec() = SpecToProto(arguments_.spec);
   *options.start.mutable_execution() = ExecutionToProto(arguments_.execution);
@@ -214,7 +217,7 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   }
   if (status.code() == absl::StatusCode::kUnavailable) context_.forget_path();
   const std::optional<absl::Duration> delay =
-      cancelled ? std::nullopt : retry_.Next(status, absl::Now(), deadline_);
+      cancelled ? std::nullopt : retry_.Next(status, SteadyNow(), deadline_);
   if (!delay.has_value()) return Deliver(status);
   const int wait = BeginWait();
   if (wait == 0) return;

@@ -40,6 +40,7 @@ class AttendCall : public Client::Call,
                    public std::enable_shared_from_this<AttendCall> {
  public:
   using Done = std::function<void(absl::StatusOr<AttendResult>)>;
+  // `deadline` by base/steady_time.h.
   AttendCall(AttendContext context, AttendArguments arguments, absl::Time deadline, Done done);
 
   // Called once, from any thread. Does not wait.
@@ -57,6 +58,8 @@ class AttendCall : public Client::Call,
   std::function<void()> StartGateway(InputMemory inputs);
   InputMemory BorrowInputs();
   OutputMemory Outputs() const;
+  // What is left, as the time of day: gRPC takes deadlines so.
+  absl::Time GrpcDeadline() const;
   void Deliver(absl::Status status);
 
   void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;

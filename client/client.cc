@@ -8,6 +8,7 @@
 #include "annulus/v1/attention.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "client/attend_call.h"
 #include "client/callback_thread.h"
 #include "client/channels.h"
@@ -119,7 +120,7 @@ std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, bool
     changed_.SignalAll();
   };
   auto call = std::make_shared<AttendCall>(std::move(context), std::move(arguments),
-                                           absl::Now() + timeout, finish);
+                                           SteadyNow() + timeout, finish);
   {
     MutexLock lock(&mutex_);
     ++live_;

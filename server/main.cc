@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "base/command_line.h"
 #include "base/log.h"
+#include "base/steady_time.h"
 #include "server/coordinator_server.h"
 
 namespace annulus {
@@ -82,9 +83,9 @@ int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Dura
   sigwait(&signals, &signal);
   LogInfo(kNoJob, "signal ", signal, ": draining");
   server.Drain();
-  const absl::Time deadline = absl::Now() + grace + kDrainMargin;
-  while (absl::Now() < deadline) {
-    if (server.WaitUntilDrained(std::min(deadline, absl::Now() + absl::Milliseconds(50)))) break;
+  const absl::Time deadline = SteadyNow() + grace + kDrainMargin;
+  while (SteadyNow() < deadline) {
+    if (server.WaitUntilDrained(absl::Now() + absl::Milliseconds(50))) break;
     const timespec none = {0, 0};
     if (sigtimedwait(&signals, nullptr, &none) > 0) break;
   }

@@ -104,6 +104,7 @@ JobRecord& AddJob(Core& core, const event::RunJob& event) {
   } while (core.jobs.Known(id));
   JobRecord& job = core.jobs.Add(id, event.principal, event.submission);
   job.created = core.now;
+  job.create_time = core.TimeOfDay(core.now);
   job.deadline = DeadlineOf(core, event);
   job.planned_epoch = core.membership_epoch;
   core.jobs.AddCall(job, event.call, true);

@@ -134,6 +134,8 @@ CoordinatorState::CoordinatorState(CoordinatorOptions options, std::function<uin
 
 CoordinatorState::~CoordinatorState() = default;
 
+void CoordinatorState::SetTimeOfDay(absl::Duration ahead) { core_->time_of_day_ahead = ahead; }
+
 std::vector<Action> CoordinatorState::Handle(Event event, absl::Time now) {
   Core& core = *core_;
   core.now = std::max(core.now, now);

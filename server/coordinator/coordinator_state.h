@@ -29,6 +29,10 @@ class CoordinatorState {
                    absl::Time now);
   ~CoordinatorState();
 
+  // How far the time of day is ahead of the clock that gives `now`; 0 at first. Only what leaves
+  // the coordinator knows it: tickets, and times in answers.
+  void SetTimeOfDay(absl::Duration ahead);
+
   // What follows from the event and from the time that has passed. Time does not go back: an
   // earlier `now` counts as the latest one.
   std::vector<Action> Handle(Event event, absl::Time now);

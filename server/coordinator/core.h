@@ -40,6 +40,7 @@ struct Core {
   std::function<uint64_t()> random;
   PlanFunction plan;
   absl::Time now;
+  absl::Duration time_of_day_ahead;  // Of `now`.
 
   const absl::Time started;
   int64_t term;
@@ -98,6 +99,8 @@ struct Core {
   // connected.
   void Send(int64_t worker, control::v1::WorkerCommand command);
   control::v1::Generation GenerationOf(int64_t group) const;
+  // A time by the clock of `now` as a time of day.
+  absl::Time TimeOfDay(absl::Time time) const { return time + time_of_day_ahead; }
 };
 
 }  // namespace annulus

@@ -111,6 +111,7 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
   core.queue.Remove(job.number);
   job.error = std::move(error);
   job.ended = core.now;
+  job.end_time = core.TimeOfDay(core.now);
   SetState(core, job, state);
   FinishCalls(core, job);
   core.Log(LogLevel::kInfo, job.id,

@@ -28,6 +28,7 @@ struct JobRecord {
   v1::Job::State state = v1::Job::STATE_QUEUED;
   absl::Status error;  // Of a failed or cancelled job.
 
+  absl::Time create_time, end_time;  // Times of day.
   absl::Time created, deadline, placed, uploaded, started, finished;
   absl::Time ended = absl::InfiniteFuture();
   absl::Time result_deadline = absl::InfiniteFuture();

@@ -53,8 +53,8 @@ v1::Job JobView(const JobRecord& job, JobDetail detail) {
   *view.mutable_execution() = job.submission->request.execution();
   if (job.has_placement && detail != JobDetail::kEvent) *view.mutable_plan() = job.placement;
   if (!job.error.ok()) *view.mutable_error() = ErrorToProto(job.error);
-  *view.mutable_create_time() = TimeToProto(job.created);
-  if (job.terminal()) *view.mutable_end_time() = TimeToProto(job.ended);
+  *view.mutable_create_time() = TimeToProto(job.create_time);
+  if (job.terminal()) *view.mutable_end_time() = TimeToProto(job.end_time);
   if (job.state == v1::Job::STATE_DRAINING || job.state == v1::Job::STATE_SUCCEEDED) {
     *view.mutable_stats() = job.stats;
   }

@@ -125,7 +125,7 @@ std::string TicketFor(const Core& core, const JobRecord& job, const RunRecord& r
   const WorkerRecord& worker = *core.workers.Find(run.ranks[rank].worker);
   return SignTicket(worker.info.ticket_key(),
                     {job.id, run.attempt, rank, worker.info.incarnation(), job.principal,
-                     run.plan->bytes[rank].input, job.deadline});
+                     run.plan->bytes[rank].input, core.TimeOfDay(job.deadline)});
 }
 
 void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t rank) {
@@ -151,7 +151,7 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
 void TellClient(Core& core, JobRecord& job, const RunRecord& run) {
   job.placement = PlanView(*run.plan);
   job.placement.set_attempt(run.attempt);
-  *job.placement.mutable_upload_deadline() = TimeToProto(run.upload_deadline);
+  *job.placement.mutable_upload_deadline() = TimeToProto(core.TimeOfDay(run.upload_deadline));
   for (v1::ShardPlan& shard : *job.placement.mutable_shards()) {
     const int64_t worker = run.ranks[shard.rank()].worker;
     shard.set_endpoint(core.workers.Find(worker)->info.data_endpoint());

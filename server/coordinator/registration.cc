@@ -22,7 +22,8 @@ absl::Status CheckName(const std::string& name, const char* what) {
 }
 
 absl::Status CheckTerm(const Core& core, const control::v1::WorkerEvent& event) {
-  const int64_t latest = std::max(core.term, absl::ToUnixMicros(core.now + kMaxTermLead));
+  const int64_t latest =
+      std::max(core.term, absl::ToUnixMicros(core.TimeOfDay(core.now) + kMaxTermLead));
   if (HighestTermOf(event) <= latest) return absl::OkStatus();
   return InvalidRegistrationError("highest_term: far beyond the present time");
 }

@@ -109,6 +109,7 @@ void Brain::Handle(Mail mail) {
     links_.erase(gone->connection);
   const absl::Time now =
       mail.posted == absl::InfinitePast() ? options_.clock() : std::exchange(mail.posted, {});
+  state_.SetTimeOfDay(options_.wall() - options_.clock());
   for (Action& action : state_.Handle(std::move(mail.event), now)) {
     Perform(std::move(action));
   }

@@ -13,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/services/planner_pool.h"
 
@@ -48,7 +50,10 @@ class Brain {
     PlanFunction plan;
     int planner_threads = 1;
     std::function<uint64_t()> random;
-    std::function<absl::Time()> clock = absl::Now;
+    // For timers, leases and deadlines: whoever sets the machine's clock loses no worker.
+    std::function<absl::Time()> clock = SteadyNow;
+    // The time of day, for what others read: tickets, and times in answers.
+    std::function<absl::Time()> wall = absl::Now;
     // Events of workers, and as many of clients, that may wait; one more is refused.
     size_t max_mail = 65536;
     // Called by the brain's thread: SetReady and Stopped.
@@ -64,6 +69,8 @@ class Brain {
 
   // A number for a call or a connection.
   int64_t NewNumber() { return ++last_number_; }
+  // By the clock of timers and deadlines. Thread-safe.
+  absl::Time Now() const { return options_.clock(); }
 
   // Thread-safe, never waits. The sinks come with the first event of their call or connection and
   // are let go after their last word. False when the mailbox is full or the brain has stopped: the

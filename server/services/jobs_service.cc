@@ -55,10 +55,13 @@ absl::StatusOr<std::shared_ptr<const Submission>> SubmissionOf(const v1::PlanJob
   return MakeSubmission(std::move(job), options);
 }
 
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const std::chrono::system_clock::time_point deadline = context.deadline();
-  return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
-                                                                  : absl::FromChrono(deadline);
+// By the brain's clock. gRPC tells a deadline by the time of day, and keeps it as what is left.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Brain& brain) {
+  using Clock = std::chrono::system_clock;
+  const Clock::time_point deadline = context.deadline();
+  if (deadline == Clock::time_point::max()) return absl::InfiniteFuture();
+  const absl::Time now = brain.Now();
+  return now + absl::FromChrono(deadline - Clock::now());
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream), event::RunJob{call, kAnonymous, *std::move(submission),
-                                                           DeadlineOf(*context)});
+                                                           DeadlineOf(*context, *brain_)});
 }
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext*,

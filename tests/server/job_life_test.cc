@@ -1,5 +1,6 @@
 #include "gtest/gtest.h"
 #include "proto/convert.h"
+#include "proto/ticket.h"
 #include "tests/server/coordinator_harness.h"
 
 namespace annulus {
@@ -115,6 +116,25 @@ TEST_F(JobLifeTest, ReserveSaysHowMuchTimeTheUploadHas) {
     EXPECT_EQ(DurationFromProto(command.reserve().upload_time()), deadline - harness_.now());
   }
   EXPECT_TRUE(reserved);
+}
+
+TEST_F(JobLifeTest, WhatOthersReadIsTheTimeOfDay) {
+  harness_.Start(1);
+  harness_.state().SetTimeOfDay(absl::Hours(5));  // Somebody has set the machine's clock.
+  const int64_t call = harness_.Run(harness_.Request(1));
+  const absl::Time day = harness_.now() + absl::Hours(5);
+  EXPECT_GT(TimeFromProto(harness_.Placed(call).upload_deadline()), day);
+  const WorkerRecord& worker = *harness_.core().workers.BySlot("w0");
+  const auto claims =
+      VerifyTicket(worker.info.ticket_key(), harness_.Placed(call).shards(0).ticket(), day);
+  EXPECT_TRUE(claims.ok()) << claims.status();
+  EXPECT_TRUE(worker.ready());
+  harness_.Upload(harness_.JobOf(call));
+  harness_.OutputsReady(harness_.JobOf(call));
+  harness_.Fetch(harness_.JobOf(call));
+  const v1::Job job = harness_.Get(harness_.JobOf(call));
+  EXPECT_EQ(TimeFromProto(job.create_time()), day);
+  EXPECT_EQ(TimeFromProto(job.end_time()), day);
 }
 
 TEST_F(JobLifeTest, ShardsWithoutBytesNeedNoFetch) {
