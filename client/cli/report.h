@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// How `annulus` ends; `annulus --help` and docs/operations.md list them.
+// How `annulus` ends; `annulus --help` and docs/client.md list them.
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,        // Anything else.
