@@ -157,7 +157,6 @@ bool Client::Impl::WorkersAreReachable() {
   std::vector<std::string> endpoints;
   for (const v1::WorkerInfo& worker : info->workers()) {
     if (worker.state() != v1::WorkerInfo::STATE_READY) continue;
-    if (worker.data_endpoint().empty()) return false;
     endpoints.push_back(worker.data_endpoint());
   }
   return !endpoints.empty() && channels_.Connect(endpoints, absl::Now() + patience);

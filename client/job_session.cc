@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 #include "client/pushed_inputs.h"
 #include "client/session_errors.h"
 #include "client/shard_streams.h"
@@ -179,9 +180,6 @@ void JobSession::Impl::OnPlaced(const v1::Plan& plan) {
   }
   absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, options_.spec);
   if (!rows.ok()) return Fail(rows.status());
-  for (const v1::ShardPlan& shard : plan.shards()) {
-    if (shard.endpoint().empty()) return Fail(GatewayAloneError());
-  }
   waiting_ = Placement{plan, *std::move(rows)};
   progress_.attempt = std::max(plan.attempt(), 1);
   CancelShards();
@@ -292,24 +290,25 @@ void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status 
 }
 
 void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
-  if (!worker_error_.has_value()) grace_end_ = absl::Now() + options_.grace;
+  if (!worker_error_.has_value()) grace_end_ = SteadyNow() + options_.grace;
   worker_error_ = WithReason(status, "WORKER_UNREACHABLE");
   if (!std::exchange(grace_set_, true)) SetGrace();
 }
 
 // The alarm keeps its function for as long as it lives itself, and this owns it.
 void JobSession::Impl::SetGrace() {
-  grace_.Set(absl::ToChronoTime(grace_end_), [weak = weak_from_this()](bool expired) {
-    const std::shared_ptr<Impl> self = weak.lock();
-    if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
-  });
+  grace_.Set(absl::ToChronoTime(absl::Now() + (grace_end_ - SteadyNow())),
+             [weak = weak_from_this()](bool expired) {
+               const std::shared_ptr<Impl> self = weak.lock();
+               if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
+             });
 }
 
 void JobSession::Impl::OnGraceOver() {
   grace_set_ = false;
   if (!worker_error_.has_value() || finished_) return;
   // Set for the error of an attempt before this one.
-  if (grace_set_ = absl::Now() < grace_end_; grace_set_) return SetGrace();
+  if (grace_set_ = SteadyNow() < grace_end_; grace_set_) return SetGrace();
   Fail(*worker_error_);
   FinishIfQuiet();
 }

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "client/callback_thread.h"
 
 namespace annulus {
@@ -20,7 +21,7 @@ class Reachability {
   // `find_out` may wait. Its answer holds for `age`; after that it is still given, while a new one
   // is looked for.
   Reachability(std::function<bool()> find_out, absl::Duration age,
-               std::function<absl::Time()> now = absl::Now);
+               std::function<absl::Time()> now = SteadyNow);
   // Waits for a search that is under way; questions without an answer get none.
   ~Reachability();
 

@@ -42,12 +42,6 @@ absl::Status OutputsGoneError() {
                    {"JOB_ENDED", {}, {}, {}});
 }
 
-absl::Status GatewayAloneError() {
-  return MakeError(absl::StatusCode::kUnavailable,
-                   "a worker can be reached through the gateway alone",
-                   {"WORKER_UNREACHABLE", {}, {}, {}});
-}
-
 absl::Status OutOfTurnError(absl::string_view when) {
   return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("a chunk came ", when),
                    {"STREAM_SEQUENCE", {}, {}, {}});

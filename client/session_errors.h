@@ -21,8 +21,6 @@ absl::Status NameExpiry(const absl::Status& status, bool waited);
 absl::Status SendAgainError();
 // ABORTED / JOB_ENDED: the job succeeded for another call.
 absl::Status OutputsGoneError();
-// UNAVAILABLE / WORKER_UNREACHABLE: a worker without an endpoint for clients.
-absl::Status GatewayAloneError();
 // INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came `when`.
 absl::Status OutOfTurnError(absl::string_view when);
 

@@ -1,5 +1,6 @@
 #include "client/shard_streams.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,20 +45,32 @@ absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
   const absl::Status checked = CheckChunk(*tensor, rows_.of(*tensor).rows(), chunk);
   if (!checked.ok()) return WrongOutput("UNEXPECTED_OUTPUT", checked.message());
   RETURN_IF_ERROR(VerifyCrc(*chunk));
-  bytes_[chunk->tensor] += static_cast<int64_t>(chunk->data.size());
-  return absl::OkStatus();
+  const CellRect cells = {chunk->row_begin, chunk->row_begin + chunk->row_count, chunk->head_begin,
+                          chunk->head_begin + chunk->head_count};
+  // The gateway sends the rows of striped shards as they come: a piece for each is in order.
+  constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
+  ArrivedCells& arrived =
+      arrived_.try_emplace(chunk->tensor, rows_.of(*tensor).rows(), tensor->heads, kAnyNumber)
+          .first->second;
+  if (arrived.Intersects(cells)) {
+    return WrongOutput("UNEXPECTED_OUTPUT",
+                       absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " of ",
+                                    TensorName(chunk->tensor), " came twice"));
+  }
+  return arrived.Add(cells);
 }
 
 absl::Status ChunkReceiver::Complete() const {
   for (const TensorInfo& tensor : table_) {
     if (tensor.direction != Direction::kOutput) continue;
-    const auto found = bytes_.find(tensor.id);
-    const int64_t got = found == bytes_.end() ? 0 : found->second;
-    const int64_t expected = rows_.of(tensor).rows() * tensor.row_bytes();
-    if (got != expected) {
-      return WrongOutput("INCOMPLETE_OUTPUT",
-                         absl::StrCat(got, " bytes of ", expected, " of ", TensorName(tensor.id)));
-    }
+    const auto found = arrived_.find(tensor.id);
+    const int64_t got = found == arrived_.end() ? 0 : found->second.cells();
+    const int64_t expected = rows_.of(tensor).rows() * tensor.heads;
+    if (got == expected) continue;
+    const int64_t cell_bytes = tensor.row_bytes() / tensor.heads;
+    return WrongOutput("INCOMPLETE_OUTPUT",
+                       absl::StrCat(got * cell_bytes, " bytes of ", expected * cell_bytes, " of ",
+                                    TensorName(tensor.id)));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "attention/arrived_cells.h"
 #include "attention/tensor_table.h"
 #include "client/chunk_writer.h"
 #include "client/raw_stream.h"
@@ -50,10 +51,9 @@ class ChunkReceiver {
   ChunkReceiver(std::vector<TensorInfo> table, ShardRows rows)
       : table_(std::move(table)), rows_(std::move(rows)) {}
 
-  // INTERNAL / UNEXPECTED_OUTPUT, the errors of CheckChunk as INTERNAL, DATA_LOSS /
-  // CHECKSUM_MISMATCH.
+  // INTERNAL / UNEXPECTED_OUTPUT, also for rows that come twice, DATA_LOSS / CHECKSUM_MISMATCH.
   absl::Status Receive(TensorChunk* chunk);
-  // Whether as many bytes have come as the outputs have. INTERNAL / INCOMPLETE_OUTPUT.
+  // Whether every row of every output has come. INTERNAL / INCOMPLETE_OUTPUT.
   absl::Status Complete() const;
   const TensorInfo& tensor(TensorId id) const { return *FindTensor(table_, id); }
   const ShardRows& rows() const { return rows_; }
@@ -61,7 +61,7 @@ class ChunkReceiver {
  private:
   const std::vector<TensorInfo> table_;
   const ShardRows rows_;
-  std::map<TensorId, int64_t> bytes_;
+  std::map<TensorId, ArrivedCells> arrived_;
 };
 
 // One FetchShard call. Thread-safe.

@@ -13,12 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
+#include "attention/arrived_cells.h"
 #include "base/mutex.h"
 #include "proto/ticket.h"
 #include "worker/agent/agent_values.h"
 #include "worker/data_plane/data_call.h"
 #include "worker/data_plane/rate_floor.h"
-#include "worker/staging/arrived_cells.h"
 #include "worker/staging/staged_shard.h"
 
 namespace annulus {

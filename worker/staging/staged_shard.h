@@ -11,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "attention/arrived_cells.h"
 #include "attention/tensor_table.h"
 #include "base/mutex.h"
 #include "proto/chunk_header.h"
-#include "worker/staging/arrived_cells.h"
 #include "worker/staging/page_pool.h"
 
 namespace annulus {

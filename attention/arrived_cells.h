@@ -1,5 +1,5 @@
-#ifndef ANNULUS_WORKER_STAGING_ARRIVED_CELLS_H_
-#define ANNULUS_WORKER_STAGING_ARRIVED_CELLS_H_
+#ifndef ANNULUS_ATTENTION_ARRIVED_CELLS_H_
+#define ANNULUS_ATTENTION_ARRIVED_CELLS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "attention/mask.h"
+#include "attention/interval.h"
 
 namespace annulus {
 
@@ -24,7 +24,8 @@ class ArrivedCells {
   // A hostile order of tiny rectangles stops here instead of eating memory.
   static constexpr size_t kMaxFragments = 65536;
 
-  ArrivedCells(int64_t rows, int32_t heads) : rows_(rows), heads_(heads) {}
+  ArrivedCells(int64_t rows, int32_t heads, size_t max_fragments = kMaxFragments)
+      : rows_(rows), heads_(heads), max_fragments_(max_fragments) {}
 
   // Adds the cells of `rect`, which lies inside the tensor and is not empty; cells may be covered
   // already. INVALID_ARGUMENT / TOO_MANY_FRAGMENTS, and nothing changes.
@@ -66,6 +67,7 @@ class ArrivedCells {
 
   int64_t rows_;
   int32_t heads_;
+  size_t max_fragments_;
   int64_t cells_ = 0;
   size_t fragments_ = 0;  // Head ranges, all told.
   Spans spans_;
@@ -73,4 +75,4 @@ class ArrivedCells {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_STAGING_ARRIVED_CELLS_H_
+#endif  // ANNULUS_ATTENTION_ARRIVED_CELLS_H_

@@ -1,4 +1,4 @@
-#include "worker/staging/arrived_cells.h"
+#include "attention/arrived_cells.h"
 
 #include <algorithm>
 #include <iterator>
@@ -69,11 +69,11 @@ void ArrivedCells::Join(int64_t row_begin, int64_t row_end) {
 }
 
 absl::Status ArrivedCells::Add(const CellRect& rect) {
-  if (fragments_ >= kMaxFragments) {
+  if (fragments_ >= max_fragments_) {
     return MakeError(absl::StatusCode::kInvalidArgument,
-                     absl::StrCat("chunks have left more than ", kMaxFragments,
+                     absl::StrCat("chunks have left more than ", max_fragments_,
                                   " separate pieces of a tensor: send rows in order"),
-                     {"TOO_MANY_FRAGMENTS", {{"limit", absl::StrCat(kMaxFragments)}}, {}, {}});
+                     {"TOO_MANY_FRAGMENTS", {{"limit", absl::StrCat(max_fragments_)}}, {}, {}});
   }
   const HeadRange heads{rect.head_begin, rect.head_end};
   SplitAt(rect.row_begin);

@@ -1,4 +1,4 @@
-#include "worker/staging/arrived_cells.h"
+#include "attention/arrived_cells.h"
 
 #include <gtest/gtest.h>
 
