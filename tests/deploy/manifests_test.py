@@ -132,6 +132,20 @@ class ManifestsTest(unittest.TestCase):
             self.assertIn("memory", container["resources"]["limits"])
             self.assertIn("cpu", container["resources"]["requests"])
 
+    def test_what_clients_can_make_the_coordinator_hold_fits_its_memory(self):
+        container = self.container("annulus-coordinator")
+        flags = dict(argument.lstrip("-").split("=", 1) for argument in container["args"])
+        workers = self.all["StatefulSet", "annulus-worker"]["spec"]["replicas"]
+
+        def mib(flag):
+            self.assertTrue(flags[flag].endswith("MiB"), flags[flag])
+            return int(flags[flag][:-3])
+
+        held = mib("max-request-bytes") + mib("max-inline-bytes")
+        held += int(flags["max-attend-calls"]) * (4 + workers)
+        self.assertEqual(container["resources"]["limits"]["memory"], "1Gi")
+        self.assertLessEqual(held + 256, 1024, "with 256 MiB for the rest")
+
     def test_every_port_but_health_passes_the_network_policies(self):
         for name in self.pods:
             policy = self.all["NetworkPolicy", name]["spec"]
