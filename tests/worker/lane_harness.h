@@ -60,6 +60,9 @@ class LaneHost {
     work.request.spec = spec;
     work.request.plan_options.world_size = ranks;
     work.request.plan_options.layout = Layout::kContiguous;
+    work.request.execution.strategy = Strategy::kRingPassKv;
+    work.request.execution.layout = Layout::kContiguous;
+    work.request.execution.world_size = ranks;
     work.request.rank = rank;
     const ShardPlan plan = *MakeShardPlan(spec, work.request.plan_options);
     const Shard& shard = plan.shards[rank];
