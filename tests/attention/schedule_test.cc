@@ -162,7 +162,7 @@ TEST(LargeSchedule, OddLengthsAndUpTo64RanksAreAccepted) {
   constexpr int32_t kHeads[][2] = {{8, 2}, {12, 4}, {7, 7}, {64, 8}};
   const std::vector<Mask> masks = TestMasks();
   std::mt19937_64 random(7);
-  for (const int32_t world : {2, 3, 7, 16, 33, 64}) {
+  for (const int32_t world : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 64}) {
     for (const int64_t length : {509, 4097, 16385, 99991}) {
       for (const Strategy strategy : TestStrategies()) {
         PlanOptions plan = TestPlans(world)[random() % 5];
@@ -273,6 +273,32 @@ TEST(ScheduleNeeds, GranuleRoundsWhatMoves) {
   const ScheduleCase one{SmallSpec(1, 1, {Lengths(128, 128)}, mask), plan, Strategy::kHalo};
   CheckCase(one);
   EXPECT_EQ(RowsReceived(BuiltCase(one).ranks[2]), 8);
+}
+
+// Keys and values of a shard are one block, which travels as one message.
+TEST(ScheduleTransfers, AStepOfARingIsOneMessageEachWay) {
+  for (const PlanOptions& plan : TestPlans(4)) {
+    const ScheduleCase one{SmallSpec(2, 1, {Lengths(64, 64)}, Mask()), plan, Strategy::kRingPassKv};
+    const BuiltCase built(one);
+    const BlockLayout layout(built.spec);
+    for (int rank = 0; rank < 4; ++rank) {
+      const RankSchedule& schedule = built.ranks[rank];
+      int messages = 0;
+      for (const Step& step : schedule.steps) {
+        ASSERT_EQ(step.sends.size(), step.receives.size()) << Describe(one);
+        if (step.sends.empty()) continue;
+        ASSERT_EQ(step.sends.size(), 1u) << Describe(one);
+        EXPECT_EQ(step.sends[0].peer, (rank + 1) % 4);
+        EXPECT_EQ(step.receives[0].peer, (rank + 3) % 4);
+        const Block& block = schedule.buffers[step.sends[0].buffer];
+        // fp32: a row of one head is one element of K and one of V.
+        EXPECT_EQ(layout.RowBytes(block.kind, block.head_end - block.head_begin), 2 * 4);
+        const Shard& travels = built.plan.shards[(rank + 4 - messages++) % 4];
+        EXPECT_EQ(step.sends[0].row_end - step.sends[0].row_begin, travels.kv_rows.rows());
+      }
+      EXPECT_EQ(messages, 3);
+    }
+  }
 }
 
 // Causal ring on contiguous shards: keys of the last rank go nowhere, those of rank 0 go all the

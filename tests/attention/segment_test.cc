@@ -114,14 +114,18 @@ TEST(CutSegmentsTest, CoverAllStepsInOrder) {
   for (int32_t steps = 0; steps < 12; ++steps) {
     for (int32_t wanted = 0; wanted < 15; ++wanted) {
       const std::vector<Segment> cut = CutSegments(steps, wanted);
-      ASSERT_GE(cut.size(), 1u);
-      EXPECT_LE(cut.size(), static_cast<size_t>(std::max({1, steps, 1})));
+      ASSERT_EQ(cut.size(), static_cast<size_t>(std::min(std::max(wanted, 1), std::max(steps, 1))));
       EXPECT_EQ(cut.front().step_begin, 0);
       EXPECT_EQ(cut.back().step_end, steps);
       for (size_t i = 1; i < cut.size(); ++i) {
         EXPECT_EQ(cut[i].step_begin, cut[i - 1].step_end);
         EXPECT_LT(cut[i].step_begin, cut[i].step_end);
       }
+      const auto shorter = [](const Segment& a, const Segment& b) {
+        return a.step_end - a.step_begin < b.step_end - b.step_begin;
+      };
+      const auto [least, most] = std::minmax_element(cut.begin(), cut.end(), shorter);
+      EXPECT_LE(most->step_end - most->step_begin, least->step_end - least->step_begin + 1);
     }
   }
 }

@@ -143,7 +143,7 @@ absl::Status JobRunner::status() const {
   return absl::OkStatus();
 }
 
-testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactory& make_kernel) {
+testing::AssertionResult JobRunner::Run(Group& group, const KernelFactory& make_kernel) {
   if (!status().ok()) {
     return testing::AssertionFailure() << Describe(job_) << ": " << status();
   }
@@ -161,6 +161,12 @@ testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactor
     const testing::AssertionResult used = rank->UsedExactlyItsArena();
     if (!used) return testing::AssertionFailure() << Describe(job_) << ": " << used.message();
   }
+  return testing::AssertionSuccess();
+}
+
+testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactory& make_kernel) {
+  const testing::AssertionResult ran = Run(group, make_kernel);
+  if (!ran) return ran;
   const testing::AssertionResult judged = reference::CheckWithinBudget(input_, Gathered());
   if (judged) return judged;
   return testing::AssertionFailure() << Describe(job_) << ": " << judged.message();

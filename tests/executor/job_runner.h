@@ -68,7 +68,9 @@ class JobRunner {
   explicit JobRunner(const JobCase& job);
 
   // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
-  // does nothing), and judges answer and memory.
+  // does nothing), and looks whether each rank used exactly the memory of its plan.
+  testing::AssertionResult Run(Group& group, const KernelFactory& make_kernel);
+  // The same, and judges the answer.
   testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);
 
   RankJob& rank(int32_t r) { return *ranks_[r]; }

@@ -82,10 +82,8 @@ TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
   for (const auto& sink : sinks) EXPECT_EQ(sink->ends, 1);
 }
 
-TEST(BrainTest, StopEndsOpenCallsAndRefusesNewOnes) {
-  Brain::Options options = TestOptions();
-  options.coordinator.max_queued_jobs = 4;
-  Brain brain(options);
+TEST(BrainTest, AStoppedBrainRefusesCalls) {
+  Brain brain(TestOptions());
   auto sink = std::make_shared<TestSink>();
   brain.Stop();
   const int64_t call = brain.NewNumber();
@@ -244,6 +242,20 @@ TEST_F(BusyBrainTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
   EXPECT_FALSE(PostBeat());
   EXPECT_TRUE(brain_->Post(event::WorkerGone{link_}));
   EXPECT_TRUE(brain_->Post(event::Planned{1, absl::UnimplementedError("")}));
+}
+
+TEST_F(BusyBrainTest, StopEndsEveryOpenCallOnce) {
+  Start(1000);
+  const std::vector<std::shared_ptr<TestSink>> plans = {Ask(PlanJob), Ask(PlanJob)};
+  ASSERT_TRUE(AwaitPlanning());
+  EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());  // The brain has taken both calls.
+  for (const auto& plan : plans) EXPECT_EQ(plan->ends, 0);
+  std::thread stop([this] { brain_->Stop(); });  // Waits for the planner in the end.
+  for (const auto& plan : plans) EXPECT_EQ(DetailOf(plan->Wait()).reason, "DRAINING");
+  GoOn();
+  stop.join();
+  for (const auto& plan : plans) EXPECT_EQ(plan->ends, 1);
+  EXPECT_TRUE(closed_) << "the worker's connection";
 }
 
 TEST_F(BusyBrainTest, ADryRunTakesNoTimeOfTheBrain) {

@@ -113,7 +113,7 @@ TEST_F(ServerTest, WithoutWorkersNothingIsReadyAndJobsAreRefusedWithTheirReason)
   EXPECT_EQ(code, grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ServerTest, BadRequestsAreRefusedBeforeTheBrain) {
+TEST_F(ServerTest, ABadRequestIsRefusedBeforeWorkersAreLookedFor) {
   v1::RunJobRequest request = SmallRequest(/*world_size=*/0, 8, 8);
   request.mutable_spec()->set_kv_heads(3);
   request.mutable_spec()->set_q_heads(4);
@@ -123,6 +123,9 @@ TEST_F(ServerTest, BadRequestsAreRefusedBeforeTheBrain) {
   const absl::Status status = FromGrpcStatus(jobs_->PlanJob(Context().get(), plan, &response));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(DetailOf(status).fields.empty());
+  *plan.mutable_spec() = SmallRequest(/*world_size=*/0, 8, 8).spec();
+  EXPECT_EQ(DetailOf(FromGrpcStatus(jobs_->PlanJob(Context().get(), plan, &response))).reason,
+            "NO_WORKERS");
   v1::Job job;
   v1::GetJobRequest get;
   get.set_job_id("job-x");

@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// A bug that the driver of the simulation adds to a right coordinator, to see that the checks find
-// it.
+// A bug that the simulation adds to a right coordinator, to the messages around it or to its state,
+// to see that the checks find it.
 enum class Planted : uint8_t {
   kNone,
   kTwoEnds,       // A terminal state is told twice.
@@ -16,6 +16,7 @@ enum class Planted : uint8_t {
   kEarlyRelease,  // Workers say Dropped before they have freed the shard.
   kLostDrop,      // A Drop never reaches a worker's tables.
   kGhost,         // An event of a lost incarnation is passed on as its successor's.
+  kKeptBytes,     // The ledger skips a release.
 };
 
 struct SimOptions {
@@ -28,6 +29,7 @@ struct SimOptions {
   absl::Duration length = absl::Seconds(25);     // While jobs come and faults happen.
   absl::Duration settling = absl::Seconds(150);  // After it everything must have come to rest.
   Planted planted = Planted::kNone;
+  bool fingerprint = false;  // Keep one of every event, action and state: slow.
 };
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_cluster.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,7 +124,12 @@ void SimCluster::Handle(Event event) {
   if (coordinator_ == nullptr || !wrong_.ok()) return;
   ++events_;
   coverage_.Note(coordinator_->core(), event);
+  Mix(absl::StrCat(absl::FormatTime(absl::RFC3339_full, agenda_.now(), absl::UTCTimeZone()), " ",
+                   event.index()));
+  const std::map<int64_t, PoolBytes> used = UsedBytes();
   std::vector<Action> actions = coordinator_->Handle(std::move(event), agenda_.now());
+  if (options_.planted == Planted::kKeptBytes) KeepBytes(used);
+  if (options_.fingerprint) Mix(Snapshot(coordinator_->core()));
   CheckAll();
   if (actions.size() > kMostActions) Violation("an event made too much work");
   for (Action& action : actions) Perform(std::move(action));
@@ -133,6 +139,10 @@ void SimCluster::Handle(Event event) {
 void SimCluster::CheckAll() {
   const absl::Status status = invariants_->Check(coordinator_->core());
   if (!status.ok()) Violation(std::string(status.message()));
+}
+
+void SimCluster::Mix(const std::string& text) {
+  if (options_.fingerprint) fingerprint_ = fingerprint_ * 31 + std::hash<std::string>()(text);
 }
 
 void SimCluster::ScheduleTick() {
@@ -148,7 +158,9 @@ void SimCluster::ScheduleTick() {
 }
 
 void SimCluster::Perform(Action action) {
+  Mix(absl::StrCat("does ", action.index()));
   if (auto* send = std::get_if<action::SendCommand>(&action)) {
+    Mix(absl::StrCat(send->connection, send->command.SerializeAsString()));
     PerformCommand(*send);
   } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
     auto it = links_.find(close->connection);
@@ -158,12 +170,14 @@ void SimCluster::Perform(Action action) {
              [status = close->status](SimWorker& worker) { worker.LinkIsClosed(status); });
     it->second.open = false;
   } else if (auto* event = std::get_if<action::SendEvent>(&action)) {
+    Mix(absl::StrCat(event->call, event->event.SerializeAsString()));
     clients_.OnEvent(event->call, event->event);
     if (options_.planted == Planted::kTwoEnds &&
         event->event.state_changed().state() >= v1::Job::STATE_SUCCEEDED) {
       clients_.OnEvent(event->call, event->event);
     }
   } else if (auto* finish = std::get_if<action::FinishCall>(&action)) {
+    Mix(absl::StrCat(finish->call, finish->status.ToString()));
     clients_.OnFinish(finish->call, finish->status);
   } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
     agenda_.After(agenda_.Delay(absl::Milliseconds(100)),

@@ -29,6 +29,9 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
 
   const EventCoverage& coverage() const { return coverage_; }
   int64_t events() const { return events_; }
+  // Of all that the coordinator was told, did and was, with its times; where the options ask for
+  // it.
+  size_t fingerprint() const { return fingerprint_; }
   const std::map<std::string, int>& ends() const { return clients_.ends(); }
 
  private:
@@ -48,6 +51,9 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   void PerformCommand(const action::SendCommand& send);
   void ScheduleTick();
   void CheckAll();
+  void KeepBytes(const std::map<int64_t, PoolBytes>& before);
+  std::map<int64_t, PoolBytes> UsedBytes() const;
+  void Mix(const std::string& text);
   PlanResult MakePlan(const PlanRequest& request) const;
   void TellStale();
 
@@ -110,6 +116,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   std::vector<event::WorkerSaid> said_;  // Some of what workers have said.
   EventCoverage coverage_;
   int64_t events_ = 0;
+  size_t fingerprint_ = 0;
   absl::Status wrong_;
 };
 

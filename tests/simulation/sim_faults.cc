@@ -131,4 +131,23 @@ absl::Status SimCluster::Run() {
   return wrong_.ok() ? CheckAtRest() : wrong_;
 }
 
+std::map<int64_t, PoolBytes> SimCluster::UsedBytes() const {
+  std::map<int64_t, PoolBytes> used;
+  if (options_.planted != Planted::kKeptBytes) return used;
+  const Core& core = coordinator_->core();
+  for (const auto& [number, worker] : core.workers.all()) used[number] = core.ledger.used(number);
+  return used;
+}
+
+// As if a release had been forgotten: what has become free on a worker is claimed again.
+void SimCluster::KeepBytes(const std::map<int64_t, PoolBytes>& before) {
+  constexpr int64_t kNoRun = -1;
+  auto& core = const_cast<Core&>(coordinator_->core());
+  for (const auto& [number, used] : before) {
+    const int64_t freed = used.staging - core.ledger.used(number).staging;
+    if (freed <= 0 || core.workers.Find(number) == nullptr || !agenda_.Chance(0.1)) continue;
+    core.ledger.Reserve(kNoRun, {{number, {freed, 0}}});
+  }
+}
+
 }  // namespace annulus

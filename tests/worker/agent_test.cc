@@ -32,6 +32,10 @@ class Performer {
       if (!changed_.WaitUntil(&mutex_, deadline)) return false;
     }
   }
+  size_t Count() {
+    MutexLock lock(&mutex_);
+    return actions_.size();
+  }
 
  private:
   Mutex mutex_;
@@ -102,8 +106,11 @@ TEST(AgentTest, NothingIsDoneAfterStop) {
   agent.Start();
   ASSERT_TRUE(performer.Await<Connect>(1));
   agent.Stop();
+  const size_t done = performer.Count();
   agent.Post(Terminated{});
+  agent.Post(ShardFreed{{"nobody", 0, 0}});
   agent.Stop();
+  EXPECT_EQ(performer.Count(), done);
 }
 
 }  // namespace
