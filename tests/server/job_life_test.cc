@@ -245,6 +245,35 @@ TEST_F(JobLifeTest, AbandonedOrFailedShardEndsTheJobWithTheWorkersError) {
   }
 }
 
+TEST_F(JobLifeTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBothRanks) {
+  harness_.segments = 4;
+  harness_.Start(2);
+  const int64_t call = harness_.Run(harness_.Request(2));
+  harness_.Upload(harness_.JobOf(call));
+  harness_.hold = {WorkerCommand::kRunSegment};
+  harness_.Obey();
+  ASSERT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
+  ASSERT_EQ(harness_.worker("w0").commands.size(), 2u);
+  // Rank 0 fails; like a lane, it still answers the segments that were issued.
+  control::v1::WorkerEvent event;
+  event.mutable_shard_failed()->mutable_shard()->set_job_id(harness_.JobOf(call));
+  event.mutable_shard_failed()->mutable_shard()->set_attempt(1);
+  event.mutable_shard_failed()->mutable_error()->set_code(
+      static_cast<int>(absl::StatusCode::kResourceExhausted));
+  event.mutable_shard_failed()->mutable_error()->set_reason("NO_MEMORY");
+  harness_.Say(harness_.worker("w0"), std::move(event));
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
+  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "NO_MEMORY");
+  for (const char* slot : {"w0", "w1"}) {
+    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
+  }
+  harness_.hold.clear();
+  harness_.Obey();
+  ExpectIdle();
+  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
+  EXPECT_EQ(CountTerminal(call), 1);
+}
+
 TEST_F(JobLifeTest, DeadlinesEndJobsWithTheReasonOfTheirState) {
   harness_.Start(1);
   const int64_t running =

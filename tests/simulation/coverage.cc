@@ -23,7 +23,7 @@ struct Expected {
 const std::vector<Expected>& Reachable() {
   static const auto* table = new std::vector<Expected>{
       {"ShardComplete", {"uploading", "dropping"}},
-      {"ShardAbandoned", {"uploading", "dropping"}},
+      {"ShardAbandoned", {"uploading", "running", "draining", "dropping"}},
       {"Prepared", {"preparing", "dropping"}},
       {"SegmentDone", {"running", "halting", "dropping"}},
       {"OutputReady", {"running", "halting", "dropping"}},
@@ -39,7 +39,8 @@ const std::vector<Expected>& Reachable() {
       {"Leaving", {"ready"}},
       {"WorkerGone", {"ready", "leaving", "unknown"}},
       {"RunJob",
-       {"none", "QUEUED", "UPLOADING", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED"}},
+       {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
+        "none"}},
       {"CallGone", {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING"}},
       {"CancelJob",
        {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",

@@ -74,7 +74,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   void SendEvent(SimWorker& worker, control::v1::WorkerEvent event) override;
   void Arrive(const std::string& operation, size_t ranks, SimWorker& worker) override;
   void Leave(SimWorker& worker) override;
-  void OutputsPublished(SimWorker&, const ShardId&) override {}
+  void OutputsPublished(SimWorker& worker, const ShardId& id) override;
   void LaneBegins(SimWorker& worker, const control::v1::WorkerCommand& command) override;
   void Violation(const std::string& what) override;
 

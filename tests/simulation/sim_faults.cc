@@ -150,4 +150,9 @@ void SimCluster::KeepBytes(const std::map<int64_t, PoolBytes>& before) {
   }
 }
 
+// Now and then nobody reads them.
+void SimCluster::OutputsPublished(SimWorker& worker, const ShardId& id) {
+  if (agenda_.Chance(0.02)) worker.Abandon(id);
+}
+
 }  // namespace annulus
