@@ -1,7 +1,12 @@
 // Measures time: runs alone.
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "base/mutex.h"
 #include "tests/comm/faulty_communicator.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/probe_kernel.h"
@@ -52,6 +57,61 @@ TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
 INSTANTIATE_TEST_SUITE_P(Strategies, ExecutorOverlap,
                          testing::Values(Strategy::kRingPassKv, Strategy::kAllGatherKv,
                                          Strategy::kRotateKv));
+
+// Both ranks of a group send each other `bytes` at once: the time until the later one has them.
+absl::Duration TimeOfExchange(Group& group, int64_t bytes) {
+  const absl::Time begin = absl::Now();
+  const auto statuses = RunRanks(2, [&](int32_t rank) -> absl::Status {
+    std::vector<std::byte> out(bytes), in(bytes);
+    const SendMessage send{1 - rank, out.data(), bytes};
+    const ReceiveMessage receive{1 - rank, in.data(), bytes};
+    const absl::Status started = group[rank]->Start({&send, 1}, {&receive, 1});
+    return started.ok() ? group[rank]->Join(TestDeadline()) : started;
+  });
+  EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
+  return absl::Now() - begin;
+}
+
+// A large transfer over real sockets, behind a kernel that leaves the cores alone, as a GPU's does.
+TEST(ExecutorOverlapOverSockets, ALargeTransferHidesBehindTasks) {
+  constexpr int64_t kRows = 1 << 17;
+  JobCase job;
+  job.spec = SmallSpec(DataType::kFp32, 2, kRows);
+  job.spec.q_heads = job.spec.kv_heads = 1;
+  job.spec.head_dim = job.spec.head_dim_v = 64;
+  job.execution.strategy = Strategy::kRingPassKv;
+  job.plan.world_size = 2;
+  const int64_t block = kRows / 2 * (64 + 64) * 4;
+  double best = 1;
+  for (int attempt = 0; attempt < 5 && best > 0.3; ++attempt) {
+    Group group = ConnectedGroup(GlooGroup, 2);
+    ASSERT_FALSE(group.empty());
+    TimeOfExchange(group, block);  // Pays for what new connections cost.
+    const absl::Duration transfer = TimeOfExchange(group, block);
+    JobRunner runner(job);
+    ASSERT_TRUE(runner.Run(group, [&] {
+      return std::make_unique<ProbeKernel>([&] {
+        Mutex mutex;
+        CondVar never;
+        MutexLock lock(&mutex);
+        const absl::Time end = absl::Now() + transfer;
+        while (never.WaitUntil(&mutex, end)) {
+        }
+        return absl::OkStatus();
+      });
+    }));
+    double worst = 0;
+    for (int32_t r = 0; r < 2; ++r) {
+      const ExecutionStats& stats = runner.rank(r).executor()->stats();
+      EXPECT_EQ(stats.bytes_sent, block);
+      EXPECT_GE(stats.running, 2 * transfer);
+      worst = std::max(worst, absl::FDivDuration(stats.exposed_communication, transfer));
+    }
+    best = std::min(best, worst);
+  }
+  RecordProperty("exposed_over_transfer", std::to_string(best));
+  EXPECT_LE(best, 0.3);
+}
 
 }  // namespace
 }  // namespace annulus
