@@ -32,7 +32,7 @@ struct WorkerGone {
   int64_t connection = 0;
 };
 
-// Clients. `deadline` is the call's own.
+// Clients. `deadline` is the call's own, by the clock that gives `now`.
 struct RunJob {
   int64_t call = 0;
   std::string principal;

@@ -36,6 +36,7 @@ struct GatewayServiceOptions {
   int max_attend_calls = 256;
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
+  // The time of day: gRPC takes deadlines so.
   std::function<absl::Time()> clock = absl::Now;
 };
 
