@@ -10,8 +10,9 @@ from tests.end_to_end import cluster
 READY = 'echo "ready 127.0.0.1:4711 workers=2"\n'
 # A process of the same session that outlives its parent; its id goes to $PIDS.
 ORPHAN = 'sleep 600 & echo $! > "$PIDS"\n'
-WAIT = "trap 'exit 0' INT\nwhile :; do sleep 0.05; done\n"
-DEAF = "trap '' INT\nwhile :; do sleep 0.05; done\n"
+LOOP = "while :; do sleep 0.05; done\n"
+WAIT = "trap 'exit 0' INT\n" + LOOP
+DEAF = "trap '' INT\n"
 
 
 def runs(pid):
@@ -70,7 +71,7 @@ class ClusterTest(unittest.TestCase):
 
     def test_one_that_does_not_stop_is_killed_and_an_error(self):
         with self.assertRaisesRegex(cluster.ServeError, "still runs"):
-            with self.serve(READY + DEAF, stop_seconds=0.3) as service:
+            with self.serve(DEAF + READY + LOOP, stop_seconds=0.3) as service:
                 pass
         self.assertFalse(runs(service.pid))
 
