@@ -11,7 +11,7 @@ READY = 'echo "ready 127.0.0.1:4711 workers=2"\n'
 # A process of the same session that outlives its parent; its id goes to $PIDS.
 ORPHAN = 'sleep 600 & echo $! > "$PIDS"\n'
 LOOP = "while :; do sleep 0.05; done\n"
-WAIT = "trap 'exit 0' INT\n" + LOOP
+ENDS = "trap 'exit 0' INT\n"
 DEAF = "trap '' INT\n"
 
 
@@ -40,7 +40,7 @@ class ClusterTest(unittest.TestCase):
         return cluster.Serve(2, **options)
 
     def test_it_is_ready_and_ends_when_asked(self):
-        with self.serve(READY + WAIT) as service:
+        with self.serve(ENDS + READY + LOOP) as service:
             self.assertEqual(service.address, "127.0.0.1:4711")
             self.assertTrue(runs(service.pid))
             self.assertEqual(service.stop(), 0)
@@ -59,11 +59,11 @@ class ClusterTest(unittest.TestCase):
 
     def test_silence_is_an_error_at_the_deadline(self):
         with self.assertRaisesRegex(cluster.ServeError, "not ready in 0.2 s"):
-            with self.serve(WAIT, ready_seconds=0.2):
+            with self.serve(ENDS + LOOP, ready_seconds=0.2):
                 pass
 
     def test_nothing_is_left(self):
-        with self.serve(ORPHAN + READY + WAIT):
+        with self.serve(ENDS + ORPHAN + READY + LOOP):
             with open(self.pids, encoding="utf-8") as file:
                 orphan = int(file.read())
             self.assertTrue(runs(orphan))
