@@ -47,7 +47,8 @@ class ClusterTest(unittest.TestCase):
         self.assertFalse(runs(service.pid))
 
     def test_another_line_or_an_early_end_is_an_error(self):
-        for script in ('echo "hello"\n' + WAIT, READY.replace("=2", "=1") + WAIT, "exit 3\n"):
+        hello, fewer = 'echo "hello"\n', READY.replace("=2", "=1")
+        for script in (ENDS + hello + LOOP, ENDS + fewer + LOOP, "exit 3\n"):
             with self.subTest(script=script), self.assertRaisesRegex(cluster.ServeError, "ready line"):
                 with self.serve(script):
                     pass
