@@ -181,10 +181,10 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(StrategyRow<Strategy::kAllGatherKv>(true));
   rows->push_back(StrategyRow<Strategy::kRotateKv>(true));
   rows->push_back(StrategyRow<Strategy::kHalo>(true));
-  rows->push_back(StrategyRow<Strategy::kRingPassQ>(false));
-  rows->push_back(StrategyRow<Strategy::kUlysses>(false));
-  rows->push_back(StrategyRow<Strategy::kUlyssesRing>(false));
-  rows->push_back(StrategyRow<Strategy::kDoubleRing>(false));
+  rows->push_back(StrategyRow<Strategy::kRingPassQ>(true));
+  rows->push_back(StrategyRow<Strategy::kUlysses>(true));
+  rows->push_back(StrategyRow<Strategy::kUlyssesRing>(true));
+  rows->push_back(StrategyRow<Strategy::kDoubleRing>(true));
   rows->push_back(StrategyRow<Strategy::kTree>(false));
   rows->push_back(LayoutRow<Layout::kAuto>(true));
   rows->push_back(LayoutRow<Layout::kContiguous>(true));
@@ -192,16 +192,15 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(LayoutRow<Layout::kStriped>(true));
   rows->push_back(LayoutRow<Layout::kByArea>(false));
   rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(true));
-  rows->push_back(NotServed("execution/ulysses-degree", "execution.ulysses_degree", kNoBuilder,
-                            [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
-  rows->push_back(NotServed("execution/ring-degree", "execution.ring_degree", kNoBuilder,
-                            [](const Request& r) { return If(r.execution.ring_degree != 0); }));
-  rows->push_back(
-      NotServed("execution/inner-ring-degree", "execution.inner_ring_degree", kNoBuilder,
-                [](const Request& r) { return If(r.execution.inner_ring_degree != 0); }));
-  rows->push_back(
-      NotServed("execution/head-deal", "execution.head_deal", kNoBuilder,
-                [](const Request& r) { return If(r.execution.head_deal != HeadDeal::kAuto); }));
+  rows->push_back(Served("execution/ulysses-degree", "execution.ulysses_degree",
+                         [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
+  rows->push_back(Served("execution/ring-degree", "execution.ring_degree",
+                         [](const Request& r) { return If(r.execution.ring_degree != 0); }));
+  rows->push_back(Served("execution/inner-ring-degree", "execution.inner_ring_degree",
+                         [](const Request& r) { return If(r.execution.inner_ring_degree != 0); }));
+  rows->push_back(Served("execution/head-deal", "execution.head_deal", [](const Request& r) {
+    return If(r.execution.head_deal != HeadDeal::kAuto);
+  }));
   rows->push_back(NotServed("execution/bf16-partials", "execution.bf16_partials", kNoBuilder,
                             [](const Request& r) { return If(r.execution.bf16_partials); }));
   rows->push_back(Served("execution/priority", "execution.priority",

@@ -4,11 +4,13 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "attention/block_layout.h"
+#include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/mask.h"
 #include "attention/placement.h"
@@ -20,10 +22,13 @@ namespace {
 
 // What auto chooses from, best first where predictions tie. Rotate before ring: on a network where
 // all links are alike it sends no more and never waits for a neighbour. Halo is all-gather by
-// another name. Striped shards are left to who asks for them: nearly every tile of theirs is a
-// boundary tile, which the kernel pays for and this model does not see.
-constexpr Strategy kStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
-                                    Strategy::kAllGatherKv};
+// another name, and a double ring sends what a ring sends in as many steps: it is for networks
+// whose links differ, which this model does not know. Striped shards are left to who asks for them:
+// nearly every tile of theirs is a boundary tile, which the kernel pays for and this model does not
+// see.
+constexpr Strategy kStrategies[] = {Strategy::kRotateKv,    Strategy::kRingPassKv,
+                                    Strategy::kAllGatherKv, Strategy::kUlysses,
+                                    Strategy::kUlyssesRing, Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
 int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const BlockLayout& layout) {
@@ -31,6 +36,11 @@ int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const Bl
   return (transfer.row_end - transfer.row_begin) *
          layout.RowBytes(block.kind, block.head_end - block.head_begin);
 }
+
+// In larger groups a schedule takes long to make: one that is this close to evenly shared work is
+// taken without a look at the others.
+constexpr int32_t kThoroughSize = 16;
+constexpr double kCloseEnough = 1.01;
 
 int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>& transfers,
                       const BlockLayout& layout) {
@@ -88,14 +98,14 @@ double Balance(const std::vector<int64_t>& work) {
   return static_cast<double>(*std::max_element(work.begin(), work.end())) / mean;
 }
 
-absl::Status TooFewWorkers(int32_t wanted, int32_t largest) {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   absl::StrCat("execution.world_size: ", wanted, " workers are wanted and ",
-                                largest, " are ready"),
-                   ErrorDetail{"INSUFFICIENT_WORKERS",
-                               {{"wanted", absl::StrCat(wanted)}, {"ready", absl::StrCat(largest)}},
-                               {{"execution.world_size", "more workers than are ready"}},
-                               {}});
+absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t largest) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat(field, ": ", wanted, " workers are wanted and ", largest, " are ready"),
+      ErrorDetail{"INSUFFICIENT_WORKERS",
+                  {{"wanted", absl::StrCat(wanted)}, {"ready", absl::StrCat(largest)}},
+                  {{field, "more workers than are ready"}},
+                  {}});
 }
 
 absl::Status TooLarge(int64_t needed, int64_t limit) {
@@ -110,8 +120,42 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
                                {}});
 }
 
+// The field that asks for more ranks than any.
+std::string FieldOfSize(const Execution& wanted) {
+  return wanted.world_size > 0       ? "execution.world_size"
+         : wanted.ulysses_degree > 1 ? "execution.ulysses_degree"
+                                     : "execution.ring_degree";
+}
+
+// The sizes on offer, as far as world size and degrees allow them. A group of more workers than a
+// job has ranks can run it, so a size that is no multiple of the degrees is rounded down to one.
+absl::StatusOr<std::vector<int32_t>> SizesFor(const Execution& wanted, std::vector<int32_t> sizes) {
+  std::sort(sizes.begin(), sizes.end());
+  const int32_t largest = sizes.empty() ? 0 : sizes.back();
+  const int32_t ulysses = wanted.ulysses_degree, ring = wanted.ring_degree;
+  const Strategy strategy = wanted.strategy;
+  const bool grid = strategy == Strategy::kAuto || strategy == Strategy::kUlyssesRing;
+  int32_t size = wanted.world_size;
+  if (size == 0 && ulysses > 0 && ring > 0) size = ulysses * ring;
+  if (size == 0 && strategy == Strategy::kUlysses) size = ulysses;
+  if (size == 0 && !grid) size = ring;
+  const int32_t unit = size > 0 ? size : std::max(1, ulysses) * std::max(1, ring);
+  if (unit > largest) return TooFewWorkers(FieldOfSize(wanted), unit, largest);
+  if (size > 0) return std::vector<int32_t>{size};
+  for (int32_t& offered : sizes) offered = offered / unit * unit;
+  sizes.erase(sizes.begin(), std::upper_bound(sizes.begin(), sizes.end(), 0));
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+// Grids that are a plain ring or plain Ulysses are on the list already.
+bool IsTrivialGrid(const Execution& execution) {
+  return execution.strategy == Strategy::kUlyssesRing &&
+         (execution.ulysses_degree == 1 || execution.ring_degree == 1);
+}
+
 // All combinations that the request leaves open for one size.
-std::vector<Execution> Combinations(const Execution& wanted, int32_t size) {
+std::vector<Execution> Combinations(const Execution& wanted, int32_t size, int32_t q_heads) {
   std::vector<Strategy> strategies = {wanted.strategy};
   std::vector<Layout> layouts = {wanted.layout};
   // One rank owns everything in every layout and sends nothing by any strategy.
@@ -125,12 +169,14 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size) {
   std::vector<Execution> executions;
   for (const Strategy strategy : strategies) {
     for (const Layout layout : layouts) {
-      Execution execution = wanted;
-      execution.strategy = strategy;
-      execution.layout = layout;
-      execution.world_size = size;
-      if (layout == Layout::kStriped) execution.stripe = std::max(1, wanted.stripe);
-      executions.push_back(std::move(execution));
+      Execution open = wanted;
+      open.strategy = strategy;
+      open.layout = layout;
+      if (layout == Layout::kStriped) open.stripe = std::max(1, wanted.stripe);
+      for (Execution& execution : ResolveDegrees(open, size, q_heads)) {
+        if (wanted.strategy == Strategy::kAuto && IsTrivialGrid(execution)) continue;
+        executions.push_back(std::move(execution));
+      }
     }
   }
   return executions;
@@ -142,16 +188,9 @@ class Chooser {
       : spec_(spec), wanted_(wanted), choice_(choice), mask_(spec) {}
 
   absl::StatusOr<std::vector<Candidate>> Choose() {
-    std::vector<int32_t> sizes = choice_.sizes;
-    std::sort(sizes.begin(), sizes.end());
-    if (wanted_.world_size > 0) {
-      if (sizes.empty() || wanted_.world_size > sizes.back()) {
-        return TooFewWorkers(wanted_.world_size, sizes.empty() ? 0 : sizes.back());
-      }
-      sizes = {wanted_.world_size};
-    }
+    ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesFor(wanted_, choice_.sizes));
     for (const int32_t size : sizes) {
-      for (Execution& execution : Combinations(wanted_, size)) {
+      for (Execution& execution : Combinations(wanted_, size, spec_.q_heads)) {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
@@ -165,9 +204,13 @@ class Chooser {
     candidate.execution = std::move(execution);
     const int32_t size = candidate.execution.world_size;
     const double bound = work_seconds_ / size + choice_.rates.job_seconds;
+    const double even = shared_seconds_ / size + choice_.rates.job_seconds;
     if (size > 1 && best_ >= 0 && bound >= BestSeconds()) {
       candidate.cost.seconds = bound;
       candidate.rejected = "its fixed cost is more than sharing the work can save";
+    } else if (size > kThoroughSize && best_ >= 0 && BestSeconds() <= kCloseEnough * even) {
+      candidate.cost.seconds = even;
+      candidate.rejected = "the one taken is as good as evenly shared work";
     } else {
       RETURN_IF_ERROR(Evaluate(&candidate));
     }
@@ -189,6 +232,7 @@ class Chooser {
     ASSIGN_OR_RETURN(candidate->cost,
                      PredictCost({&spec_, &mask_, &plan, execution}, choice_.rates));
     if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
+    if (shared_seconds_ == 0) shared_seconds_ = SecondsOfWork(candidate->cost);
     const int64_t peak = candidate->cost.peak_bytes_per_rank;
     smallest_peak_ = std::min(smallest_peak_, peak);
     if (peak > choice_.max_peak_bytes) {
@@ -198,6 +242,14 @@ class Chooser {
   }
 
   double BestSeconds() const { return candidates_[best_].cost.seconds; }
+
+  // Of one rank that does all of it.
+  double SecondsOfWork(const Cost& cost) const {
+    const BlockLayout layout(spec_);
+    return SecondsOfStep(
+        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0}), 0, 0,
+        layout, choice_.rates);
+  }
 
   std::vector<Candidate> Sorted() {
     const double best = BestSeconds();
@@ -219,7 +271,8 @@ class Chooser {
   const MaskMap mask_;
   std::vector<Candidate> candidates_;
   int best_ = -1;
-  double work_seconds_ = 0;  // Of one rank; 0 while it is not known, which rules nothing out.
+  double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
+  double shared_seconds_ = 0;  // The same, by the pairs of any candidate.
   int64_t smallest_peak_ = std::numeric_limits<int64_t>::max();
 };
 

@@ -48,7 +48,8 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
 // A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower
 // bound was enough to rule it out, only cost.seconds is set, to that bound.
 struct Candidate {
-  Execution execution;  // Fully resolved: no kAuto, world_size > 0, stripe > 0 where it matters.
+  Execution
+      execution;  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.
   Cost cost;
   std::string rejected;  // Empty for the one taken.
 };
@@ -60,11 +61,12 @@ struct Choice {
   int64_t max_peak_bytes = 0;  // Device memory of a rank.
 };
 
-// Chooses among the strategies × layouts × sizes that `wanted` leaves open, by predicted time
-// (ties: fewer ranks, then the order of the tables in cost_model.cc). The result begins with the
-// one taken. A group is not even looked at where the work, shared out perfectly, cannot make up for
-// its fixed cost. FAILED_PRECONDITION: INSUFFICIENT_WORKERS where `wanted.world_size` exceeds every
-// size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes.
+// Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open, by predicted
+// time (ties: fewer ranks, then the order of the tables in cost_model.cc). The result begins with
+// the one taken. A group is not even looked at where the work, shared out perfectly, cannot make up
+// for its fixed cost, nor, in groups of more than 16, once one is within 1 % of work shared out
+// perfectly. FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted`
+// exceed every size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes.
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);

@@ -59,24 +59,30 @@ absl::Status CheckDivides(absl::string_view field, int32_t degree, int32_t world
 
 bool Fits(int32_t wanted, int32_t value) { return wanted == 0 || wanted == value; }
 
-std::vector<int32_t> DivisorsOf(int32_t number) {
+// The divisors of a number, without 1 and itself if there are others: who asks for a grid or a ring
+// of rings and leaves its shape open gets one.
+std::vector<int32_t> ShapesOf(int32_t number) {
   std::vector<int32_t> divisors;
-  for (int32_t d = 1; d <= number; ++d) {
+  for (int32_t d = 2; d < number; ++d) {
     if (number % d == 0) divisors.push_back(d);
   }
-  return divisors;
+  if (!divisors.empty()) return divisors;
+  return number == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{1, number};
 }
 
-std::vector<int32_t> UlyssesChoices(Strategy strategy, int32_t world_size) {
-  if (strategy == Strategy::kUlysses) return {world_size};
-  if (strategy == Strategy::kUlyssesRing) return DivisorsOf(world_size);
+std::vector<int32_t> UlyssesChoices(const Execution& execution, int32_t world_size) {
+  if (execution.ulysses_degree != 0) return {execution.ulysses_degree};
+  if (execution.ring_degree != 0) return {world_size / execution.ring_degree};
+  if (execution.strategy == Strategy::kUlysses) return {world_size};
+  if (execution.strategy == Strategy::kUlyssesRing) return ShapesOf(world_size);
   return {1};
 }
 
 // A square one first: its inner and outer rings are both short.
-std::vector<int32_t> InnerRingChoices(Strategy strategy, int32_t ring) {
-  if (strategy != Strategy::kDoubleRing) return {0};
-  std::vector<int32_t> choices = DivisorsOf(ring);
+std::vector<int32_t> InnerRingChoices(const Execution& execution, int32_t ring) {
+  if (execution.strategy != Strategy::kDoubleRing) return {0};
+  if (execution.inner_ring_degree != 0) return {execution.inner_ring_degree};
+  std::vector<int32_t> choices = ShapesOf(ring);
   const auto skew = [&](int32_t inner) { return std::max(inner, ring / inner); };
   std::stable_sort(choices.begin(), choices.end(),
                    [&](int32_t a, int32_t b) { return skew(a) < skew(b); });
@@ -125,16 +131,12 @@ absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size
   Execution sized = execution;
   sized.world_size = world_size;
   RETURN_IF_ERROR(CheckDegrees(sized));
+  if (execution.strategy == Strategy::kUlyssesRing && world_size > 1 &&
+      execution.ulysses_degree == 0 && execution.ring_degree == 0) {
+    return Unresolved("ulysses_degree");
+  }
   Degrees degrees;
-  degrees.ulysses = execution.ulysses_degree;
-  if (degrees.ulysses == 0 && execution.ring_degree != 0) {
-    degrees.ulysses = world_size / execution.ring_degree;
-  }
-  if (degrees.ulysses == 0) {
-    const std::vector<int32_t> choices = UlyssesChoices(execution.strategy, world_size);
-    if (choices.size() > 1) return Unresolved("ulysses_degree");
-    degrees.ulysses = choices[0];
-  }
+  degrees.ulysses = UlyssesChoices(execution, world_size)[0];
   degrees.ring = world_size / degrees.ulysses;
   degrees.inner_ring = degrees.ring;
   if (execution.strategy == Strategy::kDoubleRing && degrees.ring > 1) {
@@ -154,11 +156,9 @@ std::vector<Execution> ResolveDegrees(const Execution& execution, int32_t world_
   sized.world_size = world_size;
   if (!CheckDegrees(sized).ok()) return {};
   std::vector<Execution> resolved;
-  for (const int32_t ulysses : UlyssesChoices(execution.strategy, world_size)) {
+  for (const int32_t ulysses : UlyssesChoices(execution, world_size)) {
     const int32_t ring = world_size / ulysses;
-    if (!Fits(execution.ulysses_degree, ulysses) || !Fits(execution.ring_degree, ring)) continue;
-    for (const int32_t inner : InnerRingChoices(execution.strategy, ring)) {
-      if (!Fits(execution.inner_ring_degree, inner)) continue;
+    for (const int32_t inner : InnerRingChoices(execution, ring)) {
       for (const HeadDeal deal : DealChoices(execution, ulysses, q_heads)) {
         sized.ulysses_degree = ulysses;
         sized.ring_degree = ring;

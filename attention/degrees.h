@@ -30,8 +30,9 @@ absl::Status CheckDegrees(const Execution& execution);
 absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size);
 
 // `execution` on `world_size` ranks with its degrees and deal filled in, in every way that they
-// leave open; none where they do not allow this many ranks. The strategy is not kAuto. Units are a
-// choice only where the degree does not divide the heads: elsewhere they are whole heads.
+// leave open; none where they do not allow this many ranks. The strategy is not kAuto. A grid of
+// one row or column, and a double ring of one ring, are a choice only where there is no other;
+// units only where the degree does not divide the heads: elsewhere they are whole heads.
 std::vector<Execution> ResolveDegrees(const Execution& execution, int32_t world_size,
                                       int32_t q_heads);
 

@@ -115,6 +115,15 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
             NamesOf<Layout>(LayoutName), &flags->layout);
   AddInteger(app, {"--world-size", "How many workers; 0: as many as pay"},
              {0, Limits().max_world_size}, &flags->world_size, "workers");
+  AddInteger(app,
+             {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
+  AddInteger(app, {"--ring-degree", "How many are one ring (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ring_degree, "workers");
+  AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
+             {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
+  AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
+            NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
 }
 
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
@@ -122,6 +131,10 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   request.execution.strategy = *ParseStrategy(flags.strategy);
   request.execution.layout = *ParseLayout(flags.layout);
   request.execution.world_size = static_cast<int32_t>(flags.world_size);
+  request.execution.ulysses_degree = static_cast<int32_t>(flags.ulysses_degree);
+  request.execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
+  request.execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
+  request.execution.head_deal = *ParseHeadDeal(flags.head_deal);
   v1::AttentionSpec spec;
   if (!flags.spec_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(flags.spec_file));

@@ -31,6 +31,8 @@ struct JobFlags {
   std::string strategy = "auto";
   std::string layout = "auto";
   int64_t world_size = 0;
+  int64_t ulysses_degree = 0, ring_degree = 0, inner_ring_degree = 0;
+  std::string head_deal = "auto";
 };
 void AddJobFlags(CLI::App* app, JobFlags* flags);
 

@@ -69,14 +69,32 @@ nlohmann::json ExecutionJson(const v1::Execution& proto) {
   if (!execution.ok()) return nullptr;
   return {{"strategy", StrategyName(execution->strategy)},
           {"layout", LayoutName(execution->layout)},
-          {"world_size", execution->world_size}};
+          {"world_size", execution->world_size},
+          {"ulysses_degree", execution->ulysses_degree},
+          {"ring_degree", execution->ring_degree},
+          {"inner_ring_degree", execution->inner_ring_degree},
+          {"head_deal", HeadDealName(execution->head_deal)}};
+}
+
+// What the name of a strategy leaves open.
+std::string DegreesText(const Execution& execution) {
+  std::string text;
+  if (execution.strategy == Strategy::kUlyssesRing) {
+    absl::StrAppend(&text, " ", execution.ulysses_degree, "×", execution.ring_degree);
+  }
+  if (execution.strategy == Strategy::kDoubleRing && execution.inner_ring_degree > 0) {
+    absl::StrAppend(&text, " of ", execution.inner_ring_degree);
+  }
+  if (execution.head_deal == HeadDeal::kUnits) absl::StrAppend(&text, " by units");
+  return text;
 }
 
 std::string ExecutionText(const v1::Execution& proto) {
   const absl::StatusOr<Execution> execution = ExecutionFromProto(proto, "execution");
   if (!execution.ok()) return "unknown";
   const int32_t world = execution->world_size;
-  return absl::StrCat(StrategyName(execution->strategy), ", ", LayoutName(execution->layout), ", ",
+  return absl::StrCat(StrategyName(execution->strategy), DegreesText(*execution), ", ",
+                      LayoutName(execution->layout), ", ",
                       world == 0 ? "any number of" : absl::StrCat(world), " worker",
                       world == 1 ? "" : "s");
 }

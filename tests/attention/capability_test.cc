@@ -80,13 +80,13 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   spec.masks[1].bit_mask = true;
   spec.sequences[2].session = "s";
   Execution execution;
-  execution.strategy = Strategy::kUlysses;
+  execution.strategy = Strategy::kTree;
   const absl::Status status = CheckServed(spec, execution);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
   EXPECT_EQ(detail.metadata.at("features"),
-            "mask/bit-mask,mask/per-sequence,session,strategy/ulysses");
+            "mask/bit-mask,mask/per-sequence,session,strategy/tree");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
   EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.masks",

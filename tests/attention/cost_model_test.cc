@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/mask.h"
 #include "gtest/gtest.h"
@@ -36,8 +37,9 @@ Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t
   options.layout = layout;
   const auto plan = MakeShardPlan(spec, options);
   const MaskMap mask(spec);
-  Execution execution;
-  execution.strategy = strategy;
+  Execution open;
+  open.strategy = strategy;
+  const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
   return *PredictCost({&spec, &mask, &*plan, execution}, Rates{});
 }
 
@@ -126,10 +128,113 @@ TEST(CostModelTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
 TEST(CostModelTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   const auto candidates = ChooseExecution(Spec(8192, 8192, true), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());
-  EXPECT_EQ(candidates->size(), 7u);  // One rank, and 3 strategies × 2 layouts on two.
+  EXPECT_EQ(candidates->size(), 11u);  // One rank, and 5 strategies × 2 layouts on two.
   for (size_t i = 1; i < candidates->size(); ++i) {
     EXPECT_NE((*candidates)[i].rejected, "");
     EXPECT_GE((*candidates)[i].cost.seconds, candidates->front().cost.seconds);
+  }
+}
+
+// The formulas of docs/strategies.md, full mask.
+TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
+  const AttentionSpec spec = Spec(1024, 1024, false);
+  const int64_t rows = 1024 / 4;
+  const int64_t q = rows * 8 * 64 * 2, kv = rows * 2 * 128 * 2;
+  const int64_t partial = rows * 8 * (64 + 2) * 4, out = rows * 8 * (64 * 2 + 4);
+  const auto most = [&](Strategy strategy) {
+    const Cost cost = CostOf(spec, strategy, Layout::kContiguous, 4);
+    return *std::max_element(cost.bytes_sent.begin(), cost.bytes_sent.end());
+  };
+  EXPECT_EQ(most(Strategy::kRingPassQ), 3 * (q + partial));
+  // Two key/value heads over four ranks: each is wanted by two of them, and one of the four is
+  // here.
+  EXPECT_EQ(most(Strategy::kUlysses), 3 * (q + out) / 4 + 3 * kv / 2);
+  // The first resolution is a ring of 2 × 2.
+  EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent), 12 * kv);
+  Execution grid;
+  grid.strategy = Strategy::kUlyssesRing;
+  grid.world_size = 4;
+  grid.ulysses_degree = 2;
+  const auto candidates = ChooseExecution(spec, grid, Offer({4}));
+  ASSERT_TRUE(candidates.ok());
+  const std::vector<int64_t>& sent = candidates->front().cost.bytes_sent;
+  // Half of everything in the exchange and home; then one hop of half the heads of two shards.
+  EXPECT_EQ(*std::max_element(sent.begin(), sent.end()), (q + kv + out) / 2 + kv);
+}
+
+TEST(CostModelTest, DegreesAreMetOrRefused) {
+  const AttentionSpec spec = Spec(4096, 4096, true);
+  Execution wanted;
+  wanted.ulysses_degree = 2;
+  wanted.ring_degree = 3;
+  const auto grid = ChooseExecution(spec, wanted, Offer({1, 2, 4, 8}));
+  ASSERT_TRUE(grid.ok()) << grid.status();
+  for (const Candidate& candidate : *grid) {
+    EXPECT_EQ(candidate.execution.strategy, Strategy::kUlyssesRing);
+    EXPECT_EQ(candidate.execution.world_size, 6);
+  }
+  wanted.ring_degree = 0;
+  const auto exchange = ChooseExecution(spec, wanted, Offer({1, 3}));
+  ASSERT_TRUE(exchange.ok()) << exchange.status();
+  EXPECT_EQ(exchange->front().execution.strategy, Strategy::kUlysses);
+  EXPECT_EQ(exchange->front().execution.world_size, 2);
+  const absl::Status none = ChooseExecution(spec, wanted, Offer({1})).status();
+  EXPECT_EQ(DetailOf(none).reason, "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(none).fields[0].field, "execution.ulysses_degree");
+  wanted.ulysses_degree = 0;
+  wanted.ring_degree = 4;
+  wanted.strategy = Strategy::kRingPassKv;
+  const auto ring = ChooseExecution(spec, wanted, Offer({1, 8}));
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_EQ(ring->front().execution.world_size, 4);
+}
+
+// Many heads on a slow link: exchanging heads sends less than a ring of keys.
+TEST(CostModelTest, AutoTakesAnExchangeWhereItSendsLess) {
+  AttentionSpec spec = Spec(8192, 8192, false);
+  spec.q_heads = spec.kv_heads = 16;
+  Choice choice = Offer({8});
+  choice.rates.link_bytes_per_second = 1e7;
+  Execution wanted;
+  wanted.world_size = 8;
+  const auto candidates = ChooseExecution(spec, wanted, choice);
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.ulysses_degree, 8);
+  EXPECT_EQ(candidates->front().execution.strategy, Strategy::kUlysses);
+  // Few queries over many keys: they travel, and the keys stay.
+  const auto few = ChooseExecution(Spec(64, 65536, false), wanted, choice);
+  ASSERT_TRUE(few.ok());
+  EXPECT_EQ(few->front().execution.strategy, Strategy::kRingPassQ);
+}
+
+// Six heads on four ranks: two heads for some by whole heads, one and a half for all by units.
+TEST(CostModelTest, HeadsAreDealtByCost) {
+  AttentionSpec spec = Spec(4096, 4096, false);
+  spec.q_heads = 6;
+  spec.kv_heads = 3;
+  Execution wanted;
+  wanted.strategy = Strategy::kUlysses;
+  wanted.world_size = 4;
+  wanted.layout = Layout::kContiguous;
+  const auto candidates = ChooseExecution(spec, wanted, Offer({4}));
+  ASSERT_TRUE(candidates.ok());
+  ASSERT_EQ(candidates->size(), 2u);
+  const Candidate &units = (*candidates)[0], &whole = (*candidates)[1];
+  EXPECT_EQ(units.execution.head_deal, HeadDeal::kUnits);
+  EXPECT_EQ(whole.execution.head_deal, HeadDeal::kWholeHeads);
+  EXPECT_EQ(units.cost.balance, 1);
+  EXPECT_NEAR(whole.cost.balance, 4.0 / 3, 1e-9);
+  EXPECT_GT(Sum(units.cost.bytes_sent), Sum(whole.cost.bytes_sent));
+}
+
+TEST(CostModelTest, LargeGroupsAreNotSearchedBeyondEvenlySharedWork) {
+  Execution wanted;
+  wanted.world_size = 32;
+  const auto candidates = ChooseExecution(Spec(65536, 65536, false), wanted, Offer({32}));
+  ASSERT_TRUE(candidates.ok());
+  for (size_t i = 1; i < candidates->size(); ++i) {
+    EXPECT_TRUE((*candidates)[i].cost.bytes_sent.empty()) << i;
+    EXPECT_GE((*candidates)[i].cost.seconds * 1.011, candidates->front().cost.seconds);
   }
 }
 

@@ -60,9 +60,11 @@ TEST(DegreesTest, EveryResolutionStandsAndNoneIsLost) {
       if (strategy == S::kUlysses) wanted = 4 % world == 0 ? 1 : 2;
       if (strategy == S::kUlyssesRing || strategy == S::kDoubleRing) {
         wanted = 0;
+        const bool prime = world < 4 || world == 5 || world == 7 || world == 11;
         for (int32_t d = 1; d <= world; ++d) {
           const bool units = strategy == S::kUlyssesRing && 4 % d != 0;
-          if (world % d == 0) wanted += units ? 2 : 1;
+          const bool chosen = prime || (d > 1 && d < world);
+          if (world % d == 0 && chosen) wanted += units ? 2 : 1;
         }
       }
       EXPECT_EQ(seen.size(), wanted) << StrategyName(strategy) << " " << world;
@@ -80,6 +82,11 @@ TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
   EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].head_deal, HeadDeal::kUnits);
   grid.ring_degree = 3;
   EXPECT_TRUE(ResolveDegrees(grid, 6, 6).empty());
+  // One row or column is never chosen where there is a grid, and had by who asks for it.
+  grid = Of(Strategy::kUlyssesRing);
+  grid.ring_degree = 6;
+  ASSERT_EQ(ResolveDegrees(grid, 6, 6).size(), 1u);
+  EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].ulysses_degree, 1);
   // A square double ring comes first.
   EXPECT_EQ(ResolveDegrees(Of(Strategy::kDoubleRing), 12, 1)[0].inner_ring_degree, 3);
 }

@@ -39,7 +39,17 @@ Execution ExecutionOf(Strategy strategy) {
 }
 
 std::vector<Execution> TestExecutions(Strategy strategy, int32_t world_size, int32_t q_heads) {
-  return ResolveDegrees(ExecutionOf(strategy), world_size, q_heads);
+  if (strategy != Strategy::kUlyssesRing && strategy != Strategy::kDoubleRing) {
+    return ResolveDegrees(ExecutionOf(strategy), world_size, q_heads);
+  }
+  std::vector<Execution> all;
+  for (int32_t degree = 1; degree <= world_size; ++degree) {
+    Execution execution = ExecutionOf(strategy);
+    (strategy == Strategy::kDoubleRing ? execution.inner_ring_degree : execution.ulysses_degree) =
+        degree;
+    for (Execution& way : ResolveDegrees(execution, world_size, q_heads)) all.push_back(way);
+  }
+  return all;
 }
 
 ScheduleCase::ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy,

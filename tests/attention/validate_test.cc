@@ -29,7 +29,8 @@ TEST(ValidateTest, WhatIsServedPasses) {
     }
   }
   for (const Strategy strategy :
-       {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo}) {
+       {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo,
+        Strategy::kUlysses, Strategy::kUlyssesRing, Strategy::kRingPassQ, Strategy::kDoubleRing}) {
     request.execution.strategy = strategy;
     for (const Layout layout :
          {Layout::kContiguous, Layout::kZigzag, Layout::kZigzagPerSequence, Layout::kStriped}) {
@@ -37,6 +38,10 @@ TEST(ValidateTest, WhatIsServedPasses) {
       EXPECT_TRUE(request.Check().ok()) << request.Check();
     }
   }
+  request.execution.strategy = Strategy::kUlyssesRing;
+  request.execution.ulysses_degree = 16;
+  request.execution.ring_degree = 4;
+  request.execution.head_deal = HeadDeal::kUnits;
   request.execution.stripe = 16;
   request.execution.world_size = 64;
   request.execution.priority = -10;
@@ -364,9 +369,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
   expect("execution.strategy", [](Request& r) { r.execution.strategy = Strategy::kTree; });
   expect("execution.layout", [](Request& r) { r.execution.layout = Layout::kByArea; });
-  expect("execution.ulysses_degree", [](Request& r) { r.execution.ulysses_degree = 2; });
-  expect("execution.ring_degree", [](Request& r) { r.execution.ring_degree = 2; });
-  expect("execution.head_deal", [](Request& r) { r.execution.head_deal = HeadDeal::kUnits; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });
 }

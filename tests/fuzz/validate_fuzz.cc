@@ -96,7 +96,10 @@ Execution RandomExecution(FuzzedDataProvider& data) {
   execution.strategy = Value(data, Strategy::kHalo);
   execution.layout = Value(data, Layout::kZigzagPerSequence);
   execution.world_size = Number<int32_t>(data, -1, 65);
-  execution.ulysses_degree = Number<int32_t>(data, 0, 0);
+  execution.ulysses_degree = Number<int32_t>(data, -1, 9);
+  execution.ring_degree = Number<int32_t>(data, -1, 9);
+  execution.inner_ring_degree = Number<int32_t>(data, 0, 3);
+  execution.head_deal = Value(data, HeadDeal::kUnits);
   execution.stripe = Number<int32_t>(data, 0, 2);
   return execution;
 }

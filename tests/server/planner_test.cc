@@ -56,7 +56,9 @@ TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
   for (int32_t world : {2, 3, 4}) {
     for (auto strategy :
          {v1::Execution::STRATEGY_RING_PASS_KV, v1::Execution::STRATEGY_ALL_GATHER_KV,
-          v1::Execution::STRATEGY_ROTATE_KV, v1::Execution::STRATEGY_HALO}) {
+          v1::Execution::STRATEGY_ROTATE_KV, v1::Execution::STRATEGY_HALO,
+          v1::Execution::STRATEGY_ULYSSES, v1::Execution::STRATEGY_ULYSSES_RING,
+          v1::Execution::STRATEGY_RING_PASS_Q, v1::Execution::STRATEGY_DOUBLE_RING}) {
       for (auto layout : {v1::Execution::LAYOUT_CONTIGUOUS, v1::Execution::LAYOUT_ZIGZAG}) {
         v1::RunJobRequest wanted = Request(world, 500);
         wanted.mutable_spec()->add_sequences()->set_q_len(10);

@@ -16,17 +16,37 @@ std::string File(const std::string& path) {
   return content.str();
 }
 
-// The picture in the docs is what the schedule says today. To draw it again:
-//   bazel run //tools/draw_schedule -- --format svg > docs/pictures/ring_schedule.svg
-TEST(SchedulePictureTest, ThePictureInTheDocsIsTheSchedule) {
-  EXPECT_TRUE(DrawSvg({}).value() == File("docs/pictures/ring_schedule.svg"))
-      << "docs/pictures/ring_schedule.svg is not what the schedule says: draw it again";
+// The pictures in the docs are what the schedules say today. To draw them again:
+//   bazel run //tools/draw_schedule -- --documented $PWD/docs/pictures
+TEST(SchedulePictureTest, ThePicturesInTheDocsAreTheSchedules) {
+  const std::string page = File("docs/strategies.md");
+  for (const auto& [name, options] : DocumentedPictures()) {
+    EXPECT_TRUE(DrawSvg(options).value() == File("docs/pictures/" + name))
+        << "docs/pictures/" << name << " is not what the schedule says: draw it again";
+    EXPECT_NE(page.find("pictures/" + name), std::string::npos) << name;
+  }
 }
 
 TEST(SchedulePictureTest, TextNamesEveryStep) {
   const std::string text = DrawText({}).value();
   for (const char* line : {"step 0", "step 3", "rank 3", "receive from 3", "finish", "full"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+}
+
+TEST(SchedulePictureTest, TextTellsWhatMovesAndMerges) {
+  PictureOptions options;
+  options.strategy = Strategy::kRingPassQ;
+  const std::string q = DrawText(options).value();
+  for (const char* words : {"queries of shard 1", "partials of shard 2", "merge rows of shard 0"}) {
+    EXPECT_NE(q.find(words), std::string::npos) << words;
+  }
+  options.strategy = Strategy::kUlysses;
+  options.heads = 8;
+  const std::string ulysses = DrawText(options).value();
+  for (const char* words :
+       {"keys of shard 0, rows [0, 16) of heads 2 to 3", "outputs of shard 3"}) {
+    EXPECT_NE(ulysses.find(words), std::string::npos) << words;
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "attention/degrees.h"
 #include "attention/mask.h"
 #include "attention/schedule.h"
 #include "attention/status_macros.h"
@@ -30,25 +32,58 @@ struct Drawn {
 absl::StatusOr<Drawn> Make(const PictureOptions& options) {
   Drawn drawn;
   drawn.spec.dtype = DataType::kBf16;
-  drawn.spec.q_heads = drawn.spec.kv_heads = 1;
+  drawn.spec.q_heads = drawn.spec.kv_heads = options.heads;
   drawn.spec.head_dim = 64;
   Sequence sequence;
   sequence.q_len = options.q_len;
   sequence.kv_len = options.kv_len;
   drawn.spec.sequences = {sequence};
   drawn.spec.masks.emplace_back().causal = options.causal;
+  if (options.window > 0) drawn.spec.masks[0].window_left = options.window;
   ASSIGN_OR_RETURN(drawn.plan, MakeShardPlan(drawn.spec, options.plan));
   const MaskMap mask(drawn.spec);
-  Execution execution;
-  execution.strategy = options.strategy;
-  ASSIGN_OR_RETURN(drawn.ranks, MakeGroupSchedules({&drawn.spec, &mask, &drawn.plan, execution}));
+  Execution open;
+  open.strategy = options.strategy;
+  open.ulysses_degree = options.ulysses_degree;
+  open.inner_ring_degree = options.inner_ring_degree;
+  const auto ways = ResolveDegrees(open, options.plan.world_size, options.heads);
+  if (ways.empty()) return absl::InvalidArgumentError("the degrees do not fit the strategy");
+  ASSIGN_OR_RETURN(drawn.ranks, MakeGroupSchedules({&drawn.spec, &mask, &drawn.plan, ways[0]}));
   return drawn;
 }
 
 std::string Title(const PictureOptions& options) {
   return absl::StrCat(StrategyName(options.strategy), ", ", LayoutName(options.plan.layout), ", ",
                       options.plan.world_size, " ranks, ", options.q_len, " queries × ",
-                      options.kv_len, " keys, ", options.causal ? "causal" : "full");
+                      options.kv_len, " keys, ", options.causal ? "causal" : "full",
+                      options.window > 0 ? absl::StrCat(", window ", options.window) : "",
+                      options.heads > 1 ? absl::StrCat(", ", options.heads, " heads") : "");
+}
+
+// " of head 2", " of heads 2 to 3", or nothing where it is all heads.
+std::string HeadsText(const AttentionSpec& spec, int32_t begin, int32_t end) {
+  if (end - begin == spec.q_heads) return "";  // As many of queries as of keys.
+  return end - begin == 1 ? absl::StrCat(" of head ", begin)
+                          : absl::StrCat(" of heads ", begin, " to ", end - 1);
+}
+
+absl::string_view KindText(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kQ:
+      return "queries";
+    case BlockKind::kKv:
+      return "keys";
+    case BlockKind::kPartial:
+      return "partials";
+    default:
+      return "outputs";
+  }
+}
+
+// How an arrow of a kind is drawn.
+absl::string_view DashOf(BlockKind kind) {
+  if (kind == BlockKind::kKv) return "";
+  return kind == BlockKind::kQ ? " stroke-dasharray=\"7 3\"" : " stroke-dasharray=\"2 2\"";
 }
 
 const char* ColourOf(int32_t shard) { return kColours[shard % std::size(kColours)]; }
@@ -78,8 +113,12 @@ class Svg {
     for (int r = 0; r < ranks; ++r) {
       for (int k = 0; k < steps; ++k) Arrows(r, k);
     }
-    Text(kLeft, height - 8, "#666666",
-         "queries down, keys across; colour: owner of the keys; solid: fully visible");
+    std::string legend =
+        "queries down, keys across; colour: owner of the keys; solid: fully visible";
+    if (MovesOtherThanKeys()) {
+      legend += "; arrows: keys, dashed queries, dotted partials or outputs";
+    }
+    Text(kLeft, height - 8, "#666666", legend);
     return absl::StrCat(out_, "</svg>\n");
   }
 
@@ -123,6 +162,40 @@ class Svg {
                           kMap, kMap);
   }
 
+  bool MovesOtherThanKeys() const {
+    for (const RankSchedule& schedule : drawn_.ranks) {
+      for (const Step& step : schedule.steps) {
+        for (const Transfer& send : step.sends) {
+          if (schedule.buffers[send.buffer].kind != BlockKind::kKv) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // What ops a step ends with, and for which heads its tasks are.
+  void Caption(int rank, int k) {
+    const Step& step = drawn_.ranks[rank].steps[k];
+    const auto has = [&](Op::Kind kind) {
+      return std::any_of(step.ops.begin(), step.ops.end(),
+                         [&](const Op& op) { return op.kind == kind; });
+    };
+    std::string caption;
+    if (has(Op::Kind::kMerge)) caption = "merge";
+    if (has(Op::Kind::kFinish)) absl::StrAppend(&caption, caption.empty() ? "" : ", ", "finish");
+    if (!step.tasks.empty()) {
+      int32_t begin = step.tasks[0].head_begin, end = step.tasks[0].head_end;
+      for (const Task& task : step.tasks) {
+        begin = std::min(begin, task.head_begin);
+        end = std::max(end, task.head_end);
+      }
+      const std::string heads = HeadsText(drawn_.spec, begin, end);
+      // " of head 2" alone is "head 2".
+      absl::StrAppend(&caption, caption.empty() ? absl::StripPrefix(heads, " of ") : heads);
+    }
+    if (!caption.empty()) Text(X(k), Y(rank) + kMap + 13, "#222222", caption);
+  }
+
   void Cell(int rank, int k) {
     const RankSchedule& schedule = drawn_.ranks[rank];
     absl::StrAppendFormat(&out_, "<g transform=\"translate(%d %d)\">\n<use href=\"#mask\"/>\n",
@@ -141,22 +214,23 @@ class Svg {
       });
     }
     absl::StrAppend(&out_, "</g>\n");
-    for (const Op& op : schedule.steps[k].ops) {
-      if (op.kind == Op::Kind::kFinish) Text(X(k), Y(rank) + kMap + 13, "#222222", "finish");
-    }
+    Caption(rank, k);
   }
 
   void Arrows(int rank, int k) {
     const RankSchedule& schedule = drawn_.ranks[rank];
     for (const Transfer& send : schedule.steps[k].sends) {
-      const int32_t shard = schedule.buffers[send.buffer].shard;
+      const Block& block = schedule.buffers[send.buffer];
+      const int32_t shard = block.shard;
       absl::StrAppendFormat(
           &out_,
-          "<path d=\"M%d %dC%d %d %d %d %d %d\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "
-          "marker-end=\"url(#tip)\"><title>rank %d to %d: %d rows</title></path>\n",
+          "<path d=\"M%d %dC%d %d %d %d %d %d\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s "
+          "marker-end=\"url(#tip)\"><title>rank %d to %d: %s of shard %d, rows %d to "
+          "%d%s</title></path>\n",
           X(k) + kMap, Y(rank) + kMap / 2, X(k) + kMap + 40, Y(rank) + kMap / 2, X(k + 1) - 40,
-          Y(send.peer) + kMap / 2, X(k + 1) - 3, Y(send.peer) + kMap / 2, ColourOf(shard), rank,
-          send.peer, send.row_end - send.row_begin);
+          Y(send.peer) + kMap / 2, X(k + 1) - 3, Y(send.peer) + kMap / 2, ColourOf(shard),
+          DashOf(block.kind), rank, send.peer, KindText(block.kind), shard, send.row_begin,
+          send.row_end - 1, HeadsText(drawn_.spec, block.head_begin, block.head_end));
     }
   }
 
@@ -164,30 +238,61 @@ class Svg {
   std::string out_;
 };
 
-void AppendTransfers(const RankSchedule& schedule, const std::vector<Transfer>& transfers,
-                     absl::string_view verb, std::string* out) {
+void AppendTransfers(const AttentionSpec& spec, const RankSchedule& schedule,
+                     const std::vector<Transfer>& transfers, absl::string_view verb,
+                     std::string* out) {
   for (const Transfer& transfer : transfers) {
-    absl::StrAppendFormat(out, "    %s %d: keys of shard %d, rows [%d, %d)\n", verb, transfer.peer,
-                          schedule.buffers[transfer.buffer].shard, transfer.row_begin,
-                          transfer.row_end);
+    const Block& block = schedule.buffers[transfer.buffer];
+    absl::StrAppendFormat(out, "    %s %d: %s of shard %d, rows [%d, %d)%s\n", verb, transfer.peer,
+                          KindText(block.kind), block.shard, transfer.row_begin, transfer.row_end,
+                          HeadsText(spec, block.head_begin, block.head_end));
   }
 }
 
-void AppendStep(const RankSchedule& schedule, const Step& step, std::string* out) {
-  AppendTransfers(schedule, step.sends, "send to", out);
-  AppendTransfers(schedule, step.receives, "receive from", out);
+void AppendStep(const AttentionSpec& spec, const RankSchedule& schedule, const Step& step,
+                std::string* out) {
+  AppendTransfers(spec, schedule, step.sends, "send to", out);
+  AppendTransfers(spec, schedule, step.receives, "receive from", out);
   for (const Task& task : step.tasks) {
-    absl::StrAppendFormat(out, "    attend rows [%d, %d) to keys [%d, %d) of shard %d, %s\n",
-                          task.q_begin, task.q_end, task.k_begin, task.k_end,
-                          schedule.buffers[task.kv].shard,
+    absl::StrAppendFormat(out,
+                          "    attend rows [%d, %d) of shard %d to keys [%d, %d) of shard %d%s, "
+                          "%s\n",
+                          task.q_begin, task.q_end, schedule.buffers[task.q].shard, task.k_begin,
+                          task.k_end, schedule.buffers[task.kv].shard,
+                          HeadsText(spec, task.head_begin, task.head_end),
                           task.coverage == Coverage::kFull ? "full" : "partial");
   }
   for (const Op& op : step.ops) {
-    absl::StrAppend(out, op.kind == Op::Kind::kFinish ? "    finish" : "    op", "\n");
+    const Block& target = schedule.buffers[op.target];
+    absl::StrAppendFormat(out, "    %s rows of shard %d%s\n",
+                          op.kind == Op::Kind::kFinish ? "finish" : "merge", target.shard,
+                          HeadsText(spec, target.head_begin, target.head_end));
   }
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures() {
+  const auto of = [](Strategy strategy, Layout layout, int32_t heads) {
+    PictureOptions options;
+    options.strategy = strategy;
+    options.plan.layout = layout;
+    options.heads = heads;
+    return options;
+  };
+  PictureOptions halo = of(Strategy::kHalo, Layout::kContiguous, 1);
+  halo.window = 11;
+  PictureOptions grid = of(Strategy::kUlyssesRing, Layout::kZigzag, 2);
+  grid.ulysses_degree = 2;
+  return {{"ring_schedule.svg", PictureOptions()},
+          {"rotate_schedule.svg", of(Strategy::kRotateKv, Layout::kZigzag, 1)},
+          {"all_gather_schedule.svg", of(Strategy::kAllGatherKv, Layout::kZigzag, 1)},
+          {"halo_schedule.svg", halo},
+          {"ring_q_schedule.svg", of(Strategy::kRingPassQ, Layout::kZigzag, 1)},
+          {"ulysses_schedule.svg", of(Strategy::kUlysses, Layout::kContiguous, 4)},
+          {"ulysses_ring_schedule.svg", grid},
+          {"double_ring_schedule.svg", of(Strategy::kDoubleRing, Layout::kZigzag, 1)}};
+}
 
 absl::StatusOr<std::string> DrawSvg(const PictureOptions& options) {
   if (options.q_len < 1 || options.kv_len < 1) {
@@ -204,7 +309,7 @@ absl::StatusOr<std::string> DrawText(const PictureOptions& options) {
     absl::StrAppend(&out, "step ", k, "\n");
     for (size_t r = 0; r < drawn.ranks.size(); ++r) {
       absl::StrAppend(&out, "  rank ", r, "\n");
-      AppendStep(drawn.ranks[r], drawn.ranks[r].steps[k], &out);
+      AppendStep(drawn.spec, drawn.ranks[r], drawn.ranks[r].steps[k], &out);
     }
   }
   return out;

@@ -2,6 +2,7 @@
 #define ANNULUS_TOOLS_DRAW_SCHEDULE_SCHEDULE_PICTURE_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,12 +18,19 @@ struct PictureOptions {
   int64_t q_len = 64;
   int64_t kv_len = 64;
   bool causal = true;
+  int64_t window = 0;  // Keys that a query sees before itself; 0: all.
+  int32_t heads = 1;   // Of queries and of keys.
+  // 0: the first that ResolveDegrees gives.
+  int32_t ulysses_degree = 0, inner_ring_degree = 0;
 };
+
+// The pictures of docs/strategies.md: file names in docs/pictures, and what is drawn.
+std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures();
 
 // Ranks × steps, from the schedule's data alone. In each cell the attention matrix (queries down,
 // keys across): grey is what the mask shows, a rectangle is a task, in the colour of the keys'
 // owner, solid where it is full. An arrow is a transfer, from the step that moves it to the step
-// after.
+// after: of keys, dashed of queries, dotted of partials or outputs.
 absl::StatusOr<std::string> DrawSvg(const PictureOptions& options);
 
 // The same as lines of text.

@@ -1,0 +1,103 @@
+"""Every strategy that exchanges heads, moves queries or has rings of rings: real processes, answers verified in fp64."""
+
+import itertools
+import json
+import unittest
+
+import numpy
+
+from tests.end_to_end.attend_case import LAYOUTS, AttendCase, judged, rounded
+
+# Name, ranks, flags, and what the answer then says.
+RUNS = (
+    ("ulysses", 2, (), {"ulysses_degree": 2, "ring_degree": 1}),
+    ("ulysses", 3, ("--head-deal", "whole-heads"), {"ulysses_degree": 3, "head_deal": "whole-heads"}),
+    ("ulysses", 4, ("--head-deal", "units"), {"ulysses_degree": 4, "head_deal": "units"}),
+    ("ulysses", 6, (), {"ulysses_degree": 6}),
+    ("ulysses-ring", 4, ("--ulysses-degree", "2"), {"ulysses_degree": 2, "ring_degree": 2}),
+    ("ulysses-ring", 6, ("--ring-degree", "3"), {"ulysses_degree": 2, "ring_degree": 3}),
+    ("ulysses-ring", 6, ("--ring-degree", "2", "--head-deal", "units"), {"ulysses_degree": 3, "head_deal": "units"}),
+    ("ulysses-ring", 5, (), {}),
+    ("ring-pass-q", 2, (), {"ring_degree": 2}),
+    ("ring-pass-q", 5, (), {"ring_degree": 5}),
+    ("double-ring", 4, (), {"inner_ring_degree": 2}),
+    ("double-ring", 6, ("--inner-ring-degree", "3"), {"inner_ring_degree": 3}),
+    ("halo", 3, (), {"ring_degree": 3}),
+)
+HEADS = ("4,2", "6,3", "2,1", "8,1", "5,5", "7,7", "12,4")
+MASKS = (
+    {"causal": True},
+    {},
+    {"causal": True, "windowLeft": "60", "alwaysVisible": "3"},
+    {"causal": True, "chunk": "64"},
+)
+
+
+class StrategiesTest(AttendCase):
+    WORKERS = 6
+
+    def test_every_strategy_with_any_number_of_heads(self):
+        for index, ((strategy, world, flags, said), heads) in enumerate(itertools.product(RUNS, HEADS)):
+            layout, dtype = LAYOUTS[index % 4], ("fp32", "bf16", "fp16")[index % 3]
+            path, mask = ("direct", "gateway")[index // 4 % 2], MASKS[(index + index // 7) % 4]
+            with self.subTest(strategy=strategy, world=world, flags=flags, heads=heads, layout=layout, mask=mask, path=path):
+                facts = self.attend(
+                    "--synthetic", f"2,257,301,{heads},32,{dtype},{index}", "--spec", self.spec_file({"masks": [mask]}),
+                    "--strategy", strategy, "--world-size", str(world), "--layout", layout, "--path", path, "--verify", "128", *flags,
+                )
+                wanted = {"strategy": strategy, "world_size": world, "layout": layout, **said}
+                self.assertEqual({name: facts[name] for name in wanted}, wanted)
+
+    def test_more_ranks_than_rows(self):
+        for strategy, world, flags, _ in RUNS:
+            for shape in ("1,3,2,2,1,8,fp32,1", "1,0,5,2,1,8,fp32,1", "1,5,0,2,1,8,fp32,1", "1,1,700,5,5,16,fp32,1"):
+                with self.subTest(strategy=strategy, world=world, shape=shape):
+                    self.attend("--synthetic", shape, "--strategy", strategy, "--world-size", str(world), "--mask", "causal",
+                                "--verify", "64", *flags)
+
+    def test_answers_come_in_the_callers_order(self):
+        random = numpy.random.default_rng(4)
+        q, k, v = (rounded(random.standard_normal(shape), "fp32") for shape in ((150, 6, 32), (170, 3, 32), (170, 3, 48)))
+        exact, naive = judged(q, k, v, "causal")
+        for (strategy, world, flags, _), layout in zip(RUNS, itertools.cycle(LAYOUTS)):
+            with self.subTest(strategy=strategy, world=world, flags=flags, layout=layout):
+                answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--mask", "causal", "--strategy", strategy, "--layout", layout,
+                                          "--world-size", str(world), *flags)
+                self.assert_within_budget(answer, exact, naive, strategy)
+
+    def test_a_plan_compares_them(self):
+        done = self.service.annulus("plan", "--json", "--synthetic", "1,8192,8192,6,6,64,bf16,1", "--world-size", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        seen = {(entry["strategy"], entry["ulysses_degree"], entry["head_deal"]) for entry in (plan, *plan["rejected"])}
+        for wanted in (("rotate-kv", 1, "auto"), ("ring-pass-q", 1, "auto"), ("ulysses", 4, "units"),
+                       ("ulysses", 4, "whole-heads"), ("ulysses-ring", 2, "whole-heads")):
+            self.assertIn(wanted, seen)
+        for entry in plan["rejected"]:
+            self.assertTrue(entry["reason"])
+            self.assertGreater(entry["predicted_seconds"], 0)
+
+    def test_a_plan_for_degrees_alone_has_the_ranks_they_make(self):
+        done = self.service.annulus("plan", "--json", "--synthetic", "1,4096,4096,4,4,64,bf16,1", "--ulysses-degree", "2",
+                                    "--ring-degree", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        self.assertEqual((plan["strategy"], plan["world_size"]), ("ulysses-ring", 6))
+
+    def test_degrees_that_do_not_fit_are_refused_with_their_field(self):
+        for flags, field in (
+            (("--strategy", "ulysses-ring", "--world-size", "6", "--ulysses-degree", "4"), "execution.ulysses_degree"),
+            (("--strategy", "ulysses-ring", "--world-size", "6", "--ulysses-degree", "2", "--ring-degree", "2"),
+             "execution.ring_degree"),
+            (("--strategy", "ring-pass-q", "--ulysses-degree", "2"), "execution.ulysses_degree"),
+            (("--strategy", "halo", "--head-deal", "units"), "execution.head_deal"),
+            (("--strategy", "double-ring", "--world-size", "6", "--inner-ring-degree", "4"), "execution.inner_ring_degree"),
+        ):
+            with self.subTest(flags=flags):
+                done = self.service.annulus("attend", "--json", "--synthetic", "1,64,64,4,2,16,fp32,1", *flags)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertEqual(json.loads(done.stdout)["error"]["fields"][0]["field"], field)
+
+
+if __name__ == "__main__":
+    unittest.main()
