@@ -139,10 +139,11 @@ def judged(q, k, v, mask, dtype="fp32"):
 
 class AttendCase(unittest.TestCase):
     WORKERS = 4
+    SERVE_FLAGS = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.service = cls.enterClassContext(cluster.Serve(cls.WORKERS, "--threads", "1"))
+        cls.service = cls.enterClassContext(cluster.Serve(cls.WORKERS, "--threads", "1", *cls.SERVE_FLAGS))
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")))
 
     def attend(self, *flags, expect=0):

@@ -99,5 +99,21 @@ class StrategiesTest(AttendCase):
                 self.assertEqual(json.loads(done.stdout)["error"]["fields"][0]["field"], field)
 
 
+class SegmentsTest(AttendCase):
+    """Every job is a long one: its steps are split, and a cancel has places to act."""
+
+    WORKERS = 6
+    SERVE_FLAGS = ("--coordinator-flag=--segment=2ms",)
+
+    def test_long_jobs_run_in_segments(self):
+        for strategy, world, flags, _ in RUNS:
+            with self.subTest(strategy=strategy, world=world, flags=flags):
+                job = ("--synthetic", "1,2049,2049,6,3,64,bf16,2", "--mask", "causal", "--strategy", strategy,
+                       "--world-size", str(world), *flags)
+                plan = json.loads(self.service.annulus("plan", "--json", *job).stdout)
+                self.assertGreater(plan["predicted_seconds"], 0.004)
+                self.attend(*job, "--verify", "128")
+
+
 if __name__ == "__main__":
     unittest.main()

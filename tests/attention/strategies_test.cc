@@ -1,0 +1,191 @@
+// What docs/strategies.md says of each strategy, beside the bytes (cost_model_test.cc).
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "attention/block_layout.h"
+#include "attention/checker.h"
+#include "attention/digest.h"
+#include "attention/schedule.h"
+#include "gtest/gtest.h"
+#include "tests/attention/drift.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+Mask Causal() { return TestMasks()[1]; }
+
+Execution Grid(int32_t ulysses, int32_t ring) {
+  Execution execution = ExecutionOf(Strategy::kUlyssesRing);
+  execution.ulysses_degree = ulysses;
+  execution.ring_degree = ring;
+  execution.head_deal = HeadDeal::kWholeHeads;
+  return execution;
+}
+
+Execution DoubleRing(int32_t inner) {
+  Execution execution = ExecutionOf(Strategy::kDoubleRing);
+  execution.inner_ring_degree = inner;
+  return execution;
+}
+
+ScheduleCase Case(const Mask& mask, const PlanOptions& plan, const Execution& execution,
+                  int64_t rows = 64) {
+  return {SmallSpec(8, 4, {Lengths(rows, rows)}, mask), plan, execution};
+}
+
+TEST(StrategiesTest, StepsAreThoseOfTheTable) {
+  const auto steps = [](const Execution& execution) {
+    return BuiltCase(Case(Mask(), TestPlans(8)[0], execution)).ranks[0].steps.size();
+  };
+  Execution ulysses = ExecutionOf(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kWholeHeads;
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassKv)), 8u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRotateKv)), 8u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kAllGatherKv)), 2u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kHalo)), 2u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassQ)), 9u);
+  EXPECT_EQ(steps(ulysses), 3u);
+  EXPECT_EQ(steps(Grid(2, 4)), 6u);
+  EXPECT_EQ(steps(Grid(4, 2)), 4u);
+  EXPECT_EQ(steps(DoubleRing(2)), 8u);
+}
+
+// Most bytes of keys alive at once, in those of one rank.
+int64_t KeyBlocks(const Execution& execution) {
+  const BuiltCase built(Case(Mask(), TestPlans(8)[0], execution));
+  const BlockLayout layout(built.spec);
+  int64_t most = 0;
+  for (int32_t half = 0; half < 2 * static_cast<int32_t>(built.ranks[3].steps.size()); ++half) {
+    int64_t alive = 0;
+    for (size_t i = 0; i < built.ranks[3].buffers.size(); ++i) {
+      const Placement::Slot& slot = built.placements[3].slots[i];
+      const bool keys = built.ranks[3].buffers[i].kind == BlockKind::kKv;
+      if (keys && slot.born <= half && half <= slot.dies) {
+        alive += layout.BlockBytes(built.ranks[3].buffers[i]);
+      }
+    }
+    most = std::max(most, alive);
+  }
+  return most / (8 * layout.RowBytes(BlockKind::kKv, 4));
+}
+
+TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRingPassKv)), 2);
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRotateKv)), 3);
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kAllGatherKv)), 8);
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRingPassQ)), 1);
+  EXPECT_EQ(KeyBlocks(DoubleRing(4)), 4);
+}
+
+bool SameMessages(const BuiltCase& a, const BuiltCase& b) {
+  for (size_t r = 0; r < a.ranks.size(); ++r) {
+    const std::vector<PeerDigest> x = PeerDigests(a.ranks[r]), y = PeerDigests(b.ranks[r]);
+    const bool same = std::equal(
+        x.begin(), x.end(), y.begin(), y.end(), [](const PeerDigest& m, const PeerDigest& n) {
+          return m.peer == n.peer && m.sends == n.sends && m.receives == n.receives;
+        });
+    if (!same) return false;
+  }
+  return true;
+}
+
+TEST(StrategiesTest, AGridOfOneColumnIsARingAndOfOneRowUlysses) {
+  Execution ulysses = ExecutionOf(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kWholeHeads;
+  for (const Mask& mask : TestMasks()) {
+    for (const PlanOptions& plan : TestPlans(6)) {
+      const BuiltCase column(Case(mask, plan, Grid(1, 6))), row(Case(mask, plan, Grid(6, 1)));
+      EXPECT_TRUE(
+          SameMessages(column, BuiltCase(Case(mask, plan, ExecutionOf(Strategy::kRingPassKv)))));
+      EXPECT_TRUE(SameMessages(row, BuiltCase(Case(mask, plan, ulysses))));
+    }
+  }
+}
+
+// A repaired plan: rank 1 has taken over the shard of rank 3.
+TEST(StrategiesTest, ARankMayOwnSeveralShardsOrNone) {
+  for (const Strategy strategy : TestStrategies()) {
+    for (const Execution& execution : TestExecutions(strategy, 4, 6)) {
+      for (const PlanOptions& options : TestPlans(4)) {
+        BuiltCase built({SmallSpec(6, 3, {Lengths(21, 25)}, Causal()), options, execution});
+        built.plan.shards[3].owner = 1;
+        built.ranks = MakeGroupSchedules(built.request).value();
+        for (size_t r = 0; r < 4; ++r) {
+          built.placements[r] = PlaceBuffers(built.ranks[r], BlockLayout(built.spec), 4);
+        }
+        const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
+        ASSERT_TRUE(checked.ok()) << StrategyName(strategy) << ": " << checked;
+        const absl::Status ran = RunDrifting(built, built.ranks, built.placements, 5);
+        ASSERT_TRUE(ran.ok()) << StrategyName(strategy) << ": " << ran;
+      }
+    }
+  }
+}
+
+// Rows of one kind that a rank receives.
+int64_t Received(const RankSchedule& schedule, BlockKind kind) {
+  int64_t rows = 0;
+  for (const Step& step : schedule.steps) {
+    for (const Transfer& receive : step.receives) {
+      if (schedule.buffers[receive.buffer].kind != kind) continue;
+      rows += receive.row_end - receive.row_begin;
+    }
+  }
+  return rows;
+}
+
+// Zigzag over four ranks of 16 rows: of an earlier rank's queries the later half sees this rank's
+// keys, of a later one's all do. Rank 3 hands on all those of ranks 1 and 2, which rank 0 needs,
+// and is the last stop of those of rank 0.
+TEST(StrategiesTest, QueriesThatSeeNothingDoNotTravel) {
+  const BuiltCase built(Case(Causal(), TestPlans(4)[1], ExecutionOf(Strategy::kRingPassQ)));
+  EXPECT_EQ(Received(built.ranks[0], BlockKind::kQ), 3 * 16);
+  EXPECT_EQ(Received(built.ranks[0], BlockKind::kPartial), 3 * 8);
+  EXPECT_EQ(Received(built.ranks[3], BlockKind::kPartial), 3 * 16);
+  EXPECT_EQ(Received(built.ranks[3], BlockKind::kQ), 16 + 16 + 8);
+}
+
+// A window reaches the last rows of the rank before: the exchange moves what its rows see, and the
+// ring what the first member's rows see of the exchange before.
+TEST(StrategiesTest, KeysThatNobodySeesDoNotTravelInAGrid) {
+  Mask window = Causal();
+  window.window_left = 4;
+  const BuiltCase built(Case(window, TestPlans(8)[0], Grid(2, 4), 128));
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    const int64_t ring = rank < 2 ? 0 : 4;
+    EXPECT_EQ(Received(built.ranks[rank], BlockKind::kKv), 16 + ring) << rank;
+  }
+}
+
+TEST(StrategiesTest, AnOuterHopTakesATurnOfTheInnerRing) {
+  const BuiltCase built(Case(Mask(), TestPlans(8)[0], DoubleRing(4)));
+  std::map<int32_t, std::vector<int64_t>> rows;  // By peer, the rows of each message of rank 1.
+  for (const Step& step : built.ranks[1].steps) {
+    for (const Transfer& send : step.sends) {
+      rows[send.peer].push_back(send.row_end - send.row_begin);
+    }
+  }
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[5], (std::vector<int64_t>{2, 2, 2, 2}));
+  EXPECT_EQ(rows[2], (std::vector<int64_t>{8, 8, 8, 8, 8, 8}));
+}
+
+// Heads are cut where inputs and outputs lie, so that nothing is copied.
+TEST(StrategiesTest, NothingIsCopied) {
+  for (const Strategy strategy : TestStrategies()) {
+    for (const Execution& execution : TestExecutions(strategy, 6, 8)) {
+      for (const RankSchedule& rank : BuiltCase(Case(Causal(), TestPlans(6)[1], execution)).ranks) {
+        for (const Step& step : rank.steps) {
+          for (const Op& op : step.ops) EXPECT_NE(op.kind, Op::Kind::kCopy);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
