@@ -45,7 +45,7 @@ class DoubleRingRank {
     std::vector<Ring::Member> members;
     for (int32_t i = 0; i < inner_size_; ++i) {
       const int32_t rank = outer_ * inner_size_ + i;
-      members.push_back({rank, group_.needs.Wanted(rank)});
+      members.push_back({rank, {rank}});
     }
     return Ring(group_.needs, std::move(members), inner_);
   }
@@ -54,11 +54,9 @@ class DoubleRingRank {
   Ring OuterRing() const {
     std::vector<Ring::Member> members;
     for (int32_t o = 0; o < outer_size_; ++o) {
-      RowSet wanted;
-      for (int32_t i = 0; i < inner_size_; ++i) {
-        wanted = Union(wanted, group_.needs.Wanted(o * inner_size_ + i));
-      }
-      members.push_back({o * inner_size_ + inner_, std::move(wanted)});
+      std::vector<int32_t> ranks;
+      for (int32_t i = 0; i < inner_size_; ++i) ranks.push_back(o * inner_size_ + i);
+      members.push_back({o * inner_size_ + inner_, std::move(ranks)});
     }
     return Ring(group_.needs, std::move(members), outer_);
   }

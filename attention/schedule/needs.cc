@@ -111,7 +111,8 @@ Needs::Needs(const ScheduleRequest& request, RowSpace travels)
     : plan_(*request.plan),
       travels_(travels),
       wanted_(plan_.world_size),
-      shards_of_(plan_.world_size) {
+      shards_of_(plan_.world_size),
+      local_(plan_.world_size * plan_.shards.size()) {
   for (int32_t s = 0; s < static_cast<int32_t>(plan_.shards.size()); ++s) {
     const Shard& shard = plan_.shards[s];
     shards_of_[shard.owner].push_back(s);
@@ -132,6 +133,22 @@ void Needs::AddWanted(const ScheduleRequest& request, int32_t rank, const Shard&
             : SeeingQueries(*request.mask, classes[c], shard.kv_rows, {0, shard.kv_rows.rows()});
     wanted_[rank] = Union(wanted_[rank], rows);
   }
+}
+
+const RowSet& Needs::Of(int32_t rank, int32_t shard) const {
+  std::optional<RowSet>& local = local_[rank * plan_.shards.size() + shard];
+  if (!local.has_value()) local = Local(shard, wanted_[rank]);
+  return *local;
+}
+
+RowSet Needs::OfAny(absl::Span<const int32_t> ranks, int32_t shard) const {
+  if (ranks.size() == 1) return Of(ranks[0], shard);
+  std::vector<Interval> rows;
+  for (const int32_t rank : ranks) {
+    const RowSet& own = Of(rank, shard);
+    rows.insert(rows.end(), own.begin(), own.end());
+  }
+  return MakeRowSet(std::move(rows));
 }
 
 RowSet Needs::Local(int32_t shard, const RowSet& wanted) const {

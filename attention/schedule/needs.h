@@ -2,8 +2,10 @@
 #define ANNULUS_ATTENTION_SCHEDULE_NEEDS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "attention/schedule/row_set.h"
 #include "attention/schedule_data.h"
 
@@ -20,8 +22,7 @@ RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Inter
 RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval k_rows);
 
 // Who needs which rows of the tensor that travels: one set for each rank, from which every (rank,
-// shard) need follows with a few look-ups, so that a rank's schedule never builds the whole Θ(W²)
-// table.
+// shard) need follows with a few look-ups, when it is asked for. One thread at a time.
 class Needs {
  public:
   static constexpr int64_t kMaxIntervals = 64;
@@ -32,12 +33,14 @@ class Needs {
 
   // Packed rows that `rank` wants, its own included.
   const RowSet& Wanted(int32_t rank) const { return wanted_[rank]; }
-  // Local rows of a shard that hold `rows` (packed), rounded out to the plan's granule, and to
-  // 1/kMaxIntervals of the shard where some rank wants more than kMaxIntervals intervals (documents
-  // cut in a thousand places): a bounded number of transfers is worth some rows nobody asked for.
-  // Rounding on a fixed grid keeps subsets subsets, on which a ring depends.
-  RowSet Local(int32_t shard, const RowSet& rows) const;
-  RowSet Of(int32_t rank, int32_t shard) const { return Local(shard, wanted_[rank]); }
+  // Local rows of a shard that hold those which `rank` wants, rounded out to the plan's granule,
+  // and to 1/kMaxIntervals of the shard where some rank wants more than kMaxIntervals intervals
+  // (documents cut in a thousand places): a bounded number of transfers is worth some rows nobody
+  // asked for. Rounding on a fixed grid keeps subsets subsets, on which a ring depends. Worked out
+  // once for each pair; the reference stays valid.
+  const RowSet& Of(int32_t rank, int32_t shard) const;
+  // What some of `ranks` want.
+  RowSet OfAny(absl::Span<const int32_t> ranks, int32_t shard) const;
   // Whether any rank wants any row; where none does, no row sees a key.
   bool any() const { return any_; }
   // Shards in increasing order.
@@ -45,11 +48,13 @@ class Needs {
 
  private:
   void AddWanted(const ScheduleRequest& request, int32_t rank, const Shard& shard);
+  RowSet Local(int32_t shard, const RowSet& wanted) const;
 
   const ShardPlan& plan_;
   const RowSpace travels_;
   std::vector<RowSet> wanted_;
   std::vector<std::vector<int32_t>> shards_of_;
+  mutable std::vector<std::optional<RowSet>> local_;  // [rank][shard]
   bool any_ = false;
   bool coarse_ = false;
 };

@@ -1,6 +1,9 @@
 #include "attention/schedule/ring.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/types/span.h"
 
 namespace annulus {
 namespace {
@@ -19,9 +22,11 @@ void ForEachPiece(Interval rows, int32_t distance, const Ring::Timing& timing, F
 
 Ring::Ring(const Needs& needs, std::vector<Member> members, int32_t position)
     : needs_(&needs), members_(std::move(members)), position_(position) {
-  wanted_after_.resize(members_.size());
+  after_end_.push_back(0);
   for (size_t k = 1; k < members_.size(); ++k) {
-    wanted_after_[k] = Union(wanted_after_[k - 1], At(static_cast<int32_t>(k)).wanted);
+    const std::vector<int32_t>& ranks = At(static_cast<int32_t>(k)).wants_for;
+    after_.insert(after_.end(), ranks.begin(), ranks.end());
+    after_end_.push_back(after_.size());
   }
 }
 
@@ -31,20 +36,27 @@ const Ring::Member& Ring::At(int32_t offset) const {
 }
 
 RowSet Ring::Later(int32_t shard, int32_t distance) const {
-  return needs_->Local(shard, wanted_after_[members_.size() - 1 - distance]);
+  const size_t members = members_.size() - 1 - distance;
+  return needs_->OfAny(absl::MakeConstSpan(after_).first(after_end_[members]), shard);
 }
 
 RowSet Ring::WantedByAll(int32_t shard) const { return Union(Wanted(shard), Later(shard, 0)); }
 
+bool Ring::IsStop(int32_t offset, int32_t shard) const {
+  const std::vector<int32_t>& ranks = At(offset).wants_for;
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int32_t rank) { return !needs_->Of(rank, shard).empty(); });
+}
+
 int32_t Ring::HopsOn(int32_t shard) const {
   int32_t hops = 1;
-  while (needs_->Local(shard, At(hops).wanted).empty()) ++hops;
+  while (!IsStop(hops, shard)) ++hops;
   return hops;
 }
 
 int32_t Ring::HopsBack(int32_t shard, int32_t distance) const {
   int32_t hops = 1;
-  while (hops < distance && needs_->Local(shard, At(-hops).wanted).empty()) ++hops;
+  while (hops < distance && !IsStop(-hops, shard)) ++hops;
   return hops;
 }
 

@@ -18,7 +18,7 @@ class Ring {
  public:
   struct Member {
     int32_t rank = 0;
-    RowSet wanted;  // Packed rows.
+    std::vector<int32_t> wants_for;  // Ranks: it wants what they do.
   };
   // A block moves to its stop at distance d in steps first + (d − 1)·pieces … first + d·pieces − 1,
   // an equal piece of its rows in each.
@@ -36,7 +36,7 @@ class Ring {
   Ring(const Needs& needs, std::vector<Member> members, int32_t position);
 
   // Local rows of a shard that this member wants.
-  RowSet Wanted(int32_t shard) const { return needs_->Local(shard, members_[position_].wanted); }
+  RowSet Wanted(int32_t shard) const { return needs_->OfAny(members_[position_].wants_for, shard); }
   // Those that it and all members after it want, when it is where the block starts.
   RowSet WantedByAll(int32_t shard) const;
 
@@ -50,6 +50,7 @@ class Ring {
 
  private:
   const Member& At(int32_t offset) const;
+  bool IsStop(int32_t offset, int32_t shard) const;
   // What the members that a block meets after this one want.
   RowSet Later(int32_t shard, int32_t distance) const;
   // Hops on to the next stop (there is one), and back to the last one (the start counts as one).
@@ -59,7 +60,8 @@ class Ring {
   const Needs* needs_;
   std::vector<Member> members_;
   int32_t position_ = 0;
-  std::vector<RowSet> wanted_after_;  // [k]: by the nearest k members after this one.
+  std::vector<int32_t> after_;     // The ranks for which the members after this one want, in order.
+  std::vector<size_t> after_end_;  // [k]: how many of them are of the nearest k members.
 };
 
 }  // namespace annulus

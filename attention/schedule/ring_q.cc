@@ -43,7 +43,7 @@ class PassQRank {
 
   Ring MakeRing() const {
     std::vector<Ring::Member> members;
-    for (int32_t r = 0; r < world_; ++r) members.push_back({r, group_.needs.Wanted(r)});
+    for (int32_t r = 0; r < world_; ++r) members.push_back({r, {r}});
     return Ring(group_.needs, std::move(members), rank_);
   }
 

@@ -72,22 +72,20 @@ class GridRank {
     return BlockOf(BlockKind::kOut, shard, {0, QueryRows(shard)}, heads);
   }
 
-  // What `member` of an exchange wants of an atom: the keys that the queries which it computes with
-  // these heads see.
-  RowSet WantedBy(int32_t exchange, int32_t member, int32_t atom) const {
-    RowSet wanted;
+  // For whose queries `member` of an exchange needs an atom.
+  std::vector<int32_t> UsersOf(int32_t exchange, int32_t member, int32_t atom) const {
+    std::vector<int32_t> ranks;
     for (int32_t of = 0; of < members_; ++of) {
-      if (!shares_.Uses(member, of, atom)) continue;
-      wanted = Union(wanted, group_.needs.Wanted(RankOf(exchange, of)));
+      if (shares_.Uses(member, of, atom)) ranks.push_back(RankOf(exchange, of));
     }
-    return wanted;
+    return ranks;
   }
 
   // The ring in which an atom travels, as `member` of this exchange sees it.
   Ring RingOf(int32_t member, int32_t atom) const {
     std::vector<Ring::Member> ring;
     for (int32_t e = 0; e < exchanges_; ++e) {
-      ring.push_back({RankOf(e, member), WantedBy(e, member, atom)});
+      ring.push_back({RankOf(e, member), UsersOf(e, member, atom)});
     }
     return Ring(group_.needs, std::move(ring), exchange_);
   }

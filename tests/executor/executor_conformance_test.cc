@@ -215,6 +215,9 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   for (int i = 0; i < kStrategyCount; ++i) {
     if (i == 1) job.spec.masks[0].window_left = 70;
     if (i == 2) job.spec.masks[0].always_visible = 5;
+    constexpr int32_t kHeads[][2] = {{4, 2}, {6, 3}, {5, 5}, {2, 1}};
+    job.spec.q_heads = kHeads[(i + world() / 4) % 4][0];
+    job.spec.kv_heads = kHeads[(i + world() / 4) % 4][1];
     SetStrategy(kStrategies[i], world(), &job);
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
