@@ -59,9 +59,10 @@ double SecondsOfStep(int64_t pairs, int64_t sent, int64_t received, const BlockL
                      const Rates& rates) {
   const double pairs_per_second =
       rates.flops_per_second / (2.0 * (layout.head_dim() + layout.value_dim()));
+  const double tasks = static_cast<double>(pairs) / pairs_per_second;
   const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
   const double fixed = sent + received > 0 ? rates.step_seconds : 0;
-  return std::max(static_cast<double>(pairs) / pairs_per_second, wire) + fixed;
+  return std::max(tasks, wire) + rates.overlap_loss * std::min(tasks, wire) + fixed;
 }
 
 RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,

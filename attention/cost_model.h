@@ -18,6 +18,10 @@ struct Rates {
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
   double step_seconds = 2e-4;          // Of a step with a transfer.
   double job_seconds = 5e-4;           // Of a group job over a job on one worker.
+  // What shows of the shorter of a step's tasks and transfers: moving bytes takes cores and memory
+  // from a kernel. Measured on CPU workers: all of it where kernels have every core, little where
+  // cores are free.
+  double overlap_loss = 0.5;
 };
 
 // What one rank sends to another, one way.
@@ -42,7 +46,7 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
 
 // Predicts a schedule: a rank's step takes as long as the longer of its tasks (2·head_dim +
 // 2·value_dim FLOPs for each visible pair and query head) and its transfers (the larger of what it
-// sends and what it receives), since they overlap.
+// sends and what it receives), since they overlap, and a part of the shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
 
 // A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower

@@ -114,6 +114,19 @@ TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {
   EXPECT_NEAR(PredictCost(request, rates)->seconds, 1024 * 2 * 128 * 2 + work / 2, 1);
 }
 
+// Two plans whose tasks take as long differ by what they send.
+TEST(CostModelTest, OfEqualWorkTheOneThatSendsLessIsTaken) {
+  Execution wanted;
+  wanted.world_size = 2;
+  const auto candidates = ChooseExecution(Spec(256, 16384, false), wanted, Offer({2}));
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.strategy, Strategy::kRingPassQ);
+  for (const Candidate& candidate : *candidates) {
+    if (candidate.execution.strategy != Strategy::kRotateKv) continue;
+    EXPECT_GT(candidate.cost.bytes_sent[0], 5 * candidates->front().cost.bytes_sent[0]);
+  }
+}
+
 TEST(CostModelTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
   const auto small = ChooseExecution(Spec(128, 128, false), {}, Offer({1, 2, 4}));
   ASSERT_TRUE(small.ok());
