@@ -23,7 +23,7 @@ int Main() {
   Client one_client(OptionsFor(one));
   BenchJob job(SelfAttention(DataType::kFp32, 8192, 8, 128, false));
   Execution ring;
-  ring.execution.strategy = Strategy::kRingPassKv;
+  ring.strategy = Strategy::kRingPassKv;
   ring.world_size = 2;
   std::vector<double> ring_seconds, one_seconds, exposed;
   for (int i = 0; i <= kRepeats; ++i) {
