@@ -157,6 +157,7 @@ std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   options.metadata = context_.metadata;
   options.deadline = GrpcDeadline();
   options.request.set_request_id(arguments_.request_id);
+  options.request.set_quiet(!arguments_.progress);
   *options.request.mutable_spec() = SpecToProto(arguments_.spec);
   *options.request.mutable_execution() = ExecutionToProto(arguments_.execution);
   options.spec = arguments_.spec;

@@ -2,6 +2,12 @@
 
 namespace annulus {
 
+void ChunkBatch::Add(TensorChunk chunk, Credit credit) {
+  bytes += static_cast<int64_t>(chunk.data.size());
+  chunks.push_back(std::move(chunk));
+  if (credit != nullptr) credits.push_back(std::move(credit));
+}
+
 void PushSource::Push(TensorChunk chunk, Credit credit) {
   MutexLock lock(&mutex_);
   if (!closed_) chunks_.emplace_back(std::move(chunk), std::move(credit));
@@ -12,19 +18,20 @@ void PushSource::Close() {
   closed_ = true;
 }
 
-ChunkSource::State PushSource::Next(TensorChunk* chunk, Credit* credit) {
+ChunkSource::State PushSource::Next(ChunkBatch* batch) {
   MutexLock lock(&mutex_);
   if (chunks_.empty()) return closed_ ? State::kEnd : State::kWait;
-  *chunk = std::move(chunks_.front().first);
-  *credit = std::move(chunks_.front().second);
-  chunks_.pop_front();
-  return closed_ && chunks_.empty() ? State::kLast : State::kChunk;
+  while (!chunks_.empty() &&
+         batch->HasRoomFor(static_cast<int64_t>(chunks_.front().first.data.size()))) {
+    batch->Add(std::move(chunks_.front().first), std::move(chunks_.front().second));
+    chunks_.pop_front();
+  }
+  return closed_ && chunks_.empty() ? State::kLast : State::kChunks;
 }
 
 void ChunkWriter::OnWritable(RawStream* stream) {
-  credit_.reset();
-  if (bytes_ > 0) sent_(bytes_);
-  bytes_ = 0;
+  const int64_t bytes = std::exchange(batch_, ChunkBatch()).bytes;
+  if (bytes > 0) sent_(bytes);
   if (!ended_) WriteNext(stream);
 }
 
@@ -44,17 +51,16 @@ void ChunkWriter::WriteNext(RawStream* stream) {
       MutexLock lock(&mutex_);
       kicked_ = false;
     }
-    TensorChunk chunk;
-    const ChunkSource::State state = source_->Next(&chunk, &credit_);
-    bytes_ = static_cast<int64_t>(chunk.data.size());
+    const ChunkSource::State state = source_->Next(&batch_);
     ended_ = state == ChunkSource::State::kEnd || state == ChunkSource::State::kLast;
+    const auto opening = state == ChunkSource::State::kWait ? nullptr : std::move(opening_);
     switch (state) {
-      case ChunkSource::State::kChunk:
-        return stream->Write(EncodeChunk(chunk, ChunkStep::kStep));
+      case ChunkSource::State::kChunks:
+        return stream->Write(EncodeChunks(batch_.chunks, opening.get()));
       case ChunkSource::State::kLast:
-        return stream->WriteLast(EncodeChunk(chunk, ChunkStep::kStep));
+        return stream->WriteLast(EncodeChunks(batch_.chunks, opening.get()));
       case ChunkSource::State::kEnd:
-        return stream->HalfClose();
+        return opening == nullptr ? stream->HalfClose() : stream->WriteLast(EncodeProto(*opening));
       case ChunkSource::State::kWait:
         MutexLock lock(&mutex_);
         if (kicked_) continue;

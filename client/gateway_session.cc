@@ -39,8 +39,8 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   void OnWritten();
   void MayWrite();
   absl::Status OnRead(const grpc::ByteBuffer& message);
-  absl::Status OnMessage(const grpc::ByteBuffer& message);
   void OnAccepted(v1::AttendResponse::Accepted accepted);
+  void OnOutputs(int64_t bytes);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   void OnDone(absl::Status status);
 
@@ -49,8 +49,10 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   const std::vector<TensorInfo> table_;
   std::shared_ptr<RawStream> stream_;
   std::unique_ptr<ChunkWriter> writer_;
-  // Chunks go out when `start` has been written and the job was accepted, whichever comes last.
+  // Of a job that is not small, chunks go out when `start` has been written and the job was
+  // accepted, whichever comes last.
   std::atomic<int> gates_{2};
+  bool small_ = false;          // All of its inputs go with the first message.
   bool start_written_ = false;  // Of the stream's write callback.
   // Of the stream's read callback.
   ChunkReceiver receiver_;
@@ -70,7 +72,12 @@ void GatewaySession::Impl::Start() {
   progress_.state = v1::Job::STATE_QUEUED;
   progress_.bytes_to_send = BytesOf(table_, all, Direction::kInput);
   progress_.bytes_to_receive = BytesOf(table_, all, Direction::kOutput);
+  auto request = std::make_unique<v1::AttendRequest>();
+  *request->mutable_start() = options_.start;
+  small_ = progress_.bytes_to_send <= kMaxChunkBytes;
+  const grpc::ByteBuffer start = EncodeProto(*request);
   writer_ = std::make_unique<ChunkWriter>(
+      small_ ? std::move(request) : nullptr,
       std::make_shared<MemorySource>(table_, all, options_.inputs), [this](int64_t bytes) {
         Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_sent, bytes); });
       });
@@ -88,14 +95,12 @@ void GatewaySession::Impl::Start() {
   stream_ = RawStream::Start(
       {options_.channel, "/annulus.v1.Attention/Attend", options_.deadline, options_.metadata},
       std::move(handlers));
-  v1::AttendRequest request;
-  *request.mutable_start() = options_.start;
   stream_->Read();
-  stream_->Write(EncodeProto(request));
+  small_ ? writer_->OnWritable(stream_.get()) : stream_->Write(start);
 }
 
 void GatewaySession::Impl::OnWritten() {
-  if (std::exchange(start_written_, true)) {
+  if (small_ || std::exchange(start_written_, true)) {
     writer_->OnWritable(stream_.get());
   } else {
     MayWrite();
@@ -103,37 +108,32 @@ void GatewaySession::Impl::OnWritten() {
 }
 
 void GatewaySession::Impl::MayWrite() {
-  if (--gates_ == 0) writer_->OnWritable(stream_.get());
+  if (!small_ && --gates_ == 0) writer_->OnWritable(stream_.get());
 }
 
 absl::Status GatewaySession::Impl::OnRead(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(StreamStep step, DecodeStep(message));
-  if (!step.is_chunk()) return OnMessage(message);
-  TensorChunk& chunk = step.chunk;
-  RETURN_IF_ERROR(receiver_.Receive(&chunk));
-  const auto target = options_.outputs.tensors.find(chunk.tensor);
-  if (target != options_.outputs.tensors.end()) {
-    const TensorInfo& tensor = receiver_.tensor(chunk.tensor);
-    PlaceRows(tensor, receiver_.rows().of(tensor), chunk, target->second);
-  }
-  const auto bytes = static_cast<int64_t>(chunk.data.size());
-  Post([bytes](Impl* impl) {
-    impl->progress_.state = v1::Job::STATE_DRAINING;
-    impl->Moved(&JobProgress::bytes_received, bytes);
-  });
-  return absl::OkStatus();
-}
-
-absl::Status GatewaySession::Impl::OnMessage(const grpc::ByteBuffer& message) {
   auto response = std::make_shared<v1::AttendResponse>();
-  RETURN_IF_ERROR(DecodeProto(message, response.get()));
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, response.get()));
   if (response->has_accepted() && !std::exchange(accepted_, true)) {
     Post([response](Impl* impl) { impl->OnAccepted(std::move(*response->mutable_accepted())); });
     MayWrite();
-  } else if (response->has_done()) {
+  }
+  int64_t bytes = 0;
+  for (TensorChunk& chunk : chunks) {
+    RETURN_IF_ERROR(receiver_.Receive(&chunk));
+    bytes += static_cast<int64_t>(chunk.data.size());
+  }
+  PlaceChunks(table_, receiver_.rows(), chunks, options_.outputs);
+  if (bytes > 0) Post([bytes](Impl* impl) { impl->OnOutputs(bytes); });
+  if (response->has_done()) {
     Post([response](Impl* impl) { impl->stats_ = std::move(*response->mutable_done()); });
   }
   return absl::OkStatus();
+}
+
+void GatewaySession::Impl::OnOutputs(int64_t bytes) {
+  progress_.state = v1::Job::STATE_DRAINING;
+  Moved(&JobProgress::bytes_received, bytes);
 }
 
 void GatewaySession::Impl::OnAccepted(v1::AttendResponse::Accepted accepted) {

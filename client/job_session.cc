@@ -5,11 +5,12 @@
 
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
+#include "client/grace.h"
 #include "client/pushed_inputs.h"
 #include "client/session_errors.h"
+#include "client/session_stats.h"
 #include "client/shard_streams.h"
 #include "client/strand.h"
-#include "grpcpp/alarm.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -27,7 +28,10 @@ int64_t Total(const v1::Plan& plan, int64_t (v1::ShardPlan::*bytes)() const) {
 class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
  public:
   Impl(JobOptions options, JobObserver* observer)
-      : options_(std::move(options)), observer_(observer), table_(TensorTable(options_.spec)) {}
+      : options_(std::move(options)),
+        observer_(observer),
+        table_(TensorTable(options_.spec)),
+        seen_(SteadyNow()) {}
 
   void Start();
   void Push(TensorChunk chunk, Credit credit);
@@ -60,10 +64,9 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void StartShards();
   void StartUpload(const v1::ShardPlan& shard);
   void StartDownload(const v1::ShardPlan& shard);
-  absl::Status TakeOutput(int32_t rank, TensorChunk chunk, Credit credit);
+  void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
   void OnShardDone(int32_t attempt, Stream stream, absl::Status status);
   void AwaitCoordinator(const absl::Status& status);
-  void SetGrace();
   void OnGraceOver();
   void OnPush(TensorChunk chunk, Credit credit);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
@@ -87,13 +90,12 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   PushedInputs pushed_;
   JobProgress progress_;
   std::string job_id_;
-  std::optional<v1::JobStats> stats_;  // Known as soon as every rank has its outputs.
+  SessionStats seen_;
+  std::optional<v1::JobStats> stats_;  // As the coordinator says, from DRAINING on.
   std::optional<absl::Status>
       worker_error_;  // Of this attempt; the coordinator has not spoken yet.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
-  grpc::Alarm grace_;
-  absl::Time grace_end_;
-  bool grace_set_ = false;
+  std::optional<Grace> grace_;                // Of worker_error_.
   bool inputs_closed_ = false;
   bool succeeded_ = false;
   bool run_job_open_ = true;
@@ -104,6 +106,9 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
 };
 
 void JobSession::Impl::Start() {
+  grace_.emplace(options_.grace, [weak = weak_from_this()] {
+    if (const std::shared_ptr<Impl> self = weak.lock()) self->Post(&Impl::OnGraceOver);
+  });
   RawStream::Call call = {options_.coordinator, "/annulus.v1.Jobs/RunJob", options_.deadline,
                           options_.metadata};
   RawStream::Handlers handlers;
@@ -182,6 +187,7 @@ void JobSession::Impl::OnPlaced(const v1::Plan& plan) {
   if (!rows.ok()) return Fail(rows.status());
   waiting_ = Placement{plan, *std::move(rows)};
   progress_.attempt = std::max(plan.attempt(), 1);
+  progress_.state = v1::Job::STATE_UPLOADING;
   CancelShards();
   if (live_shards_ == 0) StartShards();
 }
@@ -191,8 +197,10 @@ void JobSession::Impl::StartShards() {
   rows_ = std::move(waiting_->rows);
   waiting_.reset();
   worker_error_.reset();
+  grace_->CallOff();
   lost_outputs_.reset();
   stats_.reset();
+  seen_.Placed(job_id_, plan, SteadyNow());
   outputs_missing_ = 0;
   progress_.bytes_sent = progress_.bytes_received = 0;
   progress_.bytes_to_send = Total(plan, &v1::ShardPlan::input_bytes);
@@ -233,9 +241,15 @@ void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
   download.ticket = shard.ticket();
   download.table = table_;
   download.rows = rows_[shard.rank()];
-  download.sink = [self = shared_from_this(), rank = shard.rank()](TensorChunk chunk,
-                                                                   Credit credit) {
-    return self->TakeOutput(rank, std::move(chunk), std::move(credit));
+  download.sink = [self = shared_from_this(), rank = shard.rank()](const auto& chunks,
+                                                                   const Credit& credit) {
+    self->TakeOutputs(rank, chunks, credit);
+  };
+  download.report = [self = shared_from_this(), attempt = progress_.attempt,
+                     rank = shard.rank()](const v1::ShardReport& report) {
+    self->Post([=](Impl* impl) {
+      if (attempt == impl->progress_.attempt) impl->seen_.Reported(rank, report);
+    });
   };
   download.done = [self = shared_from_this(), attempt = progress_.attempt](absl::Status status) {
     self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kDownload, status); });
@@ -246,21 +260,22 @@ void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
 }
 
 // On a thread of the download's stream, beside the strand: ranks write to disjoint rows.
-absl::Status JobSession::Impl::TakeOutput(int32_t rank, TensorChunk chunk, Credit credit) {
-  const TensorInfo& tensor = *FindTensor(table_, chunk.tensor);
-  const RowMap& rows = rows_[rank].of(tensor);
-  const auto bytes = static_cast<int64_t>(chunk.data.size());
+void JobSession::Impl::TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks,
+                                   const Credit& credit) {
+  int64_t bytes = 0;
+  for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
+  auto parts = std::make_shared<std::vector<TensorChunk>>();
   if (options_.outputs.has_value()) {
-    const auto target = options_.outputs->tensors.find(chunk.tensor);
-    if (target != options_.outputs->tensors.end()) PlaceRows(tensor, rows, chunk, target->second);
+    PlaceChunks(table_, rows_[rank], chunks, *options_.outputs);
   } else {
-    auto parts = std::make_shared<std::vector<TensorChunk>>(GatherChunk(rows, chunk));
-    Post([parts, credit](Impl* impl) {
-      if (!impl->failed_.has_value()) impl->observer_->OnOutput(std::move(*parts), credit);
-    });
+    *parts = GatherChunks(table_, rows_[rank], chunks);
   }
-  Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_received, bytes); });
-  return absl::OkStatus();
+  Post([bytes, parts, credit](Impl* impl) {
+    if (!parts->empty() && !impl->failed_.has_value()) {
+      impl->observer_->OnOutput(std::move(*parts), credit);
+    }
+    impl->Moved(&JobProgress::bytes_received, bytes);
+  });
 }
 
 void JobSession::Impl::Moved(int64_t JobProgress::*counter, int64_t bytes) {
@@ -274,41 +289,25 @@ void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status 
   // A worker ends the streams of a job that is over; what became of the inputs is then known from
   // the job.
   const bool over = succeeded_ && stream == Stream::kUpload && CoordinatorDecides(status);
+  if (!old && stream == Stream::kUpload && status.ok()) seen_.Uploaded(SteadyNow());
   if (!old && stream == Stream::kDownload) {
     if (status.ok()) --outputs_missing_;
     if (!status.ok()) lost_outputs_ = status;
   }
   if (!status.ok() && !old && !over && !failed_.has_value()) {
-    if (CoordinatorDecides(status) && run_job_open_) {
-      AwaitCoordinator(status);
-    } else {
-      Fail(std::move(status));
-    }
+    CoordinatorDecides(status) && run_job_open_ ? AwaitCoordinator(status) : Fail(status);
   }
   if (waiting_.has_value() && live_shards_ == 0 && !failed_.has_value()) StartShards();
   FinishIfQuiet();
 }
 
 void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
-  if (!worker_error_.has_value()) grace_end_ = SteadyNow() + options_.grace;
   worker_error_ = WithReason(status, "WORKER_UNREACHABLE");
-  if (!std::exchange(grace_set_, true)) SetGrace();
-}
-
-// The alarm keeps its function for as long as it lives itself, and this owns it.
-void JobSession::Impl::SetGrace() {
-  grace_.Set(absl::ToChronoTime(absl::Now() + (grace_end_ - SteadyNow())),
-             [weak = weak_from_this()](bool expired) {
-               const std::shared_ptr<Impl> self = weak.lock();
-               if (expired && self != nullptr) self->Post(&Impl::OnGraceOver);
-             });
+  grace_->Begin();
 }
 
 void JobSession::Impl::OnGraceOver() {
-  grace_set_ = false;
-  if (!worker_error_.has_value() || finished_) return;
-  // Set for the error of an attempt before this one.
-  if (grace_set_ = SteadyNow() < grace_end_; grace_set_) return SetGrace();
+  if (!worker_error_.has_value() || finished_ || !grace_->Passed()) return;
   Fail(*worker_error_);
   FinishIfQuiet();
 }
@@ -366,6 +365,7 @@ void JobSession::Impl::CancelShards() {
 
 void JobSession::Impl::FinishIfQuiet() {
   if (finished_ || live_shards_ > 0) return;
+  if (!stats_.has_value()) stats_ = seen_.Get();
   // With all rows here and checked, nothing that the coordinator may still say changes them. But a
   // request id is free for the caller's next job only when this one has ended.
   const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() &&

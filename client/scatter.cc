@@ -62,10 +62,6 @@ ShardRows WholeJob(const AttentionSpec& spec) {
   return {all(spec.q_rows()), all(spec.kv_rows())};
 }
 
-int64_t RowsPerChunk(const TensorInfo& tensor) {
-  return std::max<int64_t>(1, kMaxChunkBytes / std::max<int64_t>(1, tensor.row_bytes()));
-}
-
 Payload CollectRows(const TensorInfo& tensor, const RowMap& rows, Interval shard,
                     const std::byte* base, const std::shared_ptr<const void>& owner) {
   const int64_t row_bytes = tensor.row_bytes();
@@ -176,6 +172,17 @@ std::vector<TensorChunk> GatherChunk(const RowMap& rows, const TensorChunk& chun
     parts.push_back(std::move(part));
   });
   return parts;
+}
+
+std::vector<TensorChunk> GatherChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
+                                      const std::vector<TensorChunk>& chunks) {
+  std::vector<TensorChunk> all;
+  for (const TensorChunk& chunk : chunks) {
+    for (TensorChunk& part : GatherChunk(rows.of(*FindTensor(table, chunk.tensor)), chunk)) {
+      all.push_back(std::move(part));
+    }
+  }
+  return all;
 }
 
 }  // namespace annulus

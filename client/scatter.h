@@ -37,9 +37,6 @@ absl::StatusOr<std::vector<ShardRows>> RowsOfPlan(const v1::Plan& plan, const At
 // One rank that owns every row in the caller's order: what a stream to the gateway uses.
 ShardRows WholeJob(const AttentionSpec& spec);
 
-// Rows of `tensor` that fit into one chunk, at least 1.
-int64_t RowsPerChunk(const TensorInfo& tensor);
-
 // Rows [shard.begin, shard.end) of a shard out of a packed tensor at `base`, as the data of a
 // chunk: references that keep `owner` where runs of rows are long, else a copy.
 Payload CollectRows(const TensorInfo& tensor, const RowMap& rows, Interval shard,
@@ -64,6 +61,9 @@ absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spe
 // A checked chunk of a shard as chunks of the job's rows, one for each run. With CRCs where it has
 // one.
 std::vector<TensorChunk> GatherChunk(const RowMap& rows, const TensorChunk& chunk);
+// The same of each.
+std::vector<TensorChunk> GatherChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
+                                      const std::vector<TensorChunk>& chunks);
 
 }  // namespace annulus
 

@@ -16,12 +16,19 @@ absl::Status WrongOutput(absl::string_view reason, absl::string_view what) {
   return MakeError(absl::StatusCode::kInternal, what, {std::string(reason), {}, {}, {}});
 }
 
+std::unique_ptr<v1::PutShardRequest> Opening(const std::string& ticket) {
+  auto opening = std::make_unique<v1::PutShardRequest>();
+  opening->set_ticket(ticket);
+  return opening;
+}
+
 }  // namespace
+
+ShardUpload::ShardUpload(Options* options)
+    : writer_(Opening(options->ticket), std::move(options->source), std::move(options->sent)) {}
 
 std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   std::shared_ptr<ShardUpload> upload(new ShardUpload(&options));
-  v1::PutShardRequest opening;
-  opening.set_ticket(options.ticket);
   options.call.method = "/annulus.v1.DataPlane/PutShard";
   RawStream::Handlers handlers;
   // The answer says no more than the status: a shard that is not complete is an error.
@@ -32,7 +39,7 @@ std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   };
   upload->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
   upload->stream_->Read();
-  upload->stream_->WriteBuffered(EncodeProto(opening));
+  upload->writer_.OnWritable(upload->stream_.get());
   return upload;
 }
 
@@ -98,10 +105,13 @@ std::shared_ptr<ShardDownload> ShardDownload::Start(Options options) {
 }
 
 absl::Status ShardDownload::OnRead(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(TensorChunk chunk, DecodeChunk(message));
-  RETURN_IF_ERROR(receiver_.Receive(&chunk));
+  v1::FetchShardResponse response;
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &response));
+  for (TensorChunk& chunk : chunks) RETURN_IF_ERROR(receiver_.Receive(&chunk));
   Credit credit(nullptr, [stream = stream_](void*) { stream->Read(); });
-  return sink_(std::move(chunk), std::move(credit));
+  if (!chunks.empty()) sink_(chunks, credit);
+  if (response.has_report()) report_(response.report());
+  return absl::OkStatus();
 }
 
 absl::Status ShardDownload::Judge(absl::Status status) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "annulus/v1/types.pb.h"
 #include "attention/arrived_cells.h"
 #include "attention/tensor_table.h"
 #include "client/chunk_writer.h"
@@ -17,14 +18,14 @@
 
 namespace annulus {
 
-// One PutShard call: ticket, then the source's chunks. Thread-safe.
+// One PutShard call: the ticket and the source's chunks. Thread-safe.
 class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
  public:
   struct Options {
     RawStream::Call call;  // `method` is filled in.
     std::string ticket;
     std::shared_ptr<ChunkSource> source;
-    std::function<void(int64_t)> sent;       // Bytes of one chunk.
+    std::function<void(int64_t)> sent;       // Bytes of one message.
     std::function<void(absl::Status)> done;  // Last, once.
   };
   static std::shared_ptr<ShardUpload> Start(Options options);
@@ -34,16 +35,15 @@ class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
   void Cancel() { stream_->Cancel(); }
 
  private:
-  explicit ShardUpload(Options* options)
-      : writer_(std::move(options->source), std::move(options->sent)) {}
+  explicit ShardUpload(Options* options);
 
   ChunkWriter writer_;
   std::shared_ptr<RawStream> stream_;
 };
 
-// What a download does with a chunk: in the shard's own rows, checked, its CRC right. It drops the
-// credit when the next one may come. An error ends the download with it.
-using ChunkSink = std::function<absl::Status(TensorChunk chunk, Credit credit)>;
+// What a download does with the chunks of a message: in the shard's own rows, checked, their CRCs
+// right. It drops the credit when the next message may come.
+using ChunkSink = std::function<void(const std::vector<TensorChunk>& chunks, const Credit& credit)>;
 
 // Checks what arrives of one shard's outputs, or of a whole job's.
 class ChunkReceiver {
@@ -55,7 +55,6 @@ class ChunkReceiver {
   absl::Status Receive(TensorChunk* chunk);
   // Whether every row of every output has come. INTERNAL / INCOMPLETE_OUTPUT.
   absl::Status Complete() const;
-  const TensorInfo& tensor(TensorId id) const { return *FindTensor(table_, id); }
   const ShardRows& rows() const { return rows_; }
 
  private:
@@ -73,7 +72,8 @@ class ShardDownload : public std::enable_shared_from_this<ShardDownload> {
     std::vector<TensorInfo> table;
     ShardRows rows;
     ChunkSink sink;
-    std::function<void(absl::Status)> done;  // Last, once.
+    std::function<void(const v1::ShardReport&)> report;  // After the chunks.
+    std::function<void(absl::Status)> done;              // Last, once.
   };
   static std::shared_ptr<ShardDownload> Start(Options options);
 
@@ -82,12 +82,14 @@ class ShardDownload : public std::enable_shared_from_this<ShardDownload> {
  private:
   explicit ShardDownload(Options* options)
       : receiver_(std::move(options->table), std::move(options->rows)),
-        sink_(std::move(options->sink)) {}
+        sink_(std::move(options->sink)),
+        report_(std::move(options->report)) {}
   absl::Status OnRead(const grpc::ByteBuffer& message);
   absl::Status Judge(absl::Status status) const;
 
   ChunkReceiver receiver_;
   const ChunkSink sink_;
+  const std::function<void(const v1::ShardReport&)> report_;
   absl::Status error_;  // Of what was read. Touched by the stream's callbacks only.
   std::shared_ptr<RawStream> stream_;
 };

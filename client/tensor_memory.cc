@@ -20,21 +20,34 @@ bool MemorySource::FindRows() {
   return tensor_ < tensors_.size();
 }
 
-ChunkSource::State MemorySource::Next(TensorChunk* chunk, Credit* credit) {
-  credit->reset();
-  if (!FindRows()) return State::kEnd;
-  const TensorInfo& tensor = tensors_[tensor_];
-  const RowMap& rows = rows_.of(tensor);
-  *chunk = TensorChunk();
-  chunk->tensor = tensor.id;
-  chunk->row_begin = row_;
-  chunk->row_count = std::min(RowsPerChunk(tensor), rows.rows() - row_);
-  chunk->head_count = tensor.heads;
-  chunk->data = CollectRows(tensor, rows, {row_, row_ + chunk->row_count},
-                            inputs_.tensors.at(tensor.id), inputs_.owner);
-  chunk->crc32c = chunk->data.Crc32c();
-  row_ += chunk->row_count;
-  return FindRows() ? State::kChunk : State::kLast;
+ChunkSource::State MemorySource::Next(ChunkBatch* batch) {
+  while (FindRows()) {
+    const TensorInfo& tensor = tensors_[tensor_];
+    if (!batch->HasRoomFor(tensor.row_bytes())) return State::kChunks;
+    const RowMap& rows = rows_.of(tensor);
+    const int64_t room = (kMaxChunkBytes - batch->bytes) / tensor.row_bytes();
+    TensorChunk chunk;
+    chunk.tensor = tensor.id;
+    chunk.row_begin = row_;
+    chunk.row_count = std::min(std::max<int64_t>(room, 1), rows.rows() - row_);
+    chunk.head_count = tensor.heads;
+    chunk.data = CollectRows(tensor, rows, {row_, row_ + chunk.row_count},
+                             inputs_.tensors.at(tensor.id), inputs_.owner);
+    chunk.crc32c = chunk.data.Crc32c();
+    row_ += chunk.row_count;
+    batch->Add(std::move(chunk), nullptr);
+  }
+  return batch->chunks.empty() ? State::kEnd : State::kLast;
+}
+
+void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
+                 const std::vector<TensorChunk>& chunks, const OutputMemory& outputs) {
+  for (const TensorChunk& chunk : chunks) {
+    const auto target = outputs.tensors.find(chunk.tensor);
+    if (target == outputs.tensors.end()) continue;
+    const TensorInfo& tensor = *FindTensor(table, chunk.tensor);
+    PlaceRows(tensor, rows.of(tensor), chunk, target->second);
+  }
 }
 
 }  // namespace annulus

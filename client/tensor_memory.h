@@ -28,11 +28,15 @@ struct OutputMemory {
   std::map<TensorId, std::byte*> tensors;
 };
 
+// Writes checked chunks of a shard to where their rows belong.
+void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
+                 const std::vector<TensorChunk>& chunks, const OutputMemory& outputs);
+
 // The inputs of one shard as chunks with CRCs, tensor by tensor, in row order.
 class MemorySource : public ChunkSource {
  public:
   MemorySource(const std::vector<TensorInfo>& table, ShardRows rows, InputMemory inputs);
-  State Next(TensorChunk* chunk, Credit* credit) override;
+  State Next(ChunkBatch* batch) override;
 
  private:
   // Moves to the next tensor that has rows left; false at the end.

@@ -136,54 +136,72 @@ absl::StatusOr<Payload> PayloadOf(const grpc::ByteBuffer& message) {
   return Payload(std::move(slices));
 }
 
-absl::Status SequenceError(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, what, {"STREAM_SEQUENCE", {}, {}, {}});
+// All of a message that comes before a chunk's payload: of its own field, then of the chunk.
+std::string Opening(const TensorChunk& chunk) {
+  const std::string inner = WireHeader(chunk);
+  std::string header;
+  AppendTag(kChunksField, WireReader::kBytes, &header);
+  AppendVarint(inner.size() + chunk.data.size(), &header);
+  return header + inner;
+}
+
+// A field as it was, for protobuf to read.
+void AppendField(int field, const Payload& value, std::string* out) {
+  AppendTag(field, WireReader::kBytes, out);
+  AppendVarint(value.size(), out);
+  const size_t begin = out->size();
+  out->resize(begin + value.size());
+  value.CopyTo(0, value.size(), out->data() + begin);
+}
+
+absl::Status CheckMessage(const std::vector<TensorChunk>& chunks) {
+  int64_t bytes = 0;
+  for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
+  if (chunks.size() <= kMaxMessageChunks && bytes <= kMaxChunkBytes) return absl::OkStatus();
+  return InvalidField(
+      "LIMIT_EXCEEDED", "chunks",
+      absl::StrCat(chunks.size(), " chunks with ", bytes, " bytes in a message, at most ",
+                   kMaxMessageChunks, " and ", kMaxChunkBytes));
 }
 
 }  // namespace
 
-grpc::ByteBuffer EncodeChunk(const TensorChunk& chunk, ChunkStep step) {
-  std::string header = WireHeader(chunk);
-  if (step == ChunkStep::kStep) {
-    std::string outer;
-    AppendTag(static_cast<int>(step), WireReader::kBytes, &outer);
-    AppendVarint(header.size() + chunk.data.size(), &outer);
-    header.insert(0, outer);
-  }
+grpc::ByteBuffer EncodeChunks(absl::Span<const TensorChunk> chunks,
+                              const google::protobuf::MessageLite* rest) {
   std::vector<grpc::Slice> slices;
-  slices.reserve(1 + chunk.data.slices().size());
-  slices.emplace_back(header);
-  slices.insert(slices.end(), chunk.data.slices().begin(), chunk.data.slices().end());
+  if (rest != nullptr) slices.emplace_back(rest->SerializeAsString());
+  for (const TensorChunk& chunk : chunks) {
+    slices.emplace_back(Opening(chunk));
+    slices.insert(slices.end(), chunk.data.slices().begin(), chunk.data.slices().end());
+  }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-absl::StatusOr<TensorChunk> DecodeChunk(const grpc::ByteBuffer& message) {
+absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& message,
+                                                      google::protobuf::MessageLite* rest) {
   ASSIGN_OR_RETURN(Payload payload, PayloadOf(message));
-  return ParseChunk(payload);
-}
-
-absl::StatusOr<StreamStep> DecodeStep(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(Payload payload, PayloadOf(message));
-  constexpr int kLastStep = 3;  // AttendResponse.done
-  StreamStep step;
-  Payload body;
+  std::vector<TensorChunk> chunks;
+  std::string others;
   WireReader reader(payload);
   while (!reader.AtEnd()) {
     WireReader::Tag tag;
     RETURN_IF_ERROR(reader.ReadTag(&tag));
-    if (tag.field > kLastStep || tag.type != WireReader::kBytes) {
+    if (tag.type != WireReader::kBytes) {  // These messages have no such field.
       RETURN_IF_ERROR(reader.Skip(tag.type));
       continue;
     }
-    if (step.field != 0) return SequenceError("a message of a stream holds more than one step");
-    step.field = tag.field;
-    RETURN_IF_ERROR(reader.ReadBytes(&body));
+    Payload value;
+    RETURN_IF_ERROR(reader.ReadBytes(&value));
+    if (tag.field != kChunksField) {
+      AppendField(tag.field, value, &others);
+      continue;
+    }
+    ASSIGN_OR_RETURN(TensorChunk chunk, ParseChunk(value));
+    chunks.push_back(std::move(chunk));
+    RETURN_IF_ERROR(CheckMessage(chunks));
   }
-  if (step.field == 0) return SequenceError("a message of a stream holds no step");
-  if (step.is_chunk()) {
-    ASSIGN_OR_RETURN(step.chunk, ParseChunk(body));
-  }
-  return step;
+  if (!rest->ParseFromString(others)) return MalformedMessage("its fields do not parse");
+  return chunks;
 }
 
 absl::Status CheckChunk(const TensorInfo& tensor, int64_t rows, TensorChunk* chunk) {

@@ -2,9 +2,11 @@
 #define ANNULUS_PROTO_TENSOR_STREAM_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "attention/tensor_table.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -17,8 +19,10 @@ namespace annulus {
 // chunk looks on the wire, how large it may be, and what its CRC covers. Pure functions; nothing
 // here waits.
 
-// Most bytes of tensor in one chunk, and of any message on a stream of chunks.
+// Most bytes of tensor in one chunk, and in all chunks of a message; most chunks of a message; most
+// bytes of any message on a stream of chunks.
 inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
+inline constexpr size_t kMaxMessageChunks = 64;
 inline constexpr int64_t kMaxStreamMessageBytes = int64_t{4} << 20;
 
 // annulus.v1.Chunk: a rectangle of one tensor.
@@ -26,30 +30,20 @@ struct TensorChunk : ChunkHeader {
   Payload data;
 };
 
-// How a chunk is wrapped in a message of a stream.
-enum class ChunkStep : int {
-  kBare = 0,  // FetchShard: the message is the chunk.
-  kStep = 2,  // Field 2 of AttendRequest, AttendResponse and PutShardRequest.
-};
+// The field of the chunks in AttendRequest, AttendResponse, PutShardRequest and FetchShardResponse.
+inline constexpr int kChunksField = 2;
 
-// The message of `chunk`: a header of a few bytes, then the payload's slices. A missing CRC stays
-// missing.
-grpc::ByteBuffer EncodeChunk(const TensorChunk& chunk, ChunkStep step);
+// One of these messages: `rest` is all but the chunks, or nothing. For each chunk a header of a few
+// bytes, then the payload's slices. A missing CRC stays missing.
+grpc::ByteBuffer EncodeChunks(absl::Span<const TensorChunk> chunks,
+                              const google::protobuf::MessageLite* rest = nullptr);
 
-// What one message of Attend or PutShard says: the number of the field that is set, and the chunk
-// when it is field 2. For another field decode the whole message with DecodeProto.
-struct StreamStep {
-  int field = 0;
-  TensorChunk chunk;
-  bool is_chunk() const { return field == static_cast<int>(ChunkStep::kStep); }
-};
-
-// Decoding takes fields in any order and ignores unknown ones; the chunk refers to the buffer's
-// slices. INVALID_ARGUMENT: MALFORMED_MESSAGE; STREAM_SEQUENCE (no field of the oneof, or more than
-// one); LIMIT_EXCEEDED (more than kMaxChunkBytes); UNKNOWN_TENSOR; CHUNK_OUT_OF_RANGE (a negative
-// number, no rows).
-absl::StatusOr<StreamStep> DecodeStep(const grpc::ByteBuffer& message);
-absl::StatusOr<TensorChunk> DecodeChunk(const grpc::ByteBuffer& message);
+// The chunks of one of these messages, which refer to the buffer's slices; the other fields go to
+// `rest`. Fields may come in any order; unknown ones are ignored. INVALID_ARGUMENT:
+// MALFORMED_MESSAGE; LIMIT_EXCEEDED (more than kMaxMessageChunks or kMaxChunkBytes);
+// UNKNOWN_TENSOR; CHUNK_OUT_OF_RANGE (a negative number, no rows).
+absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& message,
+                                                      google::protobuf::MessageLite* rest);
 
 // Whether the chunk lies inside `tensor` with `rows` rows and has as many bytes as it says. A head
 // count of 0 becomes the tensor's. INVALID_ARGUMENT: CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH.

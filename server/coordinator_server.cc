@@ -203,7 +203,7 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;
-  gateway.max_unsent_chunks = options.max_unsent_chunks;
+  gateway.max_unsent_messages = options.max_unsent_messages;
   gateway.max_attend_calls = options.max_attend_calls;
   gateway.max_inline_bytes = options.max_inline_bytes;
   return gateway;

@@ -27,7 +27,7 @@ class CoordinatorServer {
     CoordinatorOptions coordinator;
     int planner_threads = 1;
     // Of the gateway's calls (its channels, server_info and limits are filled in).
-    int max_unsent_chunks = 4;
+    int max_unsent_messages = 4;
     int max_attend_calls = 256;
     int64_t max_inline_bytes = int64_t{512} << 20;
     // Calls at once on one connection of a client; more wait in the client.

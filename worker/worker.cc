@@ -76,17 +76,15 @@ class Worker::Impl {
   void Perform(const Send& action) { link_->Send(action.event); }
   void Perform(const OpenShard& action);
   void Perform(const PrepareShard& action) { lane_->Prepare(works_.at(action.id)); }
-  void Perform(const RunSolo& action) { solo_->Run(works_.at(action.id)); }
-  void Perform(const PublishOutputs& action) { board_->Publish(action.id); }
   void Perform(const CloseShard& action);
   void Perform(const CommandGroup& action) { lane_->Command(action.command); }
   void Perform(const TakeIdentity& action) { board_->SetIdentity(action.identity); }
   void Perform(const SetReady& action) { server_->SetReady(action.ready); }
   void Perform(const Exit& action);
 
-  std::function<void(WorkerEvent)> Reporter() {
-    return [this](WorkerEvent fact) { agent_->Post(Reported{std::move(fact)}); };
-  }
+  // Any thread. What a fact sets off inside the worker does not wait for the agent. Its mailbox has
+  // it first all the same: that keeps the facts in order.
+  void Report(WorkerEvent fact);
 
   const WorkerOptions options_;
   std::string data_endpoint_;
@@ -139,18 +137,27 @@ Worker::Impl::~Impl() {
   server_.reset();
 }
 
+void Worker::Impl::Report(WorkerEvent fact) {
+  agent_->Enqueue(Reported{fact});
+  if (fact.has_shard_complete()) solo_->Run(IdOf(fact.shard_complete().shard()));
+  if (fact.has_output_ready()) {
+    board_->Publish(IdOf(fact.output_ready().shard()), fact.output_ready().report());
+  }
+  agent_->Wake();
+}
+
 absl::Status Worker::Impl::StartLanes() {
   Lane::Options lane;
   lane.engine = options_.engine;
   lane.device_budget = device_;
-  lane.report = Reporter();
+  lane.report = [this](WorkerEvent fact) { Report(std::move(fact)); };
   lane.now = SteadyNow;
   lane.step_timeout = options_.step_timeout;
   ASSIGN_OR_RETURN(lane_, Lane::Create(std::move(lane)));
   SoloLane::Options solo;
   solo.engine = options_.engine;
   solo.device_budget = device_;
-  solo.report = Reporter();
+  solo.report = [this](WorkerEvent fact) { Report(std::move(fact)); };
   ASSIGN_OR_RETURN(solo_, SoloLane::Create(std::move(solo)));
   return absl::OkStatus();
 }
@@ -159,7 +166,7 @@ absl::Status Worker::Impl::StartDataPlane() {
   ShardBoard::Options board;
   board.now = SteadyNow;
   board.wall = absl::Now;
-  board.report = Reporter();
+  board.report = [this](WorkerEvent fact) { Report(std::move(fact)); };
   board.rate = options_.rate;
   board_ = std::make_unique<ShardBoard>(std::move(board));
   copies_ = std::make_unique<CopyPool>(options_.copy_threads);
@@ -257,6 +264,7 @@ void Worker::Impl::Perform(const OpenShard& action) {
   if (action.reserve.has_download_time()) {
     times.download = DurationFromProto(action.reserve.download_time());
   }
+  if (action.reserve.solo()) solo_->Add(*work);
   board_->Open(id, action.reserve.principal(), work->staged, times);
 }
 

@@ -21,7 +21,7 @@ def chunks(tensor, array):
     for begin in range(0, len(array), step):
         part = array[begin : begin + step]
         chunk = types_pb2.Chunk(tensor=tensor, row_begin=begin, row_count=len(part), data=part.tobytes())
-        yield attention_pb2.AttendRequest(chunk=chunk)
+        yield attention_pb2.AttendRequest(chunks=[chunk])
 
 
 def attend(channel, q, k, v, causal=False, timeout=60):
@@ -46,8 +46,7 @@ def attend(channel, q, k, v, causal=False, timeout=60):
     try:
         for response in attention_pb2_grpc.AttentionStub(channel).Attend(requests(), timeout=timeout):
             accepted.set()
-            if response.HasField("chunk"):
-                chunk = response.chunk
+            for chunk in response.chunks:
                 rows = places[chunk.tensor][chunk.row_begin : chunk.row_begin + chunk.row_count]
                 rows[...] = numpy.frombuffer(chunk.data, numpy.float32).reshape(rows.shape)
     finally:

@@ -97,6 +97,10 @@ absl::Time DeadlineOf(const Core& core, const event::RunJob& event) {
   return bound_to_call ? std::min(deadline, event.deadline) : deadline;
 }
 
+CallKind KindOf(const event::RunJob& event) {
+  return event.submission->request.quiet() ? CallKind::kQuietOwner : CallKind::kOwner;
+}
+
 JobRecord& AddJob(Core& core, const event::RunJob& event) {
   std::string id;
   do {
@@ -107,7 +111,7 @@ JobRecord& AddJob(Core& core, const event::RunJob& event) {
   job.create_time = core.TimeOfDay(core.now);
   job.deadline = DeadlineOf(core, event);
   job.planned_epoch = core.membership_epoch;
-  core.jobs.AddCall(job, event.call, true);
+  core.jobs.AddCall(job, event.call, KindOf(event));
   core.unannounced.push_back(job.number);
   return job;
 }
@@ -123,7 +127,7 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
   } else if (!SameJob(*same->submission, *event.submission)) {
     core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
   } else {
-    Attach(core, *same, event.call, CallKind::kOwner);
+    Attach(core, *same, event.call, KindOf(event));
   }
   return true;
 }

@@ -88,9 +88,7 @@ void Issue(Core& core, RunRecord& run) {
   if (!first) return;
   run.state = State::kRunning;
   core.place_again = true;
-  JobRecord& job = *core.jobs.Find(run.job);
-  job.started = core.now;
-  SetState(core, job, v1::Job::STATE_RUNNING);
+  SetState(core, *core.jobs.Find(run.job), v1::Job::STATE_RUNNING);
 }
 
 // The least served principal first; of its runs the most important, and of equal ones that whose

@@ -1,6 +1,7 @@
 #include "server/coordinator/job_life.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "attention/error.h"
 #include "proto/convert.h"
+#include "proto/job_stats.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/run_end.h"
@@ -33,6 +35,11 @@ bool WorthKeeping(const v1::JobEvent& event) {
   return event.has_state_changed() || event.has_placed() || event.has_rows_ready();
 }
 
+bool Hears(const JobRecord& job, int64_t call, const v1::JobEvent& event) {
+  return event.has_placed() || job.quiet.count(call) == 0 ||
+         (event.has_state_changed() && job.terminal());
+}
+
 void FinishCalls(Core& core, JobRecord& job) {
   for (int64_t call : job.owners) core.Emit(action::FinishCall{call, job.error});
   for (int64_t call : job.watchers) core.Emit(action::FinishCall{call, absl::OkStatus()});
@@ -46,17 +53,8 @@ void FillStats(const Core& core, JobRecord& job) {
   stats.set_attempts(job.attempt);
   *stats.mutable_queued() = DurationToProto(job.placed - job.created);
   *stats.mutable_uploading() = DurationToProto(job.uploaded - job.placed);
-  *stats.mutable_running() = DurationToProto(job.finished - job.started);
   *stats.mutable_execution() = ExecutionToProto(job.plan->execution);
-  const RunRecord* run = core.runs.Find(job.run);
-  absl::Duration exposed;
-  for (const RunRank& rank : run->ranks) {
-    exposed = std::max(exposed, rank.exposed_communication);
-    stats.add_bytes_sent_per_rank(rank.bytes_sent);
-    const WorkerRecord* worker = core.workers.Find(rank.worker);
-    if (worker != nullptr) stats.set_backend(worker->info.backend());
-  }
-  *stats.mutable_exposed_communication() = DurationToProto(exposed);
+  for (const RunRank& rank : core.runs.Find(job.run)->ranks) AddReport(rank.report, &stats);
 }
 
 // No present worker could ever serve the job: why.
@@ -80,8 +78,11 @@ void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
   event.set_job_id(job.id);
   if (event.has_state_changed()) ForgetState(job);
   if (event.has_placed()) ForgetPlacement(job);
-  for (int64_t call : job.owners) core.Emit(action::SendEvent{call, event});
-  for (int64_t call : job.watchers) core.Emit(action::SendEvent{call, event});
+  for (const std::set<int64_t>* calls : {&job.owners, &job.watchers}) {
+    for (int64_t call : *calls) {
+      if (Hears(job, call, event)) core.Emit(action::SendEvent{call, event});
+    }
+  }
   if (WorthKeeping(event)) job.history.emplace(job.last_event, std::move(event));
 }
 
@@ -94,12 +95,15 @@ void SetState(Core& core, JobRecord& job, v1::Job::State state) {
 }
 
 void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind) {
-  core.jobs.AddCall(job, call, kind == CallKind::kOwner);
+  core.jobs.AddCall(job, call, kind);
   for (const auto& [number, event] : job.history) {
-    if (event.has_state_changed()) core.Emit(action::SendEvent{call, event});
+    if (event.has_state_changed() && Hears(job, call, event))
+      core.Emit(action::SendEvent{call, event});
   }
   for (const auto& [number, event] : job.history) {
-    if (!event.has_state_changed() && !job.terminal()) core.Emit(action::SendEvent{call, event});
+    if (!event.has_state_changed() && !job.terminal() && Hears(job, call, event)) {
+      core.Emit(action::SendEvent{call, event});
+    }
   }
   if (job.terminal()) FinishCalls(core, job);
 }

@@ -17,7 +17,6 @@ void SetState(Core& core, JobRecord& job, v1::Job::State state);
 // A call follows the job from now on: it is told the present state, then, where the job is placed,
 // the placement and the ranks that are ready. A call on an ended job is told so and ends. An
 // owner's end may end the job.
-enum class CallKind : bool { kWatcher, kOwner };
 void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind);
 
 // Gives the job its one terminal state, tells and ends its calls, and halts its run. Does nothing

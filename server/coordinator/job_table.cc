@@ -61,8 +61,9 @@ JobRecord* JobTable::FindCall(int64_t call) {
   return it == by_call_.end() ? nullptr : Find(it->second);
 }
 
-void JobTable::AddCall(JobRecord& job, int64_t call, bool owner) {
-  (owner ? job.owners : job.watchers).insert(call);
+void JobTable::AddCall(JobRecord& job, int64_t call, CallKind kind) {
+  (kind == CallKind::kWatcher ? job.watchers : job.owners).insert(call);
+  if (kind == CallKind::kQuietOwner) job.quiet.insert(call);
   by_call_[call] = job.number;
 }
 
@@ -72,6 +73,7 @@ void JobTable::RemoveCall(int64_t call) {
   JobRecord* job = Find(it->second);
   job->owners.erase(call);
   job->watchers.erase(call);
+  job->quiet.erase(call);
   by_call_.erase(it);
 }
 

@@ -19,6 +19,8 @@
 
 namespace annulus {
 
+enum class CallKind : uint8_t { kWatcher, kOwner, kQuietOwner };
+
 // One job, from its submission until it is forgotten.
 struct JobRecord {
   int64_t number = 0;  // Grows with submission.
@@ -29,7 +31,7 @@ struct JobRecord {
   absl::Status error;  // Of a failed or cancelled job.
 
   absl::Time create_time, end_time;  // Times of day.
-  absl::Time created, deadline, placed, uploaded, started, finished;
+  absl::Time created, deadline, placed, uploaded;
   absl::Time ended = absl::InfiniteFuture();
   absl::Time result_deadline = absl::InfiniteFuture();
   // Since when no present worker could serve it.
@@ -47,8 +49,9 @@ struct JobRecord {
   v1::Plan placement;
   v1::JobStats stats;
 
-  // Calls that follow it. When the last owner goes, a job that is not detached is cancelled.
-  std::set<int64_t> owners, watchers;
+  // Calls that follow it. When the last owner goes, a job that is not detached is cancelled. The
+  // quiet ones, of both, hear of placements and the end only.
+  std::set<int64_t> owners, watchers, quiet;
   int64_t last_event = 0;
   // What a new call is told, by event number: the present state, the placement, the ranks that are
   // ready.
@@ -73,7 +76,7 @@ class JobTable {
   // The latest job of this request id; null for an empty id.
   JobRecord* FindRequest(absl::string_view principal, absl::string_view request_id);
   JobRecord* FindCall(int64_t call);
-  void AddCall(JobRecord& job, int64_t call, bool owner);
+  void AddCall(JobRecord& job, int64_t call, CallKind kind);
   void RemoveCall(int64_t call);
 
   // The job has ended: it may be forgotten. Its ids, execution, error and stats stay until then;

@@ -212,10 +212,10 @@ void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
   Core& core = pass.core;
   const RunRecord& run = AddRun(core, job, place);
   ++(run.solo() ? pass.solo_on_worker[place.workers[0]] : pass.ahead_of_group[run.group]);
+  TellClient(core, job, run);  // First: its way to the workers is the longer one.
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     SendReserve(core, job, run, static_cast<int32_t>(rank));
   }
-  TellClient(core, job, run);
   core.Log(LogLevel::kInfo, job.id,
            absl::StrCat("attempt ", job.attempt, " placed on ", place.workers.size(), " workers"));
   ArmJobTimer(core, job);

@@ -1,6 +1,7 @@
 #include "server/coordinator/queries.h"
 
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,13 @@ void SetBudget(v1::Budget* budget, int64_t used, int64_t limit) {
 }
 
 void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
-  for (const auto& [number, worker] : core.workers.all()) {
+  // Each slot has one worker; their numbers tell only who came first.
+  std::map<std::string, int64_t> by_slot;
+  for (const auto& [number, worker] : core.workers.all()) by_slot[worker.slot()] = number;
+  for (const auto& [slot, number] : by_slot) {
+    const WorkerRecord& worker = *core.workers.Find(number);
     v1::WorkerInfo* view = info->add_workers();
-    view->set_slot(worker.slot());
+    view->set_slot(slot);
     view->set_state(worker.leaving   ? v1::WorkerInfo::STATE_DRAINING
                     : worker.ready() ? v1::WorkerInfo::STATE_READY
                                      : v1::WorkerInfo::STATE_SUSPECT);

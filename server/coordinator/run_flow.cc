@@ -45,7 +45,6 @@ void GoOnIfUploaded(const Report& report) {
   if (run.solo()) {
     // The worker goes on by itself.
     run.state = State::kRunning;
-    job.started = core.now;
     SetState(core, job, v1::Job::STATE_RUNNING);
   } else {
     run.state = State::kReady;
@@ -82,7 +81,6 @@ void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
   if (done.segment() != report.rank.segments_done || done.segment() >= run.issued) return;
   const int32_t before = run.SegmentsDone();
   ++report.rank.segments_done;
-  report.rank.running += DurationFromProto(done.running());
   report.core.advance_again = true;
   const int32_t now = run.SegmentsDone();
   if (now == before || run.segments == 1) return;
@@ -101,7 +99,6 @@ void StartDraining(const Report& report) {
   Core& core = report.core;
   JobRecord& job = report.job;
   report.run.state = State::kDraining;
-  job.finished = core.now;
   if (job.detached()) job.result_deadline = core.now + ResultTtl(core, job);
   SetState(core, job, v1::Job::STATE_DRAINING);
   ArmJobTimer(core, job);
@@ -113,9 +110,7 @@ void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) 
   if (run.state != State::kRunning || report.rank.output_ready) return;
   if (!run.solo() && report.rank.segments_done < run.segments) return;
   report.rank.output_ready = true;
-  report.rank.running = DurationFromProto(ready.running());
-  report.rank.exposed_communication = DurationFromProto(ready.exposed_communication());
-  report.rank.bytes_sent = ready.bytes_sent();
+  report.rank.report = ready.report();
   report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
   report.core.place_again = report.core.advance_again = true;

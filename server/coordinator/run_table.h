@@ -24,8 +24,7 @@ struct RunRank {
   bool drained = false;
   bool gone = false;  // Dropped, or its worker is lost: it holds nothing any more.
   control::v1::Prepared preparation;
-  absl::Duration running, exposed_communication;
-  int64_t bytes_sent = 0;
+  v1::ShardReport report;  // With the outputs.
 };
 
 // One attempt of a job on certain workers, from Reserve to the last Dropped. It outlives its job's

@@ -1,5 +1,6 @@
 #include "server/gateway/gateway_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "attention/error.h"
@@ -61,12 +62,12 @@ void GatewayCall::OnReadDone(bool ok) {
     if (!status.ok()) return End(status);
   } else if (!ok) {
     return session->CloseInputs();
-  } else if (absl::Status status = TakeChunk(in_); !status.ok()) {
+  } else if (absl::Status status = TakeChunks(in_); !status.ok()) {
     return session->Cancel(std::move(status));
   }
   {
     // Only now: another thread's credit starts the next read, which reuses in_ and may bring the
-    // end of the inputs, and that must not overtake this chunk.
+    // end of the inputs, and that must not overtake these chunks.
     MutexLock lock(&mutex_);
     reading_ = false;
   }
@@ -74,11 +75,9 @@ void GatewayCall::OnReadDone(bool ok) {
 }
 
 absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(const StreamStep step, DecodeStep(message));
   v1::AttendRequest request;
-  if (step.is_chunk()) return SequenceError("a chunk came before the start message");
-  RETURN_IF_ERROR(DecodeProto(message, &request));
-  if (!request.has_start()) return SequenceError("the first message must be the start");
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
+  if (!request.has_start()) return SequenceError("the first message must hold the start");
   const v1::AttendRequest::Start& start = request.start();
   RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
   ASSIGN_OR_RETURN(JobOptions job, JobOptionsOf(start.spec(), start.execution(),
@@ -92,22 +91,30 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   {
     MutexLock lock(&mutex_);
     session_ = session;
+    first_ = std::move(chunks);
     cancelled = cancelled_;
   }
   if (cancelled) session->Cancel();
   return absl::OkStatus();
 }
 
-absl::Status GatewayCall::TakeChunk(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(StreamStep step, DecodeStep(message));
-  if (!step.is_chunk()) return SequenceError("only chunks may follow the start message");
+absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
+  v1::AttendRequest request;
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
+  if (request.has_start()) return SequenceError("the start comes once, first");
+  if (chunks.empty()) return SequenceError("a message of a stream holds no chunk");
+  Push(std::move(chunks));
+  return absl::OkStatus();
+}
+
+void GatewayCall::Push(std::vector<TensorChunk> chunks) {
   std::shared_ptr<JobSession> session;
   {
     MutexLock lock(&mutex_);
     ++unsent_;
     session = session_;
   }
-  // When the last copy goes, the chunk's bytes have left, and there is room for another.
+  // When the last copy goes, the message's bytes have left, and there is room for another.
   Credit credit(nullptr, [self = call_self_](void*) {
     {
       MutexLock lock(&self->mutex_);
@@ -115,18 +122,29 @@ absl::Status GatewayCall::TakeChunk(const grpc::ByteBuffer& message) {
     }
     self->ReadMore();
   });
-  session->Push(std::move(step.chunk), std::move(credit));
-  return absl::OkStatus();
+  for (TensorChunk& chunk : chunks) session->Push(std::move(chunk), credit);
 }
 
 void GatewayCall::ReadMore() {
-  MutexLock lock(&mutex_);
-  const bool may_read =
-      placed_ && session_ != nullptr && !reading_ && !closed_ && !finished_ && !end_;
-  if (!may_read || unsent_ >= options_.max_unsent_chunks) return;
-  reading_ = true;
-  in_.Clear();
-  StartRead(&in_);
+  std::vector<TensorChunk> first;
+  {
+    MutexLock lock(&mutex_);
+    if (!placed_ || session_ == nullptr || reading_ || finished_ || end_) return;
+    first = std::exchange(first_, {});
+    // The end of the inputs must not overtake them.
+    if (first.empty() && (closed_ || unsent_ >= options_.max_unsent_messages)) return;
+    reading_ = true;
+    if (first.empty()) {
+      in_.Clear();
+      return StartRead(&in_);
+    }
+  }
+  Push(std::move(first));
+  {
+    MutexLock lock(&mutex_);
+    reading_ = false;
+  }
+  ReadMore();
 }
 
 void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
@@ -146,7 +164,11 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
 }
 
 void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
-  for (const TensorChunk& chunk : chunks) Write({EncodeChunk(chunk, ChunkStep::kStep), credit});
+  absl::Span<const TensorChunk> left(chunks);
+  while (!left.empty()) {
+    Write({EncodeChunks(left.subspan(0, kMaxMessageChunks)), credit});
+    left.remove_prefix(std::min(left.size(), kMaxMessageChunks));
+  }
 }
 
 void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {

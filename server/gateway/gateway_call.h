@@ -20,7 +20,7 @@
 namespace annulus {
 
 // One Attend call: reads the caller's messages into a JobSession and writes what the session gives.
-// Inputs are read only while fewer than max_unsent_chunks wait to leave; an output's credit is
+// Inputs are read only while fewer than max_unsent_messages wait to leave; an output's credit is
 // dropped when it has been written. So a slow side slows the other one, and memory stays what the
 // credits allow.
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
@@ -53,7 +53,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
 
   absl::Status StartJob(const grpc::ByteBuffer& message);
-  absl::Status TakeChunk(const grpc::ByteBuffer& message);
+  absl::Status TakeChunks(const grpc::ByteBuffer& message);
+  void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
   void WriteNextLocked() REQUIRES(mutex_);
@@ -69,7 +70,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   Mutex mutex_;
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
-  std::deque<Output> outputs_ GUARDED_BY(mutex_);  // The first one is being written.
+  std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
+  std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);
   bool placed_ GUARDED_BY(mutex_) = false;
   bool reading_ GUARDED_BY(mutex_) = false;

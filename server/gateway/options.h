@@ -18,7 +18,7 @@ namespace annulus {
 using ServerInfoReply = std::function<void(absl::StatusOr<v1::ServerInfo>)>;
 
 // What the gateway stands on. It is a client of the coordinator and of the workers, stateless, with
-// memory bounded by `max_unsent_chunks` for each call and `max_inline_bytes` for all inline calls
+// memory bounded by `max_unsent_messages` for each call and `max_inline_bytes` for all inline calls
 // together.
 struct GatewayServiceOptions {
   // To the coordinator's Jobs service: in process, or another machine.
@@ -30,8 +30,9 @@ struct GatewayServiceOptions {
   Limits limits;
   // The deadline of calls that come without one, from their start.
   absl::Duration max_timeout = absl::Hours(1);
-  // Chunks of a call that have been read and have not left for a worker yet; each is at most 1 MiB.
-  int max_unsent_chunks = 4;
+  // Messages of a call that have been read and have not left for a worker yet; each has at most
+  // 1 MiB of tensor.
+  int max_unsent_messages = 4;
   // Attend and AttendInline calls that are open at once.
   int max_attend_calls = 256;
   // Tensors of all inline calls at work.

@@ -26,6 +26,7 @@ absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
   job.deadline = deadline;
   *job.request.mutable_spec() = spec;
   *job.request.mutable_execution() = execution;
+  job.request.set_quiet(true);
   return job;
 }
 

@@ -59,10 +59,10 @@ class GoldenTest(unittest.TestCase):
 
     def test_a_field_that_leaves_its_oneof_is_seen(self):
         def leave(files):
-            message = self.message(files, "attention.proto", "AttendRequest")
-            message.field[0].ClearField("oneof_index")
+            message = self.message(files, "jobs.proto", "JobEvent")
+            next(field for field in message.field if field.name == "placed").ClearField("oneof_index")
 
-        self.assertIn("AttendRequest field   1 start", self.broken_by(leave))
+        self.assertIn("JobEvent field   3 placed", self.broken_by(leave))
 
     def test_a_renamed_enum_value_is_seen(self):
         def rename(files):

@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -115,17 +116,25 @@ TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
 }
 
 TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
-  FakeService service(Script({Act::kSaysSoLate}));
-  {
-    Client client(At(service));
-    ClientJob job(60);
-    const auto result = client.Attend(job.Arguments(DataPath::kDirect));
-    ASSERT_TRUE(result.ok()) << result.status();
-    job.ExpectServed();
-    EXPECT_EQ(result->stats.attempts(), 1);
-    service.LetJobsEnd();
-  }  // A client that goes lets the coordinator have its last word, or the job would be cancelled.
-  EXPECT_EQ(service.ended_well(), 1);
+  for (const bool reports : {true, false}) {  // Else the coordinator says what the job took.
+    FakeService::Options options = Script({Act::kSaysSoLate});
+    options.reports = reports;
+    FakeService service(std::move(options));
+    {
+      Client client(At(service));
+      ClientJob job(60);
+      const auto result = client.Attend(job.Arguments(DataPath::kDirect));
+      ASSERT_TRUE(result.ok()) << result.status();
+      job.ExpectServed();
+      EXPECT_EQ(result->stats.attempts(), 1);
+      if (reports) {
+        const auto& sent = result->stats.bytes_sent_per_rank();
+        EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), int64_t{0}), 60);
+      }
+      service.LetJobsEnd();
+    }  // A client that goes lets the coordinator have its last word, or the job would be cancelled.
+    EXPECT_EQ(service.ended_well(), 1);
+  }
 }
 
 TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {

@@ -12,7 +12,6 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "proto/convert.h"
-#include "proto/crc32c.h"
 #include "proto/status.h"
 
 namespace annulus {
@@ -51,7 +50,7 @@ struct FakeService::DataPlane : v1::DataPlane::Service {
     return owner->PutShard(context, reader, response);
   }
   grpc::Status FetchShard(grpc::ServerContext* context, const v1::FetchShardRequest* request,
-                          grpc::ServerWriter<v1::Chunk>* writer) override {
+                          grpc::ServerWriter<v1::FetchShardResponse>* writer) override {
     return owner->FetchShard(context, *request, writer);
   }
   FakeService* owner;
@@ -209,8 +208,10 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
   event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
   if (act == Act::kSaysSoLate) {
-    event.mutable_state_changed()->set_state(v1::Job::STATE_DRAINING);
-    writer->Write(event);
+    if (!options_.reports) {
+      event.mutable_state_changed()->set_state(v1::Job::STATE_DRAINING);
+      writer->Write(event);
+    }
     const auto may_end = [this]() NO_THREAD_SAFETY_ANALYSIS { return may_end_; };
     if (!Await(context, may_end)) return grpc::Status::CANCELLED;
   }
@@ -223,22 +224,13 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   return grpc::Status::OK;
 }
 
-grpc::Status FakeService::Store(const v1::Chunk& chunk, Shard* shard) {
-  TensorChunk part;
-  part.tensor = static_cast<TensorId>(chunk.tensor());
-  part.row_begin = chunk.row_begin();
-  part.row_count = chunk.row_count();
-  part.head_count = chunk.head_count();
-  part.crc32c = chunk.crc32c();
-  part.data = Payload::Copied(chunk.data().data(), chunk.data().size());
+grpc::Status FakeService::Store(const google::protobuf::RepeatedPtrField<v1::Chunk>& chunks,
+                                Shard* shard) {
   MutexLock lock(&mutex_);
-  const TensorInfo& tensor = *FindTensor(table_, part.tensor);
-  const int64_t rows = shard->rows.of(tensor).rows();
-  absl::Status status = CheckChunk(tensor, rows, &part);
-  if (status.ok()) status = VerifyCrc(part);
-  if (!status.ok()) return ToGrpcStatus(status);
-  PlaceRows(tensor, RowMap({{0, rows, rows, 1}}), part, shard->memory[part.tensor].data());
-  shard->missing -= part.data.size();
+  for (const v1::Chunk& chunk : chunks) {
+    const absl::Status status = StoreChunk(chunk, table_, shard);
+    if (!status.ok()) return ToGrpcStatus(status);
+  }
   changed_.SignalAll();
   return grpc::Status::OK;
 }
@@ -252,7 +244,7 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context,
                                    grpc::ServerReader<v1::PutShardRequest>* reader,
                                    v1::ShardStatus* response) {
   v1::PutShardRequest request;
-  if (!reader->Read(&request) || !request.has_ticket()) {
+  if (!reader->Read(&request) || request.ticket().empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
   }
   const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
@@ -263,15 +255,15 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context,
     shard = shards_[std::stoi(ticket[1])];
     if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   }
-  while (reader->Read(&request)) {
+  do {
     {
       MutexLock lock(&mutex_);
       if (placements_ != std::stoi(ticket[0]))
         return Error(absl::StatusCode::kAborted, "JOB_ENDED");
     }
-    const grpc::Status status = Store(request.chunk(), shard.get());
+    const grpc::Status status = Store(request.chunks(), shard.get());
     if (!status.ok()) return status;
-  }
+  } while (reader->Read(&request));
   {
     MutexLock lock(&mutex_);
     if (now_ != Act::kEndsLate && now_ != Act::kEndsEarly) context = nullptr;
@@ -283,41 +275,14 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context,
                              : Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
 }
 
-// Small chunks, last rows first.
 std::vector<v1::Chunk> FakeService::OutputsOf(const Shard& shard) {
-  std::vector<v1::Chunk> chunks;
-  for (TensorId id : {TensorId::kOut, TensorId::kLse}) {
-    MutexLock lock(&mutex_);
-    const TensorInfo& tensor = *FindTensor(table_, id);
-    for (int64_t end = shard.rows.q.rows(); end > 0;) {
-      v1::Chunk chunk;
-      chunk.set_tensor(static_cast<v1::TensorId>(id));
-      chunk.set_row_count(std::min<int64_t>(end, 7));
-      chunk.set_row_begin(end -= chunk.row_count());
-      for (int64_t row = end; row < end + chunk.row_count(); ++row) {
-        if (id == TensorId::kOut) {
-          chunk.mutable_data()->append(
-              reinterpret_cast<const char*>(shard.memory.at(TensorId::kQ).data()) +
-                  row * tensor.row_bytes(),
-              tensor.row_bytes());
-          continue;
-        }
-        const auto value = static_cast<float>(shard.rows.q.Global(row));
-        for (int head = 0; head < tensor.heads; ++head) {
-          chunk.mutable_data()->append(reinterpret_cast<const char*>(&value), sizeof(value));
-        }
-      }
-      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()) +
-                       (now_ == Act::kCorrupt ? 1 : 0));
-      chunks.push_back(std::move(chunk));
-    }
-  }
-  return chunks;
+  MutexLock lock(&mutex_);
+  return FakeOutputs(shard, table_, /*corrupt=*/now_ == Act::kCorrupt);
 }
 
 grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
                                      const v1::FetchShardRequest& request,
-                                     grpc::ServerWriter<v1::Chunk>* writer) {
+                                     grpc::ServerWriter<v1::FetchShardResponse>* writer) {
   const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
   const int placement = std::stoi(ticket[0]);
   const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
@@ -341,7 +306,12 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
     act = now_;
   }
   if (act == Act::kEndsEarly || act == Act::kEndsFirst) outputs.pop_back();
-  for (const v1::Chunk& chunk : outputs) writer->Write(chunk);
+  v1::FetchShardResponse response;
+  for (v1::Chunk& chunk : outputs) {
+    response.clear_chunks();
+    *response.add_chunks() = std::move(chunk);
+    writer->Write(response);
+  }
   {
     MutexLock lock(&mutex_);
     shard->fetched = true;
@@ -352,6 +322,11 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
     MutexLock lock(&mutex_);
     ++downloads_;
     return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+  }
+  if (options_.reports) {
+    response.clear_chunks();
+    response.mutable_report()->set_bytes_sent(shard->rows.q.rows());
+    writer->Write(response);
   }
   return grpc::Status::OK;
 }
@@ -379,15 +354,17 @@ grpc::Status FakeService::Attend(
   v1::AttendResponse response;
   response.mutable_accepted()->set_job_id("job-1");
   stream->Write(response);
-  while (stream->Read(&request)) {
-    const grpc::Status status = Store(request.chunk(), &whole);
+  do {
+    const grpc::Status status = Store(request.chunks(), &whole);
     if (!status.ok()) return status;
-  }
+  } while (stream->Read(&request));
   if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
   for (v1::Chunk& chunk : OutputsOf(whole)) {
-    response.mutable_chunk()->Swap(&chunk);
+    response.Clear();
+    response.add_chunks()->Swap(&chunk);
     stream->Write(response);
   }
+  response.Clear();
   response.mutable_done()->set_attempts(1);
   stream->Write(response);
   return grpc::Status::OK;

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "client/scatter.h"
 #include "grpcpp/server.h"
+#include "tests/client/fake_shard.h"
 
 namespace annulus {
 
@@ -36,7 +37,7 @@ class FakeService final {
                    // succeeded
     kEndsEarly,    // the same, and the last output of each shard is missing
     kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
-    kSaysSoLate,   // says that outputs are ready, and that it succeeded only after LetJobsEnd
+    kSaysSoLate,   // says that it succeeded only after LetJobsEnd
     kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
   };
   struct Options {
@@ -45,6 +46,7 @@ class FakeService final {
     std::function<Act(int call)> act = [](int) { return Act::kServe; };
     bool hide_workers = false;  // The endpoints cannot be reached.
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
+    bool reports = true;        // The workers say what their parts took.
   };
 
   explicit FakeService(Options options);
@@ -59,12 +61,7 @@ class FakeService final {
   int ended_well() EXCLUDES(mutex_);
 
  private:
-  struct Shard {
-    ShardRows rows;
-    std::map<TensorId, std::vector<std::byte>> memory;
-    int64_t missing = 0;  // Input bytes.
-    bool fetched = false;
-  };
+  using Shard = FakeShard;
   struct Jobs;
   struct DataPlane;
   struct Attention;
@@ -75,10 +72,11 @@ class FakeService final {
   grpc::Status PutShard(grpc::ServerContext*, grpc::ServerReader<v1::PutShardRequest>*,
                         v1::ShardStatus*);
   grpc::Status FetchShard(grpc::ServerContext*, const v1::FetchShardRequest&,
-                          grpc::ServerWriter<v1::Chunk>*);
+                          grpc::ServerWriter<v1::FetchShardResponse>*);
   grpc::Status Attend(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>*);
-  grpc::Status Store(const v1::Chunk& chunk, Shard* shard) EXCLUDES(mutex_);
+  grpc::Status Store(const google::protobuf::RepeatedPtrField<v1::Chunk>& chunks, Shard* shard)
+      EXCLUDES(mutex_);
   std::vector<v1::Chunk> OutputsOf(const Shard& shard);
   // False when the call was cancelled or 20 s have passed before `condition` held.
   grpc::Status EndAfterJob(grpc::ServerContext* context) EXCLUDES(mutex_);

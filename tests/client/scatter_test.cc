@@ -169,17 +169,18 @@ AttentionSpec SpecOf(int64_t rows) {
 // Reads a source to its end and puts its chunks where they belong.
 void Drain(ChunkSource* source, const std::vector<TensorInfo>& table, const ShardRows& rows,
            std::map<TensorId, Bytes>* back) {
-  for (ChunkSource::State state = ChunkSource::State::kChunk;
-       state == ChunkSource::State::kChunk;) {
-    TensorChunk chunk;
-    Credit credit;
-    state = source->Next(&chunk, &credit);
-    if (state == ChunkSource::State::kEnd) return;
-    ASSERT_LE(chunk.data.size(), static_cast<size_t>(kMaxChunkBytes));
-    const TensorInfo& tensor = *FindTensor(table, chunk.tensor);
-    ASSERT_TRUE(CheckChunk(tensor, rows.of(tensor).rows(), &chunk).ok());
-    ASSERT_TRUE(VerifyCrc(chunk).ok());
-    PlaceRows(tensor, rows.of(tensor), chunk, (*back)[chunk.tensor].data());
+  for (ChunkSource::State state = ChunkSource::State::kChunks;
+       state == ChunkSource::State::kChunks;) {
+    ChunkBatch batch;
+    state = source->Next(&batch);
+    ASSERT_LE(batch.bytes, kMaxChunkBytes);
+    ASSERT_LE(batch.chunks.size(), kMaxMessageChunks);
+    for (TensorChunk& chunk : batch.chunks) {
+      const TensorInfo& tensor = *FindTensor(table, chunk.tensor);
+      ASSERT_TRUE(CheckChunk(tensor, rows.of(tensor).rows(), &chunk).ok());
+      ASSERT_TRUE(VerifyCrc(chunk).ok());
+      PlaceRows(tensor, rows.of(tensor), chunk, (*back)[chunk.tensor].data());
+    }
   }
 }
 

@@ -243,7 +243,7 @@ class BadInputTest(ServiceCase):
             yield attention_pb2.AttendRequest(start=attention_pb2.AttendRequest.Start(spec=spec))
             while taken < 16 * len(chunks):
                 taken += 1
-                yield attention_pb2.AttendRequest(chunk=chunks[taken % len(chunks)])
+                yield attention_pb2.AttendRequest(chunks=[chunks[taken % len(chunks)]])
 
         with self.assertRaises(raw_client.CallError) as caught:
             with raw_client.Stream(self.stubs.attention.Attend, 60, requests()) as call:

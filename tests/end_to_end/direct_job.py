@@ -60,7 +60,7 @@ class DirectJob:
         return raw_client.call(self.worker(rank).GetShardStatus, request)
 
     def fetch(self, rank, ticket=None, timeout=60):
-        """FetchShard of a rank, as a stream of chunks."""
+        """FetchShard of a rank, as a stream of its messages."""
         ticket = self.plan.shards[rank].ticket if ticket is None else ticket
         request = data_plane_pb2.FetchShardRequest(ticket=ticket)
         return raw_client.Stream(self.worker(rank).FetchShard, timeout, request)
@@ -73,8 +73,9 @@ class DirectJob:
                 continue
             rows = raw_job.indices(shard.q_rows)
             with self.fetch(rank) as call:
-                for chunk in call.read_all():
-                    outputs.place(chunk, rows)
+                for message in call.read_all():
+                    for chunk in message.chunks:
+                        outputs.place(chunk, rows)
         outputs.check()
         self.until("STATE_SUCCEEDED")
 

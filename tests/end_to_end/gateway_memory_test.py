@@ -50,20 +50,19 @@ class Transfer:
                 chunk = types_pb2.Chunk(tensor=tensor, row_begin=begin, row_count=count)
                 chunk.data = data[: count * ROW_BYTES]
                 self.sent += len(chunk.data)
-                yield attention_pb2.AttendRequest(chunk=chunk)
+                yield attention_pb2.AttendRequest(chunks=[chunk])
 
     def read(self):
         """Reads to the end. Equal values weigh the same: every output is that value."""
         cells = 0
         for message in self.call.read_all():
-            if message.HasField("done"):
-                continue
-            values = np.frombuffer(message.chunk.data, "<f4")
-            self.received += len(message.chunk.data)
-            if message.chunk.tensor == types_pb2.TENSOR_ID_OUT:
-                cells += values.size
-                if not np.allclose(values, 0.5, atol=1e-6):
-                    self.wrong.append(message.chunk.row_begin)
+            for chunk in message.chunks:
+                values = np.frombuffer(chunk.data, "<f4")
+                self.received += len(chunk.data)
+                if chunk.tensor == types_pb2.TENSOR_ID_OUT:
+                    cells += values.size
+                    if not np.allclose(values, 0.5, atol=1e-6):
+                        self.wrong.append(chunk.row_begin)
         if cells != self.lengths[0] * HEADS * DIM:
             self.wrong.append(f"{cells} values")
 

@@ -34,14 +34,15 @@ class GatewayOrderTest(unittest.TestCase):
                     for begin in range(0, ROWS, STEP):
                         data = bytes(STEP * HEADS * DIM * 4)
                         chunk = types_pb2.Chunk(tensor=tensor, row_begin=begin, row_count=STEP, data=data)
-                        yield attention_pb2.AttendRequest(chunk=chunk)
+                        yield attention_pb2.AttendRequest(chunks=[chunk])
 
             rows = 0
             try:
                 for response in stub.Attend(requests(), timeout=60):
                     accepted.set()
-                    if response.HasField("chunk") and response.chunk.tensor == types_pb2.TENSOR_ID_OUT:
-                        rows += response.chunk.row_count
+                    for chunk in response.chunks:
+                        if chunk.tensor == types_pb2.TENSOR_ID_OUT:
+                            rows += chunk.row_count
             finally:
                 accepted.set()
             return rows

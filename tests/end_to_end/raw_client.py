@@ -144,7 +144,7 @@ class Attend(Stream):
         self.send(attention_pb2.AttendRequest(start=start))
 
     def chunk(self, chunk):
-        self.send(attention_pb2.AttendRequest(chunk=chunk))
+        self.send(attention_pb2.AttendRequest(chunks=[chunk]))
 
     def accepted(self):
         """The message that it must be; before it nothing has been asked for."""
@@ -159,10 +159,10 @@ class Attend(Stream):
         for message in self.read_all():
             if stats is not None:
                 raise AssertionError("a message came after done")
+            for chunk in message.chunks:
+                outputs.place(chunk)
             if message.HasField("done"):
                 stats = message.done
-            else:
-                outputs.place(message.chunk)
         if stats is None:
             raise AssertionError("the call ended well without done")
         return stats
@@ -181,7 +181,7 @@ class Put:
         self._requests.put(data_plane_pb2.PutShardRequest(ticket=ticket))
 
     def chunk(self, chunk):
-        self._requests.put(data_plane_pb2.PutShardRequest(chunk=chunk))
+        self._requests.put(data_plane_pb2.PutShardRequest(chunks=[chunk]))
 
     def finish(self, half_close=True):
         """The ShardStatus or the CallError; without half_close the worker must end the call."""

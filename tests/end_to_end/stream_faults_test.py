@@ -32,7 +32,7 @@ class StreamFaultsTest(ServiceCase):
         """The service ends the call, with nothing but its error."""
         with self.assertRaises(raw_client.CallError) as caught:
             for message in call.read_all():
-                self.fail(f"got {message.WhichOneof('step')} instead of {reason}")
+                self.fail(f"got {message} instead of {reason}")
         self.assert_refused(caught.exception, code, reason, *fields)
         return caught.exception
 
@@ -193,14 +193,14 @@ class StreamFaultsTest(ServiceCase):
             self.assertTrue(call.read(attention_pb2.AttendResponse).HasField("accepted"))
             *first, last = job.chunks()
             for chunk in first:
-                call.send(attention_pb2.AttendRequest(chunk=chunk))
-            call.send(attention_pb2.AttendRequest(chunk=last), half_close=True)
-            call.send(attention_pb2.AttendRequest(chunk=late))
+                call.send(attention_pb2.AttendRequest(chunks=[chunk]))
+            call.send(attention_pb2.AttendRequest(chunks=[last]), half_close=True)
+            call.send(attention_pb2.AttendRequest(chunks=[late]))
             done = False
             while (message := call.read(attention_pb2.AttendResponse)) is not None:
                 done = message.HasField("done")
-                if message.HasField("chunk"):
-                    outputs.place(message.chunk)
+                for chunk in message.chunks:
+                    outputs.place(chunk)
         return call, done, outputs
 
     def test_a_chunk_after_the_half_close_changes_nothing(self):

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "annulus/v1/attention.pb.h"
 #include "attention/error.h"
 #include "client/safetensors.h"
 #include "proto/tensor_stream.h"
@@ -41,8 +42,9 @@ bool Same(const TensorChunk& a, const TensorChunk& b) {
 
 void CheckTensor(TensorChunk chunk, size_t message_bytes) {
   Require(chunk.data.size() <= message_bytes);
-  const auto again = DecodeChunk(EncodeChunk(chunk, ChunkStep::kBare));
-  Require(again.ok() && Same(*again, chunk));
+  v1::AttendRequest rest;
+  const auto again = DecodeChunks(EncodeChunks({chunk}), &rest);
+  Require(again.ok() && again->size() == 1 && Same(again->front(), chunk));
   TensorInfo tensor;
   tensor.id = chunk.tensor;
   tensor.heads = 4;
@@ -57,12 +59,11 @@ void CheckTensor(TensorChunk chunk, size_t message_bytes) {
 
 void Messages(const uint8_t* data, size_t size, size_t piece) {
   const grpc::ByteBuffer message = InSlices(data, size, piece);
-  const auto chunk = DecodeChunk(message);
-  chunk.ok() ? CheckTensor(*chunk, size) : RequireReason(chunk.status());
-  const auto step = DecodeStep(message);
-  if (!step.ok()) return RequireReason(step.status());
-  Require(step->field >= 1 && step->field <= 3);
-  if (step->is_chunk()) CheckTensor(step->chunk, size);
+  v1::AttendRequest rest;
+  const auto chunks = DecodeChunks(message, &rest);
+  if (!chunks.ok()) return RequireReason(chunks.status());
+  Require(chunks->size() <= kMaxMessageChunks);
+  for (const TensorChunk& chunk : *chunks) CheckTensor(chunk, size);
 }
 
 void Files(const uint8_t* data, size_t size) {

@@ -32,6 +32,20 @@ grpc::ByteBuffer InPieces(const std::string& bytes, size_t piece) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
+absl::StatusOr<std::vector<TensorChunk>> Decode(const std::string& message, size_t piece) {
+  v1::AttendRequest rest;
+  return DecodeChunks(InPieces(message, piece), &rest);
+}
+
+// A message whose chunk is these bytes, sense or not.
+std::string AsMessage(const std::string& chunk) {
+  std::string step(1, kChunksField << 3 | 2);
+  size_t size = chunk.size();
+  for (; size >= 0x80; size >>= 7) step.push_back(static_cast<char>(size | 0x80));
+  step.push_back(static_cast<char>(size));
+  return step + chunk;
+}
+
 std::string Flat(const Payload& payload) {
   std::string all(payload.size(), '\0');
   payload.CopyTo(0, all.size(), all.data());
@@ -125,29 +139,37 @@ TEST(PayloadTest, SharedBytesAreNotCopiedAndKeepTheirOwner) {
 TEST(TensorStreamTest, WhatWeWriteProtobufReads) {
   const std::string bytes = SomeBytes(2000);
   const TensorChunk chunk = SomeChunk(bytes);
-  v1::Chunk bare;
-  ASSERT_TRUE(bare.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kBare))));
-  EXPECT_EQ(bare.SerializeAsString(), SomeProto(bytes).SerializeAsString());
-  v1::AttendRequest request;
-  ASSERT_TRUE(request.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kStep))));
-  EXPECT_EQ(request.chunk().SerializeAsString(), SomeProto(bytes).SerializeAsString());
   v1::PutShardRequest put;
-  ASSERT_TRUE(put.ParseFromString(Flat(EncodeChunk(chunk, ChunkStep::kStep))));
-  EXPECT_EQ(put.chunk().data(), bytes);
+  put.set_ticket("signed");
+  v1::PutShardRequest read;
+  ASSERT_TRUE(read.ParseFromString(Flat(EncodeChunks({chunk, chunk}, &put))));
+  EXPECT_EQ(read.ticket(), "signed");
+  ASSERT_EQ(read.chunks_size(), 2);
+  for (const v1::Chunk& part : read.chunks()) {
+    EXPECT_EQ(part.SerializeAsString(), SomeProto(bytes).SerializeAsString());
+  }
+  v1::AttendRequest request;
+  ASSERT_TRUE(request.ParseFromString(Flat(EncodeChunks({chunk}))));
+  EXPECT_FALSE(request.has_start());
+  EXPECT_EQ(request.chunks(0).data(), bytes);
 }
 
 TEST(TensorStreamTest, WhatProtobufWritesWeReadInAnySlices) {
   const std::string bytes = SomeBytes(2000);
   v1::AttendResponse response;
-  *response.mutable_chunk() = SomeProto(bytes);
+  response.mutable_accepted()->set_job_id("job");
+  *response.add_chunks() = SomeProto(bytes);
+  *response.add_chunks() = SomeProto(bytes);
+  response.mutable_done()->set_attempts(2);
   for (size_t piece : {1, 3, 64, 5000}) {
-    auto bare = DecodeChunk(InPieces(SomeProto(bytes).SerializeAsString(), piece));
-    ASSERT_TRUE(bare.ok()) << bare.status();
-    ExpectSome(*bare, bytes);
-    auto step = DecodeStep(InPieces(response.SerializeAsString(), piece));
-    ASSERT_TRUE(step.ok()) << step.status();
-    ASSERT_TRUE(step->is_chunk());
-    ExpectSome(step->chunk, bytes);
+    v1::AttendResponse rest;
+    auto chunks = DecodeChunks(InPieces(response.SerializeAsString(), piece), &rest);
+    ASSERT_TRUE(chunks.ok()) << chunks.status();
+    ASSERT_EQ(chunks->size(), 2u);
+    for (const TensorChunk& chunk : *chunks) ExpectSome(chunk, bytes);
+    EXPECT_EQ(rest.accepted().job_id(), "job");
+    EXPECT_EQ(rest.done().attempts(), 2);
+    EXPECT_EQ(rest.chunks_size(), 0);
   }
 }
 
@@ -159,33 +181,30 @@ TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreIgnored) {
   rest.set_crc32c(Crc32c(bytes.data(), bytes.size()));
   const std::string unknown =
       std::string("\xa2\x06\x03", 3) + "abc" + std::string("\xa0\x06\x01", 3);
-  auto chunk =
-      DecodeChunk(InPieces(data.SerializeAsString() + unknown + rest.SerializeAsString(), 11));
-  ASSERT_TRUE(chunk.ok()) << chunk.status();
-  ExpectSome(*chunk, bytes);
+  const std::string chunk = data.SerializeAsString() + unknown + rest.SerializeAsString();
+  auto chunks = Decode(unknown + AsMessage(chunk), 11);
+  ASSERT_TRUE(chunks.ok()) << chunks.status();
+  ASSERT_EQ(chunks->size(), 1u);
+  ExpectSome(chunks->front(), bytes);
 }
 
-TEST(TensorStreamTest, OtherStepsNameTheirField) {
-  v1::PutShardRequest put;
-  put.set_ticket("signed");
-  auto step = DecodeStep(EncodeProto(put));
-  ASSERT_TRUE(step.ok());
-  EXPECT_EQ(step->field, v1::PutShardRequest::kTicketFieldNumber);
-  v1::PutShardRequest again;
-  ASSERT_TRUE(DecodeProto(EncodeProto(put), &again).ok());
-  EXPECT_EQ(again.ticket(), "signed");
-  v1::AttendResponse done;
-  done.mutable_done()->set_attempts(2);
-  step = DecodeStep(EncodeProto(done));
-  ASSERT_TRUE(step.ok());
-  EXPECT_EQ(step->field, v1::AttendResponse::kDoneFieldNumber);
+TEST(TensorStreamTest, AMessageHasABoundedNumberOfChunksAndBytes) {
+  const std::string small = AsMessage(SomeProto("abc").SerializeAsString());
+  std::string many;
+  for (size_t i = 0; i < kMaxMessageChunks; ++i) many += small;
+  EXPECT_TRUE(Decode(many, 100).ok());
+  EXPECT_EQ(DetailOf(Decode(many + small, 100).status()).reason, "LIMIT_EXCEEDED");
+  const std::string half =
+      AsMessage(SomeProto(std::string(kMaxChunkBytes / 2, 'x')).SerializeAsString());
+  EXPECT_TRUE(Decode(half + half, 5000).ok());
+  EXPECT_EQ(DetailOf(Decode(half + small + half, 5000).status()).reason, "LIMIT_EXCEEDED");
 }
 
-std::string ReasonOf(const std::string& bare) {
-  auto chunk = DecodeChunk(InPieces(bare, 16));
-  if (chunk.ok()) return "OK";
-  EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
-  return DetailOf(chunk.status()).reason;
+std::string ReasonOf(const std::string& chunk) {
+  const auto chunks = Decode(AsMessage(chunk), 16);
+  if (chunks.ok()) return "OK";
+  EXPECT_EQ(chunks.status().code(), absl::StatusCode::kInvalidArgument);
+  return DetailOf(chunks.status()).reason;
 }
 
 TEST(TensorStreamTest, RefusesWhatIsNoChunk) {
@@ -212,14 +231,8 @@ TEST(TensorStreamTest, RefusesWhatIsNoChunk) {
   EXPECT_EQ(ReasonOf(std::string("\x7a\xff\xff\xff\xff\x0f", 6)), "MALFORMED_MESSAGE");  // length
 }
 
-TEST(TensorStreamTest, RefusesStepsThatAreNoneOrTwo) {
-  auto none = DecodeStep(InPieces("", 1));
-  EXPECT_EQ(DetailOf(none.status()).reason, "STREAM_SEQUENCE");
-  v1::PutShardRequest ticket, chunk;
-  ticket.set_ticket("t");
-  *chunk.mutable_chunk() = SomeProto("abc");
-  auto two = DecodeStep(InPieces(ticket.SerializeAsString() + chunk.SerializeAsString(), 100));
-  EXPECT_EQ(DetailOf(two.status()).reason, "STREAM_SEQUENCE");
+TEST(TensorStreamTest, RefusesOtherFieldsThatDoNotParse) {
+  EXPECT_EQ(DetailOf(Decode("\x0a\x02\x0a\x05", 4).status()).reason, "MALFORMED_MESSAGE");
 }
 
 TEST(TensorStreamTest, EveryTruncationAndManyMutationsEndCleanly) {
@@ -227,20 +240,18 @@ TEST(TensorStreamTest, EveryTruncationAndManyMutationsEndCleanly) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   v1::AttendRequest request;
-  *request.mutable_chunk() = SomeProto(SomeBytes(60));
+  *request.add_chunks() = SomeProto(SomeBytes(60));
   const std::string good = request.SerializeAsString();
-  for (size_t size = 0; size < good.size(); ++size) {
-    EXPECT_FALSE(DecodeStep(InPieces(good.substr(0, size), 5)).ok()) << size;
+  for (size_t size = 1; size < good.size(); ++size) {
+    EXPECT_FALSE(Decode(good.substr(0, size), 5).ok()) << size;
   }
   for (int i = 0; i < 20000; ++i) {
     std::string bad = good;
     for (int flips = 1 + random() % 3; flips > 0; --flips) bad[random() % bad.size()] = random();
-    auto step = DecodeStep(InPieces(bad, 1 + random() % 20));
-    if (step.ok()) {
-      EXPECT_LE(step->chunk.data.size(), bad.size());
-    } else {
-      EXPECT_FALSE(DetailOf(step.status()).reason.empty());
-    }
+    const auto chunks = Decode(bad, 1 + random() % 20);
+    EXPECT_NE(chunks.ok(), !DetailOf(chunks.status()).reason.empty());
+    if (!chunks.ok()) continue;
+    for (const TensorChunk& chunk : *chunks) EXPECT_LE(chunk.data.size(), bad.size());
   }
 }
 

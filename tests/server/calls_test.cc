@@ -37,6 +37,21 @@ TEST_F(CallsTest, EventsAreNumberedAndTheLastIsTerminal) {
   EXPECT_EQ(events.back().state_changed().stats().backend(), "cpu/test");
 }
 
+TEST_F(CallsTest, AQuietCallHearsOfItsPlacementAndItsEnd) {
+  v1::RunJobRequest request = Named("r1");
+  const int64_t loud = harness_.Run(request);
+  request.set_quiet(true);
+  const int64_t quiet = harness_.Run(request);  // The same job.
+  EXPECT_EQ(harness_.JobOf(loud), harness_.JobOf(quiet));
+  Finish(loud);
+  const auto& events = harness_.call(quiet).events;
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_FALSE(events[0].placed().shards(0).ticket().empty());
+  EXPECT_EQ(events[1].state_changed().state(), Job::STATE_SUCCEEDED);
+  EXPECT_TRUE(harness_.call(quiet).finished->ok());
+  EXPECT_GT(harness_.call(loud).events.size(), 4u);
+}
+
 TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
   const int64_t first = harness_.Run(Named("r1"));
   const int64_t second = harness_.Run(Named("r1"));

@@ -10,6 +10,14 @@
 #include "tests/server/messages.h"
 
 namespace annulus {
+namespace {
+
+void FillOutputReady(const control::v1::ShardKey& shard, control::v1::WorkerEvent* event) {
+  *event->mutable_output_ready()->mutable_shard() = shard;
+  event->mutable_output_ready()->mutable_report()->set_backend("cpu/test");
+}
+
+}  // namespace
 
 using control::v1::WorkerCommand;
 using control::v1::WorkerEvent;
@@ -163,7 +171,7 @@ bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
   Say(worker, *std::move(event));
   if (command.run_segment().last()) {
     WorkerEvent ready;
-    *ready.mutable_output_ready()->mutable_shard() = command.run_segment().shard();
+    FillOutputReady(command.run_segment().shard(), &ready);
     Say(worker, std::move(ready));
   }
   return true;
@@ -224,9 +232,7 @@ void CoordinatorHarness::Upload(const std::string& job_id, int32_t attempt) {
 }
 
 void CoordinatorHarness::OutputsReady(const std::string& job_id, int32_t attempt) {
-  SayOfAll(job_id, attempt, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
-    *event->mutable_output_ready()->mutable_shard() = shard;
-  });
+  SayOfAll(job_id, attempt, FillOutputReady);
 }
 
 void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {

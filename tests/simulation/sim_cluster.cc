@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -45,6 +47,17 @@ std::string LaneCommand(const WorkerCommand& command) {
 
 bool OnLane(const WorkerCommand& command) {
   return command.has_connect_group() || command.has_run_segment() || command.has_close_group();
+}
+
+// With the entries of its maps in one order.
+std::string Text(const google::protobuf::Message& message) {
+  std::string text;
+  google::protobuf::io::StringOutputStream stream(&text);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return text;
 }
 
 }  // namespace
@@ -160,7 +173,7 @@ void SimCluster::ScheduleTick() {
 void SimCluster::Perform(Action action) {
   Mix(absl::StrCat("does ", action.index()));
   if (auto* send = std::get_if<action::SendCommand>(&action)) {
-    Mix(absl::StrCat(send->connection, send->command.SerializeAsString()));
+    Mix(absl::StrCat(send->connection, Text(send->command)));
     PerformCommand(*send);
   } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
     auto it = links_.find(close->connection);
@@ -170,7 +183,7 @@ void SimCluster::Perform(Action action) {
              [status = close->status](SimWorker& worker) { worker.LinkIsClosed(status); });
     it->second.open = false;
   } else if (auto* event = std::get_if<action::SendEvent>(&action)) {
-    Mix(absl::StrCat(event->call, event->event.SerializeAsString()));
+    Mix(absl::StrCat(event->call, Text(event->event)));
     clients_.OnEvent(event->call, event->event);
     if (options_.planted == Planted::kTwoEnds &&
         event->event.state_changed().state() >= v1::Job::STATE_SUCCEEDED) {

@@ -85,7 +85,7 @@ void SimWorker::RunLane() {
       WorkerEvent fact;
       *fact.mutable_group_closed()->mutable_generation() = command.close_group().generation();
       LaneIsDone();
-      Handle(Reported{fact});
+      Tell(fact);
     });
     return;
   }
@@ -126,11 +126,11 @@ void SimWorker::OperationDone(const std::string& operation) {
         shards_[IdOf(run.shard())].device = 0;
         WorkerEvent ready;
         *ready.mutable_output_ready()->mutable_shard() = run.shard();
-        Later(absl::Milliseconds(1), [this, ready] { Handle(Reported{ready}); });
+        Later(absl::Milliseconds(1), [this, ready] { Tell(ready); });
       }
     }
     LaneIsDone();
-    Handle(Reported{fact});
+    Tell(fact);
   });
 }
 
@@ -149,7 +149,7 @@ void SimWorker::OperationFailed(const std::string& operation) {
       connected_.erase(GroupOf(command));
     }
     LaneIsDone();
-    Handle(Reported{fact});
+    Tell(fact);
   });
 }
 

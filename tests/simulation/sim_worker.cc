@@ -108,7 +108,13 @@ void SimWorker::LinkIsClosed(absl::Status status) {
 }
 
 void SimWorker::Report(WorkerEvent fact, absl::Duration typical) {
-  Later(agenda_->Delay(typical), [this, fact = std::move(fact)] { Handle(Reported{fact}); });
+  Later(agenda_->Delay(typical), [this, fact = std::move(fact)] { Tell(fact); });
+}
+
+void SimWorker::Tell(const WorkerEvent& fact) {
+  Handle(Reported{fact});
+  if (fact.has_shard_complete()) RunSolo(IdOf(fact.shard_complete().shard()));
+  if (fact.has_output_ready()) Publish(IdOf(fact.output_ready().shard()));
 }
 
 void SimWorker::Perform(AgentAction action) {
@@ -122,12 +128,6 @@ void SimWorker::Perform(AgentAction action) {
     Open(open->reserve);
   } else if (auto* prepare = std::get_if<PrepareShard>(&action)) {
     Later(agenda_->Delay(absl::Milliseconds(5)), [this, id = prepare->id] { Prepare(id); });
-  } else if (auto* solo = std::get_if<annulus::RunSolo>(&action)) {
-    RunSolo(solo->id);
-  } else if (auto* publish = std::get_if<PublishOutputs>(&action)) {
-    if (shards_.count(publish->id) == 0) return;
-    shards_[publish->id].published = true;
-    around_->OutputsPublished(*this, publish->id);
   } else if (auto* close = std::get_if<CloseShard>(&action)) {
     Close(close->id);
   } else if (auto* group = std::get_if<CommandGroup>(&action)) {
@@ -167,7 +167,7 @@ void SimWorker::Upload(const ShardId& id) {
     if (shards_.count(id) == 0) return;
     WorkerEvent fact;
     *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
-    Handle(Reported{fact});
+    Tell(fact);
   });
 }
 
@@ -177,7 +177,7 @@ void SimWorker::Abandon(const ShardId& id) {
     WorkerEvent fact;
     *fact.mutable_shard_abandoned()->mutable_shard() = KeyOf(id);
     *fact.mutable_shard_abandoned()->mutable_error() = SimFailure("UPLOAD_STALLED");
-    Handle(Reported{fact});
+    Tell(fact);
   });
 }
 
@@ -187,7 +187,7 @@ void SimWorker::Fetch(const ShardId& id) {
     if (it == shards_.end() || !it->second.published) return;
     WorkerEvent fact;
     *fact.mutable_output_drained()->mutable_shard() = KeyOf(id);
-    Handle(Reported{fact});
+    Tell(fact);
   });
 }
 
@@ -224,7 +224,9 @@ void SimWorker::Prepare(const ShardId& id) {
 }
 
 void SimWorker::RunSolo(const ShardId& id) {
-  if (shards_.count(id) == 0) return;
+  const auto shard = shards_.find(id);
+  if (shard == shards_.end() || shard->second.closing || !shard->second.reserve.solo()) return;
+  if (std::exchange(shard->second.ran, true)) return;
   TakeDevice(id);
   Later(agenda_->Delay(absl::Milliseconds(200)), [this, id] {
     auto it = shards_.find(id);
@@ -234,6 +236,13 @@ void SimWorker::RunSolo(const ShardId& id) {
     *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
     Report(std::move(fact), absl::Milliseconds(2));
   });
+}
+
+void SimWorker::Publish(const ShardId& id) {
+  const auto shard = shards_.find(id);
+  if (shard == shards_.end() || shard->second.closing) return;
+  shard->second.published = true;
+  around_->OutputsPublished(*this, id);
 }
 
 void SimWorker::Close(const ShardId& id) {

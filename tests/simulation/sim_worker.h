@@ -86,12 +86,15 @@ class SimWorker {
     int64_t staging = 0, device = 0;
     int64_t device_needed = 0;
     int64_t output = 0;
+    bool ran = false;  // Solo.
     bool published = false;
     bool closing = false;
   };
 
   void Handle(AgentEvent event);
   void Report(control::v1::WorkerEvent fact, absl::Duration typical);
+  // To the agent, and to the rest of the worker.
+  void Tell(const control::v1::WorkerEvent& fact);
   void Perform(AgentAction action);
   void ScheduleTick();
   // In this life of the process only, and not while it is paused.
@@ -100,6 +103,7 @@ class SimWorker {
   void Open(const control::v1::Reserve& reserve);
   void Prepare(const ShardId& id);
   void RunSolo(const ShardId& id);
+  void Publish(const ShardId& id);
   void Close(const ShardId& id);
   void Free(const ShardId& id);
   bool TakeDevice(const ShardId& id);

@@ -19,9 +19,10 @@ class Outcome {
  public:
   struct State {
     int reads = 0;
-    std::vector<LeavingChunk> chunks;
+    std::vector<std::vector<LeavingChunk>> messages;
     std::optional<absl::Status> status;  // When it has ended.
     v1::ShardStatus shard;
+    v1::ShardReport report;
     bool cancelled = false;
   };
 
@@ -44,12 +45,12 @@ class Outcome {
     }
     return true;
   }
-  // Until so many reads were asked for, chunks written.
+  // Until so many reads were asked for, messages written.
   bool AwaitRead(int reads) {
     return Await([&](const State& state) { return state.reads >= reads; });
   }
-  bool AwaitChunks(size_t chunks) {
-    return Await([&](const State& state) { return state.chunks.size() >= chunks; });
+  bool AwaitMessages(size_t messages) {
+    return Await([&](const State& state) { return state.messages.size() >= messages; });
   }
   absl::Status AwaitEnd() {
     Await([](const State& state) { return state.status.has_value(); });
@@ -85,9 +86,15 @@ class PutStream final : public PutCall::Stream {
 
 class FetchStream final : public FetchCall::Stream {
  public:
-  void Write(const LeavingChunk& chunk, bool last) override {
-    outcome.Change([&](Outcome::State& state) { state.chunks.push_back(chunk); });
-    if (last) End(&outcome, absl::OkStatus(), {});
+  void Write(const std::vector<LeavingChunk>& chunks) override {
+    outcome.Change([&](Outcome::State& state) { state.messages.push_back(chunks); });
+  }
+  void WriteLast(const std::vector<LeavingChunk>& chunks, const v1::ShardReport& report) override {
+    outcome.Change([&](Outcome::State& state) {
+      state.messages.push_back(chunks);
+      state.report = report;
+    });
+    End(&outcome, absl::OkStatus(), {});
   }
   void Finish(const absl::Status& status) override { End(&outcome, status, {}); }
   void Cancel() override {

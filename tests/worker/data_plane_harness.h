@@ -62,13 +62,13 @@ class DataPlaneTest : public testing::Test {
   }
   static PutMessage Chunk(TensorId id, int64_t row, int64_t count, char fill = 'x') {
     PutMessage message;
-    message.is_chunk = true;
-    message.chunk.tensor = id;
-    message.chunk.row_begin = row;
-    message.chunk.row_count = count;
+    PutMessage::Part& part = message.parts.emplace_back();
+    part.header.tensor = id;
+    part.header.row_begin = row;
+    part.header.row_count = count;
     auto bytes = std::make_shared<std::string>(count * 32, fill);
-    message.chunk.crc32c = Crc32c(bytes->data(), bytes->size());
-    message.pieces = {absl::string_view(*bytes)};
+    part.header.crc32c = Crc32c(bytes->data(), bytes->size());
+    part.pieces = {absl::string_view(*bytes)};
     message.storage = bytes;
     return message;
   }
@@ -89,6 +89,11 @@ class DataPlaneTest : public testing::Test {
   absl::Duration skew_;  // Of this worker's clock, from the coordinator's.
   const Identity identity_{"incarnation", std::string(kTicketKeyBytes, 'k')};
   const ShardId id_{"job", 1, 0};
+  const v1::ShardReport report_ = [] {
+    v1::ShardReport report;
+    report.set_bytes_sent(321);
+    return report;
+  }();
   EventLog log_;
   std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 64 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);

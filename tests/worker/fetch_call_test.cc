@@ -14,25 +14,30 @@ namespace {
 using Event = EventLog::Event;
 
 TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
-  const int64_t rows = 40000;  // 1.28 MB of output: two chunks; 320 kB of LSE.
+  const int64_t rows = 40000;  // 1.28 MB of output and 320 kB of LSE: two messages.
   auto shard = Open(id_, rows);
   std::memset(shard->tensor_data(3), 'o', rows * 32);
   std::memset(shard->tensor_data(4), 'l', rows * 8);
   FetchStream stream;
   auto call = Fetch(&stream, All(id_, rows));
   EXPECT_FALSE(stream.outcome.ended());
-  board_.Publish(id_);
-  for (size_t n = 1; n <= 3; ++n) {
-    ASSERT_TRUE(stream.outcome.AwaitChunks(n));
-    if (n < 3) call->OnWritten(true);
-  }
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(stream.outcome.AwaitMessages(1));
+  EXPECT_FALSE(stream.outcome.ended());
+  call->OnWritten(true);
   EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
+  EXPECT_EQ(stream.outcome.Get().report.bytes_sent(), 321);
   int64_t out_rows = 0;
-  for (const LeavingChunk& chunk : stream.outcome.Get().chunks) {
-    EXPECT_LE(chunk.bytes, FetchCall::kChunkBytes);
-    EXPECT_EQ(chunk.crc32c, Crc32c(chunk.data, chunk.bytes));
-    EXPECT_EQ(static_cast<char>(chunk.data[0]), chunk.tensor == TensorId::kOut ? 'o' : 'l');
-    if (chunk.tensor == TensorId::kOut) out_rows += chunk.row_count;
+  ASSERT_EQ(stream.outcome.Get().messages.size(), 2u);
+  for (const auto& message : stream.outcome.Get().messages) {
+    int64_t bytes = 0;
+    for (const LeavingChunk& chunk : message) {
+      bytes += chunk.bytes;
+      EXPECT_EQ(chunk.crc32c, Crc32c(chunk.data, chunk.bytes));
+      EXPECT_EQ(static_cast<char>(chunk.data[0]), chunk.tensor == TensorId::kOut ? 'o' : 'l');
+      if (chunk.tensor == TensorId::kOut) out_rows += chunk.row_count;
+    }
+    EXPECT_LE(bytes, FetchCall::kMostBytes);
   }
   EXPECT_EQ(out_rows, rows);
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
@@ -43,7 +48,7 @@ TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
 
 TEST_F(DataPlaneTest, PartsFetchedByTwoCallsDrainIt) {
   Open(id_, 10);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   for (int half = 0; half < 2; ++half) {
     v1::FetchShardRequest request = All(id_, 10);
     for (v1::TensorId id : {v1::TENSOR_ID_OUT, v1::TENSOR_ID_LSE}) {
@@ -55,8 +60,6 @@ TEST_F(DataPlaneTest, PartsFetchedByTwoCallsDrainIt) {
     EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
     FetchStream stream;
     auto call = Fetch(&stream, request);
-    ASSERT_TRUE(stream.outcome.AwaitChunks(1));
-    call->OnWritten(true);
     EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
     call->OnDone(true);
   }
@@ -65,11 +68,9 @@ TEST_F(DataPlaneTest, PartsFetchedByTwoCallsDrainIt) {
 
 TEST_F(DataPlaneTest, WhatTheClientDidNotGetIsNotDrained) {
   Open(id_, 10);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   FetchStream stream;
   auto call = Fetch(&stream, All(id_, 10));
-  ASSERT_TRUE(stream.outcome.AwaitChunks(1));
-  call->OnWritten(true);
   EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
   call->OnDone(/*delivered=*/false);
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
@@ -77,7 +78,7 @@ TEST_F(DataPlaneTest, WhatTheClientDidNotGetIsNotDrained) {
 
 TEST_F(DataPlaneTest, BadPartsAreRefused) {
   Open(id_, 10);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   for (const auto& [tensor, begin, count, reason] :
        std::vector<std::tuple<v1::TensorId, int64_t, int64_t, std::string>>{
            {v1::TENSOR_ID_Q, 0, 1, "UNKNOWN_TENSOR"},
@@ -98,10 +99,10 @@ TEST_F(DataPlaneTest, BadPartsAreRefused) {
 
 TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
   Open(id_, 10);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   FetchStream stream;
   auto call = Fetch(&stream, All(id_, 10));
-  ASSERT_TRUE(stream.outcome.AwaitChunks(1));
+  ASSERT_TRUE(stream.outcome.AwaitMessages(1));
   Advance(absl::Minutes(2));
   board_.Tick();
   EXPECT_TRUE(stream.outcome.Get().cancelled);
@@ -113,34 +114,34 @@ TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
 }
 
 TEST_F(DataPlaneTest, ADeadDownloadBesideOneThatGoesOnEndsAlone) {
-  const int64_t rows = 200000;  // 9 chunks, and a lease of 182 s.
+  const int64_t rows = 200000;  // 8 messages, and a lease of 182 s.
   Open(id_, rows);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   FetchStream dead, alive;
   auto first = Fetch(&dead, All(id_, rows));
   auto second = Fetch(&alive, All(id_, rows));
-  ASSERT_TRUE(dead.outcome.AwaitChunks(1));
-  for (size_t chunks = 1; chunks <= 4; ++chunks) {
-    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks));
+  ASSERT_TRUE(dead.outcome.AwaitMessages(1));
+  for (size_t n = 1; n <= 4; ++n) {
+    ASSERT_TRUE(alive.outcome.AwaitMessages(n));
     Advance(absl::Seconds(30));
     second->OnWritten(true);
-    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks + 1));
+    ASSERT_TRUE(alive.outcome.AwaitMessages(n + 1));
     board_.Tick();
   }
   EXPECT_TRUE(dead.outcome.Get().cancelled);
   EXPECT_EQ(dead.outcome.AwaitReason(), "DOWNLOAD_STALLED");
   first->OnDone(false);
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
-  for (size_t chunks = 5; chunks <= 8; ++chunks) {
+  for (size_t n = 5; n <= 7; ++n) {
     second->OnWritten(true);
-    ASSERT_TRUE(alive.outcome.AwaitChunks(chunks + 1));
+    ASSERT_TRUE(alive.outcome.AwaitMessages(n + 1));
   }
   EXPECT_TRUE(alive.outcome.AwaitEnd().ok());
   second->OnDone(true);
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
   FetchStream again;  // All has been fetched: nobody waits for this one.
   auto third = Fetch(&again, All(id_, rows));
-  ASSERT_TRUE(again.outcome.AwaitChunks(1));
+  ASSERT_TRUE(again.outcome.AwaitMessages(1));
   Advance(absl::Minutes(2));
   board_.Tick();
   EXPECT_EQ(again.outcome.AwaitReason(), "DOWNLOAD_STALLED");
@@ -150,7 +151,7 @@ TEST_F(DataPlaneTest, ADeadDownloadBesideOneThatGoesOnEndsAlone) {
 
 TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {
   Open(id_, 10);
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   Advance(absl::Seconds(59));
   board_.Tick();
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
@@ -161,7 +162,7 @@ TEST_F(DataPlaneTest, OutputsThatNobodyFetchesAreAbandoned) {
 
 TEST_F(DataPlaneTest, TheReserveMaySayHowLongOutputsWait) {
   Open(id_, 10, absl::Minutes(30));
-  board_.Publish(id_);
+  board_.Publish(id_, report_);
   Advance(absl::Minutes(29));
   board_.Tick();
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);

@@ -47,6 +47,10 @@ class LaneHost {
 
   Lane& lane() { return *lane_; }
   SoloLane& solo() { return *solo_; }
+  void RunSolo(const ShardWork& work) {
+    solo_->Add(work);
+    solo_->Run(work.id);
+  }
   void DestroyLane() { lane_.reset(); }
   const MemoryBudget& device() const { return *device_; }
   const MemoryBudget& staging() const { return *staging_; }

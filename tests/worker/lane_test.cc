@@ -102,7 +102,7 @@ TEST_F(LaneTest, AGroupGivesWhatOneRankGives) {
   }
   LaneHost alone(&hub_);
   const ShardWork whole = alone.Work(LaneSpec(24), 0, 1);
-  alone.solo().Run(whole);
+  alone.RunSolo(whole);
   ASSERT_TRUE(alone.log.Wait(Event::kOutputReady).has_value());
   for (TensorId id : {TensorId::kOut, TensorId::kLse}) {
     std::vector<float> parts;
@@ -229,7 +229,7 @@ TEST_F(LaneTest, ADeviceWithoutRoomFailsTheShard) {
   const auto failed = host.log.Wait(Event::kShardFailed);
   ASSERT_TRUE(failed.has_value());
   EXPECT_EQ(failed->shard_failed().error().reason(), "BUDGET_EXCEEDED");
-  host.solo().Run(host.Work(LaneSpec(24), 0, 1, "solo"));
+  host.RunSolo(host.Work(LaneSpec(24), 0, 1, "solo"));
   EXPECT_TRUE(host.log.Wait(Event::kShardFailed).has_value());
   EXPECT_EQ(host.device().used_bytes(), 0);
 }
@@ -238,7 +238,7 @@ TEST_F(LaneTest, MoreThanMayWaitIsToldToComeLater) {
   LaneHost host(
       &hub_, [] { return absl::OkStatus(); }, /*device_bytes=*/1 << 20, /*max_waiting=*/0);
   host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
-  host.solo().Run(host.Work(LaneSpec(24), 0, 1, "solo"));
+  host.RunSolo(host.Work(LaneSpec(24), 0, 1, "solo"));
   for (int i = 0; i < 2; ++i) {
     const auto failed = host.log.Wait(Event::kShardFailed);
     ASSERT_TRUE(failed.has_value());
@@ -259,9 +259,9 @@ TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
     while (!go) changed.Wait(&mutex);
     return absl::OkStatus();
   });
-  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "running"));
-  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "waiting"));
-  host.solo().Run(host.Work(LaneSpec(8), 0, 1, "wanted"));
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "waiting"));
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "wanted"));
   {
     MutexLock lock(&mutex);
     while (!entered) changed.Wait(&mutex);

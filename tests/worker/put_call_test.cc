@@ -84,6 +84,31 @@ TEST_F(DataPlaneTest, WrongTicketsAreRefused) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
+TEST_F(DataPlaneTest, AWholeShardFitsBesideItsTicket) {
+  PutMessage all;
+  all.ticket = Ticket(id_, 10);
+  auto storage = std::make_shared<std::vector<PutMessage>>();
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    storage->push_back(Chunk(id, 0, 10, static_cast<char>('a' + static_cast<int>(id))));
+    all.parts.push_back(storage->back().parts[0]);
+  }
+  all.storage = storage;
+  PutStream stream;
+  auto call = std::make_shared<PutCall>(&board_, &copies_, &stream);
+  call->Start();
+  call->OnMessage(std::move(all));
+  EXPECT_FALSE(stream.outcome.ended());  // Its Reserve has not come.
+  auto shard = Open(id_, 10);
+  EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
+  EXPECT_TRUE(stream.outcome.Get().shard.complete());
+  EXPECT_EQ(stream.outcome.Get().reads, 1);
+  EXPECT_EQ(log_.Count(EventLog::Event::kShardComplete), 1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(static_cast<char>(shard->tensor_data(i)[0]),
+              'a' + i + static_cast<int>(TensorId::kQ));
+  }
+}
+
 TEST_F(DataPlaneTest, TheProtocolOfAnUpload) {
   Open(id_, 10);
   PutStream chunk_first, two_tickets, none, missing, malformed;
@@ -97,6 +122,11 @@ TEST_F(DataPlaneTest, TheProtocolOfAnUpload) {
   ticket.ticket = Ticket(id_, 10);
   call->OnMessage(ticket);
   EXPECT_EQ(two_tickets.outcome.AwaitReason(), "STREAM_SEQUENCE");
+
+  PutStream nothing;
+  call = Put(&nothing, Ticket(id_, 10));
+  call->OnMessage({});
+  EXPECT_EQ(nothing.outcome.AwaitReason(), "STREAM_SEQUENCE");
 
   call = std::make_shared<PutCall>(&board_, &copies_, &none);
   call->Start();
@@ -125,7 +155,7 @@ TEST_F(DataPlaneTest, ABadChunkEndsTheCallAndARetryResumes) {
   call->OnMessage(Chunk(TensorId::kQ, 0, 10));
   ASSERT_TRUE(bad.outcome.AwaitRead(3));
   PutMessage broken = Chunk(TensorId::kK, 0, 10);
-  broken.chunk.crc32c = 1;
+  broken.parts[0].header.crc32c = 1;
   call->OnMessage(broken);
   EXPECT_EQ(bad.outcome.AwaitReason(), "CHECKSUM_MISMATCH");
 

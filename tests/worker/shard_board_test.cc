@@ -160,7 +160,7 @@ TEST_F(DataPlaneTest, ACompleteShardEndsItsOtherUploadsWell) {
 class MeddlingCall final : public DataCall {
  public:
   explicit MeddlingCall(std::function<void()> meddle) : meddle_(std::move(meddle)) {}
-  void OnShard(const ShardId&, std::shared_ptr<StagedShard>) override {}
+  void OnShard(const ShardId&, std::shared_ptr<StagedShard>, const v1::ShardReport&) override {}
   void End(const absl::Status&) override {}
   std::optional<absl::Status> Stalled(absl::Time) override {
     meddle_();

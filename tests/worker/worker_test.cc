@@ -99,7 +99,7 @@ class WorkerTest : public testing::Test {
     std::vector<float> values(kRows * kDim, 1.0f);
     for (size_t i = 0; tensor == v1::TENSOR_ID_V && i < values.size(); ++i) values[i] = i / kDim;
     v1::PutShardRequest request;
-    v1::Chunk& chunk = *request.mutable_chunk();
+    v1::Chunk& chunk = *request.add_chunks();
     chunk.set_tensor(tensor);
     chunk.set_row_count(kRows);
     chunk.set_data(values.data(), values.size() * 4);
@@ -132,16 +132,22 @@ class WorkerTest : public testing::Test {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     const auto reader = stub_->FetchShard(&context, request);
-    v1::Chunk chunk;
+    v1::FetchShardResponse response;
     int chunks = 0;
-    while (reader->Read(&chunk)) {
-      ++chunks;
-      EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
-      const auto* values = reinterpret_cast<const float*>(chunk.data().data());
-      const float wanted =
-          chunk.tensor() == v1::TENSOR_ID_OUT ? (kRows - 1) / 2.0f : 2.0f + std::log(float{kRows});
-      for (size_t i = 0; i < chunk.data().size() / 4; ++i) EXPECT_NEAR(values[i], wanted, 1e-5);
+    bool reported = false;
+    while (reader->Read(&response)) {
+      EXPECT_FALSE(reported);
+      reported = response.report().running().nanos() > 0 && !response.report().backend().empty();
+      for (const v1::Chunk& chunk : response.chunks()) {
+        ++chunks;
+        EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+        const auto* values = reinterpret_cast<const float*>(chunk.data().data());
+        const float wanted = chunk.tensor() == v1::TENSOR_ID_OUT ? (kRows - 1) / 2.0f
+                                                                 : 2.0f + std::log(float{kRows});
+        for (size_t i = 0; i < chunk.data().size() / 4; ++i) EXPECT_NEAR(values[i], wanted, 1e-5);
+      }
     }
+    EXPECT_TRUE(reported);
     EXPECT_TRUE(reader->Finish().ok());
     EXPECT_EQ(chunks, 2);
   }
@@ -204,15 +210,15 @@ TEST_F(WorkerTest, RefusesBadUploadsAndGoesOn) {
     return DetailOf(Put(Ticket("job"), chunks).status).reason;
   };
   v1::PutShardRequest bad = Chunk(v1::TENSOR_ID_Q);
-  bad.mutable_chunk()->set_crc32c(1);
+  bad.mutable_chunks(0)->set_crc32c(1);
   EXPECT_EQ(reason({bad}), "CHECKSUM_MISMATCH");
   bad = Chunk(v1::TENSOR_ID_Q);
-  bad.mutable_chunk()->set_row_begin(1);
+  bad.mutable_chunks(0)->set_row_begin(1);
   EXPECT_EQ(reason({bad}), "CHUNK_OUT_OF_RANGE");
   bad = Chunk(v1::TENSOR_ID_OUT);
   EXPECT_EQ(reason({bad}), "UNKNOWN_TENSOR");
   bad = Chunk(v1::TENSOR_ID_Q);
-  bad.mutable_chunk()->set_row_count(2);
+  bad.mutable_chunks(0)->set_row_count(2);
   EXPECT_EQ(reason({bad}), "TENSOR_BYTES_MISMATCH");
   EXPECT_EQ(reason({Chunk(v1::TENSOR_ID_Q), Chunk(v1::TENSOR_ID_Q)}), "CHUNK_OVERLAP");
   EXPECT_EQ(reason({Chunk(v1::TENSOR_ID_Q)}), "MISSING_ROWS");

@@ -24,6 +24,11 @@ void Agent::Start() {
 }
 
 void Agent::Post(AgentEvent event) {
+  Enqueue(std::move(event));
+  Wake();
+}
+
+void Agent::Enqueue(AgentEvent event) {
   bool full = false;
   {
     MutexLock lock(&mutex_);
@@ -31,7 +36,6 @@ void Agent::Post(AgentEvent event) {
     mailbox_.push_back(std::move(event));
     full = mailbox_.size() > options_.max_waiting;
   }
-  changed_.Signal();
   if (full) options_.overflow();
 }
 

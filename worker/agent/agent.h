@@ -34,6 +34,9 @@ class Agent {
 
   void Start();
   void Post(AgentEvent event);
+  // The same in two parts, for who has something more urgent to do between them.
+  void Enqueue(AgentEvent event);
+  void Wake() { changed_.Signal(); }
   // No action is carried out once it has returned; Post does nothing then. Not on the agent's
   // thread.
   void Stop();

@@ -15,9 +15,9 @@ void AgentState::Tell(WorkerEvent fact) {
   if (auto event = link_.Number(std::move(fact)); event.has_value()) Do(Send{*std::move(event)});
 }
 
-AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
+AgentState::Stage* AgentState::Open(const control::v1::ShardKey& key) {
   const auto shard = shards_.find(IdOf(key));
-  if (shard == shards_.end() || shard->second.stage == Stage::kClosing) return nullptr;
+  if (shard == shards_.end() || shard->second == Stage::kClosing) return nullptr;
   return &shard->second;
 }
 
@@ -36,9 +36,9 @@ void AgentState::On(const Reported& event, absl::Time) {
 void AgentState::ReportShard(const WorkerEvent& fact) {
   // Moves a shard on to `next`; false where it is gone or was there before.
   auto advance = [this](const control::v1::ShardKey& key, Stage next) {
-    Shard* shard = Open(key);
-    if (shard == nullptr || shard->stage >= next) return false;
-    shard->stage = next;
+    Stage* stage = Open(key);
+    if (stage == nullptr || *stage >= next) return false;
+    *stage = next;
     return true;
   };
   bool tell = false;
@@ -67,13 +67,7 @@ void AgentState::ReportShard(const WorkerEvent& fact) {
     default:
       break;
   }
-  if (!tell) return;
-  // A job is over when its client has both the outputs and the coordinator's word, which has the
-  // longer way: it leaves first.
-  const bool solo = fact.has_shard_complete() && Open(fact.shard_complete().shard())->solo;
-  if (solo) Do(RunSolo{IdOf(fact.shard_complete().shard())});
-  Tell(fact);
-  if (fact.has_output_ready()) Do(PublishOutputs{IdOf(fact.output_ready().shard())});
+  if (tell) Tell(fact);
 }
 
 void AgentState::ReportGroup(const WorkerEvent& fact) {
@@ -108,9 +102,9 @@ void AgentState::On(const ShardFreed& event, absl::Time) {
 }
 
 void AgentState::CloseAll(const absl::Status& why) {
-  for (auto& [id, shard] : shards_) {
-    if (shard.stage == Stage::kClosing) continue;
-    shard.stage = Stage::kClosing;
+  for (auto& [id, stage] : shards_) {
+    if (stage == Stage::kClosing) continue;
+    stage = Stage::kClosing;
     Do(CloseShard{id, why});
   }
   for (auto& [id, stage] : groups_) {

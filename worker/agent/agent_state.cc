@@ -137,8 +137,8 @@ void AgentState::SendRegister() {
   self.set_incarnation(identity_.incarnation);
   self.set_ticket_key(identity_.ticket_key);
   self.set_highest_term(link_.term());
-  for (const auto& [id, shard] : shards_) {
-    if (shard.stage != Stage::kClosing) *self.add_resident_shards() = KeyOf(id);
+  for (const auto& [id, stage] : shards_) {
+    if (stage != Stage::kClosing) *self.add_resident_shards() = KeyOf(id);
   }
   for (const auto& [id, stage] : groups_) {
     if (stage != GroupStage::kClosing) *self.add_formed_groups() = GenerationOf(id);
@@ -172,20 +172,19 @@ void AgentState::Obey(const WorkerCommand& command) {
 }
 
 void AgentState::Reserve(const control::v1::Reserve& reserve) {
-  const bool added =
-      shards_.emplace(IdOf(reserve.shard()), Shard{reserve.solo(), Stage::kUploading}).second;
+  const bool added = shards_.emplace(IdOf(reserve.shard()), Stage::kUploading).second;
   if (added) Do(OpenShard{reserve});
 }
 
 void AgentState::Prepare(const ShardId& id) {
   const auto shard = shards_.find(id);
-  if (shard == shards_.end() || shard->second.stage != Stage::kComplete) {
+  if (shard == shards_.end() || shard->second != Stage::kComplete) {
     WorkerEvent fact;
     *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
     *fact.mutable_shard_failed()->mutable_error() = ErrorToProto(NotHeld(id));
     return Tell(std::move(fact));
   }
-  shard->second.stage = Stage::kPreparing;
+  shard->second = Stage::kPreparing;
   Do(PrepareShard{id});
 }
 
@@ -196,8 +195,8 @@ void AgentState::Drop(const ShardId& id) {
     *fact.mutable_dropped()->mutable_shard() = KeyOf(id);
     return Tell(std::move(fact));
   }
-  if (shard->second.stage == Stage::kClosing) return;
-  shard->second.stage = Stage::kClosing;
+  if (shard->second == Stage::kClosing) return;
+  shard->second = Stage::kClosing;
   Do(CloseShard{id, JobEnded("the job has ended")});
 }
 

@@ -47,10 +47,6 @@ class AgentState {
  private:
   // How far a shard has come. A stage is entered once, in this order, though some are skipped.
   enum class Stage { kUploading, kComplete, kPreparing, kPrepared, kReady, kDrained, kClosing };
-  struct Shard {
-    bool solo = false;
-    Stage stage = Stage::kUploading;
-  };
   enum class GroupStage { kOpening, kOpened, kConnecting, kConnected, kBroken, kClosing };
 
   // Each appends to actions_.
@@ -69,7 +65,7 @@ class AgentState {
   void EndGroup(const GroupId& id, const control::v1::WorkerCommand& command);
 
   // The shard that a report is about, where the report may still change something.
-  Shard* Open(const control::v1::ShardKey& key);
+  Stage* Open(const control::v1::ShardKey& key);
   void ReportShard(const control::v1::WorkerEvent& fact);
   void ReportGroup(const control::v1::WorkerEvent& fact);
   void Tell(control::v1::WorkerEvent fact);
@@ -92,7 +88,7 @@ class AgentState {
   const Options options_;
   LinkState link_;
   Identity identity_;
-  std::map<ShardId, Shard> shards_;
+  std::map<ShardId, Stage> shards_;
   std::map<GroupId, GroupStage> groups_;
   // Shards and groups of an earlier incarnation are still on their way out: no new stream
   // meanwhile.

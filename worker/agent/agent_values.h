@@ -80,16 +80,11 @@ struct Disconnect {};
 struct Send {  // On the open stream.
   control::v1::WorkerEvent event;
 };
-struct OpenShard {  // Answered by ShardComplete or ShardFailed, in time.
+struct OpenShard {  // Answered by ShardComplete or ShardFailed, in time; then, where it is solo, by
+                    // OutputReady or ShardFailed with no further word.
   control::v1::Reserve reserve;
 };
 struct PrepareShard {  // Answered by Prepared or ShardFailed.
-  ShardId id;
-};
-struct RunSolo {  // Answered by OutputReady or ShardFailed.
-  ShardId id;
-};
-struct PublishOutputs {  // Clients may fetch.
   ShardId id;
 };
 struct CloseShard {  // Ends its calls and its run. Answered by ShardFreed.
@@ -110,9 +105,8 @@ struct Exit {  // What was sent before still goes out.
   int code = 0;
   std::string why;
 };
-using AgentAction =
-    std::variant<Connect, Disconnect, Send, OpenShard, PrepareShard, RunSolo, PublishOutputs,
-                 CloseShard, CommandGroup, TakeIdentity, SetReady, Exit>;
+using AgentAction = std::variant<Connect, Disconnect, Send, OpenShard, PrepareShard, CloseShard,
+                                 CommandGroup, TakeIdentity, SetReady, Exit>;
 using AgentActions = std::vector<AgentAction>;
 
 }  // namespace annulus

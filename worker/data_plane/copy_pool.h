@@ -14,7 +14,7 @@ namespace annulus {
 class CopyPool {
  public:
   // More bytes than this do not belong in a callback.
-  static constexpr int64_t kInlineBytes = 256 << 10;
+  static constexpr int64_t kInlineBytes = 512 << 10;
 
   explicit CopyPool(int threads) : queue_(/*limit=*/0, threads) {}
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "annulus/v1/types.pb.h"
 #include "worker/staging/shard_id.h"
 #include "worker/staging/staged_shard.h"
 
@@ -16,8 +17,9 @@ namespace annulus {
 class DataCall {
  public:
   virtual ~DataCall() = default;
-  // Answer to a ticket: what was waited for is there.
-  virtual void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) = 0;
+  // Answer to a ticket: what was waited for is there. `report` goes with outputs.
+  virtual void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+                       const v1::ShardReport& report) = 0;
   // The call must end now: the job has ended, or a wait was too long. May come at any time, more
   // than once.
   virtual void End(const absl::Status& why) = 0;

@@ -1,7 +1,9 @@
 #include "worker/data_plane/data_plane_service.h"
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
@@ -12,17 +14,33 @@
 namespace annulus {
 namespace {
 
-// The payload's slices as views, which its references keep alive.
-PutMessage MessageOf(StreamStep step) {
-  auto payload = std::make_shared<Payload>(std::move(step.chunk.data));
+// The payloads' slices as views, which their references keep alive.
+PutMessage MessageOf(std::string ticket, std::vector<TensorChunk> chunks) {
   PutMessage message;
-  message.is_chunk = true;
-  static_cast<ChunkHeader&>(message.chunk) = step.chunk;
-  for (const grpc::Slice& slice : payload->slices()) {
-    message.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  message.ticket = std::move(ticket);
+  auto storage = std::make_shared<std::vector<TensorChunk>>(std::move(chunks));
+  for (const TensorChunk& chunk : *storage) {
+    PutMessage::Part& part = message.parts.emplace_back();
+    part.header = chunk;
+    for (const grpc::Slice& slice : chunk.data.slices()) {
+      part.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
   }
-  message.storage = std::move(payload);
+  message.storage = std::move(storage);
   return message;
+}
+
+std::vector<TensorChunk> ChunksOf(const std::vector<LeavingChunk>& leaving) {
+  std::vector<TensorChunk> chunks;
+  for (const LeavingChunk& one : leaving) {
+    TensorChunk& chunk = chunks.emplace_back();
+    chunk.tensor = one.tensor;
+    chunk.row_begin = one.row_begin;
+    chunk.row_count = one.row_count;
+    chunk.crc32c = one.crc32c;
+    chunk.data = Payload::Shared(one.owner, one.data, one.bytes);
+  }
+  return chunks;
 }
 
 class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public PutCall::Stream {
@@ -42,15 +60,10 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     if (!ok) return call_->OnHalfClose();
     grpc::ByteBuffer buffer;
     buffer.Swap(&buffer_);
-    absl::StatusOr<StreamStep> step = DecodeStep(buffer);
-    if (!step.ok()) return call_->OnMalformed(step.status());
-    if (step->is_chunk()) return call_->OnMessage(MessageOf(*std::move(step)));
     v1::PutShardRequest request;
-    const absl::Status decoded = DecodeProto(buffer, &request);
-    if (!decoded.ok()) return call_->OnMalformed(decoded);
-    PutMessage message;
-    message.ticket = request.ticket();
-    call_->OnMessage(std::move(message));
+    absl::StatusOr<std::vector<TensorChunk>> chunks = DecodeChunks(buffer, &request);
+    if (!chunks.ok()) return call_->OnMalformed(chunks.status());
+    call_->OnMessage(MessageOf(request.ticket(), *std::move(chunks)));
   }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override { delete this; }
@@ -76,15 +89,14 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     }
   }
 
-  void Write(const LeavingChunk& leaving, bool last) override {
-    TensorChunk chunk;
-    chunk.tensor = leaving.tensor;
-    chunk.row_begin = leaving.row_begin;
-    chunk.row_count = leaving.row_count;
-    chunk.crc32c = leaving.crc32c;
-    chunk.data = Payload::Shared(leaving.owner, leaving.data, leaving.bytes);
-    buffer_ = EncodeChunk(chunk, ChunkStep::kBare);
-    if (!last) return StartWrite(&buffer_);
+  void Write(const std::vector<LeavingChunk>& chunks) override {
+    buffer_ = EncodeChunks(ChunksOf(chunks));
+    StartWrite(&buffer_);
+  }
+  void WriteLast(const std::vector<LeavingChunk>& chunks, const v1::ShardReport& report) override {
+    v1::FetchShardResponse response;
+    *response.mutable_report() = report;
+    buffer_ = EncodeChunks(ChunksOf(chunks), &response);
     ended_well_ = true;
     StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
   }

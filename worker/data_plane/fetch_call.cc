@@ -9,6 +9,13 @@
 #include "proto/crc32c.h"
 
 namespace annulus {
+namespace {
+
+void AddChecksums(std::vector<LeavingChunk>* chunks) {
+  for (LeavingChunk& chunk : *chunks) chunk.crc32c = Crc32c(chunk.data, chunk.bytes);
+}
+
+}  // namespace
 
 FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream)
     : board_(board), pool_(pool), stream_(stream), rate_(board->options().rate) {}
@@ -21,15 +28,17 @@ void FetchCall::Start(const v1::FetchShardRequest& request) {
   board_->Join(shared_from_this(), request.ticket(), ShardBoard::Stage::kOutputs);
 }
 
-void FetchCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) {
+void FetchCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+                        const v1::ShardReport& report) {
   absl::Status status;
   {
     MutexLock lock(&mutex_);
     if (finished_) return;
     id_ = id;
     shard_ = std::move(shard);
+    report_ = report;
     status = Plan();
-    if (status.ok() && !parts_.empty()) return PrepareNext();
+    if (status.ok()) return PrepareNext();
   }
   Conclude(status);
 }
@@ -65,15 +74,16 @@ absl::Status FetchCall::Plan() {
   return absl::OkStatus();
 }
 
-void FetchCall::PrepareNext() {
-  if (parts_.empty()) return;
+std::optional<LeavingChunk> FetchCall::CutChunk(int64_t bytes) {
+  if (parts_.empty()) return std::nullopt;
   Part& part = parts_.back();
   const TensorInfo& tensor = shard_->shape().tensors[part.index];
+  if (bytes < kMostBytes && bytes < tensor.row_bytes()) return std::nullopt;
   LeavingChunk chunk;
   chunk.tensor = tensor.id;
   chunk.row_begin = part.row_begin;
-  chunk.row_count = std::min(part.row_end - part.row_begin,
-                             std::max<int64_t>(1, kChunkBytes / tensor.row_bytes()));
+  chunk.row_count =
+      std::min(part.row_end - part.row_begin, std::max<int64_t>(1, bytes / tensor.row_bytes()));
   chunk.data = shard_->tensor_data(part.index) + chunk.row_begin * tensor.row_bytes();
   chunk.bytes = chunk.row_count * tensor.row_bytes();
   chunk.owner = shard_;
@@ -81,36 +91,46 @@ void FetchCall::PrepareNext() {
       {part.index, {chunk.row_begin, chunk.row_begin + chunk.row_count, 0, tensor.heads}});
   part.row_begin += chunk.row_count;
   if (part.row_begin == part.row_end) parts_.pop_back();
-  if (chunk.bytes <= CopyPool::kInlineBytes) {
-    chunk.crc32c = Crc32c(chunk.data, chunk.bytes);
-    prepared_ = std::move(chunk);
+  return chunk;
+}
+
+void FetchCall::PrepareNext() {
+  Message message;
+  while (message.chunks.size() < kMostChunks) {
+    std::optional<LeavingChunk> chunk = CutChunk(kMostBytes - message.bytes);
+    if (!chunk.has_value()) break;
+    message.bytes += chunk->bytes;
+    message.chunks.push_back(*std::move(chunk));
+  }
+  message.last = parts_.empty();
+  if (message.bytes <= CopyPool::kInlineBytes) {
+    AddChecksums(&message.chunks);
+    prepared_ = std::move(message);
     return Pump();
   }
-  preparing_ = true;
-  pool_->Run(chunk.bytes, [self = shared_from_this(), chunk]() mutable {
-    chunk.crc32c = Crc32c(chunk.data, chunk.bytes);
-    self->OnPrepared(std::move(chunk));
+  pool_->Run(message.bytes, [self = shared_from_this(), message]() mutable {
+    AddChecksums(&message.chunks);
+    self->OnPrepared(std::move(message));
   });
 }
 
-void FetchCall::OnPrepared(LeavingChunk chunk) {
+void FetchCall::OnPrepared(Message message) {
   MutexLock lock(&mutex_);
-  preparing_ = false;
   if (finished_) return;
-  prepared_ = std::move(chunk);
+  prepared_ = std::move(message);
   Pump();
 }
 
 void FetchCall::Pump() {
   if (writing_ || finished_ || !prepared_.has_value()) return;
-  const LeavingChunk chunk = *std::exchange(prepared_, std::nullopt);
-  const bool last = parts_.empty();
+  const Message message = *std::exchange(prepared_, std::nullopt);
   writing_ = true;
-  finished_ = last;
-  writing_bytes_ = chunk.bytes;
+  finished_ = message.last;
+  writing_bytes_ = message.bytes;
   rate_.Wait(board_->options().now());
-  stream_->Write(chunk, last);
-  if (!last) PrepareNext();
+  if (message.last) return stream_->WriteLast(message.chunks, report_);
+  stream_->Write(message.chunks);
+  PrepareNext();
 }
 
 void FetchCall::OnWritten(bool ok) {

@@ -28,22 +28,27 @@ struct LeavingChunk {
   std::shared_ptr<StagedShard> owner;  // Keeps `data` alive.
 };
 
-// One FetchShard call, without its stream: waits for the outputs, then sends them in chunks, the
-// next one's checksum made while one is on its way. Thread-safe; lives as long as anybody refers to
-// it.
+// One FetchShard call, without its stream: waits for the outputs, then sends messages of chunks,
+// the next one's checksums made while one is on its way; the report goes with the last.
+// Thread-safe; lives as long as anybody refers to it.
 class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall> {
  public:
-  // The gRPC side. Called with the call's lock held. After a `last` Write, or Finish, only Cancel.
+  // The gRPC side. Called with the call's lock held. After WriteLast or Finish, only Cancel.
   class Stream {
    public:
     virtual ~Stream() = default;
-    // Ends the call with OK where it is the last. Otherwise answered by OnWritten.
-    virtual void Write(const LeavingChunk& chunk, bool last) = 0;
+    // Answered by OnWritten.
+    virtual void Write(const std::vector<LeavingChunk>& chunks) = 0;
+    // The last message, with OK. No Write is under way.
+    virtual void WriteLast(const std::vector<LeavingChunk>& chunks,
+                           const v1::ShardReport& report) = 0;
     virtual void Finish(const absl::Status& status) = 0;
     // Drops the connection's side of the call: what is being written will not be.
     virtual void Cancel() = 0;
   };
-  static constexpr int64_t kChunkBytes = int64_t{1} << 20;
+  // Of a message.
+  static constexpr int64_t kMostBytes = int64_t{1} << 20;
+  static constexpr size_t kMostChunks = 64;
 
   // `stream` stays valid until OnDone; board and pool outlive the call.
   FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream);
@@ -54,11 +59,17 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   // The stream is gone; `delivered`: it ended with OK and the client was there.
   void OnDone(bool delivered);
 
-  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) override;
+  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+               const v1::ShardReport& report) override;
   void End(const absl::Status& why) override;
   std::optional<absl::Status> Stalled(absl::Time now) override;
 
  private:
+  struct Message {
+    std::vector<LeavingChunk> chunks;
+    int64_t bytes = 0;
+    bool last = false;
+  };
   // Rows of tensor `index` that are still to be sent.
   struct Part {
     size_t index = 0;
@@ -66,9 +77,12 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   };
 
   absl::Status Plan() REQUIRES(mutex_);
-  // Cuts the next chunk off parts_, and has its checksum made.
+  // Cuts the next message off parts_, and has its checksums made.
   void PrepareNext() REQUIRES(mutex_);
-  void OnPrepared(LeavingChunk chunk);
+  // The next chunk, of at most `bytes` unless one row has more; none where parts_ is empty or a row
+  // does not fit beside others.
+  std::optional<LeavingChunk> CutChunk(int64_t bytes) REQUIRES(mutex_);
+  void OnPrepared(Message message);
   // Writes what is prepared where nothing is being written.
   void Pump() REQUIRES(mutex_);
   void FinishLocked(const absl::Status& status) REQUIRES(mutex_);
@@ -81,13 +95,13 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   Mutex mutex_;
   v1::FetchShardRequest request_ GUARDED_BY(mutex_);
   std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
+  v1::ShardReport report_ GUARDED_BY(mutex_);
   ShardId id_ GUARDED_BY(mutex_);
   std::vector<Part> parts_ GUARDED_BY(mutex_);  // The next is at the back.
   std::vector<std::pair<size_t, CellRect>> sent_ GUARDED_BY(mutex_);
-  std::optional<LeavingChunk> prepared_ GUARDED_BY(mutex_);
-  bool preparing_ GUARDED_BY(mutex_) = false;
+  std::optional<Message> prepared_ GUARDED_BY(mutex_);
   bool writing_ GUARDED_BY(mutex_) = false;
-  bool finished_ GUARDED_BY(mutex_) = false;  // Finish, or the last Write.
+  bool finished_ GUARDED_BY(mutex_) = false;  // Finish or WriteLast.
   bool done_ GUARDED_BY(mutex_) = false;      // The stream is gone.
   int64_t writing_bytes_ GUARDED_BY(mutex_) = 0;
   RateFloor rate_ GUARDED_BY(mutex_);

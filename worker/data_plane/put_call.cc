@@ -32,6 +32,14 @@ absl::Status MissingRows(const StagedShard& shard) {
 
 }  // namespace
 
+int64_t PutMessage::bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts) {
+    for (absl::string_view piece : part.pieces) bytes += static_cast<int64_t>(piece.size());
+  }
+  return bytes;
+}
+
 v1::ShardStatus StatusOfShard(const StagedShard& shard) {
   v1::ShardStatus status;
   status.set_complete(shard.complete());
@@ -59,6 +67,7 @@ void PutCall::FinishLocked(const absl::Status& status) {
   stream_->Finish(status,
                   status.ok() && shard_ != nullptr ? StatusOfShard(*shard_) : v1::ShardStatus());
   shard_.reset();
+  first_ = PutMessage();
 }
 
 void PutCall::Conclude(const absl::Status& status) {
@@ -77,38 +86,52 @@ void PutCall::Start() {
 
 void PutCall::OnMessage(PutMessage message) {
   bool joins = false;
+  std::string ticket;
   absl::Status broken;
   {
     MutexLock lock(&mutex_);
-    if (phase_ == Phase::kTicket) {
-      joins = !message.is_chunk;
-      if (joins) phase_ = Phase::kJoining;
-      if (!joins) broken = SequenceError("the first message must be the ticket");
-    } else if (phase_ == Phase::kReading) {
-      if (message.is_chunk) phase_ = Phase::kCopying;
-      if (!message.is_chunk) broken = SequenceError("a ticket comes once, first");
+    joins = phase_ == Phase::kTicket;
+    if (!joins && phase_ != Phase::kReading) return;
+    if (joins && message.ticket.empty() && !message.parts.empty()) {
+      broken = SequenceError("the first message must hold the ticket");
+    } else if (!joins && !message.ticket.empty()) {
+      broken = SequenceError("a ticket comes once, first");
+    } else if (joins) {
+      phase_ = Phase::kJoining;
+      ticket = std::move(message.ticket);
+      first_ = std::move(message);
+    } else if (message.parts.empty()) {
+      broken = SequenceError("a message of a stream holds no chunk");
     } else {
-      return;
+      phase_ = Phase::kCopying;
     }
   }
   if (!broken.ok()) return Conclude(broken);
-  if (joins) return board_->Present(this, message.ticket, ShardBoard::Stage::kReserved);
-  int64_t bytes = 0;
-  for (absl::string_view piece : message.pieces) bytes += static_cast<int64_t>(piece.size());
+  if (joins) return board_->Present(this, ticket, ShardBoard::Stage::kReserved);
+  StartCopy(std::move(message));
+}
+
+void PutCall::StartCopy(PutMessage message) {
+  const int64_t bytes = message.bytes();
   pool_->Run(bytes,
              [self = shared_from_this(), message = std::move(message)] { self->Copy(message); });
 }
 
-void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) {
+void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+                      const v1::ShardReport&) {
+  PutMessage first;
+  bool complete = false;
   {
     MutexLock lock(&mutex_);
     if (phase_ != Phase::kJoining) return;
     id_ = id;
     shard_ = std::move(shard);
-    phase_ = Phase::kReading;
-    if (!shard_->complete()) return ReadLocked();
+    complete = shard_->complete();
+    first = std::exchange(first_, PutMessage());
+    phase_ = first.parts.empty() ? Phase::kReading : Phase::kCopying;
+    if (!complete && first.parts.empty()) return ReadLocked();
   }
-  Conclude(absl::OkStatus());
+  complete ? Conclude(absl::OkStatus()) : StartCopy(std::move(first));
 }
 
 void PutCall::Copy(const PutMessage& message) {
@@ -120,18 +143,17 @@ void PutCall::Copy(const PutMessage& message) {
     shard = shard_;
     id = id_;
   }
-  ArrivingChunk chunk = message.chunk;
-  chunk.pieces = message.pieces;
-  const absl::Status status = shard->Write(&upload_, chunk);
+  absl::Status status;
+  for (const PutMessage::Part& part : message.parts) {
+    if (status.ok()) status = shard->Write(&upload_, {part.header, part.pieces});
+  }
   const bool complete = status.ok() && shard->complete();
   if (complete) board_->Completed(id);
   if (!status.ok() || complete) return Conclude(status);
-  int64_t bytes = 0;
-  for (absl::string_view piece : message.pieces) bytes += static_cast<int64_t>(piece.size());
   MutexLock lock(&mutex_);
   if (phase_ != Phase::kCopying) return;
   phase_ = Phase::kReading;
-  rate_.Moved(bytes, board_->options().now());
+  rate_.Moved(message.bytes(), board_->options().now());
   ReadLocked();
 }
 

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_DATA_PLANE_PUT_CALL_H_
 #define ANNULUS_WORKER_DATA_PLANE_PUT_CALL_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,27 +11,32 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/data_plane.pb.h"
 #include "base/mutex.h"
+#include "proto/chunk_header.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/data_plane/shard_board.h"
 
 namespace annulus {
 
-// One message of PutShard: a ticket, or a chunk with whatever keeps its bytes alive.
+// One message of PutShard: a ticket, chunks, or both.
 struct PutMessage {
-  bool is_chunk = false;
-  std::string ticket;
-  ArrivingChunk chunk;  // Its pieces are replaced by `pieces`.
-  std::vector<absl::string_view> pieces;
-  std::shared_ptr<const void> storage;
+  struct Part {
+    ChunkHeader header;
+    std::vector<absl::string_view> pieces;
+  };
+  std::string ticket;  // Empty: none.
+  std::vector<Part> parts;
+  std::shared_ptr<const void> storage;  // Keeps the pieces alive.
+
+  int64_t bytes() const;
 };
 
 // What GetShardStatus and PutShard answer.
 v1::ShardStatus StatusOfShard(const StagedShard& shard);
 
-// One PutShard call, without its stream: ticket first, then chunks, one at a time; the next is read
-// when the one before lies in staging, so that HTTP/2 holds the client back. Thread-safe; lives as
-// long as anybody refers to it.
+// One PutShard call, without its stream: a message with the ticket first, then others with chunks;
+// the next is read when the one before lies in staging, so that HTTP/2 holds the client back.
+// Thread-safe; lives as long as anybody refers to it.
 class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
  public:
   // The gRPC side. Called with the call's lock held, never after Finish.
@@ -54,7 +60,8 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
   // The client has cancelled, or is gone.
   void OnCancelled();
 
-  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) override;
+  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+               const v1::ShardReport& report) override;
   void End(const absl::Status& why) override;
   void OnComplete() override;
   std::optional<absl::Status> Stalled(absl::Time now) override;
@@ -64,6 +71,7 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
 
   void ReadLocked() REQUIRES(mutex_);
   void FinishLocked(const absl::Status& status) REQUIRES(mutex_);
+  void StartCopy(PutMessage message);
   void Copy(const PutMessage& message);
   // Finishes, and lets go of the board, which must happen without the lock.
   void Conclude(const absl::Status& status);
@@ -77,7 +85,8 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
   RateFloor rate_ GUARDED_BY(mutex_);
   std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
   ShardId id_ GUARDED_BY(mutex_);
-  UploadCall upload_;  // Of the one copy at work.
+  PutMessage first_ GUARDED_BY(mutex_);  // Until the shard is there.
+  UploadCall upload_;                    // Of the one copy at work.
 };
 
 }  // namespace annulus

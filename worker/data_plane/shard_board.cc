@@ -107,7 +107,7 @@ void ShardBoard::Completed(const ShardId& id) {
   Run(later);
 }
 
-void ShardBoard::Publish(const ShardId& id) {
+void ShardBoard::Publish(const ShardId& id, const v1::ShardReport& report) {
   Later later;
   {
     MutexLock lock(&mutex_);
@@ -115,6 +115,7 @@ void ShardBoard::Publish(const ShardId& id) {
     if (found == entries_.end()) return;
     Entry& entry = found->second;
     entry.published = true;
+    entry.report = report;
     const int64_t bytes = entry.shard->output_bytes();
     if (bytes > 0) {
       entry.deadline =
@@ -250,8 +251,8 @@ void ShardBoard::Seat(Guest* guest, Later* later) {
   guest->deadline = absl::InfiniteFuture();
   if (guest->stage == Stage::kOutputs && !entry.published) return;
   guest->waiting = false;
-  later->push_back(
-      [call = guest->call, id = guest->id, shard = entry.shard] { call->OnShard(id, shard); });
+  later->push_back([call = guest->call, id = guest->id, shard = entry.shard,
+                    report = entry.report] { call->OnShard(id, shard, report); });
 }
 
 void ShardBoard::Leave(DataCall* call) {

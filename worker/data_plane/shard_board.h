@@ -60,7 +60,8 @@ class ShardBoard {
   };
   void Open(const ShardId& id, const std::string& principal, std::shared_ptr<StagedShard> shard,
             const Times& times);
-  void Publish(const ShardId& id);
+  // The outputs are there. They took what `report` says.
+  void Publish(const ShardId& id, const v1::ShardReport& report);
   // Ends the shard's calls; its memory goes when they have let go of it.
   void Close(const ShardId& id, const absl::Status& why);
   // Looks for clients that stall and waits that are over. To be called about once a second.
@@ -93,6 +94,7 @@ class ShardBoard {
     absl::Time deadline;  // Of the upload, then of the download.
     absl::Duration download_time;
     bool completed = false, published = false, drained = false, abandoned = false;
+    v1::ShardReport report;               // Of what was published.
     std::vector<ArrivedCells> delivered;  // By tensor.
   };
   struct Guest {

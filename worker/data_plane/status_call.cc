@@ -13,7 +13,8 @@ void StatusCall::Start(const v1::GetShardStatusRequest& request) {
   board_->Join(shared_from_this(), request.ticket(), ShardBoard::Stage::kReserved);
 }
 
-void StatusCall::OnShard(const ShardId&, std::shared_ptr<StagedShard> shard) {
+void StatusCall::OnShard(const ShardId&, std::shared_ptr<StagedShard> shard,
+                         const v1::ShardReport&) {
   Conclude(StatusOfShard(*shard));
 }
 

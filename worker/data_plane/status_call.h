@@ -22,7 +22,8 @@ class StatusCall : public DataCall, public std::enable_shared_from_this<StatusCa
 
   void Start(const v1::GetShardStatusRequest& request);
 
-  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard) override;
+  void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
+               const v1::ShardReport& report) override;
   void End(const absl::Status& why) override;
   std::optional<absl::Status> Stalled(absl::Time now) override;
 

@@ -183,21 +183,15 @@ absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
 
 void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   Executor& executor = *run->executor;
-  const ExecutionStats before = executor.stats();
   const absl::Status status =
       executor.Run({command.step_begin(), command.step_end()}, /*transfers_only=*/run->failed);
   SetCurrent(GroupId(), nullptr);
   if (executor.communicator_failed()) return Break(command, executor.step(), status);
   if (!status.ok()) Fail(run, status);
-  const ExecutionStats& after = executor.stats();
   WorkerEvent event;
   control::v1::SegmentDone& done = *event.mutable_segment_done();
   *done.mutable_shard() = command.shard();
   done.set_segment(command.segment());
-  *done.mutable_running() = DurationToProto(after.running - before.running);
-  *done.mutable_exposed_communication() =
-      DurationToProto(after.exposed_communication - before.exposed_communication);
-  done.set_bytes_sent(after.bytes_sent - before.bytes_sent);
   options_.report(std::move(event));
   if (!command.last()) return;
   if (!run->failed) Finish(run);
@@ -209,7 +203,7 @@ void Lane::Finish(ShardRun* run) {
   if (!status.ok()) return Fail(run, status);
   const ExecutionStats stats = run->executor->stats();
   run->ReleaseDevice();
-  options_.report(OutputReadyEvent(run->id, stats));
+  options_.report(OutputReadyEvent(run->id, stats, options_.engine.description));
 }
 
 void Lane::Fail(ShardRun* run, const absl::Status& why) {

@@ -60,13 +60,15 @@ WorkerEvent PreparedEvent(const ShardRun& run) {
   return event;
 }
 
-WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats) {
+WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats,
+                             const std::string& backend) {
   WorkerEvent event;
-  control::v1::OutputReady& ready = *event.mutable_output_ready();
-  *ready.mutable_shard() = KeyOf(id);
-  *ready.mutable_running() = DurationToProto(stats.running);
-  *ready.mutable_exposed_communication() = DurationToProto(stats.exposed_communication);
-  ready.set_bytes_sent(stats.bytes_sent);
+  *event.mutable_output_ready()->mutable_shard() = KeyOf(id);
+  v1::ShardReport& report = *event.mutable_output_ready()->mutable_report();
+  *report.mutable_running() = DurationToProto(stats.running);
+  *report.mutable_exposed_communication() = DurationToProto(stats.exposed_communication);
+  report.set_bytes_sent(stats.bytes_sent);
+  report.set_backend(backend);
   return event;
 }
 

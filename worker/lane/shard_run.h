@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -54,7 +55,8 @@ absl::Status LaneFullError(absl::string_view what);
 
 // The events that lanes report.
 control::v1::WorkerEvent PreparedEvent(const ShardRun& run);
-control::v1::WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats);
+control::v1::WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats,
+                                          const std::string& backend);
 control::v1::WorkerEvent ShardFailedEvent(const ShardId& id, const absl::Status& why);
 
 }  // namespace annulus

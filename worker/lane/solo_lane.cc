@@ -26,11 +26,16 @@ SoloLane::~SoloLane() {
   stop_ = true;
 }
 
-void SoloLane::Run(ShardWork work) {
+void SoloLane::Add(ShardWork work) {
+  MutexLock lock(&mutex_);
   const ShardId id = work.id;
+  waiting_[id] = std::move(work);
+}
+
+void SoloLane::Run(const ShardId& id) {
   {
     MutexLock lock(&mutex_);
-    waiting_[id] = std::move(work);
+    if (waiting_.count(id) == 0) return;
   }
   if (queue_.Post([this, id] { DoRun(id); })) return;
   Release(id);
@@ -71,7 +76,7 @@ void SoloLane::DoRun(const ShardId& id) {
   gauge_.End();
   // A stopped run was dropped: nobody waits for its end.
   if (stats.ok()) {
-    options_.report(OutputReadyEvent(id, *stats));
+    options_.report(OutputReadyEvent(id, *stats, options_.engine.description));
   } else if (!stop_) {
     options_.report(ShardFailedEvent(id, stats.status()));
   }

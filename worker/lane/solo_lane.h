@@ -32,7 +32,10 @@ class SoloLane {
   // Stops what runs and drops what waits.
   ~SoloLane();
 
-  void Run(ShardWork work);
+  // Takes a shard in, to run when it is complete.
+  void Add(ShardWork work);
+  // Runs the shard, once. Nothing where none was added under this id, or it was released.
+  void Run(const ShardId& id);
   // Lets go of a shard that waits before it returns, and stops one that runs: the lane lets go of
   // it soon.
   void Release(const ShardId& id);

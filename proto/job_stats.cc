@@ -1,0 +1,23 @@
+#include "proto/job_stats.h"
+
+#include <string>
+
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+void RaiseTo(const google::protobuf::Duration& value, google::protobuf::Duration* largest) {
+  if (DurationFromProto(value) > DurationFromProto(*largest)) *largest = value;
+}
+
+}  // namespace
+
+void AddReport(const v1::ShardReport& report, v1::JobStats* stats) {
+  RaiseTo(report.running(), stats->mutable_running());
+  RaiseTo(report.exposed_communication(), stats->mutable_exposed_communication());
+  stats->add_bytes_sent_per_rank(report.bytes_sent());
+  if (!report.backend().empty()) stats->set_backend(report.backend());
+}
+
+}  // namespace annulus

@@ -1,0 +1,14 @@
+#ifndef ANNULUS_PROTO_JOB_STATS_H_
+#define ANNULUS_PROTO_JOB_STATS_H_
+
+#include "annulus/v1/types.pb.h"
+
+namespace annulus {
+
+// Adds the next rank's report to what a job took: in the order of ranks, one each. A rank that said
+// nothing has an empty report.
+void AddReport(const v1::ShardReport& report, v1::JobStats* stats);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_PROTO_JOB_STATS_H_

@@ -1,0 +1,35 @@
+#ifndef ANNULUS_TESTS_CLIENT_FAKE_SHARD_H_
+#define ANNULUS_TESTS_CLIENT_FAKE_SHARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "annulus/v1/types.pb.h"
+#include "attention/tensor_table.h"
+#include "client/scatter.h"
+
+namespace annulus {
+
+// What a fake worker holds of a job.
+struct FakeShard {
+  ShardRows rows;
+  std::map<TensorId, std::vector<std::byte>> memory;  // Inputs.
+  int64_t missing = 0;                                // Input bytes.
+  bool fetched = false;
+};
+
+// Puts a chunk where it belongs, once it is checked as a worker would.
+absl::Status StoreChunk(const v1::Chunk& chunk, const std::vector<TensorInfo>& table,
+                        FakeShard* shard);
+
+// Instead of attention the output is q, and the LSE of (row, head) is the job's row: small chunks,
+// last rows first, with wrong checksums where they are to be corrupt.
+std::vector<v1::Chunk> FakeOutputs(const FakeShard& shard, const std::vector<TensorInfo>& table,
+                                   bool corrupt);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_CLIENT_FAKE_SHARD_H_
