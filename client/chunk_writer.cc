@@ -53,7 +53,7 @@ void ChunkWriter::WriteNext(RawStream* stream) {
     }
     const ChunkSource::State state = source_->Next(&batch_);
     ended_ = state == ChunkSource::State::kEnd || state == ChunkSource::State::kLast;
-    const auto opening = state == ChunkSource::State::kWait ? nullptr : std::move(opening_);
+    const auto opening = std::move(opening_);
     switch (state) {
       case ChunkSource::State::kChunks:
         return stream->Write(EncodeChunks(batch_.chunks, opening.get()));
@@ -62,6 +62,8 @@ void ChunkWriter::WriteNext(RawStream* stream) {
       case ChunkSource::State::kEnd:
         return opening == nullptr ? stream->HalfClose() : stream->WriteLast(EncodeProto(*opening));
       case ChunkSource::State::kWait:
+        // Whoever waits for the chunks is to know that they are late.
+        if (opening != nullptr) return stream->Write(EncodeProto(*opening));
         MutexLock lock(&mutex_);
         if (kicked_) continue;
         busy_ = false;

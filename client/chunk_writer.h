@@ -62,7 +62,8 @@ class PushSource : public ChunkSource {
 // Writes a source's chunks to a stream, one message at a time, and half-closes after the last one.
 class ChunkWriter {
  public:
-  // `opening` goes with the first message; may be nullptr. `sent` is called with the bytes of each
+  // `opening` goes with the first chunks, or alone where there are none at first; may be nullptr:
+  // then nothing is written before there are chunks. `sent` is called with the bytes of each
   // message when it has been written.
   ChunkWriter(std::unique_ptr<google::protobuf::MessageLite> opening,
               std::shared_ptr<ChunkSource> source, std::function<void(int64_t)> sent)

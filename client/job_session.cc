@@ -212,6 +212,7 @@ void JobSession::Impl::StartShards() {
     if (shard.output_bytes() > 0) StartDownload(shard);
   }
   observer_->OnPlaced(job_id_, plan);
+  Post([](Impl* impl) { impl->pushed_.Begin(); });  // After what the observer has pushed just now.
 }
 
 void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
@@ -232,7 +233,7 @@ void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
   };
   ++live_shards_;
   rank.upload = ShardUpload::Start(std::move(upload));
-  if (!options_.inputs.has_value()) pushed_.SetUpload(shard.rank(), rank.upload);
+  options_.inputs.has_value() ? rank.upload->Begin() : pushed_.SetUpload(shard.rank(), rank.upload);
 }
 
 void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {

@@ -17,6 +17,10 @@ void PushedInputs::SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload) 
   ranks_[rank].upload = std::move(upload);
 }
 
+void PushedInputs::Begin() {
+  for (auto& [number, rank] : ranks_) rank.upload->Begin();
+}
+
 absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& credit) {
   for (auto& [number, rank] : ranks_) {
     TensorChunk& part = parts[number];

@@ -19,6 +19,8 @@ class PushedInputs {
   // The source for the upload of a rank that needs `bytes`, and then that upload.
   std::shared_ptr<PushSource> Add(int32_t rank, int64_t bytes);
   void SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload);
+  // The uploads write from now on.
+  void Begin();
 
   // parts[r] goes to rank r; ranks that were not added get nothing. `credit` is dropped when the
   // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.

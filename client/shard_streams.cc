@@ -39,7 +39,6 @@ std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   };
   upload->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
   upload->stream_->Read();
-  upload->writer_.OnWritable(upload->stream_.get());
   return upload;
 }
 

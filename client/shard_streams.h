@@ -30,6 +30,8 @@ class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
   };
   static std::shared_ptr<ShardUpload> Start(Options options);
 
+  // Writes: the ticket goes with the chunks that are there, or alone.
+  void Begin() { writer_.OnWritable(stream_.get()); }
   // The source may have a chunk again.
   void Kick() { writer_.Kick(stream_.get()); }
   void Cancel() { stream_->Cancel(); }

@@ -82,6 +82,10 @@ class VanishTest(ServiceCase):
         process.send_signal(signal.SIGSTOP)
         self.ended(job_id, "DEADLINE_EXCEEDED", "UPLOAD_STALLED")
 
+    def test_a_caller_sends_nothing(self):
+        _, job_id = self.caller(2048, 2048, 0.0)
+        self.ended(job_id, "DEADLINE_EXCEEDED", "UPLOAD_STALLED")
+
     def test_a_caller_never_reads_its_outputs(self):
         process, job_id = self.caller(*LARGE_OUTPUT)
         service_case.await_state(self.stubs, job_id, "STATE_DRAINING")
