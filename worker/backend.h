@@ -9,7 +9,7 @@
 namespace annulus {
 
 struct BackendOptions {
-  std::string kernel = "auto";  // "auto", "avx512", "avx2" or "portable".
+  std::string kernel = "auto";  // "auto", "amx", "avx512", "avx2" or "portable".
   int threads = 1;              // Of one kernel.
   // Where ranks reach each other: an address or host name of this machine, or else the name of a
   // network interface.

@@ -108,7 +108,7 @@ void AddSizes(CLI::App* app, Flags* flags) {
   AddInteger(app, {"--copy-threads", "Threads that copy and check tensors on their way in and out"},
              {1, 64}, &flags->copy_threads, "threads");
   AddChoice(app, {"--kernel", "Instruction set of the attention kernel"},
-            {"auto", "avx512", "avx2", "portable"}, &flags->backend.kernel);
+            {"auto", "amx", "avx512", "avx2", "portable"}, &flags->backend.kernel);
   AddBytes(app,
            {"--link-rate",
             "Bytes per second between this worker and others, for planning; 0: measured on this "

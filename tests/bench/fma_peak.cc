@@ -57,7 +57,7 @@ struct Path {
 };
 
 Path PathOf(const std::string& name) {
-  if (name == "avx512") return {Avx512Loop, 16};
+  if (name == "avx512" || name == "amx") return {Avx512Loop, 16};
   if (name == "avx2") return {Avx2Loop, 8};
   return {PortableLoop, 4};
 }

@@ -6,8 +6,8 @@
 namespace annulus::bench {
 
 // The roof of a kernel: the fp32 multiply-adds per second that `threads` threads reach together
-// with the vectors of kernel path `path` ("avx512", "avx2", "portable") in independent chains of
-// registers, in GFLOP/s. Takes about `seconds`.
+// with the vectors of kernel path `path` ("amx", whose fp32 is that of "avx512", "avx2",
+// "portable") in independent chains of registers, in GFLOP/s. Takes about `seconds`.
 double FmaPeakGflops(const std::string& path, int threads, double seconds);
 
 }  // namespace annulus::bench

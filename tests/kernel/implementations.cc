@@ -9,7 +9,7 @@
 namespace annulus {
 
 std::vector<std::string> KernelNames() {
-  return {"reference", "avx512", "avx2", "portable", "wide"};
+  return {"reference", "amx", "avx512", "avx2", "portable", "wide"};
 }
 
 std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads) {

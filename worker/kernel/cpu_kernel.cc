@@ -56,15 +56,16 @@ std::string CpuKernel::Description() const { return absl::StrCat("cpu/", isa_.na
 absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
+  const TileIsa& isa = IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
-  const PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa_, *job.layout)),
+  const PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
                            pool_->threads()};
   const std::vector<Phase> phases = PlanPhases(plan, limits);
-  RETURN_IF_ERROR(packed_.Reserve(isa_, *job.layout, LargestPhase(phases)));
+  RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, LargestPhase(phases)));
   TileCall call;
   call.job = &job;
-  call.isa = &isa_;
+  call.isa = &isa;
   call.plan = &plan;
   call.packed = &packed_;
   call.control = control;

@@ -1,6 +1,8 @@
 #include "worker/kernel/isa_dispatch.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -17,13 +19,29 @@ struct Candidate {
   bool available;
 };
 
+// Tiles and their products of bf16, which a process may use only after it has asked Linux.
+bool HasAmx() {
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
+    if ((d & kTile) == 0 || (d & kBf16) == 0) return false;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & (1u << 5)) == 0) return false;
+    constexpr int kRequestPermission = 0x1023, kTileData = 18;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return has;
+}
+
 // __builtin_cpu_supports also asks the operating system whether it saves the registers.
-std::array<Candidate, 3> Candidates() {
+std::array<Candidate, 4> Candidates() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  return {Candidate{&kAvx512Isa, __builtin_cpu_supports("avx512f") != 0},
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  const bool parts = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return {Candidate{&kAmxIsa, avx512 && parts && HasAmx()}, Candidate{&kAvx512Isa, avx512},
           Candidate{&kAvx2Isa, avx2 && f16c}, Candidate{&kPortableIsa, true}};
 }
 
@@ -56,7 +74,7 @@ absl::StatusOr<const TileIsa*> SelectIsa(absl::string_view name) {
   }
   return PathError(absl::StatusCode::kInvalidArgument,
                    absl::StrCat("unknown kernel path \"", name,
-                                "\": one of auto, avx512, avx2, portable is expected"),
+                                "\": one of auto, amx, avx512, avx2, portable is expected"),
                    name);
 }
 

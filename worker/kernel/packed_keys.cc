@@ -16,13 +16,13 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
   return static_cast<int64_t>(sizeof(float)) *
-         (PackedKeyFloats(layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
+         (PackedKeyFloats(isa, layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
 }
 
 absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs) {
   isa_ = &isa;
   layout_ = &layout;
-  key_floats_ = PackedKeyFloats(layout.head_dim());
+  key_floats_ = PackedKeyFloats(isa, layout.head_dim());
   value_floats_ = PackedValueFloats(isa, layout.value_dim());
   finite_.assign(packs, 1);
   const int64_t floats = packs * (key_floats_ + value_floats_);

@@ -1,75 +1,8 @@
 // Compiled with -mavx512f: called only after the CPU has been asked (isa_dispatch.h).
-#include <immintrin.h>
-
 #include "worker/kernel/tile_functions.h"
+#include "worker/kernel/vector_avx512.h"
 
 namespace annulus {
-namespace {
-
-struct Avx512 {
-  using F = __m512;
-  static constexpr int kLanes = 16;
-  static constexpr int kPanelVectors =
-      4;  // 6 × 4 accumulators, 4 of B and 1 broadcast: 29 of 32 registers.
-
-  // GCC 12's unmasked forms of these start from an undefined register, which its own warning then
-  // reports.
-  static constexpr __mmask16 kAll = 0xffff;
-
-  static F Zero() { return _mm512_setzero_ps(); }
-  static F Set(float v) { return _mm512_set1_ps(v); }
-  static F Load(const float* at) { return _mm512_loadu_ps(at); }
-  static void Store(float* at, F v) { _mm512_storeu_ps(at, v); }
-  static F LoadBf16(const std::byte* at) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-    return _mm512_castsi512_ps(
-        _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
-  }
-  static F LoadFp16(const std::byte* at) {
-    return _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-  }
-  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
-  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
-  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
-  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-  static F Max(F a, F b) { return _mm512_maskz_max_ps(kAll, a, b); }
-  static F ShiftToExponent(F a) {
-    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_castps_si512(a), 23));
-  }
-  static inline __attribute__((always_inline)) void Transpose(F (&rows)[16]) {
-    F pairs[16];  // [2i], [2i + 1]: rows 2i and 2i + 1 interleaved.
-    for (int i = 0; i < 16; i += 2) {
-      pairs[i] = _mm512_maskz_unpacklo_ps(kAll, rows[i], rows[i + 1]);
-      pairs[i + 1] = _mm512_maskz_unpackhi_ps(kAll, rows[i], rows[i + 1]);
-    }
-    F fours[16];  // [4i + c]: columns c, 4 + c, 8 + c and 12 + c of rows 4i to 4i + 3.
-    for (int i = 0; i < 16; i += 4) {
-      fours[i] = _mm512_maskz_shuffle_ps(kAll, pairs[i], pairs[i + 2], 0x44);
-      fours[i + 1] = _mm512_maskz_shuffle_ps(kAll, pairs[i], pairs[i + 2], 0xee);
-      fours[i + 2] = _mm512_maskz_shuffle_ps(kAll, pairs[i + 1], pairs[i + 3], 0x44);
-      fours[i + 3] = _mm512_maskz_shuffle_ps(kAll, pairs[i + 1], pairs[i + 3], 0xee);
-    }
-    for (int c = 0; c < 4; ++c) {
-      const F even_low = Lanes<0x88>(fours[c], fours[4 + c]);
-      const F odd_low = Lanes<0xdd>(fours[c], fours[4 + c]);
-      const F even_high = Lanes<0x88>(fours[8 + c], fours[12 + c]);
-      const F odd_high = Lanes<0xdd>(fours[8 + c], fours[12 + c]);
-      rows[c] = Lanes<0x88>(even_low, even_high);
-      rows[4 + c] = Lanes<0x88>(odd_low, odd_high);
-      rows[8 + c] = Lanes<0xdd>(even_low, even_high);
-      rows[12 + c] = Lanes<0xdd>(odd_low, odd_high);
-    }
-  }
-
- private:
-  // Quarters of a and b: 0x88 the even ones, 0xdd the odd ones.
-  template <int PICK>
-  static F Lanes(F a, F b) {
-    return _mm512_maskz_shuffle_f32x4(kAll, a, b, PICK);
-  }
-};
-
-}  // namespace
 
 const TileIsa kAvx512Isa = MakeTileIsa<Avx512>("avx512");
 

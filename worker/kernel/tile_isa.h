@@ -8,10 +8,11 @@
 
 namespace annulus {
 
-// The inner loops of the CPU kernel, as one table of functions per instruction set. All of them
-// come from one template (tile_functions.h), so they differ in vector width only. Every result
-// row depends on its own query row and on the key blocks alone: not on its neighbours in a tile,
-// nor on how rows are grouped.
+// The inner loops of the CPU kernel, as one table of functions per instruction set. Those of fp32
+// arithmetic come from one template (tile_functions.h), so they differ in vector width only; AMX
+// multiplies bf16. Every result row depends on its own query row and on the key blocks alone: not
+// on its neighbours in a tile, nor on how rows are grouped. What is packed is an array of floats to
+// everybody else, whatever lies in it.
 
 inline constexpr int kRowGroup = 6;      // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;     // Query rows of a tile: a multiple of kRowGroup and of 16.
@@ -38,6 +39,7 @@ struct TileBlock {
   int rows = 0;
   int head_dim = 0;
   int value_dim = 0;
+  float scale = 1;                 // Of scores.
   const float* queries = nullptr;  // PackQueries
   const float* keys = nullptr;     // PackKeys
   const float* values = nullptr;   // PackValues
@@ -52,6 +54,11 @@ struct TileBlock {
   // none.
   const int16_t* group_begin = nullptr;
   const int16_t* group_end = nullptr;
+};
+
+// Keys [begin, end) of a block.
+struct KeySpan {
+  int16_t begin = 0, end = 0;
 };
 
 struct TileIsa {
@@ -77,19 +84,35 @@ struct TileIsa {
   // scores → exp(score − max), with max, weight and alpha brought up to date. What a row does not
   // see is −inf in `scores`. Reads and writes the same part as `score`.
   void (*softmax)(const TileBlock& tile);
-  // sums = sums · alpha + scores · values over the visible part of each row group.
+  // sums = sums · alpha + scores · values over the visible part of each row group. May overwrite
+  // `scores`.
   void (*accumulate)(const TileBlock& tile);
+  // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
+  // multiplied. The row gets the same bits as by `accumulate`.
+  void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
+  // Serves bf16 only, which it packs as it is; other types go to this one. nullptr: serves all.
+  const TileIsa* others;
 };
 
+// The table that `isa` has for a type.
+inline const TileIsa& IsaFor(const TileIsa& isa, DataType dtype) {
+  return isa.others == nullptr || dtype == DataType::kBf16 ? isa : *isa.others;
+}
+
 // Floats that a packed block takes.
-inline int64_t PackedKeyFloats(int head_dim) { return int64_t{kKeyBlock} * head_dim; }
+inline int64_t PackedKeyFloats(const TileIsa& isa, int head_dim) {
+  if (isa.others == nullptr) return int64_t{kKeyBlock} * head_dim;
+  return int64_t{kKeyBlock} * ((head_dim + 31) / 32 * 32) / 2;
+}
 inline int64_t PackedValueFloats(const TileIsa& isa, int value_dim) {
-  return int64_t{kKeyBlock} * ((value_dim + isa.panel - 1) / isa.panel * isa.panel);
+  const int64_t columns = (value_dim + isa.panel - 1) / isa.panel * isa.panel;
+  return int64_t{kKeyBlock} * columns / (isa.others == nullptr ? 1 : 2);
 }
 
 extern const TileIsa kPortableIsa;
 extern const TileIsa kAvx2Isa;
 extern const TileIsa kAvx512Isa;
+extern const TileIsa kAmxIsa;
 
 }  // namespace annulus
 

@@ -169,23 +169,22 @@ void TileLoop::MaskScores(int64_t first) {
 // For a block with NaN or infinite values: a key's value is multiplied only for the slots that see
 // it.
 void TileLoop::AccumulateRowByRow(int64_t first) {
+  std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
-    float alpha = s_.alpha_[i];
+    spans.clear();
     for (const Interval& span : s_.slots_[i].spans) {
       const Interval seen = Intersect(span, {first, first + kKeyBlock});
       if (seen.length() == 0) continue;
-      const int16_t begin = static_cast<int16_t>(seen.begin - first);
-      const int16_t end = static_cast<int16_t>(seen.end - first);
-      TileBlock row = tile_;
-      row.rows = 1;
-      row.scores = s_.scores_ + int64_t{i} * kKeyBlock;
-      row.sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
-      row.alpha = &alpha;
-      row.group_begin = &begin;
-      row.group_end = &end;
-      call_.isa->accumulate(row);
-      alpha = 1;
+      spans.push_back(
+          {static_cast<int16_t>(seen.begin - first), static_cast<int16_t>(seen.end - first)});
     }
+    if (spans.empty()) continue;
+    TileBlock row = tile_;
+    row.rows = 1;
+    row.scores = s_.scores_ + int64_t{i} * kKeyBlock;
+    row.sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
+    row.alpha = &s_.alpha_[i];
+    call_.isa->accumulate_row(row, spans.data(), static_cast<int>(spans.size()));
   }
 }
 
@@ -221,6 +220,7 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   tile_.head_dim = layout.head_dim();
   tile_.value_dim = layout.value_dim();
   tile_.sum_stride = RoundUp(tile_.value_dim, call_.isa->panel);
+  tile_.scale = static_cast<float>(call_.job->scale);
   tile_.queries = s_.queries_;
   tile_.scores = s_.scores_;
   tile_.sums = s_.sums_;
