@@ -82,7 +82,6 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   const std::vector<TensorInfo> table_;
   std::shared_ptr<RawStream> run_job_;
   Strand strand_;
-
   // Below: the strand's.
   std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
   std::vector<ShardRows> rows_;       // Read by downloads too: changes only while there are none.
@@ -220,6 +219,7 @@ void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
   ShardUpload::Options upload;
   upload.call = CallTo(options_.worker_channel(shard.endpoint()));
   upload.ticket = shard.ticket();
+  upload.bytes = shard.input_bytes();
   if (options_.inputs.has_value()) {
     upload.source = std::make_shared<MemorySource>(table_, rows_[shard.rank()], *options_.inputs);
   } else {

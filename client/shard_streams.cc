@@ -16,6 +16,10 @@ absl::Status WrongOutput(absl::string_view reason, absl::string_view what) {
   return MakeError(absl::StatusCode::kInternal, what, {std::string(reason), {}, {}, {}});
 }
 
+// A shard of no more than this goes with its ticket. A larger message would keep the ticket from a
+// worker that waits for it, at the least rate that it allows, for longer than it does.
+constexpr int64_t kWithTicket = int64_t{512} << 10;
+
 std::unique_ptr<v1::PutShardRequest> Opening(const std::string& ticket) {
   auto opening = std::make_unique<v1::PutShardRequest>();
   opening->set_ticket(ticket);
@@ -25,7 +29,15 @@ std::unique_ptr<v1::PutShardRequest> Opening(const std::string& ticket) {
 }  // namespace
 
 ShardUpload::ShardUpload(Options* options)
-    : writer_(Opening(options->ticket), std::move(options->source), std::move(options->sent)) {}
+    : ticket_(options->bytes <= kWithTicket ? nullptr : Opening(options->ticket)),
+      writer_(ticket_ == nullptr ? Opening(options->ticket) : nullptr, std::move(options->source),
+              std::move(options->sent)) {}
+
+void ShardUpload::Begin() {
+  // Its end is the writer's first turn.
+  if (ticket_ != nullptr) return stream_->Write(EncodeProto(*ticket_));
+  writer_.OnWritable(stream_.get());
+}
 
 std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   std::shared_ptr<ShardUpload> upload(new ShardUpload(&options));

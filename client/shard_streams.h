@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "annulus/v1/data_plane.pb.h"
 #include "annulus/v1/types.pb.h"
 #include "attention/arrived_cells.h"
 #include "attention/tensor_table.h"
@@ -25,13 +26,14 @@ class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
     RawStream::Call call;  // `method` is filled in.
     std::string ticket;
     std::shared_ptr<ChunkSource> source;
+    int64_t bytes = 0;                       // Of the whole shard.
     std::function<void(int64_t)> sent;       // Bytes of one message.
     std::function<void(absl::Status)> done;  // Last, once.
   };
   static std::shared_ptr<ShardUpload> Start(Options options);
 
-  // Writes: the ticket goes with the chunks that are there, or alone.
-  void Begin() { writer_.OnWritable(stream_.get()); }
+  // Writes from now on.
+  void Begin();
   // The source may have a chunk again.
   void Kick() { writer_.Kick(stream_.get()); }
   void Cancel() { stream_->Cancel(); }
@@ -39,6 +41,7 @@ class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
  private:
   explicit ShardUpload(Options* options);
 
+  const std::unique_ptr<v1::PutShardRequest> ticket_;  // Where it goes alone.
   ChunkWriter writer_;
   std::shared_ptr<RawStream> stream_;
 };

@@ -174,9 +174,14 @@ absl::Status Measure(Flags* flags) {
     return absl::Status(alone.status().code(),
                         absl::StrCat("--comm-address: ", alone.status().message()));
   }
-  const absl::StatusOr<double> flops = MeasureFlops(flags->worker.engine, flags->measure_time);
-  if (!flops.ok()) return flops.status();
-  flags->worker.flops_per_second = *flops;
+  WorkerOptions& worker = flags->worker;
+  for (auto [dtype, rate] : {std::pair(DataType::kFp32, &worker.flops_per_second),
+                             std::pair(DataType::kBf16, &worker.bf16_flops_per_second)}) {
+    const absl::StatusOr<double> flops =
+        MeasureFlops(worker.engine, dtype, flags->measure_time / 2);
+    if (!flops.ok()) return flops.status();
+    *rate = *flops;
+  }
   flags->worker.link_bytes_per_second = static_cast<double>(flags->link_rate);
   if (flags->link_rate > 0) return absl::OkStatus();
   const absl::StatusOr<double> link = MeasureLink(flags->worker.engine, flags->measure_time);
@@ -209,7 +214,8 @@ int Run(Flags flags) {
     kill(getpid(), SIGUSR1);
   };
   LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
-          static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s, link ",
+          static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s fp32, ",
+          static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " GFLOP/s bf16, link ",
           static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s");
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {

@@ -76,9 +76,9 @@ absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages,
 
 }  // namespace
 
-absl::StatusOr<double> MeasureFlops(const Engine& engine, absl::Duration budget) {
+absl::StatusOr<double> MeasureFlops(const Engine& engine, DataType dtype, absl::Duration budget) {
   ProgramRequest request;
-  request.spec.dtype = DataType::kBf16;
+  request.spec.dtype = dtype;
   request.spec.q_heads = kHeads;
   request.spec.kv_heads = kHeads;
   request.spec.head_dim = kHeadDim;

@@ -15,7 +15,7 @@ namespace annulus {
 
 // FLOPs of a visible pair (2·head_dim + 2·value_dim per query head) per second, of one kernel: the
 // best of several runs.
-absl::StatusOr<double> MeasureFlops(const Engine& engine, absl::Duration budget);
+absl::StatusOr<double> MeasureFlops(const Engine& engine, DataType dtype, absl::Duration budget);
 
 // Bytes per second that one rank sends while it receives as many, between two communicators in this
 // process. It says what the transport costs, not what a network between machines carries.

@@ -135,6 +135,7 @@ Worker::Impl::~Impl() {
   if (board_ != nullptr) board_->Shutdown(LeavingError());
   link_.reset();
   server_.reset();
+  copies_.reset();  // A copy that completes a shard starts it.
 }
 
 void Worker::Impl::Report(WorkerEvent fact) {
@@ -240,6 +241,7 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_device_limit_bytes(options_.device_bytes);
   self.set_session_limit_bytes(options_.session_bytes);
   self.set_flops_per_second(options_.flops_per_second);
+  self.set_bf16_flops_per_second(options_.bf16_flops_per_second);
   self.set_link_bytes_per_second(options_.link_bytes_per_second);
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);

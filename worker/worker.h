@@ -24,7 +24,8 @@ struct WorkerOptions {
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
   int64_t session_bytes = 0;
-  double flops_per_second = 0;
+  double flops_per_second = 0;       // fp32
+  double bf16_flops_per_second = 0;  // 0: as fp32
   double link_bytes_per_second = 0;
   int copy_threads = 2;
   RateLimits rate;

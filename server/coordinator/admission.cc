@@ -46,6 +46,11 @@ std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
   return offer;
 }
 
+double FlopsPerSecond(const control::v1::Register& info, DataType dtype) {
+  const bool bf16 = dtype == DataType::kBf16 && info.bf16_flops_per_second() > 0;
+  return bf16 ? info.bf16_flops_per_second() : info.flops_per_second();
+}
+
 // The slowest and smallest of the ready workers: any of them may be the one.
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission) {
   PlanRequest request;
@@ -59,7 +64,8 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
-    request.rates.flops_per_second = least(request.rates.flops_per_second, info.flops_per_second());
+    request.rates.flops_per_second =
+        least(request.rates.flops_per_second, FlopsPerSecond(info, request.submission->spec.dtype));
     request.rates.link_bytes_per_second =
         least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
     first = false;

@@ -49,6 +49,7 @@ void FinishCalls(Core& core, JobRecord& job) {
 
 void FillStats(const Core& core, JobRecord& job) {
   v1::JobStats& stats = job.stats;
+  stats.Clear();
   stats.set_job_id(job.id);
   stats.set_attempts(job.attempt);
   *stats.mutable_queued() = DurationToProto(job.placed - job.created);

@@ -109,13 +109,16 @@ absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
 
 void GatewayCall::Push(std::vector<TensorChunk> chunks) {
   std::shared_ptr<JobSession> session;
+  std::shared_ptr<GatewayCall> call;
   {
     MutexLock lock(&mutex_);
+    if (call_self_ == nullptr) return;
+    call = call_self_;
     ++unsent_;
     session = session_;
   }
   // When the last copy goes, the message's bytes have left, and there is room for another.
-  Credit credit(nullptr, [self = call_self_](void*) {
+  Credit credit(nullptr, [self = call](void*) {
     {
       MutexLock lock(&self->mutex_);
       --self->unsent_;
@@ -236,6 +239,10 @@ void GatewayCall::OnCancel() {
   }
 }
 
-void GatewayCall::OnDone() { const std::shared_ptr<GatewayCall> self = std::move(call_self_); }
+void GatewayCall::OnDone() {
+  std::shared_ptr<GatewayCall> self;
+  MutexLock lock(&mutex_);
+  self = std::move(call_self_);
+}
 
 }  // namespace annulus

@@ -109,6 +109,22 @@ TEST_F(DataPlaneTest, AWholeShardFitsBesideItsTicket) {
   }
 }
 
+TEST_F(DataPlaneTest, WhatARefusedMessageBroughtBeforeStaysAndMayCompleteTheShard) {
+  Open(id_, 10);
+  PutMessage all;
+  auto storage = std::make_shared<std::vector<PutMessage>>();
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV, TensorId::kOut}) {
+    storage->push_back(Chunk(id, 0, 10));
+    all.parts.push_back(storage->back().parts[0]);
+  }
+  all.storage = storage;
+  PutStream stream;
+  auto call = Put(&stream, Ticket(id_, 10));
+  call->OnMessage(std::move(all));
+  EXPECT_EQ(stream.outcome.AwaitReason(), "UNKNOWN_TENSOR");
+  EXPECT_EQ(log_.Count(EventLog::Event::kShardComplete), 1);
+}
+
 TEST_F(DataPlaneTest, TheProtocolOfAnUpload) {
   Open(id_, 10);
   PutStream chunk_first, two_tickets, none, missing, malformed;

@@ -20,8 +20,10 @@ class CopyPool {
 
   // Runs `work` on `bytes` of data: at once in this thread when they are few, else in the pool.
   void Run(int64_t bytes, std::function<void()> work) {
-    bytes <= kInlineBytes ? work() : queue_.PostAlways(std::move(work));
+    bytes <= kInlineBytes ? work() : Queue(std::move(work));
   }
+  // In the pool.
+  void Queue(std::function<void()> work) { queue_.PostAlways(std::move(work)); }
 
  private:
   WorkQueue queue_;

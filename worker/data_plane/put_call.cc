@@ -98,6 +98,7 @@ void PutCall::OnMessage(PutMessage message) {
       broken = SequenceError("a ticket comes once, first");
     } else if (joins) {
       phase_ = Phase::kJoining;
+      presenting_ = true;
       ticket = std::move(message.ticket);
       first_ = std::move(message);
     } else if (message.parts.empty()) {
@@ -107,8 +108,16 @@ void PutCall::OnMessage(PutMessage message) {
     }
   }
   if (!broken.ok()) return Conclude(broken);
-  if (joins) return board_->Present(this, ticket, ShardBoard::Stage::kReserved);
-  StartCopy(std::move(message));
+  if (!joins) return StartCopy(std::move(message));
+  board_->Present(this, ticket, ShardBoard::Stage::kReserved);
+  PutMessage first;
+  {
+    MutexLock lock(&mutex_);
+    presenting_ = false;
+    if (phase_ != Phase::kCopying) return;
+    first = std::exchange(first_, PutMessage());
+  }
+  if (!first.parts.empty()) StartCopy(std::move(first));
 }
 
 void PutCall::StartCopy(PutMessage message) {
@@ -120,18 +129,23 @@ void PutCall::StartCopy(PutMessage message) {
 void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
                       const v1::ShardReport&) {
   PutMessage first;
-  bool complete = false;
   {
     MutexLock lock(&mutex_);
     if (phase_ != Phase::kJoining) return;
     id_ = id;
     shard_ = std::move(shard);
-    complete = shard_->complete();
-    first = std::exchange(first_, PutMessage());
-    phase_ = first.parts.empty() ? Phase::kReading : Phase::kCopying;
-    if (!complete && first.parts.empty()) return ReadLocked();
+    if (!shard_->complete()) {
+      phase_ = first_.parts.empty() ? Phase::kReading : Phase::kCopying;
+      if (first_.parts.empty()) return ReadLocked();
+      rate_.Wait(
+          board_->options().now());  // What it has waited for until now was no client's fault.
+      if (presenting_) return;       // That thread goes on.
+      first = std::exchange(first_, PutMessage());
+    }
   }
-  complete ? Conclude(absl::OkStatus()) : StartCopy(std::move(first));
+  if (first.parts.empty()) return Conclude(absl::OkStatus());
+  // Not on this thread, which is the agent's.
+  pool_->Queue([self = shared_from_this(), first = std::move(first)] { self->Copy(first); });
 }
 
 void PutCall::Copy(const PutMessage& message) {
@@ -147,7 +161,10 @@ void PutCall::Copy(const PutMessage& message) {
   for (const PutMessage::Part& part : message.parts) {
     if (status.ok()) status = shard->Write(&upload_, {part.header, part.pieces});
   }
-  const bool complete = status.ok() && shard->complete();
+  // Perhaps by a message that is refused further on: what it brought before stays. The refusal goes
+  // first, because to be complete ends the shard's uploads well.
+  const bool complete = shard->complete();
+  if (!status.ok()) Conclude(status);
   if (complete) board_->Completed(id);
   if (!status.ok() || complete) return Conclude(status);
   MutexLock lock(&mutex_);

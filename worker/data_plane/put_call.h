@@ -86,7 +86,8 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
   std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
   ShardId id_ GUARDED_BY(mutex_);
   PutMessage first_ GUARDED_BY(mutex_);  // Until the shard is there.
-  UploadCall upload_;                    // Of the one copy at work.
+  bool presenting_ GUARDED_BY(mutex_) = false;
+  UploadCall upload_;  // Of the one copy at work.
 };
 
 }  // namespace annulus
