@@ -66,9 +66,8 @@ void PackQueriesAmx(const QueryRows& rows, double, float* out) {
 }
 
 void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int count, int dim, float* out) {
-  auto* to = reinterpret_cast<float*>(out);
   for (int begin = 0; begin < count; begin += kTile) {
-    for (int d = 0; d < dim; d += kChunk, to += kTileNumbers / 2) {
+    for (int d = 0; d < dim; d += kChunk, out += kTileNumbers / 2) {
       __m512 square[kTile];
       Unroll<kTile>([&](int r) {
         const int row = begin + r;
@@ -77,7 +76,7 @@ void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int count, int
                         : _mm512_setzero_ps();
       });
       Avx512::Transpose(square);
-      Unroll<kTile>([&](int r) { _mm512_storeu_ps(to + r * kTile, square[r]); });
+      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, square[r]); });
     }
   }
 }
@@ -126,34 +125,51 @@ Hull HullOf(const TileBlock& tile, int row_begin, int row_end) {
   return hull;
 }
 
-// scores[16 · ROWS][16 · KEYS] = scale · queries · keys.
-template <int ROWS, int KEYS>
-void ScoreTiles(const Bf16* queries, const Bf16* keys, int chunks, float scale, float* scores) {
+// Tiles of two matrices, 16 or 32 rows by 16 or 32 columns, in chunks of 32 along what is summed.
+struct Operands {
+  const Bf16* left = nullptr;
+  int left_stride = 0;     // bytes from row to row of a tile
+  int64_t left_chunk = 0;  // numbers from chunk to chunk
+  int64_t left_below = 0;  // numbers to the tiles of the other rows
+  const Bf16* right = nullptr;
+  int64_t right_beside = 0;  // numbers to the tiles of the other columns
+  int chunks = 0;
+};
+
+// out[16 · ROWS][16 · COLUMNS] = left · right.
+template <int ROWS, int COLUMNS>
+void Multiply(const Operands& of, float* out, int out_stride) {
   _tile_zero(0);
-  if (KEYS > 1) _tile_zero(1);
+  if (COLUMNS > 1) _tile_zero(1);
   if (ROWS > 1) _tile_zero(2);
-  if (ROWS > 1 && KEYS > 1) _tile_zero(3);
-  const int64_t next = int64_t{chunks} * kTileNumbers;
-  for (int c = 0; c < chunks; ++c, queries += kTileNumbers, keys += kTileNumbers) {
-    _tile_loadd(4, queries, 64);
-    _tile_loadd(6, keys, 64);
+  if (ROWS > 1 && COLUMNS > 1) _tile_zero(3);
+  const Bf16 *left = of.left, *right = of.right;
+  for (int c = 0; c < of.chunks; ++c, left += of.left_chunk, right += kTileNumbers) {
+    _tile_loadd(4, left, of.left_stride);
+    _tile_loadd(6, right, 64);
     _tile_dpbf16ps(0, 4, 6);
-    if (KEYS > 1) {
-      _tile_loadd(7, keys + next, 64);
+    if (COLUMNS > 1) {
+      _tile_loadd(7, right + of.right_beside, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
     if (ROWS > 1) {
-      _tile_loadd(5, queries + next, 64);
+      _tile_loadd(5, left + of.left_below, of.left_stride);
       _tile_dpbf16ps(2, 5, 6);
-      if (KEYS > 1) _tile_dpbf16ps(3, 5, 7);
+      if (COLUMNS > 1) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  constexpr int kStride = kKeyBlock * sizeof(float);
-  _tile_stored(0, scores, kStride);
-  if (KEYS > 1) _tile_stored(1, scores + kTile, kStride);
-  if (ROWS > 1) _tile_stored(2, scores + kTile * kKeyBlock, kStride);
-  if (ROWS > 1 && KEYS > 1) _tile_stored(3, scores + kTile * kKeyBlock + kTile, kStride);
+  const int stride = out_stride * static_cast<int>(sizeof(float));
+  _tile_stored(0, out, stride);
+  if (COLUMNS > 1) _tile_stored(1, out + kTile, stride);
+  if (ROWS > 1) _tile_stored(2, out + kTile * out_stride, stride);
+  if (ROWS > 1 && COLUMNS > 1) _tile_stored(3, out + kTile * out_stride + kTile, stride);
   Fence();
+}
+
+// scores = scale · queries · keys.
+template <int ROWS, int KEYS>
+void ScoreTiles(const Operands& of, float scale, float* scores) {
+  Multiply<ROWS, KEYS>(of, scores, kKeyBlock);
   const __m512 factor = _mm512_set1_ps(scale);
   for (int r = 0; r < ROWS * kTile; ++r) {
     for (int k = 0; k < KEYS; ++k) {
@@ -167,18 +183,17 @@ template <int ROWS>
 void ScoreRows(const TileBlock& tile, int row) {
   const int chunks = Chunks(tile.head_dim);
   const Hull hull = HullOf(tile, row, MinInt(tile.rows, row + ROWS * kTile));
-  const auto* queries =
-      reinterpret_cast<const Bf16*>(tile.queries) + int64_t{row} * chunks * kChunk;
-  const auto* keys = reinterpret_cast<const Bf16*>(tile.keys);
-  const int64_t per_tile = int64_t{chunks} * kTileNumbers;
-  int key = hull.begin / kTile * kTile;
-  for (; key + kTile < hull.end; key += 2 * kTile) {
-    ScoreTiles<ROWS, 2>(queries, keys + key / kTile * per_tile, chunks, tile.scale,
-                        tile.scores + int64_t{row} * kKeyBlock + key);
-  }
-  if (key < hull.end) {
-    ScoreTiles<ROWS, 1>(queries, keys + key / kTile * per_tile, chunks, tile.scale,
-                        tile.scores + int64_t{row} * kKeyBlock + key);
+  Operands of;
+  of.left = reinterpret_cast<const Bf16*>(tile.queries) + int64_t{row} * chunks * kChunk;
+  of.left_stride = kChunk * sizeof(Bf16);
+  of.left_chunk = kTileNumbers;
+  of.left_below = of.right_beside = int64_t{chunks} * kTileNumbers;
+  of.chunks = chunks;
+  float* scores = tile.scores + int64_t{row} * kKeyBlock;
+  for (int key = hull.begin / kTile * kTile; key < hull.end; key += 2 * kTile) {
+    of.right = reinterpret_cast<const Bf16*>(tile.keys) + int64_t{key} * chunks * kChunk;
+    key + kTile < hull.end ? ScoreTiles<ROWS, 2>(of, tile.scale, scores + key)
+                           : ScoreTiles<ROWS, 1>(of, tile.scale, scores + key);
   }
 }
 
@@ -218,49 +233,11 @@ void RoundRow(const TileBlock& tile, int row, Hull hull) {
   }
 }
 
-struct ValueTiles {
-  const Bf16* weights = nullptr;  // Of the first chunk.
-  int weight_stride = 0;          // bytes
-  const Bf16* values = nullptr;   // Of the first chunk, and of the first column tile.
-  int chunks = 0;
-};
-
-// out[16 · ROWS][16 · COLUMNS] = weights · values.
-template <int ROWS, int COLUMNS>
-void MultiplyValues(const ValueTiles& t, float* out) {
-  _tile_zero(0);
-  if (COLUMNS > 1) _tile_zero(1);
-  if (ROWS > 1) _tile_zero(2);
-  if (ROWS > 1 && COLUMNS > 1) _tile_zero(3);
-  const Bf16* below = t.weights + kTile * (t.weight_stride / 2);
-  const Bf16* right = t.values + kKeyChunks * kTileNumbers;
-  for (int c = 0; c < t.chunks; ++c) {
-    _tile_loadd(4, t.weights + c * kChunk, t.weight_stride);
-    _tile_loadd(6, t.values + c * kTileNumbers, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if (COLUMNS > 1) {
-      _tile_loadd(7, right + c * kTileNumbers, 64);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if (ROWS > 1) {
-      _tile_loadd(5, below + c * kChunk, t.weight_stride);
-      _tile_dpbf16ps(2, 5, 6);
-      if (COLUMNS > 1) _tile_dpbf16ps(3, 5, 7);
-    }
-  }
-  constexpr int kStride = COLUMNS * kTile * sizeof(float);
-  _tile_stored(0, out, kStride);
-  if (COLUMNS > 1) _tile_stored(1, out + kTile, kStride);
-  if (ROWS > 1) _tile_stored(2, out + kTile * COLUMNS * kTile, kStride);
-  if (ROWS > 1 && COLUMNS > 1) _tile_stored(3, out + kTile * COLUMNS * kTile + kTile, kStride);
-  Fence();
-}
-
 // The block's own sum is built first and added once, to rows that see something of it.
 template <int ROWS, int COLUMNS>
-void AddColumns(const TileBlock& tile, int row, int column, const ValueTiles& t) {
+void AddColumns(const TileBlock& tile, int row, int column, const Operands& of) {
   alignas(64) float block[ROWS * kTile * COLUMNS * kTile];
-  MultiplyValues<ROWS, COLUMNS>(t, block);
+  Multiply<ROWS, COLUMNS>(of, block, COLUMNS * kTile);
   const int rows = MinInt(ROWS * kTile, tile.rows - row);
   for (int r = 0; r < rows; ++r) {
     const int group = (row + r) / kRowGroup;
@@ -281,20 +258,18 @@ void AccumulateRows(const TileBlock& tile, int row) {
   for (int r = 0; r < ROWS * kTile; ++r) RoundRow(tile, row + r, hull);
   Fence();
   const int first = hull.begin / kChunk;
-  ValueTiles t;
-  t.weights =
-      reinterpret_cast<const Bf16*>(tile.scores + int64_t{row} * kKeyBlock) + first * kChunk;
-  t.weight_stride = kKeyBlock * sizeof(float);
-  t.chunks = (hull.end + kChunk - 1) / kChunk - first;
-  const auto* values = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers;
-  int column = 0;
-  for (; column + kTile < tile.value_dim; column += 2 * kTile) {
-    t.values = values + int64_t{column / kTile} * kKeyChunks * kTileNumbers;
-    AddColumns<ROWS, 2>(tile, row, column, t);
-  }
-  if (column < tile.value_dim) {
-    t.values = values + int64_t{column / kTile} * kKeyChunks * kTileNumbers;
-    AddColumns<ROWS, 1>(tile, row, column, t);
+  Operands of;
+  of.left = reinterpret_cast<const Bf16*>(tile.scores + int64_t{row} * kKeyBlock) + first * kChunk;
+  of.left_stride = kKeyBlock * sizeof(float);
+  of.left_chunk = kChunk;
+  of.left_below = kTile * kKeyBlock * (sizeof(float) / sizeof(Bf16));
+  of.right_beside = kKeyChunks * kTileNumbers;
+  of.chunks = (hull.end + kChunk - 1) / kChunk - first;
+  for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
+    of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers +
+               int64_t{column / kTile} * of.right_beside;
+    column + kTile < tile.value_dim ? AddColumns<ROWS, 2>(tile, row, column, of)
+                                    : AddColumns<ROWS, 1>(tile, row, column, of);
   }
 }
 
@@ -335,8 +310,13 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
     }
     Fence();
     alignas(64) float block[kTile * kTile];
-    MultiplyValues<1, 1>({&weights[0][first * kChunk], kKeyBlock * 2, values[first], chunks},
-                         block);
+    Operands of;
+    of.left = &weights[0][first * kChunk];
+    of.left_stride = kKeyBlock * sizeof(Bf16);
+    of.left_chunk = kChunk;
+    of.right = values[first];
+    of.chunks = chunks;
+    Multiply<1, 1>(of, block, kTile);
     float* sums = row.sums + column;
     _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, _mm512_load_ps(block)));
   }
