@@ -53,28 +53,20 @@ void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interv
   if (first < last) AddBlocks(mask, q_head, range, {first, last}, out);
 }
 
-// Rows of one sequence from the first to the last that sees one of `keys`. "Some of the first n
-// rows sees one" can only turn true as n grows, whatever the mask, so both ends are found by
-// halving.
+// Rows of one sequence from the first to the last that sees one of `keys`.
 Interval SeeingInSequence(const MaskMap& mask, int32_t q_head, int64_t sequence, Interval keys) {
-  const auto sees = [&](Interval rows) {
-    const std::vector<Interval> seen = mask.VisibleToAny(q_head, rows);
-    return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
-      return Intersect(interval, keys).length() > 0;
-    });
-  };
-  Interval rows{mask.QueryBegin(sequence), mask.QueryBegin(sequence + 1)};
-  if (rows.length() == 0 || !sees(rows)) return {};
-  rows.begin += Fewest(rows.length(),
-                       [&](int64_t n) {
-                         return sees({rows.begin, rows.begin + n});
-                       }) -
-                1;
-  rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
-  return rows;
+  const auto sees = [&](Interval rows) { return SeesAny(mask, q_head, rows, keys); };
+  return TrimTo(sees, {mask.QueryBegin(sequence), mask.QueryBegin(sequence + 1)});
 }
 
 }  // namespace
+
+bool SeesAny(const MaskMap& mask, int32_t q_head, Interval q_rows, Interval keys) {
+  const std::vector<Interval> seen = mask.VisibleToAny(q_head, q_rows);
+  return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
+    return Intersect(interval, keys).length() > 0;
+  });
+}
 
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows) {
   std::vector<Interval> keys;

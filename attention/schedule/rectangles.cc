@@ -109,24 +109,11 @@ void QueryPieces::AddRectangle(const Piece& piece, const RowMap& k_rows, Interva
       {q, keys, piece.head_begin, piece.head_end, full ? Coverage::kFull : Coverage::kPartial});
 }
 
-// "Some row of the first n sees a key" can only turn true as n grows, whatever the mask, so both
-// ends are found by halving.
 Interval QueryPieces::TrimQueries(const Piece& piece, Interval packed_keys) const {
   const auto sees = [&](Interval local) {
-    const std::vector<Interval> seen = mask_.VisibleToAny(piece.head_begin, Hull(q_rows_, local));
-    return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
-      return Intersect(interval, packed_keys).length() > 0;
-    });
+    return SeesAny(mask_, piece.head_begin, Hull(q_rows_, local), packed_keys);
   };
-  Interval rows = piece.rows;
-  if (!sees(rows)) return {};
-  rows.begin += Fewest(rows.length(),
-                       [&](int64_t n) {
-                         return sees({rows.begin, rows.begin + n});
-                       }) -
-                1;
-  rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
-  return rows;
+  return TrimTo(sees, piece.rows);
 }
 
 const std::vector<Rectangle>& RectangleTable::Of(int32_t q_shard, int32_t k_shard, Interval keys) {

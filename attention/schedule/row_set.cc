@@ -4,6 +4,20 @@
 #include <utility>
 
 namespace annulus {
+namespace {
+
+// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
+int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
+  if (holds(1)) return 1;
+  int64_t low = 1, high = most;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (holds(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
 
 RowSet MakeRowSet(std::vector<Interval> intervals) { return Normalized(std::move(intervals)); }
 
@@ -32,14 +46,15 @@ int64_t RowsOf(absl::Span<const Interval> set) {
   return rows;
 }
 
-int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
-  if (holds(1)) return 1;
-  int64_t low = 1, high = most;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (holds(middle) ? high : low) = middle;
-  }
-  return high;
+Interval TrimTo(absl::FunctionRef<bool(Interval)> sees, Interval rows) {
+  if (rows.length() == 0 || !sees(rows)) return {};
+  rows.begin += Fewest(rows.length(),
+                       [&](int64_t n) {
+                         return sees({rows.begin, rows.begin + n});
+                       }) -
+                1;
+  rows.end -= Fewest(rows.length(), [&](int64_t n) { return sees({rows.end - n, rows.end}); }) - 1;
+  return rows;
 }
 
 }  // namespace annulus

@@ -20,8 +20,9 @@ RowSet Union(const RowSet& a, const RowSet& b);
 RowSet Clip(absl::Span<const Interval> set, Interval within);
 int64_t RowsOf(absl::Span<const Interval> set);
 
-// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
-int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds);
+// `rows` from the first to the last of which `sees` is true; empty where that is none. What is true
+// of an interval is true of every larger one, so both ends are found by halving.
+Interval TrimTo(absl::FunctionRef<bool(Interval)> sees, Interval rows);
 
 }  // namespace annulus
 
