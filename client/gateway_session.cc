@@ -75,7 +75,7 @@ void GatewaySession::Impl::Start() {
   auto request = std::make_unique<v1::AttendRequest>();
   *request->mutable_start() = options_.start;
   small_ = progress_.bytes_to_send <= kMaxChunkBytes;
-  const grpc::ByteBuffer start = EncodeProto(*request);
+  const grpc::ByteBuffer start = small_ ? grpc::ByteBuffer() : EncodeProto(*request);
   writer_ = std::make_unique<ChunkWriter>(
       small_ ? std::move(request) : nullptr,
       std::make_shared<MemorySource>(table_, all, options_.inputs), [this](int64_t bytes) {

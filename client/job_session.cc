@@ -90,7 +90,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   JobProgress progress_;
   std::string job_id_;
   SessionStats seen_;
-  std::optional<v1::JobStats> stats_;  // As the coordinator says, from DRAINING on.
+  std::optional<v1::JobStats> stats_;  // As the coordinator says, from DRAINING on, or as seen.
   std::optional<absl::Status>
       worker_error_;  // Of this attempt; the coordinator has not spoken yet.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.

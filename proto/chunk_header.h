@@ -1,6 +1,7 @@
 #ifndef ANNULUS_PROTO_CHUNK_HEADER_H_
 #define ANNULUS_PROTO_CHUNK_HEADER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -8,6 +9,10 @@
 #include "attention/tensor_table.h"
 
 namespace annulus {
+
+// Most bytes of tensor in one chunk, and in all chunks of a message; most chunks of a message.
+inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
+inline constexpr size_t kMaxMessageChunks = 64;
 
 // What a chunk says of itself, and the rules for it; pure, and without gRPC. Rows are the job's or
 // a shard's, as the stream has it.

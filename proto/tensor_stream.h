@@ -19,10 +19,7 @@ namespace annulus {
 // chunk looks on the wire, how large it may be, and what its CRC covers. Pure functions; nothing
 // here waits.
 
-// Most bytes of tensor in one chunk, and in all chunks of a message; most chunks of a message; most
-// bytes of any message on a stream of chunks.
-inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
-inline constexpr size_t kMaxMessageChunks = 64;
+// Most bytes of any message on a stream of chunks.
 inline constexpr int64_t kMaxStreamMessageBytes = int64_t{4} << 20;
 
 // annulus.v1.Chunk: a rectangle of one tensor.

@@ -37,7 +37,7 @@ TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
       EXPECT_EQ(static_cast<char>(chunk.data[0]), chunk.tensor == TensorId::kOut ? 'o' : 'l');
       if (chunk.tensor == TensorId::kOut) out_rows += chunk.row_count;
     }
-    EXPECT_LE(bytes, FetchCall::kMostBytes);
+    EXPECT_LE(bytes, kMaxChunkBytes);
   }
   EXPECT_EQ(out_rows, rows);
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "proto/chunk_header.h"
 #include "proto/crc32c.h"
 
 namespace annulus {
@@ -78,7 +79,7 @@ std::optional<LeavingChunk> FetchCall::CutChunk(int64_t bytes) {
   if (parts_.empty()) return std::nullopt;
   Part& part = parts_.back();
   const TensorInfo& tensor = shard_->shape().tensors[part.index];
-  if (bytes < kMostBytes && bytes < tensor.row_bytes()) return std::nullopt;
+  if (bytes < kMaxChunkBytes && bytes < tensor.row_bytes()) return std::nullopt;
   LeavingChunk chunk;
   chunk.tensor = tensor.id;
   chunk.row_begin = part.row_begin;
@@ -96,8 +97,8 @@ std::optional<LeavingChunk> FetchCall::CutChunk(int64_t bytes) {
 
 void FetchCall::PrepareNext() {
   Message message;
-  while (message.chunks.size() < kMostChunks) {
-    std::optional<LeavingChunk> chunk = CutChunk(kMostBytes - message.bytes);
+  while (message.chunks.size() < kMaxMessageChunks) {
+    std::optional<LeavingChunk> chunk = CutChunk(kMaxChunkBytes - message.bytes);
     if (!chunk.has_value()) break;
     message.bytes += chunk->bytes;
     message.chunks.push_back(*std::move(chunk));

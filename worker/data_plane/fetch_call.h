@@ -46,9 +46,6 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
     // Drops the connection's side of the call: what is being written will not be.
     virtual void Cancel() = 0;
   };
-  // Of a message.
-  static constexpr int64_t kMostBytes = int64_t{1} << 20;
-  static constexpr size_t kMostChunks = 64;
 
   // `stream` stays valid until OnDone; board and pool outlive the call.
   FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream);

@@ -137,9 +137,9 @@ void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     if (!shard_->complete()) {
       phase_ = first_.parts.empty() ? Phase::kReading : Phase::kCopying;
       if (first_.parts.empty()) return ReadLocked();
-      rate_.Wait(
-          board_->options().now());  // What it has waited for until now was no client's fault.
-      if (presenting_) return;       // That thread goes on.
+      // What it has waited for until now was no fault of the client's.
+      rate_.Wait(board_->options().now());
+      if (presenting_) return;  // That thread goes on.
       first = std::exchange(first_, PutMessage());
     }
   }

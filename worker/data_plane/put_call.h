@@ -85,9 +85,9 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
   RateFloor rate_ GUARDED_BY(mutex_);
   std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
   ShardId id_ GUARDED_BY(mutex_);
-  PutMessage first_ GUARDED_BY(mutex_);  // Until the shard is there.
-  bool presenting_ GUARDED_BY(mutex_) = false;
-  UploadCall upload_;  // Of the one copy at work.
+  PutMessage first_ GUARDED_BY(mutex_);         // Until the shard is there.
+  bool presenting_ GUARDED_BY(mutex_) = false;  // The ticket, on a thread that may copy.
+  UploadCall upload_;                           // Of the one copy at work.
 };
 
 }  // namespace annulus
