@@ -1,0 +1,27 @@
+#ifndef ANNULUS_TESTS_REFERENCE_GRADIENT_BUDGET_H_
+#define ANNULUS_TESTS_REFERENCE_GRADIENT_BUDGET_H_
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/reference/reference_gradients.h"
+
+namespace annulus::reference {
+
+// What an implementation answered, in packed rows.
+struct GradientAnswer {
+  Precision inputs = Precision::kFp32;  // Of q, k, v, d_out and the gradients.
+  std::vector<float> dq, dk, dv;        // As q, k and v.
+};
+
+// The error budget (docs/numerics.md) for gradients, tensor by tensor and head by head:
+//   max |answer − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
+// with a naive of their own. The failure names the worst tensor, head, row and both errors. Costs
+// pairs × dims × heads about ten times in scalar code.
+testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
+                                        const GradientAnswer& answer);
+
+}  // namespace annulus::reference
+
+#endif  // ANNULUS_TESTS_REFERENCE_GRADIENT_BUDGET_H_

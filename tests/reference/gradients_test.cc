@@ -1,0 +1,184 @@
+// The reference of the backward pass against central differences of the reference of the forward
+// one, in fp64.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/reference/from_spec.h"
+#include "tests/reference/gradient_budget.h"
+#include "tests/reference/reference_gradients.h"
+
+namespace annulus::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Σ d_out · out + Σ d_lse · lse: its gradients are what a backward pass returns.
+double Loss(const Input& input, const Upstream& up) {
+  const Result result = Exact(input);
+  double loss = 0;
+  for (size_t i = 0; i < result.out.size(); ++i) loss += up.d_out[i] * result.out[i];
+  for (size_t i = 0; i < result.lse.size(); ++i) {
+    if (!up.d_lse.empty() && result.lse[i] != -kInfinity) loss += up.d_lse[i] * result.lse[i];
+  }
+  return loss;
+}
+
+void ExpectCentralDifferences(Input input, const std::vector<double>& gradient,
+                              const std::function<std::vector<double>&(Input&)>& tensor,
+                              const Upstream& up) {
+  constexpr double kStep = 1e-5;
+  ASSERT_EQ(gradient.size(), tensor(input).size());
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    double& at = tensor(input)[i];
+    const double value = at;
+    at = value + kStep;
+    const double above = Loss(input, up);
+    at = value - kStep;
+    const double below = Loss(input, up);
+    at = value;
+    const double difference = (above - below) / (2 * kStep);
+    EXPECT_NEAR(gradient[i], difference, 1e-8 * std::max(1.0, std::abs(difference))) << i;
+  }
+}
+
+// The upstream gradients, with output and LSE as they are, not rounded.
+Upstream ExactUpstream(const Input& input, bool with_d_lse) {
+  Upstream up = MakeUpstream(input, Precision::kFp32, Precision::kFp32, with_d_lse, 5);
+  const Result exact = Exact(input);
+  up.out = exact.out;
+  up.lse = exact.lse;
+  return up;
+}
+
+void Check(const Input& input, bool with_d_lse = true) {
+  const Upstream up = ExactUpstream(input, with_d_lse);
+  const Gradients gradients = ExactGradients(input, up);
+  const auto q = [](Input& in) -> std::vector<double>& { return in.q; };
+  const auto k = [](Input& in) -> std::vector<double>& { return in.k; };
+  const auto v = [](Input& in) -> std::vector<double>& { return in.v; };
+  const auto sinks = [](Input& in) -> std::vector<double>& { return in.sinks; };
+  ExpectCentralDifferences(input, gradients.dq, q, up);
+  ExpectCentralDifferences(input, gradients.dk, k, up);
+  ExpectCentralDifferences(input, gradients.dv, v, up);
+  ExpectCentralDifferences(input, gradients.d_sink, sinks, up);
+}
+
+// Grouped heads, value dimension of its own, a sequence without keys and one without queries.
+AttentionSpec SmallSpec() {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp32;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 3;
+  spec.head_dim_v = 2;
+  spec.sequences.resize(4);
+  spec.sequences[0].q_len = 4;
+  spec.sequences[0].kv_len = 5;
+  spec.sequences[1].q_len = 2;
+  spec.sequences[2].kv_len = 2;
+  spec.sequences[3].q_len = 5;
+  spec.sequences[3].kv_len = 3;
+  return spec;
+}
+
+Input Filled(const AttentionSpec& spec, uint64_t seed) {
+  Input input = InputOf(spec);
+  FillNormal(seed, Precision::kFp32, 1.0, &input);
+  return input;
+}
+
+TEST(ReferenceGradientsTest, FullMaskWithAndWithoutAGradientIntoLse) {
+  Check(Filled(SmallSpec(), 1), /*with_d_lse=*/false);
+  Check(Filled(SmallSpec(), 2), /*with_d_lse=*/true);
+}
+
+TEST(ReferenceGradientsTest, EveryKindOfMask) {
+  std::vector<Mask> masks(6);
+  masks[0].causal = true;  // Rows 0 and 1 of the last sequence see nothing.
+  masks[1].causal = true;
+  masks[1].alignment = Mask::Alignment::kTopLeft;
+  masks[2].window_left = 1;
+  masks[2].window_right = 1;
+  masks[3].causal = true;
+  masks[3].window_left = 0;
+  masks[3].always_visible = 1;
+  masks[4].chunk = 2;
+  masks[4].causal = true;
+  masks[4].prefix = 3;
+  masks[5].ranges = {{0, 3, 1, 3, MaskRange::Kind::kCausal},
+                     {2, 5, 0, 2, MaskRange::Kind::kInverseCausal}};
+  for (const Mask& mask : masks) {
+    AttentionSpec spec = SmallSpec();
+    spec.masks = {mask};
+    Check(Filled(spec, 3));
+  }
+}
+
+TEST(ReferenceGradientsTest, ScoreModifiers) {
+  Input input = Filled(SmallSpec(), 4);
+  input.soft_cap = 0.8;
+  Check(input);
+  input.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
+  input.sinks = {0.3, -0.2, 1.5, 0.0};
+  input.bias = [](int64_t, int32_t head, int64_t i, int64_t j) {
+    return (i + j) % 4 == 3 ? -kInfinity : 0.1 * static_cast<double>(i - j) + head;
+  };
+  Check(input);
+}
+
+TEST(ReferenceGradientsTest, ScalesOfEverySign) {
+  for (const double scale : {0.0, -0.7, 2.0}) {
+    Input input = Filled(SmallSpec(), 6);
+    input.scale = scale;
+    Check(input);
+  }
+}
+
+TEST(ReferenceGradientsTest, RowsThatSeeNothingGiveNothing) {
+  AttentionSpec spec = SmallSpec();
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  const Input input = Filled(spec, 7);
+  const Gradients gradients = ExactGradients(input, ExactUpstream(input, true));
+  for (const int64_t row : {4, 5, 6, 7}) {  // The sequence without keys, and two rows of the last.
+    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(gradients.dq[row * 12 + i], 0.0) << row;
+  }
+  for (const int64_t key : {5, 6}) {  // Of the sequence without queries.
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(gradients.dk[key * 6 + i], 0.0) << key;
+    for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(gradients.dv[key * 4 + i], 0.0) << key;
+  }
+}
+
+GradientAnswer NaiveAnswer(const Input& input, const Upstream& up, Precision precision) {
+  const Gradients naive = NaiveGradients(input, up, precision);
+  return {precision,
+          {naive.dq.begin(), naive.dq.end()},
+          {naive.dk.begin(), naive.dk.end()},
+          {naive.dv.begin(), naive.dv.end()}};
+}
+
+TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
+    Input input = InputOf(SmallSpec());
+    FillNormal(8, precision, 1.0, &input);
+    const Upstream up = MakeUpstream(input, precision, precision, true, 9);
+    const GradientAnswer good = NaiveAnswer(input, up, precision);
+    EXPECT_TRUE(CheckGradients(input, up, good));
+    for (auto tensor : {&GradientAnswer::dq, &GradientAnswer::dk, &GradientAnswer::dv}) {
+      GradientAnswer bad = good;
+      (bad.*tensor)[3] += 0.3f;
+      EXPECT_FALSE(CheckGradients(input, up, bad));
+      (bad.*tensor)[3] = std::nanf("");
+      EXPECT_FALSE(CheckGradients(input, up, bad));
+      (bad.*tensor).pop_back();
+      EXPECT_FALSE(CheckGradients(input, up, bad));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::reference

@@ -1,0 +1,165 @@
+#include "tests/reference/reference_gradients.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace annulus::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// `Round` is applied to weights and dS; sums are in Real.
+template <typename Real, typename Round>
+class PairLoops {
+ public:
+  PairLoops(const Input& input, const Upstream& upstream, Round round)
+      : input_(input),
+        up_(upstream),
+        round_(round),
+        group_(input.q_heads / input.kv_heads),
+        dq_(input.q.size(), Real(0)),
+        dk_(input.k.size(), Real(0)),
+        dv_(input.v.size(), Real(0)),
+        d_sink_(input.sinks.size(), Real(0)) {}
+
+  Gradients Run() {
+    int64_t q_begin = 0, k_begin = 0;
+    for (size_t n = 0; n < input_.documents.size(); ++n) {
+      const Document& document = input_.documents[n];
+      for (int64_t i = 0; i < document.q_len; ++i) {
+        for (int32_t head = 0; head < input_.q_heads; ++head) {
+          Row({static_cast<int64_t>(n), i, head, q_begin + i, k_begin});
+        }
+      }
+      q_begin += document.q_len;
+      k_begin += document.kv_len;
+    }
+    Gradients gradients;
+    gradients.dq.assign(dq_.begin(), dq_.end());
+    gradients.dk.assign(dk_.begin(), dk_.end());
+    gradients.dv.assign(dv_.begin(), dv_.end());
+    gradients.d_sink.assign(d_sink_.begin(), d_sink_.end());
+    return gradients;
+  }
+
+ private:
+  struct At {
+    int64_t document, i;
+    int32_t head;
+    int64_t q_row, k_begin;
+  };
+  struct Score {
+    Real value, slope;  // Of the score, and d score / d (scale · q·k).
+  };
+
+  static Real Dot(const double* a, const double* b, int32_t size) {
+    Real sum = 0;
+    for (int32_t d = 0; d < size; ++d) sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]);
+    return sum;
+  }
+
+  static void Add(Real factor, const double* from, int32_t size, Real* to) {
+    for (int32_t d = 0; d < size; ++d) to[d] += factor * static_cast<Real>(from[d]);
+  }
+
+  Score ScoreOf(const At& at, const Rule& rule, int64_t j, Real dot) const {
+    const Document& document = input_.documents[at.document];
+    Score score{static_cast<Real>(input_.scale) * dot, Real(1)};
+    if (input_.soft_cap) {
+      const Real cap = static_cast<Real>(*input_.soft_cap), t = std::tanh(score.value / cap);
+      score = {cap * t, 1 - t * t};
+    }
+    if (!input_.alibi_slopes.empty()) {
+      const int64_t p = rule.top_left ? at.i : at.i + document.kv_len - document.q_len;
+      score.value -=
+          static_cast<Real>(input_.alibi_slopes[at.head]) * static_cast<Real>(std::abs(p - j));
+    }
+    if (input_.bias) score.value += static_cast<Real>(input_.bias(at.document, at.head, at.i, j));
+    return score;
+  }
+
+  void Row(const At& at) {
+    const Document& document = input_.documents[at.document];
+    static const Rule kFull;
+    const Rule& rule = document.rules.empty()       ? kFull
+                       : document.rules.size() == 1 ? document.rules[0]
+                                                    : document.rules[at.head];
+    const int64_t cell = at.q_row * input_.q_heads + at.head;
+    const double lse = up_.lse[cell];
+    if (lse == -kInfinity) return;  // It saw nothing.
+    const double* d_out = &up_.d_out[cell * input_.value_dim];
+    Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim);
+    if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
+    for (int64_t j = 0; j < document.kv_len; ++j) {
+      if (!Sees(rule, document.q_len, document.kv_len, at.i, j)) continue;
+      Pair(at, rule, j, static_cast<Real>(lse), delta);
+    }
+    if (!input_.sinks.empty()) {
+      d_sink_[at.head] -= delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
+    }
+  }
+
+  void Pair(const At& at, const Rule& rule, int64_t j, Real lse, Real delta) {
+    const int64_t q_cell = at.q_row * input_.q_heads + at.head;
+    const int64_t k_cell = (at.k_begin + j) * input_.kv_heads + at.head / group_;
+    const double* q = &input_.q[q_cell * input_.head_dim];
+    const double* k = &input_.k[k_cell * input_.head_dim];
+    const double* v = &input_.v[k_cell * input_.value_dim];
+    const double* d_out = &up_.d_out[q_cell * input_.value_dim];
+    const Score score = ScoreOf(at, rule, j, Dot(q, k, input_.head_dim));
+    if (score.value == -std::numeric_limits<Real>::infinity()) return;
+    const Real weight = std::exp(score.value - lse);
+    const Real d_score = round_(weight * (Dot(d_out, v, input_.value_dim) - delta) * score.slope);
+    const Real scaled = static_cast<Real>(input_.scale) * d_score;
+    Add(round_(weight), d_out, input_.value_dim, &dv_[k_cell * input_.value_dim]);
+    Add(scaled, k, input_.head_dim, &dq_[q_cell * input_.head_dim]);
+    Add(scaled, q, input_.head_dim, &dk_[k_cell * input_.head_dim]);
+  }
+
+  const Input& input_;
+  const Upstream& up_;
+  const Round round_;
+  const int32_t group_;
+  std::vector<Real> dq_, dk_, dv_, d_sink_;
+};
+
+template <typename Real, typename Round>
+Gradients Loop(const Input& input, const Upstream& upstream, Round round) {
+  return PairLoops<Real, Round>(input, upstream, round).Run();
+}
+
+}  // namespace
+
+Gradients ExactGradients(const Input& input, const Upstream& upstream) {
+  return Loop<double>(input, upstream, [](double value) { return value; });
+}
+
+Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs) {
+  Gradients gradients = Loop<float>(input, upstream, [inputs](float value) {
+    return inputs == Precision::kFp32 ? value : static_cast<float>(RoundTo(inputs, value));
+  });
+  for (auto* tensor : {&gradients.dq, &gradients.dk, &gradients.dv}) {
+    for (double& value : *tensor) value = RoundTo(inputs, value);
+  }
+  return gradients;
+}
+
+Upstream MakeUpstream(const Input& input, Precision inputs, Precision output, bool with_d_lse,
+                      uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(0.0, 1.0);
+  const Result exact = Exact(input);
+  Upstream up;
+  for (const double value : exact.out) up.out.push_back(RoundTo(output, value));
+  for (const double value : exact.lse) up.lse.push_back(RoundTo(Precision::kFp32, value));
+  for (size_t i = 0; i < exact.out.size(); ++i) {
+    up.d_out.push_back(RoundTo(inputs, normal(random)));
+  }
+  for (size_t i = 0; i < exact.lse.size() && with_d_lse; ++i) {
+    up.d_lse.push_back(RoundTo(Precision::kFp32, normal(random)));
+  }
+  return up;
+}
+
+}  // namespace annulus::reference
