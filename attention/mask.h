@@ -42,6 +42,10 @@ class MaskMap {
   int64_t Area(int32_t q_head, Interval q_rows, Interval k_rows) const;
   Coverage Classify(int32_t q_head, Interval q_rows, Interval k_rows) const;
 
+  // Where a packed query row stands among the packed key rows: p of the rule, by the alignment of
+  // the mask that the head follows. May lie outside its sequence's keys, and be negative.
+  int64_t Position(int32_t q_head, int64_t q_row) const;
+
   // The sequence of a packed query row or key row, and where sequences begin.
   int64_t SequenceOfQuery(int64_t q_row) const;
   int64_t SequenceOfKey(int64_t k_row) const;

@@ -28,18 +28,23 @@ void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<c
   a = {top, weight_a * a.weight + weight_b * b.weight};
 }
 
-float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out) {
+float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
+             const FinishRule& rule) {
+  const float sink = rule.sink.value_or(kNothing);
   if (state.max == kNothing) {
     std::fill(out.begin(), out.end(), 0.0f);
-    return kNothing;
+    return sink;
   }
-  if (state.weight == 0) {
+  if (state.weight == 0 && !rule.sink) {
     std::fill(out.begin(), out.end(), kLost);
     return kLost;
   }
+  const float top = std::max(state.max, sink);
+  const float scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
+  const float weight = scale * state.weight + MergeWeight(sink, top);
   // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
-  for (size_t i = 0; i < out.size(); ++i) out[i] = sum[i] / state.weight + 0.0f;
-  return state.max + std::log(state.weight);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = scale * sum[i] / weight + 0.0f;
+  return top + std::log(weight);
 }
 
 }  // namespace annulus

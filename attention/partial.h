@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "absl/types/span.h"
 
@@ -26,10 +27,16 @@ inline float MergeWeight(float row_max, float merged_max) {
 // is not symmetric, and equal bits depend on the order.
 void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b);
 
+// What a row's end takes beside its state: once, after all merges.
+struct FinishRule {
+  std::optional<float> sink;  // Finite. A score without a value, which takes part in the sum.
+};
+
 // Output row = sum / weight, or 0 where nothing was seen. Returns the natural-log LSE (−inf where
-// nothing was seen). Both are NaN for a row that has seen scores of −inf only: fp32 cannot tell
-// which of them was the largest.
-float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out);
+// nothing was seen, the sink where there is one). Both are NaN for a row that has seen scores of
+// −inf only, and has no sink: fp32 cannot tell which of them was the largest.
+float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
+             const FinishRule& rule = {});
 
 }  // namespace annulus
 

@@ -265,6 +265,19 @@ TEST(MaskTest, ABitMaskIsNeverFull) {
   EXPECT_EQ(MaskMap(SpecOf({Seq(2, 2)}, {bits})).Classify(0, {0, 2}, {0, 2}), Coverage::kPartial);
 }
 
+TEST(MaskTest, PositionsAreByTheAlignmentOfTheHeadsMask) {
+  Mask top_left;
+  top_left.alignment = Mask::Alignment::kTopLeft;
+  top_left.query_heads = {1};
+  const MaskMap map(SpecOf({Seq(2, 5), Seq(4, 1)}, {Mask(), top_left}, 2));
+  const int64_t bottom_right[] = {3, 4, 5 - 3, 5 - 2, 5 - 1, 5};
+  const int64_t first[] = {0, 1, 5, 6, 7, 8};
+  for (int64_t row = 0; row < 6; ++row) {
+    EXPECT_EQ(map.Position(0, row), bottom_right[row]) << row;
+    EXPECT_EQ(map.Position(1, row), first[row]) << row;
+  }
+}
+
 TEST(MaskTest, LargestValuesDoNotOverflow) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   Mask mask;

@@ -131,6 +131,38 @@ TEST(PartialTest, FinishDividesAndHasNoNegativeZero) {
   EXPECT_FLOAT_EQ(lse, 3.0f + std::log(4.0f));
 }
 
+TEST(PartialTest, ASinkIsOneMoreScoreWithoutAValue) {
+  Partial partial;
+  partial.state = {3.0f, 4.0f};
+  partial.sum = {8.0f, -0.0f, -4.0f, 1.0f, 0.0f};
+  std::vector<float> out(kDim);
+  for (const float sink : {-200.0f, 1.0f, 3.0f, 5.0f, 200.0f}) {
+    FinishRule rule;
+    rule.sink = sink;
+    const float lse = Finish(partial.state, partial.sum, absl::MakeSpan(out), rule);
+    const double all = 4 * std::exp(3.0) + std::exp(double{sink});
+    EXPECT_NEAR(lse, std::log(all), 1e-6 * lse);
+    for (size_t i = 0; i < kDim; ++i) {
+      const double exact = partial.sum[i] * std::exp(3.0) / all;
+      EXPECT_NEAR(out[i], exact, 4e-7 * std::fabs(exact) + 1e-40) << sink;
+      EXPECT_FALSE(std::signbit(out[i]) && out[i] == 0);
+    }
+  }
+}
+
+// Also where every score was below the range of fp32: beside a sink their weight is 0.
+TEST(PartialTest, ASinkAloneIsTheLse) {
+  FinishRule rule;
+  rule.sink = -7.5f;
+  std::vector<float> out(kDim, 1.0f), sum(kDim, std::nanf(""));
+  EXPECT_EQ(Finish(RowState(), sum, absl::MakeSpan(out), rule), -7.5f);
+  EXPECT_EQ(out, std::vector<float>(kDim, 0.0f));
+  const RowState lost{std::numeric_limits<float>::lowest(), 0};
+  sum.assign(kDim, 0.0f);
+  EXPECT_EQ(Finish(lost, sum, absl::MakeSpan(out), rule), -7.5f);
+  EXPECT_EQ(out, std::vector<float>(kDim, 0.0f));
+}
+
 TEST(PartialTest, FarApartMaximaNeverOverflow) {
   Partial a, b;
   a.state = {-1e30f, 1.0f};

@@ -115,6 +115,21 @@ TEST_P(ExecutorConformance, WindowsChunksPrefixesAndFirstKeys) {
   }
 }
 
+// Positions are global in every layout, and a sink counts once whoever ends a row.
+TEST_P(ExecutorConformance, SoftCapAlibiAndSinks) {
+  for (int which = 1; which < 8; ++which) {
+    JobCase job;
+    job.spec = SmallSpec(DataType::kFp32, 43, 29);
+    job.spec.sequences.push_back(job.spec.sequences[0]);
+    job.spec.sequences[1].q_len = 11;
+    if (which % 3 > 0) job.spec.masks = {Causal(static_cast<Mask::Alignment>(which % 2))};
+    if ((which & 1) != 0) job.spec.modifiers.soft_cap = 1.5;
+    if ((which & 2) != 0) job.spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.125f, -0.0625f};
+    if ((which & 4) != 0) job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f};
+    RunEverywhere(job);
+  }
+}
+
 TEST_P(ExecutorConformance, SixteenBits) {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     JobCase job;
@@ -215,9 +230,12 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
   for (int i = 0; i < kStrategyCount; ++i) {
     if (i == 1) job.spec.masks[0].window_left = 70;
     if (i == 2) job.spec.masks[0].always_visible = 5;
+    if (i == 3) job.spec.modifiers.soft_cap = 2;
     constexpr int32_t kHeads[][2] = {{4, 2}, {6, 3}, {5, 5}, {2, 1}};
     job.spec.q_heads = kHeads[(i + world() / 4) % 4][0];
     job.spec.kv_heads = kHeads[(i + world() / 4) % 4][1];
+    if (i >= 4) job.spec.modifiers.sinks.assign(job.spec.q_heads, 0.5f);
+    if (i >= 5) job.spec.modifiers.alibi_slopes.assign(job.spec.q_heads, 0.1f);
     SetStrategy(kStrategies[i], world(), &job);
     job.plan.layout = kLayouts[(i + world()) % 4];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));

@@ -60,7 +60,9 @@ std::string Describe(const JobCase& job) {
       job.spec.masks.empty()     ? " full"
       : job.spec.masks[0].causal ? " causal"
                                  : " masked",
-      " seed ", job.seed);
+      job.spec.modifiers.soft_cap ? " cap" : "",
+      job.spec.modifiers.alibi_slopes.empty() ? "" : " alibi",
+      job.spec.modifiers.sinks.empty() ? "" : " sinks", " seed ", job.seed);
 }
 
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {

@@ -49,7 +49,10 @@ class BlockOpsTest : public testing::Test {
     op.kind = kind;
     op.source = source.view();
     op.target = target.view();
-    return ApplyBlockOp(layout_, op, *pool_);
+    KernelJob job;
+    job.spec = &spec_;
+    job.layout = &layout_;
+    return ApplyBlockOp(job, op, *pool_);
   }
   // Normal numbers in every float; a block of partials gets plausible maxima and weights by that.
   void FillFloats(OwnedBlock& block) {
@@ -77,6 +80,7 @@ class BlockOpsTest : public testing::Test {
     return state;
   }
 
+  AttentionSpec spec_ = Spec();
   const BlockLayout layout_{Spec()};
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(2);
   std::mt19937_64 random_{20261121};

@@ -55,6 +55,9 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
     if (m.window_right) absl::StrAppend(&text, " right ", *m.window_right);
     if (m.always_visible) absl::StrAppend(&text, " always ", *m.always_visible);
   }
+  if (spec.modifiers.soft_cap) absl::StrAppend(&text, " cap ", *spec.modifiers.soft_cap);
+  if (!spec.modifiers.alibi_slopes.empty()) absl::StrAppend(&text, " alibi");
+  if (!spec.modifiers.sinks.empty()) absl::StrAppend(&text, " sinks");
   return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
                       absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
                       " shards ", cuts.key_shards, cuts.striped ? " striped" : "",

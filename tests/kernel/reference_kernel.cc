@@ -94,6 +94,17 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
+// Soft cap, then ALiBi.
+double Modified(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
+                int64_t key, double score) {
+  const ScoreModifiers& modifiers = job.spec->modifiers;
+  if (modifiers.soft_cap) score = *modifiers.soft_cap * std::tanh(score / *modifiers.soft_cap);
+  if (modifiers.alibi_slopes.empty()) return score;
+  const int64_t position = job.mask->Position(head, bound.q_rows->Global(row));
+  const auto apart = static_cast<double>(std::abs(position - bound.k_rows->Global(key)));
+  return score - modifiers.alibi_slopes[head] * apart;
+}
+
 void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
                absl::Span<const Interval> spans) {
   const Numbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
@@ -104,7 +115,8 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   double max = -kInfinity;
   for (const Interval& span : spans) {
     for (int64_t key = span.begin; key < span.end; ++key) {
-      scores.push_back(job.scale * Dot(q, keys.Read(key, kv_head, 0)));
+      const double score = job.scale * Dot(q, keys.Read(key, kv_head, 0));
+      scores.push_back(Modified(job, bound, row, head, key, score));
       max = std::isnan(scores.back()) ? scores.back() : std::max(scores.back(), max);
     }
   }
@@ -123,8 +135,23 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   WriteState(out, row, head, state);
 }
 
-void ApplyAt(const KernelOp& op, const Numbers& source, const Numbers& target, int64_t row,
-             int32_t head) {
+void FinishAt(const KernelJob& job, const Numbers& source, const Numbers& target, int64_t row,
+              int32_t head) {
+  State state = ReadState(source, row, head);
+  const bool empty = state.max == -kInfinity;
+  const std::vector<float>& sinks = job.spec->modifiers.sinks;
+  if (!sinks.empty()) {
+    Rescale(state, std::max(state.max, double{sinks[head]}));
+    state.weight += std::exp(sinks[head] - state.max);
+  }
+  for (double& value : state.sum) value = empty ? 0.0 : value / state.weight + 0.0;
+  const bool nothing = state.max == -kInfinity;
+  target.Write(row, head, 0, state.sum);
+  target.Write(row, head, 1, {nothing ? -kInfinity : state.max + std::log(state.weight)});
+}
+
+void ApplyAt(const KernelJob& job, const KernelOp& op, const Numbers& source, const Numbers& target,
+             int64_t row, int32_t head) {
   switch (op.kind) {
     case KernelOp::Kind::kIdentity:
       for (int s = 0; s < target.sections(); ++s) {
@@ -144,14 +171,8 @@ void ApplyAt(const KernelOp& op, const Numbers& source, const Numbers& target, i
       WriteState(target, row, head, into);
       return;
     }
-    case KernelOp::Kind::kFinish: {
-      State state = ReadState(source, row, head);
-      const bool empty = state.max == -kInfinity;
-      for (double& value : state.sum) value = empty ? 0.0 : value / state.weight + 0.0;
-      target.Write(row, head, 0, state.sum);
-      target.Write(row, head, 1, {empty ? -kInfinity : state.max + std::log(state.weight)});
-      return;
-    }
+    case KernelOp::Kind::kFinish:
+      return FinishAt(job, source, target, row, head);
     case KernelOp::Kind::kAdd:
     case KernelOp::Kind::kCopy:
       for (int s = 0; s < target.sections(); ++s) {
@@ -199,7 +220,7 @@ absl::Status ReferenceKernel::Apply(const KernelJob& job, const KernelOp& op) {
        ++row)
     for (int32_t head = std::max(a.head_begin, b.head_begin);
          head < std::min(a.head_end, b.head_end); ++head)
-      ApplyAt(op, source, target, row, head);
+      ApplyAt(job, op, source, target, row, head);
   return absl::OkStatus();
 }
 

@@ -72,6 +72,7 @@ Side MakeSide(const BlockLayout& layout, const BlockView& view) {
 }
 
 struct Operands {
+  const KernelJob& job;
   const BlockLayout& layout;
   Side source, target;
   int32_t head_begin, head_end;
@@ -110,13 +111,19 @@ void AddRow(const Operands& o, int64_t row) {
   }
 }
 
+FinishRule RuleOf(const AttentionSpec& spec, int32_t head) {
+  FinishRule rule;
+  if (!spec.modifiers.sinks.empty()) rule.sink = spec.modifiers.sinks[head];
+  return rule;
+}
+
 void FinishRow(const Operands& o, int64_t row) {
   const size_t dim = o.layout.value_dim();
   std::array<float, kMaxHeadDim> out;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
     const RowState state{*o.source.Floats(row, head, 1), *o.source.Floats(row, head, 2)};
     const float lse = Finish(state, absl::MakeConstSpan(o.source.Floats(row, head, 0), dim),
-                             absl::MakeSpan(out.data(), dim));
+                             absl::MakeSpan(out.data(), dim), RuleOf(*o.job.spec, head));
     ConvertFromFp32(o.layout.out_dtype(), out.data(), dim, o.target.At(row, head, 0));
     *o.target.Floats(row, head, 1) = lse;
   }
@@ -152,7 +159,7 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
 
 }  // namespace
 
-absl::Status ApplyBlockOp(const BlockLayout& layout, const KernelOp& op, ComputePool& pool) {
+absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, ComputePool& pool) {
   const Block& target = op.target.block;
   const bool unary = op.kind == KernelOp::Kind::kIdentity;
   const BlockView& other = unary ? op.target : op.source;
@@ -164,7 +171,11 @@ absl::Status ApplyBlockOp(const BlockLayout& layout, const KernelOp& op, Compute
   }
   const int64_t row_begin = std::max(other.block.row_begin, target.row_begin);
   const int64_t row_end = std::min(other.block.row_end, target.row_end);
-  const Operands operands{layout, MakeSide(layout, other), MakeSide(layout, op.target),
+  const BlockLayout& layout = *job.layout;
+  const Operands operands{job,
+                          layout,
+                          MakeSide(layout, other),
+                          MakeSide(layout, op.target),
                           std::max(other.block.head_begin, target.head_begin),
                           std::min(other.block.head_end, target.head_end)};
   if (row_begin >= row_end || operands.head_begin >= operands.head_end) return absl::OkStatus();

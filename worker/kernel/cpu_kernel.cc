@@ -25,9 +25,6 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
     return Lacks(DataTypeName(dtype));
   if (job.layout->head_dim() > kMaxHeadDim || job.layout->value_dim() > kMaxHeadDim)
     return Lacks(absl::StrCat("head dimensions above ", kMaxHeadDim));
-  const ScoreModifiers& modifiers = spec.modifiers;
-  if (modifiers.soft_cap || !modifiers.alibi_slopes.empty() || !modifiers.sinks.empty())
-    return Lacks("score modifiers");
   if (spec.dropout) return Lacks("dropout");
   for (const Mask& mask : spec.masks)
     if (mask.bit_mask) return Lacks("bit masks");
@@ -104,7 +101,7 @@ void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
 }
 
 absl::Status CpuKernel::Apply(const KernelJob& job, const KernelOp& op) {
-  return ApplyBlockOp(*job.layout, op, *pool_);
+  return ApplyBlockOp(job, op, *pool_);
 }
 
 }  // namespace annulus

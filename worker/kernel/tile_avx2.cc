@@ -26,8 +26,16 @@ struct Avx2 {
   static F Add(F a, F b) { return _mm256_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F IfLess(F a, F b, F x, F y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static F Distance(int32_t n, const int32_t* at) {
+    const __m256i rows = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    return _mm256_cvtepi32_ps(_mm256_abs_epi32(_mm256_sub_epi32(_mm256_set1_epi32(n), rows)));
+  }
   static F ShiftToExponent(F a) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23));
   }

@@ -3,6 +3,7 @@
 
 #include "worker/kernel/tile_packing.h"
 #include "worker/kernel/tile_products.h"
+#include "worker/kernel/tile_scores.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
 
@@ -24,9 +25,9 @@ void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
 
 template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
-  return TileIsa{name,          V::kLanes,        kPanel<V>, PackKeys<V>,
-                 PackValues<V>, PackQueries<V>,   Score<V>,  Softmax<V>,
-                 Accumulate<V>, AccumulateRow<V>, nullptr};
+  return TileIsa{name,          V::kLanes,      kPanel<V>,        PackKeys<V>,
+                 PackValues<V>, PackQueries<V>, Score<V>,         ChangeScores<V>,
+                 Softmax<V>,    Accumulate<V>,  AccumulateRow<V>, nullptr};
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ void TileLoop::Run(const Phase& phase, const Item& item) {
 }
 
 void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
-  const Task& task = call_.plan->tasks[unit.task].task;
+  const KernelTask& bound = call_.plan->tasks[unit.task];
+  const Task& task = bound.task;
   const int group = call_.plan->group;
   const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
   const int64_t begin = std::max(item.tile * kTileRows, task.q_begin * group);
@@ -67,6 +68,7 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
     while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
     while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
     if (spans.empty()) continue;
+    rules_.SetRow(bound, tile_.rows, row, q_head);
     TileScratch::Slot& added = s_.slots_[tile_.rows++];
     added.row = row;
     added.q_head = q_head;
@@ -197,11 +199,15 @@ void TileLoop::NoteSeen() {
   }
 }
 
-void TileLoop::RunBlock(int64_t pack, int64_t first) {
+void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
   if (!FindVisible(first)) return;
   tile_.keys = call_.packed->Keys(pack);
   tile_.values = call_.packed->Values(pack);
   call_.isa->score(tile_);
+  if (rules_.change_scores()) {
+    rules_.SetKeys(task, first);
+    call_.isa->change_scores(tile_, rules_.score_rule());
+  }
   if (masked_) MaskScores(first);
   call_.isa->softmax(tile_);
   NoteSeen();
@@ -241,7 +247,7 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const PackedSource& packed = phase.packed[unit.packed];
   for (int64_t block = block_begin; block < block_end; ++block) {
     if (Stopped()) return;
-    RunBlock(phase.PackOf(packed, item.kv_head, block), block * kKeyBlock);
+    RunBlock(task, phase.PackOf(packed, item.kv_head, block), block * kKeyBlock);
     if (call_.control.progress != nullptr)
       call_.control.progress->fetch_add(1, std::memory_order_relaxed);
   }

@@ -11,6 +11,7 @@
 #include "worker/kernel/call_plan.h"
 #include "worker/kernel/packed_keys.h"
 #include "worker/kernel/tile_isa.h"
+#include "worker/kernel/tile_rules.h"
 
 namespace annulus {
 
@@ -51,7 +52,8 @@ class TileScratch {
 // when the call is stopped, and leaves the rows undefined then.
 class TileLoop {
  public:
-  TileLoop(const TileCall& call, TileScratch& scratch) : call_(call), s_(scratch) {}
+  TileLoop(const TileCall& call, TileScratch& scratch)
+      : call_(call), s_(scratch), rules_(*call.job) {}
   void Run(const Phase& phase, const Item& item);
 
  private:
@@ -67,11 +69,12 @@ class TileLoop {
   bool FindVisible(int64_t first);
   void NoteSeen();
   void MaskScores(int64_t first);
-  void RunBlock(int64_t pack, int64_t first);
+  void RunBlock(const KernelTask& task, int64_t pack, int64_t first);
   void AccumulateRowByRow(int64_t first);
 
   const TileCall& call_;
   TileScratch& s_;
+  TileRules rules_;
   TileBlock tile_;
   // Keys that all slots see: blocks inside need no mask.
   Interval seen_by_all_;

@@ -72,11 +72,8 @@ inline void SoftmaxRow(const TileBlock& tile, int row, int begin, int end) {
 template <class V>
 void Softmax(const TileBlock& tile) {
   for (int row = 0; row < tile.rows; ++row) {
-    const int begin = tile.group_begin[row / kRowGroup];
-    const int end = tile.group_end[row / kRowGroup];
-    if (begin >= end) continue;
-    SoftmaxRow<V>(tile, row, begin / kPanel<V> * kPanel<V>,
-                  (end + V::kLanes - 1) / V::kLanes * V::kLanes);
+    const KeySpan part = WrittenPart<V>(tile, row);
+    if (part.begin < part.end) SoftmaxRow<V>(tile, row, part.begin, part.end);
   }
 }
 

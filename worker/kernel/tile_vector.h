@@ -11,9 +11,10 @@
 // picked for an older one.
 //
 // V offers: kLanes; kPanelVectors (vectors of a panel); F, a vector of floats; Zero, Set, Load,
-// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Fma(a, b, c) = a·b + c; Max(a, b) = b where
-// either is NaN; ShiftToExponent(a): the bits of a, shifted left by 23, as floats; Transpose(rows):
-// rows[i][j] and rows[j][i] change places.
+// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Div, Fma(a, b, c) = a·b + c; Max(a, b) = b
+// where either is NaN; IfLess(a, b, x, y): x where a < b, else y; Distance(n, at): |n − at[i]| of
+// integers, as floats; ShiftToExponent(a): the bits of a, shifted left by 23, as floats;
+// Transpose(rows): rows[i][j] and rows[j][i] change places.
 
 namespace annulus {
 namespace {
@@ -33,6 +34,16 @@ inline __attribute__((always_inline)) void Unroll(const Fn& fn) {
 }
 
 inline int MinInt(int a, int b) { return a < b ? a : b; }
+
+// Keys of the block that `score` writes for a row and `softmax` reads; none where its group sees
+// none.
+template <class V>
+inline KeySpan WrittenPart(const TileBlock& tile, int row) {
+  const int begin = tile.group_begin[row / kRowGroup], end = tile.group_end[row / kRowGroup];
+  if (begin >= end) return {};
+  return {static_cast<int16_t>(begin / kPanel<V> * kPanel<V>),
+          static_cast<int16_t>((end + V::kLanes - 1) / V::kLanes * V::kLanes)};
+}
 
 template <class V>
 inline float MaxOfLanes(typename V::F v) {

@@ -36,8 +36,16 @@ struct Avx512 {
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Max(F a, F b) { return _mm512_maskz_max_ps(kAll, a, b); }
+  static F IfLess(F a, F b, F x, F y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+  }
+  static F Distance(int32_t n, const int32_t* at) {
+    const __m512i apart = _mm512_sub_epi32(_mm512_set1_epi32(n), _mm512_loadu_si512(at));
+    return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_abs_epi32(kAll, apart));
+  }
   static F ShiftToExponent(F a) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_castps_si512(a), 23));
   }

@@ -32,8 +32,15 @@ struct GenericVector {
   static F Add(F a, F b) { return a + b; }
   static F Sub(F a, F b) { return a - b; }
   static F Mul(F a, F b) { return a * b; }
+  static F Div(F a, F b) { return a / b; }
   static F Fma(F a, F b, F c) { return a * b + c; }
   static F Max(F a, F b) { return a > b ? a : b; }
+  static F IfLess(F a, F b, F x, F y) { return a < b ? x : y; }
+  static F Distance(int32_t n, const int32_t* at) {
+    float lane[LANES];
+    for (int i = 0; i < LANES; ++i) lane[i] = static_cast<float>(at[i] < n ? n - at[i] : at[i] - n);
+    return Load(lane);
+  }
   static F ShiftToExponent(F a) { return (F)((I)a << 23); }
   static void Transpose(F (&rows)[LANES]) {
     for (int i = 0; i < LANES; ++i)
