@@ -27,8 +27,6 @@ struct Row {
 constexpr char kNoKernel[] = "No kernel computes it yet.";
 constexpr char kNoBuilder[] = "No schedule is built for it yet.";
 constexpr char kNoPlan[] = "No plan is made for it yet.";
-constexpr char kManyRanges[] = "What planning a list of ranges costs is not bounded yet.";
-constexpr char kOneMask[] = "All sequences and heads of a job follow one mask as yet.";
 
 int64_t If(bool used) { return used ? 0 : kUnused; }
 
@@ -120,20 +118,19 @@ void AddMasks(std::vector<Row>* rows) {
   rows->push_back(Served("mask/prefix", "spec.masks[].prefix", MaskField<&Mask::prefix>));
   rows->push_back(Served("mask/always-visible", "spec.masks[].always_visible",
                          MaskField<&Mask::always_visible>));
-  rows->push_back(
-      NotServed("mask/ranges", "spec.masks[].ranges", kManyRanges, [](const Request& r) {
-        return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
-      }));
+  rows->push_back(Served("mask/ranges", "spec.masks[].ranges", [](const Request& r) {
+    return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
+  }));
   rows->push_back(
       NotServed("mask/bit-mask", "spec.masks[].bit_mask", kNoKernel, [](const Request& r) {
         return FirstOf(r.spec.masks, [](const Mask& mask) { return mask.bit_mask; });
       }));
-  rows->push_back(
-      NotServed("mask/per-head", "spec.masks[].query_heads", kOneMask, [](const Request& r) {
-        return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.query_heads.empty(); });
-      }));
-  rows->push_back(NotServed("mask/per-sequence", "spec.masks", kOneMask,
-                            [](const Request& r) { return If(r.spec.masks.size() > 1); }));
+  rows->push_back(Served("mask/per-head", "spec.masks[].query_heads", [](const Request& r) {
+    return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.query_heads.empty(); });
+  }));
+  rows->push_back(Served("mask/per-sequence", "spec.sequences[].mask", [](const Request& r) {
+    return FirstOf(r.spec.sequences, [](const Sequence& s) { return s.mask != 0; });
+  }));
 }
 
 void AddVariants(std::vector<Row>* rows) {

@@ -91,19 +91,17 @@ absl::Status ReplayStep(const std::vector<RankSchedule>& ranks, int32_t k,
 
 // (query, head, key) triples that the rows and heads of an output must have seen.
 int64_t Wanted(const ScheduleRequest& request, const Block& block) {
-  const std::vector<int32_t>& classes = request.mask->class_begin();
   if (request.spec->kv_rows() == 0) return 0;
   const RowMap all_keys({{0, request.spec->kv_rows(), request.spec->kv_rows(), 1}});
   int64_t wanted = 0;
-  for (size_t c = 0; c + 1 < classes.size(); ++c) {
-    const Interval heads = Intersect(PatchOf(block), {{0, 1}, {classes[c], classes[c + 1]}}).heads;
+  request.mask->ForEachClass(block.head_begin, block.head_end, [&](int32_t head, int32_t count) {
     const LocalRectangle rectangle = {&request.plan->shards[block.shard].q_rows,
                                       &all_keys,
                                       {block.row_begin, block.row_end},
                                       {0, all_keys.rows()},
-                                      classes[c]};
-    if (heads.length() > 0) wanted += VisiblePairs(*request.mask, rectangle) * heads.length();
-  }
+                                      head};
+    wanted += VisiblePairs(*request.mask, rectangle) * count;
+  });
   return wanted;
 }
 
@@ -111,10 +109,15 @@ int64_t Found(const ScheduleRequest& request, const Block& block,
               const std::vector<Attended>& seen) {
   int64_t found = 0;
   for (const Attended& one : seen) {
-    const LocalRectangle rectangle = {&request.plan->shards[block.shard].q_rows,
-                                      &request.plan->shards[one.kv_shard].kv_rows, one.queries.rows,
-                                      one.keys, static_cast<int32_t>(one.queries.heads.begin)};
-    found += VisiblePairs(*request.mask, rectangle) * one.queries.heads.length();
+    const Interval heads = one.queries.heads;
+    request.mask->ForEachClass(static_cast<int32_t>(heads.begin), static_cast<int32_t>(heads.end),
+                               [&](int32_t head, int32_t count) {
+                                 const LocalRectangle rectangle = {
+                                     &request.plan->shards[block.shard].q_rows,
+                                     &request.plan->shards[one.kv_shard].kv_rows, one.queries.rows,
+                                     one.keys, head};
+                                 found += VisiblePairs(*request.mask, rectangle) * count;
+                               });
   }
   return found;
 }

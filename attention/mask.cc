@@ -3,145 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/mask_rule.h"
+
 namespace annulus {
 namespace {
 
 // Above every row number, and small enough for sums of a few never to overflow.
 constexpr int64_t kFar = int64_t{1} << 60;
 
-int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
-
-Intervals IntersectAll(const Intervals& a, const Intervals& b) {
-  Intervals out;
-  for (const Interval& x : a) {
-    for (const Interval& y : b) {
-      const Interval both = Intersect(x, y);
-      if (both.length() > 0) out.push_back(both);
-    }
-  }
-  return out;
-}
-
-// Keys of one range that row `row` sees: the causal edge ends in the range's last corner, the
-// inverse edge starts in its first.
-Interval KeysOfRange(const MaskRange& range, int64_t row) {
-  if (row < range.q_begin || row >= range.q_end) return {};
-  Interval keys{range.k_begin, range.k_end};
-  const bool causal =
-      range.kind == MaskRange::Kind::kCausal || range.kind == MaskRange::Kind::kBiCausal;
-  const bool inverse =
-      range.kind == MaskRange::Kind::kInverseCausal || range.kind == MaskRange::Kind::kBiCausal;
-  if (causal) keys.end = std::min(keys.end, row + (range.k_end - range.q_end) + 1);
-  if (inverse) keys.begin = std::max(keys.begin, row + (range.k_begin - range.q_begin));
-  return keys;
-}
-
-Intervals KeysOfRanges(const std::vector<MaskRange>& ranges, int64_t row) {
-  Intervals keys;
-  for (const MaskRange& range : ranges) keys.push_back(KeysOfRange(range, row));
-  return Normalized(std::move(keys));
-}
-
-// order ∧ local for the row at position p; empty where end <= begin. Both ends grow with p.
-Interval LocalKeys(const Mask& mask, int64_t p, Interval order) {
-  Interval local = order;
-  if (mask.window_left) local.begin = std::max(local.begin, p - *mask.window_left);
-  if (mask.window_right) local.end = std::min(local.end, p + *mask.window_right + 1);
-  if (mask.chunk) {
-    const int64_t begin = FloorDiv(p, *mask.chunk) * *mask.chunk;
-    local = Intersect(local, {begin, begin + *mask.chunk});
-  }
-  return local;
-}
-
-Interval OrderedKeys(const Mask& mask, int64_t p, int64_t kv_len) {
-  if (!mask.causal) return {0, kv_len};
-  return {0, std::min(kv_len, std::max(p + 1, mask.prefix.value_or(0)))};
-}
-
-// order ∧ (local ∨ j < always_visible), for the row at position p.
-Intervals KeysOfRule(const Mask& mask, int64_t p, int64_t kv_len) {
-  const Interval order = OrderedKeys(mask, p, kv_len);
-  const Interval always = Intersect(order, {0, mask.always_visible.value_or(0)});
-  return Normalized(Intervals{LocalKeys(mask, p, order), always});
-}
-
-// The same for rows at positions first … last together. A row inside the keys sees its own
-// position, so that neighbours' intervals touch and sweep from the first one's begin to the last
-// one's end.
-Intervals KeysOfRuleSwept(const Mask& mask, int64_t first, int64_t last, int64_t kv_len) {
-  const Interval order = OrderedKeys(mask, last, kv_len);
-  const Interval always = Intersect(order, {0, mask.always_visible.value_or(0)});
-  const Interval local{LocalKeys(mask, first, OrderedKeys(mask, first, kv_len)).begin,
-                       LocalKeys(mask, last, order).end};
-  return Normalized(Intervals{local, always});
-}
-
-int64_t PositionOf(const Mask& mask, int64_t row, int64_t q_len, int64_t kv_len) {
-  return mask.alignment == Mask::Alignment::kTopLeft ? row : row + (kv_len - q_len);
-}
-
 void Clamp(std::optional<int64_t>* value) {
   if (*value) **value = std::min(**value, kFar);
 }
 
-// The longest beginning of `rows` in which the same chunk and the same ranges hold.
-Interval Piece(const Mask& mask, int64_t shift, Interval rows) {
-  int64_t end = rows.end;
-  if (mask.chunk) {
-    end = std::min(end, (FloorDiv(rows.begin + shift, *mask.chunk) + 1) * *mask.chunk - shift);
-  }
-  for (const MaskRange& range : mask.ranges) {
-    if (range.q_begin > rows.begin) end = std::min(end, range.q_begin);
-    if (range.q_end > rows.begin) end = std::min(end, range.q_end);
-  }
-  return {rows.begin, end};
-}
-
-// In a piece, the number of visible keys is a function of the row that bends only where an edge
-// that moves with the row (j = row + moving) meets one that does not (j = fixed).
-struct Edges {
-  std::vector<int64_t> fixed, moving;
-};
-
-Edges EdgesOf(const Mask& mask, int64_t shift, int64_t row, Interval keys, int64_t kv_len) {
-  Edges edges;
-  edges.fixed = {0, kv_len, keys.begin, keys.end};
-  if (mask.causal) edges.moving.push_back(shift + 1);
-  if (mask.window_left) edges.moving.push_back(shift - *mask.window_left);
-  if (mask.window_right) edges.moving.push_back(shift + *mask.window_right + 1);
-  if (mask.prefix) edges.fixed.push_back(*mask.prefix);
-  if (mask.always_visible) edges.fixed.push_back(*mask.always_visible);
-  if (mask.chunk) {
-    const int64_t chunk = FloorDiv(row + shift, *mask.chunk) * *mask.chunk;
-    edges.fixed.insert(edges.fixed.end(), {chunk, chunk + *mask.chunk});
-  }
-  for (const MaskRange& range : mask.ranges) {
-    if (row < range.q_begin || row >= range.q_end) continue;
-    edges.fixed.insert(edges.fixed.end(), {range.k_begin, range.k_end});
-    edges.moving.push_back(range.k_end - range.q_end + 1);
-    edges.moving.push_back(range.k_begin - range.q_begin);
-  }
-  return edges;
-}
-
-// Cuts `rows` so that the count is linear in each part, both ends included.
-std::vector<int64_t> Cuts(const Edges& edges, Interval rows) {
-  std::vector<int64_t> cuts = {rows.begin, rows.end};
-  for (const int64_t moving : edges.moving) {
-    for (const int64_t fixed : edges.fixed) {
-      const int64_t row = fixed - moving;
-      if (row > rows.begin && row < rows.end) cuts.push_back(row);
-    }
-  }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  return cuts;
-}
-
 }  // namespace
 
-MaskMap::MaskMap(const AttentionSpec& spec) : masks_(spec.masks), q_heads_(spec.q_heads) {
+MaskMap::MaskMap(const AttentionSpec& spec)
+    : masks_(spec.masks), groups_(spec), q_heads_(spec.q_heads) {
   q_begin_.push_back(0);
   k_begin_.push_back(0);
   for (const Sequence& sequence : spec.sequences) {
@@ -155,48 +32,70 @@ MaskMap::MaskMap(const AttentionSpec& spec) : masks_(spec.masks), q_heads_(spec.
     }
   }
   masks_.emplace_back();
-  ReadGroups(spec);
-  MakeClasses();
+  MakePieces();
+  MakeHeadRuns(spec.kv_heads > 0 ? std::max(1, spec.q_heads / spec.kv_heads) : 1);
 }
 
-void MaskMap::ReadGroups(const AttentionSpec& spec) {
-  const int32_t full = static_cast<int32_t>(spec.masks.size());
-  std::vector<int32_t> group_of_mask(spec.masks.size());
-  for (int32_t i = 0; i < full; ++i) {
-    const std::vector<int32_t>& heads = spec.masks[i].query_heads;
-    if (heads.empty() || mask_of_head_.empty()) {
-      mask_of_head_.emplace_back(q_heads_, heads.empty() ? i : full);
+void MaskMap::MakePieces() {
+  std::map<int32_t, RangeStrips> strips;
+  std::vector<std::vector<int32_t>> ranged(groups_.mask_of_head.size());  // Of each group.
+  for (size_t g = 0; g < ranged.size(); ++g) {
+    for (const int32_t mask : groups_.MasksOf(static_cast<int32_t>(g))) {
+      if (!masks_[mask].ranges.empty()) ranged[g].push_back(mask);
     }
-    group_of_mask[i] = static_cast<int32_t>(mask_of_head_.size()) - 1;
-    for (const int32_t head : heads) mask_of_head_.back()[head] = i;
   }
-  if (mask_of_head_.empty()) mask_of_head_.emplace_back(q_heads_, full);
-  for (const Sequence& sequence : spec.sequences) {
-    group_of_sequence_.push_back(full == 0 ? 0 : group_of_mask[sequence.mask]);
+  for (int64_t s = 0; s < sequences(); ++s) {
+    for (const int32_t mask : ranged[groups_.of_sequence[s]]) {
+      const std::tuple<int32_t, int64_t, int64_t> key{mask, QueryRows(s), KeyRows(s)};
+      if (pieces_.count(key) != 0) continue;
+      const RangeStrips& cut =
+          strips.try_emplace(mask, RangeStrips(masks_[mask].ranges)).first->second;
+      pieces_.emplace(key, RowPieces(masks_[mask], cut, QueryRows(s), KeyRows(s)));
+    }
   }
 }
 
-void MaskMap::MakeClasses() {
-  class_begin_.push_back(0);
-  for (int32_t head = 1; head < q_heads_; ++head) {
-    const bool differs =
-        std::any_of(mask_of_head_.begin(), mask_of_head_.end(),
-                    [&](const auto& of_head) { return of_head[head] != of_head[head - 1]; });
-    if (differs) class_begin_.push_back(head);
+void MaskMap::MakeHeadRuns(int32_t group) {
+  const std::vector<int32_t>& class_of = groups_.class_of_head;
+  const auto same = [&](int32_t a, int32_t b) {
+    return std::equal(class_of.begin() + a, class_of.begin() + a + group, class_of.begin() + b);
+  };
+  std::vector<int32_t> begins = {0};
+  for (int32_t head = group; head + group <= q_heads_; head += group) {
+    if (!same(head - group, head)) begins.push_back(head);
   }
-  class_begin_.push_back(q_heads_);
+  if (begins.size() > static_cast<size_t>(kMaxHeadRuns)) begins = {0};
+  for (size_t i = 0; i < begins.size(); ++i) {
+    HeadRun run{begins[i], i + 1 < begins.size() ? begins[i + 1] : q_heads_, {}};
+    ForEachClass(run.begin, run.end, [&](int32_t head, int32_t) { run.heads.push_back(head); });
+    head_runs_.push_back(std::move(run));
+  }
 }
 
-const Mask& MaskMap::MaskOf(int64_t sequence, int32_t q_head) const {
-  return masks_[mask_of_head_[group_of_sequence_[sequence]][q_head]];
+void MaskMap::ForEachClass(int32_t begin, int32_t end,
+                           absl::FunctionRef<void(int32_t, int32_t)> fn) const {
+  if (begin >= end) return;
+  if (classes() == 1) return fn(begin, end - begin);
+  std::vector<int32_t> first(classes(), -1), count(classes(), 0), order;
+  for (int32_t head = begin; head < end; ++head) {
+    const int32_t head_class = ClassOf(head);
+    if (count[head_class]++ == 0) {
+      first[head_class] = head;
+      order.push_back(head_class);
+    }
+  }
+  for (const int32_t head_class : order) fn(first[head_class], count[head_class]);
+}
+
+const RowPieces* MaskMap::PiecesOf(int64_t sequence, int32_t mask) const {
+  if (masks_[mask].ranges.empty()) return nullptr;
+  return &pieces_.at({mask, QueryRows(sequence), KeyRows(sequence)});
 }
 
 Intervals MaskMap::Visible(int64_t sequence, int32_t q_head, int64_t row) const {
-  const Mask& mask = MaskOf(sequence, q_head);
-  const int64_t q_len = q_begin_[sequence + 1] - q_begin_[sequence];
-  const int64_t kv_len = k_begin_[sequence + 1] - k_begin_[sequence];
-  const Intervals keys = KeysOfRule(mask, PositionOf(mask, row, q_len, kv_len), kv_len);
-  return mask.ranges.empty() ? keys : IntersectAll(keys, KeysOfRanges(mask.ranges, row));
+  const int32_t mask = MaskOf(sequence, q_head);
+  if (const RowPieces* pieces = PiecesOf(sequence, mask)) return pieces->KeysOf(row);
+  return KeysOfRule({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, row);
 }
 
 Intervals MaskMap::VisiblePacked(int32_t q_head, int64_t q_row) const {
@@ -243,21 +142,18 @@ int64_t MaskMap::Area(int32_t q_head, Interval q_rows, Interval k_rows) const {
 }
 
 int64_t MaskMap::AreaInSequence(int64_t sequence, int32_t q_head, Interval q, Interval k) const {
-  const Mask& mask = MaskOf(sequence, q_head);
-  const int64_t q_len = q_begin_[sequence + 1] - q_begin_[sequence];
-  const int64_t kv_len = k_begin_[sequence + 1] - k_begin_[sequence];
-  const int64_t shift = PositionOf(mask, 0, q_len, kv_len);
+  const int32_t mask = MaskOf(sequence, q_head);
+  if (const RowPieces* pieces = PiecesOf(sequence, mask)) return pieces->Area(q, k);
+  const MaskedSequence of(masks_[mask], QueryRows(sequence), KeyRows(sequence));
   const auto count = [&](int64_t row) {
     int64_t keys = 0;
-    for (const Interval& visible : Visible(sequence, q_head, row)) {
-      keys += Intersect(visible, k).length();
-    }
+    for (const Interval& visible : KeysOfRule(of, row)) keys += Intersect(visible, k).length();
     return keys;
   };
   int64_t area = 0;
   for (Interval rest = q; rest.length() > 0;) {
-    const Interval rows = Piece(mask, shift, rest);
-    const std::vector<int64_t> cuts = Cuts(EdgesOf(mask, shift, rows.begin, k, kv_len), rows);
+    const Interval rows = RowsOfChunk(of, rest);
+    const std::vector<int64_t> cuts = Cuts(of, {}, rows, k);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       area += (count(cuts[i]) + count(cuts[i + 1] - 1)) * (cuts[i + 1] - cuts[i]) / 2;
     }
@@ -266,49 +162,56 @@ int64_t MaskMap::AreaInSequence(int64_t sequence, int32_t q_head, Interval q, In
   return area;
 }
 
-std::vector<Interval> MaskMap::VisibleToAny(int32_t q_head, Interval q_rows) const {
-  std::vector<Interval> keys;
+void MaskMap::ForEachSequence(Interval q_rows,
+                              absl::FunctionRef<bool(int64_t, Interval)> fn) const {
   q_rows = Intersect(q_rows, {0, q_begin_.back()});
-  if (q_rows.length() == 0) return keys;
+  if (q_rows.length() == 0) return;
   const int64_t last = SequenceOfQuery(q_rows.end - 1);
   for (int64_t sequence = SequenceOfQuery(q_rows.begin); sequence <= last; ++sequence) {
-    const Interval q = Intersect(q_rows, {q_begin_[sequence], q_begin_[sequence + 1]});
-    if (q.length() == 0) continue;
-    AddVisibleToAny(sequence, q_head, {q.begin - q_begin_[sequence], q.end - q_begin_[sequence]},
-                    &keys);
+    const int64_t begin = q_begin_[sequence];
+    const Interval q = Intersect(q_rows, {begin, q_begin_[sequence + 1]});
+    if (q.length() > 0 && !fn(sequence, {q.begin - begin, q.end - begin})) return;
   }
+}
+
+std::vector<Interval> MaskMap::VisibleToAny(int32_t q_head, Interval q_rows) const {
+  std::vector<Interval> keys;
+  ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
+    const int32_t mask = MaskOf(sequence, q_head);
+    const size_t before = keys.size();
+    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+      pieces->AddVisible(q, &keys);
+    } else {
+      for (const Interval& swept :
+           KeysOfRuleSwept({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, q)) {
+        keys.push_back(swept);
+      }
+    }
+    for (size_t i = before; i < keys.size(); ++i) {
+      keys[i].begin += k_begin_[sequence];
+      keys[i].end += k_begin_[sequence];
+    }
+    return true;
+  });
   return Normalized(std::move(keys));
 }
 
-// Between two cuts, from the row after the first on, the intervals of a row keep their number, and
-// their ends stand still or move one key a row: each sweeps an interval.
-void MaskMap::AddVisibleToAny(int64_t sequence, int32_t q_head, Interval q,
-                              std::vector<Interval>* keys) const {
-  const Mask& mask = MaskOf(sequence, q_head);
-  const int64_t q_len = q_begin_[sequence + 1] - q_begin_[sequence];
-  const int64_t k_begin = k_begin_[sequence], kv_len = k_begin_[sequence + 1] - k_begin;
-  const int64_t shift = PositionOf(mask, 0, q_len, kv_len);
-  const auto add = [&](const Intervals& first, const Intervals& last) {
-    for (size_t i = 0; i < first.size(); ++i) {
-      keys->push_back({first[i].begin + k_begin, last[i].end + k_begin});
+bool MaskMap::SeesAny(int32_t q_head, Interval q_rows, Interval keys) const {
+  bool sees = false;
+  ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
+    const int32_t mask = MaskOf(sequence, q_head);
+    const Interval k{keys.begin - k_begin_[sequence], keys.end - k_begin_[sequence]};
+    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+      sees = pieces->SeesAny(q, k);
+      return !sees;
     }
-  };
-  if (mask.ranges.empty()) {
-    const Intervals swept = KeysOfRuleSwept(mask, q.begin + shift, q.end - 1 + shift, kv_len);
-    return add(swept, swept);
-  }
-  for (Interval rest = q; rest.length() > 0;) {
-    const Interval rows = Piece(mask, shift, rest);
-    const std::vector<int64_t> cuts =
-        Cuts(EdgesOf(mask, shift, rows.begin, {0, kv_len}, kv_len), rows);
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const Intervals at_cut = Visible(sequence, q_head, cuts[i]);
-      add(at_cut, at_cut);
-      if (cuts[i + 1] - cuts[i] < 2) continue;
-      add(Visible(sequence, q_head, cuts[i] + 1), Visible(sequence, q_head, cuts[i + 1] - 1));
+    for (const Interval& swept :
+         KeysOfRuleSwept({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, q)) {
+      sees = sees || Intersect(swept, k).length() > 0;
     }
-    rest.begin = rows.end;
-  }
+    return !sees;
+  });
+  return sees;
 }
 
 Coverage MaskMap::Classify(int32_t q_head, Interval q_rows, Interval k_rows) const {
@@ -316,7 +219,7 @@ Coverage MaskMap::Classify(int32_t q_head, Interval q_rows, Interval k_rows) con
   if (area == 0) return Coverage::kEmpty;
   if (area < q_rows.length() * k_rows.length()) return Coverage::kPartial;
   // All of it, so the rectangle lies in one sequence.
-  const bool bits = MaskOf(SequenceOfQuery(q_rows.begin), q_head).bit_mask;
+  const bool bits = masks_[MaskOf(SequenceOfQuery(q_rows.begin), q_head)].bit_mask;
   return bits ? Coverage::kPartial : Coverage::kFull;
 }
 

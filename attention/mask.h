@@ -2,9 +2,14 @@
 #define ANNULUS_ATTENTION_MASK_H_
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "attention/interval.h"
+#include "attention/mask_groups.h"
+#include "attention/row_pieces.h"
 #include "attention/spec.h"
 
 namespace annulus {
@@ -16,11 +21,7 @@ enum class Coverage : uint8_t { kEmpty, kPartial, kFull };
 // The rule is semantics N8 (docs/numerics.md, "Masks"). A bit mask is data, not part of a spec:
 // what is said here holds before it, as an upper bound, and Classify never says kFull. Immutable
 // after construction, safe to share between threads.
-//
-// AttentionSpec::masks is a run of groups. A group is one mask without query_heads, then the masks
-// that name query_heads (the first group may lack the former). Sequence::mask is the index of the
-// first mask of a group. A head follows the mask of the group that names it, else the one without
-// query_heads, else sees every key of its sequence.
+// Which mask a head follows: attention/mask_groups.h.
 class MaskMap {
  public:
   // `spec` must be valid; it is copied as far as needed.
@@ -37,8 +38,11 @@ class MaskMap {
   // non-adjacent. As cheap as Area.
   std::vector<Interval> VisibleToAny(int32_t q_head, Interval q_rows) const;
 
+  // Whether one of the packed query rows `q_rows` sees one of the packed key rows `keys`.
+  bool SeesAny(int32_t q_head, Interval q_rows, Interval keys) const;
+
   // Visible (query, key) pairs of a rectangle of packed rows, for one query head. A few look-ups
-  // for each piece of the rows in which the same chunk and the same ranges hold, never O(area).
+  // for each sequence, chunk and piece of a range list (RowPieces), never O(area).
   int64_t Area(int32_t q_head, Interval q_rows, Interval k_rows) const;
   Coverage Classify(int32_t q_head, Interval q_rows, Interval k_rows) const;
 
@@ -52,25 +56,48 @@ class MaskMap {
   int64_t QueryBegin(int64_t sequence) const { return q_begin_[sequence]; }
   int64_t KeyBegin(int64_t sequence) const { return k_begin_[sequence]; }
 
-  // Query heads with equal masks form one class: heads [class_begin[i], class_begin[i+1]).
-  // One class when no mask names heads.
-  const std::vector<int32_t>& class_begin() const { return class_begin_; }
+  // Query heads that see the same keys in every sequence form one class, wherever they stand.
+  // Classes are numbered by their first heads.
+  int32_t classes() const { return static_cast<int32_t>(groups_.first_of_class.size()); }
+  int32_t ClassOf(int32_t q_head) const { return groups_.class_of_head[q_head]; }
+  // A head that stands for a class.
+  int32_t HeadOfClass(int32_t head_class) const { return groups_.first_of_class[head_class]; }
+  // Calls fn(head, count) for each class among the heads [begin, end): one of them, and how many.
+  void ForEachClass(int32_t begin, int32_t end, absl::FunctionRef<void(int32_t, int32_t)> fn) const;
+
+  // Heads that tasks take together: whole key/value heads, so that queries of one group share its
+  // keys, one after the other as long as the masks inside the group are the same. Where that makes
+  // more than kMaxHeadRuns, all heads are one run: kernels tell heads apart by themselves.
+  static constexpr int32_t kMaxHeadRuns = 16;
+  struct HeadRun {
+    int32_t begin = 0, end = 0;
+    std::vector<int32_t> heads;  // One of each class.
+  };
+  const std::vector<HeadRun>& head_runs() const { return head_runs_; }
+
   int64_t sequences() const { return static_cast<int64_t>(q_begin_.size()) - 1; }
   int32_t q_heads() const { return q_heads_; }
 
  private:
-  const Mask& MaskOf(int64_t sequence, int32_t q_head) const;
-  void ReadGroups(const AttentionSpec& spec);
-  void MakeClasses();
-  void AddVisibleToAny(int64_t sequence, int32_t q_head, Interval q_rows,
-                       std::vector<Interval>* keys) const;
+  int32_t MaskOf(int64_t sequence, int32_t q_head) const {
+    return groups_.mask_of_head[groups_.of_sequence[sequence]][q_head];
+  }
+  // nullptr for a mask without ranges.
+  const RowPieces* PiecesOf(int64_t sequence, int32_t mask) const;
+  int64_t QueryRows(int64_t sequence) const { return q_begin_[sequence + 1] - q_begin_[sequence]; }
+  int64_t KeyRows(int64_t sequence) const { return k_begin_[sequence + 1] - k_begin_[sequence]; }
+  void MakePieces();
+  void MakeHeadRuns(int32_t group);
+  // Calls fn(sequence, rows of it) for each sequence that has some of `q_rows`, until it is false.
+  void ForEachSequence(Interval q_rows, absl::FunctionRef<bool(int64_t, Interval)> fn) const;
   int64_t AreaInSequence(int64_t sequence, int32_t q_head, Interval q_rows, Interval k_rows) const;
 
   std::vector<int64_t> q_begin_, k_begin_;  // sequences + 1 entries
   std::vector<Mask> masks_;                 // Of the spec, then one full mask.
-  std::vector<int32_t> group_of_sequence_;
-  std::vector<std::vector<int32_t>> mask_of_head_;  // By group; indices of masks_.
-  std::vector<int32_t> class_begin_;
+  MaskGroups groups_;
+  // Of masks with ranges: (mask, q_len, kv_len).
+  std::map<std::tuple<int32_t, int64_t, int64_t>, RowPieces> pieces_;
+  std::vector<HeadRun> head_runs_;
   int32_t q_heads_ = 0;
 };
 

@@ -100,12 +100,14 @@ std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleReque
   for (const Step& step : schedule.steps) {
     int64_t cost = 0;
     for (const Task& task : step.tasks) {
-      const LocalRectangle rectangle = {&shards[schedule.buffers[task.q].shard].q_rows,
-                                        &shards[schedule.buffers[task.kv].shard].kv_rows,
-                                        {task.q_begin, task.q_end},
-                                        {task.k_begin, task.k_end},
-                                        task.head_begin};
-      cost += EstimateVisiblePairs(*request.mask, rectangle) * (task.head_end - task.head_begin);
+      request.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
+        const LocalRectangle rectangle = {&shards[schedule.buffers[task.q].shard].q_rows,
+                                          &shards[schedule.buffers[task.kv].shard].kv_rows,
+                                          {task.q_begin, task.q_end},
+                                          {task.k_begin, task.k_end},
+                                          head};
+        cost += EstimateVisiblePairs(*request.mask, rectangle) * count;
+      });
     }
     costs.push_back(cost);
   }

@@ -10,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
+#include "attention/check_limit.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
+#include "attention/mask_cost.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 
@@ -28,17 +30,6 @@ absl::Status Refuse(absl::string_view reason, absl::string_view field, Value val
   detail.reason = std::string(reason);
   detail.metadata["value"] = absl::StrCat(value);
   const std::string description = absl::StrCat("is ", value, ", but ", must);
-  detail.fields.push_back({std::string(field), description});
-  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
-                   detail);
-}
-
-absl::Status CheckLimit(absl::string_view field, int64_t requested, int64_t limit) {
-  if (requested <= limit) return absl::OkStatus();
-  ErrorDetail detail;
-  detail.reason = "LIMIT_EXCEEDED";
-  detail.metadata = {{"requested", absl::StrCat(requested)}, {"limit", absl::StrCat(limit)}};
-  const std::string description = absl::StrCat(requested, " is above the limit of ", limit);
   detail.fields.push_back({std::string(field), description});
   return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
                    detail);
@@ -354,6 +345,16 @@ absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits)
   return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
 }
 
+// Range lists and heads with masks of their own.
+absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
+                           const Limits& limits) {
+  const MaskCost cost = CostOfMasks(spec, limits.max_range_cuts);
+  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.head_classes, limits.max_head_classes));
+  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.range_cuts, limits.max_range_cuts));
+  if (execution.layout != Layout::kStriped) return absl::OkStatus();
+  return CheckLimit("execution.layout", cost.range_cuts, limits.max_striped_spans);
+}
+
 absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
                             const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
@@ -394,6 +395,7 @@ absl::Status Validate(const AttentionSpec& spec, const Execution& execution, con
   RETURN_IF_ERROR(CheckModifiers(spec));
   RETURN_IF_ERROR(CheckMasks(spec, limits));
   RETURN_IF_ERROR(CheckExecution(spec, execution, limits));
+  RETURN_IF_ERROR(CheckMaskCost(spec, execution, limits));
   return CheckServed(spec, execution);
 }
 

@@ -20,8 +20,11 @@ struct Limits {
   int32_t max_mask_ranges = 4096;   // Of one mask.
   int32_t max_ranges_of_row = 16;   // Of one mask, over the same query row.
   int64_t max_mask_chunks = 16384;  // Of one mask, in all query rows of the job.
-  int64_t max_striped_spans = 256;  // Windows or chunks side by side, under the striped layout.
-  int64_t max_cut_sequences = 32;   // That the layout zigzag-per-sequence cuts.
+  // Windows, chunks or range_cuts (attention/mask_cost.h) side by side, under the striped layout.
+  int64_t max_striped_spans = 256;
+  int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
+  int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask_cost.h
+  int64_t max_cut_sequences = 32;             // That the layout zigzag-per-sequence cuts.
 };
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command

@@ -119,21 +119,20 @@ class ShapeCheck {
   }
 
   absl::Status CheckCoverage(int32_t k, const Task& task) const {
-    const std::vector<int32_t>& classes = request_.mask->class_begin();
-    const auto next = std::upper_bound(classes.begin(), classes.end(), task.head_begin);
-    if (next != classes.end() && *next < task.head_end) {
-      return Broken(rank_, k, "a task's heads do not share one mask");
-    }
     if (task.coverage == Coverage::kPartial) return absl::OkStatus();
-    const LocalRectangle rectangle = {&request_.plan->shards[BlockOf(task.q).shard].q_rows,
-                                      &request_.plan->shards[BlockOf(task.kv).shard].kv_rows,
-                                      {task.q_begin, task.q_end},
-                                      {task.k_begin, task.k_end},
-                                      task.head_begin};
+    bool full = true;
+    request_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
+      const LocalRectangle rectangle = {&request_.plan->shards[BlockOf(task.q).shard].q_rows,
+                                        &request_.plan->shards[BlockOf(task.kv).shard].kv_rows,
+                                        {task.q_begin, task.q_end},
+                                        {task.k_begin, task.k_end},
+                                        head};
+      full = full &&
+             VisiblePairs(*request_.mask, rectangle) == rectangle.q.length() * rectangle.k.length();
+    });
     const bool bits = std::any_of(request_.spec->masks.begin(), request_.spec->masks.end(),
                                   [](const Mask& mask) { return mask.bit_mask; });
-    if (task.coverage != Coverage::kFull || bits ||
-        VisiblePairs(*request_.mask, rectangle) != rectangle.q.length() * rectangle.k.length()) {
+    if (task.coverage != Coverage::kFull || bits || !full) {
       return Broken(rank_, k, "a task is not as full as it says");
     }
     return absl::OkStatus();

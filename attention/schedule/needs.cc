@@ -55,18 +55,11 @@ void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interv
 
 // Rows of one sequence from the first to the last that sees one of `keys`.
 Interval SeeingInSequence(const MaskMap& mask, int32_t q_head, int64_t sequence, Interval keys) {
-  const auto sees = [&](Interval rows) { return SeesAny(mask, q_head, rows, keys); };
+  const auto sees = [&](Interval rows) { return mask.SeesAny(q_head, rows, keys); };
   return TrimTo(sees, {mask.QueryBegin(sequence), mask.QueryBegin(sequence + 1)});
 }
 
 }  // namespace
-
-bool SeesAny(const MaskMap& mask, int32_t q_head, Interval q_rows, Interval keys) {
-  const std::vector<Interval> seen = mask.VisibleToAny(q_head, q_rows);
-  return std::any_of(seen.begin(), seen.end(), [&](const Interval& interval) {
-    return Intersect(interval, keys).length() > 0;
-  });
-}
 
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows) {
   std::vector<Interval> keys;
@@ -117,12 +110,12 @@ Needs::Needs(const ScheduleRequest& request, RowSpace travels)
 }
 
 void Needs::AddWanted(const ScheduleRequest& request, int32_t rank, const Shard& shard) {
-  const std::vector<int32_t>& classes = request.mask->class_begin();
-  for (size_t c = 0; c + 1 < classes.size(); ++c) {
+  for (int32_t c = 0; c < request.mask->classes(); ++c) {
+    const int32_t head = request.mask->HeadOfClass(c);
     const RowSet rows =
         travels_ == RowSpace::kKey
-            ? VisibleKeys(*request.mask, classes[c], shard.q_rows, {0, shard.q_rows.rows()})
-            : SeeingQueries(*request.mask, classes[c], shard.kv_rows, {0, shard.kv_rows.rows()});
+            ? VisibleKeys(*request.mask, head, shard.q_rows, {0, shard.q_rows.rows()})
+            : SeeingQueries(*request.mask, head, shard.kv_rows, {0, shard.kv_rows.rows()});
     wanted_[rank] = Union(wanted_[rank], rows);
   }
 }

@@ -16,9 +16,6 @@ namespace annulus {
 // are.
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows);
 
-// Whether some of the packed query rows `q_rows` sees some of the packed key rows `keys`.
-bool SeesAny(const MaskMap& mask, int32_t q_head, Interval q_rows, Interval keys);
-
 // Packed query rows that hold all those which see some of the keys `k_rows` (local rows of `map`)
 // with query head `q_head`. May hold others: rows between those, and whole sequences whose keys all
 // lie there. Costs two searches for each run of keys.

@@ -60,14 +60,24 @@ QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows) : mask_(mask
   const std::vector<int64_t> ends = PieceEnds(
       q_rows, {0, q_rows.rows()}, [&](int64_t row) { return mask.SequenceOfQuery(row); },
       [&](int64_t sequence) { return mask.QueryBegin(sequence); });
-  const std::vector<int32_t>& classes = mask.class_begin();
-  for (size_t c = 0; c + 1 < classes.size(); ++c) {
+  // [class][piece]: runs share classes.
+  std::vector<std::vector<RowSet>> visible(mask.classes());
+  for (int32_t c = 0; c < mask.classes(); ++c) {
     int64_t begin = 0;
     for (const int64_t end : ends) {
-      const Interval rows{begin, end};
-      pieces_.push_back(
-          {rows, VisibleKeys(mask, classes[c], q_rows, rows), classes[c], classes[c + 1]});
+      visible[c].push_back(VisibleKeys(mask, mask.HeadOfClass(c), q_rows, {begin, end}));
       begin = end;
+    }
+  }
+  for (const MaskMap::HeadRun& run : mask.head_runs()) {
+    int64_t begin = 0;
+    for (size_t i = 0; i < ends.size(); ++i) {
+      Piece piece{{begin, ends[i]}, {}, &run};
+      for (const int32_t head : run.heads) {
+        piece.visible = Union(piece.visible, visible[mask.ClassOf(head)][i]);
+      }
+      pieces_.push_back(std::move(piece));
+      begin = ends[i];
     }
   }
 }
@@ -103,15 +113,20 @@ void QueryPieces::AddRectangle(const Piece& piece, const RowMap& k_rows, Interva
   const Interval packed_keys = Hull(k_rows, keys);
   const Interval q = TrimQueries(piece, packed_keys);
   if (q.length() == 0) return;
-  const bool full =
-      mask_.Classify(piece.head_begin, Hull(q_rows_, q), packed_keys) == Coverage::kFull;
+  const std::vector<int32_t>& heads = piece.heads->heads;
+  const bool full = std::all_of(heads.begin(), heads.end(), [&](int32_t head) {
+    return mask_.Classify(head, Hull(q_rows_, q), packed_keys) == Coverage::kFull;
+  });
   out->push_back(
-      {q, keys, piece.head_begin, piece.head_end, full ? Coverage::kFull : Coverage::kPartial});
+      {q, keys, piece.heads->begin, piece.heads->end, full ? Coverage::kFull : Coverage::kPartial});
 }
 
 Interval QueryPieces::TrimQueries(const Piece& piece, Interval packed_keys) const {
+  const std::vector<int32_t>& heads = piece.heads->heads;
   const auto sees = [&](Interval local) {
-    return SeesAny(mask_, piece.head_begin, Hull(q_rows_, local), packed_keys);
+    return std::any_of(heads.begin(), heads.end(), [&](int32_t head) {
+      return mask_.SeesAny(head, Hull(q_rows_, local), packed_keys);
+    });
   };
   return TrimTo(sees, piece.rows);
 }

@@ -32,15 +32,15 @@ class QueryPieces {
   QueryPieces(const MaskMap& mask, const RowMap& q_rows);
 
   // Rectangles that cover exactly once all visible pairs of these queries and rows `keys` of a key
-  // shard; class of heads by class, then by query row, then by key row. Trimmed to rows that see or
-  // are seen.
+  // shard; run of heads by run (MaskMap::head_runs), then by query row, then by key row. Trimmed to
+  // rows that see or are seen with some head of the run.
   std::vector<Rectangle> Against(const RowMap& k_rows, Interval keys) const;
 
  private:
   struct Piece {
     Interval rows;
     RowSet visible;  // Packed key rows.
-    int32_t head_begin = 0, head_end = 0;
+    const MaskMap::HeadRun* heads = nullptr;
   };
 
   void AddRectangle(const Piece& piece, const RowMap& k_rows, Interval keys,

@@ -73,7 +73,17 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   return request;
 }
 
+// What masks cost to plan, roughly.
+int64_t MaskWork(const AttentionSpec& spec) {
+  int64_t work = 0;
+  for (const Mask& mask : spec.masks) {
+    work += static_cast<int64_t>(mask.ranges.size() + mask.query_heads.size());
+  }
+  return work;
+}
+
 bool PlanInline(const Core& core, const PlanRequest& request) {
+  if (MaskWork(request.submission->spec) > core.options.inline_plan_ranges) return false;
   return static_cast<int64_t>(request.submission->spec.sequences.size()) <=
              core.options.inline_plan_sequences &&
          (request.sizes.empty() || request.sizes.back() <= core.options.inline_plan_ranks);

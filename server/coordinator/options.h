@@ -70,6 +70,7 @@ struct CoordinatorOptions {
   absl::Duration drain_grace = absl::Seconds(30);
   // Requests with at most this many sequences and ranks are planned inside Handle.
   int64_t inline_plan_sequences = 64;
+  int64_t inline_plan_ranges = 64;  // Of all masks; heads that they name count too.
   int32_t inline_plan_ranks = 4;
 };
 

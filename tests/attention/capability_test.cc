@@ -85,12 +85,11 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
-  EXPECT_EQ(detail.metadata.at("features"),
-            "mask/bit-mask,mask/per-sequence,session,strategy/tree");
+  EXPECT_EQ(detail.metadata.at("features"), "mask/bit-mask,session,strategy/tree");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
-  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.masks",
-                                              "spec.sequences[2].session", "execution.strategy"}));
+  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.sequences[2].session",
+                                              "execution.strategy"}));
 }
 
 }  // namespace

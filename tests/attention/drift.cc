@@ -197,8 +197,10 @@ class Group {
     const int32_t group = built_.spec.q_heads / built_.spec.kv_heads;
     for (int64_t i = task.q_begin; i < task.q_end; ++i) {
       for (int64_t j = task.k_begin; j < task.k_end; ++j) {
-        if (task.coverage != Coverage::kFull && !Sees(q_map.Global(i), k_map.Global(j))) continue;
         for (int32_t h = task.head_begin; h < task.head_end; ++h) {
+          if (task.coverage != Coverage::kFull && !Sees(q_map.Global(i), k_map.Global(j), h)) {
+            continue;
+          }
           const double score = At(r, task.q, i, 0, h) * At(r, task.kv, j, 0, h / group);
           Merge(r, task.out_q, i, h, {At(r, task.kv, j, 1, h / group), score, 1});
         }
@@ -206,11 +208,10 @@ class Group {
     }
   }
 
-  bool Sees(int64_t q_row, int64_t k_row) const {
+  bool Sees(int64_t q_row, int64_t k_row, int32_t head) const {
     const int64_t sequence = built_.mask.SequenceOfQuery(q_row);
     if (built_.mask.SequenceOfKey(k_row) != sequence) return false;
-    return VisibleByFormula(built_.spec.masks[0], built_.spec.sequences[sequence],
-                            q_row - built_.mask.QueryBegin(sequence),
+    return VisibleByFormula(built_.spec, sequence, head, q_row - built_.mask.QueryBegin(sequence),
                             k_row - built_.mask.KeyBegin(sequence));
   }
 
@@ -262,7 +263,7 @@ class Group {
     const int32_t group = built_.spec.q_heads / built_.spec.kv_heads;
     Partial all;
     for (int64_t k = 0; k < built_.spec.kv_rows(); ++k) {
-      if (!Sees(q_row, k)) continue;
+      if (!Sees(q_row, k, h)) continue;
       all = Merged(all, {ValueAt(k, h / group), QueryAt(q_row, h) * KeyAt(k, h / group), 1});
     }
     return all;

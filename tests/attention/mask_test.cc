@@ -69,6 +69,13 @@ Sequence Seq(int64_t q_len, int64_t kv_len, int32_t mask = 0) {
   return sequence;
 }
 
+std::vector<int32_t> ClassesOf(const AttentionSpec& spec) {
+  const MaskMap map(spec);
+  std::vector<int32_t> classes;
+  for (int32_t head = 0; head < spec.q_heads; ++head) classes.push_back(map.ClassOf(head));
+  return classes;
+}
+
 // grid[q][k] of a whole job by the predicate `sees(q_row, k_row)`.
 using Grid = std::vector<std::vector<char>>;
 
@@ -237,7 +244,7 @@ TEST(MaskTest, HeadsFollowTheMaskOfTheGroupThatNamesThem) {
     ExpectMatches(
         spec, head, [&](const Sequence& s) { return s.mask == 0 ? first : first_keys; }, 2);
   }
-  EXPECT_EQ(MaskMap(spec).class_begin(), (std::vector<int32_t>{0, 1, 3, 4}));
+  EXPECT_EQ(ClassesOf(spec), (std::vector<int32_t>{0, 1, 1, 0}));
 }
 
 TEST(MaskTest, AFirstGroupOfNamedHeadsOnlyLeavesTheOthersFull) {
@@ -249,14 +256,66 @@ TEST(MaskTest, AFirstGroupOfNamedHeadsOnlyLeavesTheOthersFull) {
       spec, 2, [&](const Sequence&) { return causal; }, 2);
   ExpectMatches(
       spec, 1, [](const Sequence&) { return Mask(); }, 2);
-  EXPECT_EQ(MaskMap(spec).class_begin(), (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(ClassesOf(spec), (std::vector<int32_t>{0, 0, 1}));
+}
+
+TEST(MaskTest, HeadsAreTakenInRunsOfWholeGroups) {
+  Mask causal, window;
+  causal.causal = true;
+  window.window_left = 1;
+  for (int32_t head = 0; head < 24; ++head) {
+    if (head % 2 == 1) window.query_heads.push_back(head);
+  }
+  AttentionSpec spec = SpecOf({Seq(3, 3)}, {causal, window}, 24);
+  spec.kv_heads = 12;  // Groups of two, all alike: one run of two classes.
+  {
+    const MaskMap map(spec);
+    ASSERT_EQ(map.head_runs().size(), 1u);
+    EXPECT_EQ(map.head_runs()[0].heads, (std::vector<int32_t>{0, 1}));
+  }
+  spec.kv_heads = 24;  // 24 runs of one head are more than are told apart.
+  {
+    const MaskMap map(spec);
+    ASSERT_EQ(map.head_runs().size(), 1u);
+    EXPECT_EQ(map.head_runs()[0].end, 24);
+  }
+  spec.masks[1].query_heads = {12, 13, 14, 15};
+  const MaskMap map(spec);
+  ASSERT_EQ(map.head_runs().size(), 3u);
+  EXPECT_EQ(map.head_runs()[1].begin, 12);
+  EXPECT_EQ(map.head_runs()[1].end, 16);
+  EXPECT_EQ(map.head_runs()[1].heads, (std::vector<int32_t>{12}));
+}
+
+TEST(MaskTest, EqualMasksAreOne) {
+  Mask window, again;
+  window.window_left = again.window_left = 3;
+  again.query_heads = {1};
+  EXPECT_EQ(ClassesOf(SpecOf({Seq(3, 3)}, {window, again}, 3)), (std::vector<int32_t>{0, 0, 0}));
+}
+
+// As many ranges as there may be: each question is a few look-ups.
+TEST(MaskTest, LongRangeListsAreQuick) {
+  const int64_t n = 4096 * 256;
+  Mask documents;
+  for (int64_t i = 0; i < 4096; ++i) {
+    documents.ranges.push_back(
+        {i * 256, (i + 1) * 256, i * 256, (i + 1) * 256, MaskRange::Kind::kCausal});
+  }
+  const MaskMap map(SpecOf({Seq(n, n)}, {documents}));
+  EXPECT_EQ(map.Area(0, {0, n}, {0, n}), 4096 * (256 * 257 / 2));
+  for (int64_t row = 0; row < n; row += 3) {
+    ASSERT_EQ(map.Visible(0, 0, row), (Intervals{{row / 256 * 256, row + 1}}));
+  }
+  EXPECT_TRUE(map.SeesAny(0, {1000, 2000}, {1999, 5000}));
+  EXPECT_FALSE(map.SeesAny(0, {1000, 2000}, {2000, 5000}));
 }
 
 TEST(MaskTest, NoMaskIsFullAndOneClass) {
   const AttentionSpec spec = SpecOf({Seq(2, 3), Seq(0, 2), Seq(2, 0)}, {}, 5);
   ExpectMatches(
       spec, 4, [](const Sequence&) { return Mask(); }, 1);
-  EXPECT_EQ(MaskMap(spec).class_begin(), (std::vector<int32_t>{0, 5}));
+  EXPECT_EQ(ClassesOf(spec), (std::vector<int32_t>(5, 0)));
 }
 
 TEST(MaskTest, ABitMaskIsNeverFull) {

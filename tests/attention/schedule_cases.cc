@@ -1,9 +1,11 @@
 #include "tests/attention/schedule_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention/degrees.h"
 
 namespace annulus {
@@ -27,6 +29,13 @@ std::string Describe(const Mask& mask) {
   add("chunk", mask.chunk);
   add("prefix", mask.prefix);
   add("always", mask.always_visible);
+  for (const MaskRange& r : mask.ranges) {
+    absl::StrAppend(&text, " range", static_cast<int>(r.kind), "(", r.q_begin, ",", r.q_end, ",",
+                    r.k_begin, ",", r.k_end, ")");
+  }
+  if (!mask.query_heads.empty()) {
+    absl::StrAppend(&text, " heads=", absl::StrJoin(mask.query_heads, ","));
+  }
   return text;
 }
 
@@ -74,7 +83,9 @@ std::string Describe(const ScheduleCase& one) {
       " ulysses=", one.execution.ulysses_degree, " inner=", one.execution.inner_ring_degree,
       " deal=", HeadDealName(one.execution.head_deal), " heads=", one.spec.q_heads, "/",
       one.spec.kv_heads, " sequences");
-  for (const Sequence& s : one.spec.sequences) absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len);
+  for (const Sequence& s : one.spec.sequences) {
+    absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len, "m", s.mask);
+  }
   for (const Mask& mask : one.spec.masks) text += Describe(mask);
   return text;
 }
@@ -129,7 +140,41 @@ std::vector<Mask> TestMasks() {
   all.prefix = 6;
   all.always_visible = 3;
   masks.push_back(all);
+  using Kind = MaskRange::Kind;
+  Mask ranges;
+  ranges.ranges = {{0, 9, 0, 5, Kind::kFull},
+                   {3, 20, 6, 19, Kind::kCausal},
+                   {12, 40, 2, 44, Kind::kInverseCausal},
+                   {25, 70, 20, 65, Kind::kBiCausal}};
+  masks.push_back(ranges);
+  Mask window_in_ranges = window;
+  window_in_ranges.window_left = 8;
+  window_in_ranges.ranges = {{0, 33, 1, 30, Kind::kFull}, {30, 64, 0, 64, Kind::kCausal}};
+  masks.push_back(window_in_ranges);
   return masks;
+}
+
+void VaryMasks(int64_t way, AttentionSpec* spec) {
+  way %= kMaskWays;
+  Mask other;
+  other.causal = !spec->masks[0].causal;
+  other.window_left = 2;
+  Mask third;
+  third.ranges = {{0, 30, 3, 28, MaskRange::Kind::kCausal}};
+  if (way == 1 || way == 4) {
+    spec->masks.push_back(other);
+    for (size_t s = 1; s < spec->sequences.size(); s += 2) spec->sequences[s].mask = 1;
+  }
+  if (way < 2) return;
+  Mask named = third;
+  for (int32_t head = 0; head < spec->q_heads; ++head) {
+    if (way == 3 ? head % 5 == 1 : head % 2 == 1) named.query_heads.push_back(head);
+  }
+  if (!named.query_heads.empty()) spec->masks.push_back(named);
+  if (way == 3 && spec->q_heads > 2) {
+    other.query_heads = {2};
+    spec->masks.push_back(other);
+  }
 }
 
 std::vector<PlanOptions> TestPlans(int32_t world_size) {
@@ -156,7 +201,32 @@ bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int
   const bool local = (!mask.window_left || k >= p - *mask.window_left) &&
                      (!mask.window_right || k <= p + *mask.window_right) &&
                      (!mask.chunk || chunk_of(k) == chunk_of(p));
-  return order && (local || (mask.always_visible && k < *mask.always_visible));
+  const auto inside = [&](const MaskRange& r) {
+    using Kind = MaskRange::Kind;
+    if (q < r.q_begin || q >= r.q_end || k < r.k_begin || k >= r.k_end) return false;
+    const bool before = k - r.k_end <= q - r.q_end, after = k - r.k_begin >= q - r.q_begin;
+    return (r.kind == Kind::kFull) || (r.kind == Kind::kCausal && before) ||
+           (r.kind == Kind::kInverseCausal && after) ||
+           (r.kind == Kind::kBiCausal && before && after);
+  };
+  const bool listed =
+      mask.ranges.empty() || std::any_of(mask.ranges.begin(), mask.ranges.end(), inside);
+  return listed && order && (local || (mask.always_visible && k < *mask.always_visible));
+}
+
+bool VisibleByFormula(const AttentionSpec& spec, int64_t sequence, int32_t q_head, int64_t q,
+                      int64_t k) {
+  const Sequence& of = spec.sequences[sequence];
+  const auto names = [&](const Mask& mask) {
+    return std::count(mask.query_heads.begin(), mask.query_heads.end(), q_head) > 0;
+  };
+  const Mask* followed = nullptr;
+  for (size_t i = of.mask; i < spec.masks.size(); ++i) {
+    const Mask& mask = spec.masks[i];
+    if (i > static_cast<size_t>(of.mask) && mask.query_heads.empty()) break;
+    if (names(mask) || (followed == nullptr && mask.query_heads.empty())) followed = &mask;
+  }
+  return followed == nullptr ? k < of.kv_len : VisibleByFormula(*followed, of, q, k);
 }
 
 }  // namespace annulus

@@ -53,13 +53,20 @@ AttentionSpec SmallSpec(int32_t q_heads, int32_t kv_heads, std::vector<Sequence>
                         const Mask& mask);
 Sequence Lengths(int64_t q_len, int64_t kv_len);
 
-std::vector<Mask>
-TestMasks();  // Full, causal of both alignments, windows, chunks, prefixes, sinks.
+// Full, causal of both alignments, windows, chunks, prefixes, sinks, range lists.
+std::vector<Mask> TestMasks();
+// Gives some sequences or heads of a spec with one mask others: none in the first way, then by
+// sequence, by query head (every other one, or a few), and both. Counted round.
+void VaryMasks(int64_t way, AttentionSpec* spec);
+constexpr int64_t kMaskWays = 5;
 std::vector<PlanOptions> TestPlans(int32_t world_size);
 std::vector<Strategy> TestStrategies();  // All that have a builder.
 
 // Semantics N8 in the words of its formula, sharing nothing with MaskMap: rows of one sequence.
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);
+// With the mask that a head follows in a sequence.
+bool VisibleByFormula(const AttentionSpec& spec, int64_t sequence, int32_t q_head, int64_t q,
+                      int64_t k);
 
 }  // namespace annulus
 

@@ -28,8 +28,9 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
   if (random() % 3 == 0) sequences.push_back(Lengths(random() % 9, random() % 9));
   constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {4, 2}, {6, 3}, {5, 5}};
   const auto& heads = kHeads[random() % 5];
-  return {SmallSpec(heads[0], heads[1], sequences, masks[random() % masks.size()]),
-          plans[random() % plans.size()], strategies[random() % strategies.size()],
+  AttentionSpec spec = SmallSpec(heads[0], heads[1], sequences, masks[random() % masks.size()]);
+  VaryMasks(static_cast<int64_t>(random() % kMaskWays), &spec);
+  return {std::move(spec), plans[random() % plans.size()], strategies[random() % strategies.size()],
           static_cast<int64_t>(random() % 64)};
 }
 

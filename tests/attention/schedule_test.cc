@@ -20,7 +20,7 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kLengths = 64;
-constexpr int64_t kHeadSets = 11, kVariants = 7 * kHeadSets;
+constexpr int64_t kHeadSets = 11, kVariants = 15 * 7 * kHeadSets;
 
 // Every visible (query, head, key) in exactly one task, of whatever rank; nothing else in a full
 // task.
@@ -35,14 +35,13 @@ void CountCells(const BuiltCase& built) {
           const int64_t q = own.q_rows.Global(i), sequence = built.mask.SequenceOfQuery(q);
           for (int64_t j = task.k_begin; j < task.k_end; ++j) {
             const int64_t k = keys.Global(j);
-            const bool visible =
-                built.mask.SequenceOfKey(k) == sequence &&
-                VisibleByFormula(built.spec.masks[0], built.spec.sequences[sequence],
-                                 q - built.mask.QueryBegin(sequence),
-                                 k - built.mask.KeyBegin(sequence));
-            ASSERT_TRUE(visible || task.coverage != Coverage::kFull);
-            if (!visible) continue;
             for (int32_t h = task.head_begin; h < task.head_end; ++h) {
+              const bool visible =
+                  built.mask.SequenceOfKey(k) == sequence &&
+                  VisibleByFormula(built.spec, sequence, h, q - built.mask.QueryBegin(sequence),
+                                   k - built.mask.KeyBegin(sequence));
+              ASSERT_TRUE(visible || task.coverage != Coverage::kFull);
+              if (!visible) continue;
               ASSERT_TRUE(seen.insert({q, h, k}).second);
             }
           }
@@ -51,10 +50,13 @@ void CountCells(const BuiltCase& built) {
     }
   }
   size_t wanted = 0;
-  for (const Sequence& s : built.spec.sequences) {
+  for (size_t n = 0; n < built.spec.sequences.size(); ++n) {
+    const Sequence& s = built.spec.sequences[n];
     for (int64_t i = 0; i < s.q_len; ++i) {
       for (int64_t j = 0; j < s.kv_len; ++j) {
-        wanted += VisibleByFormula(built.spec.masks[0], s, i, j) ? built.spec.q_heads : 0;
+        for (int32_t h = 0; h < built.spec.q_heads; ++h) {
+          wanted += VisibleByFormula(built.spec, n, h, i, j) ? 1 : 0;
+        }
       }
     }
   }
@@ -108,7 +110,9 @@ AttentionSpec SpecOfLength(int64_t length, int64_t variant, const Mask& mask) {
         sequences.push_back(Lengths(std::min(left, n), std::min(left, n)));
       }
   }
-  return SmallSpec(heads[0], heads[1], sequences, mask);
+  AttentionSpec spec = SmallSpec(heads[0], heads[1], sequences, mask);
+  VaryMasks(variant / 3, &spec);
+  return spec;
 }
 
 class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Strategy>> {};

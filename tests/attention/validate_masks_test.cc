@@ -31,9 +31,59 @@ TEST(ValidateTest, RangesOverOneRowAreLimited) {
   request.spec.masks[0].ranges.assign(16, {5, 9, 0, 3, MaskRange::Kind::kFull});
   request.spec.masks[0].ranges.push_back({9, 11, 0, 3, MaskRange::Kind::kFull});
   request.spec.masks[0].ranges.push_back({7, 7, 0, 3, MaskRange::Kind::kFull});
-  ExpectNotServed(request, "spec.masks[0].ranges");
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
   request.spec.masks[0].ranges.push_back({8, 20, 0, 3, MaskRange::Kind::kFull});
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[0].ranges");
+}
+
+// 16 layers of ranges, each as many causal ones side by side, whose edges all cross.
+TEST(ValidateTest, PartsThatRangesCutRowsIntoAreLimited) {
+  Request request;
+  request.spec.sequences.assign(1, Lengths(1 << 20, 1 << 20));
+  Mask& mask = request.spec.masks[0];
+  mask = Mask();
+  for (int64_t i = 0; i < 4096; ++i) {
+    const int64_t begin = i / 16 * 4096, n = i % 16, shift = 97 * n + n * n;
+    mask.ranges.push_back({begin, begin + 4096, begin + 1500 + shift / 8, begin + 2500 + shift / 7,
+                           MaskRange::Kind::kFull});
+  }
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  for (MaskRange& range : mask.ranges) range.kind = MaskRange::Kind::kBiCausal;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+  // Sequences count one by one.
+  mask.ranges.assign(1, {0, 4, 0, 4, MaskRange::Kind::kCausal});
+  request.spec.sequences.assign(32768, Lengths(6, 6));
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  mask.ranges.push_back({1, 3, 1, 4, MaskRange::Kind::kFull});
+  mask.ranges.push_back({2, 5, 1, 4, MaskRange::Kind::kFull});
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+  request.spec.sequences.resize(32);
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.execution.layout = Layout::kStriped;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences.resize(200, Lengths(6, 6));
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+}
+
+// Many heads with few masks are few classes, however they are mixed.
+TEST(ValidateTest, ClassesOfHeadsAreLimited) {
+  Request request;
+  request.spec.q_heads = request.spec.kv_heads = 1024;
+  request.spec.masks.assign(4, Mask());
+  for (int32_t head = 0; head < 1024; ++head) {
+    if (head % 4 != 0) request.spec.masks[head % 4].query_heads.push_back(head);
+  }
+  for (int64_t i = 1; i < 4; ++i) request.spec.masks[i].window_left = i;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.masks.assign(65, Mask());
+  for (int32_t i = 0; i < 65; ++i) {
+    request.spec.masks[i].window_left = i;
+    if (i > 0) request.spec.masks[i].query_heads = {3 * i};
+  }
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+  // The same mask again is no new class.
+  request.spec.masks[64].window_left = 5;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
 TEST(ValidateTest, SpansUnderStripesAreLimited) {

@@ -354,10 +354,7 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     ExpectNotServed(request, field);
   };
   expect("spec.gradients", [](Request& r) { r.spec.operation = Operation::kGradients; });
-  expect("spec.masks[0].ranges", [](Request& r) { r.spec.masks[0].ranges.resize(1); });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
-  expect("spec.masks[0].query_heads", [](Request& r) { r.spec.masks[0].query_heads = {7}; });
-  expect("spec.masks", [](Request& r) { r.spec.masks.resize(2); });
   expect("spec.modifiers.soft_cap", [](Request& r) { r.spec.modifiers.soft_cap = 30; });
   expect("spec.modifiers.sinks", [](Request& r) { r.spec.modifiers.sinks.assign(8, 0.0f); });
   expect("spec.modifiers.alibi_slopes",

@@ -94,7 +94,28 @@ Mask AnyMask(const std::function<int64_t(int64_t)>& below) {
   if (below(3) == 0) mask.chunk = 1 + below(15);
   if (below(3) == 0) mask.prefix = below(12);
   if (below(3) == 0) mask.always_visible = below(4);
+  for (int64_t n = below(3) == 0 ? 1 + below(4) : 0; n > 0; --n) {
+    const int64_t q = below(40), k = below(40);
+    mask.ranges.push_back(
+        {q, q + 1 + below(40), k, k + 1 + below(40), static_cast<MaskRange::Kind>(below(4))});
+  }
   return mask;
+}
+
+// Masks for some sequences and some heads.
+void VaryMasks(const std::function<int64_t(int64_t)>& below, AttentionSpec* spec) {
+  if (below(2) == 0) {
+    spec->masks.push_back(AnyMask(below));
+    for (Sequence& sequence : spec->sequences) sequence.mask = static_cast<int32_t>(below(2));
+  }
+  for (int64_t n = below(3); n > 0; --n) {
+    Mask mask = AnyMask(below);
+    for (int32_t head = n == 1; head < spec->q_heads; head += 2) {
+      if (below(3) > 0) mask.query_heads.push_back(head);
+    }
+    if (mask.query_heads.empty()) return;
+    spec->masks.push_back(mask);
+  }
 }
 
 // By halo too: each rank then needs a few rows of its neighbours.
@@ -187,6 +208,26 @@ TEST_P(ExecutorConformance, PackedSequencesSegmentsAndSplitSteps) {
   RunEverywhere(job);
 }
 
+// A mask for each sequence, one for some heads (of one group too), and range lists.
+TEST_P(ExecutorConformance, MasksOfSequencesAndHeads) {
+  using Kind = MaskRange::Kind;
+  JobCase job;
+  job.spec = SmallSpec(DataType::kFp32, 41, 41);
+  job.spec.sequences.resize(3, job.spec.sequences[0]);
+  Mask window = Causal(Mask::Alignment::kBottomRight), ranges, odd;
+  window.window_left = 6;
+  ranges.ranges = {{0, 20, 2, 25, Kind::kCausal},
+                   {10, 41, 5, 30, Kind::kInverseCausal},
+                   {15, 41, 30, 41, Kind::kBiCausal},
+                   {0, 5, 30, 35, Kind::kFull}};
+  odd.chunk = 9;
+  odd.query_heads = {1, 3};
+  job.spec.masks = {Causal(Mask::Alignment::kBottomRight), odd, window, ranges, odd};
+  job.spec.sequences[1].mask = 2;
+  job.spec.sequences[2].mask = 3;
+  RunEverywhere(job);
+}
+
 // Random jobs, odder than the ones above. (With few rows and dimensions the naive error, which is
 // the yardstick, may be small by luck.)
 TEST_P(ExecutorConformance, RandomJobs) {
@@ -206,7 +247,10 @@ TEST_P(ExecutorConformance, RandomJobs) {
       sequence.q_len = below(50);
       sequence.kv_len = below(50);
     }
-    if (below(3) > 0) job.spec.masks = {AnyMask(below)};
+    if (below(3) > 0) {
+      job.spec.masks = {AnyMask(below)};
+      VaryMasks(below, &job.spec);
+    }
     job.plan.layout = kLayouts[below(4)];
     job.plan.world_size = world();
     SetStrategy(kStrategies[below(kStrategyCount)], below(64), &job);

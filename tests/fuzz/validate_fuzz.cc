@@ -116,7 +116,7 @@ void CheckRefusal(const absl::Status& status) {
 // The area of the first rows is the sum of their visible keys.
 void UseMasks(const AttentionSpec& spec) {
   const MaskMap map(spec);
-  Require(map.class_begin().front() == 0 && map.class_begin().back() == spec.q_heads);
+  Require(map.head_runs().front().begin == 0 && map.head_runs().back().end == spec.q_heads);
   const Interval rows{0, std::min<int64_t>(spec.q_rows(), 64)};
   for (const int32_t head : {0, spec.q_heads - 1}) {
     int64_t area = 0;

@@ -31,6 +31,12 @@ class RandomCase {
     for (int64_t s = 0; s < sequences; ++s)
       spec.sequences.push_back(Rows(Between(0, 130), Odds(3) ? Between(0, 700) : Between(0, 150)));
     if (!Odds(3)) spec.masks.push_back(RandomMask());
+    if (!spec.masks.empty() && Odds(2)) {
+      spec.masks.push_back(RandomMask());
+      for (int32_t head = 0; head < spec.q_heads; ++head)
+        if (Odds(2)) spec.masks[1].query_heads.push_back(head);
+      if (spec.masks[1].query_heads.empty()) spec.masks.pop_back();
+    }
     MakeCuts();
   }
 
@@ -56,6 +62,11 @@ class RandomCase {
     if (Odds(4)) mask.always_visible = Between(0, 20);
     if (Odds(6)) mask.chunk = Between(1, 64);
     if (Odds(5)) mask.prefix = Between(0, 150);
+    for (int64_t n = Odds(4) ? Between(1, 4) : 0; n > 0; --n) {
+      const int64_t q = Between(0, 100), k = Between(0, 300);
+      mask.ranges.push_back({q, q + Between(1, 100), k, k + Between(1, 400),
+                             static_cast<MaskRange::Kind>(Between(0, 3))});
+    }
     return mask;
   }
 

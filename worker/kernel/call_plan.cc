@@ -106,8 +106,7 @@ void PhaseBuilder::AddTask(int32_t index) {
   }
 }
 
-// Visible (slot, key) pairs of a unit's slots in `tile`, as seen by `q_head` for all heads of its
-// group.
+// Visible (row, key) pairs of a unit's rows in `tile`, as seen by `q_head`.
 int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_head) {
   const Task& task = plan.tasks[unit.task].task;
   const int64_t row_begin = std::max(task.q_begin, tile * kTileRows / plan.group);
@@ -117,14 +116,8 @@ int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_hea
   for (int64_t row = row_begin; row < row_end; ++row)
     for (const Interval& span : plan.visible->Of(unit.task, q_head, row))
       pairs += Intersect(span, {k_begin, k_end}).length();
-  return pairs * plan.group;
+  return pairs;
 }
-
-// The costs of a unit's tiles for one class of heads: most calls have one class and many heads.
-struct TileCosts {
-  int32_t head_class = -1;
-  std::vector<int64_t> of_tile;
-};
 
 void PhaseBuilder::MakeItems(Phase& phase) const {
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
@@ -133,23 +126,30 @@ void PhaseBuilder::MakeItems(Phase& phase) const {
     const KernelTask& bound = plan_.tasks[unit.task];
     const HeadRange own = KvHeads(bound.task, plan_.group);
     const int64_t first = FirstTile(bound.task, plan_.group);
-    TileCosts costs;
-    costs.of_tile.resize(EndTile(bound.task, plan_.group) - first);
+    const size_t tiles = EndTile(bound.task, plan_.group) - first;
+    const MaskMap& mask = plan_.visible->mask();
+    std::vector<std::vector<int64_t>> costs(mask.classes());  // Counted once for a class.
     for (int32_t head = std::max(own.begin, heads_.begin); head < std::min(own.end, heads_.end);
          ++head) {
-      const int32_t q_head = std::max(head * plan_.group, bound.task.head_begin);
-      if (costs.head_class != plan_.visible->ClassOf(q_head)) {
-        costs.head_class = plan_.visible->ClassOf(q_head);
-        for (size_t t = 0; t < costs.of_tile.size(); ++t)
-          costs.of_tile[t] = Cost(plan_, unit, first + static_cast<int64_t>(t), q_head);
-      }
-      for (size_t t = 0; t < costs.of_tile.size(); ++t) {
+      std::vector<int64_t> cost(tiles, 0);
+      mask.ForEachClass(
+          std::max(head * plan_.group, bound.task.head_begin),
+          std::min((head + 1) * plan_.group, bound.task.head_end),
+          [&](int32_t q_head, int32_t count) {
+            std::vector<int64_t>& of_class = costs[mask.ClassOf(q_head)];
+            if (of_class.empty()) {
+              for (size_t t = 0; t < tiles; ++t)
+                of_class.push_back(Cost(plan_, unit, first + static_cast<int64_t>(t), q_head));
+            }
+            for (size_t t = 0; t < tiles; ++t) cost[t] += of_class[t] * count;
+          });
+      for (size_t t = 0; t < tiles; ++t) {
         const int64_t tile = first + static_cast<int64_t>(t);
         const auto [at, added] =
             index.try_emplace({bound.out_q.data, head, tile}, phase.items.size());
         if (added) phase.items.push_back({head, tile, {}, 0});
         phase.items[at->second].units.push_back(static_cast<int32_t>(u));
-        phase.items[at->second].cost += costs.of_tile[t];
+        phase.items[at->second].cost += cost[t];
       }
     }
   }

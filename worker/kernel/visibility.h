@@ -1,7 +1,6 @@
 #ifndef ANNULUS_WORKER_KERNEL_VISIBILITY_H_
 #define ANNULUS_WORKER_KERNEL_VISIBILITY_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +17,7 @@ namespace annulus {
 // share between threads.
 class CallVisibility {
  public:
-  // Asks the mask on `pool`'s threads. Both spans must outlive this.
+  // Asks the mask on `pool`'s threads. Mask and tasks must outlive this.
   CallVisibility(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool);
 
   // Intervals that query head `q_head` of shard-local query row `row` sees in task `task`: sorted,
@@ -26,27 +25,23 @@ class CallVisibility {
   absl::Span<const Interval> Of(int32_t task, int32_t q_head, int64_t row) const {
     const Entry& entry = entries_[task];
     if (entry.by_class.empty()) return absl::MakeConstSpan(&entry.all, 1);
-    const TaskRows& rows = entry.by_class[ClassOf(q_head) - entry.class_begin];
+    const TaskRows& rows = entry.by_class[entry.slot_of_class[mask_.ClassOf(q_head)]];
     const int64_t i = row - entry.q_begin;
     return absl::MakeConstSpan(rows.spans)
         .subspan(rows.first[i], rows.first[i + 1] - rows.first[i]);
   }
 
-  // Heads with one number see the same keys in every row.
-  int32_t ClassOf(int32_t q_head) const {
-    if (class_begin_.size() <= 2) return 0;
-    const auto after = std::upper_bound(class_begin_.begin(), class_begin_.end(), q_head);
-    return static_cast<int32_t>(after - class_begin_.begin()) - 1;
-  }
+  // Heads of one class see the same keys in every row.
+  const MaskMap& mask() const { return mask_; }
 
  private:
   struct Entry {
     Interval all;  // The task's keys, which every row sees where by_class is empty.
     int64_t q_begin = 0;
-    int32_t class_begin = 0;
-    std::vector<TaskRows> by_class;  // From class_begin on.
+    std::vector<int16_t> slot_of_class;
+    std::vector<TaskRows> by_class;  // Of the task's heads.
   };
-  const std::vector<int32_t>& class_begin_;
+  const MaskMap& mask_;
   std::vector<Entry> entries_;
 };
 

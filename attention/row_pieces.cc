@@ -1,0 +1,211 @@
+#include "attention/row_pieces.h"
+
+#include <algorithm>
+
+#include "attention/mask_rule.h"
+
+namespace annulus {
+namespace {
+
+// The end of strip i of rows 0 … q_len.
+int64_t EndOf(const std::vector<RangeStrips::Strip>& strips, size_t i, int64_t q_len) {
+  return i + 1 < strips.size() ? std::min(q_len, strips[i + 1].begin) : q_len;
+}
+
+// Whether all ends stand still or move by one a row from `first` to `last`, `steps` rows later.
+bool Straight(const Intervals& first, const Intervals& last, int64_t steps) {
+  if (first.size() != last.size()) return false;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const int64_t begin = last[i].begin - first[i].begin, end = last[i].end - first[i].end;
+    if ((begin != 0 && begin != steps) || (end != 0 && end != steps)) return false;
+  }
+  return true;
+}
+
+// Σ clamp(at + step·n, low, high) for n = 0 … rows − 1, step 0 or 1.
+int64_t SumClamped(int64_t at, int64_t step, int64_t rows, Interval within) {
+  if (step == 0) return rows * std::clamp(at, within.begin, within.end);
+  const int64_t below = std::clamp<int64_t>(within.begin - at, 0, rows);
+  const int64_t until = std::clamp<int64_t>(within.end - at, 0, rows);
+  const int64_t inside = std::max<int64_t>(0, until - below);
+  const int64_t sum = inside * (2 * (at + below) + inside - 1) / 2;
+  return below * within.begin + sum + (rows - below - inside) * within.end;
+}
+
+}  // namespace
+
+RangeStrips::RangeStrips(const std::vector<MaskRange>& ranges) {
+  std::vector<int64_t> ends = {0};
+  std::vector<MaskRange> sorted;
+  for (const MaskRange& range : ranges) {
+    if (range.q_begin >= range.q_end) continue;
+    ends.insert(ends.end(), {range.q_begin, range.q_end});
+    sorted.push_back(range);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const MaskRange& a, const MaskRange& b) { return a.q_begin < b.q_begin; });
+  std::vector<MaskRange> open;
+  size_t next = 0;
+  for (const int64_t begin : ends) {
+    open.erase(std::remove_if(open.begin(), open.end(),
+                              [&](const MaskRange& range) { return range.q_end <= begin; }),
+               open.end());
+    for (; next < sorted.size() && sorted[next].q_begin <= begin; ++next) {
+      open.push_back(sorted[next]);
+    }
+    strips_.push_back({begin, open});
+  }
+}
+
+RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len)
+    : q_len_(q_len) {
+  const MaskedSequence of(mask, q_len, kv_len);
+  for (size_t i = 0; i < strips.strips().size(); ++i) {
+    const RangeStrips::Strip& strip = strips.strips()[i];
+    AddRows(of, strip.ranges, {strip.begin, EndOf(strips.strips(), i, q_len)});
+  }
+}
+
+void RowPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
+                        Interval rows) {
+  const auto keys_of = [&](int64_t row) {
+    return IntersectAll(KeysOfRule(of, row), KeysOfRanges(ranges, row));
+  };
+  if (ranges.empty() && rows.length() > 0) return AddPiece(rows.begin, {}, {}, rows.length());
+  while (rows.length() > 0) {
+    const Interval chunk = RowsOfChunk(of, rows);
+    const std::vector<int64_t> cuts = Cuts(of, ranges, chunk, {0, of.kv_len});
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const Intervals first = keys_of(cuts[i]);
+      AddPiece(cuts[i], first, first, 1);
+      const int64_t more = cuts[i + 1] - cuts[i] - 1;
+      if (more > 0) AddPiece(cuts[i] + 1, keys_of(cuts[i] + 1), keys_of(cuts[i + 1] - 1), more);
+    }
+    rows.begin = chunk.end;
+  }
+}
+
+// Rows that go on as the piece before them join it.
+void RowPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals& last,
+                         int64_t rows) {
+  if (!pieces_.empty()) {
+    const Piece& before = pieces_.back();
+    const Intervals start = KeysOf(before.begin);
+    const int64_t had = begin - before.begin;
+    bool joins = Straight(start, first, had) && Straight(start, last, had + rows - 1);
+    for (size_t i = 0; joins && i < start.size(); ++i) {
+      Sweep& sweep = sweeps_[before.first_sweep + i];
+      const int64_t begin_step = first[i].begin == start[i].begin ? 0 : 1;
+      const int64_t end_step = first[i].end == start[i].end ? 0 : 1;
+      joins = had == 1 || (begin_step == sweep.begin_step && end_step == sweep.end_step);
+      joins = joins && last[i].begin == start[i].begin + begin_step * (had + rows - 1) &&
+              last[i].end == start[i].end + end_step * (had + rows - 1);
+    }
+    if (joins) {
+      for (size_t i = 0; i < start.size(); ++i) {
+        Sweep& sweep = sweeps_[before.first_sweep + i];
+        sweep.begin_step = first[i].begin == start[i].begin ? 0 : 1;
+        sweep.end_step = first[i].end == start[i].end ? 0 : 1;
+      }
+      return;
+    }
+  }
+  pieces_.push_back({begin, static_cast<int32_t>(sweeps_.size())});
+  for (size_t i = 0; i < first.size(); ++i) {
+    sweeps_.push_back(
+        {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});
+  }
+}
+
+template <typename Fn>
+void RowPieces::ForEachPart(Interval rows, Fn fn) const {
+  rows = Intersect(rows, {0, q_len_});
+  if (rows.length() == 0) return;
+  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), rows.begin,
+                                [](int64_t row, const Piece& p) { return row < p.begin; }) -
+               1;
+  for (; piece != pieces_.end() && piece->begin < rows.end; ++piece) {
+    const bool last = piece + 1 == pieces_.end();
+    const Interval own{piece->begin, last ? q_len_ : (piece + 1)->begin};
+    const Interval part = Intersect(own, rows);
+    const size_t end = last ? sweeps_.size() : (piece + 1)->first_sweep;
+    const auto sweeps = absl::MakeConstSpan(sweeps_).subspan(
+        piece->first_sweep, end - static_cast<size_t>(piece->first_sweep));
+    if (!fn(Part{sweeps, part.begin - own.begin, part.length()})) return;
+  }
+}
+
+Intervals RowPieces::KeysOf(int64_t row) const {
+  Intervals keys;
+  ForEachPart({row, row + 1}, [&](const Part& part) {
+    for (const Sweep& sweep : part.sweeps) {
+      keys.push_back({sweep.keys.begin + sweep.begin_step * part.skip,
+                      sweep.keys.end + sweep.end_step * part.skip});
+    }
+    return true;
+  });
+  return keys;
+}
+
+void RowPieces::AddVisible(Interval rows, std::vector<Interval>* keys) const {
+  ForEachPart(rows, [&](const Part& part) {
+    for (const Sweep& sweep : part.sweeps) {
+      keys->push_back({sweep.keys.begin + sweep.begin_step * part.skip,
+                       sweep.keys.end + sweep.end_step * (part.skip + part.rows - 1)});
+    }
+    return true;
+  });
+}
+
+bool RowPieces::SeesAny(Interval rows, Interval keys) const {
+  bool sees = false;
+  ForEachPart(rows, [&](const Part& part) {
+    for (const Sweep& sweep : part.sweeps) {
+      const Interval swept{sweep.keys.begin + sweep.begin_step * part.skip,
+                           sweep.keys.end + sweep.end_step * (part.skip + part.rows - 1)};
+      sees = sees || Intersect(swept, keys).length() > 0;
+    }
+    return !sees;
+  });
+  return sees;
+}
+
+int64_t RowPieces::Area(Interval rows, Interval keys) const {
+  int64_t area = 0;
+  if (keys.length() == 0) return area;
+  ForEachPart(rows, [&](const Part& part) {
+    for (const Sweep& sweep : part.sweeps) {
+      area +=
+          SumClamped(sweep.keys.end + sweep.end_step * part.skip, sweep.end_step, part.rows, keys) -
+          SumClamped(sweep.keys.begin + sweep.begin_step * part.skip, sweep.begin_step, part.rows,
+                     keys);
+    }
+    return true;
+  });
+  return area;
+}
+
+int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len,
+                  int64_t limit) {
+  const MaskedSequence of(mask, q_len, kv_len);
+  int64_t cuts = 0;
+  for (size_t i = 0; i < strips.strips().size(); ++i) {
+    const RangeStrips::Strip& strip = strips.strips()[i];
+    Interval rows{strip.begin, EndOf(strips.strips(), i, q_len)};
+    if (rows.length() == 0 || cuts > limit) break;
+    if (strip.ranges.empty()) {
+      ++cuts;
+      continue;
+    }
+    while (rows.length() > 0 && cuts <= limit) {
+      const Interval chunk = RowsOfChunk(of, rows);
+      cuts += static_cast<int64_t>(Cuts(of, strip.ranges, chunk, {0, kv_len}).size()) - 1;
+      rows.begin = chunk.end;
+    }
+  }
+  return cuts;
+}
+
+}  // namespace annulus

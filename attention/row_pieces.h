@@ -1,0 +1,81 @@
+#ifndef ANNULUS_ATTENTION_ROW_PIECES_H_
+#define ANNULUS_ATTENTION_ROW_PIECES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/interval.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// A range list, cut at every row where a range begins or ends: rows of a strip share their ranges.
+// Made once for a mask.
+class RangeStrips {
+ public:
+  explicit RangeStrips(const std::vector<MaskRange>& ranges);
+
+  // Strips in order; the first begins at row 0, the last has no end and no ranges.
+  struct Strip {
+    int64_t begin = 0;
+    std::vector<MaskRange> ranges;
+  };
+  const std::vector<Strip>& strips() const { return strips_; }
+
+ private:
+  std::vector<Strip> strips_;
+};
+
+struct MaskedSequence;
+
+// The rows of one sequence under a mask with ranges, cut into pieces in which the intervals of keys
+// that a row sees keep their number, and their ends stand still or move one key a row. Questions
+// cost a look-up and a few operations for each piece that they touch. Immutable.
+class RowPieces {
+ public:
+  RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len);
+
+  // Of one row, in order.
+  Intervals KeysOf(int64_t row) const;
+  // Appends keys that some row of `rows` sees, as intervals in any order.
+  void AddVisible(Interval rows, std::vector<Interval>* keys) const;
+  bool SeesAny(Interval rows, Interval keys) const;
+  // Visible pairs of rows × keys.
+  int64_t Area(Interval rows, Interval keys) const;
+
+  int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
+
+ private:
+  struct Sweep {  // The interval of the piece's first row, and how its ends move.
+    Interval keys;
+    int64_t begin_step = 0, end_step = 0;
+  };
+  struct Piece {
+    int64_t begin = 0;
+    int32_t first_sweep = 0;
+  };
+  // A piece's part of some rows: `skip` rows after the piece's first, `rows` of them.
+  struct Part {
+    absl::Span<const Sweep> sweeps;
+    int64_t skip = 0, rows = 0;
+  };
+
+  void AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges, Interval rows);
+  void AddPiece(int64_t begin, const Intervals& first, const Intervals& last, int64_t rows);
+  template <typename Fn>
+  void ForEachPart(Interval rows, Fn fn) const;  // Until fn says false.
+
+  int64_t q_len_;
+  std::vector<Piece> pieces_;
+  std::vector<Sweep> sweeps_;
+};
+
+// How many parts the rows of a sequence are cut into at most, before those that go on straight are
+// joined: what making RowPieces costs. Counts no further than a little past `limit`.
+int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len,
+                  int64_t limit);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_ROW_PIECES_H_

@@ -1,0 +1,85 @@
+"""Masks of some sequences and heads, and range lists: real processes, every strategy, judged by numpy in fp64."""
+
+import itertools
+import unittest
+
+import numpy
+
+from tests.end_to_end.attend_case import LAYOUTS, AttendCase, hidden_by, reference, rounded
+
+STRATEGIES = ("ring-pass-kv", "rotate-kv", "all-gather-kv", "halo", "ulysses", "ulysses-ring", "ring-pass-q", "double-ring")
+KINDS = {
+    "KIND_FULL": lambda i, j, r: (i == i) & (j == j),
+    "KIND_CAUSAL": lambda i, j, r: j - r["kEnd"] <= i - r["qEnd"],
+    "KIND_INVERSE_CAUSAL": lambda i, j, r: j - r["kBegin"] >= i - r["qBegin"],
+    "KIND_BI_CAUSAL": lambda i, j, r: KINDS["KIND_CAUSAL"](i, j, r) & KINDS["KIND_INVERSE_CAUSAL"](i, j, r),
+}
+SEQUENCES = ((90, 120, 0), (70, 70, 2), (61, 40, 4))  # Query rows, key rows, mask.
+HEADS, GROUP, DIM = 6, 3, 16
+MASKS = (
+    {"causal": True},
+    {"causal": True, "windowLeft": "11", "queryHeads": [1, 4, 5]},
+    {"ranges": [{"qBegin": 0, "qEnd": 40, "kBegin": 5, "kEnd": 44, "kind": "KIND_CAUSAL"},
+                {"qBegin": 20, "qEnd": 70, "kBegin": 10, "kEnd": 60, "kind": "KIND_INVERSE_CAUSAL"},
+                {"qBegin": 35, "qEnd": 66, "kBegin": 30, "kEnd": 70, "kind": "KIND_BI_CAUSAL"},
+                {"qBegin": 0, "qEnd": 9, "kBegin": 50, "kEnd": 70, "kind": "KIND_FULL"}]},
+    {"chunk": "16", "queryHeads": [0]},
+    {"causal": True, "alwaysVisible": "2", "windowLeft": "5"},
+)
+
+
+def hidden_in(mask, q_len, kv_len):
+    """By one mask, ranges included."""
+    ranges = mask.get("ranges", ())
+    hidden = hidden_by({name: value for name, value in mask.items() if name not in ("ranges", "queryHeads")}, q_len, kv_len)
+    if ranges:
+        i, j = numpy.arange(q_len)[:, None], numpy.arange(kv_len)[None, :]
+        listed = numpy.zeros((q_len, kv_len), bool)
+        for r in ranges:
+            inside = (i >= r["qBegin"]) & (i < r["qEnd"]) & (j >= r["kBegin"]) & (j < r["kEnd"])
+            listed |= inside & KINDS[r["kind"]](i, j, r)
+        hidden = hidden | ~listed
+    return hidden
+
+
+def mask_of(first, head):
+    """The mask that a head follows in the group that begins at `first`."""
+    group = [MASKS[first]] + list(itertools.takewhile(lambda mask: "queryHeads" in mask, MASKS[first + 1 :]))
+    return next((mask for mask in group[1:] if head in mask["queryHeads"]), group[0])
+
+
+class MasksTest(AttendCase):
+    WORKERS = 4
+
+    def test_every_strategy_follows_the_mask_of_each_sequence_and_head(self):
+        random = numpy.random.default_rng(7)
+        q_rows, k_rows = (sum(sequence[side] for sequence in SEQUENCES) for side in (0, 1))
+        q = rounded(random.standard_normal((q_rows, HEADS, DIM)), "fp32")
+        k, v = (rounded(random.standard_normal((k_rows, HEADS // GROUP, DIM)), "fp32") for _ in range(2))
+        exact = numpy.zeros((q_rows, HEADS, DIM))
+        lse = numpy.full((HEADS, q_rows), -numpy.inf)
+        q0 = k0 = 0
+        for q_len, kv_len, first in SEQUENCES:
+            for head in range(HEADS):
+                one, at = slice(q0, q0 + q_len), slice(k0, k0 + kv_len)
+                kv = slice(head // GROUP, head // GROUP + 1)
+                hidden = hidden_in(mask_of(first, head), q_len, kv_len)
+                out, log = reference(q[one, head : head + 1], k[at, kv], v[at, kv], hidden, numpy.float64)
+                exact[one, head], lse[head, one] = out[:, 0], log[0]
+            q0, k0 = q0 + q_len, k0 + kv_len
+        spec = self.spec_file({"masks": MASKS, "sequences": [{"qLen": a, "kvLen": b, "mask": m} for a, b, m in SEQUENCES]})
+        for index, (strategy, world) in enumerate(itertools.product(STRATEGIES, (2, 3, 4))):
+            layout = LAYOUTS[index % 4]
+            with self.subTest(strategy=strategy, world=world, layout=layout):
+                answer, facts = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--strategy", strategy, "--layout", layout,
+                                              "--world-size", str(world), "--path", ("direct", "gateway")[index % 2], "--verify", "64")
+                self.assertEqual((facts["strategy"], facts["world_size"]), (strategy, world))
+                error = numpy.abs(answer["output"] - exact).max()
+                self.assertLessEqual(error, 2e-6)
+                seen = numpy.isfinite(lse)
+                self.assertTrue((answer["lse"][~seen] == -numpy.inf).all())
+                self.assertLessEqual(numpy.abs(answer["lse"][seen] - lse[seen]).max(), 1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
