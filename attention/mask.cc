@@ -110,9 +110,8 @@ Intervals MaskMap::VisiblePacked(int32_t q_head, int64_t q_row) const {
 
 int64_t MaskMap::Position(int32_t q_head, int64_t q_row) const {
   const int64_t sequence = SequenceOfQuery(q_row);
-  const int64_t q_begin = q_begin_[sequence], k_begin = k_begin_[sequence];
-  return k_begin + PositionOf(MaskOf(sequence, q_head), q_row - q_begin,
-                              q_begin_[sequence + 1] - q_begin, k_begin_[sequence + 1] - k_begin);
+  const MaskedSequence of(masks_[MaskOf(sequence, q_head)], QueryRows(sequence), KeyRows(sequence));
+  return k_begin_[sequence] + q_row - q_begin_[sequence] + of.shift;
 }
 
 int64_t MaskMap::SequenceOfQuery(int64_t q_row) const {

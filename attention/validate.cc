@@ -11,16 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
 #include "attention/check_limit.h"
+#include "attention/check_mask_cost.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
-#include "attention/mask_cost.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 
 namespace annulus {
 namespace {
-
-constexpr int64_t kMostRows = int64_t{1} << 60;
 
 // INVALID_ARGUMENT for a field whose value is `value`.
 template <typename Value>
@@ -238,21 +236,6 @@ absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& 
   return CheckOverlaps(mask.ranges, absl::StrCat(path, ".ranges"), limits);
 }
 
-// What is planned goes through the chunks one by one.
-absl::Status CheckChunks(const AttentionSpec& spec, const Limits& limits) {
-  for (size_t i = 0; i < spec.masks.size(); ++i) {
-    if (!spec.masks[i].chunk) continue;
-    int64_t chunks = 0;
-    for (const Sequence& sequence : spec.sequences) {
-      chunks += sequence.q_len > 0 ? (sequence.q_len - 1) / *spec.masks[i].chunk + 1 : 0;
-    }
-    // A sequence of one chunk costs no more than without.
-    const int64_t limit = limits.max_mask_chunks + static_cast<int64_t>(spec.sequences.size());
-    RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks, limit));
-  }
-  return absl::OkStatus();
-}
-
 // The heads that a group's masks name (attention/mask.h) exist and are named once.
 absl::Status CheckMaskHeads(const AttentionSpec& spec) {
   std::vector<bool> named;
@@ -295,34 +278,8 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
     RETURN_IF_ERROR(CheckMask(spec.masks[i], absl::StrCat("spec.masks[", i, "]"), limits));
   }
   RETURN_IF_ERROR(CheckMaskHeads(spec));
-  RETURN_IF_ERROR(CheckChunks(spec, limits));
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     RETURN_IF_ERROR(CheckMaskOfSequence(spec, i));
-  }
-  return absl::OkStatus();
-}
-
-// Keys that a row sees around itself, however long the sequence.
-int64_t SpanOf(const Mask& mask) {
-  int64_t span = mask.chunk.value_or(kMostRows);
-  if (mask.window_left && (mask.causal || mask.window_right)) {
-    const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);
-    span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
-  }
-  return span;
-}
-
-// Every rank has rows in every span then: what each needs of the others is planned span by span.
-absl::Status CheckStripes(const AttentionSpec& spec, const Execution& execution,
-                          const Limits& limits) {
-  if (execution.layout != Layout::kStriped) return absl::OkStatus();
-  for (const Mask& mask : spec.masks) {
-    const int64_t span = SpanOf(mask);
-    int64_t spans = 0;
-    for (const Sequence& sequence : spec.sequences) {
-      if (sequence.q_len > span) spans += (sequence.q_len - 1) / span + 1;
-    }
-    RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
   }
   return absl::OkStatus();
 }
@@ -345,16 +302,6 @@ absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits)
   return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
 }
 
-// Range lists and heads with masks of their own.
-absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
-                           const Limits& limits) {
-  const MaskCost cost = CostOfMasks(spec, limits.max_range_cuts);
-  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.head_classes, limits.max_head_classes));
-  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.range_cuts, limits.max_range_cuts));
-  if (execution.layout != Layout::kStriped) return absl::OkStatus();
-  return CheckLimit("execution.layout", cost.range_cuts, limits.max_striped_spans);
-}
-
 absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
                             const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
@@ -373,7 +320,6 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
     return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
                   "only the striped layout has stripes");
   }
-  RETURN_IF_ERROR(CheckStripes(spec, execution, limits));
   if (execution.layout == Layout::kZigzagPerSequence) {
     // Each is two ranges in each shard of the plan, which travels as one message.
     RETURN_IF_ERROR(CheckLimit("execution.layout", static_cast<int64_t>(spec.sequences.size()),
