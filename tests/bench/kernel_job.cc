@@ -6,6 +6,8 @@
 #include <random>
 
 #include "attention/dtype.h"
+#include "attention/schedule.h"
+#include "attention/shard_plan.h"
 
 namespace annulus::bench {
 namespace {
@@ -48,16 +50,25 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   task_.out_q.data = partial_.data();
   task_.q_rows = &q_rows_;
   task_.k_rows = &k_rows_;
-  task_.task.q_end = q.end;
-  task_.task.k_end = k.end;
-  task_.task.head_end = spec.q_heads;
-  task_.task.coverage = mask_.Classify(0, q, k);
   job_.spec = &spec_;
   job_.mask = &mask_;
   job_.layout = &layout_;
   job_.scale = spec_.scale_or_default();
   flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads *
            (spec.head_dim + spec.value_dim());
+  PlanOptions options;
+  options.layout = Layout::kContiguous;
+  const absl::StatusOr<ShardPlan> plan = MakeShardPlan(spec_, options);
+  Check(plan.status());
+  Execution execution;
+  execution.strategy = Strategy::kRotateKv;
+  const absl::StatusOr<RankSchedule> schedule =
+      MakeSchedule({&spec_, &mask_, &*plan, execution}, /*rank=*/0);
+  Check(schedule.status());
+  for (const Task& task : schedule->steps[0].tasks) {
+    tasks_.push_back(task_);
+    tasks_.back().task = task;
+  }
 }
 
 // Rows of q and of k and v are elements of one type and nothing else, but for padding.
@@ -76,7 +87,7 @@ double KernelJobData::Run(AttentionKernel& kernel) {
   identity.target = task_.out_q;
   const auto begin = std::chrono::steady_clock::now();
   Check(kernel.Apply(job_, identity));
-  Check(kernel.Accumulate(job_, {&task_, 1}, {}));
+  Check(kernel.Accumulate(job_, tasks_, {}));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -15,10 +15,10 @@
 
 namespace annulus::bench {
 
-// One forward job on one rank, in memory: random normal q, k and v, and one task over all of it.
+// One forward job on one rank, in memory: random normal q, k and v, and the tasks of its schedule.
 class KernelJobData {
  public:
-  // One sequence of `spec.sequences[0]`; `seed` for the numbers.
+  // `seed` for the numbers.
   KernelJobData(const AttentionSpec& spec, uint64_t seed);
 
   // Identity and accumulate: what a worker does for one step. Seconds it took; ends the process on
@@ -27,6 +27,7 @@ class KernelJobData {
 
   // Multiply-adds of visible pairs count twice, for both products; the softmax counts nothing.
   double flops() const { return flops_; }
+  const MaskMap& mask() const { return mask_; }
 
  private:
   void Fill(std::vector<std::byte>& bytes, uint64_t seed) const;
@@ -36,7 +37,8 @@ class KernelJobData {
   const BlockLayout layout_;
   const RowMap q_rows_, k_rows_;
   KernelJob job_;
-  KernelTask task_;
+  KernelTask task_;                // Over all of it.
+  std::vector<KernelTask> tasks_;  // As planned.
   std::vector<std::byte> q_, kv_, partial_;
   double flops_ = 0;
 };
