@@ -134,14 +134,14 @@ void AddMasks(std::vector<Row>* rows) {
 }
 
 void AddVariants(std::vector<Row>* rows) {
-  rows->push_back(
-      NotServed("score/soft-cap", "spec.modifiers.soft_cap", kNoKernel,
-                [](const Request& r) { return If(r.spec.modifiers.soft_cap.has_value()); }));
-  rows->push_back(
-      NotServed("score/alibi", "spec.modifiers.alibi_slopes", kNoKernel,
-                [](const Request& r) { return If(!r.spec.modifiers.alibi_slopes.empty()); }));
-  rows->push_back(NotServed("score/sinks", "spec.modifiers.sinks", kNoKernel,
-                            [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
+  rows->push_back(Served("score/soft-cap", "spec.modifiers.soft_cap", [](const Request& r) {
+    return If(r.spec.modifiers.soft_cap.has_value());
+  }));
+  rows->push_back(Served("score/alibi", "spec.modifiers.alibi_slopes", [](const Request& r) {
+    return If(!r.spec.modifiers.alibi_slopes.empty());
+  }));
+  rows->push_back(Served("score/sinks", "spec.modifiers.sinks",
+                         [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
   rows->push_back(
       NotServed("output/lse-base-2", "spec.outputs.lse_base", kNoKernel,
                 [](const Request& r) { return If(r.spec.outputs.lse_base != LseBase::kE); }));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -55,9 +56,18 @@ struct Keys {
   int32_t dim = 0, dim_v = 0;
 };
 
+// What makes a score of a product, and ends a row: numbers of one (row, head).
+struct RowRule {
+  double scale = 1;
+  std::optional<double> soft_cap, sink;
+  double slope = 0;
+  int64_t position = 0;  // Among the packed key rows.
+};
+
 struct Answer {
   std::vector<double> out;
   double lse = -std::numeric_limits<double>::infinity();
+  double max_logit = -std::numeric_limits<double>::infinity();
 };
 
 // The visible rows in one of several orders: begun elsewhere, every second one backwards.
@@ -72,10 +82,21 @@ std::vector<int64_t> RowsInOrder(const Intervals& visible, int64_t order, int64_
   return rows;
 }
 
+template <typename Real>
+Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
+  Real score = product * static_cast<Real>(rule.scale);
+  if (rule.soft_cap.has_value()) {
+    const auto cap = static_cast<Real>(*rule.soft_cap);
+    score = cap * std::tanh(score / cap);
+  }
+  const auto away = static_cast<Real>(std::abs(rule.position - key_row));
+  return rule.slope == 0 ? score : score - static_cast<Real>(rule.slope) * away;
+}
+
 // Scores, weights and sums in Real; weights rounded to `weights` before they meet the values.
 template <typename Real>
-Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows, Real scale,
-              DataType weights) {
+Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows,
+              const RowRule& rule, DataType weights) {
   Answer answer;
   answer.out.assign(keys.dim_v, 0.0);
   std::vector<Real> scores;
@@ -84,11 +105,15 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
     for (int32_t i = 0; i < keys.dim; ++i) {
       sum += static_cast<Real>(q[i]) * static_cast<Real>(keys.k[row * keys.dim + i]);
     }
-    scores.push_back(sum * scale);
+    scores.push_back(ScoreOf(sum, rule, row));
   }
+  if (rule.sink.has_value()) answer.lse = *rule.sink;
   if (scores.empty()) return answer;
-  const Real max = *std::max_element(scores.begin(), scores.end());
-  Real total = 0;
+  const Real most = *std::max_element(scores.begin(), scores.end());
+  answer.max_logit = static_cast<double>(most);
+  const Real sink = static_cast<Real>(rule.sink.value_or(0));
+  const Real max = rule.sink.has_value() ? std::max(most, sink) : most;
+  Real total = rule.sink.has_value() ? std::exp(sink - max) : Real(0);
   for (Real& score : scores) total += score = std::exp(score - max);
   std::vector<Real> out(keys.dim_v, 0);
   for (size_t n = 0; n < rows.size(); ++n) {
@@ -98,6 +123,7 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
   }
   answer.out.assign(out.begin(), out.end());
   answer.lse = static_cast<double>(max) + std::log(static_cast<double>(total));
+  if (std::isnan(answer.lse)) answer.max_logit = answer.lse;
   return answer;
 }
 
@@ -150,18 +176,29 @@ class Verifier {
   }
 
  private:
+  RowRule RuleOf(int32_t head, int64_t row) const {
+    const ScoreModifiers& modifiers = spec_.modifiers;
+    RowRule rule;
+    rule.scale = spec_.scale_or_default();
+    rule.soft_cap = modifiers.soft_cap;
+    rule.position = mask_.Position(head, row);
+    if (!modifiers.alibi_slopes.empty()) rule.slope = modifiers.alibi_slopes[head];
+    if (!modifiers.sinks.empty()) rule.sink = modifiers.sinks[head];
+    return rule;
+  }
+
   void Add(const Keys& keys, int32_t head, int64_t row, HeadErrors* errors) {
     const std::vector<float> q = HeadRows(table_[0], input_.q, head, row, 1);
     const Intervals visible = mask_.VisiblePacked(head, row);
-    const double scale = spec_.scale_or_default();
+    const RowRule rule = RuleOf(head, row);
     const Answer exact =
-        Attend<double>(q.data(), keys, RowsInOrder(visible, 0, 1), scale, spec_.dtype);
+        Attend<double>(q.data(), keys, RowsInOrder(visible, 0, 1), rule, spec_.dtype);
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
     float lse = 0;
     std::memcpy(&lse, input_.lse + row * table_[4].row_bytes() + head * sizeof(float), sizeof(lse));
     for (int64_t order = 0; order < orders_; ++order) {
-      const Answer naive = Attend<float>(q.data(), keys, RowsInOrder(visible, order, orders_),
-                                         static_cast<float>(scale), spec_.dtype);
+      const Answer naive =
+          Attend<float>(q.data(), keys, RowsInOrder(visible, order, orders_), rule, spec_.dtype);
       for (int32_t i = 0; i < keys.dim_v; ++i) {
         const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
         errors->AddOutput(exact.out[i], rounded, out[i]);
@@ -181,9 +218,7 @@ class Verifier {
 
 absl::StatusOr<VerifyReport> VerifyRows(const AttentionSpec& spec, const VerifyInput& input,
                                         int64_t count, uint64_t seed) {
-  const ScoreModifiers& modifiers = spec.modifiers;
-  if (spec.operation != Operation::kForward || modifiers.soft_cap.has_value() ||
-      !modifiers.alibi_slopes.empty() || !modifiers.sinks.empty() || spec.dropout.has_value() ||
+  if (spec.operation != Operation::kForward || spec.dropout.has_value() ||
       spec.outputs.lse_base != LseBase::kE) {
     return MakeError(absl::StatusCode::kUnimplemented,
                      "only plain forward attention can be verified by the client",

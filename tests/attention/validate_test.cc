@@ -204,6 +204,14 @@ TEST(ValidateTest, ScaleMustBeAFiniteFp32Number) {
   }
 }
 
+TEST(ValidateTest, ScoreModifiersAreServed) {
+  Request request;
+  request.spec.modifiers.soft_cap = 30;
+  request.spec.modifiers.alibi_slopes.assign(8, -0.5f);
+  request.spec.modifiers.sinks.assign(8, 0.0f);
+  EXPECT_TRUE(request.Check().ok());
+}
+
 TEST(ValidateTest, Modifiers) {
   for (const double cap : {0.0, -1.0, kNan, kInfinity}) {
     Request request;
@@ -355,10 +363,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   };
   expect("spec.gradients", [](Request& r) { r.spec.operation = Operation::kGradients; });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
-  expect("spec.modifiers.soft_cap", [](Request& r) { r.spec.modifiers.soft_cap = 30; });
-  expect("spec.modifiers.sinks", [](Request& r) { r.spec.modifiers.sinks.assign(8, 0.0f); });
-  expect("spec.modifiers.alibi_slopes",
-         [](Request& r) { r.spec.modifiers.alibi_slopes.assign(8, 0.5f); });
   expect("spec.outputs.lse_base", [](Request& r) { r.spec.outputs.lse_base = LseBase::k2; });
   expect("spec.outputs.max_logit", [](Request& r) { r.spec.outputs.max_logit = true; });
   expect("spec.deterministic", [](Request& r) { r.spec.deterministic = true; });

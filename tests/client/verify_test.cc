@@ -49,6 +49,10 @@ struct Solved {
     const int64_t which = row / sequence.q_len, i = row % sequence.q_len;
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
     std::vector<double> out(spec.head_dim, 0);
+    if (!spec.modifiers.sinks.empty()) {
+      max = spec.modifiers.sinks[head];
+      sum = 1;
+    }
     for (int64_t j = 0; j < sequence.kv_len; ++j) {
       if (spec.masks[0].causal && j > i + sequence.kv_len - sequence.q_len) continue;
       const int64_t key = which * sequence.kv_len + j;
@@ -58,6 +62,12 @@ struct Solved {
                  SyntheticValue(9, TensorId::kK, key, head / 2, d);
       }
       score /= std::sqrt(spec.head_dim);
+      const ScoreModifiers& modifiers = spec.modifiers;
+      if (modifiers.soft_cap) score = *modifiers.soft_cap * std::tanh(score / *modifiers.soft_cap);
+      if (!modifiers.alibi_slopes.empty()) {
+        score -= modifiers.alibi_slopes[head] *
+                 static_cast<double>(std::abs(i + sequence.kv_len - sequence.q_len - j));
+      }
       const double top = std::max(max, score), keep = std::exp(max - top),
                    add = std::exp(score - top);
       for (int d = 0; d < spec.head_dim; ++d) {
@@ -95,6 +105,25 @@ TEST(VerifyTest, RightAnswersAreWithinTheBudget) {
       EXPECT_TRUE(report->within()) << report->output_error << " of " << report->output_budget
                                     << ", LSE " << report->lse_part;
     }
+  }
+}
+
+// Each modifier matters to the verdict.
+TEST(VerifyTest, ModifiersArePartOfTheAnswer) {
+  AttentionSpec spec = SpecOf(13, 9, true, DataType::kFp32);
+  spec.modifiers.soft_cap = 0.25;
+  spec.modifiers.alibi_slopes = {0.5f, 0.25f, -0.1f, 0.0625f};
+  spec.modifiers.sinks = {1, -1, 0.5f, 3};
+  const Solved solved(spec);
+  const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 1000, 1);
+  EXPECT_TRUE(report->within()) << report->output_error << " of " << report->output_budget
+                                << ", LSE " << report->lse_part;
+  for (int without = 0; without < 3; ++without) {
+    AttentionSpec other = spec;
+    if (without == 0) other.modifiers.soft_cap.reset();
+    if (without == 1) other.modifiers.alibi_slopes.clear();
+    if (without == 2) other.modifiers.sinks.clear();
+    EXPECT_FALSE(VerifyRows(other, solved.Input(), 1000, 1)->within()) << without;
   }
 }
 
@@ -220,7 +249,7 @@ TEST(VerifyTest, RowsAreDistinctAndFollowTheSeed) {
 TEST(VerifyTest, WhatItCannotJudgeIsRefused) {
   AttentionSpec spec = SpecOf(5, 5, false, DataType::kFp32);
   const Solved solved(spec);
-  spec.modifiers.soft_cap = 30;
+  spec.dropout = Dropout{0.5, 1};
   EXPECT_EQ(DetailOf(VerifyRows(spec, solved.Input(), 7, 1).status()).reason, "NOT_SERVED");
 }
 

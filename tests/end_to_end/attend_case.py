@@ -98,11 +98,26 @@ def product(a, b):
     return total
 
 
-def reference(q, k, v, mask, real, dtype="fp32"):
+def modified(scores, modifiers, head, keys):
+    """Soft cap and ALiBi (bottom-right) of one head's scores; column n is key keys[n]."""
+    real = scores.dtype.type
+    if "softCap" in modifiers:
+        cap = real(modifiers["softCap"])
+        scores = cap * numpy.tanh(scores / cap)
+    if "alibiSlopes" in modifiers:
+        position = numpy.arange(len(scores))[:, None] + len(keys) - len(scores)
+        scores = scores - real(modifiers["alibiSlopes"][head]) * numpy.abs(position - keys[None, :]).astype(real)
+    return scores
+
+
+def reference(q, k, v, mask, real, dtype="fp32", modifiers=None, keys=None):
     """Attention of one sequence in the float type `real`; (output, lse), rows that see nothing give (0, -inf).
 
     `mask` is "full", "causal", "causal-top-left", or what is hidden. In float32 weights and outputs are rounded to `dtype`.
+    `modifiers` is ScoreModifiers in JSON; `keys` is the place of each row of k and v, 0, 1, … where it is not given.
     """
+    modifiers = modifiers or {}
+    keys = numpy.arange(len(k)) if keys is None else keys
     q, k, v = (array.astype(real) for array in (q, k, v))
     group = q.shape[1] // k.shape[1]
     out = numpy.zeros((q.shape[0], q.shape[1], v.shape[2]), real)
@@ -110,13 +125,16 @@ def reference(q, k, v, mask, real, dtype="fp32"):
     hidden = hidden_by(named_mask(mask), len(q), len(k)) if isinstance(mask, str) else mask
     for head in range(q.shape[1]):
         scores = product(q[:, head], k[:, head // group].T) * real(q.shape[2] ** -0.5)
+        scores = modified(scores, modifiers, head, keys)
         scores[hidden] = -numpy.inf
         seen = ~hidden.all(axis=1) if len(k) else numpy.zeros(len(q), bool)
+        sink = real(modifiers["sinks"][head]) if "sinks" in modifiers else real(-numpy.inf)
+        lse[head, ~seen] = sink
         if not seen.any():
             continue
-        top = scores[seen].max(axis=1, keepdims=True)
+        top = numpy.maximum(scores[seen].max(axis=1, keepdims=True), sink)
         weights = numpy.exp(scores[seen] - top)
-        total = weights.sum(axis=1, keepdims=True)
+        total = weights.sum(axis=1, keepdims=True) + numpy.exp(sink - top)
         weights /= total
         if real == numpy.float32:
             weights = rounded(weights, dtype)
@@ -125,16 +143,17 @@ def reference(q, k, v, mask, real, dtype="fp32"):
     return rounded(out, dtype) if real == numpy.float32 else out, lse
 
 
-def judged(q, k, v, mask, dtype="fp32"):
+def judged(q, k, v, mask, dtype="fp32", modifiers=None):
     """(exact output and LSE, naive outputs) of one sequence whose elements are of the type.
 
     The largest error of one naive answer is luck: there are two, over the keys from the first and from the last, as
     `annulus attend --verify` has several.
     """
     hidden = hidden_by(named_mask(mask), len(q), len(k)) if isinstance(mask, str) else mask
-    naive = [reference(q, k[order], v[order], hidden[:, order], numpy.float32, dtype)[0]
+    keys = numpy.arange(len(k))
+    naive = [reference(q, k[order], v[order], hidden[:, order], numpy.float32, dtype, modifiers, keys[order])[0]
              for order in (slice(None), slice(None, None, -1))]
-    return reference(q, k, v, hidden, numpy.float64), numpy.stack(naive)
+    return reference(q, k, v, hidden, numpy.float64, modifiers=modifiers), numpy.stack(naive)
 
 
 class AttendCase(unittest.TestCase):
