@@ -25,8 +25,46 @@ uint16_t SubnormalHalf(uint32_t magnitude) {
   return static_cast<uint16_t>(Bits(FromBits(magnitude) + 0.5f) - Bits(0.5f));
 }
 
-template <typename Convert>
-void WidenAll(const std::byte* source, size_t count, float* target, Convert convert) {
+// The four conversions without a branch, so that loops over them become vector code.
+
+inline uint16_t HalfOf(float value) {
+  const uint32_t bits = Bits(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  // The quiet bit keeps a NaN whose payload is shifted out a NaN.
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  // A carry out of the mantissa moves to the next exponent, up to infinity.
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  const uint32_t normal = (rounded - 0x38000000u) >> 13;
+  const uint32_t subnormal = SubnormalHalf(magnitude);
+  uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
+  half = magnitude >= 0x47800000u ? 0x7c00u : half;  // 2^16 and above
+  half = magnitude > kFp32Infinity ? nan : half;
+  return static_cast<uint16_t>(sign | half);
+}
+
+inline uint16_t BrainOf(float value) {
+  const uint32_t bits = Bits(value);
+  const uint32_t nan = (bits >> 16) | 0x40u;
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > kFp32Infinity ? nan : rounded);
+}
+
+inline float OfHalf(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t magnitude = bits & 0x7fffu;
+  const uint32_t special = kFp32Infinity | ((magnitude & 0x3ffu) << 13);
+  const uint32_t normal = (magnitude << 13) + 0x38000000u;
+  const uint32_t subnormal = Bits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  uint32_t wide = magnitude < 0x400u ? subnormal : normal;
+  wide = magnitude >= 0x7c00u ? special : wide;
+  return FromBits(sign | wide);
+}
+
+inline float OfBrain(uint16_t bits) { return FromBits(static_cast<uint32_t>(bits) << 16); }
+
+template <float (*convert)(uint16_t)>
+void WidenAll(const std::byte* source, size_t count, float* target) {
   for (size_t i = 0; i < count; ++i) {
     uint16_t bits;
     std::memcpy(&bits, source + i * sizeof(bits), sizeof(bits));
@@ -35,8 +73,8 @@ void WidenAll(const std::byte* source, size_t count, float* target, Convert conv
   }
 }
 
-template <typename Convert>
-void NarrowAll(const float* source, size_t count, std::byte* target, Convert convert) {
+template <uint16_t (*convert)(float)>
+void NarrowAll(const float* source, size_t count, std::byte* target) {
   for (size_t i = 0; i < count; ++i) {
     float value;
     std::memcpy(&value, source + i, sizeof(value));
@@ -78,46 +116,21 @@ absl::string_view DataTypeName(DataType dtype) {
   return "unspecified";
 }
 
-uint16_t Fp32ToFp16(float value) {
-  const uint32_t bits = Bits(value);
-  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > kFp32Infinity) {  // The quiet bit keeps a NaN whose payload is shifted out a NaN.
-    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  }
-  if (magnitude >= 0x47800000u) return sign | 0x7c00u;  // 2^16 and above
-  if (magnitude < 0x38800000u) return sign | SubnormalHalf(magnitude);
-  // A carry out of the mantissa moves to the next exponent, up to infinity.
-  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-uint16_t Fp32ToBf16(float value) {
-  const uint32_t bits = Bits(value);
-  if ((bits & 0x7fffffffu) > kFp32Infinity) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-float Fp16ToFp32(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return FromBits(sign | kFp32Infinity | ((magnitude & 0x3ffu) << 13));
-  if (magnitude >= 0x400u) return FromBits(sign | ((magnitude << 13) + 0x38000000u));
-  return FromBits(sign | Bits(static_cast<float>(magnitude) * 0x1p-24f));
-}
-
-float Bf16ToFp32(uint16_t bits) { return FromBits(static_cast<uint32_t>(bits) << 16); }
+uint16_t Fp32ToFp16(float value) { return HalfOf(value); }
+uint16_t Fp32ToBf16(float value) { return BrainOf(value); }
+float Fp16ToFp32(uint16_t bits) { return OfHalf(bits); }
+float Bf16ToFp32(uint16_t bits) { return OfBrain(bits); }
 
 void ConvertToFp32(DataType dtype, const std::byte* source, size_t count, float* target) {
   if (dtype == DataType::kFp32 && count > 0) std::memcpy(target, source, count * sizeof(float));
-  if (dtype == DataType::kFp16) WidenAll(source, count, target, Fp16ToFp32);
-  if (dtype == DataType::kBf16) WidenAll(source, count, target, Bf16ToFp32);
+  if (dtype == DataType::kFp16) WidenAll<OfHalf>(source, count, target);
+  if (dtype == DataType::kBf16) WidenAll<OfBrain>(source, count, target);
 }
 
 void ConvertFromFp32(DataType dtype, const float* source, size_t count, std::byte* target) {
   if (dtype == DataType::kFp32 && count > 0) std::memcpy(target, source, count * sizeof(float));
-  if (dtype == DataType::kFp16) NarrowAll(source, count, target, Fp32ToFp16);
-  if (dtype == DataType::kBf16) NarrowAll(source, count, target, Fp32ToBf16);
+  if (dtype == DataType::kFp16) NarrowAll<HalfOf>(source, count, target);
+  if (dtype == DataType::kBf16) NarrowAll<BrainOf>(source, count, target);
 }
 
 }  // namespace annulus

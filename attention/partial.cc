@@ -22,9 +22,9 @@ void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<c
   }
   const float top = std::max(a.max, b.max);
   const float weight_a = MergeWeight(a.max, top), weight_b = MergeWeight(b.max, top);
-  for (size_t i = 0; i < sum_a.size(); ++i) {
-    sum_a[i] = weight_a * sum_a[i] + weight_b * sum_b[i];
-  }
+  float* to = sum_a.data();
+  const float* from = sum_b.data();
+  for (size_t i = 0, n = sum_a.size(); i < n; ++i) to[i] = weight_a * to[i] + weight_b * from[i];
   a = {top, weight_a * a.weight + weight_b * b.weight};
 }
 
@@ -43,7 +43,9 @@ float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<floa
   const float scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
   const float weight = scale * state.weight + MergeWeight(sink, top);
   // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
-  for (size_t i = 0; i < out.size(); ++i) out[i] = scale * sum[i] / weight + 0.0f;
+  const float* from = sum.data();
+  float* to = out.data();
+  for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = scale * from[i] / weight + 0.0f;
   return top + std::log(weight);
 }
 
