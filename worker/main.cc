@@ -20,6 +20,7 @@
 #include "attention/error.h"
 #include "base/command_line.h"
 #include "base/log.h"
+#include "proto/callback_threads.h"
 #include "worker/backend.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
@@ -217,6 +218,7 @@ int Run(Flags flags) {
           static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s fp32, ",
           static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " GFLOP/s bf16, link ",
           static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s");
+  RestSurplusCallbackThread();
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));
