@@ -50,12 +50,16 @@ void ContinueHalting(Core& core, int64_t number) {
     HaltRun(core, number, Group::kAlive);
 }
 
+void RankFreed(Core& core, RunRecord& run, int32_t rank) {
+  run.ranks[rank].gone = true;
+  core.ledger.Release(run.number, run.ranks[rank].worker);
+  core.place_again = core.advance_again = true;
+}
+
 void RankGone(Core& core, int64_t number, int32_t rank) {
   RunRecord* run = core.runs.Find(number);
   if (run == nullptr || run->ranks[rank].gone) return;
-  run->ranks[rank].gone = true;
-  core.ledger.Release(number, run->ranks[rank].worker);
-  core.place_again = core.advance_again = true;
+  RankFreed(core, *run, rank);
   EraseIfGone(core, number);
 }
 

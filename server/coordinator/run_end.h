@@ -21,6 +21,9 @@ void ContinueHalting(Core& core, int64_t run);
 // The rank holds nothing any more: its worker answered Drop, or is lost. May erase the run.
 void RankGone(Core& core, int64_t run, int32_t rank);
 
+// The same of a live run, which stays: its worker freed what was delivered.
+void RankFreed(Core& core, RunRecord& run, int32_t rank);
+
 // Answers did not come in time: dooms the group, or the workers.
 void OnRunTimer(Core& core, int64_t run);
 

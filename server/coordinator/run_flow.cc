@@ -105,8 +105,16 @@ void StartDraining(const Report& report) {
   core.place_again = core.advance_again = core.family_dirty = true;
 }
 
+// The outputs of a short solo run also say that its inputs were there.
+void InferComplete(const Report& report, const v1::ShardReport& shard) {
+  OnComplete(report);
+  report.job.uploaded =
+      std::max(report.job.placed, report.core.now - DurationFromProto(shard.running()));
+}
+
 void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) {
   RunRecord& run = report.run;
+  if (run.solo() && run.state == State::kUploading) InferComplete(report, ready.report());
   if (run.state != State::kRunning || report.rank.output_ready) return;
   if (!run.solo() && report.rank.segments_done < run.segments) return;
   report.rank.output_ready = true;
@@ -125,6 +133,7 @@ void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) 
 void OnDrained(const Report& report) {
   if (!report.rank.output_ready) return;
   report.rank.drained = true;
+  RankFreed(report.core, report.run, report.number);
   FinishIfDrained(report);
 }
 

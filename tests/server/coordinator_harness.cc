@@ -15,6 +15,7 @@ namespace {
 void FillOutputReady(const control::v1::ShardKey& shard, control::v1::WorkerEvent* event) {
   *event->mutable_output_ready()->mutable_shard() = shard;
   event->mutable_output_ready()->mutable_report()->set_backend("cpu/test");
+  event->mutable_output_ready()->mutable_report()->mutable_running()->set_nanos(2000000);
 }
 
 }  // namespace

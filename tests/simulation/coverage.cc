@@ -26,7 +26,7 @@ const std::vector<Expected>& Reachable() {
       {"ShardAbandoned", {"uploading", "running", "draining", "dropping"}},
       {"Prepared", {"preparing", "dropping"}},
       {"SegmentDone", {"running", "halting", "dropping"}},
-      {"OutputReady", {"running", "halting", "dropping"}},
+      {"OutputReady", {"uploading", "running", "halting", "dropping"}},
       {"OutputDrained", {"running", "draining", "dropping"}},
       {"ShardFailed", {"preparing", "dropping"}},
       {"Dropped", {"dropping", kOver}},

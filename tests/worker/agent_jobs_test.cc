@@ -60,17 +60,59 @@ class AgentJobsTest : public testing::Test {
 TEST_F(AgentJobsTest, ASoloShardNeedsNoCommand) {
   agent_.Reserve(1, /*solo=*/true);
   agent_.Complete(1);
-  EXPECT_EQ(agent_.SentNames(), "shard_complete");
+  EXPECT_EQ(agent_.SentNames(), "") << "its outputs will say so";
+  agent_.Advance(absl::Milliseconds(2));
   agent_.Report(ShardFact(1, "ready"));
   EXPECT_EQ(agent_.SentNames(), "output_ready");
-  agent_.Report(ShardFact(1, "drained"));
-  EXPECT_EQ(agent_.SentNames(), "output_drained");
-  agent_.Drop(1);
-  EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
+  agent_.Advance(absl::Milliseconds(10));
+  agent_.Tick();
   EXPECT_EQ(agent_.SentNames(), "");
+  agent_.Report(ShardFact(1, "drained"));
+  EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
+  EXPECT_EQ(agent_.SentNames(), "") << "not before it is freed";
+  agent_.Handle(ShardFreed{AgentHarness::Id(1)});
+  EXPECT_EQ(agent_.SentNames(), "output_drained");
+  EXPECT_EQ(agent_.state().shards(), 0u);
+}
+
+TEST_F(AgentJobsTest, ALongSoloRunIsToldOfInTime) {
+  agent_.Reserve(1, /*solo=*/true);
+  agent_.Reserve(2, /*solo=*/true);
+  agent_.Complete(1);
+  const absl::Time told = agent_.now + absl::Milliseconds(5);
+  EXPECT_EQ(agent_.state().NextWake(), told);
+  agent_.Advance(absl::Milliseconds(3));
+  agent_.Complete(2);
+  agent_.Advance(absl::Milliseconds(2));
+  agent_.Tick();
+  ASSERT_EQ(agent_.SentNames(), "shard_complete");
+  EXPECT_EQ(agent_.Sent()[0].shard_complete().shard().job_id(), "job-1");
+  agent_.Drop(2);
+  agent_.Advance(absl::Seconds(1));
+  agent_.Tick();
+  EXPECT_EQ(agent_.SentNames(), "") << "nobody asks for a dropped one";
+}
+
+TEST_F(AgentJobsTest, ADropOfWhatIsBeingFreedIsAnsweredOnce) {
+  agent_.Reserve(1, /*solo=*/true);
+  agent_.Complete(1);
+  agent_.Report(ShardFact(1, "ready"));
+  agent_.Report(ShardFact(1, "drained"));
+  agent_.Drop(1);
+  EXPECT_TRUE(agent_.last.empty()) << "it is closed already";
   agent_.Handle(ShardFreed{AgentHarness::Id(1)});
   EXPECT_EQ(agent_.SentNames(), "dropped");
-  EXPECT_EQ(agent_.state().shards(), 0u);
+}
+
+TEST_F(AgentJobsTest, ADropThatCrossesTheEndIsAnswered) {
+  agent_.Reserve(1, /*solo=*/true);
+  agent_.Complete(1);
+  agent_.Report(ShardFact(1, "ready"));
+  agent_.Report(ShardFact(1, "drained"));
+  agent_.Handle(ShardFreed{AgentHarness::Id(1)});
+  EXPECT_EQ(agent_.SentNames(), "output_drained");
+  agent_.Drop(1);
+  EXPECT_EQ(agent_.SentNames(), "dropped");
 }
 
 TEST_F(AgentJobsTest, AGroupShardWaitsForCommands) {

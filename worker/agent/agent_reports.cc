@@ -15,13 +15,28 @@ void AgentState::Tell(WorkerEvent fact) {
   if (auto event = link_.Number(std::move(fact)); event.has_value()) Do(Send{*std::move(event)});
 }
 
-AgentState::Stage* AgentState::Open(const control::v1::ShardKey& key) {
+AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
   const auto shard = shards_.find(IdOf(key));
-  if (shard == shards_.end() || shard->second == Stage::kClosing) return nullptr;
+  if (shard == shards_.end() || shard->second.stage >= Stage::kDrained) return nullptr;
   return &shard->second;
 }
 
-void AgentState::On(const Reported& event, absl::Time) {
+void AgentState::TellComplete(absl::Time now) {
+  while (!untold_.empty()) {
+    const auto& [due, id] = untold_.front();
+    const auto shard = shards_.find(id);
+    const bool untold = shard != shards_.end() && shard->second.stage == Stage::kComplete;
+    if (untold && now < due) return;
+    if (untold) {
+      WorkerEvent fact;
+      *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
+      Tell(std::move(fact));
+    }
+    untold_.pop_front();
+  }
+}
+
+void AgentState::On(const Reported& event, absl::Time now) {
   switch (event.fact.event_case()) {
     case WorkerEvent::kGroupOpened:
     case WorkerEvent::kGroupConnected:
@@ -29,22 +44,26 @@ void AgentState::On(const Reported& event, absl::Time) {
     case WorkerEvent::kGroupClosed:
       return ReportGroup(event.fact);
     default:
-      return ReportShard(event.fact);
+      return ReportShard(event.fact, now);
   }
 }
 
-void AgentState::ReportShard(const WorkerEvent& fact) {
+void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
   // Moves a shard on to `next`; false where it is gone or was there before.
   auto advance = [this](const control::v1::ShardKey& key, Stage next) {
-    Stage* stage = Open(key);
-    if (stage == nullptr || *stage >= next) return false;
-    *stage = next;
+    Shard* shard = Open(key);
+    if (shard == nullptr || shard->stage >= next) return false;
+    shard->stage = next;
     return true;
   };
   bool tell = false;
   switch (fact.event_case()) {
     case WorkerEvent::kShardComplete:
       tell = advance(fact.shard_complete().shard(), Stage::kComplete);
+      if (tell && Open(fact.shard_complete().shard())->solo) {
+        tell = false;
+        untold_.emplace_back(now + options_.patience, IdOf(fact.shard_complete().shard()));
+      }
       break;
     case WorkerEvent::kPrepared:
       tell = advance(fact.prepared().shard(), Stage::kPrepared);
@@ -52,8 +71,11 @@ void AgentState::ReportShard(const WorkerEvent& fact) {
     case WorkerEvent::kOutputReady:
       tell = advance(fact.output_ready().shard(), Stage::kReady);
       break;
-    case WorkerEvent::kOutputDrained:
-      tell = advance(fact.output_drained().shard(), Stage::kDrained);
+    case WorkerEvent::kOutputDrained:  // Told when the shard is freed.
+      if (advance(fact.output_drained().shard(), Stage::kDrained)) {
+        Do(CloseShard{IdOf(fact.output_drained().shard()),
+                      JobEndedError("its outputs are delivered")});
+      }
       break;
     case WorkerEvent::kSegmentDone:
       tell = Open(fact.segment_done().shard()) != nullptr;
@@ -95,17 +117,22 @@ void AgentState::ReportGroup(const WorkerEvent& fact) {
 }
 
 void AgentState::On(const ShardFreed& event, absl::Time) {
-  if (shards_.erase(event.id) == 0 || fenced_) return;
+  const auto shard = shards_.find(event.id);
+  if (shard == shards_.end()) return;
+  const bool drained = shard->second.stage == Stage::kDrained;
+  shards_.erase(shard);
+  if (fenced_) return;
   WorkerEvent fact;
-  *fact.mutable_dropped()->mutable_shard() = KeyOf(event.id);
+  *(drained ? fact.mutable_output_drained()->mutable_shard()
+            : fact.mutable_dropped()->mutable_shard()) = KeyOf(event.id);
   Tell(std::move(fact));
 }
 
 void AgentState::CloseAll(const absl::Status& why) {
-  for (auto& [id, stage] : shards_) {
-    if (stage == Stage::kClosing) continue;
-    stage = Stage::kClosing;
-    Do(CloseShard{id, why});
+  for (auto& [id, shard] : shards_) {
+    const bool closing = shard.stage >= Stage::kDrained;
+    shard.stage = Stage::kClosing;
+    if (!closing) Do(CloseShard{id, why});
   }
   for (auto& [id, stage] : groups_) {
     stage = GroupStage::kClosing;

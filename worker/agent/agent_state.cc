@@ -14,10 +14,6 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-absl::Status JobEnded(absl::string_view why) {
-  return MakeError(absl::StatusCode::kAborted, why, {"JOB_ENDED", {}, {}, {}});
-}
-
 absl::Status NotHeld(const ShardId& id) {
   return MakeError(
       absl::StatusCode::kNotFound,
@@ -47,6 +43,7 @@ AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
   // wakes.
   if (link_.LeaseIsOver(now)) Fence(now, "its lease ran out");
   std::visit([&](const auto& typed) { On(typed, now); }, event);
+  TellComplete(now);
   RunLink(now);
   LeaveIfDone(now);
   return std::exchange(actions_, {});
@@ -54,6 +51,7 @@ AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
 
 absl::Time AgentState::NextWake() const {
   absl::Time wake = std::min(leave_at_, link_.NextWake());
+  if (!untold_.empty()) wake = std::min(wake, untold_.front().first);
   // With nothing held the wait for a Drain counts too.
   if (leaving_ && Idle()) wake = std::min(wake, alone_at_);
   return wake;
@@ -137,8 +135,8 @@ void AgentState::SendRegister() {
   self.set_incarnation(identity_.incarnation);
   self.set_ticket_key(identity_.ticket_key);
   self.set_highest_term(link_.term());
-  for (const auto& [id, stage] : shards_) {
-    if (stage != Stage::kClosing) *self.add_resident_shards() = KeyOf(id);
+  for (const auto& [id, shard] : shards_) {
+    if (shard.stage != Stage::kClosing) *self.add_resident_shards() = KeyOf(id);
   }
   for (const auto& [id, stage] : groups_) {
     if (stage != GroupStage::kClosing) *self.add_formed_groups() = GenerationOf(id);
@@ -172,19 +170,20 @@ void AgentState::Obey(const WorkerCommand& command) {
 }
 
 void AgentState::Reserve(const control::v1::Reserve& reserve) {
-  const bool added = shards_.emplace(IdOf(reserve.shard()), Stage::kUploading).second;
+  const bool added =
+      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo()}).second;
   if (added) Do(OpenShard{reserve});
 }
 
 void AgentState::Prepare(const ShardId& id) {
   const auto shard = shards_.find(id);
-  if (shard == shards_.end() || shard->second != Stage::kComplete) {
+  if (shard == shards_.end() || shard->second.stage != Stage::kComplete) {
     WorkerEvent fact;
     *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
     *fact.mutable_shard_failed()->mutable_error() = ErrorToProto(NotHeld(id));
     return Tell(std::move(fact));
   }
-  shard->second = Stage::kPreparing;
+  shard->second.stage = Stage::kPreparing;
   Do(PrepareShard{id});
 }
 
@@ -195,9 +194,9 @@ void AgentState::Drop(const ShardId& id) {
     *fact.mutable_dropped()->mutable_shard() = KeyOf(id);
     return Tell(std::move(fact));
   }
-  if (shard->second == Stage::kClosing) return;
-  shard->second = Stage::kClosing;
-  Do(CloseShard{id, JobEnded("the job has ended")});
+  const bool closing = shard->second.stage >= Stage::kDrained;
+  shard->second.stage = Stage::kClosing;
+  if (!closing) Do(CloseShard{id, JobEndedError("the job has ended")});
 }
 
 void AgentState::ObeyGroup(const WorkerCommand& command) {

@@ -1,10 +1,12 @@
 #ifndef ANNULUS_WORKER_AGENT_AGENT_STATE_H_
 #define ANNULUS_WORKER_AGENT_AGENT_STATE_H_
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,6 +31,9 @@ class AgentState {
     std::function<Identity()> new_identity;
     // Longest time from SIGTERM to the end of the process.
     absl::Duration drain_timeout = absl::Seconds(30);
+    // A solo shard that is complete runs at once: this long it may stay untold. Its outputs, when
+    // they come first, say it too.
+    absl::Duration patience = absl::Milliseconds(5);
   };
 
   explicit AgentState(Options options);
@@ -46,6 +51,7 @@ class AgentState {
 
  private:
   // How far a shard has come. A stage is entered once, in this order, though some are skipped.
+  // A drained shard is being freed without a command; a closing one because of one.
   enum class Stage { kUploading, kComplete, kPreparing, kPrepared, kReady, kDrained, kClosing };
   enum class GroupStage { kOpening, kOpened, kConnecting, kConnected, kBroken, kClosing };
 
@@ -64,9 +70,16 @@ class AgentState {
   void ObeyGroup(const control::v1::WorkerCommand& command);
   void EndGroup(const GroupId& id, const control::v1::WorkerCommand& command);
 
+  struct Shard {
+    Stage stage = Stage::kUploading;
+    bool solo = false;
+  };
+
   // The shard that a report is about, where the report may still change something.
-  Stage* Open(const control::v1::ShardKey& key);
-  void ReportShard(const control::v1::WorkerEvent& fact);
+  Shard* Open(const control::v1::ShardKey& key);
+  void ReportShard(const control::v1::WorkerEvent& fact, absl::Time now);
+  // Tells of complete shards whose patience is over.
+  void TellComplete(absl::Time now);
   void ReportGroup(const control::v1::WorkerEvent& fact);
   void Tell(control::v1::WorkerEvent fact);
 
@@ -88,7 +101,8 @@ class AgentState {
   const Options options_;
   LinkState link_;
   Identity identity_;
-  std::map<ShardId, Stage> shards_;
+  std::map<ShardId, Shard> shards_;
+  std::deque<std::pair<absl::Time, ShardId>> untold_;  // Complete solo shards, and till when.
   std::map<GroupId, GroupStage> groups_;
   // Shards and groups of an earlier incarnation are still on their way out: no new stream
   // meanwhile.

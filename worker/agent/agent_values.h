@@ -38,6 +38,10 @@ inline control::v1::Generation GenerationOf(const GroupId& id) {
   return generation;
 }
 
+inline absl::Status JobEndedError(absl::string_view why) {
+  return MakeError(absl::StatusCode::kAborted, why, {"JOB_ENDED", {}, {}, {}});
+}
+
 // UNAVAILABLE / DRAINING: what ends the calls of a worker that goes away. Others may take the job.
 inline absl::Status LeavingError() {
   return MakeError(absl::StatusCode::kUnavailable, "the worker is leaving",

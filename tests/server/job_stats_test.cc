@@ -1,0 +1,61 @@
+// What a job is said to have taken.
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+using v1::Job;
+
+class JobStatsTest : public testing::Test {
+ protected:
+  v1::JobStats StatsOf(int64_t call) {
+    return harness_.call(call).events.back().state_changed().stats();
+  }
+  CoordinatorHarness harness_;
+};
+
+TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
+  harness_.Start(1);
+  const int64_t call = harness_.Run(harness_.Request(1));
+  const std::string job = harness_.JobOf(call);
+  harness_.Advance(absl::Seconds(3));
+  harness_.OutputsReady(job);
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);
+  harness_.Fetch(job);
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+  const v1::JobStats stats = StatsOf(call);
+  EXPECT_EQ(DurationFromProto(stats.uploading()) + DurationFromProto(stats.running()),
+            absl::Seconds(3));
+  EXPECT_GT(DurationFromProto(stats.running()), absl::ZeroDuration());
+  EXPECT_TRUE(harness_.core().runs.all().empty());
+}
+
+TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {
+  harness_.Start(2);
+  const int64_t call = harness_.Run(harness_.Request(2));
+  const std::string job = harness_.JobOf(call);
+  harness_.Upload(job);
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);
+  // Its reports are in, its outputs are lost.
+  harness_.Disconnect(harness_.worker("w1"));
+  harness_.silent.insert("w1");
+  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.AddWorker("w2");
+  harness_.Obey();
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  ASSERT_EQ(harness_.Placed(call).attempt(), 2);
+  harness_.Upload(job, 2);
+  harness_.Obey();
+  harness_.Fetch(job, 2);
+  ASSERT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+  const v1::JobStats stats = StatsOf(call);
+  EXPECT_EQ(stats.attempts(), 2);
+  EXPECT_EQ(stats.bytes_sent_per_rank_size(), 2);
+}
+
+}  // namespace
+}  // namespace annulus
