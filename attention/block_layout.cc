@@ -21,6 +21,7 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
   switch (kind) {
     case BlockKind::kKv:
     case BlockKind::kQGrad:
+    case BlockKind::kDkvOut:
       return n * head_dim_ * BytesPerElement(dtype_);
     case BlockKind::kPartial:
       return n * value_dim_ * kFp32Bytes;
@@ -30,6 +31,7 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
       return n * head_dim_ * kFp32Bytes;
     case BlockKind::kQ:
     case BlockKind::kDq:
+    case BlockKind::kDqOut:
       break;
   }
   return RowBytes(kind, heads);
@@ -56,8 +58,10 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
   const int64_t n = heads;
   switch (kind) {
     case BlockKind::kQ:
+    case BlockKind::kDqOut:
       return PadTo4(n * head_dim_ * BytesPerElement(dtype_));
     case BlockKind::kKv:
+    case BlockKind::kDkvOut:
       return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
     case BlockKind::kQGrad:
       return FourthOffset(kind, heads) + n * kFp32Bytes;

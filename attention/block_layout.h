@@ -17,6 +17,8 @@ namespace annulus {
 //   kQGrad    q, d_out in dtype, then lse[heads], delta[heads] fp32
 //   kDq       dq[heads][head_dim]                                  fp32
 //   kDkv      dk[heads][head_dim], dv[heads][value_dim]            fp32
+//   kDqOut    as kQ
+//   kDkvOut   as kKv
 // Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.
 class BlockLayout {
  public:

@@ -17,15 +17,17 @@ namespace annulus {
 enum class BlockKind : uint8_t {
   kQ,        // queries
   kKv,       // keys and values, interleaved per row
-  kQGrad,    // q, dO, LSE, delta
+  kQGrad,    // q, dO, LSE, delta; as an input, the gradient into LSE (0: none) in place of delta
   kPartial,  // running state: unnormalised sum, max, sum of weights, fp32
   kDq,       // fp32 accumulators
   kDkv,
-  kOut,  // output and LSE
+  kOut,    // output and LSE
+  kDqOut,  // finished gradients
+  kDkvOut,
 };
 
 // Rows × heads of one shard, never empty. Rows are the shard's local rows; heads are query heads
-// for kQ, kQGrad, kPartial, kDq, kOut and key/value heads for kKv, kDkv.
+// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut and key/value heads for kKv, kDkv, kDkvOut.
 struct Block {
   BlockKind kind = BlockKind::kQ;
   int32_t shard = 0;
@@ -47,6 +49,7 @@ struct Transfer {
 
 // Query rows [q_begin, q_end) × key rows [k_begin, k_end) (shard-local) × query heads [head_begin,
 // head_end), accumulated into the buffers `out_q` (kPartial or kDq) and `out_kv` (kDkv); -1: none.
+// Queries are kQ where `out_q` is kPartial, and kQGrad for gradients.
 struct Task {
   int32_t q = 0, kv = 0, out_q = -1, out_kv = -1;
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
@@ -56,9 +59,10 @@ struct Task {
 
 // Acts on the intersection of the two blocks.
 struct Op {
-  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy };
+  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta };
   Kind kind = Kind::kMerge;
-  // Buffers. kMerge: kPartial → kPartial. kAdd: kDq → kDq, kDkv → kDkv. kFinish: kPartial → kOut.
+  // Buffers. kMerge: kPartial → kPartial. kAdd: kDq → kDq, kDkv → kDkv. kFinish: kPartial → kOut,
+  // kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which is complete from then on.
   int32_t source = 0, target = 0;
 };
 

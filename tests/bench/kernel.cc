@@ -26,6 +26,7 @@ struct Case {
   int32_t q_heads, kv_heads, dim;
   bool causal;
   double bar;  // 0: none.
+  bool gradients = false;
 };
 
 std::vector<Case> AllCases() {
@@ -38,6 +39,8 @@ std::vector<Case> AllCases() {
     cases.push_back({name + " full 4k GQA 8:1", dtype, 4096, 8, 1, 128, false, 0});
     cases.push_back({name + " full 4k D64", dtype, 4096, 4, 4, 64, false, 0});
     cases.push_back({name + " full 8k one head", dtype, 8192, 1, 1, 128, false, 0});
+    cases.push_back({name + " gradients full 4k", dtype, 4096, 4, 4, 128, false, 0.35, true});
+    cases.push_back({name + " gradients causal 4k", dtype, 4096, 4, 4, 128, true, 0, true});
   }
   cases.push_back({"fp16 full 4k", DataType::kFp16, 4096, 4, 4, 128, false, 0});
   cases.push_back({"fp32 full 128 rows", DataType::kFp32, 128, 8, 8, 128, false, 0});
@@ -50,6 +53,7 @@ AttentionSpec SpecOf(const Case& c) {
   spec.q_heads = c.q_heads;
   spec.kv_heads = c.kv_heads;
   spec.head_dim = c.dim;
+  if (c.gradients) spec.operation = Operation::kGradients;
   Sequence sequence;
   sequence.q_len = sequence.kv_len = c.rows;
   spec.sequences = {sequence};

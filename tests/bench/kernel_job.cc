@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 
 #include "attention/dtype.h"
@@ -37,9 +38,11 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
       q_rows_(AllRows(spec.q_rows())),
       k_rows_(AllRows(spec.kv_rows())) {
   const Interval q{0, spec.q_rows()}, k{0, spec.kv_rows()};
-  task_.q.block = WholeBlock(BlockKind::kQ, q.end, spec.q_heads);
+  const bool gradients = spec.operation == Operation::kGradients;
+  task_.q.block = WholeBlock(gradients ? BlockKind::kQGrad : BlockKind::kQ, q.end, spec.q_heads);
   task_.kv.block = WholeBlock(BlockKind::kKv, k.end, spec.kv_heads);
-  task_.out_q.block = WholeBlock(BlockKind::kPartial, q.end, spec.q_heads);
+  task_.out_q.block =
+      WholeBlock(gradients ? BlockKind::kDq : BlockKind::kPartial, q.end, spec.q_heads);
   q_.resize(layout_.BlockBytes(task_.q.block));
   kv_.resize(layout_.BlockBytes(task_.kv.block));
   partial_.resize(layout_.BlockBytes(task_.out_q.block));
@@ -48,14 +51,16 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   task_.q.data = q_.data();
   task_.kv.data = kv_.data();
   task_.out_q.data = partial_.data();
+  if (gradients) MakeGradientBlocks();
   task_.q_rows = &q_rows_;
   task_.k_rows = &k_rows_;
   job_.spec = &spec_;
   job_.mask = &mask_;
   job_.layout = &layout_;
   job_.scale = spec_.scale_or_default();
-  flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads *
-           (spec.head_dim + spec.value_dim());
+  const double of_pair =
+      gradients ? 3.0 * spec.head_dim + 2.0 * spec.value_dim() : spec.head_dim + spec.value_dim();
+  flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads * of_pair;
   PlanOptions options;
   options.layout = Layout::kContiguous;
   const absl::StatusOr<ShardPlan> plan = MakeShardPlan(spec_, options);
@@ -65,10 +70,26 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   const absl::StatusOr<RankSchedule> schedule =
       MakeSchedule({&spec_, &mask_, &*plan, execution}, /*rank=*/0);
   Check(schedule.status());
-  for (const Task& task : schedule->steps[0].tasks) {
+  for (const Task& task : schedule->steps[gradients ? 1 : 0].tasks) {
     tasks_.push_back(task_);
     tasks_.back().task = task;
   }
+}
+
+void KernelJobData::MakeGradientBlocks() {
+  const Block& q = task_.q.block;
+  const int64_t row_bytes = layout_.RowBytes(BlockKind::kQGrad, q.head_end);
+  const std::vector<float> lse(q.head_end, 12.0f), delta(q.head_end, 0.0f);
+  for (int64_t row = 0; row < q.row_end; ++row) {
+    std::byte* at = q_.data() + row * row_bytes;
+    std::memcpy(at + layout_.ThirdOffset(BlockKind::kQGrad, q.head_end), lse.data(),
+                lse.size() * sizeof(float));
+    std::memcpy(at + layout_.FourthOffset(BlockKind::kQGrad, q.head_end), delta.data(),
+                delta.size() * sizeof(float));
+  }
+  task_.out_kv.block = WholeBlock(BlockKind::kDkv, task_.kv.block.row_end, task_.kv.block.head_end);
+  dkv_.resize(layout_.BlockBytes(task_.out_kv.block));
+  task_.out_kv.data = dkv_.data();
 }
 
 // Rows of q and of k and v are elements of one type and nothing else, but for padding.
@@ -87,6 +108,10 @@ double KernelJobData::Run(AttentionKernel& kernel) {
   identity.target = task_.out_q;
   const auto begin = std::chrono::steady_clock::now();
   Check(kernel.Apply(job_, identity));
+  if (task_.out_kv.data != nullptr) {
+    identity.target = task_.out_kv;
+    Check(kernel.Apply(job_, identity));
+  }
   Check(kernel.Accumulate(job_, tasks_, {}));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

@@ -15,7 +15,8 @@
 
 namespace annulus::bench {
 
-// One forward job on one rank, in memory: random normal q, k and v, and the tasks of its schedule.
+// One job on one rank, in memory: random normal q, k and v, and the tasks of its schedule. Of
+// gradients: random d_out too, one LSE that keeps all weights below 1, and no delta.
 class KernelJobData {
  public:
   // `seed` for the numbers.
@@ -25,12 +26,14 @@ class KernelJobData {
   // an error.
   double Run(AttentionKernel& kernel);
 
-  // Multiply-adds of visible pairs count twice, for both products; the softmax counts nothing.
+  // Multiply-adds of visible pairs count twice, for both products (all five of gradients); the
+  // softmax counts nothing.
   double flops() const { return flops_; }
   const MaskMap& mask() const { return mask_; }
 
  private:
   void Fill(std::vector<std::byte>& bytes, uint64_t seed) const;
+  void MakeGradientBlocks();
 
   const AttentionSpec spec_;
   const MaskMap mask_;
@@ -39,7 +42,7 @@ class KernelJobData {
   KernelJob job_;
   KernelTask task_;                // Over all of it.
   std::vector<KernelTask> tasks_;  // As planned.
-  std::vector<std::byte> q_, kv_, partial_;
+  std::vector<std::byte> q_, kv_, partial_, dkv_;
   double flops_ = 0;
 };
 

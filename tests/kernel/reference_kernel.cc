@@ -2,77 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
-#include "attention/dtype.h"
 #include "attention/task_rows.h"
+#include "tests/kernel/block_numbers.h"
+#include "tests/kernel/reference_kernel_gradients.h"
 
 namespace annulus {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A block as numbers: section 0 is q, k, sum, out, dq or dk; then v, max, lse or dv; then weight.
-class Numbers {
- public:
-  Numbers(const BlockLayout& layout, const BlockView& view) : layout_(layout), view_(view) {}
-
-  std::vector<double> Read(int64_t row, int32_t head, int section) const {
-    std::vector<float> floats(Count(section));
-    ConvertToFp32(Type(section), At(row, head, section), floats.size(), floats.data());
-    return {floats.begin(), floats.end()};
-  }
-  void Write(int64_t row, int32_t head, int section, const std::vector<double>& values) const {
-    const std::vector<float> floats(values.begin(), values.end());
-    ConvertFromFp32(Type(section), floats.data(), floats.size(), At(row, head, section));
-  }
-  const Block& block() const { return view_.block; }
-  int sections() const {
-    if (block().kind == BlockKind::kPartial) return 3;
-    return block().kind == BlockKind::kQ || block().kind == BlockKind::kDq ? 1 : 2;
-  }
-
- private:
-  DataType Type(int section) const {
-    const BlockKind kind = block().kind;
-    if (kind == BlockKind::kQ || kind == BlockKind::kKv) return layout_.dtype();
-    if (kind == BlockKind::kOut && section == 0) return layout_.out_dtype();
-    return DataType::kFp32;
-  }
-  size_t Count(int section) const {
-    const BlockKind kind = block().kind;
-    if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
-      return section == 0 ? layout_.value_dim() : 1;
-    return section == 0 ? layout_.head_dim() : layout_.value_dim();
-  }
-  std::byte* At(int64_t row, int32_t head, int section) const {
-    const Block& b = block();
-    const int32_t heads = b.head_end - b.head_begin;
-    const int64_t offset = section == 0   ? 0
-                           : section == 1 ? layout_.SecondOffset(b.kind, heads)
-                                          : layout_.ThirdOffset(b.kind, heads);
-    const int64_t head_bytes =
-        static_cast<int64_t>(Count(section)) * BytesPerElement(Type(section));
-    return view_.data + (row - b.row_begin) * layout_.RowBytes(b.kind, heads) + offset +
-           (head - b.head_begin) * head_bytes;
-  }
-
-  const BlockLayout& layout_;
-  const BlockView& view_;
-};
-
 struct State {
   std::vector<double> sum;
   double max = -kInfinity, weight = 0;
 };
 
-State ReadState(const Numbers& numbers, int64_t row, int32_t head) {
+State ReadState(const BlockNumbers& numbers, int64_t row, int32_t head) {
   return {numbers.Read(row, head, 0), numbers.Read(row, head, 1)[0], numbers.Read(row, head, 2)[0]};
 }
 
-void WriteState(const Numbers& numbers, int64_t row, int32_t head, const State& state) {
+void WriteState(const BlockNumbers& numbers, int64_t row, int32_t head, const State& state) {
   numbers.Write(row, head, 0, state.sum);
   // Rounding the maximum shifts all weights of the row by one factor, which the output does not
   // see. One below the range of fp32 must not round to "nothing seen".
@@ -107,8 +58,8 @@ double Modified(const KernelJob& job, const KernelTask& bound, int64_t row, int3
 
 void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
                absl::Span<const Interval> spans) {
-  const Numbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
-  const Numbers out(*job.layout, bound.out_q);
+  const BlockNumbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
+  const BlockNumbers out(*job.layout, bound.out_q);
   const int32_t kv_head = head / job.layout->group();
   const std::vector<double> q = queries.Read(row, head, 0);
   std::vector<double> scores;
@@ -135,8 +86,8 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   WriteState(out, row, head, state);
 }
 
-void FinishAt(const KernelJob& job, const Numbers& source, const Numbers& target, int64_t row,
-              int32_t head) {
+void FinishAt(const KernelJob& job, const BlockNumbers& source, const BlockNumbers& target,
+              int64_t row, int32_t head) {
   State state = ReadState(source, row, head);
   const bool empty = state.max == -kInfinity;
   const std::vector<float>& sinks = job.spec->modifiers.sinks;
@@ -150,8 +101,8 @@ void FinishAt(const KernelJob& job, const Numbers& source, const Numbers& target
   target.Write(row, head, 1, {nothing ? -kInfinity : state.max + std::log(state.weight)});
 }
 
-void ApplyAt(const KernelJob& job, const KernelOp& op, const Numbers& source, const Numbers& target,
-             int64_t row, int32_t head) {
+void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& source,
+             const BlockNumbers& target, int64_t row, int32_t head) {
   switch (op.kind) {
     case KernelOp::Kind::kIdentity:
       for (int s = 0; s < target.sections(); ++s) {
@@ -171,8 +122,19 @@ void ApplyAt(const KernelJob& job, const KernelOp& op, const Numbers& source, co
       WriteState(target, row, head, into);
       return;
     }
-    case KernelOp::Kind::kFinish:
+    case KernelOp::Kind::kDelta: {
+      const std::vector<double> out = source.Read(row, head, 0), d_out = target.Read(row, head, 1);
+      target.Write(row, head, 3, {Dot(out, d_out) - target.Read(row, head, 3)[0]});
+      return;
+    }
+    case KernelOp::Kind::kFinish: {
+      if (source.block().kind != BlockKind::kPartial) {
+        for (int s = 0; s < target.sections(); ++s)
+          target.Write(row, head, s, source.Read(row, head, s));
+        return;
+      }
       return FinishAt(job, source, target, row, head);
+    }
     case KernelOp::Kind::kAdd:
     case KernelOp::Kind::kCopy:
       for (int s = 0; s < target.sections(); ++s) {
@@ -193,7 +155,11 @@ absl::Status ReferenceKernel::Accumulate(const KernelJob& job, absl::Span<const 
                                          const KernelControl& control) {
   for (const KernelTask& bound : tasks) {
     const Task& task = bound.task;
-    if (bound.out_kv.data != nullptr) return absl::UnimplementedError("gradients");
+    if (bound.q.block.kind == BlockKind::kQGrad) {
+      if (!AccumulateGradients(job, bound, control))
+        return absl::CancelledError("the kernel was told to stop");
+      continue;
+    }
     for (int32_t head = task.head_begin; head < task.head_end; ++head) {
       const TaskRows rows =
           VisibleInTask(*job.mask, *bound.q_rows, *bound.k_rows, {task.q_begin, task.q_end},
@@ -214,7 +180,7 @@ absl::Status ReferenceKernel::Accumulate(const KernelJob& job, absl::Span<const 
 
 absl::Status ReferenceKernel::Apply(const KernelJob& job, const KernelOp& op) {
   const BlockView& other = op.kind == KernelOp::Kind::kIdentity ? op.target : op.source;
-  const Numbers source(*job.layout, other), target(*job.layout, op.target);
+  const BlockNumbers source(*job.layout, other), target(*job.layout, op.target);
   const Block &a = source.block(), &b = target.block();
   for (int64_t row = std::max(a.row_begin, b.row_begin); row < std::min(a.row_end, b.row_end);
        ++row)

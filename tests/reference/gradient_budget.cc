@@ -1,9 +1,23 @@
 #include "tests/reference/gradient_budget.h"
 
+#include <algorithm>
+
 #include "attention/error_budget.h"
 
 namespace annulus::reference {
 namespace {
+
+// The error of one weight shows in all dimensions of its rows: what counts is how many rows there
+// are, and the naive error of a few is luck.
+int32_t OrdersFor(const Input& input) {
+  constexpr int64_t kSteadyRows = 4096, kMaxOrders = 8, kMaxWork = 10000000;
+  const int64_t rows = std::max<int64_t>(1, std::min(input.q_rows(), input.kv_rows()));
+  int64_t pairs = 1;
+  for (const Document& document : input.documents) pairs += document.q_len * document.kv_len;
+  const int64_t work = pairs * input.q_heads * (input.head_dim + input.value_dim);
+  const int64_t affordable = std::clamp<int64_t>(kMaxWork / work, 2, kMaxOrders);
+  return static_cast<int32_t>(std::clamp<int64_t>(kSteadyRows / rows, 1, affordable));
+}
 
 template <Precision precision>
 double Ulp(double magnitude) {
@@ -18,12 +32,14 @@ double (*UlpsOf(Precision precision))(double) {
 // One gradient: [rows, heads, dim].
 struct Tensor {
   const char* name;
-  const std::vector<double>&exact, &naive;
+  const std::vector<double>& exact;
+  std::vector<double> Gradients::*in_naive;
   const std::vector<float>& answer;
   int32_t heads, dim;
 };
 
-testing::AssertionResult Judge(const Tensor& tensor, double (*ulp)(double)) {
+testing::AssertionResult Judge(const Tensor& tensor, const std::vector<Gradients>& naive,
+                               double (*ulp)(double)) {
   if (tensor.answer.size() != tensor.exact.size()) {
     return testing::AssertionFailure() << tensor.name << " has " << tensor.answer.size()
                                        << " numbers, not " << tensor.exact.size();
@@ -34,11 +50,13 @@ testing::AssertionResult Judge(const Tensor& tensor, double (*ulp)(double)) {
   for (size_t i = 0; i < tensor.exact.size(); ++i) {
     const size_t head = i % width / tensor.dim;
     const double before = heads[head].answer();
-    heads[head].AddOutput(tensor.exact[i], tensor.naive[i], tensor.answer[i]);
+    for (const Gradients& one : naive) {
+      heads[head].AddOutput(tensor.exact[i], (one.*tensor.in_naive)[i], tensor.answer[i]);
+    }
     if (heads[head].answer() > before) worst[head] = i / width;
   }
-  const auto numbers = static_cast<int64_t>(tensor.exact.size()) / tensor.heads;
-  const std::vector<double> budgets = OutputBudgets(heads, numbers, ulp);
+  const auto rows = static_cast<int64_t>(tensor.exact.size() / width);
+  const std::vector<double> budgets = OutputBudgets(heads, rows, ulp);
   for (int32_t head = 0; head < tensor.heads; ++head) {
     if (heads[head].answer() <= budgets[head]) continue;
     return testing::AssertionFailure()
@@ -54,12 +72,17 @@ testing::AssertionResult Judge(const Tensor& tensor, double (*ulp)(double)) {
 testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
                                         const GradientAnswer& answer) {
   const Gradients exact = ExactGradients(input, upstream);
-  const Gradients naive = NaiveGradients(input, upstream, answer.inputs);
-  const Tensor tensors[] = {{"dq", exact.dq, naive.dq, answer.dq, input.q_heads, input.head_dim},
-                            {"dk", exact.dk, naive.dk, answer.dk, input.kv_heads, input.head_dim},
-                            {"dv", exact.dv, naive.dv, answer.dv, input.kv_heads, input.value_dim}};
+  const int32_t orders = OrdersFor(input);
+  std::vector<Gradients> naive;
+  for (int32_t order = 0; order < orders; ++order) {
+    naive.push_back(NaiveGradients(input, upstream, answer.inputs, order, orders));
+  }
+  const Tensor tensors[] = {
+      {"dq", exact.dq, &Gradients::dq, answer.dq, input.q_heads, input.head_dim},
+      {"dk", exact.dk, &Gradients::dk, answer.dk, input.kv_heads, input.head_dim},
+      {"dv", exact.dv, &Gradients::dv, answer.dv, input.kv_heads, input.value_dim}};
   for (const Tensor& tensor : tensors) {
-    const testing::AssertionResult result = Judge(tensor, UlpsOf(answer.inputs));
+    const testing::AssertionResult result = Judge(tensor, naive, UlpsOf(answer.inputs));
     if (!result) return result;
   }
   return testing::AssertionSuccess();

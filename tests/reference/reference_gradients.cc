@@ -13,10 +13,14 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 template <typename Real, typename Round>
 class PairLoops {
  public:
-  PairLoops(const Input& input, const Upstream& upstream, Round round)
+  struct Order {
+    int32_t number = 0, of = 1;
+  };
+  PairLoops(const Input& input, const Upstream& upstream, Round round, Order order)
       : input_(input),
         up_(upstream),
         round_(round),
+        order_(order),
         group_(input.q_heads / input.kv_heads),
         dq_(input.q.size(), Real(0)),
         dk_(input.k.size(), Real(0)),
@@ -27,7 +31,8 @@ class PairLoops {
     int64_t q_begin = 0, k_begin = 0;
     for (size_t n = 0; n < input_.documents.size(); ++n) {
       const Document& document = input_.documents[n];
-      for (int64_t i = 0; i < document.q_len; ++i) {
+      for (int64_t n_row = 0; n_row < document.q_len; ++n_row) {
+        const int64_t i = order_.number % 2 == 0 ? n_row : document.q_len - 1 - n_row;
         for (int32_t head = 0; head < input_.q_heads; ++head) {
           Row({static_cast<int64_t>(n), i, head, q_begin + i, k_begin});
         }
@@ -53,9 +58,16 @@ class PairLoops {
     Real value, slope;  // Of the score, and d score / d (scale · q·k).
   };
 
-  static Real Dot(const double* a, const double* b, int32_t size) {
+  // Deltas are sums over rows and what they are taken from are products of matrices: nobody adds
+  // both in one order, in which their errors would cancel.
+  enum class From { kFirst, kLast };
+  Real Dot(const double* a, const double* b, int32_t size, From from = From::kFirst) const {
     Real sum = 0;
-    for (int32_t d = 0; d < size; ++d) sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]);
+    const int32_t first = size * order_.number / order_.of;
+    for (int32_t n = 0; n < size; ++n) {
+      const int32_t d = (first + (from == From::kFirst ? n : size - 1 - n)) % size;
+      sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]);
+    }
     return sum;
   }
 
@@ -89,9 +101,10 @@ class PairLoops {
     const double lse = up_.lse[cell];
     if (lse == -kInfinity) return;  // It saw nothing.
     const double* d_out = &up_.d_out[cell * input_.value_dim];
-    Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim);
+    Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim, From::kLast);
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
-    for (int64_t j = 0; j < document.kv_len; ++j) {
+    for (int64_t n = 0; n < document.kv_len; ++n) {
+      const int64_t j = order_.number % 2 == 0 ? n : document.kv_len - 1 - n;
       if (!Sees(rule, document.q_len, document.kv_len, at.i, j)) continue;
       Pair(at, rule, j, static_cast<Real>(lse), delta);
     }
@@ -120,25 +133,30 @@ class PairLoops {
   const Input& input_;
   const Upstream& up_;
   const Round round_;
+  const Order order_;
   const int32_t group_;
   std::vector<Real> dq_, dk_, dv_, d_sink_;
 };
 
 template <typename Real, typename Round>
-Gradients Loop(const Input& input, const Upstream& upstream, Round round) {
-  return PairLoops<Real, Round>(input, upstream, round).Run();
+Gradients Loop(const Input& input, const Upstream& upstream, Round round, int32_t order,
+               int32_t orders) {
+  return PairLoops<Real, Round>(input, upstream, round, {order, orders}).Run();
 }
 
 }  // namespace
 
 Gradients ExactGradients(const Input& input, const Upstream& upstream) {
-  return Loop<double>(input, upstream, [](double value) { return value; });
+  return Loop<double>(
+      input, upstream, [](double value) { return value; }, 0, 1);
 }
 
-Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs) {
-  Gradients gradients = Loop<float>(input, upstream, [inputs](float value) {
+Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs,
+                         int32_t order, int32_t orders) {
+  const auto round = [inputs](float value) {
     return inputs == Precision::kFp32 ? value : static_cast<float>(RoundTo(inputs, value));
-  });
+  };
+  Gradients gradients = Loop<float>(input, upstream, round, order, orders);
   for (auto* tensor : {&gradients.dq, &gradients.dk, &gradients.dv}) {
     for (double& value : *tensor) value = RoundTo(inputs, value);
   }

@@ -28,8 +28,10 @@ struct Gradients {
 Gradients ExactGradients(const Input& input, const Upstream& upstream);
 
 // The same in fp32: weights and dS rounded to `inputs` before they meet dO, k and q, and one
-// rounding of the gradients to `inputs`.
-Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs);
+// rounding of the gradients to `inputs`. `order` of `orders`: sums over dimensions begin elsewhere,
+// and every second order takes rows from the last one on.
+Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs,
+                         int32_t order = 0, int32_t orders = 1);
 
 // The exact output and LSE, rounded as an implementation would hand them out, and random d_out and
 // (where `with_d_lse`) d_lse.

@@ -13,6 +13,8 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
       return KernelOp::Kind::kFinish;
     case Op::Kind::kCopy:
       return KernelOp::Kind::kCopy;
+    case Op::Kind::kDelta:
+      return KernelOp::Kind::kDelta;
   }
   return KernelOp::Kind::kCopy;
 }

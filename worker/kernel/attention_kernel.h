@@ -39,6 +39,7 @@ struct KernelOp {
     kAdd,
     kFinish,
     kCopy,
+    kDelta,  // delta of the target := Σ d_out · out of the source − what stood in its place.
   };
   Kind kind = Kind::kIdentity;
   BlockView source, target;
@@ -69,7 +70,14 @@ class AttentionKernel {
  public:
   virtual ~AttentionKernel() = default;
 
-  // All tasks of a step in one call. An accumulator row sees its keys in list order.
+  // All tasks of a step in one call. An accumulator row sees its tasks in list order; the bits of
+  // the result depend on nothing but the inputs and the list.
+  //
+  // What a task accumulates is told by its blocks. Attention: kQ and kKv into kPartial. Gradients:
+  // kQGrad (with the LSE and the delta of the whole row, whatever keys are here) and kKv into kDq,
+  // kDkv or both. P_ij = exp(s_ij − LSE_i), dS_ij = P_ij·(dO_i·v_j − delta_i), dQ_i += scale·Σ
+  // dS_ij·k_j, dK_j += scale·Σ dS_ij·q_i, dV_j += Σ P_ij·dO_i, over visible pairs only; dK and dV
+  // over the query heads of the group. A row with LSE −inf adds nothing.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
 

@@ -29,8 +29,10 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
   const int64_t element = BytesPerElement(layout.dtype());
   switch (kind) {
     case BlockKind::kQ:
+    case BlockKind::kDqOut:
       return {{0, dim * element}};
     case BlockKind::kKv:
+    case BlockKind::kDkvOut:
       return {{0, dim * element}, {second, value_dim * element}};
     case BlockKind::kQGrad:
       return {{0, dim * element},
@@ -129,6 +131,30 @@ void FinishRow(const Operands& o, int64_t row) {
   }
 }
 
+// Of gradients: rounded once.
+void RoundRow(const Operands& o, int64_t row) {
+  const int64_t element = BytesPerElement(o.layout.dtype());
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    for (size_t s = 0; s < o.target.sections.size(); ++s) {
+      ConvertFromFp32(o.layout.dtype(), o.source.Floats(row, head, s),
+                      o.target.sections[s].head_bytes / element, o.target.At(row, head, s));
+    }
+  }
+}
+
+void DeltaRow(const Operands& o, int64_t row) {
+  const size_t dim = o.layout.value_dim();
+  std::array<float, kMaxHeadDim> out, d_out;
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    ConvertToFp32(o.layout.out_dtype(), o.source.At(row, head, 0), dim, out.data());
+    ConvertToFp32(o.layout.dtype(), o.target.At(row, head, 1), dim, d_out.data());
+    float* const delta = o.target.Floats(row, head, 3);
+    double sum = -static_cast<double>(*delta);
+    for (size_t d = 0; d < dim; ++d) sum += static_cast<double>(out[d]) * d_out[d];
+    *delta = static_cast<float>(sum);
+  }
+}
+
 void CopyRow(const Operands& o, int64_t row) {
   const size_t heads = o.head_end - o.head_begin;
   for (size_t s = 0; s < o.target.sections.size(); ++s)
@@ -150,7 +176,11 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
     case KernelOp::Kind::kAdd:
       return IsGradient(source) && target == source ? AddRow : nullptr;
     case KernelOp::Kind::kFinish:
+      if (source == BlockKind::kDq && target == BlockKind::kDqOut) return RoundRow;
+      if (source == BlockKind::kDkv && target == BlockKind::kDkvOut) return RoundRow;
       return source == BlockKind::kPartial && target == BlockKind::kOut ? FinishRow : nullptr;
+    case KernelOp::Kind::kDelta:
+      return source == BlockKind::kOut && target == BlockKind::kQGrad ? DeltaRow : nullptr;
     case KernelOp::Kind::kCopy:
       return target == source ? CopyRow : nullptr;
   }

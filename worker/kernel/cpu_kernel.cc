@@ -29,15 +29,22 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
   for (const Mask& mask : spec.masks)
     if (mask.bit_mask) return Lacks("bit masks");
   for (const KernelTask& task : tasks)
-    if (task.out_q.block.kind != BlockKind::kPartial || task.out_kv.data != nullptr)
-      return Lacks("gradients");
+    if (task.q.block.kind != tasks[0].q.block.kind) return Lacks("two operations in one call");
   return absl::OkStatus();
+}
+
+bool IsGradients(absl::Span<const KernelTask> tasks) {
+  return !tasks.empty() && tasks[0].q.block.kind == BlockKind::kQGrad;
 }
 
 }  // namespace
 
 CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool)
-    : isa_(isa), pack_bytes_(pack_bytes), pool_(std::move(pool)), scratch_(pool_->threads()) {}
+    : isa_(isa),
+      pack_bytes_(pack_bytes),
+      pool_(std::move(pool)),
+      scratch_(pool_->threads()),
+      gradients_(isa, pool_.get()) {}
 
 absl::StatusOr<std::unique_ptr<CpuKernel>> CpuKernel::Create(const Options& options) {
   const TileIsa* isa = options.isa;
@@ -53,6 +60,7 @@ std::string CpuKernel::Description() const { return absl::StrCat("cpu/", isa_.na
 absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
+  if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
   const TileIsa& isa = IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
+#include "worker/kernel/cpu_gradients.h"
 #include "worker/kernel/packed_keys.h"
 #include "worker/kernel/tile_isa.h"
 #include "worker/kernel/tile_loop.h"
@@ -50,6 +51,7 @@ class CpuKernel : public AttentionKernel {
   const std::unique_ptr<ComputePool> pool_;
   PackedKeys packed_;
   std::vector<TileScratch> scratch_;  // One a thread.
+  CpuGradients gradients_;
 };
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_
 #define ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_
 
+#include "worker/kernel/gradient_functions.h"
 #include "worker/kernel/tile_packing.h"
 #include "worker/kernel/tile_products.h"
 #include "worker/kernel/tile_scores.h"
@@ -25,9 +26,19 @@ void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
 
 template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
-  return TileIsa{name,          V::kLanes,      kPanel<V>,        PackKeys<V>,
-                 PackValues<V>, PackQueries<V>, Score<V>,         ChangeScores<V>,
-                 Softmax<V>,    Accumulate<V>,  AccumulateRow<V>, nullptr};
+  return TileIsa{name,
+                 V::kLanes,
+                 kPanel<V>,
+                 PackKeys<V>,
+                 PackValues<V>,
+                 PackQueries<V>,
+                 Score<V>,
+                 ChangeScores<V>,
+                 Softmax<V>,
+                 Accumulate<V>,
+                 AccumulateRow<V>,
+                 nullptr,
+                 &kGradientIsa<V>};
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ struct QueryRows {
   int dim = 0;
 };
 
+struct GradientIsa;  // gradient_isa.h
+
 // One tile of query rows against one packed block of keys. Arrays of rows have kTileRows entries.
 struct TileBlock {
   int rows = 0;
@@ -95,6 +97,7 @@ struct TileIsa {
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
   // Serves bf16 only, which it packs as it is; other types go to this one. nullptr: serves all.
   const TileIsa* others;
+  const GradientIsa* gradients = nullptr;  // nullptr: `others` serves them.
 };
 
 // The table that `isa` has for a type.

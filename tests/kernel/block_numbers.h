@@ -1,0 +1,80 @@
+#ifndef ANNULUS_TESTS_KERNEL_BLOCK_NUMBERS_H_
+#define ANNULUS_TESTS_KERNEL_BLOCK_NUMBERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "attention/dtype.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus {
+
+// A block as numbers: section 0 is q, k, sum, out, dq or dk; then v, d_out, max, lse or dv; then
+// weight or lse; then delta.
+class BlockNumbers {
+ public:
+  BlockNumbers(const BlockLayout& layout, const BlockView& view) : layout_(layout), view_(view) {}
+
+  std::vector<double> Read(int64_t row, int32_t head, int section) const {
+    std::vector<float> floats(Count(section));
+    ConvertToFp32(Type(section), At(row, head, section), floats.size(), floats.data());
+    return {floats.begin(), floats.end()};
+  }
+  void Write(int64_t row, int32_t head, int section, const std::vector<double>& values) const {
+    const std::vector<float> floats(values.begin(), values.end());
+    ConvertFromFp32(Type(section), floats.data(), floats.size(), At(row, head, section));
+  }
+  const Block& block() const { return view_.block; }
+  int sections() const {
+    switch (block().kind) {
+      case BlockKind::kQ:
+      case BlockKind::kDq:
+      case BlockKind::kDqOut:
+        return 1;
+      case BlockKind::kPartial:
+        return 3;
+      case BlockKind::kQGrad:
+        return 4;
+      default:
+        return 2;
+    }
+  }
+
+ private:
+  DataType Type(int section) const {
+    const BlockKind kind = block().kind;
+    if (kind == BlockKind::kQ || kind == BlockKind::kKv || kind == BlockKind::kDqOut ||
+        kind == BlockKind::kDkvOut || (kind == BlockKind::kQGrad && section < 2)) {
+      return layout_.dtype();
+    }
+    if (kind == BlockKind::kOut && section == 0) return layout_.out_dtype();
+    return DataType::kFp32;
+  }
+  size_t Count(int section) const {
+    const BlockKind kind = block().kind;
+    if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
+      return section == 0 ? layout_.value_dim() : 1;
+    if (section >= 2) return 1;
+    return section == 0 ? layout_.head_dim() : layout_.value_dim();
+  }
+  std::byte* At(int64_t row, int32_t head, int section) const {
+    const Block& b = block();
+    const int32_t heads = b.head_end - b.head_begin;
+    const int64_t offset = section == 0   ? 0
+                           : section == 1 ? layout_.SecondOffset(b.kind, heads)
+                           : section == 2 ? layout_.ThirdOffset(b.kind, heads)
+                                          : layout_.FourthOffset(b.kind, heads);
+    const int64_t head_bytes =
+        static_cast<int64_t>(Count(section)) * BytesPerElement(Type(section));
+    return view_.data + (row - b.row_begin) * layout_.RowBytes(b.kind, heads) + offset +
+           (head - b.head_begin) * head_bytes;
+  }
+
+  const BlockLayout& layout_;
+  const BlockView& view_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_KERNEL_BLOCK_NUMBERS_H_

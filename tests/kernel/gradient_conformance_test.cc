@@ -1,0 +1,300 @@
+// What every AttentionKernel must do with tasks of gradients.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "tests/kernel/gradient_harness.h"
+#include "tests/kernel/kernel_conformance.h"
+
+namespace annulus {
+namespace {
+
+using reference::GradientAnswer;
+using reference::Input;
+using reference::MakeUpstream;
+using reference::Upstream;
+
+class GradientConformance : public KernelConformance {
+ protected:
+  testing::AssertionResult Check(const AttentionSpec& spec, const Cuts& cuts, uint64_t seed,
+                                 bool with_d_lse = true) {
+    const Input input = Normal(spec, seed);
+    return GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, with_d_lse, seed),
+                                 cuts);
+  }
+  static Upstream Upstreams(const AttentionSpec& spec, const Input& input, bool with_d_lse,
+                            uint64_t seed) {
+    return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
+                        reference::PrecisionOf(spec.output_dtype()), with_d_lse, seed + 1);
+  }
+};
+
+// A random job of moderate size, and a random way to cut it.
+class RandomCase {
+ public:
+  explicit RandomCase(uint64_t seed) : random_(seed) {
+    const DataType dtypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
+    spec = Spec(dtypes[Between(0, 2)], 1, 1, 1);
+    spec.kv_heads = static_cast<int32_t>(Between(1, 3));
+    spec.q_heads = spec.kv_heads * static_cast<int32_t>(Between(1, 4));
+    spec.head_dim = static_cast<int32_t>(Odds(4) ? Between(1, 256) : Between(1, 40));
+    spec.head_dim_v = static_cast<int32_t>(Odds(4) ? Between(1, 256) : Between(1, 40));
+    if (Odds(4)) spec.scale = Odds(2) ? -0.125 : 0.0;
+    if (Odds(4)) spec.out_dtype = DataType::kFp32;
+    if (Odds(4)) spec.modifiers.soft_cap = Odds(2) ? 0.7 : 20.0;
+    if (Odds(4)) {
+      for (int32_t head = 0; head < spec.q_heads; ++head)
+        spec.modifiers.alibi_slopes.push_back(std::ldexp(1.0f, -1 - head));
+    }
+    for (int64_t s = Between(1, 3); s > 0; --s)
+      spec.sequences.push_back(Rows(Between(0, 130), Odds(4) ? Between(0, 600) : Between(0, 150)));
+    if (!Odds(3)) spec.masks.push_back(RandomMask());
+    MakeCuts();
+  }
+
+  AttentionSpec spec;
+  Cuts cuts;
+  bool with_d_lse() { return Odds(2); }
+
+ private:
+  int64_t Between(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  bool Odds(int one_in) { return Between(1, one_in) == 1; }
+
+  Mask RandomMask() {
+    Mask mask;
+    mask.causal = !Odds(3);
+    if (Odds(3)) mask.alignment = Mask::Alignment::kTopLeft;
+    if (Odds(3)) mask.window_left = Between(0, 200);
+    if (Odds(4)) mask.window_right = Between(0, 50);
+    if (Odds(4)) mask.always_visible = Between(0, 20);
+    if (Odds(6)) mask.chunk = Between(1, 64);
+    if (Odds(5)) mask.prefix = Between(0, 150);
+    return mask;
+  }
+
+  void MakeCuts() {
+    for (int64_t n = Between(0, 2); n > 0; --n) cuts.q_rows.push_back(Between(0, 200));
+    for (int64_t n = Between(0, 2); n > 0; --n)
+      cuts.q_heads.push_back(static_cast<int32_t>(Between(0, spec.q_heads)));
+    for (int64_t n = Between(0, 3); n > 0; --n) cuts.keys.push_back(Between(0, 600));
+    std::sort(cuts.q_rows.begin(), cuts.q_rows.end());
+    std::sort(cuts.q_heads.begin(), cuts.q_heads.end());
+    std::sort(cuts.keys.begin(), cuts.keys.end());
+    cuts.key_shards = static_cast<int>(Between(1, 3));
+    cuts.striped = Odds(2);
+    cuts.call_per_task = Odds(3);
+  }
+
+  std::mt19937_64 random_;
+};
+
+TEST_P(GradientConformance, RandomJobsAreWithinTheErrorBudget) {
+  const uint64_t first = 20261122;
+  const int cases = GetParam() == "reference" ? 10 : 30;
+  for (int i = 0; i < cases; ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << first + i);
+    RandomCase c(first + i);
+    ASSERT_TRUE(Check(c.spec, c.cuts, first + i, c.with_d_lse()));
+  }
+}
+
+TEST_P(GradientConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
+  for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {
+    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, dim);
+    spec.head_dim_v = 257 - dim;
+    spec.sequences = {Rows(13, 70)};
+    spec.masks = {Causal()};
+    ASSERT_TRUE(Check(spec, {}, dim));
+  }
+}
+
+TEST_P(GradientConformance, LengthsAtTheEdgesOfTilesStripesAndBlocks) {
+  for (const int64_t rows : {5, 6, 7, 95, 96, 97, 383, 384, 385}) {
+    for (const int64_t keys : {17, 255, 256, 257}) {
+      AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+      spec.sequences = {Rows(rows, keys)};
+      spec.masks = {Causal()};
+      ASSERT_TRUE(Check(spec, {}, rows * 1000 + keys));
+    }
+  }
+}
+
+TEST_P(GradientConformance, OneAccumulatorAtATimeGivesTheSame) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
+  spec.sequences = {Rows(130, 300)};
+  spec.masks = {Causal()};
+  const Input input = Normal(spec, 41);
+  const Upstream up = Upstreams(spec, input, true, 41);
+  GradientHarness both(spec, input, up, {}), one(spec, input, up, {});
+  ASSERT_TRUE(both.Run(*kernel_).ok());
+  ASSERT_TRUE(one.Run(*kernel_, {}, /*one_side_at_a_time=*/true).ok());
+  EXPECT_EQ(both.state(), one.state());
+}
+
+TEST_P(GradientConformance, SoftCapAndAlibiAloneAndTogether) {
+  for (const int ways : {1, 2, 3}) {
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+      AttentionSpec spec = Spec(dtype, 4, 2, 24);
+      spec.sequences = {Rows(110, 140), Rows(30, 20)};
+      spec.masks = {Causal()};
+      if ((ways & 1) != 0) spec.modifiers.soft_cap = 1.5;
+      if ((ways & 2) != 0) spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
+      Cuts cuts;
+      cuts.key_shards = 2;
+      cuts.striped = ways == 2;
+      ASSERT_TRUE(Check(spec, cuts, 50 + ways));
+    }
+  }
+}
+
+TEST_P(GradientConformance, RowsAndKeysWithoutPartnersGiveZero) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
+  spec.sequences = {Rows(50, 20), Rows(3, 0), Rows(0, 7)};
+  spec.masks = {Causal()};  // Bottom-right: the first 30 rows see nothing.
+  const Input input = Normal(spec, 11);
+  GradientHarness harness(spec, input, Upstreams(spec, input, true, 11), {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  const GradientAnswer answer = harness.answer();
+  for (int64_t i = 0; i < 30 * 4 * 24; ++i) ASSERT_EQ(answer.dq[i], 0.0f) << i;
+  for (int64_t i = 50 * 4 * 24; i < 53 * 4 * 24; ++i) ASSERT_EQ(answer.dq[i], 0.0f) << i;
+  for (int64_t i = 20 * 2 * 24; i < 27 * 2 * 24; ++i) ASSERT_EQ(answer.dk[i], 0.0f) << i;
+  for (int64_t i = 20 * 2 * 24; i < 27 * 2 * 24; ++i) ASSERT_EQ(answer.dv[i], 0.0f) << i;
+}
+
+// NaN and infinity in what some rows do not see, or in rows that some keys are not seen by: the
+// others get the same bits as without them.
+TEST_P(GradientConformance, WhatIsMaskedCannotLeak) {
+  constexpr int64_t kRows = 300, kDim = 12;
+  for (const double poison : {std::nan(""), HUGE_VAL}) {
+    for (const int64_t hidden : {3, 255, 256, 290}) {
+      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, kDim);
+      spec.sequences = {Rows(kRows, kRows)};
+      spec.masks = {Causal()};
+      Input input = Normal(spec, 17);
+      Upstream up = Upstreams(spec, input, true, 17);
+      GradientHarness clean(spec, input, up, {});
+      ASSERT_TRUE(clean.Run(*kernel_).ok());
+      Input bad_keys = input;
+      for (int64_t d = 0; d < kDim; ++d) {
+        bad_keys.k[hidden * kDim + d] = bad_keys.v[hidden * kDim + d] = poison;
+      }
+      GradientHarness keys(spec, bad_keys, up, {});
+      ASSERT_TRUE(keys.Run(*kernel_).ok());
+      const GradientAnswer a = clean.answer(), b = keys.answer();
+      for (int64_t i = 0; i < hidden * 2 * kDim; ++i) ASSERT_EQ(a.dq[i], b.dq[i]) << i;
+      // Keys after the row are not seen by it.
+      for (int64_t d = 0; d < 2 * kDim; ++d) {
+        input.q[hidden * 2 * kDim + d] = up.d_out[hidden * 2 * kDim + d] = poison;
+        up.out[hidden * 2 * kDim + d] = poison;
+      }
+      up.lse[hidden * 2] = up.d_lse[hidden * 2 + 1] = poison;
+      GradientHarness rows(spec, input, up, {});
+      ASSERT_TRUE(rows.Run(*kernel_).ok());
+      const GradientAnswer c = rows.answer();
+      for (int64_t i = (hidden + 1) * kDim; i < kRows * kDim; ++i) {
+        ASSERT_EQ(a.dk[i], c.dk[i]) << i;
+        ASSERT_EQ(a.dv[i], c.dv[i]) << i;
+      }
+      for (int64_t i = 0; i < kRows * 2 * kDim; ++i) {
+        if (i / (2 * kDim) == hidden) continue;
+        ASSERT_EQ(a.dq[i], c.dq[i]) << i;
+      }
+    }
+  }
+}
+
+TEST_P(GradientConformance, ARowWhoseLseIsMinusInfinityAddsNothing) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 8);
+  spec.sequences = {Rows(20, 30)};
+  const Input input = Normal(spec, 19);
+  Upstream up = Upstreams(spec, input, true, 19);
+  up.lse[7] = -std::numeric_limits<double>::infinity();
+  ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, up, {}));
+}
+
+TEST_P(GradientConformance, AccumulatorsThatATaskDoesNotReachKeepTheirBits) {
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 8);
+  spec.sequences = {Rows(40, 40)};
+  spec.masks = {Causal()};
+  Cuts cuts;
+  cuts.keys = {25};
+  const Input input = Normal(spec, 13);
+  GradientHarness harness(spec, input, Upstreams(spec, input, true, 13), cuts);
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  ASSERT_EQ(tasks.size(), 2u);
+  // Rows 0 … 24 see nothing of keys 25 …, and keys 0 … 24 are no part of the task.
+  const int64_t row_bytes = 2 * 8 * 4, key_bytes = 2 * 8 * 4;
+  std::byte *dq = tasks[1].out_q.data, *dkv = tasks[1].out_kv.data;
+  for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
+    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+    std::memcpy(dq + 4 * i, &odd, 4);
+  }
+  for (int64_t i = 0; i < 25 * key_bytes / 4; ++i) {
+    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+    std::memcpy(dkv + 4 * i, &odd, 4);
+  }
+  const std::vector<std::byte> rows(dq, dq + 25 * row_bytes), keys(dkv, dkv + 25 * key_bytes);
+  ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), dq));
+  EXPECT_TRUE(std::equal(keys.begin(), keys.end(), dkv));
+}
+
+TEST_P(GradientConformance, StopEndsACallWithCancelled) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+  spec.sequences = {Rows(200, 600)};
+  const Input input = Normal(spec, 31);
+  GradientHarness harness(spec, input, Upstreams(spec, input, false, 31), {});
+  std::atomic<bool> stop{true};
+  std::atomic<int64_t> progress{0};
+  EXPECT_EQ(harness.Run(*kernel_, {&stop, &progress}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(progress.load(), 0);
+}
+
+TEST_P(GradientConformance, ProgressIsCounted) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+  spec.sequences = {Rows(200, 300)};
+  const Input input = Normal(spec, 37);
+  GradientHarness harness(spec, input, Upstreams(spec, input, false, 37), {});
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> progress{0};
+  EXPECT_TRUE(harness.Run(*kernel_, {&stop, &progress}).ok());
+  EXPECT_GT(progress.load(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GradientConformance, testing::ValuesIn(KernelNames()),
+                         [](const auto& info) { return info.param; });
+
+TEST(CpuGradients, TheBitsDoNotDependOnThreads) {
+  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 40);
+  spec.sequences = {Rows(700, 900)};
+  spec.masks = {Causal()};
+  Cuts cuts;
+  cuts.keys = {300};
+  cuts.q_rows = {97};
+  cuts.key_shards = 2;
+  cuts.striped = true;
+  const Input input = Normal(spec, 43);
+  // What they are does not matter here, and the exact ones take long.
+  Upstream up;
+  up.out = up.d_out = Normal(spec, 44).q;
+  up.lse.assign(700 * 4, 3.0);
+  std::vector<std::byte> first;
+  for (const int threads : {1, 2, 3, 5}) {
+    GradientHarness harness(spec, input, up, cuts);
+    ASSERT_TRUE(harness.Run(*MakeKernel("avx2", threads)).ok());
+    if (threads == 1) first = harness.state();
+    EXPECT_EQ(harness.state(), first) << threads;
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,259 @@
+#include "tests/kernel/gradient_harness.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/task_rows.h"
+#include "tests/kernel/block_numbers.h"
+#include "tests/reference/from_spec.h"
+
+namespace annulus {
+namespace {
+
+std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts) {
+  std::vector<Interval> pieces;
+  int64_t begin = 0;
+  for (const int64_t cut : cuts) {
+    if (cut <= begin || cut >= rows) continue;
+    pieces.push_back({begin, cut});
+    begin = cut;
+  }
+  if (begin < rows) pieces.push_back({begin, rows});
+  return pieces;
+}
+
+RowMap AllRows(int64_t rows) {
+  if (rows == 0) return RowMap();
+  return RowMap({RowRange{0, rows, rows, 1}});
+}
+
+RowMap RowsOfShard(int64_t rows, const Cuts& cuts, int64_t shard) {
+  const int64_t begin = rows * shard / cuts.key_shards, end = rows * (shard + 1) / cuts.key_shards;
+  const int64_t striped = (rows - shard + cuts.key_shards - 1) / cuts.key_shards;
+  if (cuts.striped) return striped > 0 ? RowMap({{shard, 1, cuts.key_shards, striped}}) : RowMap();
+  return begin < end ? RowMap({{begin, end - begin, end - begin, 1}}) : RowMap();
+}
+
+int64_t VisibleIn(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
+                  const Task& task) {
+  int64_t seen = 0;
+  for (int32_t head = task.head_begin; head < task.head_end; ++head) {
+    const TaskRows rows = VisibleInTask(mask, q_rows, k_rows, {task.q_begin, task.q_end},
+                                        {task.k_begin, task.k_end}, head);
+    for (const Interval& span : rows.spans) seen += span.length();
+  }
+  return seen;
+}
+
+// Row `row` of a packed [rows, heads, dim] tensor, one head, from or to a section of a block.
+struct Cell {
+  int64_t row;
+  int32_t head, heads, dim;
+  size_t at() const { return (static_cast<size_t>(row) * heads + head) * dim; }
+};
+
+std::vector<double> Slice(const std::vector<double>& tensor, const Cell& cell) {
+  return {tensor.begin() + cell.at(), tensor.begin() + cell.at() + cell.dim};
+}
+
+void Put(const std::vector<double>& values, const Cell& cell, std::vector<float>* tensor) {
+  std::copy(values.begin(), values.end(), tensor->begin() + cell.at());
+}
+
+}  // namespace
+
+GradientHarness::GradientHarness(const AttentionSpec& spec, const reference::Input& input,
+                                 const reference::Upstream& upstream, const Cuts& cuts)
+    : spec_(spec), cuts_(cuts), mask_(spec), layout_(spec), q_rows_(AllRows(spec.q_rows())) {
+  MakePieces(input, upstream);
+  MakeShards(input);
+}
+
+void GradientHarness::MakePieces(const reference::Input& input,
+                                 const reference::Upstream& upstream) {
+  for (const Interval& rows : PiecesOf(spec_.q_rows(), cuts_.q_rows)) {
+    for (const Interval& heads :
+         PiecesOf(spec_.q_heads, {cuts_.q_heads.begin(), cuts_.q_heads.end()})) {
+      const auto make = [&](BlockKind kind) {
+        return std::make_unique<OwnedBlock>(
+            layout_, Block{kind, 0, rows.begin, rows.end, static_cast<int32_t>(heads.begin),
+                           static_cast<int32_t>(heads.end)});
+      };
+      Piece piece{make(BlockKind::kQGrad), make(BlockKind::kOut), make(BlockKind::kDq),
+                  make(BlockKind::kDqOut)};
+      const BlockView q = piece.q->view(), forward = piece.forward->view();
+      const BlockNumbers into(layout_, q), out(layout_, forward);
+      for (int64_t row = rows.begin; row < rows.end; ++row) {
+        for (int32_t h = q.block.head_begin; h < q.block.head_end; ++h) {
+          const Cell wide{row, h, spec_.q_heads, spec_.value_dim()}, one{row, h, spec_.q_heads, 1};
+          into.Write(row, h, 0, Slice(input.q, {row, h, spec_.q_heads, spec_.head_dim}));
+          into.Write(row, h, 1, Slice(upstream.d_out, wide));
+          into.Write(row, h, 2, Slice(upstream.lse, one));
+          into.Write(row, h, 3,
+                     upstream.d_lse.empty() ? std::vector<double>{0} : Slice(upstream.d_lse, one));
+          out.Write(row, h, 0, Slice(upstream.out, wide));
+        }
+      }
+      pieces_.push_back(std::move(piece));
+    }
+  }
+}
+
+void GradientHarness::MakeShards(const reference::Input& input) {
+  for (int s = 0; s < cuts_.key_shards; ++s) {
+    const RowMap rows = RowsOfShard(spec_.kv_rows(), cuts_, s);
+    const auto make = [&](BlockKind kind) {
+      return std::make_unique<OwnedBlock>(layout_,
+                                          Block{kind, s, 0, rows.rows(), 0, spec_.kv_heads});
+    };
+    Shard shard{rows, make(BlockKind::kKv), make(BlockKind::kDkv), make(BlockKind::kDkvOut)};
+    const BlockView view = shard.kv->view();
+    const BlockNumbers kv(layout_, view);
+    for (int64_t local = 0; local < rows.rows(); ++local) {
+      const int64_t row = rows.Global(local);
+      for (int32_t h = 0; h < spec_.kv_heads; ++h) {
+        kv.Write(local, h, 0, Slice(input.k, {row, h, spec_.kv_heads, spec_.head_dim}));
+        kv.Write(local, h, 1, Slice(input.v, {row, h, spec_.kv_heads, spec_.value_dim()}));
+      }
+    }
+    shards_.push_back(std::move(shard));
+  }
+}
+
+KernelJob GradientHarness::job() const {
+  KernelJob job;
+  job.spec = &spec_;
+  job.mask = &mask_;
+  job.layout = &layout_;
+  job.scale = spec_.scale_or_default();
+  return job;
+}
+
+std::vector<KernelTask> GradientHarness::Tasks() {
+  std::vector<KernelTask> tasks;
+  for (Shard& shard : shards_) {
+    for (const Interval& keys : PiecesOf(shard.rows.rows(), cuts_.keys)) {
+      for (Piece& piece : pieces_) {
+        KernelTask bound;
+        const Block& q = piece.q->block;
+        bound.task.q_begin = q.row_begin;
+        bound.task.q_end = q.row_end;
+        bound.task.k_begin = keys.begin;
+        bound.task.k_end = keys.end;
+        bound.task.head_begin = q.head_begin;
+        bound.task.head_end = q.head_end;
+        const int64_t seen = VisibleIn(mask_, q_rows_, shard.rows, bound.task);
+        const bool full =
+            seen == keys.length() * (q.row_end - q.row_begin) * (q.head_end - q.head_begin);
+        if (seen == 0) continue;
+        bound.task.coverage = full ? Coverage::kFull : Coverage::kPartial;
+        bound.q = piece.q->view();
+        bound.kv = shard.kv->view();
+        bound.out_q = piece.dq->view();
+        bound.out_kv = shard.dkv->view();
+        bound.q_rows = &q_rows_;
+        bound.k_rows = &shard.rows;
+        tasks.push_back(bound);
+      }
+    }
+  }
+  return tasks;
+}
+
+absl::Status GradientHarness::Prepare(AttentionKernel& kernel) {
+  absl::Status status;
+  for (Piece& piece : pieces_) {
+    status.Update(
+        kernel.Apply(job(), {KernelOp::Kind::kDelta, piece.forward->view(), piece.q->view()}));
+    status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, piece.dq->view()}));
+  }
+  for (Shard& shard : shards_) {
+    status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, shard.dkv->view()}));
+  }
+  return status;
+}
+
+absl::Status GradientHarness::Finish(AttentionKernel& kernel) {
+  absl::Status status;
+  for (Piece& piece : pieces_) {
+    status.Update(
+        kernel.Apply(job(), {KernelOp::Kind::kFinish, piece.dq->view(), piece.out->view()}));
+  }
+  for (Shard& shard : shards_) {
+    status.Update(
+        kernel.Apply(job(), {KernelOp::Kind::kFinish, shard.dkv->view(), shard.out->view()}));
+  }
+  return status;
+}
+
+absl::Status GradientHarness::Run(AttentionKernel& kernel, const KernelControl& control,
+                                  bool one_side_at_a_time) {
+  absl::Status status = Prepare(kernel);
+  std::vector<KernelTask> tasks;
+  for (const KernelTask& task : Tasks()) {
+    tasks.push_back(task);
+    if (!one_side_at_a_time) continue;
+    tasks.push_back(task);
+    tasks[tasks.size() - 2].out_kv = BlockView();
+    tasks.back().out_q = BlockView();
+  }
+  const size_t step = cuts_.call_per_task ? 1 : std::max<size_t>(1, tasks.size());
+  for (size_t t = 0; t < tasks.size() && status.ok(); t += step) {
+    status = kernel.Accumulate(job(), absl::MakeConstSpan(tasks).subspan(t, step), control);
+  }
+  if (!status.ok()) return status;
+  return Finish(kernel);
+}
+
+reference::GradientAnswer GradientHarness::answer() const {
+  reference::GradientAnswer answer;
+  answer.inputs = reference::PrecisionOf(spec_.dtype);
+  answer.dq.resize(spec_.q_rows() * spec_.q_heads * spec_.head_dim, NAN);
+  answer.dk.resize(spec_.kv_rows() * spec_.kv_heads * spec_.head_dim, NAN);
+  answer.dv.resize(spec_.kv_rows() * spec_.kv_heads * spec_.value_dim(), NAN);
+  for (const Piece& piece : pieces_) {
+    const BlockView view = piece.out->view();
+    const BlockNumbers out(layout_, view);
+    for (int64_t row = view.block.row_begin; row < view.block.row_end; ++row) {
+      for (int32_t h = view.block.head_begin; h < view.block.head_end; ++h) {
+        Put(out.Read(row, h, 0), {row, h, spec_.q_heads, spec_.head_dim}, &answer.dq);
+      }
+    }
+  }
+  for (const Shard& shard : shards_) {
+    const BlockView view = shard.out->view();
+    const BlockNumbers out(layout_, view);
+    for (int64_t row = 0; row < shard.rows.rows(); ++row) {
+      for (int32_t h = 0; h < spec_.kv_heads; ++h) {
+        const int64_t global = shard.rows.Global(row);
+        Put(out.Read(row, h, 0), {global, h, spec_.kv_heads, spec_.head_dim}, &answer.dk);
+        Put(out.Read(row, h, 1), {global, h, spec_.kv_heads, spec_.value_dim()}, &answer.dv);
+      }
+    }
+  }
+  return answer;
+}
+
+std::vector<std::byte> GradientHarness::state() const {
+  std::vector<std::byte> all;
+  for (const Piece& piece : pieces_)
+    all.insert(all.end(), piece.dq->bytes.begin(), piece.dq->bytes.end());
+  for (const Shard& shard : shards_)
+    all.insert(all.end(), shard.dkv->bytes.begin(), shard.dkv->bytes.end());
+  return all;
+}
+
+testing::AssertionResult GradientsWithinBudget(AttentionKernel& kernel, const AttentionSpec& spec,
+                                               const reference::Input& input,
+                                               const reference::Upstream& upstream,
+                                               const Cuts& cuts) {
+  GradientHarness harness(spec, input, upstream, cuts);
+  const absl::Status status = harness.Run(kernel);
+  if (!status.ok()) return testing::AssertionFailure() << status << " " << Describe(spec, cuts);
+  testing::AssertionResult result = reference::CheckGradients(input, upstream, harness.answer());
+  if (result) return result;
+  return testing::AssertionFailure()
+         << kernel.Description() << " " << Describe(spec, cuts) << ": " << result.message();
+}
+
+}  // namespace annulus

@@ -1,0 +1,32 @@
+#include "worker/kernel/cpu_gradients.h"
+
+#include "worker/kernel/flush_denormals.h"
+#include "worker/kernel/gradient_plan.h"
+
+namespace annulus {
+
+CpuGradients::CpuGradients(const TileIsa& isa, ComputePool* pool)
+    : isa_(isa.gradients == nullptr ? *isa.others : isa), pool_(pool), scratch_(pool->threads()) {}
+
+absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                      const KernelControl& control) {
+  const auto stopped = [&] { return control.stop != nullptr && control.stop->load(); };
+  const CallVisibility visible(*job.mask, tasks, *pool_);
+  GradientCall call;
+  call.job = &job;
+  call.isa = &isa_;
+  call.tasks = tasks;
+  call.visible = &visible;
+  call.control = control;
+  for (GradientScratch& scratch : scratch_) scratch.Reserve(isa_, *job.layout);
+  ForEachRound(tasks, visible, job.layout->group(), [&](absl::Span<const GradientItem> items) {
+    pool_->ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t index, int thread) {
+      const FlushDenormals flush;
+      GradientLoop(call, scratch_[thread]).Run(items[index]);
+    });
+    return !stopped();
+  });
+  return stopped() ? absl::CancelledError("the kernel was told to stop") : absl::OkStatus();
+}
+
+}  // namespace annulus

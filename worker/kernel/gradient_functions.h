@@ -1,0 +1,122 @@
+#ifndef ANNULUS_WORKER_KERNEL_GRADIENT_FUNCTIONS_H_
+#define ANNULUS_WORKER_KERNEL_GRADIENT_FUNCTIONS_H_
+
+#include "worker/kernel/gradient_isa.h"
+#include "worker/kernel/tile_packing.h"
+#include "worker/kernel/tile_products.h"
+#include "worker/kernel/tile_softmax.h"
+#include "worker/kernel/tile_vector.h"
+
+// The functions of a GradientIsa as templates over a vector type (tile_vector.h).
+
+namespace annulus {
+namespace {
+
+template <class V>
+bool PackRows(const QueryRows& rows, float* out) {
+  typename V::F poison = V::Zero();  // Becomes NaN with the first value that is not finite.
+  for (int column = 0; column < rows.dim; column += kPanel<V>, out += kTileRows * kPanel<V>) {
+    for (int i = 0; i < rows.count; ++i) {
+      for (int c = 0; c < kPanel<V>; c += V::kLanes) {
+        const typename V::F value = column + c < rows.dim
+                                        ? LoadPart<V>(rows.dtype, rows.row[i], column + c, rows.dim)
+                                        : V::Zero();
+        poison = V::Fma(value, V::Zero(), poison);
+        V::Store(out + i * kPanel<V> + c, value);
+      }
+    }
+  }
+  return SumOfLanes<V>(poison) == 0.0f;
+}
+
+// exp(x), which is +inf from 2^128 on: an LSE that is not the row's own may make any number of x.
+template <class V>
+inline typename V::F ExpOfAny(typename V::F x) {
+  const typename V::F t = V::Mul(x, V::Set(kLog2e));
+  return Exp2<V>(V::Sub(V::Zero(), V::Max(V::Set(-128.0f), V::Sub(V::Zero(), t))));
+}
+
+template <class V>
+void Weigh(const GradientTile& tile) {
+  const typename V::F scale = V::Set(tile.scale);
+  for (int row = 0; row < tile.rows; ++row) {
+    const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
+    const int end = tile.group_end[row / kRowGroup];
+    const typename V::F lse = V::Set(tile.lse[row]), delta = V::Set(tile.delta[row]);
+    float* weights = tile.weights + row * kKeyBlock;
+    float* d_scores = tile.d_scores + row * kKeyBlock;
+    for (int k = begin; k < end; k += V::kLanes) {
+      const typename V::F weight = ExpOfAny<V>(V::Sub(V::Load(weights + k), lse));
+      const typename V::F d_score = V::Mul(weight, V::Sub(V::Load(d_scores + k), delta));
+      V::Store(weights + k, weight);
+      V::Store(d_scores + k, V::Mul(d_score, scale));
+    }
+  }
+}
+
+template <class V>
+void Uncap(const GradientTile& tile, const ScoreRule& rule) {
+  const typename V::F high = V::Set(rule.per_cap_high), low = V::Set(rule.per_cap_low);
+  for (int row = 0; row < tile.rows; ++row) {
+    const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
+    const int end = tile.group_end[row / kRowGroup];
+    const typename V::F delta = V::Set(tile.delta[row]), one = V::Set(1.0f);
+    const float* scores = tile.weights + row * kKeyBlock;
+    float* d_scores = tile.d_scores + row * kKeyBlock;
+    for (int k = begin; k < end; k += V::kLanes) {
+      const typename V::F score = V::Load(scores + k);
+      const typename V::F t = V::Fma(score, high, V::Mul(score, low));
+      const typename V::F slope = V::Sub(one, V::Mul(t, t));
+      V::Store(d_scores + k, V::Mul(V::Sub(V::Load(d_scores + k), delta), slope));
+    }
+  }
+}
+
+// ROWS keys × VECTORS vectors of columns. The tile's own sum is built first and added once.
+template <class V, int ROWS, int VECTORS>
+void OuterPanel(const OuterProduct& p, int key, int column) {
+  Sums<V, ROWS, VECTORS> tile;
+  tile.Clear();
+  const float* weights = p.weights + key;
+  const float* right = p.right + int64_t{column} * kTileRows;
+  for (int i = 0; i < p.rows; ++i, weights += kKeyBlock, right += kPanel<V>)
+    tile.AddOuter(weights, 1, right);
+  tile.ForEach([&](int r, int v, typename V::F& sum) {
+    float* at = p.sums + int64_t{key + r} * p.sum_stride + column + v * V::kLanes;
+    V::Store(at, V::Add(V::Load(at), sum));
+  });
+}
+
+template <class V, int VECTORS>
+void OuterColumn(const OuterProduct& p, int column) {
+  int key = p.key_begin;
+  for (; key + kRowGroup <= p.key_end; key += kRowGroup)
+    OuterPanel<V, kRowGroup, VECTORS>(p, key, column);
+  for (; key < p.key_end; ++key) OuterPanel<V, 1, VECTORS>(p, key, column);
+}
+
+template <class V>
+void AddOuter(const OuterProduct& p) {
+  for (int column = 0; column < p.dim; column += kPanel<V>) {
+    const int vectors = VectorsOf<V>(p.dim - column);
+    if constexpr (V::kPanelVectors > 2) {
+      if (vectors == 4) {
+        OuterColumn<V, 4>(p, column);
+        continue;
+      }
+      if (vectors == 3) {
+        OuterColumn<V, 3>(p, column);
+        continue;
+      }
+    }
+    vectors == 1 ? OuterColumn<V, 1>(p, column) : OuterColumn<V, 2>(p, column);
+  }
+}
+
+template <class V>
+inline constexpr GradientIsa kGradientIsa = {Uncap<V>, PackRows<V>, Weigh<V>, AddOuter<V>};
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_GRADIENT_FUNCTIONS_H_

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_WORKER_KERNEL_GRADIENT_ISA_H_
+#define ANNULUS_WORKER_KERNEL_GRADIENT_ISA_H_
+
+#include <cstdint>
+
+#include "worker/kernel/score_rules.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+
+// What the backward pass of the CPU kernel needs of an instruction set beside a TileIsa. All
+// arithmetic is fp32.
+
+// One tile of query slots against one block of keys, after both products. Arrays of rows have
+// kTileRows entries.
+struct GradientTile {
+  int rows = 0;
+  float scale = 1;             // Of scores.
+  const float* lse = nullptr;  // Not −inf.
+  const float* delta = nullptr;
+  float* weights = nullptr;   // [rows][kKeyBlock]: scores, which become weights.
+  float* d_scores = nullptr;  // [rows][kKeyBlock]: dO·v, which becomes scale · dS.
+  // As in TileBlock.
+  const int16_t* group_begin = nullptr;
+  const int16_t* group_end = nullptr;
+};
+
+// Rows of keys [key_begin, key_end) of a block += weightsᵀ · right.
+struct OuterProduct {
+  int rows = 0;  // Of `weights` and `right`.
+  int dim = 0;
+  int key_begin = 0, key_end = 0;
+  const float* weights = nullptr;  // [rows][kKeyBlock]
+  const float* right = nullptr;    // pack_rows
+  float* sums = nullptr;  // [kKeyBlock][sum_stride]; the stride is a multiple of the panel.
+  int sum_stride = 0;
+};
+
+struct GradientIsa {
+  // Of scores that have been capped (ScoreRule::cap): d_scores becomes (dO·v − delta) · (1 − t²),
+  // with t = score / cap. What is then weighed has no delta. In the same part as `weigh`.
+  void (*uncap)(const GradientTile& tile, const ScoreRule& rule);
+
+  // Packs up to kTileRows rows as fp32 [panel of columns][kTileRows][panel]; false when some value
+  // is NaN or infinite.
+  bool (*pack_rows)(const QueryRows& rows, float* out);
+  // In the visible part of each row group, rounded out to vectors. What a row does not see there
+  // becomes any number.
+  void (*weigh)(const GradientTile& tile);
+  void (*add_outer)(const OuterProduct& product);
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_GRADIENT_ISA_H_

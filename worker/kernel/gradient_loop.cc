@@ -1,0 +1,353 @@
+#include "worker/kernel/gradient_loop.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace annulus {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr int64_t kFloat = sizeof(float);
+
+int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
+
+int32_t HeadsOf(const BlockView& view) { return view.block.head_end - view.block.head_begin; }
+
+// The bytes of a row of a block, from which sections are counted.
+std::byte* RowOf(const BlockLayout& layout, const BlockView& view, int64_t row) {
+  return view.data + (row - view.block.row_begin) * layout.RowBytes(view.block.kind, HeadsOf(view));
+}
+
+void AddTo(const float* from, int count, std::byte* to) {
+  float* const sums = reinterpret_cast<float*>(to);
+  for (int i = 0; i < count; ++i) sums[i] += from[i];
+}
+
+}  // namespace
+
+void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
+  const int dim = layout.head_dim(), value_dim = layout.value_dim();
+  q_stride_ = RoundUp(dim, isa.panel);
+  v_stride_ = RoundUp(value_dim, isa.panel);
+  int64_t used = 0;
+  const auto place = [&](int64_t rows, int columns) {
+    const int64_t at = used;
+    used += (rows * columns + 15) / 16 * 16;
+    return at;
+  };
+  const int64_t at[] = {place(kKeyBlock, dim),
+                        place(kKeyBlock, value_dim),
+                        place(kKeyBlock, q_stride_),
+                        place(kTileRows + 1, dim + 64),
+                        place(kTileRows + 1, value_dim + 64),
+                        place(kTileRows, q_stride_),
+                        place(kTileRows, v_stride_),
+                        place(kTileRows, kKeyBlock),
+                        place(kTileRows, kKeyBlock),
+                        place(kTileRows, q_stride_),
+                        place(kKeyBlock, q_stride_),
+                        place(kKeyBlock, v_stride_)};
+  if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
+  float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
+                           &d_out_rows_, &weights_, &d_scores_, &dq_,      &dk_,     &dv_};
+  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = memory_.data()->value + at[i];
+  ones_.fill(1.0f);
+}
+
+bool GradientLoop::Stopped() const {
+  return call_.control.stop != nullptr && call_.control.stop->load(std::memory_order_relaxed);
+}
+
+void GradientLoop::Run(const GradientItem& item) {
+  task_number_ = item.task;
+  task_ = &call_.tasks[item.task];
+  kv_head_ = item.kv_head;
+  block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
+  PackBlock();
+  if (rules_.change_scores()) rules_.SetKeys(*task_, block_.begin);
+  std::fill_n(s_.dk_, int64_t{kKeyBlock} * s_.q_stride_, 0.0f);
+  std::fill_n(s_.dv_, int64_t{kKeyBlock} * s_.v_stride_, 0.0f);
+  s_.seen_.fill(0);
+  for (int64_t tile = item.stripe * kStripeTiles; tile < (item.stripe + 1) * kStripeTiles; ++tile) {
+    if (Stopped()) return;
+    RunTile(tile);
+  }
+  if (task_->out_kv.data != nullptr) StoreKeys();
+}
+
+void GradientLoop::PackBlock() {
+  const Interval keys = Intersect(block_, {task_->task.k_begin, task_->task.k_end});
+  uint8_t present[kKeyBlock] = {};
+  std::fill(present + (keys.begin - block_.begin), present + (keys.end - block_.begin), 1);
+  const int count = static_cast<int>(keys.end - block_.begin);
+  const BlockView& kv = task_->kv;
+  const int32_t heads = HeadsOf(kv), local = kv_head_ - kv.block.head_begin;
+  const int element = BytesPerElement(layout_.dtype());
+  ElementRows rows;
+  rows.dtype = layout_.dtype();
+  rows.stride = layout_.RowBytes(BlockKind::kKv, heads);
+  // Rows before the buffer's first one are not present: this address is never read as it stands.
+  const std::byte* base = RowOf(layout_, kv, block_.begin);
+  rows.first = base + int64_t{local} * layout_.head_dim() * element;
+  call_.isa->pack_keys(rows, present, count, layout_.head_dim(), s_.keys_);
+  keys_finite_ = call_.isa->pack_values(rows, present, count, layout_.head_dim(), s_.key_rows_);
+  rows.first = base + layout_.SecondOffset(BlockKind::kKv, heads) +
+               int64_t{local} * layout_.value_dim() * element;
+  call_.isa->pack_keys(rows, present, count, layout_.value_dim(), s_.values_);
+}
+
+void GradientLoop::AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans) {
+  const int32_t heads = HeadsOf(task_->q), local = q_head - task_->q.block.head_begin;
+  const std::byte* at = RowOf(layout_, task_->q, row) + local * kFloat;
+  std::memcpy(&s_.lse_[rows_], at + layout_.ThirdOffset(BlockKind::kQGrad, heads), kFloat);
+  if (s_.lse_[rows_] == kMinusInf) return;
+  std::memcpy(&s_.delta_[rows_], at + layout_.FourthOffset(BlockKind::kQGrad, heads), kFloat);
+  rules_.SetRow(*task_, rows_, row, q_head);
+  GradientScratch::Slot& slot = s_.slots_[rows_++];
+  slot.row = row;
+  slot.q_head = q_head;
+  slot.spans = spans;
+}
+
+void GradientLoop::GatherSlots(int64_t tile) {
+  const Task& task = task_->task;
+  const int group = layout_.group();
+  const int64_t begin = std::max(tile * kTileRows, task.q_begin * group);
+  const int64_t end = std::min((tile + 1) * kTileRows, task.q_end * group);
+  rows_ = 0;
+  for (int64_t slot = begin; slot < end; ++slot) {
+    const int64_t row = slot / group;
+    const int32_t q_head = kv_head_ * group + static_cast<int32_t>(slot % group);
+    if (q_head < task.head_begin || q_head >= task.head_end) continue;
+    absl::Span<const Interval> spans = call_.visible->Of(task_number_, q_head, row);
+    while (!spans.empty() && spans.front().end <= block_.begin) spans.remove_prefix(1);
+    while (!spans.empty() && spans.back().begin >= block_.end) spans.remove_suffix(1);
+    if (!spans.empty()) AddSlot(row, q_head, spans);
+  }
+}
+
+void GradientLoop::FindHulls() {
+  const int groups = (rows_ + kRowGroup - 1) / kRowGroup;
+  std::fill_n(s_.group_begin_.begin(), groups, int16_t{kKeyBlock});
+  std::fill_n(s_.group_end_.begin(), groups, int16_t{0});
+  masked_ = false;
+  begin_ = kKeyBlock;
+  end_ = 0;
+  for (int i = 0; i < rows_; ++i) {
+    GradientScratch::Slot& slot = s_.slots_[i];
+    const Interval first = Intersect(slot.spans.front(), block_);
+    const Interval last = Intersect(slot.spans.back(), block_);
+    slot.begin = static_cast<int16_t>(first.begin - block_.begin);
+    slot.end = static_cast<int16_t>(last.end - block_.begin);
+    masked_ = masked_ || !(first == block_);
+    int16_t& begin = s_.group_begin_[i / kRowGroup];
+    int16_t& end = s_.group_end_[i / kRowGroup];
+    begin = std::min(begin, slot.begin);
+    end = std::max(end, slot.end);
+    begin_ = std::min(begin_, slot.begin);
+    end_ = std::max(end_, slot.end);
+  }
+}
+
+void GradientLoop::PackTile() {
+  const int32_t heads = HeadsOf(task_->q);
+  const int64_t element = BytesPerElement(layout_.dtype());
+  const int64_t second = layout_.SecondOffset(BlockKind::kQGrad, heads);
+  std::array<const std::byte*, kTileRows> q, d_out;
+  for (int i = 0; i < rows_; ++i) {
+    const std::byte* row = RowOf(layout_, task_->q, s_.slots_[i].row);
+    const int64_t local = s_.slots_[i].q_head - task_->q.block.head_begin;
+    q[i] = row + local * layout_.head_dim() * element;
+    d_out[i] = row + second + local * layout_.value_dim() * element;
+  }
+  const QueryRows queries{layout_.dtype(), q.data(), rows_, layout_.head_dim()};
+  const QueryRows d_outs{layout_.dtype(), d_out.data(), rows_, layout_.value_dim()};
+  call_.isa->pack_queries(queries, call_.job->scale, s_.queries_);
+  call_.isa->pack_queries(d_outs, 1, s_.d_outs_);
+  queries_finite_ = call_.isa->gradients->pack_rows(queries, s_.query_rows_);
+  d_outs_finite_ = call_.isa->gradients->pack_rows(d_outs, s_.d_out_rows_);
+}
+
+void GradientLoop::MakeWeights() {
+  TileBlock product;
+  product.rows = rows_;
+  product.group_begin = s_.group_begin_.data();
+  product.group_end = s_.group_end_.data();
+  product.head_dim = layout_.head_dim();
+  product.queries = s_.queries_;
+  product.keys = s_.keys_;
+  product.scores = s_.weights_;
+  call_.isa->score(product);
+  product.head_dim = layout_.value_dim();
+  product.queries = s_.d_outs_;
+  product.keys = s_.values_;
+  product.scores = s_.d_scores_;
+  call_.isa->score(product);
+  GradientTile tile;
+  tile.rows = rows_;
+  tile.scale = static_cast<float>(call_.job->scale);
+  tile.lse = s_.lse_.data();
+  tile.delta = s_.delta_.data();
+  tile.weights = s_.weights_;
+  tile.d_scores = s_.d_scores_;
+  tile.group_begin = s_.group_begin_.data();
+  tile.group_end = s_.group_end_.data();
+  if (rules_.change_scores()) {
+    product.scores = s_.weights_;
+    ChangeScores(&product, &tile);
+  }
+  call_.isa->gradients->weigh(tile);
+  if (masked_) ClearHidden();
+}
+
+void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
+  ScoreRule cap = rules_.score_rule(), alibi = cap;
+  cap.slope = nullptr;
+  alibi.cap = 0;
+  if (cap.cap != 0) {
+    call_.isa->change_scores(*scores, cap);
+    call_.isa->gradients->uncap(*tile, cap);
+    tile->delta = s_.zeros_.data();
+  }
+  if (alibi.slope != nullptr) call_.isa->change_scores(*scores, alibi);
+}
+
+// Puts 0 wherever sums over slots or keys read and a slot does not see, whatever stood there.
+void GradientLoop::ClearHidden() {
+  for (int i = 0; i < rows_; ++i) {
+    int at = begin_;
+    const auto clear = [&](int end) {
+      if (at >= end) return;
+      std::fill(s_.weights_ + i * kKeyBlock + at, s_.weights_ + i * kKeyBlock + end, 0.0f);
+      std::fill(s_.d_scores_ + i * kKeyBlock + at, s_.d_scores_ + i * kKeyBlock + end, 0.0f);
+    };
+    for (const Interval& span : s_.slots_[i].spans) {
+      const Interval seen = Intersect(span, block_);
+      clear(static_cast<int>(seen.begin - block_.begin));
+      at = static_cast<int>(seen.end - block_.begin);
+      std::fill(s_.seen_.begin() + (seen.begin - block_.begin), s_.seen_.begin() + at, 1);
+    }
+    clear(end_);
+  }
+}
+
+void GradientLoop::AddToKeys(const float* weights, const float* rows, bool finite, int dim,
+                             float* sums, int sum_stride) {
+  OuterProduct product;
+  product.rows = rows_;
+  product.dim = dim;
+  product.key_begin = begin_;
+  product.key_end = end_;
+  product.weights = weights;
+  product.right = rows;
+  product.sums = sums;
+  product.sum_stride = sum_stride;
+  masked_ && !finite ? AddToKeysOneByOne(product) : call_.isa->gradients->add_outer(product);
+}
+
+// For queries with NaN or infinity: they are multiplied for the keys that they see only. Key by key
+// with the slots that see it, in the same order, so that others' bits are the same.
+void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
+  const int panel = call_.isa->panel, columns = RoundUp(whole.dim, panel);
+  std::vector<float> weights(int64_t{kTileRows} * kKeyBlock), rows(int64_t{kTileRows} * columns);
+  for (int key = begin_; key < end_; ++key) {
+    OuterProduct one = whole;
+    one.rows = 0;
+    for (int i = 0; i < rows_; ++i) {
+      const absl::Span<const Interval> spans = s_.slots_[i].spans;
+      const int64_t at = block_.begin + key;
+      const bool sees = std::any_of(spans.begin(), spans.end(), [&](const Interval& span) {
+        return span.begin <= at && at < span.end;
+      });
+      if (!sees) continue;
+      weights[int64_t{one.rows} * kKeyBlock] = whole.weights[i * kKeyBlock + key];
+      for (int column = 0; column < columns; column += panel) {
+        std::copy_n(whole.right + (int64_t{column} * kTileRows + i * panel), panel,
+                    rows.data() + (int64_t{column} * kTileRows + one.rows * panel));
+      }
+      ++one.rows;
+    }
+    one.key_begin = 0;
+    one.key_end = 1;
+    one.weights = weights.data();
+    one.right = rows.data();
+    one.sums = whole.sums + int64_t{key} * whole.sum_stride;
+    call_.isa->gradients->add_outer(one);
+  }
+}
+
+void GradientLoop::AddToQueries() {
+  const int dim = layout_.head_dim();
+  std::fill_n(s_.dq_, int64_t{rows_} * s_.q_stride_, 0.0f);
+  TileBlock product;
+  product.rows = rows_;
+  product.head_dim = product.value_dim = dim;
+  product.values = s_.key_rows_;
+  product.scores = s_.d_scores_;
+  product.sums = s_.dq_;
+  product.sum_stride = s_.q_stride_;
+  product.alpha = s_.ones_.data();
+  product.group_begin = s_.group_begin_.data();
+  product.group_end = s_.group_end_.data();
+  if (!masked_ || keys_finite_) {
+    call_.isa->accumulate(product);
+  } else {  // Keys with NaN or infinity are multiplied for the slots that see them only.
+    std::vector<KeySpan> spans;
+    for (int i = 0; i < rows_; ++i) {
+      spans.clear();
+      for (const Interval& span : s_.slots_[i].spans) {
+        const Interval seen = Intersect(span, block_);
+        spans.push_back({static_cast<int16_t>(seen.begin - block_.begin),
+                         static_cast<int16_t>(seen.end - block_.begin)});
+      }
+      TileBlock row = product;
+      row.rows = 1;
+      row.scores = s_.d_scores_ + int64_t{i} * kKeyBlock;
+      row.sums = s_.dq_ + int64_t{i} * s_.q_stride_;
+      call_.isa->accumulate_row(row, spans.data(), static_cast<int>(spans.size()));
+    }
+  }
+  for (int i = 0; i < rows_; ++i) {
+    const int64_t head = s_.slots_[i].q_head - task_->out_q.block.head_begin;
+    AddTo(s_.dq_ + int64_t{i} * s_.q_stride_, dim,
+          RowOf(layout_, task_->out_q, s_.slots_[i].row) + head * dim * kFloat);
+  }
+}
+
+void GradientLoop::RunTile(int64_t tile) {
+  GatherSlots(tile);
+  if (rows_ > 0) {
+    FindHulls();
+    PackTile();
+    MakeWeights();
+    if (!masked_) s_.seen_.fill(1);
+    if (task_->out_kv.data != nullptr) {
+      AddToKeys(s_.weights_, s_.d_out_rows_, d_outs_finite_, layout_.value_dim(), s_.dv_,
+                s_.v_stride_);
+      AddToKeys(s_.d_scores_, s_.query_rows_, queries_finite_, layout_.head_dim(), s_.dk_,
+                s_.q_stride_);
+    }
+    if (task_->out_q.data != nullptr) AddToQueries();
+  }
+  if (call_.control.progress != nullptr) {
+    call_.control.progress->fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// A key that nobody sees keeps its bits.
+void GradientLoop::StoreKeys() {
+  const BlockView& out = task_->out_kv;
+  const int64_t head = kv_head_ - out.block.head_begin;
+  const int64_t second = layout_.SecondOffset(BlockKind::kDkv, HeadsOf(out));
+  for (int64_t key = 0; key < kKeyBlock; ++key) {
+    if (s_.seen_[key] == 0) continue;
+    std::byte* row = RowOf(layout_, out, block_.begin + key);
+    AddTo(s_.dk_ + key * s_.q_stride_, layout_.head_dim(),
+          row + head * layout_.head_dim() * kFloat);
+    AddTo(s_.dv_ + key * s_.v_stride_, layout_.value_dim(),
+          row + second + head * layout_.value_dim() * kFloat);
+  }
+}
+
+}  // namespace annulus

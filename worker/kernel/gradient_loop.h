@@ -1,0 +1,101 @@
+#ifndef ANNULUS_WORKER_KERNEL_GRADIENT_LOOP_H_
+#define ANNULUS_WORKER_KERNEL_GRADIENT_LOOP_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/gradient_isa.h"
+#include "worker/kernel/gradient_plan.h"
+#include "worker/kernel/tile_isa.h"
+#include "worker/kernel/tile_rules.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus {
+
+// What all items of one call of gradients share; nothing in it changes while items run.
+struct GradientCall {
+  const KernelJob* job = nullptr;
+  const TileIsa* isa = nullptr;  // With gradients.
+  absl::Span<const KernelTask> tasks;
+  const CallVisibility* visible = nullptr;
+  KernelControl control;
+};
+
+// One thread's working memory: a packed block of keys and a packed tile of queries, what comes of
+// them, and the sums of both. About 1 MiB at 128 dimensions.
+class GradientScratch {
+ public:
+  void Reserve(const TileIsa& isa, const BlockLayout& layout);
+
+ private:
+  friend class GradientLoop;
+  struct Slot {
+    int64_t row = 0;  // shard-local
+    int32_t q_head = 0;
+    absl::Span<const Interval> spans;
+    int16_t begin = 0, end = 0;  // Hull of what it sees in the block, relative to the block.
+  };
+  struct alignas(64) Line {
+    float value[16];
+  };
+  std::vector<Line> memory_;
+  int q_stride_ = 0, v_stride_ = 0;  // Of sums, in floats.
+  // Keys and values as keys, keys as values (tile_isa.h).
+  float *keys_ = nullptr, *values_ = nullptr, *key_rows_ = nullptr;
+  float *queries_ = nullptr, *d_outs_ = nullptr;         // As queries.
+  float *query_rows_ = nullptr, *d_out_rows_ = nullptr;  // As rows (gradient_isa.h).
+  float *weights_ = nullptr, *d_scores_ = nullptr;
+  float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [rows][stride]
+  std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
+  std::array<Slot, kTileRows> slots_;
+  std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
+  std::array<uint8_t, kKeyBlock> seen_;
+};
+
+// Runs one item: adds its gradients to the accumulators. Ends early when the call is stopped, and
+// leaves the accumulators undefined then.
+class GradientLoop {
+ public:
+  GradientLoop(const GradientCall& call, GradientScratch& scratch)
+      : call_(call), layout_(*call.job->layout), s_(scratch), rules_(*call.job) {}
+  void Run(const GradientItem& item);
+
+ private:
+  bool Stopped() const;
+  void PackBlock();
+  void RunTile(int64_t tile);
+  // Finds the slots that see something of the block, and what; the rest of the tile is not touched.
+  void GatherSlots(int64_t tile);
+  void AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans);
+  void FindHulls();
+  void PackTile();
+  void MakeWeights();
+  // Soft cap and ALiBi, on scores and on what is multiplied by their gradients.
+  void ChangeScores(TileBlock* scores, GradientTile* tile);
+  void ClearHidden();
+  // dv_ or dk_ += weightsᵀ · rows.
+  void AddToKeys(const float* weights, const float* rows, bool finite, int dim, float* sums,
+                 int sum_stride);
+  void AddToKeysOneByOne(const OuterProduct& whole);
+  void AddToQueries();
+  void StoreKeys();
+
+  const GradientCall& call_;
+  const BlockLayout& layout_;
+  GradientScratch& s_;
+  TileRules rules_;
+  const KernelTask* task_ = nullptr;
+  int32_t task_number_ = 0, kv_head_ = 0;
+  Interval block_;  // Key rows.
+  bool keys_finite_ = true, queries_finite_ = true, d_outs_finite_ = true;
+  int rows_ = 0;                 // Slots of the tile at hand.
+  bool masked_ = false;          // Some slot does not see all of the block.
+  int16_t begin_ = 0, end_ = 0;  // Hull of what the tile sees, relative to the block.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_GRADIENT_LOOP_H_
