@@ -25,10 +25,14 @@ struct Row {
 };
 
 constexpr char kNoKernel[] = "No kernel computes it yet.";
+constexpr char kNoGradient[] = "No gradient of it is computed yet.";
+constexpr char kNoGradientBuilder[] = "No schedule of gradients is built for it yet.";
 constexpr char kNoBuilder[] = "No schedule is built for it yet.";
 constexpr char kNoPlan[] = "No plan is made for it yet.";
 
 int64_t If(bool used) { return used ? 0 : kUnused; }
+
+bool IsGradients(const Request& r) { return r.spec.operation == Operation::kGradients; }
 
 template <typename Items, typename Uses>
 int64_t FirstOf(const Items& items, Uses uses) {
@@ -94,9 +98,31 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("operation/forward", "spec.forward", [](const Request& r) {
     return If(r.spec.operation == Operation::kForward);
   }));
-  rows->push_back(
-      NotServed("operation/gradients", "spec.gradients", kNoKernel,
-                [](const Request& r) { return If(r.spec.operation == Operation::kGradients); }));
+  rows->push_back(Served("operation/gradients", "spec.gradients",
+                         [](const Request& r) { return If(IsGradients(r)); }));
+  rows->push_back(NotServed(
+      "gradients/sinks", "spec.modifiers.sinks", kNoGradient,
+      [](const Request& r) { return If(IsGradients(r) && !r.spec.modifiers.sinks.empty()); }));
+  rows->push_back(NotServed("gradients/dropout", "spec.dropout", kNoGradient, [](const Request& r) {
+    return If(IsGradients(r) && r.spec.dropout.has_value());
+  }));
+  rows->push_back(NotServed(
+      "gradients/outputs", "spec.outputs",
+      "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {
+        return If(IsGradients(r) &&
+                  (r.spec.outputs.max_logit || r.spec.outputs.lse_base != LseBase::kE));
+      }));
+  rows->push_back(NotServed(
+      "gradients/strategy", "execution.strategy", kNoGradientBuilder, [](const Request& r) {
+        const Strategy s = r.execution.strategy;
+        return If(IsGradients(r) && (s == Strategy::kUlyssesRing || s == Strategy::kDoubleRing ||
+                                     s == Strategy::kTree));
+      }));
+  rows->push_back(NotServed("gradients/ulysses-degree", "execution.ulysses_degree",
+                            kNoGradientBuilder, [](const Request& r) {
+                              return If(IsGradients(r) && r.execution.ulysses_degree > 1 &&
+                                        r.execution.strategy != Strategy::kUlysses);
+                            }));
 }
 
 void AddMasks(std::vector<Row>* rows) {

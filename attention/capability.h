@@ -20,8 +20,9 @@ struct Capability {
 };
 
 // The whole table, in a fixed order. "Served" means: with every other served feature, at any world
-// size. strategy/halo is served for every mask: it is the builder that receives exactly the rows
-// that a rank can see, and where a mask hides nothing those are all rows.
+// size, but for the rows "gradients/…", which say what gradients do not go with. strategy/halo is
+// served for every mask: it is the builder that receives exactly the rows that a rank can see, and
+// where a mask hides nothing those are all rows.
 absl::Span<const Capability> CapabilityTable();
 
 // The features that a request uses, as rows of the table with the path of the first field that asks

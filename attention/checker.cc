@@ -9,7 +9,6 @@
 #include "attention/check/check_shape.h"
 #include "attention/check/rank_replay.h"
 #include "attention/check/region.h"
-#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/visible_pairs.h"
 
@@ -89,19 +88,33 @@ absl::Status ReplayStep(const std::vector<RankSchedule>& ranks, int32_t k,
   return absl::OkStatus();
 }
 
+// The map of all rows of one side of the job.
+RowMap AllRows(int64_t rows) { return RowMap({{0, rows, rows, 1}}); }
+
+bool IsOfKeys(const Block& block) { return block.kind == BlockKind::kDkvOut; }
+
+// Rows of an output's own shard and rows of a shard on the other side, as queries and keys.
+LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, Interval own,
+                           const RowMap* other_map, Interval others) {
+  const Shard& shard = request.plan->shards[block.shard];
+  if (IsOfKeys(block)) return {other_map, &shard.kv_rows, others, own, 0};
+  return {&shard.q_rows, other_map, own, others, 0};
+}
+
 // (query, head, key) triples that the rows and heads of an output must have seen.
 int64_t Wanted(const ScheduleRequest& request, const Block& block) {
-  if (request.spec->kv_rows() == 0) return 0;
-  const RowMap all_keys({{0, request.spec->kv_rows(), request.spec->kv_rows(), 1}});
+  const int64_t rows = IsOfKeys(block) ? request.spec->q_rows() : request.spec->kv_rows();
+  if (rows == 0) return 0;
+  const RowMap all = AllRows(rows);
+  const int32_t group = IsOfKeys(block) ? request.spec->q_heads / request.spec->kv_heads : 1;
   int64_t wanted = 0;
-  request.mask->ForEachClass(block.head_begin, block.head_end, [&](int32_t head, int32_t count) {
-    const LocalRectangle rectangle = {&request.plan->shards[block.shard].q_rows,
-                                      &all_keys,
-                                      {block.row_begin, block.row_end},
-                                      {0, all_keys.rows()},
-                                      head};
-    wanted += VisiblePairs(*request.mask, rectangle) * count;
-  });
+  request.mask->ForEachClass(
+      block.head_begin * group, block.head_end * group, [&](int32_t head, int32_t count) {
+        LocalRectangle rectangle =
+            RectangleOf(request, block, PatchOf(block).rows, &all, {0, rows});
+        rectangle.q_head = head;
+        wanted += VisiblePairs(*request.mask, rectangle) * count;
+      });
   return wanted;
 }
 
@@ -109,13 +122,13 @@ int64_t Found(const ScheduleRequest& request, const Block& block,
               const std::vector<Attended>& seen) {
   int64_t found = 0;
   for (const Attended& one : seen) {
-    const Interval heads = one.queries.heads;
+    const Shard& other = request.plan->shards[one.other_shard];
+    const RowMap* other_map = IsOfKeys(block) ? &other.q_rows : &other.kv_rows;
+    LocalRectangle rectangle = RectangleOf(request, block, one.own.rows, other_map, one.others);
+    const Interval heads = one.own.heads;
     request.mask->ForEachClass(static_cast<int32_t>(heads.begin), static_cast<int32_t>(heads.end),
                                [&](int32_t head, int32_t count) {
-                                 const LocalRectangle rectangle = {
-                                     &request.plan->shards[block.shard].q_rows,
-                                     &request.plan->shards[one.kv_shard].kv_rows, one.queries.rows,
-                                     one.keys, head};
+                                 rectangle.q_head = head;
                                  found += VisiblePairs(*request.mask, rectangle) * count;
                                });
   }
@@ -132,44 +145,55 @@ absl::Status CheckOutput(const ScheduleRequest& request, int32_t rank, const Blo
   return absl::OkStatus();
 }
 
-// A rank's outputs hold every row and head of its shards, once, finished and complete.
-absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
-                          const RankSchedule& schedule, const RankReplay& replay) {
+// Whether the outputs of one kind hold every row and head of a rank's shards, once.
+absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule,
+                         BlockKind kind) {
   std::map<int32_t, Region> outputs_of_shard;
   for (const int32_t output : schedule.outputs) {
     const Block& block = schedule.buffers[output];
+    if (block.kind != kind) continue;
     Region& outputs = outputs_of_shard[block.shard];
     if (outputs.Overlaps(PatchOf(block))) return Broken(rank, -1, "two outputs for one row");
     outputs.Add(PatchOf(block));
-    if (!replay.Holds(output, PatchOf(block))) {
-      return Broken(rank, -1, "an output row is never finished");
-    }
-    RETURN_IF_ERROR(CheckOutput(request, rank, block, replay.Seen(output)));
   }
+  const bool keys = kind == BlockKind::kDkvOut;
+  const int64_t heads = keys ? request.spec->kv_heads : request.spec->q_heads;
   for (size_t s = 0; s < request.plan->shards.size(); ++s) {
     const Shard& shard = request.plan->shards[s];
-    const int64_t wanted = shard.owner == rank ? shard.q_rows.rows() * request.spec->q_heads : 0;
-    if (outputs_of_shard[s].cells() != wanted) {
+    const int64_t rows = keys ? shard.kv_rows.rows() : shard.q_rows.rows();
+    if (outputs_of_shard[s].cells() != (shard.owner == rank ? rows * heads : 0)) {
       return Broken(rank, -1, "output rows of a shard are not with its owner");
     }
   }
   return absl::OkStatus();
 }
 
+// A rank's outputs hold every row and head of its shards, once, finished and complete.
+absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
+                          const RankSchedule& schedule, const RankReplay& replay) {
+  for (const int32_t output : schedule.outputs) {
+    const Block& block = schedule.buffers[output];
+    if (!replay.Holds(output, PatchOf(block))) {
+      return Broken(rank, -1, "an output row is never finished");
+    }
+    RETURN_IF_ERROR(CheckOutput(request, rank, block, replay.Seen(output)));
+  }
+  if (request.spec->operation == Operation::kForward) {
+    return CheckTiling(request, rank, schedule, BlockKind::kOut);
+  }
+  RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDqOut));
+  return CheckTiling(request, rank, schedule, BlockKind::kDkvOut);
+}
+
 }  // namespace
 
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
                            const std::vector<Placement>& placements) {
-  if (request.spec->operation != Operation::kForward) {
-    ErrorDetail detail;
-    detail.reason = "NOT_SERVED";
-    return MakeError(absl::StatusCode::kUnimplemented, "only forward schedules are checked",
-                     detail);
-  }
   RETURN_IF_ERROR(CheckParts(request, ranks, placements));
+  const int32_t group = request.spec->q_heads / request.spec->kv_heads;
   std::vector<RankReplay> replays;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    replays.emplace_back(rank, ranks[rank], placements[rank]);
+    replays.emplace_back(rank, group, ranks[rank], placements[rank]);
   }
   for (size_t k = 0; k < ranks[0].steps.size(); ++k) {
     RETURN_IF_ERROR(ReplayStep(ranks, k, &replays));

@@ -15,8 +15,9 @@ namespace annulus {
 // and write nothing in flight; every visible (query row, head, key row) is attended exactly once;
 // every output row reaches its owner once; live buffers do not overlap in memory. Linear in the
 // entries of the schedules, but for stripes, whose visible pairs are counted row by row.
-// FAILED_PRECONDITION / SCHEDULE_BROKEN with the rank, step and rule broken; OK when all hold;
-// UNIMPLEMENTED for gradients. Split schedules (SplitSteps) are checked likewise.
+// FAILED_PRECONDITION / SCHEDULE_BROKEN with the rank, step and rule broken; OK when all hold. In a
+// schedule of gradients every visible triple counts once for its query and once for its key. Split
+// schedules (SplitSteps) are checked likewise.
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
                            const std::vector<Placement>& placements);
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "attention/block_layout.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
@@ -29,6 +30,10 @@ namespace {
 constexpr Strategy kStrategies[] = {Strategy::kRotateKv,    Strategy::kRingPassKv,
                                     Strategy::kAllGatherKv, Strategy::kUlysses,
                                     Strategy::kUlyssesRing, Strategy::kRingPassQ};
+// Those that have a builder for gradients.
+constexpr Strategy kGradientStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
+                                            Strategy::kAllGatherKv, Strategy::kUlysses,
+                                            Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
 int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const BlockLayout& layout) {
@@ -55,10 +60,15 @@ struct RankCost {
   int64_t visible_pairs = 0;
 };
 
-double SecondsOfStep(int64_t pairs, int64_t sent, int64_t received, const BlockLayout& layout,
+// Two products for a forward pass, five for gradients.
+double FlopsPerPair(const AttentionSpec& spec) {
+  if (spec.operation == Operation::kForward) return 2.0 * (spec.head_dim + spec.value_dim());
+  return 2.0 * (3.0 * spec.head_dim + 2.0 * spec.value_dim());
+}
+
+double SecondsOfStep(int64_t pairs, int64_t sent, int64_t received, const AttentionSpec& spec,
                      const Rates& rates) {
-  const double pairs_per_second =
-      rates.flops_per_second / (2.0 * (layout.head_dim() + layout.value_dim()));
+  const double pairs_per_second = rates.flops_per_second / FlopsPerPair(spec);
   const double tasks = static_cast<double>(pairs) / pairs_per_second;
   const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
   const double fixed = sent + received > 0 ? rates.step_seconds : 0;
@@ -73,7 +83,7 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    cost.seconds += SecondsOfStep(pairs[i], sent, received, layout, rates);
+    cost.seconds += SecondsOfStep(pairs[i], sent, received, *request.spec, rates);
     cost.bytes_sent += sent;
     cost.visible_pairs += pairs[i];
   }
@@ -155,14 +165,20 @@ bool IsTrivialGrid(const Execution& execution) {
          (execution.ulysses_degree == 1 || execution.ring_degree == 1);
 }
 
+absl::Span<const Strategy> StrategiesFor(Operation operation) {
+  if (operation == Operation::kGradients) return kGradientStrategies;
+  return kStrategies;
+}
+
 // All combinations that the request leaves open for one size.
-std::vector<Execution> Combinations(const Execution& wanted, int32_t size, int32_t q_heads) {
+std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
+                                    const AttentionSpec& spec) {
   std::vector<Strategy> strategies = {wanted.strategy};
   std::vector<Layout> layouts = {wanted.layout};
   // One rank owns everything in every layout and sends nothing by any strategy.
   if (wanted.strategy == Strategy::kAuto) {
-    strategies.assign(std::begin(kStrategies),
-                      size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
+    const absl::Span<const Strategy> all = StrategiesFor(spec.operation);
+    strategies.assign(all.begin(), size == 1 ? all.begin() + 1 : all.end());
   }
   if (wanted.layout == Layout::kAuto) {
     layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));
@@ -174,7 +190,7 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size, int32
       open.strategy = strategy;
       open.layout = layout;
       if (layout == Layout::kStriped) open.stripe = std::max(1, wanted.stripe);
-      for (Execution& execution : ResolveDegrees(open, size, q_heads)) {
+      for (Execution& execution : ResolveDegrees(open, size, spec.q_heads)) {
         if (wanted.strategy == Strategy::kAuto && IsTrivialGrid(execution)) continue;
         executions.push_back(std::move(execution));
       }
@@ -191,7 +207,7 @@ class Chooser {
   absl::StatusOr<std::vector<Candidate>> Choose() {
     ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesFor(wanted_, choice_.sizes));
     for (const int32_t size : sizes) {
-      for (Execution& execution : Combinations(wanted_, size, spec_.q_heads)) {
+      for (Execution& execution : Combinations(wanted_, size, spec_)) {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
@@ -246,10 +262,9 @@ class Chooser {
 
   // Of one rank that does all of it.
   double SecondsOfWork(const Cost& cost) const {
-    const BlockLayout layout(spec_);
     return SecondsOfStep(
         std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0}), 0, 0,
-        layout, choice_.rates);
+        spec_, choice_.rates);
   }
 
   std::vector<Candidate> Sorted() {
@@ -287,7 +302,8 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
     seconds.push_back(SecondsOfStep(pairs[i], TransferBytes(schedule, step.sends, layout),
-                                    TransferBytes(schedule, step.receives, layout), layout, rates));
+                                    TransferBytes(schedule, step.receives, layout), *request.spec,
+                                    rates));
   }
   return seconds;
 }

@@ -45,7 +45,7 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
                                 const Rates& rates);
 
 // Predicts a schedule: a rank's step takes as long as the longer of its tasks (2·head_dim +
-// 2·value_dim FLOPs for each visible pair and query head) and its transfers (the larger of what it
+// 2·value_dim FLOPs for each visible pair and query head, 6·head_dim + 4·value_dim for gradients) and its transfers (the larger of what it
 // sends and what it receives), since they overlap, and a part of the shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
 

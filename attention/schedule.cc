@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "attention/error.h"
 #include "attention/schedule/builders.h"
 #include "attention/status_macros.h"
@@ -28,8 +29,26 @@ constexpr BuilderRow kBuilders[] = {
     {Strategy::kDoubleRing, BuildDoubleRing},
 };
 
+constexpr BuilderRow kGradientBuilders[] = {
+    {Strategy::kRingPassKv, BuildGradientsRingPassKv},
+    {Strategy::kAllGatherKv, BuildGradientsAllGatherKv},
+    {Strategy::kRotateKv, BuildGradientsRotateKv},
+    {Strategy::kHalo, BuildGradientsAllGatherKv},
+    {Strategy::kUlysses, BuildGradientsUlysses},
+    {Strategy::kRingPassQ, BuildGradientsRingPassQ, RowSpace::kQuery},
+};
+
+bool IsGradients(const ScheduleRequest& request) {
+  return request.spec->operation == Operation::kGradients;
+}
+
+absl::Span<const BuilderRow> BuildersOf(const ScheduleRequest& request) {
+  if (IsGradients(request)) return kGradientBuilders;
+  return kBuilders;
+}
+
 absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
-  for (const BuilderRow& row : kBuilders) {
+  for (const BuilderRow& row : BuildersOf(request)) {
     if (row.strategy == request.execution.strategy) return row;
   }
   const std::string name(StrategyName(request.execution.strategy));
@@ -57,7 +76,8 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   const bool alone = world == 1 || !needs.any();
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
-    ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
+    const ScheduleBuilder one_rank = IsGradients(request) ? BuildGradientsOneRank : BuildOneRank;
+    ranks.push_back(alone ? one_rank(group, rank) : row.build(group, rank));
   }
   return ranks;
 }

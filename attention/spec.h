@@ -61,6 +61,11 @@ struct Dropout {
 
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
 
+// Of the operation kGradients.
+struct GradientOptions {
+  bool d_lse = false;  // A gradient into LSE is an input too.
+};
+
 struct AttentionSpec {
   DataType dtype = DataType::kUnspecified;  // Of q, k and v.
   int32_t q_heads = 0;
@@ -71,10 +76,11 @@ struct AttentionSpec {
   std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values are honoured.
   std::vector<Mask> masks;      // None: full. One: for all sequences.
   Operation operation = Operation::kForward;
+  GradientOptions gradients;
   ScoreModifiers modifiers;
   Outputs outputs;
   bool deterministic = false;
-  DataType out_dtype = DataType::kUnspecified;  // Unspecified: dtype.
+  DataType out_dtype = DataType::kUnspecified;  // Of the output; unspecified: dtype.
   std::optional<Dropout> dropout;
 
   // Rows of the packed tensors. Only for validated specs: the sums are not checked here.

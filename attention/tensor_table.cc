@@ -7,16 +7,30 @@ int64_t TensorInfo::row_bytes() const {
 }
 
 std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
-  if (spec.operation != Operation::kForward) return {};
-  const int32_t value_dim = spec.value_dim();
-  return {
-      {TensorId::kQ, RowSpace::kQuery, Direction::kInput, spec.q_heads, spec.head_dim, spec.dtype},
-      {TensorId::kK, RowSpace::kKey, Direction::kInput, spec.kv_heads, spec.head_dim, spec.dtype},
-      {TensorId::kV, RowSpace::kKey, Direction::kInput, spec.kv_heads, value_dim, spec.dtype},
-      {TensorId::kOut, RowSpace::kQuery, Direction::kOutput, spec.q_heads, value_dim,
-       spec.output_dtype()},
-      {TensorId::kLse, RowSpace::kQuery, Direction::kOutput, spec.q_heads, 1, DataType::kFp32},
+  using D = Direction;
+  const auto of_queries = [&](TensorId id, D direction, int32_t dim, DataType dtype) {
+    return TensorInfo{id, RowSpace::kQuery, direction, spec.q_heads, dim, dtype};
   };
+  const auto of_keys = [&](TensorId id, D direction, int32_t dim) {
+    return TensorInfo{id, RowSpace::kKey, direction, spec.kv_heads, dim, spec.dtype};
+  };
+  const int32_t dim = spec.head_dim, value_dim = spec.value_dim();
+  std::vector<TensorInfo> table = {of_queries(TensorId::kQ, D::kInput, dim, spec.dtype),
+                                   of_keys(TensorId::kK, D::kInput, dim),
+                                   of_keys(TensorId::kV, D::kInput, value_dim)};
+  const bool forward = spec.operation == Operation::kForward;
+  const D of_forward = forward ? D::kOutput : D::kInput;
+  table.push_back(of_queries(TensorId::kOut, of_forward, value_dim, spec.output_dtype()));
+  table.push_back(of_queries(TensorId::kLse, of_forward, 1, DataType::kFp32));
+  if (forward) return table;
+  table.push_back(of_queries(TensorId::kDOut, D::kInput, value_dim, spec.dtype));
+  if (spec.gradients.d_lse) {
+    table.push_back(of_queries(TensorId::kDLse, D::kInput, 1, DataType::kFp32));
+  }
+  table.push_back(of_queries(TensorId::kDq, D::kOutput, dim, spec.dtype));
+  table.push_back(of_keys(TensorId::kDk, D::kOutput, dim));
+  table.push_back(of_keys(TensorId::kDv, D::kOutput, value_dim));
+  return table;
 }
 
 const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id) {
@@ -32,7 +46,7 @@ int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec) {
 
 absl::string_view TensorName(TensorId id) {
   constexpr absl::string_view kNames[] = {
-      "unspecified", "q",  "k",  "v",  "output", "lse",    "max_logit", "d_output",
+      "unspecified", "q",  "k",  "v",  "output", "lse",    "max_logit", "d_out",
       "d_lse",       "dq", "dk", "dv", "bias",   "d_bias", "d_sink",    "bit_mask"};
   const size_t index = static_cast<size_t>(id);
   return index < std::size(kNames) ? kNames[index] : absl::string_view("unknown");

@@ -45,8 +45,8 @@ struct TensorInfo {
 };
 
 // The tensors that a job of this spec takes and gives, inputs first. The data plane, budgets, files
-// and the command line read this table, so that a new operation is new rows in it. Empty for an
-// operation that is not served.
+// and the command line read this table, so that a new operation is new rows in it. Q, K, V, the
+// output and LSE come first, in this order, as inputs or outputs.
 std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
 
 // The row of `id`, or nullptr.

@@ -23,10 +23,18 @@ bool SameRegionIsPossible(const Block& a, const Block& b) {
 class ShapeCheck {
  public:
   ShapeCheck(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule)
-      : request_(request), rank_(rank), schedule_(schedule) {}
+      : request_(request),
+        rank_(rank),
+        schedule_(schedule),
+        gradients_(request.spec->operation == Operation::kGradients) {}
 
   absl::Status Blocks() const {
     for (const Block& block : schedule_.buffers) RETURN_IF_ERROR(CheckBlock(block));
+    if (gradients_) {
+      RETURN_IF_ERROR(
+          Ends(schedule_.inputs, {BlockKind::kQGrad, BlockKind::kOut, BlockKind::kKv}, "an input"));
+      return Ends(schedule_.outputs, {BlockKind::kDqOut, BlockKind::kDkvOut}, "an output");
+    }
     RETURN_IF_ERROR(Ends(schedule_.inputs, {BlockKind::kQ, BlockKind::kKv}, "an input"));
     return Ends(schedule_.outputs, {BlockKind::kOut}, "an output");
   }
@@ -50,16 +58,23 @@ class ShapeCheck {
     return buffer >= 0 && buffer < static_cast<int32_t>(schedule_.buffers.size());
   }
 
+  bool IsInput(int32_t buffer) const {
+    return std::find(schedule_.inputs.begin(), schedule_.inputs.end(), buffer) !=
+           schedule_.inputs.end();
+  }
+
   absl::Status CheckBlock(const Block& block) const {
-    if (block.kind != BlockKind::kQ && block.kind != BlockKind::kKv &&
-        block.kind != BlockKind::kPartial && block.kind != BlockKind::kOut) {
-      return Broken(rank_, -1, "a forward schedule holds a gradient block");
+    const bool both = block.kind == BlockKind::kKv || block.kind == BlockKind::kOut;
+    const bool forward = block.kind == BlockKind::kQ || block.kind == BlockKind::kPartial;
+    if (!both && forward == gradients_) {
+      return Broken(rank_, -1, "a schedule holds a block of the other operation");
     }
     if (block.shard < 0 || block.shard >= static_cast<int32_t>(request_.plan->shards.size())) {
       return Broken(rank_, -1, "a block of a shard that is not in the plan");
     }
     const Shard& shard = request_.plan->shards[block.shard];
-    const bool keys = block.kind == BlockKind::kKv;
+    const bool keys = block.kind == BlockKind::kKv || block.kind == BlockKind::kDkv ||
+                      block.kind == BlockKind::kDkvOut;
     const Patch patch = PatchOf(block);
     const int32_t heads = keys ? request_.spec->kv_heads : request_.spec->q_heads;
     if (!Inside(patch.rows, {0, keys ? shard.kv_rows.rows() : shard.q_rows.rows()}) ||
@@ -96,24 +111,42 @@ class ShapeCheck {
     return absl::OkStatus();
   }
 
-  absl::Status CheckTask(int32_t k, const Task& task) const {
-    if (!IsBuffer(task.q) || !IsBuffer(task.kv) || !IsBuffer(task.out_q) || task.out_kv != -1) {
-      return Broken(rank_, k, "a task lacks a buffer");
+  // Accumulators: gradients go to either side or both, and come of queries that know their deltas.
+  bool OutputsFit(const Task& task) const {
+    const BlockKind q = BlockOf(task.q).kind;
+    if (!gradients_) {
+      return task.out_kv == -1 && IsBuffer(task.out_q) && q == BlockKind::kQ &&
+             BlockOf(task.out_q).kind == BlockKind::kPartial;
     }
-    const Block &q = BlockOf(task.q), &kv = BlockOf(task.kv), &out = BlockOf(task.out_q);
-    if (q.kind != BlockKind::kQ || kv.kind != BlockKind::kKv || out.kind != BlockKind::kPartial ||
-        out.shard != q.shard) {
+    const auto fits = [&](int32_t buffer, BlockKind kind) {
+      return buffer == -1 || (IsBuffer(buffer) && BlockOf(buffer).kind == kind);
+    };
+    return q == BlockKind::kQGrad && (task.out_q != -1 || task.out_kv != -1) &&
+           fits(task.out_q, BlockKind::kDq) && fits(task.out_kv, BlockKind::kDkv);
+  }
+
+  bool Holds(int32_t buffer, int32_t shard, const Patch& patch) const {
+    if (buffer == -1) return true;  // No such output.
+    const Block& block = BlockOf(buffer);
+    return block.shard == shard && Inside(patch.rows, PatchOf(block).rows) &&
+           Inside(patch.heads, PatchOf(block).heads);
+  }
+
+  absl::Status CheckTask(int32_t k, const Task& task) const {
+    if (!IsBuffer(task.q) || !IsBuffer(task.kv)) return Broken(rank_, k, "a task lacks a buffer");
+    const Block &q = BlockOf(task.q), &kv = BlockOf(task.kv);
+    if (kv.kind != BlockKind::kKv || !OutputsFit(task)) {
       return Broken(rank_, k, "a task's buffers do not fit each other");
     }
-    const Interval rows{task.q_begin, task.q_end}, heads{task.head_begin, task.head_end};
-    if (!Inside(rows, PatchOf(q).rows) || !Inside(rows, PatchOf(out).rows) ||
-        !Inside({task.k_begin, task.k_end}, PatchOf(kv).rows)) {
-      return Broken(rank_, k, "a task's rows are empty or outside its buffers");
-    }
+    const Interval heads{task.head_begin, task.head_end};
+    if (heads.length() == 0) return Broken(rank_, k, "a task has no heads");
     const int32_t group = request_.spec->q_heads / request_.spec->kv_heads;
-    if (!Inside(heads, PatchOf(q).heads) || !Inside(heads, PatchOf(out).heads) ||
-        !Inside({heads.begin / group, (heads.end - 1) / group + 1}, PatchOf(kv).heads)) {
-      return Broken(rank_, k, "a task's heads are empty or outside its buffers");
+    const Patch queries{{task.q_begin, task.q_end}, heads};
+    const Patch keys{{task.k_begin, task.k_end},
+                     {heads.begin / group, (heads.end - 1) / group + 1}};
+    if (!Holds(task.q, q.shard, queries) || !Holds(task.out_q, q.shard, queries) ||
+        !Holds(task.kv, kv.shard, keys) || !Holds(task.out_kv, kv.shard, keys)) {
+      return Broken(rank_, k, "a task's rows or heads are empty or outside its buffers");
     }
     return absl::OkStatus();
   }
@@ -150,12 +183,18 @@ class ShapeCheck {
         fits = source == BlockKind::kPartial && target == BlockKind::kPartial;
         break;
       case Op::Kind::kFinish:
-        fits = source == BlockKind::kPartial && target == BlockKind::kOut;
+        fits = (source == BlockKind::kPartial && target == BlockKind::kOut) ||
+               (source == BlockKind::kDq && target == BlockKind::kDqOut) ||
+               (source == BlockKind::kDkv && target == BlockKind::kDkvOut);
         break;
       case Op::Kind::kCopy:
         fits = source == target;
         break;
-      case Op::Kind::kAdd:  // Gradients only.
+      case Op::Kind::kAdd:
+        fits = source == target && (source == BlockKind::kDq || source == BlockKind::kDkv);
+        break;
+      case Op::Kind::kDelta:
+        fits = source == BlockKind::kOut && target == BlockKind::kQGrad && IsInput(op.target);
         break;
     }
     return fits ? absl::OkStatus() : Broken(rank_, k, "an op on buffers of a wrong kind");
@@ -164,6 +203,7 @@ class ShapeCheck {
   const ScheduleRequest& request_;
   const int32_t rank_;
   const RankSchedule& schedule_;
+  const bool gradients_;
 };
 
 }  // namespace

@@ -15,9 +15,16 @@ bool Names(const std::vector<Transfer>& transfers, int32_t buffer) {
 
 }  // namespace
 
-RankReplay::RankReplay(int32_t rank, const RankSchedule& schedule, const Placement& placement)
-    : rank_(rank), schedule_(schedule), placement_(placement), states_(schedule.buffers.size()) {
+RankReplay::RankReplay(int32_t rank, int32_t group, const RankSchedule& schedule,
+                       const Placement& placement)
+    : rank_(rank),
+      group_(group),
+      schedule_(schedule),
+      placement_(placement),
+      states_(schedule.buffers.size()) {
   for (const int32_t input : schedule.inputs) {
+    // Incomplete until its deltas are made.
+    if (schedule.buffers[input].kind == BlockKind::kQGrad) continue;
     states_[input].held.Add(PatchOf(schedule.buffers[input]));
   }
 }
@@ -28,11 +35,18 @@ Patch RankReplay::PatchOfTransfer(const Transfer& transfer) const {
   return patch;
 }
 
+Patch RankReplay::InQueryHeads(int32_t buffer, Patch patch) const {
+  if (schedule_.buffers[buffer].kind != BlockKind::kDkv) return patch;
+  patch.heads = {patch.heads.begin * group_, patch.heads.end * group_};
+  return patch;
+}
+
 absl::Status RankReplay::Begin(int32_t k) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const Placement::Slot& slot = placement_.slots[i];
     if (!slot.starts_as_identity || slot.born / 2 != k) continue;
-    if (schedule_.buffers[i].kind != BlockKind::kPartial) {
+    const BlockKind kind = schedule_.buffers[i].kind;
+    if (kind != BlockKind::kPartial && kind != BlockKind::kDq && kind != BlockKind::kDkv) {
       return Broken(rank_, k, "what is not an accumulator starts as the identity");
     }
     states_[i].held.Add(PatchOf(schedule_.buffers[i]));
@@ -47,30 +61,46 @@ absl::Status RankReplay::Begin(int32_t k) {
   return absl::OkStatus();
 }
 
-absl::Status RankReplay::Run(int32_t k, const Task& task) {
-  const Step& step = schedule_.steps[k];
-  if (Names(step.receives, task.q) || Names(step.receives, task.kv) ||
-      Names(step.receives, task.out_q)) {
+// A task's accumulator, `patch` of it.
+absl::Status RankReplay::Write(int32_t k, int32_t buffer, const Patch& patch,
+                               const Attended& seen) {
+  if (Names(schedule_.steps[k].receives, buffer)) {
     return Broken(rank_, k, "a task touches a buffer that is being received");
   }
-  if (Names(step.sends, task.out_q)) {
+  if (Names(schedule_.steps[k].sends, buffer)) {
     return Broken(rank_, k, "a task writes a buffer that is being sent");
   }
-  const Patch queries = {{task.q_begin, task.q_end}, {task.head_begin, task.head_end}};
-  const Block& kv = schedule_.buffers[task.kv];
-  const Patch keys = {{task.k_begin, task.k_end}, {kv.head_begin, kv.head_end}};
+  if (!states_[buffer].held.Contains(patch)) {
+    return Broken(rank_, k, "a task adds to rows that hold nothing");
+  }
+  states_[buffer].seen.push_back(seen);
+  return absl::OkStatus();
+}
+
+absl::Status RankReplay::Run(int32_t k, const Task& task) {
+  const Step& step = schedule_.steps[k];
+  if (Names(step.receives, task.q) || Names(step.receives, task.kv)) {
+    return Broken(rank_, k, "a task touches a buffer that is being received");
+  }
+  const Interval heads{task.head_begin, task.head_end};
+  const Interval kv_heads{task.head_begin / group_, (task.head_end - 1) / group_ + 1};
+  const Patch queries = {{task.q_begin, task.q_end}, heads};
+  const Patch keys = {{task.k_begin, task.k_end}, kv_heads};
+  const Block &q = schedule_.buffers[task.q], &kv = schedule_.buffers[task.kv];
   if (!states_[task.q].held.Contains(queries) || !states_[task.kv].held.Contains(keys)) {
     return Broken(rank_, k, "a task reads rows that are not there");
   }
-  if (!states_[task.out_q].held.Contains(queries)) {
-    return Broken(rank_, k, "a task adds to rows that hold nothing");
+  if (task.out_q >= 0) {
+    RETURN_IF_ERROR(Write(k, task.out_q, queries, {queries, keys.rows, kv.shard}));
   }
-  states_[task.out_q].seen.push_back({queries, keys.rows, kv.shard});
+  if (task.out_kv >= 0) {
+    RETURN_IF_ERROR(Write(k, task.out_kv, keys, {{keys.rows, heads}, queries.rows, q.shard}));
+  }
   return absl::OkStatus();
 }
 
 std::vector<Attended> RankReplay::Give(const Transfer& send) const {
-  return Restrict(states_[send.buffer].seen, PatchOfTransfer(send));
+  return Restrict(states_[send.buffer].seen, InQueryHeads(send.buffer, PatchOfTransfer(send)));
 }
 
 absl::Status RankReplay::Take(int32_t k, const Transfer& receive,
@@ -94,7 +124,7 @@ absl::Status RankReplay::Apply(int32_t k, const Op& op) {
   const Patch patch =
       Intersect(PatchOf(schedule_.buffers[op.source]), PatchOf(schedule_.buffers[op.target]));
   if (!source.held.Contains(patch)) return Broken(rank_, k, "an op reads rows that are not there");
-  if (op.kind == Op::Kind::kMerge) {
+  if (op.kind == Op::Kind::kMerge || op.kind == Op::Kind::kAdd) {
     if (!target.held.Contains(patch)) {
       return Broken(rank_, k, "an op merges into rows that hold nothing");
     }
@@ -102,7 +132,7 @@ absl::Status RankReplay::Apply(int32_t k, const Op& op) {
     if (target.held.Overlaps(patch)) return Broken(rank_, k, "an op overwrites rows in use");
     target.held.Add(patch);
   }
-  const std::vector<Attended> seen = Restrict(source.seen, patch);
+  const std::vector<Attended> seen = Restrict(source.seen, InQueryHeads(op.source, patch));
   target.seen.insert(target.seen.end(), seen.begin(), seen.end());
   return absl::OkStatus();
 }

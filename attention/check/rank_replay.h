@@ -16,7 +16,8 @@ namespace annulus {
 // then End.
 class RankReplay {
  public:
-  RankReplay(int32_t rank, const RankSchedule& schedule, const Placement& placement);
+  // `group`: query heads of a key/value head.
+  RankReplay(int32_t rank, int32_t group, const RankSchedule& schedule, const Placement& placement);
 
   // Accumulators are born, sends read, tasks run.
   absl::Status Begin(int32_t k);
@@ -42,10 +43,13 @@ class RankReplay {
   };
 
   Patch PatchOfTransfer(const Transfer& transfer) const;
+  // `patch` of a buffer, its heads as query heads.
+  Patch InQueryHeads(int32_t buffer, Patch patch) const;
+  absl::Status Write(int32_t k, int32_t buffer, const Patch& patch, const Attended& seen);
   absl::Status Run(int32_t k, const Task& task);
   absl::Status Apply(int32_t k, const Op& op);
 
-  const int32_t rank_;
+  const int32_t rank_, group_;
   const RankSchedule& schedule_;
   const Placement& placement_;
   std::vector<State> states_;

@@ -45,21 +45,21 @@ std::vector<Attended> Restrict(const std::vector<Attended>& seen, const Patch& p
   std::vector<Attended> inside;
   for (const Attended& one : seen) {
     Attended cut = one;
-    cut.queries = Intersect(one.queries, patch);
-    if (cut.queries.cells() > 0) inside.push_back(cut);
+    cut.own = Intersect(one.own, patch);
+    if (cut.own.cells() > 0) inside.push_back(cut);
   }
   return inside;
 }
 
 bool Disjoint(std::vector<Attended> seen) {
   std::sort(seen.begin(), seen.end(), [](const Attended& a, const Attended& b) {
-    return std::tie(a.kv_shard, a.keys.begin) < std::tie(b.kv_shard, b.keys.begin);
+    return std::tie(a.other_shard, a.others.begin) < std::tie(b.other_shard, b.others.begin);
   });
   for (size_t i = 0; i < seen.size(); ++i) {
-    for (size_t j = i + 1; j < seen.size() && seen[j].kv_shard == seen[i].kv_shard &&
-                           seen[j].keys.begin < seen[i].keys.end;
+    for (size_t j = i + 1; j < seen.size() && seen[j].other_shard == seen[i].other_shard &&
+                           seen[j].others.begin < seen[i].others.end;
          ++j) {
-      if (Intersect(seen[i].queries, seen[j].queries).cells() > 0) return false;
+      if (Intersect(seen[i].own, seen[j].own).cells() > 0) return false;
     }
   }
   return true;

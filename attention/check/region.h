@@ -34,18 +34,18 @@ class Region {
   std::vector<Patch> patches_;
 };
 
-// What an accumulator has seen: query rows × query heads of its shard × key rows of shard
-// `kv_shard`.
+// What an accumulator has seen: its own rows × query heads × rows `others` of shard `other_shard`.
+// Own rows are queries and others keys, or, for gradients of keys, the other way round.
 struct Attended {
-  Patch queries;
-  Interval keys;
-  int32_t kv_shard = 0;
+  Patch own;
+  Interval others;
+  int32_t other_shard = 0;
 };
 
-// `seen`, cut to the queries in `patch`.
+// `seen`, cut to the rows and query heads in `patch`.
 std::vector<Attended> Restrict(const std::vector<Attended>& seen, const Patch& patch);
 
-// Whether no (query row, head, key row) lies in two of them. O(n log n) but for those whose keys
+// Whether no (query row, head, key row) lies in two of them. O(n log n) but for those whose others
 // overlap.
 bool Disjoint(std::vector<Attended> seen);
 

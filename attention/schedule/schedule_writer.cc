@@ -40,8 +40,11 @@ void ScheduleWriter::Receive(int32_t step, int32_t buffer, Interval rows, int32_
 void ScheduleWriter::Attend(int32_t step, const Work& work) {
   const Block &q = block(work.q), &kv = block(work.kv);
   const int32_t group = group_.request.spec->q_heads / group_.request.spec->kv_heads;
-  const Interval of_keys{int64_t{kv.head_begin} * group, int64_t{kv.head_end} * group};
-  const Interval heads = Intersect(Intersect(HeadsOf(q), of_keys), HeadsOf(block(work.partial)));
+  const auto q_heads_of = [&](const Block& keys) {
+    return Interval{int64_t{keys.head_begin} * group, int64_t{keys.head_end} * group};
+  };
+  Interval heads = Intersect(Intersect(HeadsOf(q), q_heads_of(kv)), HeadsOf(block(work.out_q)));
+  if (work.out_kv >= 0) heads = Intersect(heads, q_heads_of(block(work.out_kv)));
   if (heads.length() == 0) return;
   const Interval keys = Intersect(work.k_rows, RowsOf(kv));
   for (const Rectangle& rectangle : group_.rectangles.Of(q.shard, kv.shard, keys)) {
@@ -51,7 +54,8 @@ void ScheduleWriter::Attend(int32_t step, const Work& work) {
     Task task;
     task.q = work.q;
     task.kv = work.kv;
-    task.out_q = work.partial;
+    task.out_q = work.out_q;
+    task.out_kv = work.out_kv;
     task.q_begin = rows.begin;
     task.q_end = rows.end;
     task.k_begin = rectangle.k.begin;

@@ -22,11 +22,12 @@ class ScheduleWriter {
   void Send(int32_t step, int32_t buffer, Interval rows, int32_t peer);
   void Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer);
 
-  // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `partial`, for
-  // the heads that the three blocks share.
+  // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `out_q` and
+  // (unless −1) `out_kv`, for the heads that the blocks share.
   struct Work {
-    int32_t q = 0, kv = 0, partial = 0;
+    int32_t q = 0, kv = 0, out_q = 0;
     Interval q_rows, k_rows;
+    int32_t out_kv = -1;
   };
   void Attend(int32_t step, const Work& work);
 

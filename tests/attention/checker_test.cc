@@ -205,7 +205,7 @@ TEST(CheckerTest, OneSlotForTwoBlocksOfKeysIsRefused) {
   EXPECT_EQ(DetailOf(status).metadata["rule"], "live buffers overlap in memory");
 }
 
-TEST(CheckerTest, SaysWhereAndRefusesWhatItDoesNotKnow) {
+TEST(CheckerTest, SaysWhereAndRefusesTheOtherOperation) {
   const Verdict verdict =
       Judge([](auto& ranks) { ranks[1].steps[1].tasks[0].coverage = Coverage::kEmpty; });
   EXPECT_EQ(verdict.checked.code(), absl::StatusCode::kFailedPrecondition);
@@ -219,8 +219,8 @@ TEST(CheckerTest, SaysWhereAndRefusesWhatItDoesNotKnow) {
   gradients.operation = Operation::kGradients;
   ScheduleRequest request = built.request;
   request.spec = &gradients;
-  EXPECT_EQ(CheckSchedule(request, built.ranks, built.placements).code(),
-            absl::StatusCode::kUnimplemented);
+  const absl::Status other = CheckSchedule(request, built.ranks, built.placements);
+  EXPECT_EQ(DetailOf(other).metadata["rule"], "a schedule holds a block of the other operation");
 }
 
 }  // namespace

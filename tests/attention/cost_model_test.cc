@@ -175,6 +175,56 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   EXPECT_EQ(*std::max_element(sent.begin(), sent.end()), (q + kv + out) / 2 + kv);
 }
 
+TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
+  AttentionSpec spec = Spec(1024, 1024, false);
+  spec.operation = Operation::kGradients;
+  const int64_t rows = 1024 / 4;
+  const int64_t kv = rows * 2 * 128 * 2, dkv = rows * 2 * 128 * 4;
+  const int64_t q_grad = rows * 8 * (128 * 2 + 2 * 4), dq = rows * 8 * 64 * 4;
+  const auto most = [&](Strategy strategy) {
+    const Cost cost = CostOf(spec, strategy, Layout::kContiguous, 4);
+    return *std::max_element(cost.bytes_sent.begin(), cost.bytes_sent.end());
+  };
+  EXPECT_EQ(most(Strategy::kRingPassKv), 3 * (kv + dkv));
+  EXPECT_EQ(most(Strategy::kRotateKv), 3 * (kv + dkv));
+  EXPECT_EQ(most(Strategy::kAllGatherKv), 3 * (kv + dkv));
+  EXPECT_EQ(most(Strategy::kRingPassQ), 3 * (q_grad + dq));
+}
+
+// Five products where a forward pass has two.
+TEST(CostModelTest, GradientsTakeTwoAndAHalfTimesAsLong) {
+  AttentionSpec spec = Spec(2048, 2048, true);
+  const double forward = CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).seconds;
+  spec.operation = Operation::kGradients;
+  const double gradients = CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).seconds;
+  EXPECT_NEAR(gradients, 2.5 * forward, 1e-9);
+}
+
+// Queries with their gradients are fewer bytes than keys with theirs only without grouped heads.
+TEST(CostModelTest, AutoChoosesAmongBuildersOfGradientsByBytes) {
+  AttentionSpec spec = Spec(4096, 4096, false);
+  spec.operation = Operation::kGradients;
+  Execution wanted;
+  wanted.world_size = 4;
+  Choice choice = Offer({4});
+  choice.rates.link_bytes_per_second = 1e7;
+  const auto grouped = ChooseExecution(spec, wanted, choice);
+  ASSERT_TRUE(grouped.ok());
+  EXPECT_NE(grouped->front().execution.strategy, Strategy::kRingPassQ);
+  for (const Candidate& candidate : *grouped) {
+    EXPECT_NE(candidate.execution.strategy, Strategy::kUlyssesRing);
+  }
+  spec.q_heads = spec.kv_heads = 8;
+  const auto plain = ChooseExecution(spec, wanted, choice);
+  ASSERT_TRUE(plain.ok());
+  std::map<Strategy, double> seconds;
+  for (const Candidate& candidate : *plain) {
+    seconds.try_emplace(candidate.execution.strategy, candidate.cost.seconds);
+  }
+  EXPECT_EQ(plain->front().execution.strategy, Strategy::kUlysses);
+  EXPECT_LT(seconds.at(Strategy::kRingPassQ), seconds.at(Strategy::kRingPassKv));
+}
+
 TEST(CostModelTest, DegreesAreMetOrRefused) {
   const AttentionSpec spec = Spec(4096, 4096, true);
   Execution wanted;

@@ -7,23 +7,19 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/block_layout.h"
 #include "attention/status_macros.h"
+#include "tests/attention/drift_numbers.h"
 
 namespace annulus {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-// Inputs are functions of the packed row and the head, so that any mix-up of rows changes the
-// result.
-double QueryAt(int64_t row, int32_t head) { return std::sin(1.3 * row + 0.7 * head); }
-double KeyAt(int64_t row, int32_t head) { return std::cos(0.9 * row - 0.4 * head); }
-double ValueAt(int64_t row, int32_t head) { return std::sin(0.37 * row * row + head); }
 
 struct Wire {
   std::deque<std::pair<int32_t, Transfer>> sends, receives;  // Step, transfer.
@@ -77,7 +73,8 @@ class Group {
     const int32_t heads = block.head_end - block.head_begin;
     const int64_t offset = section == 0   ? 0
                            : section == 1 ? layout_.SecondOffset(block.kind, heads)
-                                          : layout_.ThirdOffset(block.kind, heads);
+                           : section == 2 ? layout_.ThirdOffset(block.kind, heads)
+                                          : layout_.FourthOffset(block.kind, heads);
     const int64_t bytes = placements_[r].slots[buffer].offset +
                           (row - block.row_begin) * layout_.RowBytes(block.kind, heads) + offset;
     return arenas_[r].at(bytes / 4 + head - block.head_begin);
@@ -88,11 +85,24 @@ class Group {
     const Shard& shard = built_.plan.shards[block.shard];
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
       for (int32_t h = block.head_begin; h < block.head_end; ++h) {
-        if (block.kind == BlockKind::kQ) {
-          At(r, buffer, row, 0, h) = QueryAt(shard.q_rows.Global(row), h);
-        } else {
-          At(r, buffer, row, 0, h) = KeyAt(shard.kv_rows.Global(row), h);
-          At(r, buffer, row, 1, h) = ValueAt(shard.kv_rows.Global(row), h);
+        const int64_t query = block.kind == BlockKind::kKv ? 0 : shard.q_rows.Global(row);
+        switch (block.kind) {
+          case BlockKind::kQ:
+            At(r, buffer, row, 0, h) = QueryAt(query, h);
+            break;
+          case BlockKind::kQGrad:
+            At(r, buffer, row, 0, h) = QueryAt(query, h);
+            At(r, buffer, row, 1, h) = OutGradientAt(query, h);
+            At(r, buffer, row, 2, h) = LseAt(query, h);
+            At(r, buffer, row, 3, h) = LseGradientAt(query, h);
+            break;
+          case BlockKind::kOut:
+            At(r, buffer, row, 0, h) = OutAt(query, h);
+            At(r, buffer, row, 1, h) = LseAt(query, h);
+            break;
+          default:
+            At(r, buffer, row, 0, h) = KeyAt(shard.kv_rows.Global(row), h);
+            At(r, buffer, row, 1, h) = ValueAt(shard.kv_rows.Global(row), h);
         }
       }
     }
@@ -160,9 +170,8 @@ class Group {
     const Block& block = BlockOf(r, buffer);
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
       for (int32_t h = block.head_begin; h < block.head_end; ++h) {
-        At(r, buffer, row, 0, h) = 0;
-        At(r, buffer, row, 1, h) = -kInf;
-        At(r, buffer, row, 2, h) = 0;
+        for (int s = 0; s < SectionsOf(block.kind); ++s) At(r, buffer, row, s, h) = 0;
+        if (block.kind == BlockKind::kPartial) At(r, buffer, row, 1, h) = -kInf;
       }
     }
   }
@@ -201,11 +210,26 @@ class Group {
           if (task.coverage != Coverage::kFull && !Sees(q_map.Global(i), k_map.Global(j), h)) {
             continue;
           }
+          if (BlockOf(r, task.q).kind == BlockKind::kQGrad) {
+            AddGradients(r, task, i, j, h);
+            continue;
+          }
           const double score = At(r, task.q, i, 0, h) * At(r, task.kv, j, 0, h / group);
           Merge(r, task.out_q, i, h, {At(r, task.kv, j, 1, h / group), score, 1});
         }
       }
     }
+  }
+
+  void AddGradients(int32_t r, const Task& task, int64_t i, int64_t j, int32_t h) {
+    const int32_t kv_head = h / (built_.spec.q_heads / built_.spec.kv_heads);
+    const PairGradients more = GradientsOfPair(
+        At(r, task.q, i, 0, h), At(r, task.q, i, 1, h), At(r, task.q, i, 2, h),
+        At(r, task.q, i, 3, h), At(r, task.kv, j, 0, kv_head), At(r, task.kv, j, 1, kv_head));
+    if (task.out_q >= 0) At(r, task.out_q, i, 0, h) += more.dq;
+    if (task.out_kv < 0) return;
+    At(r, task.out_kv, j, 0, kv_head) += more.dk;
+    At(r, task.out_kv, j, 1, kv_head) += more.dv;
   }
 
   bool Sees(int64_t q_row, int64_t k_row, int32_t head) const {
@@ -240,23 +264,33 @@ class Group {
          ++row) {
       for (int32_t h = std::max(a.head_begin, b.head_begin); h < std::min(a.head_end, b.head_end);
            ++h) {
-        Partial source;
-        if (a.kind == BlockKind::kPartial) {
-          source = {At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
-                    At(r, op.source, row, 2, h)};
-        }
-        if (op.kind == Op::Kind::kMerge) Merge(r, op.target, row, h, source);
-        if (op.kind == Op::Kind::kCopy) {
-          const int sections = a.kind == BlockKind::kPartial ? 3 : a.kind == BlockKind::kQ ? 1 : 2;
-          for (int s = 0; s < sections; ++s)
-            At(r, op.target, row, s, h) = At(r, op.source, row, s, h);
-        }
-        if (op.kind != Op::Kind::kFinish) continue;
-        const bool empty = source.weight == 0;
-        At(r, op.target, row, 0, h) = empty ? 0 : source.sum / source.weight;
-        At(r, op.target, row, 1, h) = empty ? -kInf : source.max + std::log(source.weight);
+        ApplyAt(r, op, a.kind, row, h);
       }
     }
+  }
+
+  void ApplyAt(int32_t r, const Op& op, BlockKind source_kind, int64_t row, int32_t h) {
+    if (op.kind == Op::Kind::kDelta) {
+      double& delta = At(r, op.target, row, 3, h);
+      delta = At(r, op.source, row, 0, h) * At(r, op.target, row, 1, h) - delta;
+      return;
+    }
+    const bool partial = source_kind == BlockKind::kPartial;
+    if (op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kAdd ||
+        (op.kind == Op::Kind::kFinish && !partial)) {
+      const double keep = op.kind == Op::Kind::kAdd ? 1 : 0;
+      for (int s = 0; s < SectionsOf(source_kind); ++s) {
+        double& target = At(r, op.target, row, s, h);
+        target = (keep == 0 ? 0 : target) + At(r, op.source, row, s, h);
+      }
+      return;
+    }
+    const Partial source{At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
+                         At(r, op.source, row, 2, h)};
+    if (op.kind == Op::Kind::kMerge) return Merge(r, op.target, row, h, source);
+    const bool empty = source.weight == 0;
+    At(r, op.target, row, 0, h) = empty ? 0 : source.sum / source.weight;
+    At(r, op.target, row, 1, h) = empty ? -kInf : source.max + std::log(source.weight);
   }
 
   Partial Expected(int64_t q_row, int32_t h) const {
@@ -269,32 +303,69 @@ class Group {
     return all;
   }
 
+  PairGradients ExpectedPair(int64_t q_row, int32_t h, int64_t k_row) const {
+    const int32_t kv_head = h / (built_.spec.q_heads / built_.spec.kv_heads);
+    const double d_out = OutGradientAt(q_row, h);
+    const double delta = d_out * OutAt(q_row, h) - LseGradientAt(q_row, h);
+    return GradientsOfPair(QueryAt(q_row, h), d_out, LseAt(q_row, h), delta, KeyAt(k_row, kv_head),
+                           ValueAt(k_row, kv_head));
+  }
+
+  // What an output holds at a packed row and head, by section.
+  std::vector<double> ExpectedAt(BlockKind kind, int64_t row, int32_t h) const {
+    PairGradients sum;
+    if (kind == BlockKind::kOut) {
+      const Partial want = Expected(row, h);
+      if (want.weight == 0) return {0, -kInf};
+      return {want.sum / want.weight, want.max + std::log(want.weight)};
+    }
+    if (kind == BlockKind::kDqOut) {
+      for (int64_t k = 0; k < built_.spec.kv_rows(); ++k) {
+        if (Sees(row, k, h)) sum.dq += ExpectedPair(row, h, k).dq;
+      }
+      return {sum.dq};
+    }
+    const int32_t group = built_.spec.q_heads / built_.spec.kv_heads;
+    for (int64_t q = 0; q < built_.spec.q_rows(); ++q) {
+      for (int32_t q_head = h * group; q_head < (h + 1) * group; ++q_head) {
+        if (!Sees(q, row, q_head)) continue;
+        const PairGradients more = ExpectedPair(q, q_head, row);
+        sum.dk += more.dk;
+        sum.dv += more.dv;
+      }
+    }
+    return {sum.dk, sum.dv};
+  }
+
+  using Seen = std::set<std::tuple<BlockKind, int64_t, int32_t>>;
+
   absl::Status CompareOutputs() {
-    std::set<std::pair<int64_t, int32_t>> seen;
+    Seen seen;
     for (int32_t r = 0; r < static_cast<int32_t>(ranks_.size()); ++r) {
       for (const int32_t output : ranks_[r].outputs) RETURN_IF_ERROR(Compare(r, output, &seen));
     }
-    const bool all =
-        static_cast<int64_t>(seen.size()) == built_.spec.q_rows() * built_.spec.q_heads;
+    const AttentionSpec& spec = built_.spec;
+    const int64_t of_keys =
+        spec.operation == Operation::kGradients ? spec.kv_rows() * spec.kv_heads : 0;
+    const bool all = static_cast<int64_t>(seen.size()) == spec.q_rows() * spec.q_heads + of_keys;
     return all ? absl::OkStatus() : absl::InternalError("output rows are missing");
   }
 
-  absl::Status Compare(int32_t r, int32_t output, std::set<std::pair<int64_t, int32_t>>* seen) {
+  absl::Status Compare(int32_t r, int32_t output, Seen* seen) {
     const Block& block = BlockOf(r, output);
+    const Shard& shard = built_.plan.shards[block.shard];
+    const bool keys = block.kind == BlockKind::kDkvOut;
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
-      const int64_t q_row = built_.plan.shards[block.shard].q_rows.Global(row);
+      const int64_t packed = keys ? shard.kv_rows.Global(row) : shard.q_rows.Global(row);
       for (int32_t h = block.head_begin; h < block.head_end; ++h) {
-        const Partial want = Expected(q_row, h);
-        const double out = At(r, output, row, 0, h), lse = At(r, output, row, 1, h);
-        const double want_out = want.weight == 0 ? 0 : want.sum / want.weight;
-        const double want_lse = want.weight == 0 ? -kInf : want.max + std::log(want.weight);
-        const bool right =
-            std::abs(out - want_out) < 1e-9 && (lse == want_lse || std::abs(lse - want_lse) < 1e-9);
-        if (!right) {
-          return absl::InternalError(absl::StrCat("row ", q_row, " head ", h, ": ", out, " not ",
-                                                  want_out, ", lse ", lse, " not ", want_lse));
+        const std::vector<double> want = ExpectedAt(block.kind, packed, h);
+        for (size_t s = 0; s < want.size(); ++s) {
+          const double got = At(r, output, row, static_cast<int>(s), h);
+          if (got == want[s] || std::abs(got - want[s]) < 1e-9) continue;
+          return absl::InternalError(absl::StrCat("row ", packed, " head ", h, " section ", s, ": ",
+                                                  got, " not ", want[s]));
         }
-        seen->insert({q_row, h});
+        seen->insert({block.kind, packed, h});
       }
     }
     return absl::OkStatus();

@@ -78,6 +78,7 @@ BuiltCase::BuiltCase(const ScheduleCase& from)
 
 std::string Describe(const ScheduleCase& one) {
   std::string text = absl::StrCat(
+      one.spec.operation == Operation::kGradients ? "gradients " : "",
       StrategyName(one.execution.strategy), " ", LayoutName(one.plan.layout),
       " W=", one.plan.world_size, " stripe=", one.plan.stripe, " granule=", one.plan.granule,
       " ulysses=", one.execution.ulysses_degree, " inner=", one.execution.inner_ring_degree,
@@ -185,7 +186,11 @@ std::vector<PlanOptions> TestPlans(int32_t world_size) {
           plan(Layout::kStriped, 3), plan(Layout::kZigzagPerSequence, 1)};
 }
 
-std::vector<Strategy> TestStrategies() {
+std::vector<Strategy> TestStrategies(Operation operation) {
+  if (operation == Operation::kGradients) {
+    return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
+            Strategy::kHalo,       Strategy::kUlysses,     Strategy::kRingPassQ};
+  }
   return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
           Strategy::kHalo,       Strategy::kUlysses,     Strategy::kUlyssesRing,
           Strategy::kRingPassQ,  Strategy::kDoubleRing};

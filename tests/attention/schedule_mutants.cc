@@ -134,6 +134,7 @@ bool OtherBuffer(Mutant& mutant, List Step::*list, int32_t List::value_type::*fi
   for (int tries = 0; tries < 20; ++tries) {
     const int32_t other = static_cast<int32_t>(random() % rank.buffers.size());
     const int32_t now = entry.*field;
+    if (now < 0) return false;
     if (other == now || rank.buffers[other].kind != rank.buffers[now].kind) continue;
     entry.*field = other;
     return true;
@@ -249,6 +250,10 @@ std::vector<Damage> TaskDamages() {
        [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::q, r); }},
       {"a task into another partial",
        [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::out_q, r); }},
+      {"a task into other gradients of keys",
+       [](M& m, Random& r) { return OtherBuffer(m, &Step::tasks, &Task::out_kv, r); }},
+      {"a task forgets its queries' accumulator", task([](Task& t) { t.out_q = -1; })},
+      {"a task forgets its keys' accumulator", task([](Task& t) { t.out_kv = -1; })},
       {"a task of the next head", task([](Task& t) { ++t.head_begin, ++t.head_end; })},
   };
 }

@@ -22,7 +22,8 @@ constexpr uint64_t kSeed = 20260701;
 ScheduleCase RandomCase(std::mt19937_64& random) {
   const std::vector<Mask> masks = TestMasks();
   const std::vector<PlanOptions> plans = TestPlans(2 + random() % 4);
-  const std::vector<Strategy> strategies = TestStrategies();
+  const Operation operation = random() % 2 == 0 ? Operation::kForward : Operation::kGradients;
+  const std::vector<Strategy> strategies = TestStrategies(operation);
   const int64_t length = 4 + random() % 16;
   std::vector<Sequence> sequences = {Lengths(length, length + random() % 4)};
   if (random() % 3 == 0) sequences.push_back(Lengths(random() % 9, random() % 9));
@@ -30,6 +31,7 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
   const auto& heads = kHeads[random() % 5];
   AttentionSpec spec = SmallSpec(heads[0], heads[1], sequences, masks[random() % masks.size()]);
   VaryMasks(static_cast<int64_t>(random() % kMaskWays), &spec);
+  spec.operation = operation;
   return {std::move(spec), plans[random() % plans.size()], strategies[random() % strategies.size()],
           static_cast<int64_t>(random() % 64)};
 }

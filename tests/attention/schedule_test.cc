@@ -115,21 +115,41 @@ AttentionSpec SpecOfLength(int64_t length, int64_t variant, const Mask& mask) {
   return spec;
 }
 
-class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Strategy>> {};
+struct Way {
+  Operation operation;
+  Strategy strategy;
+};
+
+class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Way>> {
+ protected:
+  static AttentionSpec For(Operation operation, AttentionSpec spec) {
+    spec.operation = operation;
+    return spec;
+  }
+};
+
+std::vector<Way> AllWays() {
+  std::vector<Way> ways;
+  for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
+    for (const Strategy strategy : TestStrategies(operation)) ways.push_back({operation, strategy});
+  }
+  return ways;
+}
 
 TEST_P(EverySchedule, IsAcceptedByTheCheckerAtEveryLength) {
-  const auto [world, strategy] = GetParam();
+  const auto [world, way] = GetParam();
+  const auto [operation, strategy] = way;
   const std::vector<Mask> masks = TestMasks();
   // Some of the variants of sequences and heads each time; neighbours take the next ones. Exchanges
   // have several times the tasks.
   const bool exchanges = strategy == Strategy::kUlysses || strategy == Strategy::kUlyssesRing;
-  const int variants = exchanges ? 1 : 3;
+  const int variants = exchanges || operation == Operation::kGradients ? 1 : 3;
   int64_t cases = 0;
   for (int64_t length = 0; length <= kLengths; ++length) {
     for (const PlanOptions& plan : TestPlans(world)) {
       for (size_t m = 0; m < masks.size(); ++m) {
         for (int i = 0; i < variants; ++i) {
-          CheckCase({SpecOfLength(length, cases, masks[m]), plan, strategy, cases});
+          CheckCase({For(operation, SpecOfLength(length, cases, masks[m])), plan, strategy, cases});
           ++cases;
           if (HasFatalFailure()) return;
         }
@@ -139,14 +159,17 @@ TEST_P(EverySchedule, IsAcceptedByTheCheckerAtEveryLength) {
 }
 
 TEST_P(EverySchedule, IsRightCellByCellAndWhenRanksDrift) {
-  const auto [world, strategy] = GetParam();
+  const auto [world, way] = GetParam();
+  const auto [operation, strategy] = way;
   const std::vector<Mask> masks = TestMasks();
-  std::mt19937_64 random(1000 * world + static_cast<int>(strategy));
-  std::cout << "seed " << 1000 * world + static_cast<int>(strategy) << "\n";
+  const int seed = 1000 * world + static_cast<int>(strategy) + 100 * static_cast<int>(operation);
+  std::mt19937_64 random(seed);
+  std::cout << "seed " << seed << "\n";
   for (int i = 0; i < 250; ++i) {
     const std::vector<PlanOptions> plans = TestPlans(world);
-    const AttentionSpec spec = SpecOfLength(
-        random() % 25, static_cast<int64_t>(random() % kVariants), masks[random() % masks.size()]);
+    const AttentionSpec spec =
+        For(operation, SpecOfLength(random() % 25, static_cast<int64_t>(random() % kVariants),
+                                    masks[random() % masks.size()]));
     RunCase({spec, plans[random() % plans.size()], strategy, static_cast<int64_t>(random() % 64)},
             random());
     if (HasFatalFailure()) return;
@@ -154,11 +177,12 @@ TEST_P(EverySchedule, IsRightCellByCellAndWhenRanksDrift) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EverySchedule,
-                         testing::Combine(testing::Range(1, 9),
-                                          testing::ValuesIn(TestStrategies())),
+                         testing::Combine(testing::Range(1, 9), testing::ValuesIn(AllWays())),
                          [](const auto& info) {
-                           std::string name(StrategyName(std::get<1>(info.param)));
+                           const Way way = std::get<1>(info.param);
+                           std::string name(StrategyName(way.strategy));
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           if (way.operation == Operation::kGradients) name += "Gradients";
                            return absl::StrCat(name, "W", std::get<0>(info.param));
                          });
 

@@ -81,8 +81,31 @@ TEST(TensorTableTest, ForwardTakesThreeTensorsAndGivesTwo) {
   EXPECT_EQ(FindTensor(table, TensorId::kDq), nullptr);
   spec.out_dtype = DataType::kFp32;
   EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kOut)->row_bytes(), 8 * 48 * 4);
+}
+
+TEST(TensorTableTest, GradientsTakeWhatForwardGave) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp16;
+  spec.out_dtype = DataType::kFp32;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.head_dim_v = 48;
   spec.operation = Operation::kGradients;
-  EXPECT_TRUE(TensorTable(spec).empty());
+  EXPECT_EQ(TensorTable(spec).size(), 9u);
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDLse), nullptr);
+  spec.gradients.d_lse = true;
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  ASSERT_EQ(table.size(), 10u);
+  EXPECT_EQ(FindTensor(table, TensorId::kOut)->row_bytes(), 8 * 48 * 4);
+  EXPECT_EQ(FindTensor(table, TensorId::kOut)->direction, Direction::kInput);
+  EXPECT_EQ(FindTensor(table, TensorId::kDOut)->row_bytes(), 8 * 48 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kDLse)->row_bytes(), 8 * 4);
+  EXPECT_EQ(FindTensor(table, TensorId::kDq)->row_bytes(), 8 * 64 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kDk)->row_bytes(), 2 * 64 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kDv)->row_bytes(), 2 * 48 * 2);
+  EXPECT_EQ(FindTensor(table, TensorId::kDv)->rows, RowSpace::kKey);
+  EXPECT_EQ(FindTensor(table, TensorId::kDv)->direction, Direction::kOutput);
 }
 
 TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {

@@ -354,6 +354,27 @@ TEST(ValidateTest, DegreesMustFitTheStrategyAndTheWorldSize) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.ring_degree");
 }
 
+TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
+  Request request;
+  request.spec.operation = Operation::kGradients;
+  request.spec.gradients.d_lse = true;
+  EXPECT_TRUE(Validate(request.spec, request.execution, Limits()).ok());
+  const auto expect = [](const std::string& field, void (*spoil)(Request&)) {
+    Request spoilt;
+    spoilt.spec.operation = Operation::kGradients;
+    spoil(spoilt);
+    SCOPED_TRACE(field);
+    ExpectNotServed(spoilt, field);
+  };
+  expect("spec.modifiers.sinks",
+         [](Request& r) { r.spec.modifiers.sinks.assign(r.spec.q_heads, 1.0f); });
+  expect("execution.strategy", [](Request& r) { r.execution.strategy = Strategy::kDoubleRing; });
+  expect("execution.ulysses_degree", [](Request& r) {
+    r.execution.ulysses_degree = 2;
+    r.execution.world_size = 4;
+  });
+}
+
 TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   const auto expect = [](const std::string& field, void (*spoil)(Request&)) {
     Request request;
@@ -361,7 +382,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     SCOPED_TRACE(field);
     ExpectNotServed(request, field);
   };
-  expect("spec.gradients", [](Request& r) { r.spec.operation = Operation::kGradients; });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
   expect("spec.outputs.lse_base", [](Request& r) { r.spec.outputs.lse_base = LseBase::k2; });
   expect("spec.outputs.max_logit", [](Request& r) { r.spec.outputs.max_logit = true; });

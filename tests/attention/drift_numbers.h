@@ -1,0 +1,50 @@
+#ifndef ANNULUS_TESTS_ATTENTION_DRIFT_NUMBERS_H_
+#define ANNULUS_TESTS_ATTENTION_DRIFT_NUMBERS_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// Sections of a block's row.
+inline int SectionsOf(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kQ:
+    case BlockKind::kDq:
+    case BlockKind::kDqOut:
+      return 1;
+    case BlockKind::kPartial:
+      return 3;
+    case BlockKind::kQGrad:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+// Inputs are functions of the packed row and the head, so that any mix-up of rows changes the
+// result.
+inline double QueryAt(int64_t row, int32_t head) { return std::sin(1.3 * row + 0.7 * head); }
+inline double KeyAt(int64_t row, int32_t head) { return std::cos(0.9 * row - 0.4 * head); }
+inline double ValueAt(int64_t row, int32_t head) { return std::sin(0.37 * row * row + head); }
+// Of gradients: numbers as good as any.
+inline double OutAt(int64_t row, int32_t head) { return std::cos(0.2 * row + head); }
+inline double LseAt(int64_t row, int32_t head) { return 1 + std::sin(0.8 * row - head); }
+inline double OutGradientAt(int64_t row, int32_t head) { return std::sin(1.1 * row - 0.3 * head); }
+inline double LseGradientAt(int64_t row, int32_t head) { return std::cos(1.7 * row + 0.6 * head); }
+
+// What one visible pair adds.
+struct PairGradients {
+  double dq = 0, dk = 0, dv = 0;
+};
+inline PairGradients GradientsOfPair(double q, double d_out, double lse, double delta, double k,
+                                     double v) {
+  const double weight = std::exp(q * k - lse), d_score = weight * (d_out * v - delta);
+  return {d_score * k, d_score * q, weight * d_out};
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_ATTENTION_DRIFT_NUMBERS_H_
