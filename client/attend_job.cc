@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
@@ -90,6 +91,9 @@ absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
   return absl::InvalidArgumentError("");
 }
 
+// A number for each row and head: [heads, tokens] in files.
+bool IsOfRows(TensorId id) { return id == TensorId::kLse || id == TensorId::kDLse; }
+
 absl::Status OutOfMemory(int64_t bytes) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    absl::StrCat("no memory here for ", bytes, " bytes"),
@@ -168,6 +172,17 @@ absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
   return shape;
 }
 
+absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec) {
+  const SafetensorInfo* output = file.Find(TensorName(TensorId::kOut));
+  if (output == nullptr) return InvalidField("MISSING_TENSOR", "output", "not in the file");
+  ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*output));
+  if (spec->out_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    spec->set_out_dtype(static_cast<v1::DataType>(dtype));
+  }
+  if (file.Find(TensorName(TensorId::kDLse)) != nullptr) spec->mutable_gradients()->set_d_lse(true);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json) {
   v1::AttentionSpec spec;
   const auto status = google::protobuf::util::JsonStringToMessage(json, &spec);
@@ -197,17 +212,70 @@ absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobSha
 AttendJob::AttendJob(const AttentionSpec& spec, const JobShape& shape)
     : spec_(spec), shape_(shape) {}
 
+absl::Status AttendJob::Allocate(const TensorInfo& tensor) {
+  const int64_t bytes = RowsOf(tensor, spec_) * tensor.row_bytes();
+  try {
+    memory_[tensor.id].resize(bytes);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(bytes);
+  }
+  pointers_[tensor.id] = memory_[tensor.id];
+  return absl::OkStatus();
+}
+
 absl::Status AttendJob::AllocateOutputs() {
   for (const TensorInfo& tensor : TensorTable(spec_)) {
-    if (tensor.direction != Direction::kOutput) continue;
-    const int64_t bytes = spec_.q_rows() * tensor.row_bytes();
-    try {
-      memory_[tensor.id].resize(bytes);
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory(bytes);
-    }
-    pointers_[tensor.id] = memory_[tensor.id];
+    if (tensor.direction == Direction::kOutput) RETURN_IF_ERROR(Allocate(tensor));
   }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> AttendJob::ShapeInFile(const TensorInfo& tensor) const {
+  const int64_t tokens = tensor.rows == RowSpace::kQuery ? shape_.q_tokens : shape_.kv_tokens;
+  std::vector<int64_t> shape = {tokens, tensor.heads, tensor.dim};
+  if (IsOfRows(tensor.id)) shape = {tensor.heads, tokens};
+  if (shape_.batch.has_value()) shape.insert(shape.begin(), *shape_.batch);
+  return shape;
+}
+
+std::vector<float> AttendJob::TurnedRows(const std::byte* rows, bool to_file) const {
+  const int64_t batch = shape_.batch.value_or(1), tokens = shape_.q_tokens, heads = shape_.q_heads;
+  std::vector<float> turned(batch * tokens * heads);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t in_file = (b * heads + h) * tokens + t,
+                      on_wire = (b * tokens + t) * heads + h;
+        std::memcpy(&turned[to_file ? in_file : on_wire],
+                    rows + (to_file ? on_wire : in_file) * sizeof(float), sizeof(float));
+      }
+    }
+  }
+  return turned;
+}
+
+absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
+  const absl::string_view name = TensorName(tensor.id);
+  const SafetensorInfo* info = file_->Find(name);
+  if (info == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  const std::vector<int64_t> shape = ShapeInFile(tensor);
+  if (info->shape != shape) {
+    return InvalidField("SHAPE_MISMATCH", name,
+                        absl::StrCat("[", absl::StrJoin(info->shape, ", "),
+                                     "] where the job says [", absl::StrJoin(shape, ", "), "]"));
+  }
+  ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*info));
+  if (dtype != tensor.dtype) {
+    return InvalidField(
+        "UNSUPPORTED_DTYPE", name,
+        absl::StrCat(DataTypeName(dtype), " where the job says ", DataTypeName(tensor.dtype)));
+  }
+  pointers_[tensor.id] = file_->Bytes(*info);
+  if (!IsOfRows(tensor.id)) return absl::OkStatus();
+  const std::byte* in_file = pointers_[tensor.id].data();
+  RETURN_IF_ERROR(Allocate(tensor));
+  const std::vector<float> rows = TurnedRows(in_file, /*to_file=*/false);
+  std::memcpy(memory_[tensor.id].data(), rows.data(), rows.size() * sizeof(float));
   return absl::OkStatus();
 }
 
@@ -215,8 +283,8 @@ absl::StatusOr<AttendJob> AttendJob::FromFile(SafetensorsFile file, const Attent
                                               const JobShape& shape) {
   AttendJob job(spec, shape);
   job.file_ = std::move(file);
-  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
-    job.pointers_[id] = job.file_->Bytes(*job.file_->Find(TensorName(id)));
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    if (tensor.direction == Direction::kInput) RETURN_IF_ERROR(job.ReadInput(tensor));
   }
   RETURN_IF_ERROR(job.AllocateOutputs());
   return job;
@@ -227,15 +295,8 @@ absl::StatusOr<AttendJob> AttendJob::Synthetic(const AttentionSpec& spec,
   AttendJob job(spec, shape.shape);
   for (const TensorInfo& tensor : TensorTable(spec)) {
     if (tensor.direction != Direction::kInput) continue;
-    const int64_t rows = RowsOf(tensor, spec);
-    std::vector<std::byte>& memory = job.memory_[tensor.id];
-    try {
-      memory.resize(rows * tensor.row_bytes());
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory(rows * tensor.row_bytes());
-    }
-    FillSyntheticRows(shape.seed, tensor, {0, rows}, memory.data());
-    job.pointers_[tensor.id] = memory;
+    RETURN_IF_ERROR(job.Allocate(tensor));
+    FillSyntheticRows(shape.seed, tensor, {0, RowsOf(tensor, spec)}, job.memory_[tensor.id].data());
   }
   RETURN_IF_ERROR(job.AllocateOutputs());
   return job;
@@ -265,28 +326,19 @@ uint32_t AttendJob::Crc32c(TensorId id) const {
 }
 
 absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
-  const int64_t batch = shape_.batch.value_or(1), tokens = shape_.q_tokens, heads = shape_.q_heads;
-  std::vector<int64_t> out_shape = {tokens, heads, shape_.head_dim_v}, lse_shape = {heads, tokens};
-  if (shape_.batch.has_value()) {
-    out_shape.insert(out_shape.begin(), batch);
-    lse_shape.insert(lse_shape.begin(), batch);
-  }
-  // The wire has [rows, heads].
-  std::vector<float> lse(batch * tokens * heads);
-  const std::byte* rows = data(TensorId::kLse);
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t h = 0; h < heads; ++h) {
-        std::memcpy(&lse[(b * heads + h) * tokens + t],
-                    rows + ((b * tokens + t) * heads + h) * sizeof(float), sizeof(float));
-      }
+  std::vector<SafetensorView> views;
+  std::map<TensorId, std::vector<float>> turned;
+  for (const TensorInfo& tensor : TensorTable(spec_)) {
+    if (tensor.direction != Direction::kOutput) continue;
+    absl::Span<const std::byte> bytes = pointers_.at(tensor.id);
+    if (IsOfRows(tensor.id)) {
+      const std::vector<float>& rows = turned[tensor.id] = TurnedRows(bytes.data(), true);
+      bytes = {reinterpret_cast<const std::byte*>(rows.data()), rows.size() * sizeof(float)};
     }
+    views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
+                     ShapeInFile(tensor), bytes});
   }
-  const absl::Span<const std::byte> lse_bytes(reinterpret_cast<const std::byte*>(lse.data()),
-                                              lse.size() * sizeof(float));
-  return file->Commit({{"output", std::string(FileDtype(spec_.output_dtype())), out_shape,
-                        pointers_.at(TensorId::kOut)},
-                       {"lse", "F32", lse_shape, lse_bytes}});
+  return file->Commit(views);
 }
 
 }  // namespace annulus

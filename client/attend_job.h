@@ -37,6 +37,10 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text);
 // naming the tensor.
 absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file);
 
+// What a spec of gradients leaves out and a file says: whether there is a d_lse, and the dtype of
+// the output. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.
+absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec);
+
 // An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC, also for unknown fields.
 absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json);
 
@@ -47,6 +51,8 @@ absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobSha
 // A job with its memory: inputs from a file or made, outputs allocated. Spec validated. Movable.
 class AttendJob {
  public:
+  // Inputs by their names in the tensor table: output and d_out shaped as q with v's last
+  // dimension, lse and d_lse as WriteOutputs writes lse. INVALID_ARGUMENT as for ShapeOf.
   static absl::StatusOr<AttendJob> FromFile(SafetensorsFile file, const AttentionSpec& spec,
                                             const JobShape& shape);
   static absl::StatusOr<AttendJob> Synthetic(const AttentionSpec& spec,
@@ -60,12 +66,17 @@ class AttendJob {
   uint32_t Crc32c(TensorId id) const;
 
   // `output` in the shape of q with the last dimension of v, `lse` as [heads, tokens] or [batch,
-  // heads, tokens].
+  // heads, tokens]; `dq`, `dk` and `dv` in the shapes of q, k and v.
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
  private:
   AttendJob(const AttentionSpec& spec, const JobShape& shape);
+  absl::Status Allocate(const TensorInfo& tensor);
   absl::Status AllocateOutputs();
+  absl::Status ReadInput(const TensorInfo& tensor);
+  std::vector<int64_t> ShapeInFile(const TensorInfo& tensor) const;
+  // Between [rows, heads] of the wire and [batch, heads, tokens] of a file.
+  std::vector<float> TurnedRows(const std::byte* rows, bool to_file) const;
 
   AttentionSpec spec_;
   JobShape shape_;

@@ -188,6 +188,11 @@ absl::StatusOr<AttendResult> Client::Attend(AttendArguments arguments) {
   return *std::move(waiter.result);
 }
 
+absl::StatusOr<AttendResult> Client::Gradients(AttendArguments arguments) {
+  arguments.spec.operation = Operation::kGradients;
+  return Attend(std::move(arguments));
+}
+
 absl::StatusOr<v1::Plan> Client::Plan(const AttentionSpec& spec, const Execution& execution,
                                       absl::Duration timeout) {
   v1::PlanJobRequest request;

@@ -79,6 +79,11 @@ class Client {
   // to be called from a callback.
   absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
 
+  // The same with the operation of the spec set to gradients: inputs as TensorTable() lists them,
+  // the output and LSE of a forward job among them (and D_LSE where spec.gradients.d_lse says so);
+  // outputs dq, dk and dv.
+  absl::StatusOr<AttendResult> Gradients(AttendArguments arguments);
+
   // A job under way. Dropping it leaves the job alone.
   class Call {
    public:

@@ -158,6 +158,7 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   spec.head_dim_v = proto.head_dim_v();
   spec.scale = Optional<double>(proto.has_scale(), proto.scale());
   spec.operation = proto.has_gradients() ? Operation::kGradients : Operation::kForward;
+  spec.gradients.d_lse = proto.gradients().d_lse();
   spec.modifiers = ModifiersFromProto(proto.modifiers());
   spec.outputs.lse_base =
       proto.outputs().lse_base() == v1::Outputs::LSE_BASE_2 ? LseBase::k2 : LseBase::kE;
@@ -186,7 +187,9 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   proto.set_head_dim(spec.head_dim);
   proto.set_head_dim_v(spec.head_dim_v);
   if (spec.scale) proto.set_scale(*spec.scale);
-  if (spec.operation == Operation::kGradients) proto.mutable_gradients();
+  if (spec.operation == Operation::kGradients) {
+    proto.mutable_gradients()->set_d_lse(spec.gradients.d_lse);
+  }
   ModifiersToProto(spec.modifiers, &proto);
   if (spec.outputs.lse_base == LseBase::k2) {
     proto.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);

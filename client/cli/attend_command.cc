@@ -1,4 +1,4 @@
-// annulus attend: runs one job.
+// annulus attend and annulus gradients: run one job.
 #include <unistd.h>
 
 #include <csignal>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
@@ -109,8 +110,11 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   json["input_bytes"] = job.bytes(Direction::kInput);
   json["output_bytes"] = job.bytes(Direction::kOutput);
   json["gigabytes_per_second"] = GigabytesPerSecond(job, outcome);
-  json["output_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kOut));
-  json["lse_crc32c"] = absl::StrFormat("%08x", job.Crc32c(TensorId::kLse));
+  for (const TensorInfo& tensor : TensorTable(job.spec())) {
+    if (tensor.direction != Direction::kOutput) continue;
+    json[absl::StrCat(TensorName(tensor.id), "_crc32c")] =
+        absl::StrFormat("%08x", job.Crc32c(tensor.id));
+  }
   if (outcome.verified.has_value()) {
     const VerifyReport& report = outcome.verified->report;
     json["verified"] = {{"rows", report.rows.size()},
@@ -194,11 +198,20 @@ absl::Status RunJob(const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (flags.job.input.empty() && !flags.job.synthetic.has_value()) {
-    std::cerr << "annulus attend: --input or --synthetic is needed\n";
+    std::cerr << "annulus " << (flags.job.gradients ? "gradients" : "attend")
+              << ": --input or --synthetic is needed\n";
     return kExitUsage;
   }
   const absl::Status status = RunJob(flags);
   return status.ok() ? kExitOk : ReportError(status, flags.service.json);
+}
+
+void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
+  AddServiceFlags(app, &flags->service);
+  AddJobFlags(app, &flags->job);
+  AddFile(app, {"--output", "safetensors file to write: " + output}, &flags->output);
+  AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
+            {"auto", "direct", "gateway"}, &flags->path);
 }
 
 }  // namespace
@@ -206,20 +219,24 @@ int Run(const Flags& flags) {
 Command AddAttendCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
-  AddServiceFlags(app, &flags->service);
-  AddJobFlags(app, &flags->job);
-  AddFile(app,
-          {"--output",
-           "safetensors file to write: output as q with v's last dimension, lse [.., heads, "
-           "tokens] (natural log)"},
-          &flags->output);
-  AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
-            {"auto", "direct", "gateway"}, &flags->path);
+  AddRunFlags(app, "output as q with v's last dimension, lse [.., heads, tokens] (natural log)",
+              flags.get());
   AddInteger(
       app,
       {"--verify",
        "Recompute so many random rows in fp64 here and fail on a breach of the error budget"},
       {0, int64_t{1} << 26}, &flags->verify, "rows");
+  return [flags] { return Run(*flags); };
+}
+
+Command AddGradientsCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  flags->job.gradients = true;
+  CLI::App* app = program->add_subcommand(
+      "gradients",
+      "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "
+      "one, d_lse");
+  AddRunFlags(app, "dq, dk and dv as q, k and v", flags.get());
   return [flags] { return Run(*flags); };
 }
 

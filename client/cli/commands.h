@@ -12,6 +12,7 @@ namespace annulus {
 // runs it when it was named; it returns the exit code.
 using Command = std::function<int()>;
 Command AddAttendCommand(CLI::App* program);
+Command AddGradientsCommand(CLI::App* program);
 Command AddPlanCommand(CLI::App* program);
 Command AddClusterCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

@@ -143,6 +143,10 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);
   RETURN_IF_ERROR(ReadInput(flags, &request));
+  if (flags.gradients) spec.mutable_gradients();
+  if (spec.has_gradients() && request.file.has_value()) {
+    RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
+  }
   if (request.file.has_value() || request.synthetic.has_value()) {
     ASSIGN_OR_RETURN(request.spec, CompleteSpec(std::move(spec), request.shape));
   } else {

@@ -46,8 +46,10 @@ std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
   return offer;
 }
 
-double FlopsPerSecond(const control::v1::Register& info, DataType dtype) {
-  const bool bf16 = dtype == DataType::kBf16 && info.bf16_flops_per_second() > 0;
+// Gradients are fp32 products for every type.
+double FlopsPerSecond(const control::v1::Register& info, const AttentionSpec& spec) {
+  const bool bf16 = spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward &&
+                    info.bf16_flops_per_second() > 0;
   return bf16 ? info.bf16_flops_per_second() : info.flops_per_second();
 }
 
@@ -65,7 +67,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
     request.rates.flops_per_second =
-        least(request.rates.flops_per_second, FlopsPerSecond(info, request.submission->spec.dtype));
+        least(request.rates.flops_per_second, FlopsPerSecond(info, request.submission->spec));
     request.rates.link_bytes_per_second =
         least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
     first = false;

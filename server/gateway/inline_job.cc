@@ -64,6 +64,14 @@ void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& 
 
 absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
                                     const AttentionSpec& spec) {
+  if (spec.operation != Operation::kForward) {
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     "spec.gradients: AttendInline computes the forward pass only; use Attend",
+                     {"NOT_SERVED",
+                      {},
+                      {{"spec.gradients", "AttendInline computes the forward pass only"}},
+                      {}});
+  }
   if (request.inputs_case() == v1::AttendInlineRequest::INPUTS_NOT_SET) {
     return InvalidField("MISSING_TENSOR", "tensors", "neither tensors nor a seed is given");
   }

@@ -140,5 +140,50 @@ TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   }
 }
 
+// What `annulus gradients` reads: numbers of rows lie [heads, tokens] in a file, and the spec takes
+// from it what it leaves out.
+TEST(AttendJobTest, GradientsAreReadFromWhatAttendWrites) {
+  const int64_t rows = 3, keys = 2, heads = 2;
+  std::vector<float> q(rows * heads * 4, 1), k(keys * 4, 2), v(keys * 5, 3),
+      wide(rows * heads * 5, 4), lse = {0, 1, 2, 10, 11, 12};
+  const auto bytes = [](const std::vector<float>& values) {
+    return absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(values.data()),
+                                       values.size() * sizeof(float));
+  };
+  const std::string path = testing::TempDir() + "/gradients.safetensors";
+  ASSERT_TRUE(SafetensorsWriter::Create(path)
+                  ->Commit({{"q", "F32", {rows, heads, 4}, bytes(q)},
+                            {"k", "F32", {keys, 1, 4}, bytes(k)},
+                            {"v", "F32", {keys, 1, 5}, bytes(v)},
+                            {"output", "F32", {rows, heads, 5}, bytes(wide)},
+                            {"lse", "F32", {heads, rows}, bytes(lse)},
+                            {"d_out", "F32", {rows, heads, 5}, bytes(wide)},
+                            {"d_lse", "F32", {heads, rows}, bytes(lse)}})
+                  .ok());
+  SafetensorsFile file = *SafetensorsFile::Open(path);
+  v1::AttentionSpec given;
+  ASSERT_TRUE(TakeGradientOptions(file, &given).ok());
+  EXPECT_TRUE(given.gradients().d_lse());
+  EXPECT_EQ(given.out_dtype(), v1::DATA_TYPE_FP32);
+  const JobShape shape = *ShapeOf(file);
+  absl::StatusOr<AttendJob> job =
+      AttendJob::FromFile(std::move(file), *CompleteSpec(given, shape), shape);
+  ASSERT_TRUE(job.ok()) << job.status();
+  AttendArguments arguments;
+  job->FillArguments(&arguments);
+  for (const TensorId id : {TensorId::kLse, TensorId::kDLse}) {
+    const auto* on_wire = reinterpret_cast<const float*>(arguments.inputs.at(id).data());
+    EXPECT_EQ(std::vector<float>(on_wire, on_wire + 6), (std::vector<float>{0, 10, 1, 11, 2, 12}));
+  }
+  EXPECT_EQ(arguments.outputs.at(TensorId::kDk).size(), k.size() * sizeof(float));
+  const std::string target = testing::TempDir() + "/gradients_out.safetensors";
+  SafetensorsWriter writer = *SafetensorsWriter::Create(target);
+  ASSERT_TRUE(job->WriteOutputs(&writer).ok());
+  const SafetensorsFile written = *SafetensorsFile::Open(target);
+  EXPECT_EQ(written.Find("dq")->shape, (std::vector<int64_t>{rows, heads, 4}));
+  EXPECT_EQ(written.Find("dv")->shape, (std::vector<int64_t>{keys, 1, 5}));
+  EXPECT_EQ(written.Find("output"), nullptr);
+}
+
 }  // namespace
 }  // namespace annulus

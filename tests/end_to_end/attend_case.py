@@ -45,12 +45,13 @@ def spacing(magnitude, dtype):
     return step * 2**16 if dtype == "bf16" else step
 
 
-def save_tensors(path, tensors, dtype):
-    """A safetensors file of float arrays, byte by byte: numpy has no bf16."""
+def save_tensors(path, tensors, dtype, fp32=()):
+    """A safetensors file of float arrays, byte by byte: numpy has no bf16. Those named in `fp32` are of that type."""
     header, data = {}, b""
     for name, array in tensors.items():
-        content = to_bits(array, dtype).tobytes()
-        header[name] = {"dtype": FILE_DTYPES[dtype], "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
+        own = "fp32" if name in fp32 else dtype
+        content = to_bits(array, own).tobytes()
+        header[name] = {"dtype": FILE_DTYPES[own], "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
         data += content
     text = json.dumps(header).encode()
     with open(path, "wb") as file:

@@ -17,7 +17,8 @@ constexpr int64_t kFence = 256;
 // NaN in every format, so that a read of what nobody wrote shows.
 constexpr std::byte kUnwritten{0xff};
 
-std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::Input& input) {
+std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::Input& input,
+                                     const reference::Upstream& upstream) {
   const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
   switch (tensor.id) {
     case TensorId::kQ:
@@ -26,6 +27,14 @@ std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::
       return reference::BytesOf(precision, input.k);
     case TensorId::kV:
       return reference::BytesOf(precision, input.v);
+    case TensorId::kOut:
+      return reference::BytesOf(precision, upstream.out);
+    case TensorId::kLse:
+      return reference::BytesOf(precision, upstream.lse);
+    case TensorId::kDOut:
+      return reference::BytesOf(precision, upstream.d_out);
+    case TensorId::kDLse:
+      return reference::BytesOf(precision, upstream.d_lse);
     default:
       return {};
   }
@@ -47,6 +56,7 @@ std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
 
 std::string Describe(const JobCase& job) {
   return absl::StrCat(
+      job.spec.operation == Operation::kGradients ? "gradients " : "",
       StrategyName(job.execution.strategy), " ", LayoutName(job.plan.layout),
       " W=", job.plan.world_size, " stripe=", job.plan.stripe, " granule=", job.plan.granule,
       " ulysses=", job.execution.ulysses_degree, " inner=", job.execution.inner_ring_degree,
@@ -78,7 +88,8 @@ AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {
   return spec;
 }
 
-RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input) {
+RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input,
+                 const reference::Upstream& upstream) {
   ProgramRequest request;
   request.spec = job.spec;
   request.plan_options = job.plan;
@@ -93,7 +104,8 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input
   if (!status_.ok()) return;
   program_ = *std::move(program);
   for (const TensorInfo& tensor : TensorTable(job.spec)) {
-    tensors_.push_back(Scatter(tensor, program_->plan.shards[rank], BytesOfTensor(tensor, input)));
+    tensors_.push_back(
+        Scatter(tensor, program_->plan.shards[rank], BytesOfTensor(tensor, input, upstream)));
   }
   for (auto& bytes : tensors_) staged_.data.push_back(bytes.empty() ? nullptr : bytes.data());
 }
@@ -135,8 +147,13 @@ testing::AssertionResult RankJob::UsedExactlyItsArena() const {
 
 JobRunner::JobRunner(const JobCase& job) : job_(job), input_(reference::InputOf(job.spec)) {
   reference::FillNormal(job.seed, reference::PrecisionOf(job.spec.dtype), 1.0, &input_);
+  if (job.spec.operation == Operation::kGradients) {
+    upstream_ = reference::MakeUpstream(input_, reference::PrecisionOf(job.spec.dtype),
+                                        reference::PrecisionOf(job.spec.output_dtype()),
+                                        job.spec.gradients.d_lse, job.seed + 1);
+  }
   for (int32_t r = 0; r < job.plan.world_size; ++r) {
-    ranks_.push_back(std::make_unique<RankJob>(job, r, input_));
+    ranks_.push_back(std::make_unique<RankJob>(job, r, input_, upstream_));
   }
 }
 
@@ -169,35 +186,43 @@ testing::AssertionResult JobRunner::Run(Group& group, const KernelFactory& make_
 testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactory& make_kernel) {
   const testing::AssertionResult ran = Run(group, make_kernel);
   if (!ran) return ran;
-  const testing::AssertionResult judged = reference::CheckWithinBudget(input_, Gathered());
+  const testing::AssertionResult judged =
+      job_.spec.operation == Operation::kGradients
+          ? reference::CheckGradients(input_, upstream_, GatheredGradients())
+          : reference::CheckWithinBudget(input_, Gathered());
   if (judged) return judged;
   return testing::AssertionFailure() << Describe(job_) << ": " << judged.message();
 }
 
-reference::Answer JobRunner::Gathered() const {
+std::vector<float> JobRunner::GatherTensor(TensorId id) const {
   const std::vector<TensorInfo> table = TensorTable(job_.spec);
+  const TensorInfo& tensor = *FindTensor(table, id);
+  const int64_t width = static_cast<int64_t>(tensor.heads) * tensor.dim;
+  std::vector<float> packed(RowsOf(tensor, job_.spec) * width, NAN);
+  for (int32_t r = 0; r < ranks(); ++r) {
+    const RowMap& rows = ranks_[r]->program().plan.shards[r].rows(tensor.rows);
+    for (int64_t row = 0; row < rows.rows(); ++row) {
+      const std::vector<float> values = reference::FloatsOf(
+          reference::PrecisionOf(tensor.dtype),
+          ranks_[r]->staged().data[&tensor - table.data()] + row * tensor.row_bytes(), width);
+      std::copy(values.begin(), values.end(), &packed[rows.Global(row) * width]);
+    }
+  }
+  return packed;
+}
+
+reference::Answer JobRunner::Gathered() const {
   reference::Answer answer;
   answer.inputs = reference::PrecisionOf(job_.spec.dtype);
   answer.output = reference::PrecisionOf(job_.spec.output_dtype());
-  answer.out.assign(job_.spec.q_rows() * job_.spec.q_heads * job_.spec.value_dim(), NAN);
-  answer.lse.assign(job_.spec.q_rows() * job_.spec.q_heads, NAN);
-  for (int32_t r = 0; r < ranks(); ++r) {
-    const RankProgram& program = ranks_[r]->program();
-    for (size_t t = 0; t < table.size(); ++t) {
-      const TensorInfo& tensor = table[t];
-      if (tensor.direction != Direction::kOutput) continue;
-      std::vector<float>& into = tensor.id == TensorId::kLse ? answer.lse : answer.out;
-      const int64_t width = static_cast<int64_t>(tensor.heads) * tensor.dim;
-      const RowMap& rows = program.plan.shards[r].q_rows;
-      for (int64_t row = 0; row < rows.rows(); ++row) {
-        const std::vector<float> values =
-            reference::FloatsOf(reference::PrecisionOf(tensor.dtype),
-                                ranks_[r]->staged().data[t] + row * tensor.row_bytes(), width);
-        std::copy(values.begin(), values.end(), &into[rows.Global(row) * width]);
-      }
-    }
-  }
+  answer.out = GatherTensor(TensorId::kOut);
+  answer.lse = GatherTensor(TensorId::kLse);
   return answer;
+}
+
+reference::GradientAnswer JobRunner::GatheredGradients() const {
+  return {reference::PrecisionOf(job_.spec.dtype), GatherTensor(TensorId::kDq),
+          GatherTensor(TensorId::kDk), GatherTensor(TensorId::kDv)};
 }
 
 }  // namespace annulus

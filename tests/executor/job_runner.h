@@ -10,9 +10,11 @@
 
 #include "absl/status/status.h"
 #include "attention/spec.h"
+#include "attention/tensor_table.h"
 #include "gtest/gtest.h"
 #include "tests/comm/group.h"
 #include "tests/reference/budget.h"
+#include "tests/reference/gradient_budget.h"
 #include "worker/device/host.h"
 #include "worker/executor/executor.h"
 
@@ -36,7 +38,9 @@ AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len);
 // What one rank holds for a job: its program, staged rows and arena.
 class RankJob {
  public:
-  RankJob(const JobCase& job, int32_t rank, const reference::Input& input);
+  // `upstream`: of gradients.
+  RankJob(const JobCase& job, int32_t rank, const reference::Input& input,
+          const reference::Upstream& upstream = {});
 
   // Null after a program that could not be made: status() says why.
   Executor* executor() { return executor_.get(); }
@@ -79,10 +83,14 @@ class JobRunner {
   absl::Status status() const;
   // The job's output, gathered from all ranks' staging.
   reference::Answer Gathered() const;
+  reference::GradientAnswer GatheredGradients() const;
 
  private:
+  std::vector<float> GatherTensor(TensorId id) const;  // In packed rows.
+
   const JobCase job_;
   reference::Input input_;
+  reference::Upstream upstream_;  // Of gradients.
   std::vector<std::unique_ptr<RankJob>> ranks_;
 };
 

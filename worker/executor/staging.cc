@@ -14,13 +14,26 @@ namespace {
 struct Section {
   BlockKind kind;
   TensorId tensor;
-  bool second;
+  int64_t (BlockLayout::*offset)(BlockKind, int32_t) const;  // nullptr: the first section.
 };
 constexpr Section kSections[] = {
-    {BlockKind::kQ, TensorId::kQ, false},    {BlockKind::kKv, TensorId::kK, false},
-    {BlockKind::kKv, TensorId::kV, true},    {BlockKind::kOut, TensorId::kOut, false},
-    {BlockKind::kOut, TensorId::kLse, true},
+    {BlockKind::kQ, TensorId::kQ, nullptr},
+    {BlockKind::kKv, TensorId::kK, nullptr},
+    {BlockKind::kKv, TensorId::kV, &BlockLayout::SecondOffset},
+    {BlockKind::kOut, TensorId::kOut, nullptr},
+    {BlockKind::kOut, TensorId::kLse, &BlockLayout::SecondOffset},
+    {BlockKind::kQGrad, TensorId::kQ, nullptr},
+    {BlockKind::kQGrad, TensorId::kDOut, &BlockLayout::SecondOffset},
+    {BlockKind::kQGrad, TensorId::kLse, &BlockLayout::ThirdOffset},
+    {BlockKind::kQGrad, TensorId::kDLse, &BlockLayout::FourthOffset},
+    {BlockKind::kDqOut, TensorId::kDq, nullptr},
+    {BlockKind::kDkvOut, TensorId::kDk, nullptr},
+    {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
 };
+
+// What stands for an input that a job does not have: as many zeros as any row of it has bytes.
+constexpr std::byte kZeros[4096] = {};
+constexpr int64_t kMaxZeros = sizeof(kZeros);
 
 // One section of a block's rows and the same elements of the planar tensor.
 struct Strip {
@@ -71,6 +84,7 @@ class Strips {
  private:
   absl::StatusOr<Strip> Find(int32_t buffer, const Section& section) const {
     const TensorInfo* tensor = FindTensor(table_, section.tensor);
+    if (section.tensor == TensorId::kDLse && tensor == nullptr) return Zeros(buffer, section);
     std::byte* data = tensor == nullptr ? nullptr : staged_.data[tensor - table_.data()];
     if (data == nullptr) {
       return absl::InvalidArgumentError(
@@ -78,16 +92,35 @@ class Strips {
     }
     const Block& block = program_.schedule.buffers[buffer];
     const int32_t heads = block.head_end - block.head_begin;
+    Strip strip = InBlock(buffer, section);
     const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
     const int64_t row = RowsBefore(program_, block.shard, tensor->rows) + block.row_begin;
-    Strip strip;
-    strip.in_block = arena_ + program_.placement.slots[buffer].offset;
-    if (section.second) strip.in_block += program_.layout.SecondOffset(block.kind, heads);
-    strip.block_stride = program_.layout.RowBytes(block.kind, heads);
     strip.in_tensor = data + row * tensor->row_bytes() + block.head_begin * head_bytes;
     strip.tensor_stride = tensor->row_bytes();
     strip.width = heads * head_bytes;
+    return strip;
+  }
+
+  Strip InBlock(int32_t buffer, const Section& section) const {
+    const Block& block = program_.schedule.buffers[buffer];
+    const int32_t heads = block.head_end - block.head_begin;
+    Strip strip;
+    strip.in_block = arena_ + program_.placement.slots[buffer].offset;
+    if (section.offset != nullptr) {
+      strip.in_block += (program_.layout.*section.offset)(block.kind, heads);
+    }
+    strip.block_stride = program_.layout.RowBytes(block.kind, heads);
     strip.rows = block.row_end - block.row_begin;
+    return strip;
+  }
+
+  absl::StatusOr<Strip> Zeros(int32_t buffer, const Section& section) const {
+    const Block& block = program_.schedule.buffers[buffer];
+    Strip strip = InBlock(buffer, section);
+    strip.in_tensor = const_cast<std::byte*>(kZeros);  // Only read.
+    strip.tensor_stride = 0;
+    strip.width = (block.head_end - block.head_begin) * int64_t{sizeof(float)};
+    if (strip.width > kMaxZeros) return absl::UnimplementedError("more heads than zeros");
     return strip;
   }
 

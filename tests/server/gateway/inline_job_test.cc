@@ -82,6 +82,14 @@ TEST(InlineJobTest, ALargeJobIsSentToAttend) {
   EXPECT_EQ(*InlineBytes(request, SmallSpec()), 8 * 4 + 2 * 4 + 2 * 4 + 8 * 4 + 4 * 4);
 }
 
+TEST(InlineJobTest, GradientsAreForAttend) {
+  AttentionSpec spec = SmallSpec();
+  spec.operation = Operation::kGradients;
+  const ErrorDetail detail = DetailOf(InlineBytes(TypedRequest(), spec).status());
+  EXPECT_EQ(detail.reason, "NOT_SERVED");
+  EXPECT_EQ(detail.fields.at(0).field, "spec.gradients");
+}
+
 TEST(InlineJobTest, ASeedFillsEveryInput) {
   v1::AttendInlineRequest request;
   request.mutable_synthetic()->set_seed(42);
