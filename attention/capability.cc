@@ -208,12 +208,12 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(StrategyRow<Strategy::kUlysses>(true));
   rows->push_back(StrategyRow<Strategy::kUlyssesRing>(true));
   rows->push_back(StrategyRow<Strategy::kDoubleRing>(true));
-  rows->push_back(StrategyRow<Strategy::kTree>(false));
+  rows->push_back(StrategyRow<Strategy::kTree>(true));
   rows->push_back(LayoutRow<Layout::kAuto>(true));
   rows->push_back(LayoutRow<Layout::kContiguous>(true));
   rows->push_back(LayoutRow<Layout::kZigzag>(true));
   rows->push_back(LayoutRow<Layout::kStriped>(true));
-  rows->push_back(LayoutRow<Layout::kByArea>(false));
+  rows->push_back(LayoutRow<Layout::kByArea>(true));
   rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(true));
   rows->push_back(Served("execution/ulysses-degree", "execution.ulysses_degree",
                          [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));

@@ -26,10 +26,10 @@ namespace {
 // another name, and a double ring sends what a ring sends in as many steps: it is for networks
 // whose links differ, which this model does not know. Striped shards are left to who asks for them:
 // nearly every tile of theirs is a boundary tile, which the kernel pays for and this model does not
-// see.
-constexpr Strategy kStrategies[] = {Strategy::kRotateKv,    Strategy::kRingPassKv,
-                                    Strategy::kAllGatherKv, Strategy::kUlysses,
-                                    Strategy::kUlyssesRing, Strategy::kRingPassQ};
+// see. Shards by area are looked at where the others leave some rank more work than the rest.
+constexpr Strategy kStrategies[] = {
+    Strategy::kRotateKv,    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kUlysses,
+    Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
 // Those that have a builder for gradients.
 constexpr Strategy kGradientStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
                                             Strategy::kAllGatherKv, Strategy::kUlysses,
@@ -46,6 +46,8 @@ int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const Bl
 // taken without a look at the others.
 constexpr int32_t kThoroughSize = 16;
 constexpr double kCloseEnough = 1.01;
+// A layout whose busiest rank has less than this times the mean needs no other.
+constexpr double kCloseToEven = 1.03;
 
 int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>& transfers,
                       const BlockLayout& layout) {
@@ -207,7 +209,14 @@ class Chooser {
   absl::StatusOr<std::vector<Candidate>> Choose() {
     ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesFor(wanted_, choice_.sizes));
     for (const int32_t size : sizes) {
+      const size_t first = candidates_.size();
       for (Execution& execution : Combinations(wanted_, size, spec_)) {
+        RETURN_IF_ERROR(Consider(std::move(execution)));
+      }
+      if (!Uneven(first)) continue;
+      Execution by_area = wanted_;
+      by_area.layout = Layout::kByArea;
+      for (Execution& execution : Combinations(by_area, size, spec_)) {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
@@ -237,6 +246,18 @@ class Chooser {
       best_ = static_cast<int>(candidates_.size()) - 1;
     }
     return absl::OkStatus();
+  }
+
+  // Whether a layout that is left open is worth a look at shards by area: all candidates from
+  // `first` on leave some rank more work than the rest.
+  bool Uneven(size_t first) const {
+    if (wanted_.layout != Layout::kAuto || candidates_.size() == first) return false;
+    const auto even = [](const Candidate& candidate) {
+      const int32_t size = candidate.execution.world_size;
+      return size == 1 || size > kThoroughSize || candidate.cost.visible_pairs.empty() ||
+             candidate.cost.balance < kCloseToEven;
+    };
+    return std::none_of(candidates_.begin() + static_cast<int64_t>(first), candidates_.end(), even);
   }
 
   absl::Status Evaluate(Candidate* candidate) {

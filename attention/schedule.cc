@@ -27,6 +27,7 @@ constexpr BuilderRow kBuilders[] = {
     {Strategy::kUlyssesRing, BuildUlyssesRing},
     {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery},
     {Strategy::kDoubleRing, BuildDoubleRing},
+    {Strategy::kTree, BuildTree, RowSpace::kQuery},
 };
 
 constexpr BuilderRow kGradientBuilders[] = {

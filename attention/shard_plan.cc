@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/area_deal.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -85,6 +86,17 @@ void ZigzagPerSequence(const std::vector<int64_t>& lengths, const PlanOptions& o
   }
 }
 
+// Both tensors, by the work of their blocks.
+void ByArea(const AttentionSpec& spec, const PlanOptions& options, RangesOfRank* q,
+            RangesOfRank* kv) {
+  const std::vector<AreaBlock> blocks = CutByArea(spec, options.world_size);
+  const std::vector<int32_t> ranks = DealByArea(blocks, options.world_size);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    Append({blocks[i].q.begin, blocks[i].q.end}, &(*q)[ranks[i]]);
+    Append({blocks[i].k.begin, blocks[i].k.end}, &(*kv)[ranks[i]]);
+  }
+}
+
 RangesOfRank Deal(const std::vector<int64_t>& lengths, const PlanOptions& options) {
   RangesOfRank out(options.world_size);
   int64_t rows = 0;
@@ -117,19 +129,15 @@ absl::Status CheckOptions(const PlanOptions& options) {
         kReason, "execution.stripe",
         absl::StrCat("must be a positive multiple of the granule of ", options.granule, " rows"));
   }
-  if (options.layout == Layout::kZigzagPerSequence && options.granule != 1) {
+  const bool cuts_at_ends =
+      options.layout == Layout::kZigzagPerSequence || options.layout == Layout::kByArea;
+  if (cuts_at_ends && options.granule != 1) {
     return InvalidField(kReason, "execution.layout",
-                        "zigzag-per-sequence cuts at sequence ends, so the granule must be 1");
+                        absl::StrCat(LayoutName(options.layout),
+                                     " cuts at sequence ends, so the granule must be 1"));
   }
   if (options.layout == Layout::kAuto) {
     return InvalidField(kReason, "execution.layout", "auto must be resolved before a plan is made");
-  }
-  if (options.layout == Layout::kByArea) {
-    ErrorDetail detail;
-    detail.reason = "NOT_SERVED";
-    detail.metadata["layout"] = std::string(LayoutName(options.layout));
-    detail.fields.push_back({"execution.layout", "no plan is made by area yet"});
-    return MakeError(absl::StatusCode::kUnimplemented, "layout by-area is not served", detail);
   }
   return absl::OkStatus();
 }
@@ -143,7 +151,13 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOpt
     q_lengths.push_back(sequence.q_len);
     kv_lengths.push_back(sequence.kv_len);
   }
-  RangesOfRank q = Deal(q_lengths, options), kv = Deal(kv_lengths, options);
+  RangesOfRank q(options.world_size), kv(options.world_size);
+  if (options.layout == Layout::kByArea) {
+    ByArea(spec, options, &q, &kv);
+  } else {
+    q = Deal(q_lengths, options);
+    kv = Deal(kv_lengths, options);
+  }
   ShardPlan plan;
   plan.world_size = options.world_size;
   plan.layout = options.layout;

@@ -44,12 +44,15 @@ struct PlanOptions {
 // - zigzag: 2W blocks likewise; rank r has blocks r and 2W−1−r
 // - striped: stripes of `stripe` rows; stripe i to rank i mod W
 // - zigzag per sequence: zigzag inside each sequence; a rank's rows run sequence by sequence
+// - by area: blocks of the rows of both tensors together, dealt so that all ranks have about as
+// many
+//   visible pairs (attention/area_deal.h)
 //
 // Zigzag cuts the packed tensor as a whole. Under a causal mask that balances one sequence and any
 // number of equal ones exactly (in mirrored blocks a sequence's rows at depth x and at depth 1 − x
 // meet) and leaves short sequences whole on one or two ranks, so that their keys hardly move.
 // Cutting each sequence balances unequal ones, and moves every key. INVALID_ARGUMENT for options
-// out of range; UNIMPLEMENTED for a layout not served.
+// out of range.
 absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOptions& options);
 
 }  // namespace annulus

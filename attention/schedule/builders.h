@@ -35,6 +35,10 @@ RankSchedule BuildAllGatherKv(const GroupView& group, int32_t rank);
 // step after it is computed, and merges there.
 RankSchedule BuildRingPassQ(const GroupView& group, int32_t rank);
 
+// Few queries over many resident keys: queries go straight to every rank whose keys they see, and
+// the partials made there straight back, where they merge: three steps for any number of ranks.
+RankSchedule BuildTree(const GroupView& group, int32_t rank);
+
 // A ring of rings: keys go round an inner ring of neighbours while the blocks that the next inner
 // ring starts with are on their way there.
 RankSchedule BuildDoubleRing(const GroupView& group, int32_t rank);

@@ -80,16 +80,16 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   spec.masks[1].bit_mask = true;
   spec.sequences[2].session = "s";
   Execution execution;
-  execution.strategy = Strategy::kTree;
+  execution.bf16_partials = true;
   const absl::Status status = CheckServed(spec, execution);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
-  EXPECT_EQ(detail.metadata.at("features"), "mask/bit-mask,session,strategy/tree");
+  EXPECT_EQ(detail.metadata.at("features"), "mask/bit-mask,session,execution/bf16-partials");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
   EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.sequences[2].session",
-                                              "execution.strategy"}));
+                                              "execution.bf16_partials"}));
 }
 
 }  // namespace

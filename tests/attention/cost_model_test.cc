@@ -120,7 +120,7 @@ TEST(CostModelTest, OfEqualWorkTheOneThatSendsLessIsTaken) {
   wanted.world_size = 2;
   const auto candidates = ChooseExecution(Spec(256, 16384, false), wanted, Offer({2}));
   ASSERT_TRUE(candidates.ok());
-  EXPECT_EQ(candidates->front().execution.strategy, Strategy::kRingPassQ);
+  EXPECT_EQ(candidates->front().execution.strategy, Strategy::kTree);
   for (const Candidate& candidate : *candidates) {
     if (candidate.execution.strategy != Strategy::kRotateKv) continue;
     EXPECT_GT(candidate.cost.bytes_sent[0], 5 * candidates->front().cost.bytes_sent[0]);
@@ -141,7 +141,7 @@ TEST(CostModelTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
 TEST(CostModelTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   const auto candidates = ChooseExecution(Spec(8192, 8192, true), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());
-  EXPECT_EQ(candidates->size(), 11u);  // One rank, and 5 strategies × 2 layouts on two.
+  EXPECT_EQ(candidates->size(), 13u);  // One rank, and 5 strategies × 2 layouts on two.
   for (size_t i = 1; i < candidates->size(); ++i) {
     EXPECT_NE((*candidates)[i].rejected, "");
     EXPECT_GE((*candidates)[i].cost.seconds, candidates->front().cost.seconds);
@@ -162,6 +162,7 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   // Two key/value heads over four ranks: each is wanted by two of them, and one of the four is
   // here.
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q + out) / 4 + 3 * kv / 2);
+  EXPECT_EQ(most(Strategy::kTree), 3 * (q + partial));
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent), 12 * kv);
   Execution grid;
@@ -268,6 +269,10 @@ TEST(CostModelTest, AutoTakesAnExchangeWhereItSendsLess) {
   const auto few = ChooseExecution(Spec(64, 65536, false), wanted, choice);
   ASSERT_TRUE(few.ok());
   EXPECT_EQ(few->front().execution.strategy, Strategy::kRingPassQ);
+  // On a link of which only the latency counts, in as few steps as they can.
+  const auto quick = ChooseExecution(Spec(64, 65536, false), wanted, Offer({8}));
+  ASSERT_TRUE(quick.ok());
+  EXPECT_EQ(quick->front().execution.strategy, Strategy::kTree);
 }
 
 // Six heads on four ranks: two heads for some by whole heads, one and a half for all by units.

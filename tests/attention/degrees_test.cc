@@ -16,8 +16,9 @@ Execution Of(Strategy strategy) {
 }
 
 TEST(DegreesTest, FollowFromTheStrategyWhereItLeavesNoChoice) {
-  for (const Strategy strategy : {Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                  Strategy::kRotateKv, Strategy::kHalo, Strategy::kRingPassQ}) {
+  for (const Strategy strategy :
+       {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo,
+        Strategy::kRingPassQ, Strategy::kTree}) {
     const auto degrees = DegreesOf(Of(strategy), 6);
     ASSERT_TRUE(degrees.ok()) << degrees.status();
     EXPECT_EQ(std::tie(degrees->ulysses, degrees->ring, degrees->inner_ring),

@@ -182,8 +182,9 @@ std::vector<PlanOptions> TestPlans(int32_t world_size) {
   const auto plan = [&](Layout layout, int64_t stripe) {
     return PlanOptions{world_size, layout, stripe, /*granule=*/1};
   };
-  return {plan(Layout::kContiguous, 1), plan(Layout::kZigzag, 1), plan(Layout::kStriped, 1),
-          plan(Layout::kStriped, 3), plan(Layout::kZigzagPerSequence, 1)};
+  return {plan(Layout::kContiguous, 1),        plan(Layout::kZigzag, 1),
+          plan(Layout::kStriped, 1),           plan(Layout::kStriped, 3),
+          plan(Layout::kZigzagPerSequence, 1), plan(Layout::kByArea, 1)};
 }
 
 std::vector<Strategy> TestStrategies(Operation operation) {
@@ -193,7 +194,7 @@ std::vector<Strategy> TestStrategies(Operation operation) {
   }
   return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
           Strategy::kHalo,       Strategy::kUlysses,     Strategy::kUlyssesRing,
-          Strategy::kRingPassQ,  Strategy::kDoubleRing};
+          Strategy::kRingPassQ,  Strategy::kDoubleRing,  Strategy::kTree};
 }
 
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k) {

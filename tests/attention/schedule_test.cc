@@ -147,6 +147,8 @@ TEST_P(EverySchedule, IsAcceptedByTheCheckerAtEveryLength) {
   int64_t cases = 0;
   for (int64_t length = 0; length <= kLengths; ++length) {
     for (const PlanOptions& plan : TestPlans(world)) {
+      // Sixteen blocks a rank: many tasks.
+      if (plan.layout == Layout::kByArea && length % 7 != world % 7) continue;
       for (size_t m = 0; m < masks.size(); ++m) {
         for (int i = 0; i < variants; ++i) {
           CheckCase({For(operation, SpecOfLength(length, cases, masks[m])), plan, strategy, cases});
@@ -193,7 +195,7 @@ TEST(LargeSchedule, OddLengthsAndUpTo64RanksAreAccepted) {
   for (const int32_t world : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 64}) {
     for (const int64_t length : {509, 4097, 16385, 99991}) {
       for (const Strategy strategy : TestStrategies()) {
-        PlanOptions plan = TestPlans(world)[random() % 5];
+        PlanOptions plan = TestPlans(world)[random() % 6];
         if (length > 20000) plan.stripe *= 64;
         Mask mask = masks[random() % masks.size()];
         if (mask.window_left) *mask.window_left *= 100;
@@ -241,7 +243,7 @@ TEST(ScheduleEntry, BuildsOneRankLikeTheGroupAndRefusesWhatItLacks) {
   }
   EXPECT_EQ(MakeSchedule(built.request, 4).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeSchedule(built.request, -1).status().code(), absl::StatusCode::kInvalidArgument);
-  built.request.execution.strategy = Strategy::kTree;
+  built.request.execution.strategy = Strategy::kAuto;
   EXPECT_EQ(MakeSchedule(built.request, 0).status().code(), absl::StatusCode::kUnimplemented);
 }
 
@@ -347,7 +349,8 @@ TEST(ScheduleTasks, StayFewForStripesAndManySequences) {
       for (const Step& step : rank.steps) EXPECT_LE(step.tasks.size(), 64u * 4u);
     }
     for (const RankSchedule& rank : striped.ranks) {
-      for (const Step& step : rank.steps) EXPECT_LE(step.tasks.size(), 4u);
+      for (const Step& step : rank.steps)
+        EXPECT_LE(step.tasks.size(), plan.layout == Layout::kByArea ? 256u : 4u);
     }
   }
 }

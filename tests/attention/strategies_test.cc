@@ -48,6 +48,7 @@ TEST(StrategiesTest, StepsAreThoseOfTheTable) {
   EXPECT_EQ(steps(ExecutionOf(Strategy::kAllGatherKv)), 2u);
   EXPECT_EQ(steps(ExecutionOf(Strategy::kHalo)), 2u);
   EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassQ)), 9u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kTree)), 3u);
   EXPECT_EQ(steps(ulysses), 3u);
   EXPECT_EQ(steps(Grid(2, 4)), 6u);
   EXPECT_EQ(steps(Grid(4, 2)), 4u);
@@ -78,6 +79,7 @@ TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRotateKv)), 3);
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kAllGatherKv)), 8);
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRingPassQ)), 1);
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kTree)), 1);
   EXPECT_EQ(KeyBlocks(DoubleRing(4)), 4);
 }
 

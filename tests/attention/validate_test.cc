@@ -30,10 +30,11 @@ TEST(ValidateTest, WhatIsServedPasses) {
   }
   for (const Strategy strategy :
        {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo,
-        Strategy::kUlysses, Strategy::kUlyssesRing, Strategy::kRingPassQ, Strategy::kDoubleRing}) {
+        Strategy::kUlysses, Strategy::kUlyssesRing, Strategy::kRingPassQ, Strategy::kDoubleRing,
+        Strategy::kTree}) {
     request.execution.strategy = strategy;
-    for (const Layout layout :
-         {Layout::kContiguous, Layout::kZigzag, Layout::kZigzagPerSequence, Layout::kStriped}) {
+    for (const Layout layout : {Layout::kContiguous, Layout::kZigzag, Layout::kZigzagPerSequence,
+                                Layout::kByArea, Layout::kStriped}) {
       request.execution.layout = layout;
       EXPECT_TRUE(request.Check().ok()) << request.Check();
     }
@@ -388,8 +389,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
   expect("spec.deterministic", [](Request& r) { r.spec.deterministic = true; });
   expect("spec.dropout", [](Request& r) { r.spec.dropout = Dropout{0.5, 1}; });
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
-  expect("execution.strategy", [](Request& r) { r.execution.strategy = Strategy::kTree; });
-  expect("execution.layout", [](Request& r) { r.execution.layout = Layout::kByArea; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });
 }

@@ -7,7 +7,7 @@ import numpy
 
 from tests.end_to_end.attend_case import LAYOUTS, AttendCase, hidden_by, reference, rounded
 
-STRATEGIES = ("ring-pass-kv", "rotate-kv", "all-gather-kv", "halo", "ulysses", "ulysses-ring", "ring-pass-q", "double-ring")
+STRATEGIES = ("ring-pass-kv", "rotate-kv", "all-gather-kv", "halo", "ulysses", "ulysses-ring", "ring-pass-q", "double-ring", "tree")
 KINDS = {
     "KIND_FULL": lambda i, j, r: (i == i) & (j == j),
     "KIND_CAUSAL": lambda i, j, r: j - r["kEnd"] <= i - r["qEnd"],
@@ -69,7 +69,7 @@ class MasksTest(AttendCase):
             q0, k0 = q0 + q_len, k0 + kv_len
         spec = self.spec_file({"masks": MASKS, "sequences": [{"qLen": a, "kvLen": b, "mask": m} for a, b, m in SEQUENCES]})
         for index, (strategy, world) in enumerate(itertools.product(STRATEGIES, (2, 3, 4))):
-            layout = LAYOUTS[index % 4]
+            layout = (*LAYOUTS, "by-area")[index % 5]
             with self.subTest(strategy=strategy, world=world, layout=layout):
                 answer, facts = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--strategy", strategy, "--layout", layout,
                                               "--world-size", str(world), "--path", ("direct", "gateway")[index % 2], "--verify", "64")

@@ -23,6 +23,7 @@ RUNS = (
     ("double-ring", 4, (), {"inner_ring_degree": 2}),
     ("double-ring", 6, ("--inner-ring-degree", "3"), {"inner_ring_degree": 3}),
     ("halo", 3, (), {"ring_degree": 3}),
+    ("tree", 4, (), {"ring_degree": 4}),
 )
 HEADS = ("4,2", "6,3", "2,1", "8,1", "5,5", "7,7", "12,4")
 MASKS = (
@@ -70,7 +71,7 @@ class StrategiesTest(AttendCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         plan = json.loads(done.stdout)
         seen = {(entry["strategy"], entry["ulysses_degree"], entry["head_deal"]) for entry in (plan, *plan["rejected"])}
-        for wanted in (("rotate-kv", 1, "auto"), ("ring-pass-q", 1, "auto"), ("ulysses", 4, "units"),
+        for wanted in (("rotate-kv", 1, "auto"), ("ring-pass-q", 1, "auto"), ("tree", 1, "auto"), ("ulysses", 4, "units"),
                        ("ulysses", 4, "whole-heads"), ("ulysses-ring", 2, "whole-heads")):
             self.assertIn(wanted, seen)
         for entry in plan["rejected"]:

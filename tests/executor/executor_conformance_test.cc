@@ -15,11 +15,16 @@ namespace annulus {
 namespace {
 
 constexpr Strategy kStrategies[] = {
-    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
-    Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kRingPassQ, Strategy::kDoubleRing};
+    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
+    Strategy::kHalo,       Strategy::kUlysses,     Strategy::kUlyssesRing,
+    Strategy::kRingPassQ,  Strategy::kDoubleRing,  Strategy::kTree};
 constexpr int kStrategyCount = std::size(kStrategies);
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
-                               Layout::kZigzagPerSequence};
+                               Layout::kZigzagPerSequence, Layout::kByArea};
+constexpr int kLayoutCount = std::size(kLayouts);
+bool CutsAtEnds(Layout layout) {
+  return layout == Layout::kZigzagPerSequence || layout == Layout::kByArea;
+}
 
 std::unique_ptr<AttentionKernel> MakeReference() { return std::make_unique<ReferenceKernel>(); }
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
@@ -175,7 +180,7 @@ TEST_P(ExecutorConformance, HeadsOfAnyNumber) {
         job.spec.q_heads = heads[0];
         job.spec.kv_heads = heads[1];
         job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
-        job.plan.layout = kLayouts[job.seed % 4];
+        job.plan.layout = kLayouts[job.seed % kLayoutCount];
         job.execution = execution;
         job.parts = 1 + job.seed % 2;
         ++job.seed;
@@ -251,10 +256,10 @@ TEST_P(ExecutorConformance, RandomJobs) {
       job.spec.masks = {AnyMask(below)};
       VaryMasks(below, &job.spec);
     }
-    job.plan.layout = kLayouts[below(4)];
+    job.plan.layout = kLayouts[below(kLayoutCount)];
     job.plan.world_size = world();
     SetStrategy(kStrategies[below(kStrategyCount)], below(64), &job);
-    job.plan.granule = job.plan.layout == Layout::kZigzagPerSequence ? 1 : 1 + below(3);
+    job.plan.granule = CutsAtEnds(job.plan.layout) ? 1 : 1 + below(3);
     job.plan.stripe = job.plan.granule * (1 + below(3));
     job.parts = 1 + below(3);
     job.segments = 1 + below(4);
@@ -281,7 +286,7 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
     if (i >= 4) job.spec.modifiers.sinks.assign(job.spec.q_heads, 0.5f);
     if (i >= 5) job.spec.modifiers.alibi_slopes.assign(job.spec.q_heads, 0.1f);
     SetStrategy(kStrategies[i], world(), &job);
-    job.plan.layout = kLayouts[(i + world()) % 4];
+    job.plan.layout = kLayouts[(i + world()) % kLayoutCount];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
   }
 }

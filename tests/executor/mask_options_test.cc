@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, MaskOptions,
                          testing::Values(Strategy::kRingPassKv, Strategy::kAllGatherKv,
                                          Strategy::kRotateKv, Strategy::kHalo, Strategy::kUlysses,
                                          Strategy::kUlyssesRing, Strategy::kRingPassQ,
-                                         Strategy::kDoubleRing),
+                                         Strategy::kDoubleRing, Strategy::kTree),
                          [](const auto& info) {
                            std::string name(StrategyName(info.param));
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());

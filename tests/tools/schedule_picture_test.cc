@@ -55,7 +55,7 @@ TEST(SchedulePictureTest, BadOptionsAreRefused) {
   options.q_len = 0;
   EXPECT_FALSE(DrawSvg(options).ok());
   options.q_len = 8;
-  options.strategy = Strategy::kTree;
+  options.strategy = Strategy::kAuto;
   EXPECT_FALSE(DrawText(options).ok());
 }
 

@@ -19,10 +19,10 @@ struct Flags {
 void AddFlags(CLI::App* app, Flags* flags) {
   AddChoice(app, {"--strategy", "What moves"},
             {"ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses",
-             "ulysses-ring", "double-ring"},
+             "ulysses-ring", "double-ring", "tree"},
             &flags->strategy);
   AddChoice(app, {"--layout", "Who owns which rows"},
-            {"contiguous", "zigzag", "striped", "zigzag-per-sequence"}, &flags->layout);
+            {"contiguous", "zigzag", "striped", "zigzag-per-sequence", "by-area"}, &flags->layout);
   AddChoice(app, {"--mask", "What a query sees"}, {"full", "causal"}, &flags->mask);
   AddChoice(app, {"--format", "What is printed"}, {"text", "svg"}, &flags->format);
   AddInteger(app, {"--world-size", "Size of the group"}, {1, 16}, &flags->ranks, "ranks");

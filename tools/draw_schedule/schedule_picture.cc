@@ -284,6 +284,8 @@ std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures() {
   halo.window = 11;
   PictureOptions grid = of(Strategy::kUlyssesRing, Layout::kZigzag, 2);
   grid.ulysses_degree = 2;
+  PictureOptions tree = of(Strategy::kTree, Layout::kContiguous, 1);
+  tree.q_len = 8;
   return {{"ring_schedule.svg", PictureOptions()},
           {"rotate_schedule.svg", of(Strategy::kRotateKv, Layout::kZigzag, 1)},
           {"all_gather_schedule.svg", of(Strategy::kAllGatherKv, Layout::kZigzag, 1)},
@@ -291,7 +293,8 @@ std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures() {
           {"ring_q_schedule.svg", of(Strategy::kRingPassQ, Layout::kZigzag, 1)},
           {"ulysses_schedule.svg", of(Strategy::kUlysses, Layout::kContiguous, 4)},
           {"ulysses_ring_schedule.svg", grid},
-          {"double_ring_schedule.svg", of(Strategy::kDoubleRing, Layout::kZigzag, 1)}};
+          {"double_ring_schedule.svg", of(Strategy::kDoubleRing, Layout::kZigzag, 1)},
+          {"tree_schedule.svg", tree}};
 }
 
 absl::StatusOr<std::string> DrawSvg(const PictureOptions& options) {

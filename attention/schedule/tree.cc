@@ -1,0 +1,75 @@
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "attention/schedule/builders.h"
+#include "attention/schedule/own_rows.h"
+
+namespace annulus {
+namespace {
+
+// A tree of one level: queries go straight to every rank whose keys they see, and what each makes
+// of them comes straight back and merges.
+class TreeRank {
+ public:
+  TreeRank(const GroupView& group, int32_t rank)
+      : group_(group), rank_(rank), writer_(group, kSteps), own_(group, rank, &writer_) {}
+
+  RankSchedule Build() {
+    own_.AttendOwn(kMove);
+    for (int32_t d = 1; d < group_.world(); ++d) {
+      Ask((rank_ + d) % group_.world());
+      Answer((rank_ - d + group_.world()) % group_.world());
+    }
+    own_.Finish(kReturn);
+    return writer_.Take();
+  }
+
+ private:
+  static constexpr int32_t kMove = 0, kCompute = 1, kReturn = 2, kSteps = 3;
+
+  Block PartialOf(int32_t shard, Interval rows) const {
+    return {BlockKind::kPartial, shard, rows.begin, rows.end, 0, group_.request.spec->q_heads};
+  }
+
+  // Own queries that `peer` has keys for; its partials of them arrive two steps later.
+  void Ask(int32_t peer) {
+    for (const OwnRows::Queries& own : own_.queries()) {
+      for (const Interval& rows : group_.needs.Of(peer, own.shard)) {
+        writer_.Send(kMove, own.q, rows, peer);
+        const int32_t arriving = writer_.AddBuffer(PartialOf(own.shard, rows));
+        writer_.Receive(kReturn, arriving, rows, peer);
+        writer_.Apply(kReturn, Op::Kind::kMerge, arriving, own.partial);
+      }
+    }
+  }
+
+  void Answer(int32_t peer) {
+    for (const int32_t shard : group_.needs.ShardsOf(peer)) {
+      for (const Interval& rows : group_.needs.Of(rank_, shard)) {
+        Block queries = PartialOf(shard, rows);
+        queries.kind = BlockKind::kQ;
+        const int32_t q = writer_.AddBuffer(queries);
+        const int32_t partial = writer_.AddBuffer(PartialOf(shard, rows));
+        writer_.Receive(kMove, q, rows, peer);
+        for (const OwnRows::Keys& keys : own_.keys()) {
+          writer_.Attend(kCompute, {q, keys.buffer, partial, rows, keys.rows});
+        }
+        writer_.Send(kReturn, partial, rows, peer);
+      }
+    }
+  }
+
+  const GroupView& group_;
+  const int32_t rank_;
+  ScheduleWriter writer_;
+  OwnRows own_;
+};
+
+}  // namespace
+
+RankSchedule BuildTree(const GroupView& group, int32_t rank) {
+  return TreeRank(group, rank).Build();
+}
+
+}  // namespace annulus
