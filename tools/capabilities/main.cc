@@ -1,0 +1,10 @@
+// Prints docs/capabilities.md.
+
+#include <cstdio>
+
+#include "tools/capabilities/capabilities_page.h"
+
+int main() {
+  std::fputs(annulus::CapabilitiesPage().c_str(), stdout);
+  return 0;
+}
