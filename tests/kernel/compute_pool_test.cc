@@ -1,6 +1,7 @@
 #include "worker/kernel/compute_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -53,6 +54,44 @@ TEST(ComputePoolTest, OtherThreadsTakePart) {
     while (inside.load() < 2) std::this_thread::yield();
   });
   EXPECT_EQ(inside.load(), 2);
+}
+
+cpu_set_t CpusOfThisThread() {
+  cpu_set_t cpus;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+  return cpus;
+}
+
+TEST(ComputePoolTest, AsManyThreadsAsCpusAreKeptApart) {
+  const cpu_set_t allowed = CpusOfThisThread();
+  const int threads = CPU_COUNT(&allowed);
+  if (threads < 2 || threads > 8) GTEST_SKIP() << threads << " CPUs: threads are not spread here";
+  const std::unique_ptr<ComputePool> pool = *ComputePool::Create(threads);
+  std::vector<cpu_set_t> cpus(threads);
+  std::atomic<int> inside{0};
+  pool->ParallelFor(threads, [&](int64_t, int thread) {
+    cpus[thread] = CpusOfThisThread();
+    inside.fetch_add(1);
+    while (inside.load() < threads) std::this_thread::yield();
+  });
+  EXPECT_TRUE(CPU_EQUAL(&cpus[0], &allowed)) << "the owner goes where it likes";
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int thread = 1; thread < threads; ++thread) {
+    EXPECT_EQ(CPU_COUNT(&cpus[thread]), 1);
+    CPU_OR(&all, &all, &cpus[thread]);
+  }
+  EXPECT_EQ(CPU_COUNT(&all), threads - 1) << "two share one";
+}
+
+TEST(ComputePoolTest, AnotherNumberOfThreadsGoesWhereItLikes) {
+  const cpu_set_t allowed = CpusOfThisThread();
+  const int threads = CPU_COUNT(&allowed) + 1;
+  const std::unique_ptr<ComputePool> pool = *ComputePool::Create(threads);
+  pool->ParallelFor(threads, [&](int64_t, int) {
+    const cpu_set_t cpus = CpusOfThisThread();
+    EXPECT_TRUE(CPU_EQUAL(&cpus, &allowed));
+  });
 }
 
 }  // namespace

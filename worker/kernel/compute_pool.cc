@@ -1,5 +1,8 @@
 #include "worker/kernel/compute_pool.h"
 
+#include <pthread.h>
+
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -24,7 +27,22 @@ void SpinUntil(const Condition& condition) {
   } while (std::chrono::steady_clock::now() < end);
 }
 
+// To spread costs a system call for each thread whenever the owner has moved.
+constexpr int kMostToSpread = 8;
+
+std::vector<int> CpusToSpreadOver(int threads) {
+  cpu_set_t allowed;
+  if (threads > kMostToSpread || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {};
+  if (CPU_COUNT(&allowed) != threads) return {};
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  return cpus;
+}
+
 }  // namespace
+
+ComputePool::ComputePool(int threads) : threads_(threads), cpus_(CpusToSpreadOver(threads)) {}
 
 absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
   if (threads < 1 || threads > kMaxThreads) {
@@ -59,6 +77,22 @@ ComputePool::~ComputePool() {
   for (std::thread& thread : others_) thread.join();
 }
 
+void ComputePool::Spread() {
+  const int cpu = sched_getcpu();
+  if (cpus_.empty() || cpu == owner_cpu_) return;
+  const auto own = std::find(cpus_.begin(), cpus_.end(), cpu);
+  if (own == cpus_.end()) return;
+  owner_cpu_ = cpu;
+  size_t next = own - cpus_.begin();
+  for (std::thread& thread : others_) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus_[++next % cpus_.size()], &one);
+    // Where the system refuses, it keeps doing as it likes.
+    pthread_setaffinity_np(thread.native_handle(), sizeof(one), &one);
+  }
+}
+
 void ComputePool::Drain(const Work& work, int64_t count, int thread) {
   for (;;) {
     const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -73,20 +107,23 @@ void ComputePool::ParallelFor(int64_t count, Work work) {
     for (int64_t index = 0; index < count; ++index) work(index, 0);
     return;
   }
+  Spread();
   {
     MutexLock lock(&mutex_);
     next_.store(0, std::memory_order_relaxed);
     work_ = &work;
     count_ = count;
-    busy_ = threads_ - 1;
     ++round_;
     wake_.SignalAll();
   }
   Drain(work, count, 0);
-  SpinUntil([this] { return busy_.load(std::memory_order_acquire) == 0; });
+  {
+    MutexLock lock(&mutex_);
+    work_ = nullptr;
+  }
+  SpinUntil([this] { return joined_.load(std::memory_order_acquire) == 0; });
   MutexLock lock(&mutex_);
-  while (busy_ > 0) done_.Wait(&mutex_);
-  work_ = nullptr;
+  while (joined_ > 0) done_.Wait(&mutex_);
 }
 
 void ComputePool::Serve(int thread) {
@@ -102,12 +139,14 @@ void ComputePool::Serve(int thread) {
       while (round_ == served && !stopping_) wake_.Wait(&mutex_);
       if (stopping_) return;
       served = round_;
+      if (work_ == nullptr) continue;
       work = work_;
       count = count_;
+      ++joined_;
     }
     Drain(*work, count, thread);
     MutexLock lock(&mutex_);
-    if (--busy_ == 0) done_.Signal();
+    if (--joined_ == 0) done_.Signal();
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_WORKER_KERNEL_COMPUTE_POOL_H_
 #define ANNULUS_WORKER_KERNEL_COMPUTE_POOL_H_
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -13,7 +15,10 @@
 
 namespace annulus {
 
-// The threads of a CPU kernel. One owner thread calls it and takes part in the work.
+// The threads of a CPU kernel. One owner thread calls it and takes part in the work. Where they are
+// as many as the CPUs, and those few, each other thread is kept on a CPU of its own, away from the
+// owner's: Linux wakes a thread where the waker runs rather than look for an idle CPU among a few
+// busy ones.
 class ComputePool {
  public:
   static constexpr int kMaxThreads = 1024;
@@ -28,28 +33,31 @@ class ComputePool {
   int threads() const { return threads_; }
 
   // Calls work(index, thread) once for every index in [0, count), handed out in increasing order,
-  // and returns when all calls have returned. `thread` in [0, threads()) is running one call at a
-  // time.
+  // and returns when all calls have returned: a thread that wakes too late is not waited for.
+  // `thread` in [0, threads()) is running one call at a time.
   using Work = absl::FunctionRef<void(int64_t index, int thread)>;
   void ParallelFor(int64_t count, Work work);
 
  private:
-  explicit ComputePool(int threads) : threads_(threads) {}
+  explicit ComputePool(int threads);
   bool StartThreads();
+  void Spread();
   void Serve(int thread);
   void Drain(const Work& work, int64_t count, int thread);
 
   const int threads_;
   std::vector<std::thread> others_;
+  std::vector<int> cpus_;  // Those to spread over; empty: the system does as it likes.
+  int owner_cpu_ = -1;     // When they were last spread.
   std::atomic<int64_t> next_{0};
 
   Mutex mutex_;
   CondVar wake_, done_;
-  const Work* work_ GUARDED_BY(mutex_) = nullptr;
+  const Work* work_ GUARDED_BY(mutex_) = nullptr;  // nullptr: nothing to join.
   int64_t count_ GUARDED_BY(mutex_) = 0;
   // Written with mutex_ held; who spins looks without it.
   std::atomic<uint64_t> round_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<int> joined_{0};  // Other threads at work_.
   bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
