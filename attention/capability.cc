@@ -94,6 +94,13 @@ void AddDtypes(std::vector<Row>* rows) {
                             }));
 }
 
+template <Strategy strategy>
+Row NoGradientsBy() {
+  return NotServed(
+      absl::StrCat("gradients/", StrategyName(strategy)), "execution.strategy", kNoGradientBuilder,
+      [](const Request& r) { return If(IsGradients(r) && r.execution.strategy == strategy); });
+}
+
 void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("operation/forward", "spec.forward", [](const Request& r) {
     return If(r.spec.operation == Operation::kForward);
@@ -112,14 +119,12 @@ void AddOperations(std::vector<Row>* rows) {
         return If(IsGradients(r) &&
                   (r.spec.outputs.max_logit || r.spec.outputs.lse_base != LseBase::kE));
       }));
-  rows->push_back(NotServed(
-      "gradients/strategy", "execution.strategy", kNoGradientBuilder, [](const Request& r) {
-        const Strategy s = r.execution.strategy;
-        return If(IsGradients(r) && (s == Strategy::kUlyssesRing || s == Strategy::kDoubleRing ||
-                                     s == Strategy::kTree));
-      }));
+  rows->push_back(NoGradientsBy<Strategy::kUlyssesRing>());
+  rows->push_back(NoGradientsBy<Strategy::kDoubleRing>());
+  rows->push_back(NoGradientsBy<Strategy::kTree>());
   rows->push_back(NotServed("gradients/ulysses-degree", "execution.ulysses_degree",
-                            kNoGradientBuilder, [](const Request& r) {
+                            "For gradients only the strategy ulysses exchanges heads.",
+                            [](const Request& r) {
                               return If(IsGradients(r) && r.execution.ulysses_degree > 1 &&
                                         r.execution.strategy != Strategy::kUlysses);
                             }));

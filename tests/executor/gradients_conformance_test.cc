@@ -20,7 +20,7 @@ constexpr Strategy kStrategies[] = {Strategy::kRingPassKv, Strategy::kAllGatherK
                                     Strategy::kUlysses,    Strategy::kRingPassQ};
 constexpr int kStrategyCount = std::size(kStrategies);
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
-                               Layout::kZigzagPerSequence};
+                               Layout::kByArea, Layout::kZigzagPerSequence};
 
 std::unique_ptr<AttentionKernel> MakeReference() { return std::make_unique<ReferenceKernel>(); }
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
@@ -183,10 +183,12 @@ TEST_P(GradientsConformance, RandomJobs) {
       if (below(3) == 0) mask.always_visible = below(4);
       job.spec.masks = {mask};
     }
-    job.plan.layout = kLayouts[below(4)];
+    job.plan.layout = kLayouts[below(5)];
     job.plan.world_size = world();
     SetStrategy(kStrategies[below(kStrategyCount)], &job, random());
-    job.plan.granule = job.plan.layout == Layout::kZigzagPerSequence ? 1 : 1 + below(3);
+    const bool cuts_sequences =
+        job.plan.layout == Layout::kZigzagPerSequence || job.plan.layout == Layout::kByArea;
+    job.plan.granule = cuts_sequences ? 1 : 1 + below(3);
     job.plan.stripe = job.plan.granule * (1 + below(3));
     job.parts = 1 + below(3);
     job.segments = 1 + below(4);
@@ -206,7 +208,7 @@ TEST_P(GradientsConformance, WithTheCpuKernel) {
     if (i == 2) job.spec.masks[0].always_visible = 5;
     job.plan.world_size = world();
     SetStrategy(kStrategies[i], &job);
-    job.plan.layout = kLayouts[(i + world()) % 4];
+    job.plan.layout = kLayouts[(i + world()) % 5];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));
   }
 }
