@@ -1,5 +1,6 @@
 #include "client/cli/answer.h"
 
+#include <map>
 #include <random>
 #include <utility>
 
@@ -17,7 +18,7 @@ absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
   const VerifyInput input = {job.data(TensorId::kQ), job.data(TensorId::kK), job.data(TensorId::kV),
                              job.data(TensorId::kOut), job.data(TensorId::kLse)};
   ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
-  const VerifyReport& report = verification.report;
+  const VerifyReport& report = *verification.report;
   if (report.within()) return verification;
   return MakeError(
       absl::StatusCode::kDataLoss,
@@ -28,13 +29,31 @@ absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
       {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(verification.seed)}}, {}, {}});
 }
 
+absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t rows) {
+  Verification verification;
+  verification.seed = std::random_device{}();
+  std::map<TensorId, const std::byte*> tensors;
+  for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
+  const GradientReport report = VerifyGradients(job.spec(), tensors, rows, verification.seed);
+  verification.gradients = report;
+  if (report.within()) return verification;
+  return MakeError(
+      absl::StatusCode::kDataLoss,
+      absl::StrFormat("the answer is wrong: %s of head %d off by %.3g, %.3g is allowed",
+                      TensorName(report.worst_tensor), report.worst_head, report.error,
+                      report.budget),
+      {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(verification.seed)}}, {}, {}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job, int64_t verify_rows,
                                                        SafetensorsWriter* file) {
   std::optional<Verification> verification;
   if (verify_rows > 0) {
-    ASSIGN_OR_RETURN(verification, Verify(job, verify_rows));
+    const bool forward = job.spec().operation == Operation::kForward;
+    ASSIGN_OR_RETURN(verification,
+                     forward ? Verify(job, verify_rows) : VerifyGradientsOf(job, verify_rows));
   }
   if (file != nullptr) RETURN_IF_ERROR(job.WriteOutputs(file));
   return verification;

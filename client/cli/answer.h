@@ -8,13 +8,16 @@
 #include "client/attend_job.h"
 #include "client/safetensors.h"
 #include "client/verify.h"
+#include "client/verify_gradients.h"
 
 namespace annulus {
 
 // What --verify found: nothing wrong.
 struct Verification {
   uint64_t seed = 0;  // Picked the rows.
-  VerifyReport report;
+  // One of them, by the job's operation.
+  std::optional<VerifyReport> report;
+  std::optional<GradientReport> gradients;
 };
 
 // Takes the answer of a job that has ended well. With `verify_rows` so many rows of it are

@@ -96,6 +96,43 @@ const v1::Execution& ExecutionOf(const AttendResult& result) {
   return result.stats.has_execution() ? result.stats.execution() : result.plan.execution();
 }
 
+nlohmann::json VerifiedJson(const Verification& verified) {
+  if (verified.gradients.has_value()) {
+    const GradientReport& report = *verified.gradients;
+    return {{"q_rows", report.q_rows},
+            {"k_rows", report.k_rows},
+            {"seed", verified.seed},
+            {"worst_tensor", std::string(TensorName(report.worst_tensor))},
+            {"worst_head", report.worst_head},
+            {"error", report.error},
+            {"budget", report.budget}};
+  }
+  const VerifyReport& report = *verified.report;
+  return {{"rows", report.rows.size()},
+          {"seed", verified.seed},
+          {"worst_head", report.worst_head},
+          {"output_error", report.output_error},
+          {"output_budget", report.output_budget},
+          {"lse_part", report.lse_part}};
+}
+
+void PrintVerified(const Verification& verified) {
+  if (verified.gradients.has_value()) {
+    const GradientReport& report = *verified.gradients;
+    std::cout << absl::StrFormat(
+        "verified %d query and %d key rows (seed %d): %s of head %d off by %.3g of %.3g allowed\n",
+        report.q_rows, report.k_rows, verified.seed, TensorName(report.worst_tensor),
+        report.worst_head, report.error, report.budget);
+    return;
+  }
+  const VerifyReport& report = *verified.report;
+  std::cout << absl::StrFormat(
+      "verified %d rows (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
+      "what is allowed\n",
+      report.rows.size(), verified.seed, report.worst_head, report.output_error,
+      report.output_budget, report.lse_part);
+}
+
 nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   const AttendResult& result = outcome.result;
   nlohmann::json json = ExecutionJson(ExecutionOf(result));
@@ -115,15 +152,7 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
     json[absl::StrCat(TensorName(tensor.id), "_crc32c")] =
         absl::StrFormat("%08x", job.Crc32c(tensor.id));
   }
-  if (outcome.verified.has_value()) {
-    const VerifyReport& report = outcome.verified->report;
-    json["verified"] = {{"rows", report.rows.size()},
-                        {"seed", outcome.verified->seed},
-                        {"worst_head", report.worst_head},
-                        {"output_error", report.output_error},
-                        {"output_budget", report.output_budget},
-                        {"lse_part", report.lse_part}};
-  }
+  if (outcome.verified.has_value()) json["verified"] = VerifiedJson(*outcome.verified);
   return json;
 }
 
@@ -144,14 +173,7 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
       << "sent " << BytesText(static_cast<double>(job.bytes(Direction::kInput))) << ", received "
       << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
-  if (outcome.verified.has_value()) {
-    const VerifyReport& report = outcome.verified->report;
-    std::cout << absl::StrFormat(
-        "verified %d rows (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
-        "what is allowed\n",
-        report.rows.size(), outcome.verified->seed, report.worst_head, report.output_error,
-        report.output_budget, report.lse_part);
-  }
+  if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
 }
 
 absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
@@ -212,6 +234,11 @@ void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
   AddFile(app, {"--output", "safetensors file to write: " + output}, &flags->output);
   AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
             {"auto", "direct", "gateway"}, &flags->path);
+  AddInteger(
+      app,
+      {"--verify",
+       "Recompute so many random rows in fp64 here and fail on a breach of the error budget"},
+      {0, int64_t{1} << 26}, &flags->verify, "rows");
 }
 
 }  // namespace
@@ -221,11 +248,6 @@ Command AddAttendCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
   AddRunFlags(app, "output as q with v's last dimension, lse [.., heads, tokens] (natural log)",
               flags.get());
-  AddInteger(
-      app,
-      {"--verify",
-       "Recompute so many random rows in fp64 here and fail on a breach of the error budget"},
-      {0, int64_t{1} << 26}, &flags->verify, "rows");
   return [flags] { return Run(*flags); };
 }
 

@@ -101,7 +101,8 @@ class GradientsTest(AttendCase):
                 if index % 2 == 0:
                     del tensors["d_lse"]
                 answer, facts = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--layout", layout,
-                                                   "--world-size", str(world), "--path", path)
+                                                   "--world-size", str(world), "--path", path, "--verify", "50")
+                self.assertEqual(facts["verified"]["k_rows"], 50)
                 self.assertEqual((facts["world_size"], facts["path"]), (world, path))
                 self.assert_gradients(answer, tensors, hidden_by(mask, q_len, kv_len), dtype, f"{strategy} {world}")
 

@@ -53,7 +53,7 @@ TEST_F(AnswerTest, ARightAnswerIsWritten) {
   EXPECT_TRUE(Exists(Partial()));
   const auto verification = TakeAnswer(job_, 3, &file);
   ASSERT_TRUE(verification.ok()) << verification.status();
-  EXPECT_EQ((*verification)->report.rows.size(), 3u);
+  EXPECT_EQ((*verification)->report->rows.size(), 3u);
   EXPECT_TRUE(Exists(path_));
   EXPECT_FALSE(Exists(Partial()));
 }

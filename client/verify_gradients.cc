@@ -1,0 +1,244 @@
+#include "client/verify_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/error_budget.h"
+#include "attention/mask.h"
+#include "client/verify_rows.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
+// The naive error of few rows is luck: it is taken over several orders of the sums.
+constexpr int64_t kSteadyRows = 4096;
+constexpr int64_t kMaxOrders = 8;
+
+// Where sums begin, and which way they go: the n-th of several orders.
+struct Order {
+  int64_t number = 0, of = 1;
+  int64_t At(int64_t n, int64_t size) const {
+    const int64_t from = size * number / of;
+    return number % 2 == 0 ? (from + n) % size : (from + size - 1 - n) % size;
+  }
+};
+
+template <typename Real>
+Real Dot(const float* a, const float* b, int64_t size, const Order& order) {
+  Real sum = 0;
+  for (int64_t n = 0; n < size; ++n) {
+    const int64_t i = order.At(n, size);
+    sum += static_cast<Real>(a[i]) * static_cast<Real>(b[i]);
+  }
+  return sum;
+}
+
+// One query head of all query rows, and its key/value head of all key rows.
+struct HeadData {
+  int32_t head = 0;
+  std::vector<float> q, out, d_out, lse, d_lse, k, v;
+};
+
+class GradientVerifier {
+ public:
+  GradientVerifier(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
+      : spec_(spec),
+        tensors_(tensors),
+        table_(TensorTable(spec)),
+        mask_(spec),
+        dim_(spec.head_dim),
+        value_dim_(spec.value_dim()) {}
+
+  GradientReport Run(int64_t count, uint64_t seed) {
+    const std::vector<int64_t> q_rows = PickRows(spec_.q_rows(), count, seed);
+    const std::vector<int64_t> k_rows = PickRows(spec_.kv_rows(), count, seed + 1);
+    const auto picked = static_cast<int64_t>(std::max(q_rows.size(), k_rows.size()));
+    orders_ = std::clamp<int64_t>(kSteadyRows / std::max<int64_t>(picked, 1), 1, kMaxOrders);
+    std::vector<HeadErrors> dq(spec_.q_heads), dk(spec_.kv_heads), dv(spec_.kv_heads);
+    const int32_t group = spec_.q_heads / spec_.kv_heads;
+    for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
+      std::vector<HeadData> heads;
+      for (int32_t n = 0; n < group; ++n) heads.push_back(Load(kv_head * group + n, kv_head));
+      for (const HeadData& head : heads) {
+        for (const int64_t row : q_rows) JudgeQuery(head, row, &dq[head.head]);
+      }
+      for (const int64_t row : k_rows) JudgeKey(heads, kv_head, row, &dk[kv_head], &dv[kv_head]);
+    }
+    GradientReport report;
+    report.q_rows = static_cast<int64_t>(q_rows.size());
+    report.k_rows = static_cast<int64_t>(k_rows.size());
+    Note(TensorId::kDq, dq, report.q_rows, &report);
+    Note(TensorId::kDk, dk, report.k_rows, &report);
+    Note(TensorId::kDv, dv, report.k_rows, &report);
+    return report;
+  }
+
+ private:
+  std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
+    return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
+  }
+
+  HeadData Load(int32_t head, int32_t kv_head) const {
+    const int64_t q_rows = spec_.q_rows(), kv_rows = spec_.kv_rows();
+    HeadData data;
+    data.head = head;
+    data.q = Rows(TensorId::kQ, head, 0, q_rows);
+    data.out = Rows(TensorId::kOut, head, 0, q_rows);
+    data.d_out = Rows(TensorId::kDOut, head, 0, q_rows);
+    data.lse = Rows(TensorId::kLse, head, 0, q_rows);
+    data.d_lse.assign(q_rows, 0.0f);
+    if (spec_.gradients.d_lse) data.d_lse = Rows(TensorId::kDLse, head, 0, q_rows);
+    data.k = Rows(TensorId::kK, kv_head, 0, kv_rows);
+    data.v = Rows(TensorId::kV, kv_head, 0, kv_rows);
+    return data;
+  }
+
+  template <typename Real>
+  struct Share {
+    Real weight = 0, d_score = 0;  // The latter times the scale.
+  };
+
+  // Rounded where Real is float: what the naive does.
+  template <typename Real>
+  Real Rounded(Real value) const {
+    return sizeof(Real) == sizeof(float) ? RoundTo(spec_.dtype, static_cast<float>(value)) : value;
+  }
+
+  // The formulas of docs/numerics.md, "Gradients".
+  template <typename Real>
+  Share<Real> ShareOf(const HeadData& data, int64_t row, int64_t key, const Order& order) const {
+    if (data.lse[row] == kMinusInf) return {};
+    const float* d_out = &data.d_out[row * value_dim_];
+    const Order backwards{order.number + 1, order.of + 1};
+    const Real delta = Dot<Real>(d_out, &data.out[row * value_dim_], value_dim_, backwards) -
+                       static_cast<Real>(data.d_lse[row]);
+    const Real scale = static_cast<Real>(spec_.scale_or_default());
+    Real score = scale * Dot<Real>(&data.q[row * dim_], &data.k[key * dim_], dim_, order);
+    Real slope = 1;
+    if (spec_.modifiers.soft_cap) {
+      const Real cap = static_cast<Real>(*spec_.modifiers.soft_cap), t = std::tanh(score / cap);
+      score = cap * t;
+      slope = 1 - t * t;
+    }
+    if (!spec_.modifiers.alibi_slopes.empty()) {
+      const auto away = static_cast<Real>(std::abs(mask_.Position(data.head, row) - key));
+      score -= static_cast<Real>(spec_.modifiers.alibi_slopes[data.head]) * away;
+    }
+    const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
+    const Real product = Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
+    return {Rounded(weight), scale * Rounded<Real>(weight * (product - delta) * slope)};
+  }
+
+  template <typename Real>
+  static void Add(Real factor, const float* from, int64_t size, std::vector<Real>* to) {
+    for (int64_t i = 0; i < size; ++i) (*to)[i] += factor * static_cast<Real>(from[i]);
+  }
+
+  template <typename Real>
+  std::vector<double> QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
+    std::vector<int64_t> keys;
+    for (const Interval& seen : mask_.VisiblePacked(data.head, row)) {
+      for (int64_t key = seen.begin; key < seen.end; ++key) keys.push_back(key);
+    }
+    const auto size = static_cast<int64_t>(keys.size());
+    std::vector<Real> sum(dim_, Real(0));
+    for (int64_t n = 0; n < size; ++n) {
+      const int64_t key = keys[order.At(n, size)];
+      Add(ShareOf<Real>(data, row, key, order).d_score, &data.k[key * dim_], dim_, &sum);
+    }
+    return {sum.begin(), sum.end()};
+  }
+
+  bool Sees(int32_t head, int64_t row, int64_t key) const {
+    const Intervals seen = mask_.VisiblePacked(head, row);
+    return std::any_of(seen.begin(), seen.end(), [key](const Interval& interval) {
+      return interval.begin <= key && key < interval.end;
+    });
+  }
+
+  // dk, then dv.
+  template <typename Real>
+  std::vector<double> KeyGradients(const std::vector<HeadData>& heads, int64_t key,
+                                   const Order& order) const {
+    const int64_t sequence = mask_.SequenceOfKey(key);
+    const int64_t begin = mask_.QueryBegin(sequence), size = mask_.QueryBegin(sequence + 1) - begin;
+    std::vector<Real> dk(dim_, Real(0)), dv(value_dim_, Real(0));
+    for (const HeadData& data : heads) {
+      for (int64_t n = 0; n < size; ++n) {
+        const int64_t row = begin + order.At(n, size);
+        if (!Sees(data.head, row, key)) continue;
+        const Share<Real> share = ShareOf<Real>(data, row, key, order);
+        Add(share.d_score, &data.q[row * dim_], dim_, &dk);
+        Add(share.weight, &data.d_out[row * value_dim_], value_dim_, &dv);
+      }
+    }
+    std::vector<double> both(dk.begin(), dk.end());
+    both.insert(both.end(), dv.begin(), dv.end());
+    return both;
+  }
+
+  // `answer` from `first` on of what is exact and naive.
+  void Judge(const std::vector<double>& exact, const std::vector<double>& naive, int64_t first,
+             const std::vector<float>& answer, HeadErrors* errors) const {
+    for (size_t i = 0; i < answer.size(); ++i) {
+      const float rounded = RoundTo(spec_.dtype, static_cast<float>(naive[first + i]));
+      errors->AddOutput(exact[first + i], rounded, answer[i]);
+    }
+  }
+
+  void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) const {
+    const std::vector<double> exact = QueryGradient<double>(data, row, Order());
+    const std::vector<float> answer = Rows(TensorId::kDq, data.head, row, 1);
+    for (int64_t n = 0; n < orders_; ++n) {
+      Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
+    }
+  }
+
+  void JudgeKey(const std::vector<HeadData>& heads, int32_t kv_head, int64_t row, HeadErrors* dk,
+                HeadErrors* dv) const {
+    const std::vector<double> exact = KeyGradients<double>(heads, row, Order());
+    const std::vector<float> got_dk = Rows(TensorId::kDk, kv_head, row, 1);
+    const std::vector<float> got_dv = Rows(TensorId::kDv, kv_head, row, 1);
+    for (int64_t n = 0; n < orders_; ++n) {
+      const std::vector<double> naive = KeyGradients<float>(heads, row, {n, orders_});
+      Judge(exact, naive, 0, got_dk, dk);
+      Judge(exact, naive, dim_, got_dv, dv);
+    }
+  }
+
+  void Note(TensorId id, const std::vector<HeadErrors>& heads, int64_t rows,
+            GradientReport* report) const {
+    const std::vector<double> budgets = OutputBudgets(heads, rows, UlpOf(spec_.dtype));
+    for (size_t head = 0; head < heads.size(); ++head) {
+      // Multiplied, as a budget may be 0.
+      if (heads[head].answer() * report->budget <= report->error * budgets[head] &&
+          report->budget > 0) {
+        continue;
+      }
+      report->worst_tensor = id;
+      report->worst_head = static_cast<int32_t>(head);
+      report->error = heads[head].answer();
+      report->budget = budgets[head];
+    }
+  }
+
+  const AttentionSpec& spec_;
+  const std::map<TensorId, const std::byte*>& tensors_;
+  const std::vector<TensorInfo> table_;
+  const MaskMap mask_;
+  const int64_t dim_, value_dim_;
+  int64_t orders_ = 1;
+};
+
+}  // namespace
+
+GradientReport VerifyGradients(const AttentionSpec& spec,
+                               const std::map<TensorId, const std::byte*>& tensors, int64_t count,
+                               uint64_t seed) {
+  return GradientVerifier(spec, tensors).Run(count, seed);
+}
+
+}  // namespace annulus

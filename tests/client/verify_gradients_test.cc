@@ -1,0 +1,110 @@
+#include "client/verify_gradients.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/reference/from_spec.h"
+#include "tests/reference/reference_gradients.h"
+
+namespace annulus {
+namespace {
+
+// A job with the answer of the naive reference, which shares nothing with the verifier.
+class Solved {
+ public:
+  explicit Solved(const AttentionSpec& spec) : spec_(spec) {
+    const reference::Precision precision = reference::PrecisionOf(spec.dtype);
+    reference::Input input = reference::InputOf(spec);
+    FillNormal(3, precision, 1.0, &input);
+    const reference::Upstream up =
+        MakeUpstream(input, precision, precision, spec.gradients.d_lse, 4);
+    const reference::Gradients answer = NaiveGradients(input, up, precision);
+    Put(TensorId::kQ, input.q);
+    Put(TensorId::kK, input.k);
+    Put(TensorId::kV, input.v);
+    Put(TensorId::kOut, up.out);
+    Put(TensorId::kLse, up.lse);
+    Put(TensorId::kDOut, up.d_out);
+    if (spec.gradients.d_lse) Put(TensorId::kDLse, up.d_lse);
+    Put(TensorId::kDq, answer.dq);
+    Put(TensorId::kDk, answer.dk);
+    Put(TensorId::kDv, answer.dv);
+  }
+
+  GradientReport Verify(int64_t count, uint64_t seed = 5) const {
+    std::map<TensorId, const std::byte*> tensors;
+    for (const auto& [id, bytes] : memory_) tensors[id] = bytes.data();
+    return VerifyGradients(spec_, tensors, count, seed);
+  }
+
+  std::byte& Damage(TensorId id) { return memory_.at(id)[memory_.at(id).size() - 1]; }
+
+ private:
+  void Put(TensorId id, const std::vector<double>& values) {
+    const std::vector<TensorInfo> table = TensorTable(spec_);
+    memory_[id] = BytesOf(reference::PrecisionOf(FindTensor(table, id)->dtype), values);
+  }
+
+  const AttentionSpec spec_;
+  std::map<TensorId, std::vector<std::byte>> memory_;
+};
+
+AttentionSpec SmallSpec(DataType dtype) {
+  AttentionSpec spec;
+  spec.operation = Operation::kGradients;
+  spec.gradients.d_lse = true;
+  spec.dtype = dtype;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 12;
+  spec.head_dim_v = 8;
+  spec.sequences.resize(2);
+  spec.sequences[0].q_len = 30;
+  spec.sequences[0].kv_len = 40;
+  spec.sequences[1].q_len = 25;
+  spec.sequences[1].kv_len = 10;  // Its first rows see nothing.
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  return spec;
+}
+
+TEST(VerifyGradientsTest, ARightAnswerPasses) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    const GradientReport report = Solved(SmallSpec(dtype)).Verify(1000);
+    EXPECT_TRUE(report.within()) << report.error << " of " << report.budget;
+    EXPECT_GT(report.error, 0);
+    EXPECT_EQ(report.q_rows, 55);
+    EXPECT_EQ(report.k_rows, 50);
+  }
+}
+
+TEST(VerifyGradientsTest, SoftCapAlibiAndNoGradientIntoLse) {
+  AttentionSpec spec = SmallSpec(DataType::kFp32);
+  spec.gradients.d_lse = false;
+  spec.modifiers.soft_cap = 0.9;
+  spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
+  const GradientReport report = Solved(spec).Verify(1000);
+  EXPECT_TRUE(report.within()) << report.error << " of " << report.budget;
+}
+
+TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {
+  const GradientReport report = Solved(SmallSpec(DataType::kFp32)).Verify(7);
+  EXPECT_EQ(report.q_rows, 7);
+  EXPECT_EQ(report.k_rows, 7);
+  EXPECT_TRUE(report.within());
+}
+
+TEST(VerifyGradientsTest, DamageIsFoundInEveryTensor) {
+  for (const TensorId id : {TensorId::kDq, TensorId::kDk, TensorId::kDv}) {
+    Solved solved(SmallSpec(DataType::kFp32));
+    solved.Damage(id) ^= std::byte{0x01};  // The exponent of the last number.
+    const GradientReport report = solved.Verify(1000);
+    EXPECT_FALSE(report.within()) << TensorName(id);
+    EXPECT_EQ(report.worst_tensor, id);
+    EXPECT_EQ(report.worst_head, id == TensorId::kDq ? 3 : 1);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
