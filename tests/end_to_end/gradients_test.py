@@ -168,5 +168,23 @@ class GradientsTest(AttendCase):
                 self.assertIn(field, [entry["field"] for entry in error["error"]["fields"]])
 
 
+class SegmentsTest(AttendCase):
+    """Every job is a long one: its steps are split, accumulators and all."""
+
+    WORKERS = 3
+    SERVE_FLAGS = ("--coordinator-flag=--segment=2ms",)
+
+    def test_long_jobs_run_in_segments(self):
+        for index, strategy in enumerate(STRATEGIES):
+            with self.subTest(strategy=strategy):
+                job = ("--synthetic", f"1,1025,1025,6,3,64,{('fp32', 'bf16')[index % 2]},2", "--mask", "causal", "--strategy", strategy,
+                       "--world-size", "3")
+                plan = json.loads(self.service.annulus("plan", "--json", "--spec", self.spec_file({"gradients": {}}), *job).stdout)
+                self.assertGreater(plan["predicted_seconds"], 0.004)
+                done = self.service.annulus("gradients", "--json", "--verify", "40", *job)
+                self.assertEqual(done.returncode, 0, f"{strategy}\n{done.stdout}\n{done.stderr}")
+                self.assertEqual(json.loads(done.stdout)["strategy"], strategy)
+
+
 if __name__ == "__main__":
     unittest.main()
