@@ -74,7 +74,7 @@ void Uncap(const GradientTile& tile, const ScoreRule& rule) {
 
 // ROWS keys × VECTORS vectors of columns. The tile's own sum is built first and added once.
 template <class V, int ROWS, int VECTORS>
-void OuterPanel(const OuterProduct& p, int key, int column) {
+__attribute__((flatten)) void OuterPanel(const OuterProduct& p, int key, int column) {
   Sums<V, ROWS, VECTORS> tile;
   tile.Clear();
   const float* weights = p.weights + key;
