@@ -14,7 +14,8 @@ BlockLayout::BlockLayout(const AttentionSpec& spec)
       out_dtype_(spec.output_dtype()),
       head_dim_(spec.head_dim),
       value_dim_(spec.value_dim()),
-      group_(spec.kv_heads > 0 ? spec.q_heads / spec.kv_heads : 1) {}
+      group_(spec.kv_heads > 0 ? spec.q_heads / spec.kv_heads : 1),
+      max_logit_(spec.outputs.max_logit) {}
 
 int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
   const int64_t n = heads;
@@ -44,6 +45,8 @@ int64_t BlockLayout::ThirdOffset(BlockKind kind, int32_t heads) const {
       return n * (value_dim_ + 1) * kFp32Bytes;
     case BlockKind::kQGrad:
       return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
+    case BlockKind::kOut:
+      return SecondOffset(kind, heads) + n * kFp32Bytes;
     default:
       return RowBytes(kind, heads);
   }
@@ -68,7 +71,7 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
     case BlockKind::kPartial:
       return n * (value_dim_ + 2) * kFp32Bytes;
     case BlockKind::kOut:
-      return SecondOffset(kind, heads) + n * kFp32Bytes;
+      return SecondOffset(kind, heads) + n * kFp32Bytes * (max_logit_ ? 2 : 1);
     case BlockKind::kDq:
       return n * head_dim_ * kFp32Bytes;
     case BlockKind::kDkv:

@@ -13,7 +13,8 @@ namespace annulus {
 //   kQ        q[heads][head_dim]                                   dtype
 //   kKv       k[heads][head_dim], v[heads][value_dim]              dtype
 //   kPartial  sum[heads][value_dim], max[heads], weight[heads]     fp32
-//   kOut      out[heads][value_dim] in the output dtype, then lse[heads] fp32
+//   kOut      out[heads][value_dim] in the output dtype, then lse[heads] fp32, and max_logit[heads]
+//             fp32 where the spec asks for it
 //   kQGrad    q, d_out in dtype, then lse[heads], delta[heads] fp32
 //   kDq       dq[heads][head_dim]                                  fp32
 //   kDkv      dk[heads][head_dim], dv[heads][value_dim]            fp32
@@ -26,8 +27,9 @@ class BlockLayout {
 
   int64_t RowBytes(BlockKind kind, int32_t heads) const;
   int64_t BlockBytes(const Block& block) const;
-  // Offset in a row of the second section (v, max, lse, d_out, dv), of the third (weight, lse of
-  // kQGrad) and of the fourth (delta); the bytes of a row where the kind has no such section.
+  // Offset in a row of the second section (v, max, lse, d_out, dv), of the third (weight,
+  // max_logit, lse of kQGrad) and of the fourth (delta); the bytes of a row where the kind has no
+  // such section.
   int64_t SecondOffset(BlockKind kind, int32_t heads) const;
   int64_t ThirdOffset(BlockKind kind, int32_t heads) const;
   int64_t FourthOffset(BlockKind kind, int32_t heads) const;
@@ -38,10 +40,13 @@ class BlockLayout {
   int32_t value_dim() const { return value_dim_; }
   // Query heads that share one key/value head.
   int32_t group() const { return group_; }
+  // Whether kOut has max_logit.
+  bool max_logit() const { return max_logit_; }
 
  private:
   DataType dtype_, out_dtype_;
   int32_t head_dim_, value_dim_, group_;
+  bool max_logit_;
 };
 
 }  // namespace annulus

@@ -173,15 +173,15 @@ void AddVariants(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("score/sinks", "spec.modifiers.sinks",
                          [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
-  rows->push_back(
-      NotServed("output/lse-base-2", "spec.outputs.lse_base", kNoKernel,
-                [](const Request& r) { return If(r.spec.outputs.lse_base != LseBase::kE); }));
-  rows->push_back(NotServed("output/max-logit", "spec.outputs.max_logit", kNoKernel,
-                            [](const Request& r) { return If(r.spec.outputs.max_logit); }));
+  rows->push_back(Served("output/lse-base-2", "spec.outputs.lse_base", [](const Request& r) {
+    return If(r.spec.outputs.lse_base != LseBase::kE);
+  }));
+  rows->push_back(Served("output/max-logit", "spec.outputs.max_logit",
+                         [](const Request& r) { return If(r.spec.outputs.max_logit); }));
   rows->push_back(NotServed("deterministic", "spec.deterministic", kNoBuilder,
                             [](const Request& r) { return If(r.spec.deterministic); }));
-  rows->push_back(NotServed("dropout", "spec.dropout", kNoKernel,
-                            [](const Request& r) { return If(r.spec.dropout.has_value()); }));
+  rows->push_back(Served("dropout", "spec.dropout",
+                         [](const Request& r) { return If(r.spec.dropout.has_value()); }));
   rows->push_back(NotServed(
       "session", "spec.sequences[].session", "Keys do not stay on the workers between jobs yet.",
       [](const Request& r) {

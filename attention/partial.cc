@@ -7,6 +7,7 @@ namespace annulus {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr double kLog2e = 1.44269504088896340736;
 constexpr float kLost = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
@@ -33,7 +34,7 @@ float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<floa
   const float sink = rule.sink.value_or(kNothing);
   if (state.max == kNothing) {
     std::fill(out.begin(), out.end(), 0.0f);
-    return sink;
+    return rule.lse_base_2 ? static_cast<float>(sink * kLog2e) : sink;
   }
   if (state.weight == 0 && !rule.sink) {
     std::fill(out.begin(), out.end(), kLost);
@@ -42,11 +43,18 @@ float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<floa
   const float top = std::max(state.max, sink);
   const float scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
   const float weight = scale * state.weight + MergeWeight(sink, top);
+  const float divisor = weight * rule.kept;
   // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
   const float* from = sum.data();
   float* to = out.data();
-  for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = scale * from[i] / weight + 0.0f;
+  for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = scale * from[i] / divisor + 0.0f;
+  if (rule.lse_base_2) return static_cast<float>((double{top} + std::log(double{weight})) * kLog2e);
   return top + std::log(weight);
+}
+
+float MaxLogit(const RowState& state) {
+  if (state.max == kNothing) return kNothing;
+  return state.weight == 0 || std::isnan(state.weight) ? kLost : state.max;
 }
 
 }  // namespace annulus

@@ -30,13 +30,19 @@ void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<c
 // What a row's end takes beside its state: once, after all merges.
 struct FinishRule {
   std::optional<float> sink;  // Finite. A score without a value, which takes part in the sum.
+  float kept = 1;             // 1 − dropout rate: divides outputs, not the LSE.
+  bool lse_base_2 = false;    // The LSE to base 2, else natural.
 };
 
-// Output row = sum / weight, or 0 where nothing was seen. Returns the natural-log LSE (−inf where
-// nothing was seen, the sink where there is one). Both are NaN for a row that has seen scores of
-// −inf only, and has no sink: fp32 cannot tell which of them was the largest.
+// Output row = sum / weight, or 0 where nothing was seen. Returns the LSE (−inf where nothing was
+// seen, the sink where there is one). Both are NaN for a row that has seen scores of −inf only, and
+// has no sink: fp32 cannot tell which of them was the largest.
 float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
              const FinishRule& rule = {});
+
+// The largest score that the row has seen, the sink left out; −inf where nothing was seen, NaN
+// where a NaN was seen, or scores of −inf only.
+float MaxLogit(const RowState& state);
 
 }  // namespace annulus
 

@@ -10,10 +10,6 @@ namespace {
 using Words = std::array<uint32_t, 4>;
 using Key = std::array<uint32_t, 2>;
 
-Key KeyOf(uint64_t seed) {
-  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-}
-
 Words CounterOf(TensorId tensor, int64_t row, int32_t head, int32_t dim) {
   const uint32_t row_high = static_cast<uint32_t>(static_cast<uint64_t>(row) >> 32);
   return {static_cast<uint32_t>(tensor) + 256u * row_high, static_cast<uint32_t>(row),
@@ -47,25 +43,14 @@ void Fill(const Key& key, const TensorInfo& tensor, Interval rows, std::byte* ta
 
 }  // namespace
 
-Words Philox4x32(Words counter, Key key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return counter;
-}
-
 float SyntheticValue(uint64_t seed, TensorId tensor, int64_t row, int32_t head, int32_t dim) {
-  return ValueOf(TopByte(CounterOf(tensor, row, head, dim), KeyOf(seed)));
+  return ValueOf(TopByte(CounterOf(tensor, row, head, dim), PhiloxKey(seed)));
 }
 
 void FillSyntheticRows(uint64_t seed, const TensorInfo& tensor, Interval rows, std::byte* target) {
   const bool fp32 = tensor.dtype == DataType::kFp32;
-  fp32 ? Fill<4>(KeyOf(seed), tensor, rows, target) : Fill<2>(KeyOf(seed), tensor, rows, target);
+  fp32 ? Fill<4>(PhiloxKey(seed), tensor, rows, target)
+       : Fill<2>(PhiloxKey(seed), tensor, rows, target);
 }
 
 }  // namespace annulus

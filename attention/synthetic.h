@@ -1,11 +1,11 @@
 #ifndef ANNULUS_ATTENTION_SYNTHETIC_H_
 #define ANNULUS_ATTENTION_SYNTHETIC_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "attention/mask.h"
+#include "attention/philox.h"
 #include "attention/tensor_table.h"
 
 namespace annulus {
@@ -17,9 +17,6 @@ namespace annulus {
 //   counter = (tensor + 256·⌊row / 2^32⌋, row mod 2^32, head, dim)
 // with `tensor` the number of the TensorId and `row` the packed row of the job. Values are
 // multiples of 2^-7 in [−1, 1), exact in fp32, fp16 and bf16: the same numbers in every dtype.
-
-// The generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), ten rounds.
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // One element. row, head and dim are not negative.
 float SyntheticValue(uint64_t seed, TensorId tensor, int64_t row, int32_t head, int32_t dim);

@@ -22,6 +22,9 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   const D of_forward = forward ? D::kOutput : D::kInput;
   table.push_back(of_queries(TensorId::kOut, of_forward, value_dim, spec.output_dtype()));
   table.push_back(of_queries(TensorId::kLse, of_forward, 1, DataType::kFp32));
+  if (forward && spec.outputs.max_logit) {
+    table.push_back(of_queries(TensorId::kMaxLogit, D::kOutput, 1, DataType::kFp32));
+  }
   if (forward) return table;
   table.push_back(of_queries(TensorId::kDOut, D::kInput, value_dim, spec.dtype));
   if (spec.gradients.d_lse) {

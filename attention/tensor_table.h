@@ -32,7 +32,7 @@ enum class TensorId : uint8_t {
 enum class RowSpace : uint8_t { kQuery, kKey };
 enum class Direction : uint8_t { kInput, kOutput };
 
-// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE has dim 1.
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE and max_logit have dim 1.
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;

@@ -92,7 +92,9 @@ absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
 }
 
 // A number for each row and head: [heads, tokens] in files.
-bool IsOfRows(TensorId id) { return id == TensorId::kLse || id == TensorId::kDLse; }
+bool IsOfRows(TensorId id) {
+  return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit;
+}
 
 absl::Status OutOfMemory(int64_t bytes) {
   return MakeError(absl::StatusCode::kResourceExhausted,

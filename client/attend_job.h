@@ -65,8 +65,9 @@ class AttendJob {
   int64_t bytes(Direction direction) const;
   uint32_t Crc32c(TensorId id) const;
 
-  // `output` in the shape of q with the last dimension of v, `lse` as [heads, tokens] or [batch,
-  // heads, tokens]; `dq`, `dk` and `dv` in the shapes of q, k and v.
+  // `output` in the shape of q with the last dimension of v, `lse`, and `max_logit` where the spec
+  // asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv` in the shapes of
+  // q, k and v.
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
  private:

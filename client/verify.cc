@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "attention/dropout.h"
 #include "attention/error.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
@@ -31,6 +32,15 @@ struct RowRule {
   std::optional<double> soft_cap, sink;
   double slope = 0;
   int64_t position = 0;  // Among the packed key rows.
+  // Dropout: the row of its sequence, whose keys begin at first_key. nullptr: none.
+  const DropoutRule* dropout = nullptr;
+  double kept = 1;  // 1 − rate.
+  int64_t sequence = 0, row = 0, first_key = 0;
+  int32_t head = 0;
+
+  bool Keeps(int64_t key_row) const {
+    return dropout == nullptr || dropout->Keeps(sequence, head, row, key_row - first_key);
+  }
 };
 
 struct Answer {
@@ -86,7 +96,7 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
   for (Real& score : scores) total += score = std::exp(score - max);
   std::vector<Real> out(keys.dim_v, 0);
   for (size_t n = 0; n < rows.size(); ++n) {
-    Real weight = scores[n] / total;
+    Real weight = rule.Keeps(rows[n]) ? scores[n] / total / static_cast<Real>(rule.kept) : Real(0);
     if (sizeof(Real) == sizeof(float)) weight = RoundTo(weights, static_cast<float>(weight));
     for (int32_t i = 0; i < keys.dim_v; ++i) out[i] += weight * keys.v[rows[n] * keys.dim_v + i];
   }
@@ -99,7 +109,9 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
 class Verifier {
  public:
   Verifier(const AttentionSpec& spec, const VerifyInput& input)
-      : spec_(spec), input_(input), table_(TensorTable(spec)), mask_(spec) {}
+      : spec_(spec), input_(input), table_(TensorTable(spec)), mask_(spec) {
+    if (spec.dropout.has_value()) dropout_.emplace(*spec.dropout);
+  }
 
   VerifyReport Run(std::vector<int64_t> rows) {
     VerifyReport report;
@@ -141,6 +153,13 @@ class Verifier {
     rule.position = mask_.Position(head, row);
     if (!modifiers.alibi_slopes.empty()) rule.slope = modifiers.alibi_slopes[head];
     if (!modifiers.sinks.empty()) rule.sink = modifiers.sinks[head];
+    if (!dropout_.has_value()) return rule;
+    rule.dropout = &*dropout_;
+    rule.kept = 1 - spec_.dropout->rate;
+    rule.sequence = mask_.SequenceOfQuery(row);
+    rule.row = row - mask_.QueryBegin(rule.sequence);
+    rule.first_key = mask_.KeyBegin(rule.sequence);
+    rule.head = head;
     return rule;
   }
 
@@ -151,8 +170,13 @@ class Verifier {
     const Answer exact =
         Attend<double>(q.data(), keys, RowsInOrder(visible, 0, 1), rule, spec_.dtype);
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
-    float lse = 0;
-    std::memcpy(&lse, input_.lse + row * table_[4].row_bytes() + head * sizeof(float), sizeof(lse));
+    const size_t cell = (row * spec_.q_heads + head) * sizeof(float);
+    const double base = spec_.outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
+    const double tolerance = LseTolerance(spec_.dtype == DataType::kFp32);
+    float lse = 0, max_logit = 0;
+    std::memcpy(&lse, input_.lse + cell, sizeof(lse));
+    if (spec_.outputs.max_logit)
+      std::memcpy(&max_logit, input_.max_logit + cell, sizeof(max_logit));
     for (int64_t order = 0; order < orders_; ++order) {
       const Answer naive =
           Attend<float>(q.data(), keys, RowsInOrder(visible, order, orders_), rule, spec_.dtype);
@@ -160,7 +184,9 @@ class Verifier {
         const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
         errors->AddOutput(exact.out[i], rounded, out[i]);
       }
-      errors->AddLse(exact.lse, naive.lse, lse, LseTolerance(spec_.dtype == DataType::kFp32));
+      errors->AddLse(exact.lse / base, naive.lse / base, lse, tolerance);
+      if (spec_.outputs.max_logit)
+        errors->AddLse(exact.max_logit, naive.max_logit, max_logit, tolerance);
     }
   }
 
@@ -168,6 +194,7 @@ class Verifier {
   const VerifyInput& input_;
   const std::vector<TensorInfo> table_;
   const MaskMap mask_;
+  std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
 };
 
@@ -175,10 +202,9 @@ class Verifier {
 
 absl::StatusOr<VerifyReport> VerifyRows(const AttentionSpec& spec, const VerifyInput& input,
                                         int64_t count, uint64_t seed) {
-  if (spec.operation != Operation::kForward || spec.dropout.has_value() ||
-      spec.outputs.lse_base != LseBase::kE) {
+  if (spec.operation != Operation::kForward) {
     return MakeError(absl::StatusCode::kUnimplemented,
-                     "only plain forward attention can be verified by the client",
+                     "only forward attention can be verified by the client",
                      {"NOT_SERVED", {}, {}, {}});
   }
   return Verifier(spec, input).Run(PickRows(spec.q_rows(), count, seed));

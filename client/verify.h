@@ -17,6 +17,7 @@ struct VerifyInput {
   const std::byte* v = nullptr;
   const std::byte* out = nullptr;
   const std::byte* lse = nullptr;
+  const std::byte* max_logit = nullptr;  // Where the spec asks for it.
 };
 
 struct VerifyReport {
@@ -24,7 +25,8 @@ struct VerifyReport {
   int32_t worst_head = 0;     // The one nearest to its budget, or farthest above it.
   double output_error = 0;    // Its largest difference from fp64.
   double output_budget = 0;   // What docs/numerics.md allows it.
-  double lse_part = 0;        // Largest difference of an LSE from fp64, over what is allowed.
+  double lse_part =
+      0;  // Largest difference of an LSE, or max_logit, from fp64, over what is allowed.
   bool within() const { return output_error <= output_budget && lse_part <= 1; }
 };
 
@@ -32,7 +34,7 @@ struct VerifyReport {
 // that share nothing with the service but the rule of the mask; the rows are picked by `seed`. The
 // budget is the one of docs/numerics.md (attention/error_budget.h), head by head over the
 // recomputed rows; where those are few, the naive error is the largest over up to 32 orders of the
-// keys. UNIMPLEMENTED / NOT_SERVED for dropout and other outputs.
+// keys. UNIMPLEMENTED / NOT_SERVED for gradients.
 absl::StatusOr<VerifyReport> VerifyRows(const AttentionSpec& spec, const VerifyInput& input,
                                         int64_t count, uint64_t seed);
 

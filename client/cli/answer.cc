@@ -15,8 +15,11 @@ namespace {
 absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
   Verification verification;
   verification.seed = std::random_device{}();
-  const VerifyInput input = {job.data(TensorId::kQ), job.data(TensorId::kK), job.data(TensorId::kV),
-                             job.data(TensorId::kOut), job.data(TensorId::kLse)};
+  const bool max_logit = job.spec().outputs.max_logit;
+  const VerifyInput input = {
+      job.data(TensorId::kQ),   job.data(TensorId::kK),
+      job.data(TensorId::kV),   job.data(TensorId::kOut),
+      job.data(TensorId::kLse), max_logit ? job.data(TensorId::kMaxLogit) : nullptr};
   ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
   const VerifyReport& report = *verification.report;
   if (report.within()) return verification;

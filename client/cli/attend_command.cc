@@ -246,8 +246,11 @@ void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
 Command AddAttendCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
-  AddRunFlags(app, "output as q with v's last dimension, lse [.., heads, tokens] (natural log)",
-              flags.get());
+  AddRunFlags(
+      app,
+      "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
+      "spec says base 2), and max_logit likewise where it asks",
+      flags.get());
   return [flags] { return Run(*flags); };
 }
 

@@ -60,6 +60,17 @@ void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& 
                 tensor->mutable_values()->mutable_data());
 }
 
+// The fields of an output.
+void SetCrc(TensorId id, uint32_t crc, v1::AttendInlineResponse* response) {
+  if (id == TensorId::kOut) return response->set_out_crc32c(crc);
+  id == TensorId::kLse ? response->set_lse_crc32c(crc) : response->set_max_logit_crc32c(crc);
+}
+
+v1::InlineTensor* MutableTensor(TensorId id, v1::AttendInlineResponse* response) {
+  if (id == TensorId::kOut) return response->mutable_out();
+  return id == TensorId::kLse ? response->mutable_lse() : response->mutable_max_logit();
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
@@ -109,12 +120,10 @@ void FillInlineResponse(const v1::AttendInlineRequest& request, const AttentionS
                         const std::vector<Bytes>& tensors, v1::AttendInlineResponse* response) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (size_t i = 0; i < table.size(); ++i) {
-    const bool out = table[i].id == TensorId::kOut;
-    if (!out && table[i].id != TensorId::kLse) continue;
-    const uint32_t crc = Crc32c(tensors[i].data(), tensors[i].size());
-    out ? response->set_out_crc32c(crc) : response->set_lse_crc32c(crc);
+    if (table[i].direction == Direction::kInput) continue;
+    SetCrc(table[i].id, Crc32c(tensors[i].data(), tensors[i].size()), response);
     if (request.has_synthetic()) continue;
-    FillTensor(spec, table[i], tensors[i], out ? response->mutable_out() : response->mutable_lse());
+    FillTensor(spec, table[i], tensors[i], MutableTensor(table[i].id, response));
   }
 }
 

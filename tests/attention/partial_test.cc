@@ -163,6 +163,34 @@ TEST(PartialTest, ASinkAloneIsTheLse) {
   EXPECT_EQ(out, std::vector<float>(kDim, 0.0f));
 }
 
+TEST(PartialTest, BaseTwoAndDropoutChangeTheirOwnOutputOnly) {
+  Partial partial;
+  partial.state = {3.0f, 4.0f};
+  partial.sum = {8.0f, -0.0f, -4.0f, 1.0f, 0.0f};
+  std::vector<float> out(kDim);
+  FinishRule rule;
+  rule.kept = 0.5f;
+  rule.lse_base_2 = true;
+  for (const bool sink : {false, true}) {
+    if (sink) rule.sink = 3.0f;
+    const double weight = sink ? 5 : 4;
+    const float lse = Finish(partial.state, partial.sum, absl::MakeSpan(out), rule);
+    EXPECT_FLOAT_EQ(lse, static_cast<float>((3 + std::log(weight)) / std::log(2.0)));
+    EXPECT_FLOAT_EQ(out[0], static_cast<float>(8 / (weight / 2)));
+  }
+  EXPECT_FLOAT_EQ(Finish(RowState(), partial.sum, absl::MakeSpan(out), rule),
+                  static_cast<float>(3 / std::log(2.0)));
+  rule.sink.reset();
+  EXPECT_EQ(Finish(RowState(), partial.sum, absl::MakeSpan(out), rule), -kInfinity);
+}
+
+TEST(PartialTest, TheLargestScoreIsThatOfTheStateUnlessItIsLost) {
+  EXPECT_EQ(MaxLogit({-2.5f, 1.5f}), -2.5f);
+  EXPECT_EQ(MaxLogit(RowState()), -kInfinity);
+  EXPECT_TRUE(std::isnan(MaxLogit({std::numeric_limits<float>::lowest(), 0})));
+  EXPECT_TRUE(std::isnan(MaxLogit({1.0f, std::nanf("")})));
+}
+
 TEST(PartialTest, FarApartMaximaNeverOverflow) {
   Partial a, b;
   a.state = {-1e30f, 1.0f};

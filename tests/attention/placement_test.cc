@@ -114,6 +114,9 @@ TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
   EXPECT_EQ(layout.BlockBytes({BlockKind::kKv, 0, 2, 7, 0, 3}), 5 * 48);
   spec.out_dtype = DataType::kFp32;
   EXPECT_EQ(BlockLayout(spec).SecondOffset(BlockKind::kOut, 1), 12);
+  spec.outputs.max_logit = true;
+  EXPECT_EQ(BlockLayout(spec).ThirdOffset(BlockKind::kOut, 2), 24 + 8);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kOut, 2), 24 + 8 + 8);
 }
 
 }  // namespace

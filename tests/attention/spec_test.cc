@@ -79,6 +79,10 @@ TEST(TensorTableTest, ForwardTakesThreeTensorsAndGivesTwo) {
   EXPECT_EQ(FindTensor(table, TensorId::kLse)->row_bytes(), 8 * 4);
   EXPECT_EQ(FindTensor(table, TensorId::kLse)->direction, Direction::kOutput);
   EXPECT_EQ(FindTensor(table, TensorId::kDq), nullptr);
+  EXPECT_EQ(FindTensor(table, TensorId::kMaxLogit), nullptr);
+  spec.outputs.max_logit = true;
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kMaxLogit)->row_bytes(), 8 * 4);
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kMaxLogit)->direction, Direction::kOutput);
   spec.out_dtype = DataType::kFp32;
   EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kOut)->row_bytes(), 8 * 48 * 4);
 }

@@ -205,11 +205,14 @@ TEST(ValidateTest, ScaleMustBeAFiniteFp32Number) {
   }
 }
 
-TEST(ValidateTest, ScoreModifiersAreServed) {
+TEST(ValidateTest, ModifiersDropoutAndFurtherOutputsAreServed) {
   Request request;
   request.spec.modifiers.soft_cap = 30;
   request.spec.modifiers.alibi_slopes.assign(8, -0.5f);
   request.spec.modifiers.sinks.assign(8, 0.0f);
+  request.spec.dropout = Dropout{0, 1};
+  request.spec.outputs.lse_base = LseBase::k2;
+  request.spec.outputs.max_logit = true;
   EXPECT_TRUE(request.Check().ok());
 }
 
@@ -384,10 +387,7 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     ExpectNotServed(request, field);
   };
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
-  expect("spec.outputs.lse_base", [](Request& r) { r.spec.outputs.lse_base = LseBase::k2; });
-  expect("spec.outputs.max_logit", [](Request& r) { r.spec.outputs.max_logit = true; });
   expect("spec.deterministic", [](Request& r) { r.spec.deterministic = true; });
-  expect("spec.dropout", [](Request& r) { r.spec.dropout = Dropout{0.5, 1}; });
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });

@@ -113,7 +113,9 @@ TEST(AttendJobTest, FilesMustHoldAJob) {
 
 TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   const SyntheticShape shape = *ParseSynthetic("2,3,4,2,1,8,6,fp32,5");
-  AttendJob job = *AttendJob::Synthetic(*CompleteSpec({}, shape.shape), shape);
+  v1::AttentionSpec given;
+  given.mutable_outputs()->set_max_logit(true);
+  AttendJob job = *AttendJob::Synthetic(*CompleteSpec(given, shape.shape), shape);
   AttendArguments arguments;
   job.FillArguments(&arguments);
   EXPECT_EQ(arguments.inputs.at(TensorId::kK).size(), 2 * 4 * 1 * 8 * sizeof(float));
@@ -124,6 +126,8 @@ TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   for (int row = 0; row < 6; ++row) {
     for (int head = 0; head < 2; ++head) lse[row * 2 + head] = static_cast<float>(row * 10 + head);
   }
+  auto* largest = reinterpret_cast<float*>(arguments.outputs.at(TensorId::kMaxLogit).data());
+  for (int cell = 0; cell < 12; ++cell) largest[cell] = -lse[cell];
   const std::string path = testing::TempDir() + "/out.safetensors";
   SafetensorsWriter writer = *SafetensorsWriter::Create(path);
   ASSERT_TRUE(job.WriteOutputs(&writer).ok());
@@ -131,10 +135,15 @@ TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   EXPECT_EQ(file.Find("output")->shape, (std::vector<int64_t>{2, 3, 2, 6}));
   ASSERT_EQ(file.Find("lse")->shape, (std::vector<int64_t>{2, 2, 3}));
   const auto* written = reinterpret_cast<const float*>(file.Bytes(*file.Find("lse")).data());
+  ASSERT_EQ(file.Find("max_logit")->shape, (std::vector<int64_t>{2, 2, 3}));
+  const auto* max_logit =
+      reinterpret_cast<const float*>(file.Bytes(*file.Find("max_logit")).data());
   for (int b = 0; b < 2; ++b) {
     for (int head = 0; head < 2; ++head) {
       for (int t = 0; t < 3; ++t) {
-        EXPECT_EQ(written[(b * 2 + head) * 3 + t], static_cast<float>((b * 3 + t) * 10 + head));
+        const int cell = (b * 2 + head) * 3 + t;
+        EXPECT_EQ(written[cell], static_cast<float>((b * 3 + t) * 10 + head));
+        EXPECT_EQ(max_logit[cell], -written[cell]);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/dropout.h"
 #include "attention/error.h"
 #include "attention/synthetic.h"
 #include "attention/tensor_table.h"
@@ -47,7 +48,8 @@ struct Solved {
   void Solve(const AttentionSpec& spec, int64_t row, int head) {
     const Sequence& sequence = spec.sequences[0];
     const int64_t which = row / sequence.q_len, i = row % sequence.q_len;
-    double max = -std::numeric_limits<double>::infinity(), sum = 0;
+    double max = -std::numeric_limits<double>::infinity(), sum = 0, most = max;
+    const double rate = spec.dropout ? spec.dropout->rate : 0;
     std::vector<double> out(spec.head_dim, 0);
     if (!spec.modifiers.sinks.empty()) {
       max = spec.modifiers.sinks[head];
@@ -71,23 +73,32 @@ struct Solved {
       const double top = std::max(max, score), keep = std::exp(max - top),
                    add = std::exp(score - top);
       for (int d = 0; d < spec.head_dim; ++d) {
-        out[d] = out[d] * keep + add * SyntheticValue(9, TensorId::kV, key, head / 2, d);
+        out[d] *= keep;
+        if (spec.dropout && !DropoutRule(*spec.dropout).Keeps(which, head, i, j)) continue;
+        out[d] += add / (1 - rate) * SyntheticValue(9, TensorId::kV, key, head / 2, d);
       }
       sum = sum * keep + add;
       max = top;
+      most = std::max(most, score);
     }
     for (int d = 0; d < spec.head_dim; ++d) {
       const auto value = static_cast<float>(sum == 0 ? 0 : out[d] / sum);
       const int64_t at = (row * spec.q_heads + head) * spec.head_dim + d;
       ConvertFromFp32(spec.dtype, &value, 1, memory[3].data() + at * BytesPerElement(spec.dtype));
     }
-    const auto lse = static_cast<float>(max + std::log(sum));
+    const bool base_2 = spec.outputs.lse_base == LseBase::k2;
+    const auto lse = static_cast<float>((max + std::log(sum)) / (base_2 ? std::log(2.0) : 1));
+    if (spec.outputs.max_logit) {
+      const auto largest = static_cast<float>(most);
+      std::memcpy(memory[5].data() + (row * spec.q_heads + head) * sizeof(float), &largest,
+                  sizeof(largest));
+    }
     std::memcpy(memory[4].data() + (row * spec.q_heads + head) * sizeof(float), &lse, sizeof(lse));
   }
 
   VerifyInput Input() const {
-    return {memory[0].data(), memory[1].data(), memory[2].data(), memory[3].data(),
-            memory[4].data()};
+    return {memory[0].data(), memory[1].data(), memory[2].data(),
+            memory[3].data(), memory[4].data(), memory.size() > 5 ? memory[5].data() : nullptr};
   }
 
   std::vector<TensorInfo> table;
@@ -108,23 +119,31 @@ TEST(VerifyTest, RightAnswersAreWithinTheBudget) {
   }
 }
 
-// Each modifier matters to the verdict.
-TEST(VerifyTest, ModifiersArePartOfTheAnswer) {
+// Leaving one out changes the verdict.
+TEST(VerifyTest, EveryOptionIsPartOfTheAnswer) {
   AttentionSpec spec = SpecOf(13, 9, true, DataType::kFp32);
   spec.modifiers.soft_cap = 0.25;
   spec.modifiers.alibi_slopes = {0.5f, 0.25f, -0.1f, 0.0625f};
   spec.modifiers.sinks = {1, -1, 0.5f, 3};
-  const Solved solved(spec);
+  spec.dropout = Dropout{0.25, 6};
+  spec.outputs.lse_base = LseBase::k2;
+  spec.outputs.max_logit = true;
+  Solved solved(spec);
   const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 1000, 1);
   EXPECT_TRUE(report->within()) << report->output_error << " of " << report->output_budget
                                 << ", LSE " << report->lse_part;
-  for (int without = 0; without < 3; ++without) {
+  for (int without = 0; without < 6; ++without) {
     AttentionSpec other = spec;
     if (without == 0) other.modifiers.soft_cap.reset();
     if (without == 1) other.modifiers.alibi_slopes.clear();
     if (without == 2) other.modifiers.sinks.clear();
+    if (without == 3) other.dropout.reset();
+    if (without == 4) other.dropout->seed = 7;
+    if (without == 5) other.outputs.lse_base = LseBase::kE;
     EXPECT_FALSE(VerifyRows(other, solved.Input(), 1000, 1)->within()) << without;
   }
+  solved.memory[5][10 * 4 + 2] ^= std::byte{16};
+  EXPECT_FALSE(VerifyRows(spec, solved.Input(), 1000, 1)->within());
 }
 
 TEST(VerifyTest, WrongAnswersAreNot) {
@@ -249,7 +268,7 @@ TEST(VerifyTest, RowsAreDistinctAndFollowTheSeed) {
 TEST(VerifyTest, WhatItCannotJudgeIsRefused) {
   AttentionSpec spec = SpecOf(5, 5, false, DataType::kFp32);
   const Solved solved(spec);
-  spec.dropout = Dropout{0.5, 1};
+  spec.operation = Operation::kGradients;
   EXPECT_EQ(DetailOf(VerifyRows(spec, solved.Input(), 7, 1).status()).reason, "NOT_SERVED");
 }
 

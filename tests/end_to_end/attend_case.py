@@ -192,13 +192,13 @@ class AttendCase(unittest.TestCase):
         off = numpy.abs(lse[seen] - exact[1][seen]) / numpy.maximum(1, numpy.abs(exact[1][seen]))
         self.assertTrue((off <= (1e-5 if dtype == "fp32" else 1e-3)).all(), f"{what}: LSE off by {off.max() if off.size else 0}")
 
-    def run_file(self, tensors, *flags, dtype="fp32"):
-        """(tensors of the answer, facts) of a job over a file; output is of the inputs' type, LSE of fp32."""
+    def run_file(self, tensors, *flags, dtype="fp32", more=()):
+        """(tensors of the answer, facts) of a job over a file; output is of the inputs' type, LSE and what there is `more` of fp32."""
         source, target = (os.path.join(self.folder, name) for name in ("in", "out"))
         save_tensors(source, tensors, dtype)
         facts = self.attend("--input", source, "--output", target, *flags)
         answer, dtypes = load_tensors(target)
-        self.assertEqual(dtypes, {"output": dtype, "lse": "fp32"})
+        self.assertEqual(dtypes, {"output": dtype, "lse": "fp32", **{name: "fp32" for name in more}})
         return answer, facts
 
     def spec_file(self, spec):

@@ -156,6 +156,16 @@ TEST_P(ExecutorConformance, SoftCapAlibiAndSinks) {
   }
 }
 
+TEST_P(ExecutorConformance, DropoutAndFurtherOutputs) {
+  JobCase job;
+  job.spec = SmallSpec(DataType::kFp32, 43, 29);
+  job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
+  job.spec.dropout = Dropout{0.25, 11};
+  job.spec.outputs.lse_base = LseBase::k2;
+  job.spec.outputs.max_logit = true;
+  RunEverywhere(job);
+}
+
 TEST_P(ExecutorConformance, SixteenBits) {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     JobCase job;

@@ -217,6 +217,8 @@ reference::Answer JobRunner::Gathered() const {
   answer.output = reference::PrecisionOf(job_.spec.output_dtype());
   answer.out = GatherTensor(TensorId::kOut);
   answer.lse = GatherTensor(TensorId::kLse);
+  answer.lse_base_2 = job_.spec.outputs.lse_base == LseBase::k2;
+  if (job_.spec.outputs.max_logit) answer.max_logit = GatherTensor(TensorId::kMaxLogit);
   return answer;
 }
 

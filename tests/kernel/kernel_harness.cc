@@ -58,6 +58,7 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
   if (spec.modifiers.soft_cap) absl::StrAppend(&text, " cap ", *spec.modifiers.soft_cap);
   if (!spec.modifiers.alibi_slopes.empty()) absl::StrAppend(&text, " alibi");
   if (!spec.modifiers.sinks.empty()) absl::StrAppend(&text, " sinks");
+  if (spec.dropout) absl::StrAppend(&text, " dropout ", spec.dropout->rate);
   return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
                       absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
                       " shards ", cuts.key_shards, cuts.striped ? " striped" : "",
@@ -207,6 +208,8 @@ reference::Answer KernelHarness::answer() const {
   const int64_t dim = spec_.value_dim();
   answer.out.resize(spec_.q_rows() * spec_.q_heads * dim);
   answer.lse.resize(spec_.q_rows() * spec_.q_heads);
+  answer.lse_base_2 = spec_.outputs.lse_base == LseBase::k2;
+  if (layout_.max_logit()) answer.max_logit.resize(answer.lse.size());
   for (const Piece& piece : pieces_) {
     const Block& block = piece.out->block;
     const int32_t heads = block.head_end - block.head_begin;
@@ -217,6 +220,9 @@ reference::Answer KernelHarness::answer() const {
       const int64_t first = row * spec_.q_heads + block.head_begin;
       std::copy(out.begin(), out.end(), answer.out.begin() + first * dim);
       std::memcpy(answer.lse.data() + first, at + layout_.SecondOffset(BlockKind::kOut, heads),
+                  heads * sizeof(float));
+      if (!layout_.max_logit()) continue;
+      std::memcpy(answer.max_logit.data() + first, at + layout_.ThirdOffset(BlockKind::kOut, heads),
                   heads * sizeof(float));
     }
   }

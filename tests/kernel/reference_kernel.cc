@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/dropout.h"
 #include "attention/task_rows.h"
 #include "tests/kernel/block_numbers.h"
 #include "tests/kernel/reference_kernel_gradients.h"
@@ -56,6 +57,15 @@ double Modified(const KernelJob& job, const KernelTask& bound, int64_t row, int3
   return score - modifiers.alibi_slopes[head] * apart;
 }
 
+bool Keeps(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key) {
+  if (!job.spec->dropout) return true;
+  const int64_t q_row = bound.q_rows->Global(row), k_row = bound.k_rows->Global(key);
+  const int64_t sequence = job.mask->SequenceOfQuery(q_row);
+  return DropoutRule(*job.spec->dropout)
+      .Keeps(sequence, head, q_row - job.mask->QueryBegin(sequence),
+             k_row - job.mask->KeyBegin(sequence));
+}
+
 void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
                absl::Span<const Interval> spans) {
   const BlockNumbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
@@ -79,7 +89,8 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
     for (int64_t key = span.begin; key < span.end; ++key) {
       const double weight = std::exp(scores[next++] - state.max);
       const std::vector<double> value = keys.Read(key, kv_head, 1);
-      for (size_t d = 0; d < value.size(); ++d) state.sum[d] += weight * value[d];
+      const double kept = Keeps(job, bound, row, head, key) ? weight : 0;
+      for (size_t d = 0; d < value.size(); ++d) state.sum[d] += kept * value[d];
       state.weight += weight;
     }
   }
@@ -90,15 +101,18 @@ void FinishAt(const KernelJob& job, const BlockNumbers& source, const BlockNumbe
               int64_t row, int32_t head) {
   State state = ReadState(source, row, head);
   const bool empty = state.max == -kInfinity;
+  if (job.layout->max_logit()) target.Write(row, head, 2, {state.max + 0 * state.weight});
   const std::vector<float>& sinks = job.spec->modifiers.sinks;
   if (!sinks.empty()) {
     Rescale(state, std::max(state.max, double{sinks[head]}));
     state.weight += std::exp(sinks[head] - state.max);
   }
-  for (double& value : state.sum) value = empty ? 0.0 : value / state.weight + 0.0;
+  const double kept = job.spec->dropout ? 1 - job.spec->dropout->rate : 1;
+  for (double& value : state.sum) value = empty ? 0.0 : value / state.weight / kept + 0.0;
   const bool nothing = state.max == -kInfinity;
   target.Write(row, head, 0, state.sum);
-  target.Write(row, head, 1, {nothing ? -kInfinity : state.max + std::log(state.weight)});
+  const double base = job.spec->outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
+  target.Write(row, head, 1, {nothing ? -kInfinity : (state.max + std::log(state.weight)) / base});
 }
 
 void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& source,

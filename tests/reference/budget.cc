@@ -36,8 +36,11 @@ void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index
   for (size_t d = 0; d < exact.out.size(); ++d) {
     to->errors.AddOutput(exact.out[d], naive.out[d], answer.out[cell * exact.out.size() + d]);
   }
-  to->errors.AddLse(exact.lse, naive.lse, answer.lse[cell],
-                    LseTolerance(answer.inputs == Precision::kFp32));
+  const double tolerance = LseTolerance(answer.inputs == Precision::kFp32);
+  const double base = answer.lse_base_2 ? std::log(2.0) : 1.0;
+  to->errors.AddLse(exact.lse / base, naive.lse / base, answer.lse[cell], tolerance);
+  if (!answer.max_logit.empty())
+    to->errors.AddLse(exact.max_logit, naive.max_logit, answer.max_logit[cell], tolerance);
   if (to->errors.answer() > before.answer()) to->worst_row = q_row;
   if (to->errors.lse() > before.lse()) to->worst_lse_row = q_row;
 }
@@ -66,6 +69,7 @@ testing::AssertionResult CheckWithinBudget(const Input& input, const Answer& giv
   }
   const size_t cells = answer.rows.size() * static_cast<size_t>(input.q_heads);
   if (answer.lse.size() != cells ||
+      (!answer.max_logit.empty() && answer.max_logit.size() != cells) ||
       answer.out.size() != cells * static_cast<size_t>(input.value_dim)) {
     return testing::AssertionFailure() << "wrong size: " << answer.out.size() << " outputs and "
                                        << answer.lse.size() << " LSE for " << cells << " cells";

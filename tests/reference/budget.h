@@ -17,12 +17,15 @@ struct Answer {
   // Packed query rows that `out` and `lse` hold, in this order; empty: all rows of the input.
   std::vector<int64_t> rows;
   std::vector<float> out;  // [rows, q_heads, value_dim]
-  std::vector<float> lse;  // [rows, q_heads], natural log
+  std::vector<float> lse;  // [rows, q_heads]
+  bool lse_base_2 = false;
+  std::vector<float> max_logit;  // [rows, q_heads]; empty: not asked for.
 };
 
 // The error budget (docs/numerics.md), head by head over the rows given:
 //   max |out − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 //   |lse − exact| <= 1e-5 · max(1, |exact|) for fp32 inputs, 1e-3 for 16 bits; −infinity exactly.
+//   The same for max_logit.
 // A head with fewer than 4,096 outputs is a small sample: its naive error is the largest of all
 // heads, plus ¾ ulp. A NaN is right exactly where the exact one is, or where the naive one is out
 // of range as well. The failure names the worst head, row and both errors. Costs rows × keys × dims

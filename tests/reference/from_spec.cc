@@ -89,6 +89,10 @@ Input InputOf(const AttentionSpec& spec) {
   input.soft_cap = spec.modifiers.soft_cap;
   input.alibi_slopes.assign(spec.modifiers.alibi_slopes.begin(), spec.modifiers.alibi_slopes.end());
   input.sinks.assign(spec.modifiers.sinks.begin(), spec.modifiers.sinks.end());
+  if (spec.dropout) {
+    input.dropout_rate = spec.dropout->rate;
+    input.dropout_seed = spec.dropout->seed;
+  }
   input.q.resize(static_cast<size_t>(input.q_rows() * input.q_heads * input.head_dim));
   input.k.resize(static_cast<size_t>(input.kv_rows() * input.kv_heads * input.head_dim));
   input.v.resize(static_cast<size_t>(input.kv_rows() * input.kv_heads * input.value_dim));

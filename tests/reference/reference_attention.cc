@@ -89,6 +89,8 @@ class RowInLoops {
       scores.push_back(score);
       max = std::max(max, score);
     }
+    Row row;
+    row.max_logit = static_cast<double>(max);
     const bool has_sink = !input_.sinks.empty();
     const Real sink = has_sink ? static_cast<Real>(input_.sinks[Head()]) : Real(0);
     if (has_sink) max = std::max(max, sink);
@@ -96,13 +98,16 @@ class RowInLoops {
     for (const Real score : scores) sum += std::exp(score - max);
     std::vector<Real> out(static_cast<size_t>(input_.value_dim), Real(0));
     for (size_t n = 0; n < keys.size(); ++n) {
-      const Real weight = round(std::exp(scores[n] - max) / sum);
+      const Real kept = Keeps(input_, place_.document, q_head_, place_.row, keys[n])
+                            ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)
+                            : Real(0);
+      const Real weight = round(kept * (std::exp(scores[n] - max) / sum));
       const double* v = ValueRow(keys[n]);
       for (size_t d = 0; d < out.size(); ++d) out[d] += weight * static_cast<Real>(v[d]);
     }
-    Row row;
     row.out.assign(out.begin(), out.end());
     row.lse = sum == Real(0) ? -kInfinity : static_cast<double>(max + std::log(sum));
+    if (std::isnan(row.lse)) row.max_logit = row.lse;
     return row;
   }
 
@@ -160,6 +165,29 @@ bool Sees(const Rule& rule, int64_t q_len, int64_t kv_len, int64_t i, int64_t j)
   if (!(order && ((left && right && chunk) || always))) return false;
   return rule.ranges.empty() || std::any_of(rule.ranges.begin(), rule.ranges.end(),
                                             [&](const Range& r) { return Listed(r, i, j); });
+}
+
+// Philox4x32-10 by the recipe of its paper: rounds of two multiplications, keys bumped between
+// them.
+bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int64_t j) {
+  if (input.dropout_rate == 0) return true;
+  uint32_t x0 = static_cast<uint32_t>(j / 4), x1 = static_cast<uint32_t>(i),
+           x2 = 0x80000000u + static_cast<uint32_t>(q_head), x3 = static_cast<uint32_t>(document);
+  uint32_t k0 = static_cast<uint32_t>(input.dropout_seed & 0xffffffffu),
+           k1 = static_cast<uint32_t>(input.dropout_seed >> 32);
+  for (int round = 1; round <= 10; ++round) {
+    const uint64_t left = static_cast<uint64_t>(x0) * 3528531795u;
+    const uint64_t right = static_cast<uint64_t>(x2) * 3449720151u;
+    x0 = static_cast<uint32_t>(right >> 32) ^ x1 ^ k0;
+    x2 = static_cast<uint32_t>(left >> 32) ^ x3 ^ k1;
+    x1 = static_cast<uint32_t>(right);
+    x3 = static_cast<uint32_t>(left);
+    k0 += 2654435769u;
+    k1 += 3144134277u;
+  }
+  const uint32_t words[4] = {x0, x1, x2, x3};
+  return std::ldexp(words[j % 4], -32) >=
+         std::floor(std::ldexp(input.dropout_rate, 32)) * std::ldexp(1.0, -32);
 }
 
 int64_t Input::q_rows() const {

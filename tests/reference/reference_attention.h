@@ -46,21 +46,27 @@ struct Input {
   std::vector<double> alibi_slopes, sinks;  // Empty, or one a query head.
   // Added to the score of (document, query head, row, key); −infinity hides the pair.
   std::function<double(int64_t, int32_t, int64_t, int64_t)> bias;
+  double dropout_rate = 0;
+  uint64_t dropout_seed = 0;
 
   int64_t q_rows() const;
   int64_t kv_rows() const;
 };
+
+// Whether dropout keeps the weight of (document, query head, row, key).
+bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int64_t j);
 
 // How numbers are kept; what a 16-bit format does to a number.
 enum class Precision { kFp32, kFp16, kBf16 };
 double RoundTo(Precision precision, double value);    // To nearest, ties to even.
 double UlpOf(Precision precision, double magnitude);  // The step between numbers there.
 
-// Output and natural-log LSE of one packed query row and head; `out` has value_dim entries. (0,
-// −inf) without a visible key.
+// Output, natural-log LSE and largest score of one packed query row and head; `out` has value_dim
+// entries. (0, −inf, −inf) without a visible key and a sink. A NaN in the LSE is one in max_logit.
 struct Row {
   std::vector<double> out;
   double lse = 0;
+  double max_logit = 0;
 };
 Row ExactRow(const Input& input, int64_t q_row, int32_t q_head);
 

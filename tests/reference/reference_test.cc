@@ -75,6 +75,24 @@ TEST(ReferenceTest, ModifiersActInTheirOrder) {
   EXPECT_NEAR(ExactRow(input, 0, 0).out[0], 20 * b / (b + sink), 1e-13);
 }
 
+TEST(ReferenceTest, DropoutKeepsWhatIsDocumentedAndLeavesTheLse) {
+  Input input = ScoresAndValues({1, 1, 1, 1, 1, 1, 1, 1}, {1, 2, 4, 8, 16, 32, 64, 128});
+  input.dropout_rate = 0.5;
+  input.dropout_seed = 1;
+  const Row row = ExactRow(input, 0, 0);  // Keys 0, 2, 6 and 7.
+  EXPECT_DOUBLE_EQ(row.out[0], (1 + 4 + 64 + 128) / 8.0 / 0.5);
+  EXPECT_DOUBLE_EQ(row.lse, 1 + std::log(8.0));
+}
+
+TEST(ReferenceTest, TheLargestScoreLeavesSinksOut) {
+  Input input = ScoresAndValues({2, 5}, {10, 20});
+  input.soft_cap = 3.0;
+  input.sinks = {7};
+  EXPECT_DOUBLE_EQ(ExactRow(input, 0, 0).max_logit, 3 * std::tanh(5.0 / 3));
+  input.documents[0].kv_len = 0;
+  EXPECT_EQ(ExactRow(input, 0, 0).max_logit, -kInfinity);
+}
+
 TEST(ReferenceTest, QueryHeadsShareKeyHeadsAndDocumentsStayApart) {
   Input input;
   input.q_heads = 4;
@@ -159,7 +177,8 @@ AttentionSpec SmallSpec() {
 
 // The answer of the naive implementation itself.
 Answer NaiveAnswer(const Input& input, Precision precision) {
-  Answer answer{precision, precision, {}, {}, {}};
+  Answer answer;
+  answer.inputs = answer.output = precision;
   for (int64_t row = 0; row < input.q_rows(); ++row) {
     for (int32_t head = 0; head < input.q_heads; ++head) {
       const Row naive = NaiveRow(input, row, head, precision, precision);
@@ -204,7 +223,8 @@ TEST(BudgetTest, RowsOfASampleAreCheckedAlone) {
   Input input = InputOf(SmallSpec());
   FillNormal(13, Precision::kFp32, 1.0, &input);
   const Answer all = NaiveAnswer(input, Precision::kFp32);
-  Answer some{Precision::kFp32, Precision::kFp32, {7, 2}, {}, {}};
+  Answer some;
+  some.rows = {7, 2};
   for (const int64_t row : some.rows) {
     some.out.insert(some.out.end(), all.out.begin() + row * 8, all.out.begin() + (row + 1) * 8);
     some.lse.insert(some.lse.end(), all.lse.begin() + row * 2, all.lse.begin() + (row + 1) * 2);

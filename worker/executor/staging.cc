@@ -22,6 +22,7 @@ constexpr Section kSections[] = {
     {BlockKind::kKv, TensorId::kV, &BlockLayout::SecondOffset},
     {BlockKind::kOut, TensorId::kOut, nullptr},
     {BlockKind::kOut, TensorId::kLse, &BlockLayout::SecondOffset},
+    {BlockKind::kOut, TensorId::kMaxLogit, &BlockLayout::ThirdOffset},
     {BlockKind::kQGrad, TensorId::kQ, nullptr},
     {BlockKind::kQGrad, TensorId::kDOut, &BlockLayout::SecondOffset},
     {BlockKind::kQGrad, TensorId::kLse, &BlockLayout::ThirdOffset},
@@ -30,6 +31,11 @@ constexpr Section kSections[] = {
     {BlockKind::kDkvOut, TensorId::kDk, nullptr},
     {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
 };
+
+// Whether blocks of this job have the section.
+bool Has(const BlockLayout& layout, const Section& section) {
+  return section.tensor != TensorId::kMaxLogit || layout.max_logit();
+}
 
 // What stands for an input that a job does not have: as many zeros as any row of it has bytes.
 constexpr std::byte kZeros[4096] = {};
@@ -73,6 +79,7 @@ class Strips {
       for (const Section& section : kSections) {
         if (section.kind != program_.schedule.buffers[buffer].kind) continue;
         known = true;
+        if (!Has(program_.layout, section)) continue;
         ASSIGN_OR_RETURN(const Strip strip, Find(buffer, section));
         RETURN_IF_ERROR(fn(strip));
       }

@@ -45,8 +45,11 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
       return {{0, dim * kFloat}};
     case BlockKind::kDkv:
       return {{0, dim * kFloat}, {second, value_dim * kFloat}};
-    case BlockKind::kOut:
-      return {{0, value_dim * BytesPerElement(layout.out_dtype())}, {second, kFloat}};
+    case BlockKind::kOut: {
+      Sections sections = {{0, value_dim * BytesPerElement(layout.out_dtype())}, {second, kFloat}};
+      if (layout.max_logit()) sections.push_back({third, kFloat});
+      return sections;
+    }
   }
   return {};
 }
@@ -116,6 +119,8 @@ void AddRow(const Operands& o, int64_t row) {
 FinishRule RuleOf(const AttentionSpec& spec, int32_t head) {
   FinishRule rule;
   if (!spec.modifiers.sinks.empty()) rule.sink = spec.modifiers.sinks[head];
+  if (spec.dropout) rule.kept = static_cast<float>(1 - spec.dropout->rate);
+  rule.lse_base_2 = spec.outputs.lse_base == LseBase::k2;
   return rule;
 }
 
@@ -128,6 +133,7 @@ void FinishRow(const Operands& o, int64_t row) {
                              absl::MakeSpan(out.data(), dim), RuleOf(*o.job.spec, head));
     ConvertFromFp32(o.layout.out_dtype(), out.data(), dim, o.target.At(row, head, 0));
     *o.target.Floats(row, head, 1) = lse;
+    if (o.layout.max_logit()) *o.target.Floats(row, head, 2) = MaxLogit(state);
   }
 }
 

@@ -25,7 +25,6 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
     return Lacks(DataTypeName(dtype));
   if (job.layout->head_dim() > kMaxHeadDim || job.layout->value_dim() > kMaxHeadDim)
     return Lacks(absl::StrCat("head dimensions above ", kMaxHeadDim));
-  if (spec.dropout) return Lacks("dropout");
   for (const Mask& mask : spec.masks)
     if (mask.bit_mask) return Lacks("bit masks");
   for (const KernelTask& task : tasks)

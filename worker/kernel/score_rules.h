@@ -18,6 +18,15 @@ struct ScoreRule {
   const int32_t* key = nullptr;       // The packed row of each key.
 };
 
+// What dropout does to the weights of a tile (attention/dropout.h), for one block of keys.
+struct DropRule {
+  uint32_t seed[2] = {0, 0};               // The generator's key.
+  uint32_t threshold = 0;                  // Words below drop their weight.
+  const uint32_t (*counter)[3] = nullptr;  // Words 1 to 3 of each row's counters.
+  const int32_t* first_key = nullptr;      // Packed row of the first key of each row's sequence.
+  const int32_t* key = nullptr;            // The packed row of each key.
+};
+
 }  // namespace annulus
 
 #endif  // ANNULUS_WORKER_KERNEL_SCORE_RULES_H_

@@ -324,8 +324,9 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
 
 }  // namespace
 
-const TileIsa kAmxIsa = {"amx",           Avx512::kLanes, kPanel<Avx512>,   PackKeysAmx,
-                         PackValuesAmx,   PackQueriesAmx, ScoreAmx,         ChangeScores<Avx512>,
-                         Softmax<Avx512>, AccumulateAmx,  AccumulateRowAmx, &kAvx512Isa};
+const TileIsa kAmxIsa = {"amx",           Avx512::kLanes,      kPanel<Avx512>, PackKeysAmx,
+                         PackValuesAmx,   PackQueriesAmx,      ScoreAmx,       ChangeScores<Avx512>,
+                         Softmax<Avx512>, DropWeights<Avx512>, AccumulateAmx,  AccumulateRowAmx,
+                         &kAvx512Isa};
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #define ANNULUS_WORKER_KERNEL_TILE_FUNCTIONS_H_
 
 #include "worker/kernel/gradient_functions.h"
+#include "worker/kernel/tile_dropout.h"
 #include "worker/kernel/tile_packing.h"
 #include "worker/kernel/tile_products.h"
 #include "worker/kernel/tile_scores.h"
@@ -26,19 +27,9 @@ void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
 
 template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
-  return TileIsa{name,
-                 V::kLanes,
-                 kPanel<V>,
-                 PackKeys<V>,
-                 PackValues<V>,
-                 PackQueries<V>,
-                 Score<V>,
-                 ChangeScores<V>,
-                 Softmax<V>,
-                 Accumulate<V>,
-                 AccumulateRow<V>,
-                 nullptr,
-                 &kGradientIsa<V>};
+  return TileIsa{name,           V::kLanes,        kPanel<V>,       PackKeys<V>,     PackValues<V>,
+                 PackQueries<V>, Score<V>,         ChangeScores<V>, Softmax<V>,      DropWeights<V>,
+                 Accumulate<V>,  AccumulateRow<V>, nullptr,         &kGradientIsa<V>};
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ struct TileIsa {
   // scores → exp(score − max), with max, weight and alpha brought up to date. What a row does not
   // see is −inf in `scores`. Reads and writes the same part as `score`.
   void (*softmax)(const TileBlock& tile);
+  // Zeroes weights that dropout drops, on the same part. Called only where the job has dropout.
+  void (*drop_weights)(const TileBlock& tile, const DropRule& rule);
   // sums = sums · alpha + scores · values over the visible part of each row group. May overwrite
   // `scores`.
   void (*accumulate)(const TileBlock& tile);

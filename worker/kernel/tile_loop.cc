@@ -204,13 +204,12 @@ void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
   tile_.keys = call_.packed->Keys(pack);
   tile_.values = call_.packed->Values(pack);
   call_.isa->score(tile_);
-  if (rules_.change_scores()) {
-    rules_.SetKeys(task, first);
-    call_.isa->change_scores(tile_, rules_.score_rule());
-  }
+  rules_.SetKeys(task, first);
+  if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
   if (masked_) MaskScores(first);
   call_.isa->softmax(tile_);
   NoteSeen();
+  if (rules_.drop_weights()) call_.isa->drop_weights(tile_, rules_.drop_rule());
   if (masked_ && !call_.packed->Finite(pack)) {
     AccumulateRowByRow(first);
   } else {

@@ -10,27 +10,31 @@
 
 namespace annulus {
 
-// The score modifiers of a job, filled in for the tile and the block at hand. Costs nothing where
-// the job has none. One thread's.
+// The score modifiers and the dropout of a job, filled in for the tile and the block at hand. Costs
+// nothing where the job has none. One thread's.
 class TileRules {
  public:
   explicit TileRules(const KernelJob& job);
 
   bool change_scores() const { return change_scores_; }
+  bool drop_weights() const { return drop_rule_.threshold != 0; }
   // Row `index` of the tile is query head `q_head` of shard-local row `row` of the task's queries.
   void SetRow(const KernelTask& task, int index, int64_t row, int32_t q_head);
   // The block is keys [first, first + kKeyBlock) of the task's shard.
   void SetKeys(const KernelTask& task, int64_t first);
   // For the rows and keys that were set last.
   const ScoreRule& score_rule() const { return score_rule_; }
+  const DropRule& drop_rule() const { return drop_rule_; }
 
  private:
   const KernelJob& job_;
   bool change_scores_ = false;
   bool alibi_ = false;
   ScoreRule score_rule_;
+  DropRule drop_rule_;
   std::array<float, kTileRows> slope_;
-  std::array<int32_t, kTileRows> position_;
+  std::array<int32_t, kTileRows> position_, first_key_;
+  uint32_t counter_[kTileRows][3];
   std::array<int32_t, kKeyBlock> key_;
 };
 

@@ -100,6 +100,20 @@ TEST(InlineJobTest, ASeedFillsEveryInput) {
   EXPECT_EQ(value, SyntheticValue(42, TensorId::kV, 0, 0, 1));
 }
 
+TEST(InlineJobTest, TheLargestScoreIsThereWhereItIsAskedFor) {
+  AttentionSpec spec = SmallSpec();
+  v1::AttendInlineResponse response;
+  FillInlineResponse(TypedRequest(), spec, *InlineTensorBytes(TypedRequest(), spec), &response);
+  EXPECT_FALSE(response.has_max_logit() || response.has_max_logit_crc32c());
+  spec.outputs.max_logit = true;
+  auto tensors = InlineTensorBytes(TypedRequest(), spec);
+  const float largest = -3.5f;
+  std::memcpy((*tensors)[5].data(), &largest, sizeof(largest));
+  FillInlineResponse(TypedRequest(), spec, *tensors, &response);
+  EXPECT_EQ(response.max_logit().values(0), -3.5f);
+  EXPECT_EQ(response.max_logit_crc32c(), Crc32c((*tensors)[5].data(), (*tensors)[5].size()));
+}
+
 TEST(InlineJobTest, TheAnswerHoldsNumbersAndDigests) {
   const AttentionSpec spec = SmallSpec(DataType::kBf16);
   auto tensors = InlineTensorBytes(TypedRequest(), spec);

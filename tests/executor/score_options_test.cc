@@ -1,0 +1,122 @@
+// No strategy drops an option of scores, weights or outputs: setting it changes the answer, to the
+// one that is right; and dropout is the same for every strategy, layout and number of ranks.
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "attention/degrees.h"
+#include "tests/executor/job_runner.h"
+#include "worker/kernel/cpu_kernel.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kRanks = 3;
+
+struct Option {
+  std::string name;
+  std::function<void(AttentionSpec*)> set;
+  bool changes_out = true, changes_lse = true;
+};
+
+AttentionSpec BaseSpec() {
+  AttentionSpec spec = SmallSpec(DataType::kFp32, 50, 61);
+  spec.sequences.resize(2, spec.sequences[0]);
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  spec.masks[0].window_left = 20;
+  return spec;
+}
+
+std::vector<Option> Options() {
+  return {
+      {"soft-cap", [](AttentionSpec* spec) { spec->modifiers.soft_cap = 1.25; }},
+      {"alibi",
+       [](AttentionSpec* spec) {
+         spec->modifiers.alibi_slopes = {0.5f, 0.25f, 0.1f, 1};
+       }},
+      {"sinks",
+       [](AttentionSpec* spec) {
+         spec->modifiers.sinks = {2, -1, 0.5f, 4};
+       }},
+      {"dropout",
+       [](AttentionSpec* spec) {
+         spec->dropout = Dropout{0.25, 3};
+       },
+       true, false},
+      {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false,
+       true},
+      {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false},
+      {"all",
+       [](AttentionSpec* spec) {
+         for (const Option& option : Options())
+           if (option.name != "all") option.set(spec);
+       }},
+  };
+}
+
+reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
+                        int32_t ranks) {
+  JobCase job;
+  job.spec = spec;
+  job.plan.world_size = ranks;
+  job.plan.layout = layout;
+  Execution open;
+  open.strategy = strategy;
+  job.execution = ResolveDegrees(open, ranks, spec.q_heads).front();
+  Group group =
+      ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
+  JobRunner runner(job);
+  EXPECT_TRUE(runner.RunAndJudge(group, [] { return *CpuKernel::Create({}); }));
+  return runner.Gathered();
+}
+
+class ScoreOptions : public testing::TestWithParam<Strategy> {};
+
+TEST_P(ScoreOptions, SettingOneChangesTheAnswerAndIsRight) {
+  const reference::Answer base = Solve(BaseSpec(), GetParam(), Layout::kContiguous, kRanks);
+  EXPECT_TRUE(base.max_logit.empty());
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    AttentionSpec spec = BaseSpec();
+    option.set(&spec);
+    const reference::Answer changed = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+    EXPECT_EQ(changed.max_logit.empty(), !spec.outputs.max_logit);
+    // Another layout merges in another order: what does not change does so but for rounding.
+    float out = 0, lse = 0;
+    for (size_t i = 0; i < base.out.size(); ++i)
+      out = std::max(out, std::fabs(changed.out[i] - base.out[i]));
+    for (size_t i = 0; i < base.lse.size(); ++i)
+      lse = std::max(lse, std::fabs(changed.lse[i] - base.lse[i]));
+    EXPECT_EQ(out > 1e-3f, option.changes_out) << out;
+    EXPECT_EQ(lse > 1e-3f, option.changes_lse) << lse;
+  }
+}
+
+TEST_P(ScoreOptions, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
+  AttentionSpec spec = BaseSpec();
+  spec.dropout = Dropout{0.4, 99};
+  spec.head_dim_v = 61;
+  const reference::Answer one = Solve(spec, Strategy::kRingPassKv, Layout::kContiguous, 1);
+  for (const Layout layout : {Layout::kContiguous, Layout::kStriped, Layout::kZigzag}) {
+    for (const int32_t ranks : {2, 5}) {
+      const reference::Answer some = Solve(spec, GetParam(), layout, ranks);
+      for (size_t i = 0; i < one.out.size(); ++i) ASSERT_NEAR(some.out[i], one.out[i], 1e-5) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ScoreOptions,
+                         testing::Values(Strategy::kRingPassKv, Strategy::kAllGatherKv,
+                                         Strategy::kRotateKv, Strategy::kHalo, Strategy::kUlysses,
+                                         Strategy::kUlyssesRing, Strategy::kRingPassQ,
+                                         Strategy::kDoubleRing),
+                         [](const auto& info) {
+                           std::string name(StrategyName(info.param));
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace annulus
