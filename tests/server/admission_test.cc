@@ -35,6 +35,23 @@ TEST_F(AdmissionTest, InsufficientWorkersNamesTheField) {
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["ready_workers"], "2");
 }
 
+TEST_F(AdmissionTest, PlansReckonWithTheSlowestWorkersRateForTheType) {
+  harness_.bf16_flops = 5e10;
+  harness_.Start(1);
+  harness_.bf16_flops = 3e10;
+  harness_.AddWorker("slower");
+  v1::RunJobRequest request = harness_.Request(1);
+  harness_.Run(request);
+  EXPECT_EQ(harness_.planned_flops, 1e10) << "fp32";
+  request.mutable_spec()->set_dtype(v1::DATA_TYPE_BF16);
+  harness_.Run(request);
+  EXPECT_EQ(harness_.planned_flops, 3e10);
+  harness_.bf16_flops = 0;
+  harness_.AddWorker("does not say");
+  harness_.Run(request);
+  EXPECT_EQ(harness_.planned_flops, 1e10) << "no rate of its own";
+}
+
 TEST_F(AdmissionTest, InsufficientCapacityComesFromPlanning) {
   harness_.Start(1);
   harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",

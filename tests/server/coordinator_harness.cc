@@ -30,6 +30,7 @@ CoordinatorHarness::CoordinatorHarness(CoordinatorOptions options) {
 }
 
 PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
+  planned_flops = request.rates.flops_per_second;
   if (!plan_error.ok()) return plan_error;
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
@@ -132,6 +133,7 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info.set_staging_limit_bytes(staging_limit);
   info.set_device_limit_bytes(device_limit);
   info.set_flops_per_second(1e10);
+  info.set_bf16_flops_per_second(bf16_flops);
   return event;
 }
 

@@ -97,9 +97,11 @@ class CoordinatorHarness {
   int32_t segments = 1;
   int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
+  mutable double planned_flops = 0;  // That the last plan was asked for with.
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;
+  double bf16_flops = 0;
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,10 @@ class DataPlaneTest : public testing::Test {
     ShardBoard::Options options;
     options.now = [this] { return Now(); };
     options.wall = [this] { return Now() + skew_; };
-    options.report = [this](EventLog::Event event) { log_.Add(std::move(event)); };
+    options.report = [this](EventLog::Event event) {
+      reporter_ = std::this_thread::get_id();
+      log_.Add(std::move(event));
+    };
     options.max_calls = 8;
     return options;
   }
@@ -95,6 +99,7 @@ class DataPlaneTest : public testing::Test {
     return report;
   }();
   EventLog log_;
+  std::atomic<std::thread::id> reporter_;  // Of the last event.
   std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 64 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);
   ShardBoard board_;
