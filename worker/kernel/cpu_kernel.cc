@@ -59,7 +59,10 @@ std::string CpuKernel::Description() const { return absl::StrCat("cpu/", isa_.na
 absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
-  if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
+  if (IsGradients(tasks)) {
+    if (job.spec->dropout) return Lacks("gradients of dropout");
+    return gradients_.Accumulate(job, tasks, control);
+  }
   const TileIsa& isa = IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());

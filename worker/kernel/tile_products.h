@@ -14,33 +14,25 @@ namespace {
 // of one long chain at 128 dimensions, for 3 % of the time.
 inline constexpr int kDotRun = 32;
 
-// Every function here that takes a sum is inlined by order: one call would keep all of them in
-// memory, at a third of the speed, and whether the compiler makes one depends on what else is in
-// the file.
 template <class V, int ROWS, int VECTORS>
 struct Sums {
   typename V::F at[ROWS][VECTORS];
 
   template <class Fn>
   inline __attribute__((always_inline)) void ForEach(const Fn& fn) {
-    Unroll<ROWS>([&](int r) __attribute__((always_inline)) {
-      Unroll<VECTORS>([&](int v) __attribute__((always_inline)) { fn(r, v, at[r][v]); });
-    });
+    Unroll<ROWS>([&](int r) { Unroll<VECTORS>([&](int v) { fn(r, v, at[r][v]); }); });
   }
-  inline __attribute__((always_inline)) void Clear() {
-    ForEach([](int, int, typename V::F& sum) __attribute__((always_inline)) { sum = V::Zero(); });
+  void Clear() {
+    ForEach([](int, int, typename V::F& sum) { sum = V::Zero(); });
   }
   // Adds (a[r · a_stride], …) ⊗ (b[0], …).
   inline __attribute__((always_inline)) void AddOuter(const float* a, int a_stride,
                                                       const float* b) {
     typename V::F right[VECTORS];
-    Unroll<VECTORS>([&](int v)
-                        __attribute__((always_inline)) { right[v] = V::Load(b + v * V::kLanes); });
-    Unroll<ROWS>([&](int r) __attribute__((always_inline)) {
+    Unroll<VECTORS>([&](int v) { right[v] = V::Load(b + v * V::kLanes); });
+    Unroll<ROWS>([&](int r) {
       const typename V::F left = V::Set(a[r * a_stride]);
-      Unroll<VECTORS>([&](int v) __attribute__((always_inline)) {
-        at[r][v] = V::Fma(left, right[v], at[r][v]);
-      });
+      Unroll<VECTORS>([&](int v) { at[r][v] = V::Fma(left, right[v], at[r][v]); });
     });
   }
 };
@@ -54,7 +46,7 @@ __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim
     run.Clear();
     const int end = MinInt(dim, begin + kDotRun);
     for (int d = begin; d < end; ++d, q += kRowGroup, k += kPanel<V>) run.AddOuter(q, 1, k);
-    run.ForEach([&](int r, int v, typename V::F& sum) __attribute__((always_inline)) {
+    run.ForEach([&](int r, int v, typename V::F& sum) {
       float* at = scores + r * kKeyBlock + v * V::kLanes;
       V::Store(at, begin == 0 ? sum : V::Add(V::Load(at), sum));
     });
@@ -78,7 +70,7 @@ __attribute__((flatten)) void AccumulatePanel(const ValuePanel& p) {
   const float* values = p.values;
   for (int k = 0; k < p.keys; ++k, values += kPanel<V>)
     block.AddOuter(p.weights + k, kKeyBlock, values);
-  block.ForEach([&](int r, int v, typename V::F& sum) __attribute__((always_inline)) {
+  block.ForEach([&](int r, int v, typename V::F& sum) {
     float* at = p.sums + r * p.sum_stride + v * V::kLanes;
     V::Store(at, V::Fma(V::Load(at), V::Set(p.alpha[r]), sum));
   });
