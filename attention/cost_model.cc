@@ -68,13 +68,29 @@ double FlopsPerPair(const AttentionSpec& spec) {
   return 2.0 * (3.0 * spec.head_dim + 2.0 * spec.value_dim());
 }
 
-double SecondsOfStep(int64_t pairs, int64_t sent, int64_t received, const AttentionSpec& spec,
-                     const Rates& rates) {
-  const double pairs_per_second = rates.flops_per_second / FlopsPerPair(spec);
-  const double tasks = static_cast<double>(pairs) / pairs_per_second;
+// 2·head_dim + 2·value_dim at 128.
+constexpr double kMeasuredFlopsPerPair = 512;
+
+double SecondsOfStep(int64_t pairs, int64_t rows, int64_t sent, int64_t received,
+                     const AttentionSpec& spec, const Rates& rates) {
+  // flops_per_second counts all of a pair's time at the dimensions that it was measured at.
+  const double flop_seconds =
+      std::max(0.0, 1 / rates.flops_per_second - rates.pair_seconds / kMeasuredFlopsPerPair);
+  const double pair_seconds = rates.pair_seconds + flop_seconds * FlopsPerPair(spec);
+  const double tasks =
+      static_cast<double>(pairs) * pair_seconds + static_cast<double>(rows) * rates.row_seconds;
   const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
   const double fixed = sent + received > 0 ? rates.step_seconds : 0;
   return std::max(tasks, wire) + rates.overlap_loss * std::min(tasks, wire) + fixed;
+}
+
+// Query rows × heads of all tasks.
+int64_t TaskRows(const Step& step) {
+  int64_t rows = 0;
+  for (const Task& task : step.tasks) {
+    rows += (task.q_end - task.q_begin) * (task.head_end - task.head_begin);
+  }
+  return rows;
 }
 
 RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,
@@ -85,7 +101,7 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    cost.seconds += SecondsOfStep(pairs[i], sent, received, *request.spec, rates);
+    cost.seconds += SecondsOfStep(pairs[i], TaskRows(step), sent, received, *request.spec, rates);
     cost.bytes_sent += sent;
     cost.visible_pairs += pairs[i];
   }
@@ -284,7 +300,7 @@ class Chooser {
   // Of one rank that does all of it.
   double SecondsOfWork(const Cost& cost) const {
     return SecondsOfStep(
-        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0}), 0, 0,
+        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0}), 0, 0, 0,
         spec_, choice_.rates);
   }
 
@@ -322,9 +338,9 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
   std::vector<double> seconds;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
-    seconds.push_back(SecondsOfStep(pairs[i], TransferBytes(schedule, step.sends, layout),
-                                    TransferBytes(schedule, step.receives, layout), *request.spec,
-                                    rates));
+    seconds.push_back(
+        SecondsOfStep(pairs[i], TaskRows(step), TransferBytes(schedule, step.sends, layout),
+                      TransferBytes(schedule, step.receives, layout), *request.spec, rates));
   }
   return seconds;
 }

@@ -11,11 +11,13 @@
 
 namespace annulus {
 
-// What the cost model reckons with. The two rates are those of a group's slowest worker, measured
-// by the workers at start and reported when they register; the fixed costs are constants.
+// What the cost model reckons with, of a group's slowest worker: measured by the workers at start
+// and reported when they register, but for job_seconds and overlap_loss, which are constants.
 struct Rates {
-  double flops_per_second = 1e11;      // Of the kernel in use.
+  double flops_per_second = 1e11;  // Of the kernel in use, at head dimensions of 128.
+  double pair_seconds = 0;         // What of a visible pair's time is the same at any dimension.
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
+  double row_seconds = 0;              // Of a query row and head of a task, beside its pairs.
   double step_seconds = 2e-4;          // Of a step with a transfer.
   double job_seconds = 5e-4;           // Of a group job over a job on one worker.
   // What shows of the shorter of a step's tasks and transfers: moving bytes takes cores and memory
@@ -45,8 +47,9 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
                                 const Rates& rates);
 
 // Predicts a schedule: a rank's step takes as long as the longer of its tasks (2·head_dim +
-// 2·value_dim FLOPs for each visible pair and query head, 6·head_dim + 4·value_dim for gradients) and its transfers (the larger of what it
-// sends and what it receives), since they overlap, and a part of the shorter.
+// 2·value_dim FLOPs for each visible pair and query head, 6·head_dim + 4·value_dim for gradients)
+// and its transfers (the larger of what it sends and what it receives), since they overlap, and a
+// part of the shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
 
 // A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower

@@ -176,13 +176,25 @@ absl::Status Measure(Flags* flags) {
                         absl::StrCat("--comm-address: ", alone.status().message()));
   }
   WorkerOptions& worker = flags->worker;
-  for (auto [dtype, rate] : {std::pair(DataType::kFp32, &worker.flops_per_second),
-                             std::pair(DataType::kBf16, &worker.bf16_flops_per_second)}) {
-    const absl::StatusOr<double> flops =
-        MeasureFlops(worker.engine, dtype, flags->measure_time / 2);
-    if (!flops.ok()) return flops.status();
-    *rate = *flops;
+  const struct {
+    DataType dtype;
+    double *flops_per_second, *pair_seconds;
+  } kernels[] = {{DataType::kFp32, &worker.flops_per_second, &worker.pair_seconds},
+                 {DataType::kBf16, &worker.bf16_flops_per_second, &worker.bf16_pair_seconds}};
+  for (const auto& kernel : kernels) {
+    const absl::StatusOr<KernelRate> rate =
+        MeasureKernel(worker.engine, kernel.dtype, flags->measure_time / 2);
+    if (!rate.ok()) return rate.status();
+    *kernel.flops_per_second = rate->flops_per_second;
+    *kernel.pair_seconds = rate->pair_seconds;
+    // Of the faster kernel: the slower one's has more of the pairs' own work in it.
+    const bool first = worker.row_seconds == 0;
+    worker.row_seconds =
+        first ? rate->row_seconds : std::min(worker.row_seconds, rate->row_seconds);
   }
+  const absl::StatusOr<double> step = MeasureStep(worker.engine, flags->measure_time / 8);
+  if (!step.ok()) return step.status();
+  worker.step_seconds = *step;
   flags->worker.link_bytes_per_second = static_cast<double>(flags->link_rate);
   if (flags->link_rate > 0) return absl::OkStatus();
   const absl::StatusOr<double> link = MeasureLink(flags->worker.engine, flags->measure_time);
@@ -217,7 +229,9 @@ int Run(Flags flags) {
   LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
           static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s fp32, ",
           static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " GFLOP/s bf16, link ",
-          static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s");
+          static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s, ",
+          static_cast<int64_t>(flags.worker.row_seconds * 1e9), " ns a row and head, ",
+          static_cast<int64_t>(flags.worker.step_seconds * 1e6), " us a step");
   RestSurplusCallbackThread();
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {

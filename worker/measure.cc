@@ -19,42 +19,86 @@ constexpr int64_t kRows = 512;
 constexpr int32_t kHeads = 4;
 constexpr int32_t kHeadDim = 128;
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
+constexpr int64_t kSmallMessageBytes = 1024;
 
-absl::StatusOr<absl::Duration> RunOnce(std::shared_ptr<const RankProgram> program, Device* device,
-                                       AttentionKernel* kernel) {
-  ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
-  std::fill_n(memory.get(), program->placement.arena_bytes, std::byte{0});
-  Executor::Options options;
-  options.program = program;
-  options.memory = memory;
-  options.device = device;
-  options.kernel = kernel;
-  Executor executor(options);
-  RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
-  return executor.stats().running;
+// A forward job of one rank, to be run again and again.
+struct Runner {
+  std::shared_ptr<const RankProgram> program;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<AttentionKernel> kernel;
+
+  absl::StatusOr<absl::Duration> Run() const {
+    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
+    std::fill_n(memory.get(), program->placement.arena_bytes, std::byte{0});
+    Executor::Options options;
+    options.program = program;
+    options.memory = memory;
+    options.device = device.get();
+    options.kernel = kernel.get();
+    Executor executor(options);
+    RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
+    return executor.stats().running;
+  }
+};
+
+absl::StatusOr<Runner> MakeRunner(const Engine& engine, DataType dtype, int32_t head_dim,
+                                  bool full) {
+  ProgramRequest request;
+  request.spec.dtype = dtype;
+  request.spec.q_heads = kHeads;
+  request.spec.kv_heads = request.spec.q_heads;
+  request.spec.head_dim = head_dim;
+  request.spec.sequences.resize(1);
+  request.spec.sequences[0].q_len = kRows;
+  request.spec.sequences[0].kv_len = kRows;
+  if (!full) {
+    request.spec.masks.resize(1);
+    request.spec.masks[0].window_left = request.spec.masks[0].window_right = 0;
+  }
+  request.execution.strategy = Strategy::kRingPassKv;
+  request.execution.layout = request.plan_options.layout = Layout::kContiguous;
+  request.execution.world_size = 1;
+  Runner runner;
+  ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
+  ASSIGN_OR_RETURN(runner.device, engine.make_device());
+  ASSIGN_OR_RETURN(runner.kernel, engine.make_kernel());
+  return runner;
+}
+
+// Of all pairs of kRows rows, or of each row's own key only: the best of several runs.
+absl::StatusOr<double> BestSeconds(const Engine& engine, DataType dtype, int32_t head_dim,
+                                   bool full, absl::Duration budget) {
+  ASSIGN_OR_RETURN(const Runner runner, MakeRunner(engine, dtype, head_dim, full));
+  const absl::Time end = SteadyNow() + budget;
+  absl::Duration best = absl::InfiniteDuration();
+  do {
+    ASSIGN_OR_RETURN(const absl::Duration took, runner.Run());
+    best = std::min(best, took);
+  } while (SteadyNow() < end);
+  return std::max(1e-6, absl::ToDoubleSeconds(best));
 }
 
 // As one of two ranks, sends and receives `messages` messages after a first one, which pays for
 // what a new connection costs; the time that they took.
 absl::StatusOr<absl::Duration> Exchange(Communicator* communicator,
                                         const std::vector<std::string>& bootstraps, int messages,
-                                        const std::function<absl::Time()>& now) {
+                                        int64_t bytes, const std::function<absl::Time()>& now) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(10);
   RETURN_IF_ERROR(communicator->Connect(bootstraps, deadline));
-  std::vector<std::byte> out(kMessageBytes), in(kMessageBytes);
+  std::vector<std::byte> out(bytes), in(bytes);
   const int32_t peer = 1 - communicator->rank();
   absl::Time began;
   for (int i = 0; i <= messages; ++i) {
     if (i == 1) began = now();
-    const SendMessage send{peer, out.data(), kMessageBytes};
-    const ReceiveMessage receive{peer, in.data(), kMessageBytes};
+    const SendMessage send{peer, out.data(), bytes};
+    const ReceiveMessage receive{peer, in.data(), bytes};
     RETURN_IF_ERROR(communicator->Start({&send, 1}, {&receive, 1}));
     RETURN_IF_ERROR(communicator->Join(deadline));
   }
   return now() - began;
 }
 
-absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages,
+absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages, int64_t bytes,
                                             const std::function<absl::Time()>& now) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   std::vector<std::string> bootstraps;
@@ -66,8 +110,8 @@ absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages,
   }
   absl::Status other;
   std::thread thread(
-      [&] { other = Exchange(ranks[1].get(), bootstraps, messages, SteadyNow).status(); });
-  absl::StatusOr<absl::Duration> own = Exchange(ranks[0].get(), bootstraps, messages, now);
+      [&] { other = Exchange(ranks[1].get(), bootstraps, messages, bytes, SteadyNow).status(); });
+  absl::StatusOr<absl::Duration> own = Exchange(ranks[0].get(), bootstraps, messages, bytes, now);
   thread.join();
   RETURN_IF_ERROR(own.status());
   RETURN_IF_ERROR(other);
@@ -76,38 +120,40 @@ absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages,
 
 }  // namespace
 
-absl::StatusOr<double> MeasureFlops(const Engine& engine, DataType dtype, absl::Duration budget) {
-  ProgramRequest request;
-  request.spec.dtype = dtype;
-  request.spec.q_heads = kHeads;
-  request.spec.kv_heads = kHeads;
-  request.spec.head_dim = kHeadDim;
-  request.spec.sequences.resize(1);
-  request.spec.sequences[0].q_len = kRows;
-  request.spec.sequences[0].kv_len = kRows;
-  request.execution.strategy = Strategy::kRingPassKv;
-  request.execution.layout = request.plan_options.layout = Layout::kContiguous;
-  request.execution.world_size = 1;
-  ASSIGN_OR_RETURN(const std::shared_ptr<const RankProgram> program, MakeProgram(request));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
-  ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel, engine.make_kernel());
+absl::StatusOr<KernelRate> MeasureKernel(const Engine& engine, DataType dtype,
+                                         absl::Duration budget) {
+  ASSIGN_OR_RETURN(const double large, BestSeconds(engine, dtype, kHeadDim, true, budget / 3));
+  ASSIGN_OR_RETURN(const double small, BestSeconds(engine, dtype, kHeadDim / 2, true, budget / 3));
+  ASSIGN_OR_RETURN(const double rows, BestSeconds(engine, dtype, kHeadDim / 2, false, budget / 3));
+  const double pairs = static_cast<double>(kHeads * kRows * kRows);
+  KernelRate rate;
+  // Rows that see one key have a tile's worth of pairs computed, so theirs is not taken off.
+  rate.flops_per_second = 4.0 * kHeadDim * pairs / large;
+  rate.pair_seconds = std::clamp(2 * small - large, 0.0, large / 2) / pairs;
+  rate.row_seconds = rows / static_cast<double>(kHeads * kRows);
+  return rate;
+}
+
+absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,
+                                   const std::function<absl::Time()>& now) {
+  constexpr int kMessages = 32, kLeastRuns = 3;
   const absl::Time end = SteadyNow() + budget;
   absl::Duration best = absl::InfiniteDuration();
-  do {
-    ASSIGN_OR_RETURN(const absl::Duration took, RunOnce(program, device.get(), kernel.get()));
+  for (int runs = 0; runs < kLeastRuns || SteadyNow() < end; ++runs) {
+    ASSIGN_OR_RETURN(const absl::Duration took,
+                     TimeExchange(engine, kMessages, kSmallMessageBytes, now));
     best = std::min(best, took);
-  } while (SteadyNow() < end);
-  const double flops = 4.0 * kHeadDim * kHeads * kRows * kRows;
-  return flops / std::max(1e-6, absl::ToDoubleSeconds(best));
+  }
+  return absl::ToDoubleSeconds(best) / kMessages;
 }
 
 absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget,
                                    const std::function<absl::Time()>& now) {
   int messages = 1;
-  ASSIGN_OR_RETURN(absl::Duration took, TimeExchange(engine, messages, now));
+  ASSIGN_OR_RETURN(absl::Duration took, TimeExchange(engine, messages, kMessageBytes, now));
   while (took < budget && messages < 64) {
     messages *= 2;
-    ASSIGN_OR_RETURN(took, TimeExchange(engine, messages, now));
+    ASSIGN_OR_RETURN(took, TimeExchange(engine, messages, kMessageBytes, now));
   }
   return static_cast<double>(kMessageBytes) * messages /
          std::max(1e-9, absl::ToDoubleSeconds(took));

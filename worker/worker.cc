@@ -243,6 +243,10 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_flops_per_second(options_.flops_per_second);
   self.set_bf16_flops_per_second(options_.bf16_flops_per_second);
   self.set_link_bytes_per_second(options_.link_bytes_per_second);
+  self.set_pair_seconds(options_.pair_seconds);
+  self.set_bf16_pair_seconds(options_.bf16_pair_seconds);
+  self.set_row_seconds(options_.row_seconds);
+  self.set_step_seconds(options_.step_seconds);
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   self.set_version(kVersion);

@@ -27,6 +27,8 @@ struct WorkerOptions {
   double flops_per_second = 0;       // fp32
   double bf16_flops_per_second = 0;  // 0: as fp32
   double link_bytes_per_second = 0;
+  // 0: not measured.
+  double pair_seconds = 0, bf16_pair_seconds = 0, row_seconds = 0, step_seconds = 0;
   int copy_threads = 2;
   RateLimits rate;
   absl::Duration step_timeout = absl::Seconds(30);

@@ -53,6 +53,12 @@ double FlopsPerSecond(const control::v1::Register& info, const AttentionSpec& sp
   return bf16 ? info.bf16_flops_per_second() : info.flops_per_second();
 }
 
+// The same kernel's, so that both fit each other.
+double PairSeconds(const control::v1::Register& info, DataType dtype) {
+  const bool bf16 = dtype == DataType::kBf16 && info.bf16_flops_per_second() > 0;
+  return bf16 ? info.bf16_pair_seconds() : info.pair_seconds();
+}
+
 // The slowest and smallest of the ready workers: any of them may be the one.
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission) {
   PlanRequest request;
@@ -60,18 +66,25 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   request.submission = std::move(submission);
   request.segment_target = core.options.segment_target;
   bool first = true;
+  double step_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
     if (!worker.ready()) continue;
     const control::v1::Register& info = worker.info;
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
+    const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
+    request.rates.pair_seconds =
+        most(request.rates.pair_seconds, PairSeconds(info, request.submission->spec.dtype));
+    request.rates.row_seconds = most(request.rates.row_seconds, info.row_seconds());
+    step_seconds = most(step_seconds, info.step_seconds());
     request.rates.flops_per_second =
         least(request.rates.flops_per_second, FlopsPerSecond(info, request.submission->spec));
     request.rates.link_bytes_per_second =
         least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
     first = false;
   }
+  if (step_seconds > 0) request.rates.step_seconds = step_seconds;
   return request;
 }
 

@@ -54,6 +54,10 @@ absl::Status CheckRegister(const control::v1::Register& info) {
   if (!(info.flops_per_second() > 0) || !(info.link_bytes_per_second() > 0)) {
     return InvalidRegistrationError("rates: more than 0");
   }
+  for (const double seconds :
+       {info.pair_seconds(), info.bf16_pair_seconds(), info.row_seconds(), info.step_seconds()}) {
+    if (!(seconds >= 0 && seconds < 1)) return InvalidRegistrationError("seconds: 0 to 1");
+  }
   return absl::OkStatus();
 }
 
