@@ -34,7 +34,9 @@ struct KernelTask {
 
 struct KernelOp {
   enum class Kind : uint8_t {
-    kIdentity,  // Sets target (kPartial: 0, −inf, 0; gradients: 0). Source is unused.
+    // Sets target; source is unused. Gradients: 0. kPartial: max −inf and weight 0; what its sums
+    // hold then means nothing, and nobody reads it.
+    kIdentity,
     kMerge,
     kAdd,
     kFinish,

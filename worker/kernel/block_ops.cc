@@ -83,10 +83,11 @@ struct Operands {
   int32_t head_begin, head_end;
 };
 
+// A partial's sums stay as they are.
 void IdentityRow(const Operands& o, int64_t row) {
   const bool partial = o.target.view->block.kind == BlockKind::kPartial;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
-    for (size_t s = 0; s < o.target.sections.size(); ++s) {
+    for (size_t s = partial ? 1 : 0; s < o.target.sections.size(); ++s) {
       const float value = partial && s == 1 ? -std::numeric_limits<float>::infinity() : 0.0f;
       std::fill_n(o.target.Floats(row, head, s), o.target.sections[s].head_bytes / kFloat, value);
     }

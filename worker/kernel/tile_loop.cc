@@ -99,10 +99,11 @@ void TileLoop::LoadState(const KernelTask& task) {
     const TileScratch::Slot& slot = s_.slots_[i];
     const StateAt at = FindState(*call_.job->layout, task.out_q, slot.row, slot.q_head);
     float* sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
-    std::memcpy(sums, at.sum, bytes);
-    std::fill(sums + tile_.value_dim, sums + tile_.sum_stride, 0.0f);
     std::memcpy(&s_.max_[i], at.max, sizeof(float));
     std::memcpy(&s_.weight_[i], at.weight, sizeof(float));
+    const bool fresh = s_.max_[i] == kMinusInf;  // Its sums mean nothing.
+    if (!fresh) std::memcpy(sums, at.sum, bytes);
+    std::fill(sums + (fresh ? 0 : tile_.value_dim), sums + tile_.sum_stride, 0.0f);
   }
 }
 
