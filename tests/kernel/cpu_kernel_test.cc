@@ -77,6 +77,40 @@ TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   }
 }
 
+// The keys in the buffer change, which content of one number never does: so the answer tells
+// whether they were packed again.
+TEST(CpuKernelTest, KeysOfOneContentArePackedOnce) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);
+    const Job job = MakeJob(4, 2, 100, 300);
+    const std::vector<float> expected = OutputOf(*kernel, job, {});
+    const auto run = [&](uint64_t first, uint64_t second, int64_t trimmed) {
+      KernelHarness harness(job.spec, job.input, {});
+      std::vector<KernelTask> tasks = harness.Tasks();
+      EXPECT_EQ(tasks.size(), 1u);
+      const auto attend = [&](uint64_t content) {
+        tasks[0].kv.content = content;
+        KernelOp clear;
+        clear.target = tasks[0].out_q;
+        EXPECT_TRUE(kernel->Apply(harness.job(), clear).ok());
+        EXPECT_TRUE(kernel->Accumulate(harness.job(), tasks, {}).ok());
+        EXPECT_TRUE(harness.FinishAll(*kernel).ok());
+      };
+      attend(first);
+      const int64_t row_bytes = BlockLayout(job.spec).RowBytes(BlockKind::kKv, 2);
+      std::fill_n(tasks[0].kv.data, 300 * row_bytes, std::byte{0});
+      tasks[0].task.k_end -= trimmed;
+      attend(second);
+      return harness.answer().out;
+    };
+    EXPECT_EQ(run(7, 7, 0), expected) << isa->name;
+    EXPECT_NE(run(8, 9, 0), expected) << isa->name << ": other content";
+    EXPECT_NE(run(0, 0, 0), expected) << isa->name << ": no content";
+    const std::vector<float> zeros(expected.size(), 0.0f);
+    EXPECT_EQ(run(10, 10, 1), zeros) << isa->name << ": other rows of the content";
+  }
+}
+
 TEST(CpuKernelTest, CutsBetweenKeyBlocksDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);

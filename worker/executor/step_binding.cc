@@ -1,5 +1,7 @@
 #include "worker/executor/step_binding.h"
 
+#include <atomic>
+
 namespace annulus {
 namespace {
 
@@ -19,10 +21,19 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
   return KernelOp::Kind::kCopy;
 }
 
+// A number for each buffer, never given before in this process. Zero is none.
+uint64_t NewContents(size_t buffers) {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(buffers, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 StepBinder::StepBinder(const RankProgram* program, std::byte* arena)
-    : program_(program), arena_(arena), births_(program->schedule.steps.size()) {
+    : program_(program),
+      arena_(arena),
+      first_content_(NewContents(program->schedule.buffers.size())),
+      births_(program->schedule.steps.size()) {
   const std::vector<Placement::Slot>& slots = program->placement.slots;
   for (size_t buffer = 0; buffer < slots.size(); ++buffer) {
     if (!slots[buffer].starts_as_identity) continue;
@@ -49,7 +60,8 @@ BoundStep StepBinder::Bind(int32_t step) const {
 
 BlockView StepBinder::View(int32_t buffer) const {
   if (buffer < 0) return BlockView();
-  return {program_->schedule.buffers[buffer], arena_ + program_->placement.slots[buffer].offset};
+  return {program_->schedule.buffers[buffer], arena_ + program_->placement.slots[buffer].offset,
+          first_content_ + static_cast<uint64_t>(buffer)};
 }
 
 std::byte* StepBinder::RowsOf(const Transfer& transfer) const {

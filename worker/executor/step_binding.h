@@ -36,6 +36,7 @@ class StepBinder {
 
   const RankProgram* program_;
   std::byte* arena_;
+  uint64_t first_content_;                    // Of buffer 0; the others follow.
   std::vector<std::vector<int32_t>> births_;  // By step.
 };
 

@@ -20,6 +20,9 @@ namespace annulus {
 struct BlockView {
   Block block;
   std::byte* data = nullptr;
+  // Not 0: all views with this number, in all calls, show the same rows with the same bytes, so
+  // far as tasks read them. What a kernel made of them (packed keys) may serve again.
+  uint64_t content = 0;
 };
 
 // A task with its buffers. Row ranges are shard-local, as in the schedule; `q_rows` and `k_rows`

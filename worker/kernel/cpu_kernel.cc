@@ -84,7 +84,10 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
   return absl::OkStatus();
 }
 
-void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
+void CpuKernel::PackPhase(const TileCall& call, const Phase& phase) {
+  std::vector<PackedContent> contents = ContentsOf(*call.plan, phase);
+  if (packed_.Holds(contents)) return;
+  packed_.Forget();
   struct Pack {
     const PackedSource* packed;
     int32_t head;
@@ -104,6 +107,11 @@ void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
     packed_.Pack(call.plan->sources[pack.packed->source], pack.head, pack.block,
                  phase.PackOf(*pack.packed, pack.head, pack.block));
   });
+  packed_.Hold(std::move(contents));
+}
+
+void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
+  PackPhase(call, phase);
   pool_->ParallelFor(static_cast<int64_t>(phase.items.size()), [&](int64_t index, int thread) {
     const FlushDenormals flush;
     TileLoop(call, scratch_[thread]).Run(phase, phase.items[index]);

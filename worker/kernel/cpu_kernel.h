@@ -44,6 +44,7 @@ class CpuKernel : public AttentionKernel {
 
  private:
   CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool);
+  void PackPhase(const TileCall& call, const Phase& phase);
   void RunPhase(const TileCall& call, const Phase& phase);
 
   const TileIsa& isa_;

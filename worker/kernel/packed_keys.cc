@@ -19,15 +19,38 @@ int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
          (PackedKeyFloats(isa, layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
 }
 
+std::vector<PackedContent> ContentsOf(const CallPlan& plan, const Phase& phase) {
+  std::vector<PackedContent> contents;
+  for (const PackedSource& packed : phase.packed) {
+    const KeySource& source = plan.sources[packed.source];
+    contents.push_back({source.kv->content, source.rows,
+                        std::max(phase.head_begin, source.head_begin),
+                        std::min(phase.head_end, source.head_end), packed.block_begin,
+                        packed.block_end, phase.PackOf(packed, source.head_begin, 0)});
+  }
+  return contents;
+}
+
+bool PackedKeys::Holds(const std::vector<PackedContent>& contents) const {
+  const auto same = [](const PackedContent& a, const PackedContent& b) {
+    return a.content != 0 && a.content == b.content && a.head_begin == b.head_begin &&
+           a.head_end == b.head_end && a.block_begin == b.block_begin &&
+           a.block_end == b.block_end && a.first_pack == b.first_pack && a.rows == b.rows;
+  };
+  return !held_.empty() &&
+         std::equal(contents.begin(), contents.end(), held_.begin(), held_.end(), same);
+}
+
 absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs) {
   isa_ = &isa;
   layout_ = &layout;
   key_floats_ = PackedKeyFloats(isa, layout.head_dim());
   value_floats_ = PackedValueFloats(isa, layout.value_dim());
-  finite_.assign(packs, 1);
+  if (finite_.size() < static_cast<size_t>(packs)) finite_.resize(packs, 1);
   const int64_t floats = packs * (key_floats_ + value_floats_);
   if (floats <= capacity_floats_) return absl::OkStatus();
   memory_.reset();
+  held_.clear();
   capacity_floats_ = 0;
   const int64_t bytes =
       (floats * static_cast<int64_t>(sizeof(float)) + kHugePage - 1) / kHugePage * kHugePage;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,18 @@
 
 namespace annulus {
 
+// What of a buffer is packed, and where.
+struct PackedContent {
+  uint64_t content = 0;  // BlockView::content.
+  std::vector<Interval> rows;
+  int32_t head_begin = 0, head_end = 0;
+  int64_t block_begin = 0, block_end = 0;
+  int64_t first_pack = 0;
+};
+
+// All that a phase packs.
+std::vector<PackedContent> ContentsOf(const CallPlan& plan, const Phase& phase);
+
 // Memory for the packed blocks of one phase, kept from call to call. Blocks may be packed and read
 // by several threads, each block by one thread at a time.
 class PackedKeys {
@@ -19,6 +32,13 @@ class PackedKeys {
   // Makes room for `packs` blocks of the job's head sizes. RESOURCE_EXHAUSTED when there is no
   // memory.
   absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs);
+
+  // Whether all of it is packed already, by an earlier call: steps that were split attend to the
+  // same keys in several calls.
+  bool Holds(const std::vector<PackedContent>& contents) const;
+  // Before and after packing.
+  void Forget() { held_.clear(); }
+  void Hold(std::vector<PackedContent> contents) { held_ = std::move(contents); }
 
   // Packs key block `block` of key/value head `head` of `source` into place `pack`.
   void Pack(const KeySource& source, int32_t head, int64_t block, int64_t pack);
@@ -39,6 +59,7 @@ class PackedKeys {
   int64_t key_floats_ = 0, value_floats_ = 0, capacity_floats_ = 0;
   std::unique_ptr<float, Free> memory_;
   std::vector<uint8_t> finite_;
+  std::vector<PackedContent> held_;
 };
 
 // Bytes of one packed block.
