@@ -186,13 +186,27 @@ class BadInputTest(ServiceCase):
         execution = types_pb2.Execution(world_size=MAX_INT32)
         self.refused(None, "INVALID_ARGUMENT", "LIMIT_EXCEEDED", path, execution)
 
-    def test_a_strategy_or_layout_that_is_not_served(self):
-        for field, value in (
-            ("strategy", types_pb2.Execution.STRATEGY_TREE),
-            ("layout", types_pb2.Execution.LAYOUT_BY_AREA),
-        ):
-            execution = types_pb2.Execution(world_size=2, **{field: value})
+    def test_a_way_to_run_that_is_not_served(self):
+        for field in ("bf16_partials", "timeline"):
+            execution = types_pb2.Execution(world_size=2, **{field: True})
             self.refused(None, "UNIMPLEMENTED", "NOT_SERVED", f"execution.{field}", execution)
+
+    def test_a_strategy_that_this_operation_cannot_use(self):
+        execution = types_pb2.Execution(
+            world_size=2, strategy=types_pb2.Execution.STRATEGY_TREE
+        )
+
+        def gradients(spec):
+            spec.gradients.SetInParent()
+
+        self.refused(
+            gradients,
+            "UNIMPLEMENTED",
+            "NOT_SERVED",
+            "execution.strategy",
+            execution,
+            entries=(attend, run_job, plan_job),
+        )
 
     def test_a_layout_that_this_job_cannot_use(self):
         def sequences(spec):
