@@ -53,11 +53,21 @@ absl::Status CheckStripes(const AttentionSpec& spec, const Execution& execution,
   return absl::OkStatus();
 }
 
+absl::Status CheckRowIntervals(const AttentionSpec& spec, int64_t classes, const Limits& limits) {
+  const bool ranges = std::any_of(spec.masks.begin(), spec.masks.end(),
+                                  [](const Mask& mask) { return !mask.ranges.empty(); });
+  const int64_t intervals = ranges ? limits.max_ranges_of_row : 2;
+  return CheckLimit("spec.masks", spec.q_rows() * classes * intervals, limits.max_row_intervals);
+}
+
 // Range lists and heads with masks of their own.
 absl::Status CheckRanges(const AttentionSpec& spec, const Execution& execution,
                          const Limits& limits) {
+  // The classes first: each may have range lists of its own.
+  const MaskCost classes = CostOfMasks(spec, 0);
+  RETURN_IF_ERROR(CheckLimit("spec.masks", classes.head_classes, limits.max_head_classes));
+  RETURN_IF_ERROR(CheckRowIntervals(spec, classes.head_classes, limits));
   const MaskCost cost = CostOfMasks(spec, limits.max_range_cuts);
-  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.head_classes, limits.max_head_classes));
   RETURN_IF_ERROR(CheckLimit("spec.masks", cost.range_cuts, limits.max_range_cuts));
   if (execution.layout != Layout::kStriped) return absl::OkStatus();
   return CheckLimit("execution.layout", cost.range_cuts, limits.max_striped_spans);

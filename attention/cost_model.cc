@@ -149,6 +149,13 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
                                {}});
 }
 
+absl::Status NoWay() {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "no strategy runs this job as its execution asks",
+      ErrorDetail{
+          "INVALID_EXECUTION", {}, {{"execution", "degrees or head deal that no way has"}}, {}});
+}
+
 // The field that asks for more ranks than any.
 std::string FieldOfSize(const Execution& wanted) {
   return wanted.world_size > 0       ? "execution.world_size"
@@ -236,6 +243,7 @@ class Chooser {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
+    if (best_ < 0 && smallest_peak_ == std::numeric_limits<int64_t>::max()) return NoWay();
     if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
     return Sorted();
   }

@@ -48,9 +48,8 @@ void MaskMap::MakePieces() {
     for (const int32_t mask : ranged[groups_.of_sequence[s]]) {
       const std::tuple<int32_t, int64_t, int64_t> key{mask, QueryRows(s), KeyRows(s)};
       if (pieces_.count(key) != 0) continue;
-      const RangeStrips& cut =
-          strips.try_emplace(mask, RangeStrips(masks_[mask].ranges)).first->second;
-      pieces_.emplace(key, RowPieces(masks_[mask], cut, QueryRows(s), KeyRows(s)));
+      if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks_[mask].ranges));
+      pieces_.emplace(key, RowPieces(masks_[mask], strips.at(mask), QueryRows(s), KeyRows(s)));
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "attention/mask_cost.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -21,7 +22,7 @@ MaskCost CostOfMasks(const AttentionSpec& spec, int64_t most_cuts) {
         continue;
       }
       ranged[g].push_back(mask);
-      strips.try_emplace(mask, RangeStrips(spec.masks[mask].ranges));
+      if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(spec.masks[mask].ranges));
     }
   }
   std::map<std::tuple<int32_t, int64_t, int64_t>, int64_t> counted;
@@ -34,7 +35,8 @@ MaskCost CostOfMasks(const AttentionSpec& spec, int64_t most_cuts) {
         at->second = CountCuts(spec.masks[mask], strips.at(mask), sequence.q_len, sequence.kv_len,
                                most_cuts - cost.range_cuts);
       }
-      cost.range_cuts += at->second;
+      // Also what has nothing to cut was looked at.
+      cost.range_cuts += std::max<int64_t>(1, at->second);
     }
   }
   return cost;

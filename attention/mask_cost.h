@@ -13,7 +13,7 @@ struct MaskCost {
   // Sets of query heads with masks of their own. Each is planned for itself.
   int64_t head_classes = 1;
   // Parts that range lists cut the rows of all sequences into (attention/row_pieces.h), for each
-  // mask that some head follows there. What is planned goes through them one by one.
+  // mask that some head follows there; at least one. What is planned goes through them one by one.
   int64_t range_cuts = 0;
 };
 

@@ -163,10 +163,10 @@ absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& val
 
 absl::Status CheckModifiers(const AttentionSpec& spec) {
   const ScoreModifiers& modifiers = spec.modifiers;
-  if (modifiers.soft_cap &&
-      !(*modifiers.soft_cap > 0 && *modifiers.soft_cap <= std::numeric_limits<float>::max())) {
+  // Past these a score over the cap, or the cap's reciprocal, is no normal number in fp32.
+  if (modifiers.soft_cap && !(*modifiers.soft_cap >= 0x1p-64 && *modifiers.soft_cap <= 0x1p64)) {
     return Refuse("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
-                  "must be above 0 and finite in fp32");
+                  "must be at least 2^-64 and at most 2^64");
   }
   RETURN_IF_ERROR(
       CheckPerHead("spec.modifiers.alibi_slopes", modifiers.alibi_slopes, spec.q_heads));

@@ -24,7 +24,10 @@ struct Limits {
   int64_t max_striped_spans = 256;
   int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
   int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask_cost.h
-  int64_t max_cut_sequences = 32;             // That the layout zigzag-per-sequence cuts.
+  // Query rows × classes of heads × intervals that a row may see (2; 16 with range lists): a kernel
+  // call holds them, 16 bytes each.
+  int64_t max_row_intervals = int64_t{1} << 27;
+  int64_t max_cut_sequences = 32;  // That the layout zigzag-per-sequence cuts.
 };
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command

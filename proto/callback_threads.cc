@@ -1,11 +1,7 @@
 #include "proto/callback_threads.h"
 
-#include <unistd.h>
-
-#include <functional>
 #include <memory>
 
-#include "grpc/support/cpu.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -14,13 +10,12 @@
 namespace annulus {
 namespace {
 
-// A call over a channel without credentials, which connects nowhere: it fails at once, on a
-// callback thread. The channel holds on to the threads from then on.
+// A channel without credentials connects nowhere. It holds on to the threads from its first
+// callback call.
 struct Anchor {
-  explicit Anchor(std::function<void()> on_callback_thread)
-      : channel(grpc::CreateChannel("", nullptr)), stub(channel), request(&empty, 1) {
+  Anchor() : channel(grpc::CreateChannel("", nullptr)), stub(channel), request(&empty, 1) {
     stub.UnaryCall(&context, "/annulus/None", grpc::StubOptions(), &request, &response,
-                   [run = std::move(on_callback_thread)](const grpc::Status&) { run(); });
+                   [](const grpc::Status&) {});
   }
   std::shared_ptr<grpc::Channel> channel;
   grpc::GenericStub stub;
@@ -29,20 +24,10 @@ struct Anchor {
   grpc::ByteBuffer request, response;
 };
 
-[[noreturn]] void RestForever() {
-  for (;;) pause();
-}
-
 }  // namespace
 
 void KeepCallbackThreads() {
-  static const Anchor* const anchor = new Anchor([] {});
-  (void)anchor;
-}
-
-void RestSurplusCallbackThread() {
-  if (gpr_cpu_num_cores() >= 4) return;  // Each has two cores of its own.
-  static const Anchor* const anchor = new Anchor(RestForever);
+  static const Anchor* const anchor = new Anchor();
   (void)anchor;
 }
 

@@ -9,12 +9,6 @@ namespace annulus {
 // itself and corrupts its memory.
 void KeepCallbackThreads();
 
-// gRPC starts a callback thread for every two cores, and never less than two. On two or three cores
-// each of the two wakes the other for every event; this puts one of them to rest until the process
-// ends. Once, from a program's main: a library leaves the threads of its program alone. Callbacks
-// must not wait for one another, here less than ever.
-void RestSurplusCallbackThread();
-
 }  // namespace annulus
 
 #endif  // ANNULUS_PROTO_CALLBACK_THREADS_H_

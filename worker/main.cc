@@ -20,7 +20,6 @@
 #include "attention/error.h"
 #include "base/command_line.h"
 #include "base/log.h"
-#include "proto/callback_threads.h"
 #include "worker/backend.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
@@ -232,7 +231,6 @@ int Run(Flags flags) {
           static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s, ",
           static_cast<int64_t>(flags.worker.row_seconds * 1e9), " ns a row and head, ",
           static_cast<int64_t>(flags.worker.step_seconds * 1e6), " us a step");
-  RestSurplusCallbackThread();
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));

@@ -47,16 +47,18 @@ std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
 }
 
 // Gradients are fp32 products for every type.
+bool UsesBf16(const control::v1::Register& info, const AttentionSpec& spec) {
+  return spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward &&
+         info.bf16_flops_per_second() > 0;
+}
+
 double FlopsPerSecond(const control::v1::Register& info, const AttentionSpec& spec) {
-  const bool bf16 = spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward &&
-                    info.bf16_flops_per_second() > 0;
-  return bf16 ? info.bf16_flops_per_second() : info.flops_per_second();
+  return UsesBf16(info, spec) ? info.bf16_flops_per_second() : info.flops_per_second();
 }
 
 // The same kernel's, so that both fit each other.
-double PairSeconds(const control::v1::Register& info, DataType dtype) {
-  const bool bf16 = dtype == DataType::kBf16 && info.bf16_flops_per_second() > 0;
-  return bf16 ? info.bf16_pair_seconds() : info.pair_seconds();
+double PairSeconds(const control::v1::Register& info, const AttentionSpec& spec) {
+  return UsesBf16(info, spec) ? info.bf16_pair_seconds() : info.pair_seconds();
 }
 
 // The slowest and smallest of the ready workers: any of them may be the one.
@@ -75,7 +77,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
     request.rates.pair_seconds =
-        most(request.rates.pair_seconds, PairSeconds(info, request.submission->spec.dtype));
+        most(request.rates.pair_seconds, PairSeconds(info, request.submission->spec));
     request.rates.row_seconds = most(request.rates.row_seconds, info.row_seconds());
     step_seconds = most(step_seconds, info.step_seconds());
     request.rates.flops_per_second =

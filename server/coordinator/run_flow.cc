@@ -133,7 +133,7 @@ void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) 
 void OnDrained(const Report& report) {
   if (!report.rank.output_ready) return;
   report.rank.drained = true;
-  RankFreed(report.core, report.run, report.number);
+  if (report.run.solo()) RankFreed(report.core, report.run, report.number);
   FinishIfDrained(report);
 }
 

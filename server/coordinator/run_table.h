@@ -22,7 +22,7 @@ struct RunRank {
   int32_t segments_done = 0;
   bool output_ready = false;
   bool drained = false;
-  bool gone = false;  // Delivered, dropped or lost with its worker: it holds nothing any more.
+  bool gone = false;  // Freed, dropped or lost with its worker: it holds nothing any more.
   control::v1::Prepared preparation;
   v1::ShardReport report;  // With the outputs.
 };

@@ -340,6 +340,14 @@ TEST(CostModelTest, AJobThatFitsNowhereIsRefusedWithTheBytesItNeeds) {
   EXPECT_GT(std::stoll(DetailOf(status).metadata.at("needed_bytes")), 1000);
 }
 
+TEST(CostModelTest, WhatNoWayHasIsTheExecutionsFault) {
+  Execution wanted;
+  wanted.head_deal = HeadDeal::kUnits;
+  const absl::Status status = ChooseExecution(Spec(64, 64, false), wanted, Offer({1})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION");
+}
+
 TEST(CostModelTest, NothingToAttendCostsNothing) {
   const auto candidates = ChooseExecution(Spec(0, 0, false), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());

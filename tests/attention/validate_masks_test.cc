@@ -36,6 +36,34 @@ TEST(ValidateTest, RangesOverOneRowAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[0].ranges");
 }
 
+// A kernel call holds what each row sees, for each class of heads.
+TEST(ValidateTest, RowsOfManyClassesAreLimited) {
+  Request request;
+  request.spec.q_heads = request.spec.kv_heads = 8;
+  request.spec.sequences = {Lengths(int64_t{1} << 23, 64)};
+  request.spec.masks.assign(1, Mask());
+  for (int32_t head = 0; head < 8; ++head) {
+    Mask mask;
+    mask.window_left = head;
+    mask.query_heads = {head};
+    request.spec.masks.push_back(mask);
+  }
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences = {Lengths((int64_t{1} << 23) + 1, 64)};
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+}
+
+// Nothing to cut, and still each pair of lengths is looked at.
+TEST(ValidateTest, SequencesWithoutQueriesCountToo) {
+  Request request;
+  request.spec.masks[0].ranges.push_back({0, 9, 0, 9, MaskRange::Kind::kFull});
+  request.limits.max_range_cuts = 100;
+  request.spec.sequences.assign(100, Lengths(0, 5));
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences.push_back(Lengths(0, 6));
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+}
+
 // 16 layers of ranges, each as many causal ones side by side, whose edges all cross.
 TEST(ValidateTest, PartsThatRangesCutRowsIntoAreLimited) {
   Request request;

@@ -217,7 +217,7 @@ TEST(ValidateTest, ModifiersDropoutAndFurtherOutputsAreServed) {
 }
 
 TEST(ValidateTest, Modifiers) {
-  for (const double cap : {0.0, -1.0, kNan, kInfinity}) {
+  for (const double cap : {0.0, -1.0, 0x1p-65, 0x1p65, 3.4e38, kNan, kInfinity}) {
     Request request;
     request.spec.modifiers.soft_cap = cap;
     ExpectInvalid(request, "INVALID_MODIFIER", "spec.modifiers.soft_cap");

@@ -130,6 +130,20 @@ TEST_F(AgentJobsTest, AGroupShardWaitsForCommands) {
   EXPECT_EQ(agent_.SentNames(), "segment_done");
 }
 
+TEST_F(AgentJobsTest, ADeliveredGroupShardStaysUntilItsDrop) {
+  agent_.Reserve(1);
+  agent_.Complete(1);
+  Prepare(1);
+  agent_.Report(ShardFact(1, "ready"));
+  agent_.Report(ShardFact(1, "drained"));
+  EXPECT_EQ(agent_.SentNames(), "output_drained");
+  EXPECT_TRUE(agent_.All<CloseShard>().empty());
+  agent_.Drop(1);
+  EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
+  agent_.Handle(ShardFreed{AgentHarness::Id(1)});
+  EXPECT_EQ(agent_.SentNames(), "dropped");
+}
+
 TEST_F(AgentJobsTest, PrepareOfWhatIsNotThereFails) {
   Prepare(3);
   ASSERT_EQ(agent_.SentNames(), "shard_failed");

@@ -3,6 +3,7 @@
 
 // PutShard, FetchShard and GetShardStatus without gRPC: the test plays the streams.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ class DataPlaneTest : public testing::Test {
     options.wall = [this] { return Now() + skew_; };
     options.report = [this](EventLog::Event event) {
       reporter_ = std::this_thread::get_id();
+      if (on_event_) on_event_(event);
       log_.Add(std::move(event));
     };
     options.max_calls = 8;
@@ -100,6 +102,7 @@ class DataPlaneTest : public testing::Test {
   }();
   EventLog log_;
   std::atomic<std::thread::id> reporter_;  // Of the last event.
+  std::function<void(const EventLog::Event&)> on_event_;
   std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 64 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);
   ShardBoard board_;

@@ -197,6 +197,21 @@ TEST_F(DataPlaneTest, ABadChunkEndsTheCallAndARetryResumes) {
 }
 
 // Uploads race with the job's end: each call ends once, and all memory comes back.
+TEST_F(DataPlaneTest, AnUploadEndsWellHoweverSoonItsJobIsOver) {
+  Open(id_, 10);
+  on_event_ = [this](const EventLog::Event& event) {
+    if (event.has_shard_complete()) board_.Close(id_, absl::AbortedError("all is delivered"));
+  };
+  PutStream stream;
+  auto call = Put(&stream, Ticket(id_, 10));
+  int reads = 2;
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    ASSERT_TRUE(stream.outcome.AwaitRead(reads++));
+    call->OnMessage(Chunk(id, 0, 10));
+  }
+  EXPECT_TRUE(stream.outcome.AwaitEnd().ok()) << stream.outcome.AwaitEnd();
+}
+
 TEST_F(DataPlaneTest, UploadsRaceWithTheEndOfTheirJob) {
   for (int round = 0; round < 50; ++round) {
     const ShardId id{absl::StrCat("race-", round), 1, 0};

@@ -17,7 +17,7 @@ void AgentState::Tell(WorkerEvent fact) {
 
 AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
   const auto shard = shards_.find(IdOf(key));
-  if (shard == shards_.end() || shard->second.stage >= Stage::kDrained) return nullptr;
+  if (shard == shards_.end() || shard->second.stage >= Stage::kFreeing) return nullptr;
   return &shard->second;
 }
 
@@ -71,8 +71,11 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
     case WorkerEvent::kOutputReady:
       tell = advance(fact.output_ready().shard(), Stage::kReady);
       break;
-    case WorkerEvent::kOutputDrained:  // Told when the shard is freed.
-      if (advance(fact.output_drained().shard(), Stage::kDrained)) {
+    case WorkerEvent::kOutputDrained:
+      tell = advance(fact.output_drained().shard(), Stage::kDrained);
+      if (tell && Open(fact.output_drained().shard())->solo) {
+        tell = false;  // It is told when the shard is freed.
+        Open(fact.output_drained().shard())->stage = Stage::kFreeing;
         Do(CloseShard{IdOf(fact.output_drained().shard()),
                       JobEndedError("its outputs are delivered")});
       }
@@ -119,7 +122,7 @@ void AgentState::ReportGroup(const WorkerEvent& fact) {
 void AgentState::On(const ShardFreed& event, absl::Time) {
   const auto shard = shards_.find(event.id);
   if (shard == shards_.end()) return;
-  const bool drained = shard->second.stage == Stage::kDrained;
+  const bool drained = shard->second.stage == Stage::kFreeing;
   shards_.erase(shard);
   if (fenced_) return;
   WorkerEvent fact;
@@ -130,7 +133,7 @@ void AgentState::On(const ShardFreed& event, absl::Time) {
 
 void AgentState::CloseAll(const absl::Status& why) {
   for (auto& [id, shard] : shards_) {
-    const bool closing = shard.stage >= Stage::kDrained;
+    const bool closing = shard.stage >= Stage::kFreeing;
     shard.stage = Stage::kClosing;
     if (!closing) Do(CloseShard{id, why});
   }

@@ -194,7 +194,7 @@ void AgentState::Drop(const ShardId& id) {
     *fact.mutable_dropped()->mutable_shard() = KeyOf(id);
     return Tell(std::move(fact));
   }
-  const bool closing = shard->second.stage >= Stage::kDrained;
+  const bool closing = shard->second.stage >= Stage::kFreeing;
   shard->second.stage = Stage::kClosing;
   if (!closing) Do(CloseShard{id, JobEndedError("the job has ended")});
 }

@@ -51,8 +51,17 @@ class AgentState {
 
  private:
   // How far a shard has come. A stage is entered once, in this order, though some are skipped.
-  // A drained shard is being freed without a command; a closing one because of one.
-  enum class Stage { kUploading, kComplete, kPreparing, kPrepared, kReady, kDrained, kClosing };
+  // A delivered solo shard is being freed without a command, a closing one because of one.
+  enum class Stage {
+    kUploading,
+    kComplete,
+    kPreparing,
+    kPrepared,
+    kReady,
+    kDrained,
+    kFreeing,
+    kClosing
+  };
   enum class GroupStage { kOpening, kOpened, kConnecting, kConnected, kBroken, kClosing };
 
   // Each appends to actions_.

@@ -51,7 +51,8 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
   float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
                            &d_out_rows_, &weights_, &d_scores_, &dq_,      &dk_,     &dv_};
-  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = memory_.data()->value + at[i];
+  float* const first = memory_.data()->value;
+  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
   ones_.fill(1.0f);
 }
 

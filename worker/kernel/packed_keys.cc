@@ -23,10 +23,10 @@ std::vector<PackedContent> ContentsOf(const CallPlan& plan, const Phase& phase) 
   std::vector<PackedContent> contents;
   for (const PackedSource& packed : phase.packed) {
     const KeySource& source = plan.sources[packed.source];
-    contents.push_back({source.kv->content, source.rows,
-                        std::max(phase.head_begin, source.head_begin),
+    const int32_t head_begin = std::max(phase.head_begin, source.head_begin);
+    contents.push_back({source.kv->content, source.rows, head_begin,
                         std::min(phase.head_end, source.head_end), packed.block_begin,
-                        packed.block_end, phase.PackOf(packed, source.head_begin, 0)});
+                        packed.block_end, phase.PackOf(packed, head_begin, 0)});
   }
   return contents;
 }
