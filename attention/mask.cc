@@ -6,16 +6,6 @@
 #include "attention/mask_rule.h"
 
 namespace annulus {
-namespace {
-
-// Above every row number, and small enough for sums of a few never to overflow.
-constexpr int64_t kFar = int64_t{1} << 60;
-
-void Clamp(std::optional<int64_t>* value) {
-  if (*value) **value = std::min(**value, kFar);
-}
-
-}  // namespace
 
 MaskMap::MaskMap(const AttentionSpec& spec)
     : masks_(spec.masks), groups_(spec), q_heads_(spec.q_heads) {
@@ -25,12 +15,7 @@ MaskMap::MaskMap(const AttentionSpec& spec)
     q_begin_.push_back(q_begin_.back() + sequence.q_len);
     k_begin_.push_back(k_begin_.back() + sequence.kv_len);
   }
-  for (Mask& mask : masks_) {
-    for (auto* field :
-         {&mask.window_left, &mask.window_right, &mask.chunk, &mask.prefix, &mask.always_visible}) {
-      Clamp(field);
-    }
-  }
+  for (Mask& mask : masks_) ClampFar(&mask);
   masks_.emplace_back();
   MakePieces();
   MakeHeadRuns(spec.kv_heads > 0 ? std::max(1, spec.q_heads / spec.kv_heads) : 1);

@@ -75,6 +75,14 @@ Edges EdgesOf(const MaskedSequence& of, absl::Span<const MaskRange> ranges, int6
 
 }  // namespace
 
+void ClampFar(Mask* mask) {
+  constexpr int64_t kFar = int64_t{1} << 60;
+  for (auto* field : {&mask->window_left, &mask->window_right, &mask->chunk, &mask->prefix,
+                      &mask->always_visible}) {
+    if (*field) **field = std::min(**field, kFar);
+  }
+}
+
 MaskedSequence::MaskedSequence(const Mask& mask, int64_t q_len, int64_t kv_len)
     : mask(mask),
       q_len(q_len),

@@ -13,6 +13,10 @@ namespace annulus {
 // The rule of one mask for one sequence, in pieces that MaskMap and RowPieces put together. Rows
 // are rows of the sequence. Everyone else asks MaskMap.
 
+// Bounds the numbers of a valid mask above every row number and below where sums of a few overflow.
+// The mask stays the same; the functions below take only masks that went through it.
+void ClampFar(Mask* mask);
+
 // A sequence that follows a mask. `shift` is what is added to a row to make its position.
 struct MaskedSequence {
   MaskedSequence(const Mask& mask, int64_t q_len, int64_t kv_len);

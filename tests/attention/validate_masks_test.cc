@@ -64,6 +64,19 @@ TEST(ValidateTest, SequencesWithoutQueriesCountToo) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
+// Found by the undefined-behaviour sanitizer, if at all.
+TEST(ValidateTest, FarWindowsAndChunksBesideRangesDoNotOverflow) {
+  Request request;
+  Mask& mask = request.spec.masks[0];
+  mask.ranges.push_back({0, 9, 0, 9, MaskRange::Kind::kCausal});
+  mask.window_left = mask.window_right = mask.chunk = std::numeric_limits<int64_t>::max();
+  mask.prefix = mask.always_visible = std::numeric_limits<int64_t>::max();
+  for (const Sequence& lengths : {Lengths(5, 70), Lengths(70, 5)}) {
+    request.spec.sequences = {lengths};
+    EXPECT_TRUE(request.Check().ok()) << request.Check();
+  }
+}
+
 // 16 layers of ranges, each as many causal ones side by side, whose edges all cross.
 TEST(ValidateTest, PartsThatRangesCutRowsIntoAreLimited) {
   Request request;
