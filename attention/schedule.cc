@@ -32,19 +32,15 @@ constexpr BuilderRow kBuilders[] = {
 
 constexpr BuilderRow kGradientBuilders[] = {
     {Strategy::kRingPassKv, BuildGradientsRingPassKv},
-    {Strategy::kAllGatherKv, BuildGradientsAllGatherKv},
-    {Strategy::kRotateKv, BuildGradientsRotateKv},
-    {Strategy::kHalo, BuildGradientsAllGatherKv},
+    {Strategy::kAllGatherKv, BuildAllGatherKv},
+    {Strategy::kRotateKv, BuildRotateKv},
+    {Strategy::kHalo, BuildAllGatherKv},
     {Strategy::kUlysses, BuildGradientsUlysses},
-    {Strategy::kRingPassQ, BuildGradientsRingPassQ, RowSpace::kQuery},
+    {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery},
 };
 
-bool IsGradients(const ScheduleRequest& request) {
-  return request.spec->operation == Operation::kGradients;
-}
-
 absl::Span<const BuilderRow> BuildersOf(const ScheduleRequest& request) {
-  if (IsGradients(request)) return kGradientBuilders;
+  if (request.spec->operation == Operation::kGradients) return kGradientBuilders;
   return kBuilders;
 }
 
@@ -77,8 +73,7 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   const bool alone = world == 1 || !needs.any();
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
-    const ScheduleBuilder one_rank = IsGradients(request) ? BuildGradientsOneRank : BuildOneRank;
-    ranks.push_back(alone ? one_rank(group, rank) : row.build(group, rank));
+    ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
   }
   return ranks;
 }

@@ -43,21 +43,13 @@ RankSchedule BuildTree(const GroupView& group, int32_t rank);
 // ring starts with are on their way there.
 RankSchedule BuildDoubleRing(const GroupView& group, int32_t rank);
 
-// The same for gradients. Step 0 makes deltas; what the forward pass does in step k is done in step
-// k + 1. Gradients of what has travelled go home in fp32, where they are added to the owner's, and
-// are rounded in the last step.
-
-RankSchedule BuildGradientsOneRank(const GroupView& group, int32_t rank);
-
-// Gradients of keys go straight home in the step after they are made.
-RankSchedule BuildGradientsRotateKv(const GroupView& group, int32_t rank);
-RankSchedule BuildGradientsAllGatherKv(const GroupView& group, int32_t rank);
+// Gradients by the same schedules, where they are not builders of their own. Step 0 makes deltas;
+// what the forward pass does in step k is done in step k + 1. Gradients of what has travelled go
+// home in fp32 in the step after they are made, where they are added to the owner's, and are
+// rounded in the last step. Where keys stay, so do their gradients.
 
 // Gradients of keys travel behind them, from stop to stop, and home from the last one.
 RankSchedule BuildGradientsRingPassKv(const GroupView& group, int32_t rank);
-
-// Queries travel; their gradients go straight home in the step after they are made.
-RankSchedule BuildGradientsRingPassQ(const GroupView& group, int32_t rank);
 
 // Heads are exchanged, as in Ulysses without a ring. Gradients of queries are complete where they
 // are computed and go home rounded; those of keys are added at home.

@@ -72,8 +72,8 @@ class DoubleRingRank {
       parts = inner_ring_.Receive(keys, inner, inner_timing, &writer_);
     } else if (outer > 0) {
       parts = outer_ring_.Receive(keys, outer, outer_timing, &writer_);
-    } else if (own_.KeysOf(shard) >= 0) {
-      parts = {{own_.KeysOf(shard), {0, group_.shard(shard).kv_rows.rows()}}};
+    } else if (const OwnRows::Keys* own = own_.KeysOf(shard)) {
+      parts = {{own->buffer, own->rows}};
     }
     if (inner > 0 || outer > 0) Attend(outer * inner_size_ + inner, shard, parts);
     if (inner == 0) outer_ring_.SendOn(shard, outer, parts, outer_timing, &writer_);

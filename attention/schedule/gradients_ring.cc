@@ -1,9 +1,8 @@
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "attention/schedule/builders.h"
-#include "attention/schedule/gradient_rows.h"
+#include "attention/schedule/own_rows.h"
 #include "attention/schedule/ring.h"
 
 namespace annulus {
@@ -20,10 +19,9 @@ class PassKvRank {
         rank_(rank),
         writer_(group, world_ + 2),
         own_(group, rank, &writer_),
-        ring_(MakeRing()) {}
+        ring_(RingOfRanks(group.needs, world_, rank)) {}
 
   RankSchedule Build() {
-    own_.Begin(0);
     own_.AttendOwn(1);
     for (int32_t distance = 0; distance < world_; ++distance) Travel(distance);
     for (const Visitor& visitor : visitors_) PassGradients(visitor);
@@ -44,14 +42,6 @@ class PassKvRank {
     RowSet rows;
   };
 
-  int32_t RankAt(int32_t offset) const { return (rank_ + offset + world_) % world_; }
-
-  Ring MakeRing() const {
-    std::vector<Ring::Member> members;
-    for (int32_t r = 0; r < world_; ++r) members.push_back({r, {r}});
-    return Ring(group_.needs, std::move(members), rank_);
-  }
-
   std::vector<Stop> StopsOf(int32_t source, int32_t shard) const {
     std::vector<Stop> stops;
     for (int32_t distance = 1; distance < world_; ++distance) {
@@ -67,12 +57,12 @@ class PassKvRank {
   void Travel(int32_t distance) {
     const Ring::Timing timing{1, 1};
     if (distance == 0) {
-      for (const GradientRows::Keys& own : own_.keys()) {
+      for (const OwnRows::Keys& own : own_.keys()) {
         ring_.SendOn(own.shard, 0, {{own.buffer, own.rows}}, timing, &writer_);
       }
       return;
     }
-    const int32_t source = RankAt(-distance);
+    const int32_t source = group_.After(rank_, -distance);
     for (const int32_t shard : group_.needs.ShardsOf(source)) {
       const Block keys{BlockKind::kKv, shard, 0, 0, 0, group_.request.spec->kv_heads};
       const auto parts = ring_.Receive(keys, distance, timing, &writer_);
@@ -127,12 +117,13 @@ class PassKvRank {
   }
 
   void ComeHome() {
-    for (const GradientRows::Keys& own : own_.keys()) {
+    for (const OwnRows::Keys& own : own_.keys()) {
       const std::vector<Stop> stops = StopsOf(rank_, own.shard);
       if (stops.empty()) continue;
       const Stop& last = stops.back();
       for (const Interval& rows : last.rows) {
-        Add(own.shard, rows, RankAt(last.distance), last.distance + 2, {{own.dkv, own.rows}});
+        Add(own.shard, rows, group_.After(rank_, last.distance), last.distance + 2,
+            {{own.dkv, own.rows}});
       }
     }
   }
@@ -140,7 +131,7 @@ class PassKvRank {
   const GroupView& group_;
   const int32_t world_, rank_;
   ScheduleWriter writer_;
-  GradientRows own_;
+  OwnRows own_;
   const Ring ring_;
   std::vector<Visitor> visitors_;
 };

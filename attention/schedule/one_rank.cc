@@ -4,10 +4,11 @@
 namespace annulus {
 
 RankSchedule BuildOneRank(const GroupView& group, int32_t rank) {
-  ScheduleWriter writer(group, /*steps=*/1);
+  const int32_t only = group.pass().first;
+  ScheduleWriter writer(group, only + 1);
   OwnRows own(group, rank, &writer);
-  own.AttendOwn(0);
-  own.Finish(0);
+  own.AttendOwn(only);
+  own.Finish(only);
   return writer.Take();
 }
 

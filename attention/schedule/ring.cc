@@ -20,6 +20,12 @@ void ForEachPiece(Interval rows, int32_t distance, const Ring::Timing& timing, F
 
 }  // namespace
 
+Ring RingOfRanks(const Needs& needs, int32_t world, int32_t rank) {
+  std::vector<Ring::Member> members;
+  for (int32_t r = 0; r < world; ++r) members.push_back({r, {r}});
+  return Ring(needs, std::move(members), rank);
+}
+
 Ring::Ring(const Needs& needs, std::vector<Member> members, int32_t position)
     : needs_(&needs), members_(std::move(members)), position_(position) {
   after_end_.push_back(0);

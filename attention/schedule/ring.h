@@ -64,6 +64,9 @@ class Ring {
   std::vector<size_t> after_end_;  // [k]: how many of them are of the nearest k members.
 };
 
+// The ring of all ranks of a group, in rank order, in which each wants for itself.
+Ring RingOfRanks(const Needs& needs, int32_t world, int32_t rank);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_SCHEDULE_RING_H_

@@ -37,6 +37,25 @@ void ScheduleWriter::Receive(int32_t step, int32_t buffer, Interval rows, int32_
   schedule_.steps[step].receives.push_back({buffer, rows.begin, rows.end, peer});
 }
 
+void ScheduleWriter::SendHome(int32_t step, int32_t buffer, Interval rows, int32_t peer) {
+  homeward_.push_back({step, {buffer, rows.begin, rows.end, peer}});
+}
+
+void ScheduleWriter::ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer) {
+  Block arriving = block(target);
+  arriving.row_begin = rows.begin;
+  arriving.row_end = rows.end;
+  const int32_t buffer = AddBuffer(arriving);
+  Receive(step, buffer, rows, peer);
+  const bool partial = arriving.kind == BlockKind::kPartial;
+  Apply(step, partial ? Op::Kind::kMerge : Op::Kind::kAdd, buffer, target);
+}
+
+RankSchedule ScheduleWriter::Take() {
+  for (const auto& [step, send] : homeward_) schedule_.steps[step].sends.push_back(send);
+  return std::move(schedule_);
+}
+
 void ScheduleWriter::Attend(int32_t step, const Work& work) {
   const Block &q = block(work.q), &kv = block(work.kv);
   const int32_t group = group_.request.spec->q_heads / group_.request.spec->kv_heads;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "attention/schedule/group_view.h"
 #include "attention/schedule_data.h"
@@ -21,6 +22,10 @@ class ScheduleWriter {
 
   void Send(int32_t step, int32_t buffer, Interval rows, int32_t peer);
   void Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer);
+  // A send after all those of its step that Send writes.
+  void SendHome(int32_t step, int32_t buffer, Interval rows, int32_t peer);
+  // Receives rows of the accumulator `target`, which are joined to it at the end of the step.
+  void ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer);
 
   // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `out_q` and
   // (unless −1) `out_kv`, for the heads that the blocks share.
@@ -37,11 +42,12 @@ class ScheduleWriter {
   int32_t last_task_step() const { return last_task_step_; }
 
   // Gives the schedule away.
-  RankSchedule Take() { return std::move(schedule_); }
+  RankSchedule Take();
 
  private:
   const GroupView& group_;
   RankSchedule schedule_;
+  std::vector<std::pair<int32_t, Transfer>> homeward_;  // By step.
   int32_t last_task_step_ = 0;
 };
 

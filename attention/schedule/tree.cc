@@ -1,6 +1,4 @@
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "attention/schedule/builders.h"
 #include "attention/schedule/own_rows.h"
@@ -9,7 +7,7 @@ namespace annulus {
 namespace {
 
 // A tree of one level: queries go straight to every rank whose keys they see, and what each makes
-// of them comes straight back and merges.
+// of them comes straight back and is joined.
 class TreeRank {
  public:
   TreeRank(const GroupView& group, int32_t rank)
@@ -18,8 +16,8 @@ class TreeRank {
   RankSchedule Build() {
     own_.AttendOwn(kMove);
     for (int32_t d = 1; d < group_.world(); ++d) {
-      Ask((rank_ + d) % group_.world());
-      Answer((rank_ - d + group_.world()) % group_.world());
+      Ask(group_.After(rank_, d));
+      Answer(group_.After(rank_, -d));
     }
     own_.Finish(kReturn);
     return writer_.Take();
@@ -28,18 +26,12 @@ class TreeRank {
  private:
   static constexpr int32_t kMove = 0, kCompute = 1, kReturn = 2, kSteps = 3;
 
-  Block PartialOf(int32_t shard, Interval rows) const {
-    return {BlockKind::kPartial, shard, rows.begin, rows.end, 0, group_.request.spec->q_heads};
-  }
-
-  // Own queries that `peer` has keys for; its partials of them arrive two steps later.
+  // Own queries that `peer` has keys for; what it makes of them arrives two steps later.
   void Ask(int32_t peer) {
     for (const OwnRows::Queries& own : own_.queries()) {
       for (const Interval& rows : group_.needs.Of(peer, own.shard)) {
         writer_.Send(kMove, own.q, rows, peer);
-        const int32_t arriving = writer_.AddBuffer(PartialOf(own.shard, rows));
-        writer_.Receive(kReturn, arriving, rows, peer);
-        writer_.Apply(kReturn, Op::Kind::kMerge, arriving, own.partial);
+        writer_.ReceiveInto(kReturn, own.state, rows, peer);
       }
     }
   }
@@ -47,15 +39,16 @@ class TreeRank {
   void Answer(int32_t peer) {
     for (const int32_t shard : group_.needs.ShardsOf(peer)) {
       for (const Interval& rows : group_.needs.Of(rank_, shard)) {
-        Block queries = PartialOf(shard, rows);
-        queries.kind = BlockKind::kQ;
-        const int32_t q = writer_.AddBuffer(queries);
-        const int32_t partial = writer_.AddBuffer(PartialOf(shard, rows));
+        Block block{group_.pass().queries,       shard, rows.begin, rows.end, 0,
+                    group_.request.spec->q_heads};
+        const int32_t q = writer_.AddBuffer(block);
+        block.kind = group_.pass().state;
+        const int32_t state = writer_.AddBuffer(block);
         writer_.Receive(kMove, q, rows, peer);
         for (const OwnRows::Keys& keys : own_.keys()) {
-          writer_.Attend(kCompute, {q, keys.buffer, partial, rows, keys.rows});
+          writer_.Attend(kCompute, {q, keys.buffer, state, rows, keys.rows});
         }
-        writer_.Send(kReturn, partial, rows, peer);
+        writer_.Send(kReturn, state, rows, peer);
       }
     }
   }
