@@ -206,6 +206,11 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(absl::Duration timeout) {
                                      v1::GetServerInfoRequest(), timeout);
 }
 
+absl::StatusOr<v1::Partial> Client::MergePartials(const v1::MergePartialsRequest& request,
+                                                  absl::Duration timeout) {
+  return impl_->Unary<v1::Attention>(&v1::Attention::Stub::MergePartials, request, timeout);
+}
+
 absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request,
                                                       absl::Duration timeout) {
   return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::ListJobs, request, timeout);

@@ -5,6 +5,7 @@
 #include "proto/status.h"
 #include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"
+#include "server/gateway/merge_call.h"
 
 namespace annulus {
 
@@ -23,6 +24,12 @@ grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerCon
                                                          const v1::AttendInlineRequest* request,
                                                          v1::AttendInlineResponse* response) {
   return StartInlineCall(context, request, response, options_, {&gate_, &queue_});
+}
+
+grpc::ServerUnaryReactor* AttentionService::MergePartials(grpc::CallbackServerContext* context,
+                                                          const v1::MergePartialsRequest* request,
+                                                          v1::Partial* response) {
+  return StartMergeCall(context, request, response, {&gate_, &queue_});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-using AttentionServiceBase =
-    v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithCallbackMethod_AttendInline<
-        v1::Attention::WithCallbackMethod_GetServerInfo<v1::Attention::Service>>>;
+using AttentionServiceBase = v1::Attention::WithRawCallbackMethod_Attend<
+    v1::Attention::WithCallbackMethod_AttendInline<v1::Attention::WithCallbackMethod_GetServerInfo<
+        v1::Attention::WithCallbackMethod_MergePartials<v1::Attention::Service>>>>;
 
 // The public Attention service: one address for every client. Translates and delegates. The server
 // that it is registered with must be shut down before it goes.
@@ -27,10 +27,13 @@ class AttentionService final : public AttentionServiceBase {
   grpc::ServerUnaryReactor* AttendInline(grpc::CallbackServerContext* context,
                                          const v1::AttendInlineRequest* request,
                                          v1::AttendInlineResponse* response) override;
+  grpc::ServerUnaryReactor* MergePartials(grpc::CallbackServerContext* context,
+                                          const v1::MergePartialsRequest* request,
+                                          v1::Partial* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
 
-  // Waits for the end of every Attend and AttendInline call: false at the deadline.
+  // Waits for the end of every Attend, AttendInline and MergePartials call: false at the deadline.
   bool WaitUntilIdle(absl::Time deadline) { return gate_.WaitUntilEmpty(deadline); }
 
  private:

@@ -1,0 +1,181 @@
+#include "attention/merge_partials.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/check_limit.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kLn2 = 0.693147180559945309417232121458;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::vector<int64_t> LseShape(const std::vector<int64_t>& out_shape, LseLayout layout) {
+  if (layout == LseLayout::kRowsHeads) return {out_shape[0], out_shape[1]};
+  return {out_shape[1], out_shape[0]};
+}
+
+// The numbers that a shape promises. A hostile shape is refused before its product can overflow.
+absl::Status CheckNumbers(const std::string& path, const std::vector<int64_t>& shape,
+                          size_t numbers) {
+  int64_t promised = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0) {
+      return InvalidField("DIM_OVERFLOW", path + ".shape", absl::StrCat(extent, " is negative"));
+    }
+    if (extent > 0) {
+      RETURN_IF_ERROR(CheckLimit(path + ".shape", extent, kMaxMergeNumbers / promised));
+      promised *= extent;
+    }
+  }
+  if (std::count(shape.begin(), shape.end(), 0) > 0) promised = 0;
+  if (static_cast<size_t>(promised) == numbers) return absl::OkStatus();
+  return InvalidField("TENSOR_BYTES_MISMATCH", path + ".values",
+                      absl::StrCat(numbers, " values where the shape says ", promised));
+}
+
+absl::Status CheckShape(const std::string& path, const std::vector<int64_t>& shape,
+                        const std::vector<int64_t>& wanted) {
+  if (shape == wanted) return absl::OkStatus();
+  return InvalidField("SHAPE_MISMATCH", path + ".shape",
+                      absl::StrCat(ShapeText(shape), " where ", ShapeText(wanted), " is needed"));
+}
+
+absl::Status CheckShapes(const FinishedPartial& partial, const std::string& path,
+                         const std::vector<int64_t>& out_shape) {
+  RETURN_IF_ERROR(CheckShape(path + ".out", partial.out_shape, out_shape));
+  RETURN_IF_ERROR(CheckNumbers(path + ".out", partial.out_shape, partial.out.size()));
+  const std::vector<int64_t> lse_shape = LseShape(out_shape, partial.layout);
+  RETURN_IF_ERROR(CheckShape(path + ".lse", partial.lse_shape, lse_shape));
+  RETURN_IF_ERROR(CheckNumbers(path + ".lse", partial.lse_shape, partial.lse.size()));
+  if (partial.rest.empty() && partial.rest_shape.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckShape(path + ".lse_rest", partial.rest_shape, lse_shape));
+  return CheckNumbers(path + ".lse_rest", partial.rest_shape, partial.rest.size());
+}
+
+absl::Status CheckValues(const FinishedPartial& partial, const std::string& path) {
+  const auto corrupt = [&](absl::string_view field, size_t i, absl::string_view why) {
+    return InvalidField("CORRUPT_PARTIAL", absl::StrCat(path, ".", field, ".values[", i, "]"), why);
+  };
+  for (size_t i = 0; i < partial.lse.size() && !partial.nonfinite_is_empty; ++i) {
+    const float lse = partial.lse[i];
+    if (std::isnan(lse)) return corrupt("lse", i, "is NaN");
+    if (lse == std::numeric_limits<float>::infinity()) return corrupt("lse", i, "is +infinity");
+  }
+  for (size_t i = 0; i < partial.rest.size(); ++i) {
+    if (!std::isfinite(partial.rest[i])) return corrupt("lse_rest", i, "is not finite");
+  }
+  return absl::OkStatus();
+}
+
+// Natural, −inf where the partial has seen nothing.
+double NaturalLse(const FinishedPartial& partial, int64_t index) {
+  const float lse = partial.lse[index];
+  if (!std::isfinite(lse)) return kNothing;
+  const double rest = partial.rest.empty() ? 0 : partial.rest[index];
+  const double whole = lse + rest;
+  return partial.base == LseBase::k2 ? whole * kLn2 : whole;
+}
+
+// One row of one head.
+class RowMerge {
+ public:
+  explicit RowMerge(absl::Span<const FinishedPartial> partials)
+      : partials_(partials), lse_(partials.size()), sum_(partials[0].out_shape[2]) {}
+
+  // Leaves the output in sum() and returns the natural LSE.
+  double Merge(int64_t row, int64_t head) {
+    const int64_t rows = partials_[0].out_shape[0], heads = partials_[0].out_shape[1];
+    const int64_t dim = static_cast<int64_t>(sum_.size());
+    double top = kNothing;
+    for (size_t k = 0; k < lse_.size(); ++k) {
+      const bool by_row = partials_[k].layout == LseLayout::kRowsHeads;
+      lse_[k] = NaturalLse(partials_[k], by_row ? row * heads + head : head * rows + row);
+      top = std::max(top, lse_[k]);
+    }
+    std::fill(sum_.begin(), sum_.end(), 0.0);
+    if (top == kNothing) return kNothing;
+    double weights = 0;
+    for (size_t k = 0; k < lse_.size(); ++k) {
+      if (lse_[k] == kNothing) continue;  // Its output is not read: 0 · NaN.
+      const double weight = std::exp(lse_[k] - top);
+      weights += weight;
+      const float* out = partials_[k].out.data() + (row * heads + head) * dim;
+      for (int64_t d = 0; d < dim; ++d) sum_[d] += weight * out[d];
+    }
+    for (double& number : sum_) number = number / weights + 0.0;
+    return top + std::log(weights);
+  }
+  absl::Span<const double> sum() const { return sum_; }
+
+ private:
+  const absl::Span<const FinishedPartial> partials_;
+  std::vector<double> lse_, sum_;
+};
+
+}  // namespace
+
+absl::Status CheckPartials(absl::Span<const FinishedPartial> partials) {
+  if (partials.empty()) {
+    return InvalidField("MISSING_TENSOR", "partials", "there is none");
+  }
+  RETURN_IF_ERROR(CheckLimit("partials", static_cast<int64_t>(partials.size()), kMaxMergePartials));
+  const std::vector<int64_t>& shape = partials[0].out_shape;
+  if (shape.size() != 3 || shape[1] == 0 || shape[2] == 0) {
+    return InvalidField("SHAPE_MISMATCH", "partials[0].out.shape",
+                        absl::StrCat(ShapeText(shape), " is not [rows, heads, dim]"));
+  }
+  int64_t numbers = 0;
+  for (size_t i = 0; i < partials.size(); ++i) {
+    const std::string path = absl::StrCat("partials[", i, "]");
+    RETURN_IF_ERROR(CheckShapes(partials[i], path, shape));
+    numbers += static_cast<int64_t>(partials[i].out.size() + partials[i].lse.size() +
+                                    partials[i].rest.size());
+    RETURN_IF_ERROR(CheckLimit("partials", numbers, kMaxMergeNumbers));
+  }
+  for (size_t i = 0; i < partials.size(); ++i) {
+    RETURN_IF_ERROR(CheckValues(partials[i], absl::StrCat("partials[", i, "]")));
+  }
+  return absl::OkStatus();
+}
+
+MergedPartial MergePartials(absl::Span<const FinishedPartial> partials, LseBase base,
+                            LseLayout layout) {
+  MergedPartial merged;
+  merged.out_shape = partials[0].out_shape;
+  merged.lse_shape = LseShape(merged.out_shape, layout);
+  const int64_t rows = merged.out_shape[0], heads = merged.out_shape[1];
+  merged.out.resize(partials[0].out.size());
+  merged.lse.resize(rows * heads);
+  merged.rest.resize(rows * heads);
+  RowMerge row_merge(partials);
+  auto to = merged.out.begin();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t head = 0; head < heads; ++head) {
+      double lse = row_merge.Merge(row, head);
+      if (base == LseBase::k2) lse /= kLn2;
+      const absl::Span<const double> sum = row_merge.sum();
+      to = std::transform(sum.begin(), sum.end(), to,
+                          [](double number) { return static_cast<float>(number); });
+      const int64_t index =
+          layout == LseLayout::kRowsHeads ? row * heads + head : head * rows + row;
+      merged.lse[index] = static_cast<float>(lse);
+      const double rest = lse - merged.lse[index];
+      merged.rest[index] = std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
+    }
+  }
+  return merged;
+}
+
+}  // namespace annulus

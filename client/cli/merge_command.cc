@@ -1,0 +1,103 @@
+// annulus merge: joins finished partials.
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "attention/status_macros.h"
+#include "base/command_line.h"
+#include "client/cli/commands.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+#include "client/merge_files.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  ServiceFlags service;
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string lse_base, output_lse_base = "e";
+  std::string lse_layout = "heads-tokens";
+  bool nonfinite_is_empty = false;
+};
+
+LseBase BaseNamed(const std::string& name) { return name == "2" ? LseBase::k2 : LseBase::kE; }
+
+absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles* merge) {
+  ClientOptions options;
+  options.address = flags.service.address;
+  Client client(options);
+  for (int64_t call = 0; call < merge->calls(); ++call) {
+    ASSIGN_OR_RETURN(const v1::Partial answer,
+                     client.MergePartials(merge->Request(call), deadline - absl::Now()));
+    RETURN_IF_ERROR(merge->Take(call, answer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunMerge(const Flags& flags) {
+  const absl::Time began = absl::Now();
+  std::vector<SafetensorsFile> files;
+  for (const std::string& input : flags.inputs) {
+    ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
+  }
+  PartialFileRules rules;
+  rules.base = BaseNamed(flags.lse_base);
+  rules.tokens_heads = flags.lse_layout == "tokens-heads";
+  rules.nonfinite_is_empty = flags.nonfinite_is_empty;
+  ASSIGN_OR_RETURN(MergeFiles merge,
+                   MergeFiles::Open(std::move(files), rules, BaseNamed(flags.output_lse_base)));
+  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  RETURN_IF_ERROR(MergeAll(flags, began + flags.service.timeout, &merge));
+  RETURN_IF_ERROR(merge.WriteOutputs(&output));
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
+  if (flags.service.json) {
+    const nlohmann::json json = {{"partials", flags.inputs.size()},
+                                 {"rows", merge.rows()},
+                                 {"heads", merge.heads()},
+                                 {"calls", merge.calls()},
+                                 {"seconds", seconds}};
+    std::cout << json.dump(2) << std::endl;
+  } else {
+    std::cout << "merged " << flags.inputs.size() << " partials of " << merge.rows() << " rows x "
+              << merge.heads() << " heads in " << merge.calls() << " calls, " << seconds << " s\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddMergeCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = program->add_subcommand(
+      "merge", "Join attention of the same rows over disjoint keys: output and lse of each");
+  AddServiceFlags(app, &flags->service);
+  app->add_option("--input", flags->inputs,
+                  "safetensors file with output and lse as `annulus attend` writes them; once for "
+                  "each partial")
+      ->type_name("[DIR/]FILE")
+      ->required()
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  AddFile(app, {"--output", "safetensors file to write: output, lse and lse_rest, F32"},
+          &flags->output)
+      ->required();
+  AddChoice(app, {"--lse-base", "Base of the inputs' lse"}, {"e", "2"}, &flags->lse_base)
+      ->required();
+  AddChoice(app, {"--output-lse-base", "Base of the answer's lse"}, {"e", "2"},
+            &flags->output_lse_base);
+  AddChoice(app, {"--lse-layout", "Order of lse, in inputs and answer"},
+            {"heads-tokens", "tokens-heads"}, &flags->lse_layout);
+  app->add_flag("--nonfinite-lse-is-empty", flags->nonfinite_is_empty,
+                "An lse of NaN or +inf means that the row has seen nothing; else it is refused");
+  return [flags] {
+    const absl::Status status = RunMerge(*flags);
+    return status.ok() ? kExitOk : ReportError(status, flags->service.json);
+  };
+}
+
+}  // namespace annulus

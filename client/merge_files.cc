@@ -1,0 +1,193 @@
+#include "client/merge_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/dtype.h"
+#include "attention/error.h"
+#include "attention/merge_partials.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kOut[] = "output", kLse[] = "lse", kRest[] = "lse_rest";
+
+DataType DtypeOf(const SafetensorInfo& info) {
+  if (info.dtype == "F32") return DataType::kFp32;
+  if (info.dtype == "F16") return DataType::kFp16;
+  return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
+}
+
+absl::Status CheckTensor(const SafetensorInfo* info, const std::string& path,
+                         const std::vector<int64_t>& shape, bool only_fp32) {
+  if (info == nullptr) return InvalidField("MISSING_TENSOR", path, "not in the file");
+  if (info->shape != shape) {
+    return InvalidField("SHAPE_MISMATCH", path,
+                        absl::StrCat("[", absl::StrJoin(info->shape, ", "), "] where [",
+                                     absl::StrJoin(shape, ", "), "] is needed"));
+  }
+  const DataType dtype = DtypeOf(*info);
+  if (dtype == DataType::kUnspecified || (only_fp32 && dtype != DataType::kFp32)) {
+    return InvalidField(
+        "UNSUPPORTED_DTYPE", path,
+        absl::StrCat(info->dtype, "; ", only_fp32 ? "F32" : "F32, F16 and BF16", " can be merged"));
+  }
+  return absl::OkStatus();
+}
+
+// `count` numbers of a tensor from its element `begin` on.
+void Append(const SafetensorsFile& file, absl::string_view name, int64_t begin, int64_t count,
+            v1::InlineTensor* to) {
+  const SafetensorInfo& info = *file.Find(name);
+  const DataType dtype = DtypeOf(info);
+  const int size = to->values_size();
+  to->mutable_values()->Resize(size + static_cast<int>(count), 0.0f);
+  ConvertToFp32(dtype, file.Bytes(info).data() + begin * BytesPerElement(dtype),
+                static_cast<size_t>(count), to->mutable_values()->mutable_data() + size);
+}
+
+v1::Outputs::LseBase BaseToProto(LseBase base) {
+  return base == LseBase::k2 ? v1::Outputs::LSE_BASE_2 : v1::Outputs::LSE_BASE_E;
+}
+
+absl::Span<const std::byte> BytesOf(const std::vector<float>& numbers) {
+  return {reinterpret_cast<const std::byte*>(numbers.data()), numbers.size() * sizeof(float)};
+}
+
+}  // namespace
+
+std::vector<int64_t> MergeFiles::LseShape() const {
+  std::vector<int64_t> shape = {heads_, tokens_};
+  if (rules_.tokens_heads) shape = {tokens_, heads_};
+  if (has_batch_) shape.insert(shape.begin(), batch_);
+  return shape;
+}
+
+absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
+                                            const PartialFileRules& rules, LseBase answer_base) {
+  MergeFiles merge;
+  merge.files_ = std::move(files);
+  merge.rules_ = rules;
+  merge.answer_base_ = answer_base;
+  const SafetensorInfo* first = merge.files_[0].Find(kOut);
+  if (first == nullptr)
+    return InvalidField("MISSING_TENSOR", "inputs[0].output", "not in the file");
+  const std::vector<int64_t> shape = first->shape;
+  if (shape.size() != 3 && shape.size() != 4) {
+    return InvalidField("SHAPE_MISMATCH", "inputs[0].output",
+                        "[tokens, heads, dim] or [batch, tokens, heads, dim]");
+  }
+  merge.has_batch_ = shape.size() == 4;
+  if (merge.has_batch_) merge.batch_ = shape[0];
+  merge.tokens_ = shape[shape.size() - 3];
+  merge.heads_ = shape[shape.size() - 2];
+  merge.dim_ = shape[shape.size() - 1];
+  for (size_t i = 0; i < merge.files_.size(); ++i) {
+    const SafetensorsFile& file = merge.files_[i];
+    const std::string path = absl::StrCat("inputs[", i, "].");
+    RETURN_IF_ERROR(CheckTensor(file.Find(kOut), path + kOut, shape, false));
+    RETURN_IF_ERROR(CheckTensor(file.Find(kLse), path + kLse, merge.LseShape(), true));
+    if (file.Find(kRest) == nullptr) continue;
+    RETURN_IF_ERROR(CheckTensor(file.Find(kRest), path + kRest, merge.LseShape(), true));
+  }
+  const auto count = static_cast<int64_t>(merge.files_.size());
+  const int64_t slots = kMaxMergeNumbers / count / (merge.dim_ + 2);  // Rows x heads of a call.
+  if (slots == 0 || count > kMaxMergePartials) {
+    return InvalidField("LIMIT_EXCEEDED", "inputs",
+                        absl::StrCat(count, " files of head dimension ", merge.dim_));
+  }
+  merge.block_heads_ = std::max<int64_t>(1, std::min(merge.heads_, slots));
+  merge.block_rows_ = std::max<int64_t>(1, slots / merge.block_heads_);
+  merge.row_blocks_ = (merge.rows() + merge.block_rows_ - 1) / merge.block_rows_;
+  merge.head_blocks_ = (merge.heads_ + merge.block_heads_ - 1) / merge.block_heads_;
+  try {
+    merge.out_.resize(merge.rows() * merge.heads_ * merge.dim_);
+    merge.lse_.resize(merge.rows() * merge.heads_);
+    merge.rest_.resize(merge.lse_.size());
+  } catch (const std::bad_alloc&) {
+    return MakeError(absl::StatusCode::kResourceExhausted, "no memory here for the answer",
+                     {"OUT_OF_MEMORY", {}, {}, {}});
+  }
+  return merge;
+}
+
+MergeFiles::Block MergeFiles::BlockOf(int64_t call) const {
+  const int64_t row = call / head_blocks_ * block_rows_, head = call % head_blocks_ * block_heads_;
+  return {row, std::min(row + block_rows_, rows()), head, std::min(head + block_heads_, heads_)};
+}
+
+int64_t MergeFiles::LseIndex(int64_t row, int64_t head) const {
+  if (rules_.tokens_heads) return row * heads_ + head;
+  return (row / tokens_ * heads_ + head) * tokens_ + row % tokens_;
+}
+
+void MergeFiles::FillPartial(const SafetensorsFile& file, const Block& block,
+                             v1::Partial* partial) const {
+  const int64_t block_rows = block.row_end - block.row_begin;
+  const int64_t block_heads = block.head_end - block.head_begin;
+  partial->set_lse_base(BaseToProto(rules_.base));
+  partial->set_lse_layout(v1::Partial::LSE_LAYOUT_ROWS_HEADS);
+  partial->set_nonfinite_is_empty(rules_.nonfinite_is_empty);
+  for (const int64_t extent : {block_rows, block_heads, dim_}) {
+    partial->mutable_out()->add_shape(extent);
+  }
+  const bool has_rest = file.Find(kRest) != nullptr;
+  for (const int64_t extent : {block_rows, block_heads}) {
+    partial->mutable_lse()->add_shape(extent);
+    if (has_rest) partial->mutable_lse_rest()->add_shape(extent);
+  }
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    Append(file, kOut, (row * heads_ + block.head_begin) * dim_, block_heads * dim_,
+           partial->mutable_out());
+    for (int64_t head = block.head_begin; head < block.head_end; ++head) {
+      Append(file, kLse, LseIndex(row, head), 1, partial->mutable_lse());
+      if (has_rest) Append(file, kRest, LseIndex(row, head), 1, partial->mutable_lse_rest());
+    }
+  }
+}
+
+v1::MergePartialsRequest MergeFiles::Request(int64_t call) const {
+  v1::MergePartialsRequest request;
+  for (const SafetensorsFile& file : files_) {
+    FillPartial(file, BlockOf(call), request.add_partials());
+  }
+  request.set_lse_base(BaseToProto(answer_base_));
+  request.set_lse_layout(v1::Partial::LSE_LAYOUT_ROWS_HEADS);
+  return request;
+}
+
+absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
+  const Block block = BlockOf(call);
+  const int64_t block_heads = block.head_end - block.head_begin;
+  const int64_t slots = (block.row_end - block.row_begin) * block_heads;
+  if (answer.out().values_size() != slots * dim_ || answer.lse().values_size() != slots ||
+      answer.lse_rest().values_size() != slots || answer.lse_base() != BaseToProto(answer_base_) ||
+      answer.lse_layout() != v1::Partial::LSE_LAYOUT_ROWS_HEADS) {
+    return MakeError(absl::StatusCode::kInternal, "the answer is of another shape than the request",
+                     {"UNEXPECTED_OUTPUT", {}, {}, {}});
+  }
+  int64_t slot = 0;
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    for (int64_t head = block.head_begin; head < block.head_end; ++head, ++slot) {
+      const float* from = answer.out().values().data() + slot * dim_;
+      std::copy(from, from + dim_, out_.begin() + (row * heads_ + head) * dim_);
+      lse_[LseIndex(row, head)] = answer.lse().values(static_cast<int>(slot));
+      rest_[LseIndex(row, head)] = answer.lse_rest().values(static_cast<int>(slot));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MergeFiles::WriteOutputs(SafetensorsWriter* file) const {
+  return file->Commit({{kOut, "F32", files_[0].Find(kOut)->shape, BytesOf(out_)},
+                       {kLse, "F32", LseShape(), BytesOf(lse_)},
+                       {kRest, "F32", LseShape(), BytesOf(rest_)}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,66 @@
+#ifndef ANNULUS_CLIENT_MERGE_FILES_H_
+#define ANNULUS_CLIENT_MERGE_FILES_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "annulus/v1/attention.pb.h"
+#include "attention/spec.h"
+#include "client/safetensors.h"
+
+namespace annulus {
+
+// How files say the LSE of a partial.
+struct PartialFileRules {
+  LseBase base = LseBase::kE;
+  bool tokens_heads = false;  // [.., tokens, heads], else [.., heads, tokens].
+  bool nonfinite_is_empty = false;
+};
+
+// Partials in files, of any size, merged by calls of MergePartials: each takes some rows and heads
+// of all of them. A file holds `output`, [tokens, heads, dim] or [batch, tokens, heads, dim] of
+// F32, F16 or BF16, `lse`, F32, and maybe `lse_rest`, shaped as lse. Movable.
+class MergeFiles {
+ public:
+  // At least one. INVALID_ARGUMENT naming the tensor: MISSING_TENSOR, SHAPE_MISMATCH (also where
+  // the files differ), UNSUPPORTED_DTYPE, LIMIT_EXCEEDED (too many files for one row to fit a
+  // call).
+  static absl::StatusOr<MergeFiles> Open(std::vector<SafetensorsFile> files,
+                                         const PartialFileRules& rules, LseBase answer_base);
+
+  int64_t calls() const { return row_blocks_ * head_blocks_; }
+  v1::MergePartialsRequest Request(int64_t call) const;
+  // The answer to it. INTERNAL / UNEXPECTED_OUTPUT: of another shape.
+  absl::Status Take(int64_t call, const v1::Partial& answer);
+
+  // After all calls: `output`, `lse` and `lse_rest`, F32, in the shapes of the input.
+  absl::Status WriteOutputs(SafetensorsWriter* file) const;
+
+  int64_t rows() const { return batch_ * tokens_; }
+  int64_t heads() const { return heads_; }
+
+ private:
+  struct Block {
+    int64_t row_begin, row_end, head_begin, head_end;
+  };
+  MergeFiles() = default;
+  Block BlockOf(int64_t call) const;
+  int64_t LseIndex(int64_t row, int64_t head) const;
+  void FillPartial(const SafetensorsFile& file, const Block& block, v1::Partial* partial) const;
+  std::vector<int64_t> LseShape() const;
+
+  std::vector<SafetensorsFile> files_;
+  PartialFileRules rules_;
+  LseBase answer_base_ = LseBase::kE;
+  bool has_batch_ = false;
+  int64_t batch_ = 1, tokens_ = 0, heads_ = 0, dim_ = 0;
+  int64_t block_rows_ = 1, block_heads_ = 1, row_blocks_ = 0, head_blocks_ = 0;
+  std::vector<float> out_, lse_, rest_;  // As files have them.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_MERGE_FILES_H_

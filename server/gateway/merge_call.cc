@@ -1,0 +1,146 @@
+#include "server/gateway/merge_call.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/merge_partials.h"
+#include "attention/status_macros.h"
+#include "proto/convert.h"
+#include "proto/status.h"
+
+namespace annulus {
+namespace {
+
+using Base = v1::Outputs;
+using Shapes = v1::Partial;
+
+std::vector<int64_t> ShapeOf(const v1::InlineTensor& tensor) {
+  return {tensor.shape().begin(), tensor.shape().end()};
+}
+
+absl::Span<const float> NumbersOf(const v1::InlineTensor& tensor) {
+  return absl::MakeConstSpan(tensor.values().data(), static_cast<size_t>(tensor.values_size()));
+}
+
+LseBase BaseOf(Base::LseBase base) { return base == Base::LSE_BASE_2 ? LseBase::k2 : LseBase::kE; }
+
+LseLayout LayoutOf(Shapes::LseLayout layout) {
+  return layout == Shapes::LSE_LAYOUT_HEADS_ROWS ? LseLayout::kHeadsRows : LseLayout::kRowsHeads;
+}
+
+// Known, and said where there is no default.
+absl::Status CheckNamed(bool known, int value, const std::string& path, bool needed) {
+  if (!known) {
+    return InvalidField("UNKNOWN_ENUM", path, absl::StrCat(value, " is not a known value"));
+  }
+  if (value != 0 || !needed) return absl::OkStatus();
+  return InvalidField("INVALID_REQUEST", path, "must be said; there is no default");
+}
+
+absl::Status CheckHowLseIsSaid(Base::LseBase base, Shapes::LseLayout layout,
+                               const std::string& path, bool needed) {
+  RETURN_IF_ERROR(CheckNamed(Base::LseBase_IsValid(base), base, path + "lse_base", needed));
+  return CheckNamed(Shapes::LseLayout_IsValid(layout), layout, path + "lse_layout", needed);
+}
+
+absl::StatusOr<FinishedPartial> PartialFromProto(const v1::Partial& proto,
+                                                 const std::string& path) {
+  RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.out(), path + ".out"));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.lse(), path + ".lse"));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.lse_rest(), path + ".lse_rest"));
+  RETURN_IF_ERROR(CheckHowLseIsSaid(proto.lse_base(), proto.lse_layout(), path + ".", true));
+  FinishedPartial partial;
+  partial.out_shape = ShapeOf(proto.out());
+  partial.lse_shape = ShapeOf(proto.lse());
+  partial.rest_shape = ShapeOf(proto.lse_rest());
+  partial.out = NumbersOf(proto.out());
+  partial.lse = NumbersOf(proto.lse());
+  partial.rest = NumbersOf(proto.lse_rest());
+  partial.base = BaseOf(proto.lse_base());
+  partial.layout = LayoutOf(proto.lse_layout());
+  partial.nonfinite_is_empty = proto.nonfinite_is_empty();
+  return partial;
+}
+
+void TensorToProto(const std::vector<int64_t>& shape, const std::vector<float>& numbers,
+                   v1::InlineTensor* tensor) {
+  tensor->mutable_shape()->Add(shape.begin(), shape.end());
+  tensor->mutable_values()->Add(numbers.begin(), numbers.end());
+}
+
+class MergeCall : public grpc::ServerUnaryReactor {
+ public:
+  MergeCall(const v1::MergePartialsRequest* request, v1::Partial* response)
+      : request_(request), response_(response) {}
+
+  void Start(std::shared_ptr<MergeCall> self, const InlineResources& resources) {
+    self_ = self;
+    absl::StatusOr<std::shared_ptr<void>> place = resources.gate->Enter();
+    if (!place.ok()) return Finish(ToGrpcStatus(place.status()));
+    place_ = *std::move(place);
+    absl::StatusOr<std::shared_ptr<void>> reservation =
+        resources.queue->Reserve(MergeBytes(*request_));
+    if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
+    reservation_ = *std::move(reservation);
+    resources.queue->Post(
+        [self] { self->Finish(ToGrpcStatus(AnswerMerge(*self->request_, self->response_))); });
+  }
+
+  void OnDone() override { const std::shared_ptr<MergeCall> self = std::move(self_); }
+
+ private:
+  const v1::MergePartialsRequest* const request_;
+  v1::Partial* const response_;
+  std::shared_ptr<void> place_, reservation_;  // In the gate, of the queue's budget.
+  std::shared_ptr<MergeCall> self_;            // Until it is done.
+};
+
+}  // namespace
+
+int64_t MergeBytes(const v1::MergePartialsRequest& request) {
+  int64_t largest = 0, numbers = 0;
+  for (const v1::Partial& partial : request.partials()) {
+    const int64_t own = int64_t{partial.out().values_size()} + partial.lse().values_size() +
+                        partial.lse_rest().values_size();
+    numbers += own;
+    largest = std::max(largest, own + partial.lse().values_size());
+  }
+  return (numbers + largest) * static_cast<int64_t>(sizeof(float));
+}
+
+absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response) {
+  RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
+  RETURN_IF_ERROR(CheckHowLseIsSaid(request.lse_base(), request.lse_layout(), "", false));
+  std::vector<FinishedPartial> partials;
+  for (int i = 0; i < request.partials_size(); ++i) {
+    ASSIGN_OR_RETURN(partials.emplace_back(),
+                     PartialFromProto(request.partials(i), absl::StrCat("partials[", i, "]")));
+  }
+  RETURN_IF_ERROR(CheckPartials(partials));
+  const LseBase base = BaseOf(request.lse_base());
+  const LseLayout layout = LayoutOf(request.lse_layout());
+  const MergedPartial merged = MergePartials(partials, base, layout);
+  TensorToProto(merged.out_shape, merged.out, response->mutable_out());
+  TensorToProto(merged.lse_shape, merged.lse, response->mutable_lse());
+  TensorToProto(merged.lse_shape, merged.rest, response->mutable_lse_rest());
+  response->set_lse_base(base == LseBase::k2 ? Base::LSE_BASE_2 : Base::LSE_BASE_E);
+  response->set_lse_layout(layout == LseLayout::kHeadsRows ? Shapes::LSE_LAYOUT_HEADS_ROWS
+                                                           : Shapes::LSE_LAYOUT_ROWS_HEADS);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext*,
+                                         const v1::MergePartialsRequest* request,
+                                         v1::Partial* response, const InlineResources& resources) {
+  auto call = std::make_shared<MergeCall>(request, response);
+  call->Start(call, resources);
+  return call.get();
+}
+
+}  // namespace annulus

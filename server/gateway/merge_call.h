@@ -1,0 +1,28 @@
+#ifndef ANNULUS_SERVER_GATEWAY_MERGE_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_MERGE_CALL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "annulus/v1/attention.pb.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/gateway/inline_call.h"
+
+namespace annulus {
+
+// Bytes of a merge: its numbers, and an answer of the size of one partial.
+int64_t MergeBytes(const v1::MergePartialsRequest& request);
+
+// The answer to a MergePartials call, or what is wrong with it (docs/api.md). Pure.
+absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response);
+
+// The reactor of one MergePartials call. Numbers are read on the queue's thread and count against
+// its budget. Pointers outlive the call.
+grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
+                                         const v1::MergePartialsRequest* request,
+                                         v1::Partial* response, const InlineResources& resources);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_MERGE_CALL_H_

@@ -1,0 +1,168 @@
+"""MergePartials: parts of the keys attended by themselves and joined are attention over all of them, and what cannot be
+joined is refused."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tests.end_to_end import raw_client
+from tests.end_to_end.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.service_case import ServiceCase
+
+E, BASE_2 = types_pb2.Outputs.LSE_BASE_E, types_pb2.Outputs.LSE_BASE_2
+ROWS_HEADS = attention_pb2.Partial.LSE_LAYOUT_ROWS_HEADS
+HEADS_ROWS = attention_pb2.Partial.LSE_LAYOUT_HEADS_ROWS
+CUTS = (0, 31, 31, 40, 90)  # Keys of the parts; one has none.
+SEED = int.from_bytes(os.urandom(4), "little")
+
+
+def exact(q, k, v):
+    """Output and LSE of [batch, tokens, heads, dim] in fp64."""
+    q, k, v = (np.moveaxis(each.astype(np.float64), 1, 2) for each in (q, k, v))
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+    lse = np.log(np.exp(scores).sum(-1))
+    return np.moveaxis(np.exp(scores - lse[..., None]) @ v, 1, 2), lse
+
+
+def tensor(array):
+    return attention_pb2.InlineTensor(shape=array.shape, values=array.astype(np.float32).ravel())
+
+
+def partial(out, lse, base=E, layout=ROWS_HEADS):
+    out, lse = np.asarray(out, np.float32), np.asarray(lse, np.float32)
+    return attention_pb2.Partial(out=tensor(out), lse=tensor(lse), lse_base=base, lse_layout=layout)
+
+
+class MergeTest(ServiceCase):
+    def setUp(self):
+        print(f"seed {SEED}")
+        random = np.random.default_rng(SEED)
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")))
+        self.q = random.standard_normal((2, 33, 4, 32), np.float32)
+        self.k, self.v = (random.standard_normal((2, CUTS[-1], 4, 32), np.float32) for _ in "kv")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def parts(self):
+        """Files with what `annulus attend` says of each part of the keys."""
+        files = []
+        for i, (begin, end) in enumerate(zip(CUTS, CUTS[1:])):
+            given, made = self.path(f"in{i}"), self.path(f"part{i}")
+            keys = slice(begin, end)
+            save_file({"q": self.q, "k": self.k[:, keys].copy(), "v": self.v[:, keys].copy()}, given)
+            done = self.service.annulus("attend", "--input", given, "--output", made)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files.append(made)
+        return files
+
+    def merge(self, files, *flags, expect=0):
+        inputs = [word for file in files for word in ("--input", file)]
+        done = self.service.annulus("merge", *inputs, "--output", self.path("merged"), *flags)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return load_file(self.path("merged")) if expect == 0 else done.stderr
+
+    def test_parts_of_the_keys_join_to_all_of_them(self):
+        files = self.parts()
+        out, lse = exact(self.q, self.k, self.v)
+        merged = self.merge(files, "--lse-base", "e")
+        np.testing.assert_allclose(merged["output"], out, atol=2e-6)
+        np.testing.assert_allclose(merged["lse"], lse, atol=2e-6)
+        # In groups, the answers handed on as they are, and to base 2.
+        first = self.path("first")
+        save_file(self.merge(files[:2], "--lse-base", "e"), first)
+        grouped = self.merge([files[2], first, files[3]], "--lse-base", "e", "--output-lse-base", "2")
+        np.testing.assert_allclose(grouped["output"], out, atol=2e-6)
+        np.testing.assert_allclose(grouped["lse"] * np.log(2), lse, atol=2e-6)
+
+    def test_files_larger_than_a_call_are_cut(self):
+        random = np.random.default_rng(SEED)
+        files, outs, lses = [], [], []
+        for i in range(3):
+            outs.append(random.standard_normal((5000, 3, 64), np.float32))
+            lses.append(random.standard_normal((5000, 3), np.float32))
+            files.append(self.path(f"large{i}"))
+            save_file({"output": outs[-1], "lse": lses[-1]}, files[-1])
+        merged = self.merge(files, "--lse-base", "2", "--lse-layout", "tokens-heads")
+        weights = np.exp2(np.array(lses, np.float64))
+        want = (weights[..., None] * np.array(outs, np.float64)).sum(0) / weights.sum(0)[..., None]
+        np.testing.assert_allclose(merged["output"], want, atol=2e-6)
+        np.testing.assert_allclose(merged["lse"], np.log(weights.sum(0)), atol=2e-6)
+
+    def test_files_that_do_not_fit_are_refused(self):
+        good, bad = self.path("good"), self.path("bad")
+        save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32)}, good)
+        for tensors, reason in (
+            ({"output": np.ones((2, 3, 4), np.float32)}, "MISSING_TENSOR"),
+            ({"output": np.ones((2, 3, 5), np.float32), "lse": np.zeros((3, 2), np.float32)}, "SHAPE_MISMATCH"),
+            ({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((2, 3), np.float32)}, "SHAPE_MISMATCH"),
+            ({"output": np.ones((2, 3, 4), np.int32), "lse": np.zeros((3, 2), np.float32)}, "UNSUPPORTED_DTYPE"),
+            ({"output": np.ones((2, 3, 4), np.float32), "lse": np.full((3, 2), np.nan, np.float32)}, "CORRUPT_PARTIAL"),
+        ):
+            save_file(tensors, bad)
+            with self.subTest(reason=reason):
+                self.assertIn(reason, self.merge([good, bad], "--lse-base", "e", expect=3))
+                self.assertFalse(os.path.exists(self.path("merged")))
+        self.assertEqual(self.service.annulus("merge", "--input", good, "--output", good).returncode, 2)
+        as_empty = self.merge([good, bad], "--lse-base", "e", "--nonfinite-lse-is-empty")
+        np.testing.assert_array_equal(as_empty["output"], np.ones((2, 3, 4)))
+
+    def call(self, request):
+        return raw_client.call(self.stubs.attention.MergePartials, request)
+
+    def refused(self, request, reason, field, code="INVALID_ARGUMENT"):
+        with self.subTest(reason=reason, field=field):
+            with self.assertRaises(raw_client.CallError) as caught:
+                self.call(request)
+            self.assert_refused(caught.exception, code, reason, field)
+
+    def test_a_call_by_hand(self):
+        log2 = float(np.log2(3))
+        request = attention_pb2.MergePartialsRequest(
+            partials=[
+                partial([[[1, 2]], [[5, 6]]], [[0], [7]]),
+                partial([[[9, 10]], [[8, 8]]], [[log2, -np.inf]], BASE_2, HEADS_ROWS),
+                partial([[[np.nan] * 2]] * 2, [[-np.inf]] * 2),
+            ],
+            lse_layout=HEADS_ROWS,
+        )
+        answer = self.call(request)
+        np.testing.assert_allclose(answer.out.values, [7, 8, 5, 6], rtol=1e-6)
+        np.testing.assert_allclose(answer.lse.values, [np.log(4), 7], rtol=1e-6)
+        self.assertEqual((list(answer.lse.shape), answer.lse_base, answer.lse_layout), ([1, 2], E, HEADS_ROWS))
+
+    def test_what_cannot_be_joined_is_refused(self):
+        good = partial(np.ones((2, 3, 4)), np.zeros((2, 3)))
+        many = attention_pb2.MergePartialsRequest
+
+        def damaged(change):
+            bad = attention_pb2.Partial()
+            bad.CopyFrom(good)
+            change(bad)
+            return many(partials=[good, bad])
+
+        refused = self.refused
+        refused(many(), "MISSING_TENSOR", "partials")
+        refused(many(partials=[good] * 257), "LIMIT_EXCEEDED", "partials")
+        large = partial(np.ones((200, 20, 100)), np.zeros((200, 20)))
+        refused(many(partials=[large] * 2), "LIMIT_EXCEEDED", "partials")
+        refused(damaged(lambda p: p.ClearField("lse_base")), "INVALID_REQUEST", "partials[1].lse_base")
+        refused(damaged(lambda p: p.ClearField("lse_layout")), "INVALID_REQUEST", "partials[1].lse_layout")
+        refused(damaged(lambda p: setattr(p, "lse_base", 7)), "UNKNOWN_ENUM", "partials[1].lse_base")
+        refused(many(partials=[good], lse_layout=9), "UNKNOWN_ENUM", "lse_layout")
+        refused(damaged(lambda p: p.out.shape.append(1)), "SHAPE_MISMATCH", "partials[1].out.shape")
+        refused(damaged(lambda p: p.lse.shape.reverse()), "SHAPE_MISMATCH", "partials[1].lse.shape")
+        refused(damaged(lambda p: p.lse.values.pop()), "TENSOR_BYTES_MISMATCH", "partials[1].lse.values")
+        refused(damaged(lambda p: p.out.values.append(1)), "TENSOR_BYTES_MISMATCH", "partials[1].out.values")
+        for value in (np.nan, np.inf):
+            bad = damaged(lambda p, value=value: p.lse.values.__setitem__(4, value))
+            refused(bad, "CORRUPT_PARTIAL", "partials[1].lse.values[4]")
+        unknown = damaged(lambda p: p.MergeFromString(b"\xf8\x06\x01"))  # Field 111.
+        refused(unknown, "UNKNOWN_FIELD", "partials[1].111")
+
+
+if __name__ == "__main__":
+    unittest.main()
