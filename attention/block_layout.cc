@@ -7,6 +7,9 @@ constexpr int64_t kFp32Bytes = 4;
 
 int64_t PadTo4(int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
+// Heads in a row of what has `all` heads or one for all.
+int64_t HeadsOf(int32_t all, int32_t heads) { return all == 1 ? 1 : heads; }
+
 }  // namespace
 
 BlockLayout::BlockLayout(const AttentionSpec& spec)
@@ -15,7 +18,8 @@ BlockLayout::BlockLayout(const AttentionSpec& spec)
       head_dim_(spec.head_dim),
       value_dim_(spec.value_dim()),
       group_(spec.kv_heads > 0 ? spec.q_heads / spec.kv_heads : 1),
-      max_logit_(spec.outputs.max_logit) {}
+      max_logit_(spec.outputs.max_logit),
+      pairs_(spec) {}
 
 int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
   const int64_t n = heads;
@@ -30,6 +34,8 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
       return PadTo4(n * value_dim_ * BytesPerElement(out_dtype_));
     case BlockKind::kDkv:
       return n * head_dim_ * kFp32Bytes;
+    case BlockKind::kPairs:
+      return PadTo4(HeadsOf(pairs_.bias_heads, heads) * pairs_.bias_bytes());
     case BlockKind::kQ:
     case BlockKind::kDq:
     case BlockKind::kDqOut:
@@ -76,6 +82,10 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
       return n * head_dim_ * kFp32Bytes;
     case BlockKind::kDkv:
       return n * (head_dim_ + value_dim_) * kFp32Bytes;
+    case BlockKind::kPairs:
+      if (!pairs_.has_bits) return SecondOffset(kind, heads);
+      return PadTo4(SecondOffset(kind, heads) +
+                    HeadsOf(pairs_.bit_heads, heads) * pairs_.bit_bytes());
   }
   return 0;
 }

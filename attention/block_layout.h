@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/pair_inputs.h"
 #include "attention/schedule_data.h"
 #include "attention/spec.h"
 
@@ -20,6 +21,8 @@ namespace annulus {
 //   kDkv      dk[heads][head_dim], dv[heads][value_dim]            fp32
 //   kDqOut    as kQ
 //   kDkvOut   as kKv
+//   kPairs    bias[heads][width] in its dtype, then bits[heads][bytes] of the bit mask, each of one
+//             head where that stands for all (attention/pair_inputs.h)
 // Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.
 class BlockLayout {
  public:
@@ -27,7 +30,7 @@ class BlockLayout {
 
   int64_t RowBytes(BlockKind kind, int32_t heads) const;
   int64_t BlockBytes(const Block& block) const;
-  // Offset in a row of the second section (v, max, lse, d_out, dv), of the third (weight,
+  // Offset in a row of the second section (v, max, lse, d_out, dv, bits), of the third (weight,
   // max_logit, lse of kQGrad) and of the fourth (delta); the bytes of a row where the kind has no
   // such section.
   int64_t SecondOffset(BlockKind kind, int32_t heads) const;
@@ -42,11 +45,13 @@ class BlockLayout {
   int32_t group() const { return group_; }
   // Whether kOut has max_logit.
   bool max_logit() const { return max_logit_; }
+  const PairInputs& pairs() const { return pairs_; }
 
  private:
   DataType dtype_, out_dtype_;
   int32_t head_dim_, value_dim_, group_;
   bool max_logit_;
+  PairInputs pairs_;
 };
 
 }  // namespace annulus

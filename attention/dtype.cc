@@ -93,6 +93,7 @@ int BytesPerElement(DataType dtype) {
     case DataType::kBf16:
       return 2;
     case DataType::kFp8E4m3:
+    case DataType::kBits8:
       return 1;
     case DataType::kUnspecified:
       break;
@@ -110,6 +111,8 @@ absl::string_view DataTypeName(DataType dtype) {
       return "bf16";
     case DataType::kFp8E4m3:
       return "fp8-e4m3";
+    case DataType::kBits8:
+      return "bits";
     case DataType::kUnspecified:
       break;
   }

@@ -9,12 +9,19 @@
 namespace annulus {
 
 // Element types of tensors. Little-endian in memory and on the wire.
-enum class DataType : uint8_t { kUnspecified = 0, kFp32 = 1, kFp16 = 2, kBf16 = 3, kFp8E4m3 = 4 };
+enum class DataType : uint8_t {
+  kUnspecified = 0,
+  kFp32 = 1,
+  kFp16 = 2,
+  kBf16 = 3,
+  kFp8E4m3 = 4,
+  kBits8 = 255,  // Eight bits of a bit mask; no request names it.
+};
 
 // Bytes of one element; 0 for kUnspecified.
 int BytesPerElement(DataType dtype);
 
-// "fp32", "fp16", "bf16", "fp8-e4m3", "unspecified".
+// "fp32", "fp16", "bf16", "fp8-e4m3", "bits", "unspecified".
 absl::string_view DataTypeName(DataType dtype);
 
 // Correctly rounded (to nearest, ties to even). NaN stays NaN, infinities and subnormals are kept,

@@ -202,7 +202,7 @@ Coverage MaskMap::Classify(int32_t q_head, Interval q_rows, Interval k_rows) con
   if (area == 0) return Coverage::kEmpty;
   if (area < q_rows.length() * k_rows.length()) return Coverage::kPartial;
   // All of it, so the rectangle lies in one sequence.
-  const bool bits = masks_[MaskOf(SequenceOfQuery(q_rows.begin), q_head)].bit_mask;
+  const bool bits = HasBits(q_head, SequenceOfQuery(q_rows.begin));
   return bits ? Coverage::kPartial : Coverage::kFull;
 }
 

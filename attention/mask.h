@@ -50,7 +50,12 @@ class MaskMap {
   // the mask that the head follows. May lie outside its sequence's keys, and be negative.
   int64_t Position(int32_t q_head, int64_t q_row) const;
 
-  // The sequence of a packed query row or key row, and where sequences begin.
+  // Whether the job's bit mask hides further keys from a head's rows of a sequence.
+  bool HasBits(int32_t q_head, int64_t sequence) const {
+    return masks_[MaskOf(sequence, q_head)].bit_mask;
+  }
+
+  // The sequence of a packed query row or key row, and where sequences begin (and the last ends).
   int64_t SequenceOfQuery(int64_t q_row) const;
   int64_t SequenceOfKey(int64_t k_row) const;
   int64_t QueryBegin(int64_t sequence) const { return q_begin_[sequence]; }

@@ -38,7 +38,7 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   for (const Transfer& receive : step.receives) use(receive.buffer, 2 * k, FirstUse::kWritten);
   for (const Transfer& send : step.sends) use(send.buffer, 2 * k, FirstUse::kRead);
   for (const Task& task : step.tasks) {
-    for (const int32_t buffer : {task.q, task.kv, task.out_q, task.out_kv}) {
+    for (const int32_t buffer : {task.q, task.kv, task.out_q, task.out_kv, task.pairs}) {
       use(buffer, 2 * k, FirstUse::kRead);
     }
   }

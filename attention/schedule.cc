@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "attention/error.h"
+#include "attention/schedule/attach_pairs.h"
 #include "attention/schedule/builders.h"
 #include "attention/status_macros.h"
 
@@ -74,6 +75,7 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
+    AttachPairs(*request.spec, &ranks.back());
   }
   return ranks;
 }

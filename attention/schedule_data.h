@@ -24,10 +24,12 @@ enum class BlockKind : uint8_t {
   kOut,    // output and LSE
   kDqOut,  // finished gradients
   kDkvOut,
+  kPairs,  // bias and bit mask of queries, against all keys of their sequences
 };
 
 // Rows × heads of one shard, never empty. Rows are the shard's local rows; heads are query heads
-// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut and key/value heads for kKv, kDkv, kDkvOut.
+// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kPairs and key/value heads for kKv, kDkv, kDkvOut.
+// kPairs that stand for all query heads are of head 0 alone.
 struct Block {
   BlockKind kind = BlockKind::kQ;
   int32_t shard = 0;
@@ -49,9 +51,10 @@ struct Transfer {
 
 // Query rows [q_begin, q_end) × key rows [k_begin, k_end) (shard-local) × query heads [head_begin,
 // head_end), accumulated into the buffers `out_q` (kPartial or kDq) and `out_kv` (kDkv); -1: none.
-// Queries are kQ where `out_q` is kPartial, and kQGrad for gradients.
+// Queries are kQ where `out_q` is kPartial, and kQGrad for gradients. `pairs`: their kPairs, where
+// the job has any.
 struct Task {
-  int32_t q = 0, kv = 0, out_q = -1, out_kv = -1;
+  int32_t q = 0, kv = 0, out_q = -1, out_kv = -1, pairs = -1;
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   int32_t head_begin = 0, head_end = 0;
   Coverage coverage = Coverage::kPartial;  // kFull: no mask work. Empty rectangles make no task.

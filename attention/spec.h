@@ -29,52 +29,53 @@ struct Mask {
   Alignment alignment = Alignment::kBottomRight;
   std::optional<int64_t> window_left, window_right, chunk, prefix, always_visible;
   std::vector<MaskRange> ranges;
-  bool bit_mask = false;
+  bool bit_mask = false;             // The input TensorId::kBitMask hides further pairs.
   std::vector<int32_t> query_heads;  // Empty: all heads.
 };
 
 // One sequence of a job. Its rows follow those of the sequence before it in every packed tensor.
 struct Sequence {
-  int64_t q_len = 0;
-  int64_t kv_len = 0;
+  int64_t q_len = 0, kv_len = 0;
   std::string session;  // Keys of a session come first; empty: none.
   int32_t layer = 0;
   int32_t mask = 0;  // Index into AttentionSpec::masks when there are several.
 };
 
-struct ScoreModifiers {
-  std::optional<double> soft_cap;
-  std::vector<float> alibi_slopes;  // One for each query head, or empty.
-  std::vector<float> sinks;         // One for each query head, or empty.
+// Added to scores: the input TensorId::kBias.
+struct Bias {
+  DataType dtype = DataType::kUnspecified;  // Unspecified: that of q.
+  int32_t heads = 1;                        // 1, for all query heads, or q_heads.
 };
 
+struct ScoreModifiers {
+  std::optional<double> soft_cap;
+  std::vector<float> alibi_slopes, sinks;  // One for each query head, or empty.
+  std::optional<Bias> bias;
+};
 enum class LseBase : uint8_t { kE = 0, k2 = 1 };
 struct Outputs {
   LseBase lse_base = LseBase::kE;
   bool max_logit = false;
 };
-
 struct Dropout {
   double rate = 0;
   uint64_t seed = 0;
 };
 
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
-
-// Of the operation kGradients.
 struct GradientOptions {
   bool d_lse = false;  // A gradient into LSE is an input too.
 };
 
 struct AttentionSpec {
   DataType dtype = DataType::kUnspecified;  // Of q, k and v.
-  int32_t q_heads = 0;
-  int32_t kv_heads = 0;
+  int32_t q_heads = 0, kv_heads = 0;
   int32_t head_dim = 0;    // Of q and k.
   int32_t head_dim_v = 0;  // Of v and the output; 0: head_dim.
   std::vector<Sequence> sequences;
   std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values are honoured.
   std::vector<Mask> masks;      // None: full. One: for all sequences.
+  int32_t bit_mask_heads = 1;   // Of the bit mask: 1, for all query heads, or q_heads.
   Operation operation = Operation::kForward;
   GradientOptions gradients;
   ScoreModifiers modifiers;
@@ -139,7 +140,6 @@ struct Execution {
 absl::string_view StrategyName(Strategy strategy);
 absl::string_view LayoutName(Layout layout);
 absl::string_view HeadDealName(HeadDeal deal);
-
 // The inverse; '_' equals '-', upper case equals lower case. Absent for an unknown name.
 std::optional<Strategy> ParseStrategy(absl::string_view name);
 std::optional<Layout> ParseLayout(absl::string_view name);

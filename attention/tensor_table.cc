@@ -1,6 +1,24 @@
 #include "attention/tensor_table.h"
 
+#include "attention/pair_inputs.h"
+
 namespace annulus {
+namespace {
+
+// A bias and a bit mask: columns are keys.
+void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
+  const PairInputs pairs(spec);
+  if (pairs.has_bias) {
+    table->push_back({TensorId::kBias, RowSpace::kQuery, Direction::kInput, pairs.bias_heads,
+                      static_cast<int32_t>(pairs.width), pairs.bias_dtype});
+  }
+  if (pairs.has_bits) {
+    table->push_back({TensorId::kBitMask, RowSpace::kQuery, Direction::kInput, pairs.bit_heads,
+                      static_cast<int32_t>(pairs.bit_bytes()), DataType::kBits8});
+  }
+}
+
+}  // namespace
 
 int64_t TensorInfo::row_bytes() const {
   return static_cast<int64_t>(heads) * dim * BytesPerElement(dtype);
@@ -25,6 +43,7 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   if (forward && spec.outputs.max_logit) {
     table.push_back(of_queries(TensorId::kMaxLogit, D::kOutput, 1, DataType::kFp32));
   }
+  AddPairInputs(spec, &table);
   if (forward) return table;
   table.push_back(of_queries(TensorId::kDOut, D::kInput, value_dim, spec.dtype));
   if (spec.gradients.d_lse) {

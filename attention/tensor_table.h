@@ -32,7 +32,8 @@ enum class TensorId : uint8_t {
 enum class RowSpace : uint8_t { kQuery, kKey };
 enum class Direction : uint8_t { kInput, kOutput };
 
-// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE and max_logit have dim 1.
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE and max_logit have dim 1,
+// a bias has as many as the longest sequence has keys, and a bit mask an eighth of it, rounded up.
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;
@@ -44,9 +45,9 @@ struct TensorInfo {
   int64_t row_bytes() const;  // heads * dim * element bytes
 };
 
-// The tensors that a job of this spec takes and gives, inputs first. The data plane, budgets, files
-// and the command line read this table, so that a new operation is new rows in it. Q, K, V, the
-// output and LSE come first, in this order, as inputs or outputs.
+// The tensors that a job of this spec takes and gives. The data plane, budgets, files and the
+// command line read this table, so that a new operation is new rows in it. Q, K, V, the output and
+// LSE come first, in this order, as inputs or outputs. At most 2^26 keys in a sequence.
 std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
 
 // The row of `id`, or nullptr.

@@ -6,6 +6,7 @@
 
 #include "attention/check/broken.h"
 #include "attention/check/region.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/visible_pairs.h"
 
@@ -26,16 +27,19 @@ class ShapeCheck {
       : request_(request),
         rank_(rank),
         schedule_(schedule),
-        gradients_(request.spec->operation == Operation::kGradients) {}
+        gradients_(request.spec->operation == Operation::kGradients),
+        pairs_(*request.spec) {}
 
   absl::Status Blocks() const {
     for (const Block& block : schedule_.buffers) RETURN_IF_ERROR(CheckBlock(block));
     if (gradients_) {
-      RETURN_IF_ERROR(
-          Ends(schedule_.inputs, {BlockKind::kQGrad, BlockKind::kOut, BlockKind::kKv}, "an input"));
+      RETURN_IF_ERROR(Ends(schedule_.inputs,
+                           {BlockKind::kQGrad, BlockKind::kOut, BlockKind::kKv, BlockKind::kPairs},
+                           "an input"));
       return Ends(schedule_.outputs, {BlockKind::kDqOut, BlockKind::kDkvOut}, "an output");
     }
-    RETURN_IF_ERROR(Ends(schedule_.inputs, {BlockKind::kQ, BlockKind::kKv}, "an input"));
+    RETURN_IF_ERROR(
+        Ends(schedule_.inputs, {BlockKind::kQ, BlockKind::kKv, BlockKind::kPairs}, "an input"));
     return Ends(schedule_.outputs, {BlockKind::kOut}, "an output");
   }
 
@@ -64,7 +68,8 @@ class ShapeCheck {
   }
 
   absl::Status CheckBlock(const Block& block) const {
-    const bool both = block.kind == BlockKind::kKv || block.kind == BlockKind::kOut;
+    const bool both = block.kind == BlockKind::kKv || block.kind == BlockKind::kOut ||
+                      block.kind == BlockKind::kPairs;
     const bool forward = block.kind == BlockKind::kQ || block.kind == BlockKind::kPartial;
     if (!both && forward == gradients_) {
       return Broken(rank_, -1, "a schedule holds a block of the other operation");
@@ -76,7 +81,8 @@ class ShapeCheck {
     const bool keys = block.kind == BlockKind::kKv || block.kind == BlockKind::kDkv ||
                       block.kind == BlockKind::kDkvOut;
     const Patch patch = PatchOf(block);
-    const int32_t heads = keys ? request_.spec->kv_heads : request_.spec->q_heads;
+    const bool of_all = block.kind == BlockKind::kPairs && !pairs_.per_head();
+    const int32_t heads = keys ? request_.spec->kv_heads : of_all ? 1 : request_.spec->q_heads;
     if (!Inside(patch.rows, {0, keys ? shard.kv_rows.rows() : shard.q_rows.rows()}) ||
         !Inside(patch.heads, {0, heads})) {
       return Broken(rank_, -1, "a block is empty or reaches outside its shard");
@@ -125,6 +131,14 @@ class ShapeCheck {
            fits(task.out_q, BlockKind::kDq) && fits(task.out_kv, BlockKind::kDkv);
   }
 
+  // Every task of a job with a bias or a bit mask has them of its queries, others have none.
+  bool PairsFit(const Task& task, Patch queries) const {
+    if (!pairs_.any()) return task.pairs == -1;
+    if (!pairs_.per_head()) queries.heads = {0, 1};
+    return IsBuffer(task.pairs) && BlockOf(task.pairs).kind == BlockKind::kPairs &&
+           Holds(task.pairs, BlockOf(task.q).shard, queries);
+  }
+
   bool Holds(int32_t buffer, int32_t shard, const Patch& patch) const {
     if (buffer == -1) return true;  // No such output.
     const Block& block = BlockOf(buffer);
@@ -147,6 +161,9 @@ class ShapeCheck {
     if (!Holds(task.q, q.shard, queries) || !Holds(task.out_q, q.shard, queries) ||
         !Holds(task.kv, kv.shard, keys) || !Holds(task.out_kv, kv.shard, keys)) {
       return Broken(rank_, k, "a task's rows or heads are empty or outside its buffers");
+    }
+    if (!PairsFit(task, queries)) {
+      return Broken(rank_, k, "a task lacks the bias or the bit mask of its queries");
     }
     return absl::OkStatus();
   }
@@ -204,6 +221,7 @@ class ShapeCheck {
   const int32_t rank_;
   const RankSchedule& schedule_;
   const bool gradients_;
+  const PairInputs pairs_;
 };
 
 }  // namespace

@@ -77,6 +77,17 @@ absl::Status RankReplay::Write(int32_t k, int32_t buffer, const Patch& patch,
   return absl::OkStatus();
 }
 
+// What the job says of the pairs of the task's queries is there, and not on its way.
+bool RankReplay::HoldsPairs(const Step& step, const Task& task, Patch queries) const {
+  if (task.pairs < 0) return true;
+  const Block& block = schedule_.buffers[task.pairs];
+  if (schedule_.buffers[task.q].head_begin != block.head_begin ||
+      schedule_.buffers[task.q].head_end != block.head_end) {
+    queries.heads = {block.head_begin, block.head_end};
+  }
+  return states_[task.pairs].held.Contains(queries) && !Names(step.receives, task.pairs);
+}
+
 absl::Status RankReplay::Run(int32_t k, const Task& task) {
   const Step& step = schedule_.steps[k];
   if (Names(step.receives, task.q) || Names(step.receives, task.kv)) {
@@ -87,7 +98,8 @@ absl::Status RankReplay::Run(int32_t k, const Task& task) {
   const Patch queries = {{task.q_begin, task.q_end}, heads};
   const Patch keys = {{task.k_begin, task.k_end}, kv_heads};
   const Block &q = schedule_.buffers[task.q], &kv = schedule_.buffers[task.kv];
-  if (!states_[task.q].held.Contains(queries) || !states_[task.kv].held.Contains(keys)) {
+  if (!states_[task.q].held.Contains(queries) || !states_[task.kv].held.Contains(keys) ||
+      !HoldsPairs(step, task, queries)) {
     return Broken(rank_, k, "a task reads rows that are not there");
   }
   if (task.out_q >= 0) {

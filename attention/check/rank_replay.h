@@ -47,6 +47,7 @@ class RankReplay {
   Patch InQueryHeads(int32_t buffer, Patch patch) const;
   absl::Status Write(int32_t k, int32_t buffer, const Patch& patch, const Attended& seen);
   absl::Status Run(int32_t k, const Task& task);
+  bool HoldsPairs(const Step& step, const Task& task, Patch queries) const;
   absl::Status Apply(int32_t k, const Op& op);
 
   const int32_t rank_, group_;

@@ -166,6 +166,22 @@ TEST_P(ExecutorConformance, DropoutAndFurtherOutputs) {
   RunEverywhere(job);
 }
 
+// They go where queries go, whole or head by head.
+TEST_P(ExecutorConformance, BiasAndBitMask) {
+  for (int which = 1; which < 4; ++which) {
+    JobCase job;
+    job.spec = SmallSpec(which == 2 ? DataType::kBf16 : DataType::kFp32, 43, 29);
+    job.spec.sequences.push_back(job.spec.sequences[0]);
+    job.spec.sequences[1].kv_len = 40;
+    job.spec.masks = {Causal(Mask::Alignment::kBottomRight)};
+    if ((which & 1) != 0) job.spec.modifiers.bias = Bias{DataType::kFp16, which == 1 ? 1 : 4};
+    job.spec.masks[0].bit_mask = (which & 2) != 0;
+    if (which == 2) job.spec.bit_mask_heads = 4;
+    job.parts = which;
+    RunEverywhere(job);
+  }
+}
+
 TEST_P(ExecutorConformance, SixteenBits) {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     JobCase job;
@@ -295,6 +311,8 @@ TEST_P(ExecutorConformance, WithTheCpuKernel) {
     job.spec.kv_heads = kHeads[(i + world() / 4) % 4][1];
     if (i >= 4) job.spec.modifiers.sinks.assign(job.spec.q_heads, 0.5f);
     if (i >= 5) job.spec.modifiers.alibi_slopes.assign(job.spec.q_heads, 0.1f);
+    job.spec.modifiers.bias.reset();
+    if (i % 2 == 1) job.spec.modifiers.bias = Bias{{}, i % 4 == 1 ? 1 : job.spec.q_heads};
     SetStrategy(kStrategies[i], world(), &job);
     job.plan.layout = kLayouts[(i + world()) % kLayoutCount];
     EXPECT_TRUE(JobRunner(job).RunAndJudge(DelayedGroup(world()), MakeCpu));

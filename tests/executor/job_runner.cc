@@ -17,7 +17,8 @@ constexpr int64_t kFence = 256;
 // NaN in every format, so that a read of what nobody wrote shows.
 constexpr std::byte kUnwritten{0xff};
 
-std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::Input& input,
+std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo& tensor,
+                                     const reference::Input& input,
                                      const reference::Upstream& upstream) {
   const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
   switch (tensor.id) {
@@ -35,6 +36,10 @@ std::vector<std::byte> BytesOfTensor(const TensorInfo& tensor, const reference::
       return reference::BytesOf(precision, upstream.d_out);
     case TensorId::kDLse:
       return reference::BytesOf(precision, upstream.d_lse);
+    case TensorId::kBias:
+      return reference::BiasBytes(spec, input);
+    case TensorId::kBitMask:
+      return reference::BitBytes(spec, input);
     default:
       return {};
   }
@@ -72,7 +77,8 @@ std::string Describe(const JobCase& job) {
                                  : " masked",
       job.spec.modifiers.soft_cap ? " cap" : "",
       job.spec.modifiers.alibi_slopes.empty() ? "" : " alibi",
-      job.spec.modifiers.sinks.empty() ? "" : " sinks", " seed ", job.seed);
+      job.spec.modifiers.sinks.empty() ? "" : " sinks", job.spec.modifiers.bias ? " bias" : "",
+      " seed ", job.seed);
 }
 
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {
@@ -104,8 +110,8 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input
   if (!status_.ok()) return;
   program_ = *std::move(program);
   for (const TensorInfo& tensor : TensorTable(job.spec)) {
-    tensors_.push_back(
-        Scatter(tensor, program_->plan.shards[rank], BytesOfTensor(tensor, input, upstream)));
+    tensors_.push_back(Scatter(tensor, program_->plan.shards[rank],
+                               BytesOfTensor(job.spec, tensor, input, upstream)));
   }
   for (auto& bytes : tensors_) staged_.data.push_back(bytes.empty() ? nullptr : bytes.data());
 }
@@ -147,6 +153,7 @@ testing::AssertionResult RankJob::UsedExactlyItsArena() const {
 
 JobRunner::JobRunner(const JobCase& job) : job_(job), input_(reference::InputOf(job.spec)) {
   reference::FillNormal(job.seed, reference::PrecisionOf(job.spec.dtype), 1.0, &input_);
+  reference::FillPairs(job.seed + 2, job.spec, &input_);
   if (job.spec.operation == Operation::kGradients) {
     upstream_ = reference::MakeUpstream(input_, reference::PrecisionOf(job.spec.dtype),
                                         reference::PrecisionOf(job.spec.output_dtype()),

@@ -46,6 +46,12 @@ std::vector<Option> Options() {
       {"ranges-causal", ranges(Kind::kCausal)},
       {"ranges-inverse", ranges(Kind::kInverseCausal)},
       {"ranges-bi-causal", ranges(Kind::kBiCausal)},
+      {"bit-mask", field([](Mask& m) { m.bit_mask = true; })},
+      {"bit-mask-of-heads",
+       [](AttentionSpec* spec) {
+         spec->masks[0].bit_mask = true;
+         spec->bit_mask_heads = 4;
+       }},
       {"per-sequence",
        [](AttentionSpec* spec) {
          spec->masks.emplace_back().causal = true;

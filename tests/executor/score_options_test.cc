@@ -40,6 +40,14 @@ std::vector<Option> Options() {
        [](AttentionSpec* spec) {
          spec->modifiers.sinks = {2, -1, 0.5f, 4};
        }},
+      {"bias",
+       [](AttentionSpec* spec) {
+         spec->modifiers.bias = Bias{DataType::kBf16, 1};
+       }},
+      {"bias-of-heads",
+       [](AttentionSpec* spec) {
+         spec->modifiers.bias = Bias{DataType::kUnspecified, 4};
+       }},
       {"dropout",
        [](AttentionSpec* spec) {
          spec->dropout = Dropout{0.25, 3};

@@ -180,9 +180,9 @@ TEST(CpuKernelTest, TheCallersFloatingPointModeIsRestored) {
 
 TEST(CpuKernelTest, WhatItDoesNotServeIsUnimplemented) {
   const std::unique_ptr<AttentionKernel> kernel = MakeKernel("portable", 1);
-  Job job = MakeJob(2, 1, 10, 10);
-  job.spec.masks[0].bit_mask = true;
-  KernelHarness harness(job.spec, job.input, {});
+  AttentionSpec spec = MakeJob(2, 1, 10, 10).spec;
+  spec.head_dim = 257;
+  KernelHarness harness(spec, reference::InputOf(spec), {});
   EXPECT_EQ(harness.Run(*kernel).code(), absl::StatusCode::kUnimplemented);
 }
 

@@ -58,6 +58,7 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
   if (spec.modifiers.soft_cap) absl::StrAppend(&text, " cap ", *spec.modifiers.soft_cap);
   if (!spec.modifiers.alibi_slopes.empty()) absl::StrAppend(&text, " alibi");
   if (!spec.modifiers.sinks.empty()) absl::StrAppend(&text, " sinks");
+  if (spec.modifiers.bias) absl::StrAppend(&text, " bias of ", spec.modifiers.bias->heads);
   if (spec.dropout) absl::StrAppend(&text, " dropout ", spec.dropout->rate);
   return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
                       absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
@@ -72,6 +73,7 @@ KernelHarness::KernelHarness(const AttentionSpec& spec, const reference::Input& 
                              const Cuts& cuts)
     : spec_(spec), cuts_(cuts), mask_(spec), layout_(spec), q_rows_(AllRows(spec.q_rows())) {
   MakePieces(input);
+  if (layout_.pairs().any()) MakePairs(input);
   MakeShards(input);
 }
 
@@ -102,6 +104,34 @@ void KernelHarness::MakePieces(const reference::Input& input) {
       }
       pieces_.push_back(std::move(piece));
     }
+  }
+}
+
+// Beside the queries of each piece.
+void KernelHarness::MakePairs(const reference::Input& input) {
+  const PairInputs& pairs = layout_.pairs();
+  const std::vector<std::byte> bias = BiasBytes(spec_, input), bits = BitBytes(spec_, input);
+  for (Piece& piece : pieces_) {
+    Block block = piece.q->block;
+    block.kind = BlockKind::kPairs;
+    if (!pairs.per_head()) {
+      block.head_begin = 0;
+      block.head_end = 1;
+    }
+    piece.pairs = std::make_unique<OwnedBlock>(layout_, block);
+    const int32_t heads = block.head_end - block.head_begin;
+    const auto copy = [&](const std::vector<std::byte>& tensor, int32_t all, int64_t head_bytes,
+                          int64_t offset) {
+      const int64_t first = all == 1 ? 0 : block.head_begin, count = all == 1 ? 1 : heads;
+      for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+        std::memcpy(piece.pairs->bytes.data() + offset +
+                        (row - block.row_begin) * layout_.RowBytes(BlockKind::kPairs, heads),
+                    tensor.data() + (row * all + first) * head_bytes, count * head_bytes);
+      }
+    };
+    if (pairs.has_bias) copy(bias, pairs.bias_heads, pairs.bias_bytes(), 0);
+    if (!pairs.has_bits) continue;
+    copy(bits, pairs.bit_heads, pairs.bit_bytes(), layout_.SecondOffset(BlockKind::kPairs, heads));
   }
 }
 
@@ -162,6 +192,7 @@ std::vector<KernelTask> KernelHarness::Tasks() {
         bound.task.coverage = CoverageOf(mask_, q_rows_, shard.rows, bound.task);
         if (bound.task.coverage == Coverage::kEmpty) continue;
         bound.q = piece.q->view();
+        if (piece.pairs != nullptr) bound.pairs = piece.pairs->view();
         bound.kv = shard.kv->view();
         bound.out_q = piece.partial->view();
         bound.q_rows = &q_rows_;

@@ -64,12 +64,14 @@ class KernelHarness {
  private:
   struct Piece {  // Rows × heads of the queries, with accumulator and output.
     std::unique_ptr<OwnedBlock> q, partial, out;
+    std::unique_ptr<OwnedBlock> pairs;  // nullptr: the job has neither bias nor bit mask.
   };
   struct Shard {
     RowMap rows;
     std::unique_ptr<OwnedBlock> kv;
   };
   void MakePieces(const reference::Input& input);
+  void MakePairs(const reference::Input& input);
   void MakeShards(const reference::Input& input);
   absl::Status ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind);
 

@@ -47,14 +47,39 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // Soft cap, then ALiBi.
-double Modified(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
-                int64_t key, double score) {
+double Capped(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key,
+              double score) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
   if (modifiers.soft_cap) score = *modifiers.soft_cap * std::tanh(score / *modifiers.soft_cap);
   if (modifiers.alibi_slopes.empty()) return score;
   const int64_t position = job.mask->Position(head, bound.q_rows->Global(row));
   const auto apart = static_cast<double>(std::abs(position - bound.k_rows->Global(key)));
   return score - modifiers.alibi_slopes[head] * apart;
+}
+
+// The bias of a pair; −inf where that or the bit mask hides it.
+double BiasOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
+              int64_t key) {
+  const PairInputs& pairs = job.layout->pairs();
+  const Block& block = bound.pairs.block;
+  const int32_t heads = block.head_end - block.head_begin;
+  const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));
+  const int64_t column = bound.k_rows->Global(key) - job.mask->KeyBegin(sequence);
+  const std::byte* at =
+      bound.pairs.data + (row - block.row_begin) * job.layout->RowBytes(BlockKind::kPairs, heads);
+  if (pairs.has_bits && job.mask->HasBits(head, sequence)) {
+    const int64_t of_head = pairs.bit_heads == 1 ? 0 : head - block.head_begin;
+    const std::byte* bits =
+        at + job.layout->SecondOffset(BlockKind::kPairs, heads) + of_head * pairs.bit_bytes();
+    if ((bits[column / 8] & std::byte{1} << column % 8) == std::byte{0}) return -kInfinity;
+  }
+  if (!pairs.has_bias) return 0;
+  const int64_t of_head = pairs.bias_heads == 1 ? 0 : head - block.head_begin;
+  float bias = 0;
+  ConvertToFp32(pairs.bias_dtype,
+                at + (of_head * pairs.width + column) * BytesPerElement(pairs.bias_dtype), 1,
+                &bias);
+  return bias;
 }
 
 bool Keeps(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key) {
@@ -73,26 +98,27 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   const int32_t kv_head = head / job.layout->group();
   const std::vector<double> q = queries.Read(row, head, 0);
   std::vector<double> scores;
+  std::vector<int64_t> seen;
   double max = -kInfinity;
   for (const Interval& span : spans) {
     for (int64_t key = span.begin; key < span.end; ++key) {
+      const double bias = job.layout->pairs().any() ? BiasOf(job, bound, row, head, key) : 0;
+      if (bias == -kInfinity) continue;
       const double score = job.scale * Dot(q, keys.Read(key, kv_head, 0));
-      scores.push_back(Modified(job, bound, row, head, key, score));
+      scores.push_back(Capped(job, bound, row, head, key, score) + bias);
+      seen.push_back(key);
       max = std::isnan(scores.back()) ? scores.back() : std::max(scores.back(), max);
     }
   }
   if (scores.empty()) return;
   State state = ReadState(out, row, head);
   Rescale(state, std::isnan(max) ? max : std::max(max, state.max));
-  size_t next = 0;
-  for (const Interval& span : spans) {
-    for (int64_t key = span.begin; key < span.end; ++key) {
-      const double weight = std::exp(scores[next++] - state.max);
-      const std::vector<double> value = keys.Read(key, kv_head, 1);
-      const double kept = Keeps(job, bound, row, head, key) ? weight : 0;
-      for (size_t d = 0; d < value.size(); ++d) state.sum[d] += kept * value[d];
-      state.weight += weight;
-    }
+  for (size_t n = 0; n < seen.size(); ++n) {
+    const double weight = std::exp(scores[n] - state.max);
+    const std::vector<double> value = keys.Read(seen[n], kv_head, 1);
+    const double kept = Keeps(job, bound, row, head, seen[n]) ? weight : 0;
+    for (size_t d = 0; d < value.size(); ++d) state.sum[d] += kept * value[d];
+    state.weight += weight;
   }
   WriteState(out, row, head, state);
 }

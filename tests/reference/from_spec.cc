@@ -18,6 +18,7 @@ Rule RuleFrom(const Mask& mask) {
   rule.chunk = mask.chunk;
   rule.prefix = mask.prefix;
   rule.always_visible = mask.always_visible;
+  rule.bits = mask.bit_mask;
   for (const MaskRange& range : mask.ranges) {
     const bool both = range.kind == MaskRange::Kind::kBiCausal;
     rule.ranges.push_back({range.q_begin, range.q_end, range.k_begin, range.k_end,
@@ -38,6 +39,46 @@ std::vector<Rule> RulesFrom(const AttentionSpec& spec, int32_t first) {
     for (const int32_t head : mask.query_heads) rules[static_cast<size_t>(head)] = RuleFrom(mask);
   }
   return rules;
+}
+
+// A number of a pair that looks random: splitmix64, word by word.
+uint64_t RandomOf(uint64_t seed, int64_t document, int32_t head, int64_t i, int64_t j) {
+  uint64_t mixed = seed;
+  for (const int64_t word : {document, int64_t{head}, i, j}) {
+    mixed += 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(word) + 1);
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    mixed ^= mixed >> 31;
+  }
+  return mixed;
+}
+
+// About normal: the sum of three even ones.
+double NormalOf(uint64_t random) {
+  double sum = -3;
+  for (int part = 0; part < 3; ++part) {
+    sum += std::ldexp(static_cast<double>(random >> (20 * part) & 0xfffff), -19);
+  }
+  return sum;
+}
+
+int64_t Longest(const Input& input) {
+  int64_t keys = 0;
+  for (const Document& document : input.documents) keys = std::max(keys, document.kv_len);
+  return keys;
+}
+
+// Calls fn(document, head, row of it, its keys, number) for each row and head of a tensor.
+template <typename Fn>
+void ForEachRow(const Input& input, int32_t heads, Fn fn) {
+  int64_t number = 0;
+  for (size_t d = 0; d < input.documents.size(); ++d) {
+    for (int64_t i = 0; i < input.documents[d].q_len; ++i) {
+      for (int32_t head = 0; head < heads; ++head) {
+        fn(static_cast<int64_t>(d), head, i, input.documents[d].kv_len, number++);
+      }
+    }
+  }
 }
 
 // A 16-bit format: its bits as an integer count steps of ulp from zero upwards, exponent after
@@ -105,6 +146,53 @@ void FillNormal(uint64_t seed, Precision precision, double deviation, Input* inp
   for (std::vector<double>* tensor : {&input->q, &input->k, &input->v}) {
     for (double& value : *tensor) value = RoundTo(precision, normal(random));
   }
+}
+
+void FillPairs(uint64_t seed, const AttentionSpec& spec, Input* input) {
+  if (spec.modifiers.bias) {
+    const DataType dtype = spec.modifiers.bias->dtype;
+    const Precision precision = PrecisionOf(dtype == DataType::kUnspecified ? spec.dtype : dtype);
+    const bool one = spec.modifiers.bias->heads == 1;
+    input->bias = [=](int64_t document, int32_t head, int64_t i, int64_t j) {
+      const uint64_t random = RandomOf(seed, document, one ? 0 : head, i, j);
+      if (random % 10 == 0) return -std::numeric_limits<double>::infinity();
+      return RoundTo(precision, NormalOf(random));
+    };
+  }
+  const bool one = spec.bit_mask_heads == 1;
+  input->bit = [=](int64_t document, int32_t head, int64_t i, int64_t j) {
+    return RandomOf(seed + 1, document, one ? 0 : head, i, j) % 4 != 0;
+  };
+}
+
+std::vector<std::byte> BiasBytes(const AttentionSpec& spec, const Input& input) {
+  if (!spec.modifiers.bias) return {};
+  const int32_t heads = spec.modifiers.bias->heads;
+  const int64_t width = Longest(input);
+  std::vector<double> values(static_cast<size_t>(input.q_rows() * heads * width), NAN);
+  ForEachRow(input, heads, [&](int64_t d, int32_t head, int64_t i, int64_t keys, int64_t number) {
+    for (int64_t j = 0; j < keys; ++j) {
+      values[static_cast<size_t>(number * width + j)] = input.bias(d, head, i, j);
+    }
+  });
+  const DataType dtype = spec.modifiers.bias->dtype;
+  return BytesOf(PrecisionOf(dtype == DataType::kUnspecified ? spec.dtype : dtype), values);
+}
+
+std::vector<std::byte> BitBytes(const AttentionSpec& spec, const Input& input) {
+  const bool any = std::any_of(spec.masks.begin(), spec.masks.end(),
+                               [](const Mask& mask) { return mask.bit_mask; });
+  if (!any) return {};
+  const int32_t heads = spec.bit_mask_heads;
+  const int64_t width = (Longest(input) + 7) / 8;
+  std::vector<std::byte> bytes(static_cast<size_t>(input.q_rows() * heads * width));
+  ForEachRow(input, heads, [&](int64_t d, int32_t head, int64_t i, int64_t keys, int64_t number) {
+    for (int64_t j = 0; j < keys; ++j) {
+      if (!input.bit(d, head, i, j)) continue;
+      bytes[static_cast<size_t>(number * width + j / 8)] |= std::byte{1} << (j % 8);
+    }
+  });
+  return bytes;
 }
 
 std::vector<std::byte> BytesOf(Precision precision, const std::vector<double>& values) {

@@ -124,6 +124,9 @@ class RowInLoops {
     const Real hidden = -std::numeric_limits<Real>::infinity();
     const Rule& rule = RuleOf(document_, q_head_);
     if (!Sees(rule, document_.q_len, document_.kv_len, place_.row, j)) return hidden;
+    if (rule.bits && !input_.bit(place_.document, q_head_, place_.row, j)) return hidden;
+    const double bias = input_.bias ? input_.bias(place_.document, q_head_, place_.row, j) : 0.0;
+    if (bias == -kInfinity) return hidden;
     const double* k =
         input_.k.data() + ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.head_dim;
     Real dot = 0;
@@ -140,10 +143,7 @@ class RowInLoops {
           rule.top_left ? place_.row : place_.row + document_.kv_len - document_.q_len;
       score -= static_cast<Real>(input_.alibi_slopes[Head()]) * static_cast<Real>(std::abs(p - j));
     }
-    if (input_.bias) {
-      score += static_cast<Real>(input_.bias(place_.document, q_head_, place_.row, j));
-    }
-    return score;
+    return input_.bias ? score + static_cast<Real>(bias) : score;
   }
 
   const Input& input_;

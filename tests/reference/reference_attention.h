@@ -24,6 +24,7 @@ struct Rule {
   bool top_left = false;
   std::optional<int64_t> window_left, window_right, chunk, prefix, always_visible;
   std::vector<Range> ranges;  // Empty: no list.
+  bool bits = false;          // Input::bit hides further pairs.
 };
 
 // Whether query row `i` sees key row `j` of a sequence, to the letter.
@@ -46,6 +47,8 @@ struct Input {
   std::vector<double> alibi_slopes, sinks;  // Empty, or one a query head.
   // Added to the score of (document, query head, row, key); −infinity hides the pair.
   std::function<double(int64_t, int32_t, int64_t, int64_t)> bias;
+  // Whether the bit mask leaves that pair, for rules with `bits`.
+  std::function<bool(int64_t, int32_t, int64_t, int64_t)> bit;
   double dropout_rate = 0;
   uint64_t dropout_seed = 0;
 

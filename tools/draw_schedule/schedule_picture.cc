@@ -75,6 +75,8 @@ absl::string_view KindText(BlockKind kind) {
       return "keys";
     case BlockKind::kPartial:
       return "partials";
+    case BlockKind::kPairs:
+      return "bias and bits";
     default:
       return "outputs";
   }

@@ -27,6 +27,8 @@ constexpr Section kSections[] = {
     {BlockKind::kQGrad, TensorId::kDOut, &BlockLayout::SecondOffset},
     {BlockKind::kQGrad, TensorId::kLse, &BlockLayout::ThirdOffset},
     {BlockKind::kQGrad, TensorId::kDLse, &BlockLayout::FourthOffset},
+    {BlockKind::kPairs, TensorId::kBias, nullptr},
+    {BlockKind::kPairs, TensorId::kBitMask, &BlockLayout::SecondOffset},
     {BlockKind::kDqOut, TensorId::kDq, nullptr},
     {BlockKind::kDkvOut, TensorId::kDk, nullptr},
     {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
@@ -34,6 +36,8 @@ constexpr Section kSections[] = {
 
 // Whether blocks of this job have the section.
 bool Has(const BlockLayout& layout, const Section& section) {
+  if (section.tensor == TensorId::kBias) return layout.pairs().has_bias;
+  if (section.tensor == TensorId::kBitMask) return layout.pairs().has_bits;
   return section.tensor != TensorId::kMaxLogit || layout.max_logit();
 }
 
@@ -98,11 +102,14 @@ class Strips {
           absl::StrCat("tensor ", TensorName(section.tensor), " is not staged"));
     }
     const Block& block = program_.schedule.buffers[buffer];
-    const int32_t heads = block.head_end - block.head_begin;
+    // One head that stands for all is the block's whatever heads it has.
+    const bool for_all = tensor->heads == 1;
+    const int64_t head_begin = for_all ? 0 : block.head_begin;
+    const int64_t heads = for_all ? 1 : block.head_end - block.head_begin;
     Strip strip = InBlock(buffer, section);
     const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
     const int64_t row = RowsBefore(program_, block.shard, tensor->rows) + block.row_begin;
-    strip.in_tensor = data + row * tensor->row_bytes() + block.head_begin * head_bytes;
+    strip.in_tensor = data + row * tensor->row_bytes() + head_begin * head_bytes;
     strip.tensor_stride = tensor->row_bytes();
     strip.width = heads * head_bytes;
     return strip;

@@ -84,6 +84,7 @@ KernelTask StepBinder::BindTask(const Task& task) const {
   bound.kv = View(task.kv);
   bound.out_q = View(task.out_q);
   bound.out_kv = View(task.out_kv);
+  bound.pairs = View(task.pairs);
   bound.q_rows = &program_->plan.shards[bound.q.block.shard].q_rows;
   bound.k_rows = &program_->plan.shards[bound.kv.block.shard].kv_rows;
   return bound;

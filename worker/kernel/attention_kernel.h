@@ -31,6 +31,7 @@ struct BlockView {
 struct KernelTask {
   Task task;
   BlockView q, kv, out_q, out_kv;  // data is nullptr for an absent output.
+  BlockView pairs;                 // Bias and bit mask of q; data is nullptr where a job has none.
   const RowMap* q_rows = nullptr;
   const RowMap* k_rows = nullptr;
 };

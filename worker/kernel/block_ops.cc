@@ -45,6 +45,8 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
       return {{0, dim * kFloat}};
     case BlockKind::kDkv:
       return {{0, dim * kFloat}, {second, value_dim * kFloat}};
+    case BlockKind::kPairs:
+      break;  // Nothing is done to it.
     case BlockKind::kOut: {
       Sections sections = {{0, value_dim * BytesPerElement(layout.out_dtype())}, {second, kFloat}};
       if (layout.max_logit()) sections.push_back({third, kFloat});

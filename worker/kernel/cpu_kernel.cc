@@ -19,14 +19,11 @@ absl::Status Lacks(absl::string_view what) {
 }
 
 absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> tasks) {
-  const AttentionSpec& spec = *job.spec;
   const DataType dtype = job.layout->dtype();
   if (dtype != DataType::kFp32 && dtype != DataType::kFp16 && dtype != DataType::kBf16)
     return Lacks(DataTypeName(dtype));
   if (job.layout->head_dim() > kMaxHeadDim || job.layout->value_dim() > kMaxHeadDim)
     return Lacks(absl::StrCat("head dimensions above ", kMaxHeadDim));
-  for (const Mask& mask : spec.masks)
-    if (mask.bit_mask) return Lacks("bit masks");
   for (const KernelTask& task : tasks)
     if (task.q.block.kind != tasks[0].q.block.kind) return Lacks("two operations in one call");
   return absl::OkStatus();
@@ -61,6 +58,7 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) {
     if (job.spec->dropout) return Lacks("gradients of dropout");
+    if (job.layout->pairs().any()) return Lacks("gradients with a bias or a bit mask");
     return gradients_.Accumulate(job, tasks, control);
   }
   const TileIsa& isa = IsaFor(isa_, job.layout->dtype());

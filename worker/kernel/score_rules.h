@@ -1,9 +1,31 @@
 #ifndef ANNULUS_WORKER_KERNEL_SCORE_RULES_H_
 #define ANNULUS_WORKER_KERNEL_SCORE_RULES_H_
 
+#include <cstddef>
 #include <cstdint>
 
+#include "attention/dtype.h"
+
 namespace annulus {
+
+// The bias and the bit mask of a tile, for one block of keys. Columns are keys of a row's sequence.
+struct PairRule {
+  struct Row {
+    const std::byte* bias = nullptr;  // Column 0; nullptr: none.
+    const std::byte* bits = nullptr;  // Column 0 is the lowest bit; nullptr: none.
+    int64_t first_key = 0;            // The packed key row of column 0.
+    int16_t begin = 0, end = 0;       // Keys of the block that are of the row's sequence.
+  };
+  // Keys [begin, end) of the block are the packed rows from `key` on.
+  struct Run {
+    int16_t begin = 0, end = 0;
+    int64_t key = 0;
+  };
+  DataType dtype = DataType::kUnspecified;  // Of the bias.
+  const Row* row = nullptr;
+  const Run* runs = nullptr;
+  int run_count = 0;
+};
 
 // What a job does to the scores of a tile beside the mask, for one block of keys. Arrays of rows
 // are indexed as the tile's rows, arrays of keys as the block's.
@@ -16,6 +38,8 @@ struct ScoreRule {
   const float* slope = nullptr;       // Of each row.
   const int32_t* position = nullptr;  // The packed key row at which each row stands.
   const int32_t* key = nullptr;       // The packed row of each key.
+  // s += bias; −inf where the bias is −inf or the bit 0, whatever s is. nullptr: neither.
+  const PairRule* pairs = nullptr;
 };
 
 // What dropout does to the weights of a tile (attention/dropout.h), for one block of keys.

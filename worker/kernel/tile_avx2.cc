@@ -32,6 +32,11 @@ struct Avx2 {
   static F IfLess(F a, F b, F x, F y) {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
   }
+  static F Choose(uint32_t bits, F x, F y) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i both = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+    return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(both, lane)));
+  }
   static F Distance(int32_t n, const int32_t* at) {
     const __m256i rows = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
     return _mm256_cvtepi32_ps(_mm256_abs_epi32(_mm256_sub_epi32(_mm256_set1_epi32(n), rows)));

@@ -169,18 +169,24 @@ void TileLoop::MaskScores(int64_t first) {
   }
 }
 
+// The keys of the block that a slot sees.
+void TileLoop::FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) const {
+  spans->clear();
+  for (const Interval& span : s_.slots_[slot].spans) {
+    const Interval seen = Intersect(span, {first, first + kKeyBlock});
+    if (seen.length() == 0) continue;
+    rules_.AddSeen(
+        slot, {static_cast<int16_t>(seen.begin - first), static_cast<int16_t>(seen.end - first)},
+        spans);
+  }
+}
+
 // For a block with NaN or infinite values: a key's value is multiplied only for the slots that see
 // it.
 void TileLoop::AccumulateRowByRow(int64_t first) {
   std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
-    spans.clear();
-    for (const Interval& span : s_.slots_[i].spans) {
-      const Interval seen = Intersect(span, {first, first + kKeyBlock});
-      if (seen.length() == 0) continue;
-      spans.push_back(
-          {static_cast<int16_t>(seen.begin - first), static_cast<int16_t>(seen.end - first)});
-    }
+    FindSeen(i, first, &spans);
     if (spans.empty()) continue;
     TileBlock row = tile_;
     row.rows = 1;
@@ -193,10 +199,16 @@ void TileLoop::AccumulateRowByRow(int64_t first) {
 
 // A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
 // (attention/partial.h).
-void TileLoop::NoteSeen() {
+void TileLoop::NoteSeen(int64_t first) {
+  std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
-    const bool sees = !masked_ || s_.slots_[i].begin < s_.slots_[i].end;
-    if (sees && s_.max_[i] == kMinusInf) s_.max_[i] = std::numeric_limits<float>::lowest();
+    if (s_.max_[i] != kMinusInf) continue;
+    bool sees = !masked_ || s_.slots_[i].begin < s_.slots_[i].end;
+    if (sees && rules_.hides_pairs()) {
+      FindSeen(i, first, &spans);
+      sees = !spans.empty();
+    }
+    if (sees) s_.max_[i] = std::numeric_limits<float>::lowest();
   }
 }
 
@@ -209,9 +221,9 @@ void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
   if (masked_) MaskScores(first);
   call_.isa->softmax(tile_);
-  NoteSeen();
+  NoteSeen(first);
   if (rules_.drop_weights()) call_.isa->drop_weights(tile_, rules_.drop_rule());
-  if (masked_ && !call_.packed->Finite(pack)) {
+  if ((masked_ || rules_.hides_pairs()) && !call_.packed->Finite(pack)) {
     AccumulateRowByRow(first);
   } else {
     call_.isa->accumulate(tile_);

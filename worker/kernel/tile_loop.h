@@ -67,7 +67,8 @@ class TileLoop {
   // Sets what each slot and each row group sees of keys [first, first + kKeyBlock); false when that
   // is nothing.
   bool FindVisible(int64_t first);
-  void NoteSeen();
+  void FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) const;
+  void NoteSeen(int64_t first);
   void MaskScores(int64_t first);
   void RunBlock(const KernelTask& task, int64_t pack, int64_t first);
   void AccumulateRowByRow(int64_t first);

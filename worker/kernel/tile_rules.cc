@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "attention/dropout.h"
@@ -25,8 +26,12 @@ ScoreRule CapRule(double cap) {
 TileRules::TileRules(const KernelJob& job) : job_(job) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
   alibi_ = !modifiers.alibi_slopes.empty();
-  change_scores_ = alibi_ || modifiers.soft_cap.has_value();
+  const PairInputs& pairs = job.layout->pairs();
+  change_scores_ = alibi_ || modifiers.soft_cap.has_value() || pairs.any();
   if (modifiers.soft_cap) score_rule_ = CapRule(*modifiers.soft_cap);
+  if (pairs.any()) score_rule_.pairs = &pair_rule_;
+  pair_rule_.dtype = pairs.bias_dtype;
+  pair_rule_.row = pair_row_.data();
   if (alibi_) {
     score_rule_.slope = slope_.data();
     score_rule_.position = position_.data();
@@ -42,6 +47,7 @@ TileRules::TileRules(const KernelJob& job) : job_(job) {
 }
 
 void TileRules::SetRow(const KernelTask& task, int index, int64_t row, int32_t q_head) {
+  if (hides_pairs()) SetPairRow(task, index, row, q_head);
   if (!alibi_ && !drop_weights()) return;
   const int64_t q_row = task.q_rows->Global(row);
   if (alibi_) {
@@ -56,7 +62,72 @@ void TileRules::SetRow(const KernelTask& task, int index, int64_t row, int32_t q
   std::copy(counter.begin(), counter.end(), counter_[index]);
 }
 
+void TileRules::SetPairRow(const KernelTask& task, int index, int64_t row, int32_t q_head) {
+  const PairInputs& pairs = job_.layout->pairs();
+  const Block& block = task.pairs.block;
+  const int32_t heads = block.head_end - block.head_begin;
+  const int64_t q_row = task.q_rows->Global(row), head = q_head - block.head_begin;
+  const int64_t sequence = job_.mask->SequenceOfQuery(q_row);
+  const std::byte* at =
+      task.pairs.data + (row - block.row_begin) * job_.layout->RowBytes(BlockKind::kPairs, heads);
+  PairRule::Row& rule = pair_row_[index];
+  rule.first_key = job_.mask->KeyBegin(sequence);
+  own_keys_[index] = task.k_rows->Local({rule.first_key, job_.mask->KeyBegin(sequence + 1)});
+  if (pairs.has_bias) rule.bias = at + (pairs.bias_heads == 1 ? 0 : head) * pairs.bias_bytes();
+  rule.bits = nullptr;
+  if (!pairs.has_bits || !job_.mask->HasBits(q_head, sequence)) return;
+  rule.bits = at + job_.layout->SecondOffset(BlockKind::kPairs, heads) +
+              (pairs.bit_heads == 1 ? 0 : head) * pairs.bit_bytes();
+}
+
+void TileRules::SetPairKeys(const KernelTask& task, int64_t first) {
+  const Interval block{first, std::min(task.k_rows->rows(), first + kKeyBlock)};
+  runs_.clear();
+  task.k_rows->ForEachRun(block, [&](int64_t local, int64_t global, int64_t count) {
+    runs_.push_back(
+        {static_cast<int16_t>(local - first), static_cast<int16_t>(local - first + count), global});
+  });
+  pair_rule_.runs = runs_.data();
+  pair_rule_.run_count = static_cast<int>(runs_.size());
+  for (int i = 0; i < kTileRows; ++i) {
+    const Interval own = Intersect(own_keys_[i], block);
+    pair_row_[i].begin = static_cast<int16_t>(own.length() == 0 ? 0 : own.begin - first);
+    pair_row_[i].end = static_cast<int16_t>(own.length() == 0 ? 0 : own.end - first);
+  }
+}
+
+// By the bits of −inf in each type.
+bool TileRules::Hides(const PairRule::Row& row, int64_t key) const {
+  const int64_t column = key - row.first_key;
+  if (row.bits != nullptr && (static_cast<int>(row.bits[column / 8]) >> column % 8 & 1) == 0)
+    return true;
+  if (row.bias == nullptr) return false;
+  if (pair_rule_.dtype == DataType::kFp32) {
+    uint32_t bits;
+    std::memcpy(&bits, row.bias + 4 * column, 4);
+    return bits == 0xff800000u;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, row.bias + 2 * column, 2);
+  return bits == (pair_rule_.dtype == DataType::kBf16 ? 0xff80 : 0xfc00);
+}
+
+void TileRules::AddSeen(int index, KeySpan span, std::vector<KeySpan>* seen) const {
+  if (!hides_pairs()) return seen->push_back(span);
+  bool open = false;
+  for (const PairRule::Run& run : runs_) {
+    const int end = std::min(span.end, run.end);
+    for (int k = std::max(span.begin, run.begin); k < end; ++k) {
+      const bool sees = !Hides(pair_row_[index], run.key + k - run.begin);
+      if (sees && !open) seen->push_back({static_cast<int16_t>(k), static_cast<int16_t>(k)});
+      if (sees) seen->back().end = static_cast<int16_t>(k + 1);
+      open = sees;
+    }
+  }
+}
+
 void TileRules::SetKeys(const KernelTask& task, int64_t first) {
+  if (hides_pairs()) SetPairKeys(task, first);
   if (!alibi_ && !drop_weights()) return;
   const int64_t end = std::min(task.k_rows->rows(), first + kKeyBlock);
   task.k_rows->ForEachRun({first, end}, [&](int64_t local, int64_t global, int64_t count) {

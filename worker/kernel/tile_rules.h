@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
+#include "attention/interval.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/score_rules.h"
 #include "worker/kernel/tile_isa.h"
@@ -25,8 +27,17 @@ class TileRules {
   // For the rows and keys that were set last.
   const ScoreRule& score_rule() const { return score_rule_; }
   const DropRule& drop_rule() const { return drop_rule_; }
+  // Bias or bit mask: a row may see less of a block than its mask's intervals say.
+  bool hides_pairs() const { return score_rule_.pairs != nullptr; }
+  // Adds to `seen` those of the block's keys `span` that row `index` sees, its mask's intervals
+  // apart. Reads bit by bit: for blocks and rows out of the ordinary.
+  void AddSeen(int index, KeySpan span, std::vector<KeySpan>* seen) const;
 
  private:
+  void SetPairRow(const KernelTask& task, int index, int64_t row, int32_t q_head);
+  void SetPairKeys(const KernelTask& task, int64_t first);
+  bool Hides(const PairRule::Row& row, int64_t key) const;
+
   const KernelJob& job_;
   bool change_scores_ = false;
   bool alibi_ = false;
@@ -36,6 +47,10 @@ class TileRules {
   std::array<int32_t, kTileRows> position_, first_key_;
   uint32_t counter_[kTileRows][3];
   std::array<int32_t, kKeyBlock> key_;
+  PairRule pair_rule_;
+  std::array<PairRule::Row, kTileRows> pair_row_;
+  std::array<Interval, kTileRows> own_keys_;  // Of the row's sequence, in the task's shard.
+  std::vector<PairRule::Run> runs_;
 };
 
 }  // namespace annulus

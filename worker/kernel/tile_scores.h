@@ -1,10 +1,11 @@
 #ifndef ANNULUS_WORKER_KERNEL_TILE_SCORES_H_
 #define ANNULUS_WORKER_KERNEL_TILE_SCORES_H_
 
+#include "worker/kernel/tile_pairs.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
 
-// Soft cap and ALiBi of a TileIsa (tile_vector.h).
+// Soft cap, ALiBi and what follows them of a TileIsa (tile_vector.h).
 
 namespace annulus {
 namespace {
@@ -54,9 +55,10 @@ void ChangeRows(const TileBlock& tile, const ScoreRule& rule) {
 template <class V>
 void ChangeScores(const TileBlock& tile, const ScoreRule& rule) {
   const bool cap = rule.cap != 0, alibi = rule.slope != nullptr;
-  if (cap && alibi) return ChangeRows<V, true, true>(tile, rule);
-  if (cap) return ChangeRows<V, true, false>(tile, rule);
-  if (alibi) return ChangeRows<V, false, true>(tile, rule);
+  if (cap && alibi) ChangeRows<V, true, true>(tile, rule);
+  if (cap && !alibi) ChangeRows<V, true, false>(tile, rule);
+  if (!cap && alibi) ChangeRows<V, false, true>(tile, rule);
+  if (rule.pairs != nullptr) JoinPairs<V>(tile, *rule.pairs);
 }
 
 }  // namespace

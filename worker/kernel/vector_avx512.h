@@ -42,6 +42,9 @@ struct Avx512 {
   static F IfLess(F a, F b, F x, F y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
   }
+  static F Choose(uint32_t bits, F x, F y) {
+    return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), y, x);
+  }
   static F Distance(int32_t n, const int32_t* at) {
     const __m512i apart = _mm512_sub_epi32(_mm512_set1_epi32(n), _mm512_loadu_si512(at));
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_abs_epi32(kAll, apart));

@@ -36,6 +36,13 @@ struct GenericVector {
   static F Fma(F a, F b, F c) { return a * b + c; }
   static F Max(F a, F b) { return a > b ? a : b; }
   static F IfLess(F a, F b, F x, F y) { return a < b ? x : y; }
+  static F Choose(uint32_t bits, F x, F y) {
+    int32_t on[LANES];
+    for (int i = 0; i < LANES; ++i) on[i] = (bits >> i & 1) != 0 ? -1 : 0;
+    I mask;
+    std::memcpy(&mask, on, sizeof(mask));
+    return mask ? x : y;
+  }
   static F Distance(int32_t n, const int32_t* at) {
     float lane[LANES];
     for (int i = 0; i < LANES; ++i) lane[i] = static_cast<float>(at[i] < n ? n - at[i] : at[i] - n);

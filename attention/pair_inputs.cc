@@ -1,0 +1,22 @@
+#include "attention/pair_inputs.h"
+
+#include <algorithm>
+
+namespace annulus {
+
+PairInputs::PairInputs(const AttentionSpec& spec) {
+  const bool bits = std::any_of(spec.masks.begin(), spec.masks.end(),
+                                [](const Mask& mask) { return mask.bit_mask; });
+  if (!bits && !spec.modifiers.bias) return;
+  for (const Sequence& sequence : spec.sequences) width = std::max(width, sequence.kv_len);
+  if (width == 0) return;
+  has_bits = bits;
+  bit_heads = spec.bit_mask_heads;
+  has_bias = spec.modifiers.bias.has_value();
+  if (!has_bias) return;
+  bias_heads = spec.modifiers.bias->heads;
+  bias_dtype = spec.modifiers.bias->dtype;
+  if (bias_dtype == DataType::kUnspecified) bias_dtype = spec.dtype;
+}
+
+}  // namespace annulus
