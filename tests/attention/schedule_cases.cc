@@ -18,27 +18,6 @@ Mask MakeMask(bool causal, Mask::Alignment alignment) {
   return mask;
 }
 
-std::string Describe(const Mask& mask) {
-  std::string text = mask.causal ? " causal" : " open";
-  if (mask.alignment == Mask::Alignment::kTopLeft) text += " top-left";
-  const auto add = [&](const char* name, const std::optional<int64_t>& value) {
-    if (value) absl::StrAppend(&text, " ", name, "=", *value);
-  };
-  add("left", mask.window_left);
-  add("right", mask.window_right);
-  add("chunk", mask.chunk);
-  add("prefix", mask.prefix);
-  add("always", mask.always_visible);
-  for (const MaskRange& r : mask.ranges) {
-    absl::StrAppend(&text, " range", static_cast<int>(r.kind), "(", r.q_begin, ",", r.q_end, ",",
-                    r.k_begin, ",", r.k_end, ")");
-  }
-  if (!mask.query_heads.empty()) {
-    absl::StrAppend(&text, " heads=", absl::StrJoin(mask.query_heads, ","));
-  }
-  return text;
-}
-
 }  // namespace
 
 Execution ExecutionOf(Strategy strategy) {
@@ -74,6 +53,27 @@ BuiltCase::BuiltCase(const ScheduleCase& from)
   ranks = MakeGroupSchedules(request).value();
   const BlockLayout layout(spec);
   for (const RankSchedule& rank : ranks) placements.push_back(PlaceBuffers(rank, layout, 4));
+}
+
+std::string Describe(const Mask& mask) {
+  std::string text = mask.causal ? " causal" : " open";
+  if (mask.alignment == Mask::Alignment::kTopLeft) text += " top-left";
+  const auto add = [&](const char* name, const std::optional<int64_t>& value) {
+    if (value) absl::StrAppend(&text, " ", name, "=", *value);
+  };
+  add("left", mask.window_left);
+  add("right", mask.window_right);
+  add("chunk", mask.chunk);
+  add("prefix", mask.prefix);
+  add("always", mask.always_visible);
+  for (const MaskRange& r : mask.ranges) {
+    absl::StrAppend(&text, " range", static_cast<int>(r.kind), "(", r.q_begin, ",", r.q_end, ",",
+                    r.k_begin, ",", r.k_end, ")");
+  }
+  if (!mask.query_heads.empty()) {
+    absl::StrAppend(&text, " heads=", absl::StrJoin(mask.query_heads, ","));
+  }
+  return text;
 }
 
 std::string Describe(const ScheduleCase& one) {

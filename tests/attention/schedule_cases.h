@@ -45,8 +45,9 @@ struct BuiltCase {
   std::vector<Placement> placements;
 };
 
-// One line with all that is needed to build the case again.
+// One line with all that is needed to build the case again; and of a mask alone.
 std::string Describe(const ScheduleCase& one);
+std::string Describe(const Mask& mask);
 
 // fp32, head_dim 1, so that one number is one row of one head.
 AttentionSpec SmallSpec(int32_t q_heads, int32_t kv_heads, std::vector<Sequence> sequences,
