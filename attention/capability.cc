@@ -26,7 +26,6 @@ struct Row {
 
 constexpr char kNoKernel[] = "No kernel computes it yet.";
 constexpr char kNoGradient[] = "No gradient of it is computed yet.";
-constexpr char kNoGradientBuilder[] = "No schedule of gradients is built for it yet.";
 constexpr char kNoBuilder[] = "No schedule is built for it yet.";
 constexpr char kNoPlan[] = "No plan is made for it yet.";
 
@@ -94,13 +93,6 @@ void AddDtypes(std::vector<Row>* rows) {
                             }));
 }
 
-template <Strategy strategy>
-Row NoGradientsBy() {
-  return NotServed(
-      absl::StrCat("gradients/", StrategyName(strategy)), "execution.strategy", kNoGradientBuilder,
-      [](const Request& r) { return If(IsGradients(r) && r.execution.strategy == strategy); });
-}
-
 void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("operation/forward", "spec.forward", [](const Request& r) {
     return If(r.spec.operation == Operation::kForward);
@@ -119,15 +111,6 @@ void AddOperations(std::vector<Row>* rows) {
         return If(IsGradients(r) &&
                   (r.spec.outputs.max_logit || r.spec.outputs.lse_base != LseBase::kE));
       }));
-  rows->push_back(NoGradientsBy<Strategy::kUlyssesRing>());
-  rows->push_back(NoGradientsBy<Strategy::kDoubleRing>());
-  rows->push_back(NoGradientsBy<Strategy::kTree>());
-  rows->push_back(NotServed("gradients/ulysses-degree", "execution.ulysses_degree",
-                            "For gradients only the strategy ulysses exchanges heads.",
-                            [](const Request& r) {
-                              return If(IsGradients(r) && r.execution.ulysses_degree > 1 &&
-                                        r.execution.strategy != Strategy::kUlysses);
-                            }));
 }
 
 void AddMasks(std::vector<Row>* rows) {

@@ -30,10 +30,6 @@ namespace {
 constexpr Strategy kStrategies[] = {
     Strategy::kRotateKv,    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kUlysses,
     Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
-// Those that have a builder for gradients.
-constexpr Strategy kGradientStrategies[] = {Strategy::kRotateKv, Strategy::kRingPassKv,
-                                            Strategy::kAllGatherKv, Strategy::kUlysses,
-                                            Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
 int64_t BytesOf(const RankSchedule& schedule, const Transfer& transfer, const BlockLayout& layout) {
@@ -190,11 +186,6 @@ bool IsTrivialGrid(const Execution& execution) {
          (execution.ulysses_degree == 1 || execution.ring_degree == 1);
 }
 
-absl::Span<const Strategy> StrategiesFor(Operation operation) {
-  if (operation == Operation::kGradients) return kGradientStrategies;
-  return kStrategies;
-}
-
 // All combinations that the request leaves open for one size.
 std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
                                     const AttentionSpec& spec) {
@@ -202,8 +193,8 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
   std::vector<Layout> layouts = {wanted.layout};
   // One rank owns everything in every layout and sends nothing by any strategy.
   if (wanted.strategy == Strategy::kAuto) {
-    const absl::Span<const Strategy> all = StrategiesFor(spec.operation);
-    strategies.assign(all.begin(), size == 1 ? all.begin() + 1 : all.end());
+    strategies.assign(std::begin(kStrategies),
+                      size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
   }
   if (wanted.layout == Layout::kAuto) {
     layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "attention/error.h"
 #include "attention/schedule/attach_pairs.h"
 #include "attention/schedule/builders.h"
@@ -19,6 +18,7 @@ struct BuilderRow {
   RowSpace travels = RowSpace::kKey;
 };
 
+// For forward passes and gradients alike.
 constexpr BuilderRow kBuilders[] = {
     {Strategy::kRingPassKv, BuildUlyssesRing},
     {Strategy::kAllGatherKv, BuildAllGatherKv},
@@ -31,22 +31,8 @@ constexpr BuilderRow kBuilders[] = {
     {Strategy::kTree, BuildTree, RowSpace::kQuery},
 };
 
-constexpr BuilderRow kGradientBuilders[] = {
-    {Strategy::kRingPassKv, BuildGradientsRingPassKv},
-    {Strategy::kAllGatherKv, BuildAllGatherKv},
-    {Strategy::kRotateKv, BuildRotateKv},
-    {Strategy::kHalo, BuildAllGatherKv},
-    {Strategy::kUlysses, BuildGradientsUlysses},
-    {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery},
-};
-
-absl::Span<const BuilderRow> BuildersOf(const ScheduleRequest& request) {
-  if (request.spec->operation == Operation::kGradients) return kGradientBuilders;
-  return kBuilders;
-}
-
 absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
-  for (const BuilderRow& row : BuildersOf(request)) {
+  for (const BuilderRow& row : kBuilders) {
     if (row.strategy == request.execution.strategy) return row;
   }
   const std::string name(StrategyName(request.execution.strategy));

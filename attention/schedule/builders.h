@@ -11,6 +11,12 @@ namespace annulus {
 // A strategy is one of these: the schedule of one rank. Called only where there are at least two
 // ranks and something to attend. A new one is a function here and a row in attention/schedule.cc.
 // docs/strategies.md says what they cost.
+//
+// The same builders make the schedules of gradients. Step 0 makes deltas; what the forward pass
+// does in step k is done in step k + 1. Gradients of what has travelled go home in fp32 in the step
+// after they are made, where they are added to the owner's and rounded in the last step; those of
+// keys in a ring travel behind the keys (KeyGradients) and go home from the last stop. Where keys
+// stay, so do their gradients.
 using ScheduleBuilder = RankSchedule (*)(const GroupView& group, int32_t rank);
 
 // Tasks over own rows, no transfers.
@@ -42,18 +48,6 @@ RankSchedule BuildTree(const GroupView& group, int32_t rank);
 // A ring of rings: keys go round an inner ring of neighbours while the blocks that the next inner
 // ring starts with are on their way there.
 RankSchedule BuildDoubleRing(const GroupView& group, int32_t rank);
-
-// Gradients by the same schedules, where they are not builders of their own. Step 0 makes deltas;
-// what the forward pass does in step k is done in step k + 1. Gradients of what has travelled go
-// home in fp32 in the step after they are made, where they are added to the owner's, and are
-// rounded in the last step. Where keys stay, so do their gradients.
-
-// Gradients of keys travel behind them, from stop to stop, and home from the last one.
-RankSchedule BuildGradientsRingPassKv(const GroupView& group, int32_t rank);
-
-// Heads are exchanged, as in Ulysses without a ring. Gradients of queries are complete where they
-// are computed and go home rounded; those of keys are added at home.
-RankSchedule BuildGradientsUlysses(const GroupView& group, int32_t rank);
 
 }  // namespace annulus
 

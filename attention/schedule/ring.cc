@@ -48,6 +48,14 @@ RowSet Ring::Later(int32_t shard, int32_t distance) const {
 
 RowSet Ring::WantedByAll(int32_t shard) const { return Union(Wanted(shard), Later(shard, 0)); }
 
+std::vector<Ring::Member> Ring::VisitsFrom(int32_t offset) const {
+  std::vector<Member> visits;
+  for (size_t hops = 1; hops < members_.size(); ++hops) {
+    visits.push_back(At(offset + static_cast<int32_t>(hops)));
+  }
+  return visits;
+}
+
 bool Ring::IsStop(int32_t offset, int32_t shard) const {
   const std::vector<int32_t>& ranks = At(offset).wants_for;
   return std::any_of(ranks.begin(), ranks.end(),

@@ -40,6 +40,9 @@ class Ring {
   // Those that it and all members after it want, when it is where the block starts.
   RowSet WantedByAll(int32_t shard) const;
 
+  // The members that a block meets, in order, which starts at the one `offset` ≤ 0 from this.
+  std::vector<Member> VisitsFrom(int32_t offset) const;
+
   // Receives a block, which is `what` but for its rows, at `distance` ≥ 1. Nothing where this
   // member is not one of its stops.
   std::vector<Part> Receive(const Block& what, int32_t distance, const Timing& timing,

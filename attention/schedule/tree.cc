@@ -11,27 +11,29 @@ namespace {
 class TreeRank {
  public:
   TreeRank(const GroupView& group, int32_t rank)
-      : group_(group), rank_(rank), writer_(group, kSteps), own_(group, rank, &writer_) {}
+      : group_(group),
+        rank_(rank),
+        move_(group.pass().first),
+        writer_(group, move_ + 3),
+        own_(group, rank, &writer_) {}
 
   RankSchedule Build() {
-    own_.AttendOwn(kMove);
+    own_.AttendOwn(move_);
     for (int32_t d = 1; d < group_.world(); ++d) {
       Ask(group_.After(rank_, d));
       Answer(group_.After(rank_, -d));
     }
-    own_.Finish(kReturn);
+    own_.Finish(move_ + 2);
     return writer_.Take();
   }
 
  private:
-  static constexpr int32_t kMove = 0, kCompute = 1, kReturn = 2, kSteps = 3;
-
   // Own queries that `peer` has keys for; what it makes of them arrives two steps later.
   void Ask(int32_t peer) {
     for (const OwnRows::Queries& own : own_.queries()) {
       for (const Interval& rows : group_.needs.Of(peer, own.shard)) {
-        writer_.Send(kMove, own.q, rows, peer);
-        writer_.ReceiveInto(kReturn, own.state, rows, peer);
+        writer_.Send(move_, own.q, rows, peer);
+        writer_.ReceiveInto(move_ + 2, own.state, rows, peer);
       }
     }
   }
@@ -44,17 +46,18 @@ class TreeRank {
         const int32_t q = writer_.AddBuffer(block);
         block.kind = group_.pass().state;
         const int32_t state = writer_.AddBuffer(block);
-        writer_.Receive(kMove, q, rows, peer);
+        writer_.Receive(move_, q, rows, peer);
         for (const OwnRows::Keys& keys : own_.keys()) {
-          writer_.Attend(kCompute, {q, keys.buffer, state, rows, keys.rows});
+          writer_.Attend(move_ + 1, {q, keys.buffer, state, rows, keys.rows, keys.dkv});
         }
-        writer_.Send(kReturn, state, rows, peer);
+        writer_.Send(move_ + 2, state, rows, peer);
       }
     }
   }
 
   const GroupView& group_;
   const int32_t rank_;
+  const int32_t move_;  // In the next step queries are computed, and in that after it they return.
   ScheduleWriter writer_;
   OwnRows own_;
 };

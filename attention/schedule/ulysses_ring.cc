@@ -1,8 +1,10 @@
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "attention/schedule/builders.h"
 #include "attention/schedule/head_shares.h"
+#include "attention/schedule/key_gradients.h"
 #include "attention/schedule/ring.h"
 #include "attention/schedule/schedule_writer.h"
 
@@ -19,10 +21,12 @@ class GridRank {
         exchanges_(group.degrees.ring),
         exchange_(rank / members_),
         member_(rank % members_),
-        // An exchange takes a step before the ring, and one after it, in which outputs go home.
-        first_(members_ > 1 ? 1 : 0),
+        pass_(group.pass()),
+        // An exchange takes a step before the ring.
+        first_(pass_.first + (members_ > 1 ? 1 : 0)),
         shares_(*group.request.spec, group.degrees),
-        writer_(group, exchanges_ + 2 * first_) {
+        // And one after it, in which outputs and gradients go home.
+        writer_(group, first_ + exchanges_ + (members_ > 1 || pass_.key_gradients ? 1 : 0)) {
     MakeRings();
   }
 
@@ -32,7 +36,9 @@ class GridRank {
     ReceiveFromMembers();
     AttendExchanged();
     for (int32_t distance = 0; distance < exchanges_; ++distance) Travel(distance);
+    for (const Visitor& visitor : visitors_) AttendVisitor(visitor);
     Finish();
+    if (pass_.key_gradients) FinishKeys();
     return writer_.Take();
   }
 
@@ -40,14 +46,20 @@ class GridRank {
   // Queries that this rank computes: some heads of a shard of its exchange.
   struct Slice {
     int32_t shard = 0, owner = 0;  // Owner: a member.
-    int32_t q = 0, partial = 0;    // Buffers.
+    int32_t q = 0, state = 0;      // Buffers.
     int64_t rows = 0;
   };
-  // Keys of a shard of this exchange: some heads (an atom) and rows.
+  // Keys of a shard: some heads (an atom) and rows, with their gradients where there are any.
   struct Keys {
-    int32_t shard = 0, owner = 0;
+    int32_t shard = 0, owner = 0;  // Owner: a member, of this exchange where they do not travel.
     int32_t atom = 0;
-    std::vector<Ring::Part> parts;
+    std::vector<Ring::Part> parts, gradients;
+    int32_t out = -1;  // Own ones.
+  };
+  // Keys of another exchange that stop here.
+  struct Visitor {
+    Keys keys;
+    int32_t distance = 0;
   };
 
   int32_t RankOf(int32_t exchange, int32_t member) const { return exchange * members_ + member; }
@@ -68,8 +80,11 @@ class GridRank {
   Block KeysOf(int32_t shard, int32_t atom, Interval rows) const {
     return BlockOf(BlockKind::kKv, shard, rows, shares_.atoms()[atom]);
   }
+  Block GradientsOf(int32_t shard, int32_t atom, Interval rows) const {
+    return BlockOf(BlockKind::kDkv, shard, rows, shares_.atoms()[atom]);
+  }
   Block OutputOf(int32_t shard, Interval heads) const {
-    return BlockOf(BlockKind::kOut, shard, {0, QueryRows(shard)}, heads);
+    return BlockOf(pass_.finished, shard, {0, QueryRows(shard)}, heads);
   }
 
   // For whose queries `member` of an exchange needs an atom.
@@ -103,6 +118,10 @@ class GridRank {
     return rings_[member][atom - shares_.AtomsOf(member).begin];
   }
 
+  bool Needs(int32_t member, int32_t atom) const {
+    const Interval atoms = shares_.AtomsOf(member);
+    return atoms.begin <= atom && atom < atoms.end;
+  }
   // Calls fn(atom) for the atoms that `member` needs.
   template <typename Fn>
   void ForEachAtom(int32_t member, Fn fn) const {
@@ -117,24 +136,37 @@ class GridRank {
       for (int32_t to = 0; to < members_ && q_rows.length() > 0; ++to) {
         const Interval heads = shares_.Queries(member_, to);
         if (heads.length() == 0) continue;
-        const int32_t q = writer_.AddInput(BlockOf(BlockKind::kQ, shard, q_rows, heads));
+        const int32_t q = writer_.AddInput(BlockOf(pass_.queries, shard, q_rows, heads));
+        if (pass_.queries == BlockKind::kQGrad) {
+          const Block forward = BlockOf(BlockKind::kOut, shard, q_rows, heads);
+          writer_.Apply(0, Op::Kind::kDelta, writer_.AddInput(forward), q);
+        }
         if (to == member_) {
           AddSlice(shard, member_, q);
         } else {
-          writer_.Send(0, q, q_rows, RankOf(exchange_, to));
+          writer_.Send(pass_.first, q, q_rows, RankOf(exchange_, to));
         }
       }
       for (size_t atom = 0; atom < shares_.atoms().size() && k_rows.length() > 0; ++atom) {
-        const int32_t number = static_cast<int32_t>(atom);
-        const int32_t buffer = writer_.AddInput(KeysOf(shard, number, k_rows));
-        own_keys_.push_back({shard, member_, number, {{buffer, k_rows}}});
+        AddOwnKeys(shard, static_cast<int32_t>(atom), k_rows);
       }
     }
   }
 
+  void AddOwnKeys(int32_t shard, int32_t atom, Interval rows) {
+    Keys own{shard, member_, atom, {{writer_.AddInput(KeysOf(shard, atom, rows)), rows}}, {}, -1};
+    if (pass_.key_gradients) {
+      Block block = GradientsOf(shard, atom, rows);
+      own.gradients = {{writer_.AddBuffer(block), rows}};
+      block.kind = BlockKind::kDkvOut;
+      own.out = writer_.AddOutput(block);
+    }
+    own_keys_.push_back(std::move(own));
+  }
+
   void AddSlice(int32_t shard, int32_t owner, int32_t q) {
     Block state = writer_.block(q);
-    state.kind = BlockKind::kPartial;
+    state.kind = pass_.state;
     slices_.push_back({shard, owner, q, writer_.AddBuffer(state), QueryRows(shard)});
   }
 
@@ -142,10 +174,9 @@ class GridRank {
   void SendToMembers() {
     for (const Keys& own : own_keys_) {
       for (int32_t to = 0; to < members_; ++to) {
-        const Interval atoms = shares_.AtomsOf(to);
-        if (to == member_ || own.atom < atoms.begin || own.atom >= atoms.end) continue;
+        if (to == member_ || !Needs(to, own.atom)) continue;
         for (const Interval& rows : RingFor(to, own.atom).WantedByAll(own.shard)) {
-          writer_.Send(0, own.parts[0].buffer, rows, RankOf(exchange_, to));
+          writer_.Send(pass_.first, own.parts[0].buffer, rows, RankOf(exchange_, to));
         }
       }
     }
@@ -159,8 +190,8 @@ class GridRank {
       for (const int32_t shard : ShardsOf(exchange_, from)) {
         const Interval rows{0, QueryRows(shard)};
         if (heads.length() == 0 || rows.length() == 0) continue;
-        const int32_t q = writer_.AddBuffer(BlockOf(BlockKind::kQ, shard, rows, heads));
-        writer_.Receive(0, q, rows, peer);
+        const int32_t q = writer_.AddBuffer(BlockOf(pass_.queries, shard, rows, heads));
+        writer_.Receive(pass_.first, q, rows, peer);
         AddSlice(shard, from, q);
       }
       for (const int32_t shard : ShardsOf(exchange_, from)) {
@@ -170,11 +201,19 @@ class GridRank {
   }
 
   void ReceiveKeys(int32_t shard, int32_t from, int32_t atom) {
-    Keys keys{shard, from, atom, {}};
-    for (const Interval& rows : RingFor(member_, atom).WantedByAll(shard)) {
+    Keys keys{shard, from, atom, {}, {}, -1};
+    const int32_t peer = RankOf(exchange_, from);
+    const Ring& ring = RingFor(member_, atom);
+    for (const Interval& rows : ring.WantedByAll(shard)) {
       const int32_t buffer = writer_.AddBuffer(KeysOf(shard, atom, rows));
-      writer_.Receive(0, buffer, rows, RankOf(exchange_, from));
+      writer_.Receive(pass_.first, buffer, rows, peer);
       keys.parts.push_back({buffer, rows});
+    }
+    if (pass_.key_gradients) {
+      for (const Interval& rows : ring.Wanted(shard)) {
+        keys.gradients.push_back({writer_.AddBuffer(GradientsOf(shard, atom, rows)), rows});
+        writer_.SendHome(first_ + 1, keys.gradients.back().buffer, rows, peer);
+      }
     }
     received_keys_.push_back(std::move(keys));
   }
@@ -183,24 +222,32 @@ class GridRank {
   void AttendExchanged() {
     for (const Keys& keys : own_keys_) {
       for (const Slice& slice : slices_) {
-        Attend(slice.owner == member_ ? 0 : first_, slice, keys.parts[0].buffer,
-               keys.parts[0].rows);
+        Attend(slice.owner == member_ ? pass_.first : first_, slice, keys.parts[0].buffer,
+               keys.parts[0].rows, pass_.key_gradients ? keys.gradients[0].buffer : -1);
       }
     }
-    for (const Keys& keys : received_keys_) AttendAll(first_, keys.shard, keys.atom, keys.parts);
+    for (const Keys& keys : received_keys_) AttendAll(first_, keys);
   }
 
-  void AttendAll(int32_t step, int32_t shard, int32_t atom, const std::vector<Ring::Part>& parts) {
-    const RowSet wanted = RingFor(member_, atom).Wanted(shard);
-    for (const Ring::Part& part : parts) {
+  void AttendAll(int32_t step, const Keys& keys) {
+    const RowSet wanted = RingFor(member_, keys.atom).Wanted(keys.shard);
+    for (const Ring::Part& part : keys.parts) {
       for (const Interval& rows : Clip(wanted, part.rows)) {
-        for (const Slice& slice : slices_) Attend(step, slice, part.buffer, rows);
+        if (!pass_.key_gradients) AttendAll(step, part.buffer, rows, -1);
+        for (const Ring::Part& gradients : keys.gradients) {
+          const Interval both = Intersect(gradients.rows, rows);
+          if (both.length() > 0) AttendAll(step, part.buffer, both, gradients.buffer);
+        }
       }
     }
   }
 
-  void Attend(int32_t step, const Slice& slice, int32_t keys, Interval rows) {
-    writer_.Attend(step, {slice.q, keys, slice.partial, {0, slice.rows}, rows});
+  void AttendAll(int32_t step, int32_t keys, Interval rows, int32_t dkv) {
+    for (const Slice& slice : slices_) Attend(step, slice, keys, rows, dkv);
+  }
+
+  void Attend(int32_t step, const Slice& slice, int32_t keys, Interval rows, int32_t dkv) {
+    writer_.Attend(step, {slice.q, keys, slice.state, {0, slice.rows}, rows, dkv});
   }
 
   // Keys whose exchange is `distance` before this one: used in step first_ + distance.
@@ -209,8 +256,7 @@ class GridRank {
     if (distance == 0) {
       for (const auto* list : {&own_keys_, &received_keys_}) {
         for (const Keys& keys : *list) {
-          const Interval mine = shares_.AtomsOf(member_);
-          if (keys.atom < mine.begin || keys.atom >= mine.end) continue;
+          if (!Needs(member_, keys.atom)) continue;
           RingFor(member_, keys.atom).SendOn(keys.shard, 0, keys.parts, timing, &writer_);
         }
       }
@@ -223,11 +269,47 @@ class GridRank {
       for (const int32_t shard : ShardsOf(from, owner)) {
         ForEachAtom(member_, [&](int32_t atom) {
           const Ring& ring = RingFor(member_, atom);
-          const auto parts = ring.Receive(KeysOf(shard, atom, {}), distance, timing, &writer_);
-          AttendAll(first_ + distance, shard, atom, parts);
+          auto parts = ring.Receive(KeysOf(shard, atom, {}), distance, timing, &writer_);
           ring.SendOn(shard, distance, parts, timing, &writer_);
+          if (parts.empty()) return;
+          visitors_.push_back({{shard, owner, atom, std::move(parts), {}, -1}, distance});
         });
       }
+    }
+  }
+
+  // In what way gradients of an atom of a shard go from the rank that is number `offset`, as its
+  // ring counts, seen from `member` of this exchange.
+  KeyGradients GradientsBehind(int32_t member, const Keys& keys, int32_t offset) const {
+    return KeyGradients(group_.needs, GradientsOf(keys.shard, keys.atom, {}),
+                        RingFor(member, keys.atom).VisitsFrom(offset), first_ + 1);
+  }
+
+  void AttendVisitor(const Visitor& visitor) {
+    Keys keys = visitor.keys;
+    if (pass_.key_gradients) {
+      const int32_t from = (exchange_ - visitor.distance + exchanges_) % exchanges_;
+      keys.gradients = GradientsBehind(member_, keys, -visitor.distance)
+                           .Visit(RankOf(exchange_, member_), RankOf(from, keys.owner), &writer_);
+    }
+    AttendAll(first_ + visitor.distance, keys);
+  }
+
+  // Gradients of own keys come from the members of this exchange, and from the last stop of each
+  // ring that they went round.
+  void FinishKeys() {
+    for (const Keys& own : own_keys_) {
+      const int32_t dkv = own.gradients[0].buffer;
+      for (int32_t member = 0; member < members_; ++member) {
+        if (!Needs(member, own.atom)) continue;
+        if (member != member_) {
+          for (const Interval& rows : RingFor(member, own.atom).Wanted(own.shard)) {
+            writer_.ReceiveInto(first_ + 1, dkv, rows, RankOf(exchange_, member));
+          }
+        }
+        GradientsBehind(member, own, 0).ComeHome(dkv, &writer_);
+      }
+      writer_.Apply(writer_.steps() - 1, Op::Kind::kFinish, dkv, own.out);
     }
   }
 
@@ -239,7 +321,7 @@ class GridRank {
       const Block block = OutputOf(slice.shard, {q.head_begin, q.head_end});
       const bool own = slice.owner == member_;
       const int32_t out = own ? writer_.AddOutput(block) : writer_.AddBuffer(block);
-      writer_.Apply(finish, Op::Kind::kFinish, slice.partial, out);
+      writer_.Apply(finish, Op::Kind::kFinish, slice.state, out);
       if (!own) writer_.Send(home, out, {0, slice.rows}, RankOf(exchange_, slice.owner));
     }
     for (const int32_t shard : ShardsOf(exchange_, member_)) {
@@ -254,12 +336,14 @@ class GridRank {
 
   const GroupView& group_;
   const int32_t members_, exchanges_, exchange_, member_;
+  const Pass& pass_;
   const int32_t first_;
   const HeadShares shares_;
   ScheduleWriter writer_;
   std::vector<std::vector<Ring>> rings_;  // By member of this exchange, by its atom.
   std::vector<Slice> slices_;
   std::vector<Keys> own_keys_, received_keys_;
+  std::vector<Visitor> visitors_;
 };
 
 }  // namespace

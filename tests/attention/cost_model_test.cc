@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "attention/degrees.h"
@@ -190,6 +191,21 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   EXPECT_EQ(most(Strategy::kRotateKv), 3 * (kv + dkv));
   EXPECT_EQ(most(Strategy::kAllGatherKv), 3 * (kv + dkv));
   EXPECT_EQ(most(Strategy::kRingPassQ), 3 * (q_grad + dq));
+  EXPECT_EQ(most(Strategy::kTree), 3 * (q_grad + dq));
+  // The first resolution is a ring of 2 × 2.
+  EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent),
+            12 * (kv + dkv));
+  Execution grid;
+  grid.strategy = Strategy::kUlyssesRing;
+  grid.world_size = 4;
+  grid.ulysses_degree = 2;
+  const auto candidates = ChooseExecution(spec, grid, Offer({4}));
+  ASSERT_TRUE(candidates.ok());
+  const std::vector<int64_t>& sent = candidates->front().cost.bytes_sent;
+  // Half of everything in the exchange and home, gradients of queries rounded; and half the heads
+  // of two shards one hop on, their gradients home.
+  EXPECT_EQ(*std::max_element(sent.begin(), sent.end()),
+            (q_grad + kv + dkv + dq / 2) / 2 + kv + dkv);
 }
 
 // Five products where a forward pass has two.
@@ -212,9 +228,10 @@ TEST(CostModelTest, AutoChoosesAmongBuildersOfGradientsByBytes) {
   const auto grouped = ChooseExecution(spec, wanted, choice);
   ASSERT_TRUE(grouped.ok());
   EXPECT_NE(grouped->front().execution.strategy, Strategy::kRingPassQ);
-  for (const Candidate& candidate : *grouped) {
-    EXPECT_NE(candidate.execution.strategy, Strategy::kUlyssesRing);
-  }
+  std::set<Strategy> looked_at;
+  for (const Candidate& candidate : *grouped) looked_at.insert(candidate.execution.strategy);
+  EXPECT_EQ(looked_at.count(Strategy::kUlyssesRing), 1u);
+  EXPECT_EQ(looked_at.count(Strategy::kTree), 1u);
   spec.q_heads = spec.kv_heads = 8;
   const auto plain = ChooseExecution(spec, wanted, choice);
   ASSERT_TRUE(plain.ok());

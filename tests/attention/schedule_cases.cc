@@ -187,11 +187,7 @@ std::vector<PlanOptions> TestPlans(int32_t world_size) {
           plan(Layout::kZigzagPerSequence, 1), plan(Layout::kByArea, 1)};
 }
 
-std::vector<Strategy> TestStrategies(Operation operation) {
-  if (operation == Operation::kGradients) {
-    return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
-            Strategy::kHalo,       Strategy::kUlysses,     Strategy::kRingPassQ};
-  }
+std::vector<Strategy> TestStrategies() {
   return {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
           Strategy::kHalo,       Strategy::kUlysses,     Strategy::kUlyssesRing,
           Strategy::kRingPassQ,  Strategy::kDoubleRing,  Strategy::kTree};

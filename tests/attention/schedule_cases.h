@@ -61,8 +61,8 @@ std::vector<Mask> TestMasks();
 void VaryMasks(int64_t way, AttentionSpec* spec);
 constexpr int64_t kMaskWays = 5;
 std::vector<PlanOptions> TestPlans(int32_t world_size);
-// All that have a builder for the operation.
-std::vector<Strategy> TestStrategies(Operation operation = Operation::kForward);
+// All that have a builder, for forward passes and gradients alike.
+std::vector<Strategy> TestStrategies();
 
 // Semantics N8 in the words of its formula, sharing nothing with MaskMap: rows of one sequence.
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);

@@ -23,7 +23,7 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
   const std::vector<Mask> masks = TestMasks();
   const std::vector<PlanOptions> plans = TestPlans(2 + random() % 4);
   const Operation operation = random() % 2 == 0 ? Operation::kForward : Operation::kGradients;
-  const std::vector<Strategy> strategies = TestStrategies(operation);
+  const std::vector<Strategy> strategies = TestStrategies();
   const int64_t length = 4 + random() % 16;
   std::vector<Sequence> sequences = {Lengths(length, length + random() % 4)};
   if (random() % 3 == 0) sequences.push_back(Lengths(random() % 9, random() % 9));

@@ -110,10 +110,13 @@ TEST(StrategiesTest, AGridOfOneColumnIsARingAndOfOneRowUlysses) {
 
 // A repaired plan: rank 1 has taken over the shard of rank 3.
 TEST(StrategiesTest, ARankMayOwnSeveralShardsOrNone) {
+  int64_t cases = 0;  // Gradients are every second one.
   for (const Strategy strategy : TestStrategies()) {
     for (const Execution& execution : TestExecutions(strategy, 4, 6)) {
       for (const PlanOptions& options : TestPlans(4)) {
-        BuiltCase built({SmallSpec(6, 3, {Lengths(21, 25)}, Causal()), options, execution});
+        AttentionSpec spec = SmallSpec(6, 3, {Lengths(21, 25)}, Causal());
+        if (++cases % 2 == 0) spec.operation = Operation::kGradients;
+        BuiltCase built({std::move(spec), options, execution});
         built.plan.shards[3].owner = 1;
         built.ranks = MakeGroupSchedules(built.request).value();
         for (size_t r = 0; r < 4; ++r) {

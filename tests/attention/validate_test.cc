@@ -372,11 +372,7 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
   };
   expect("spec.modifiers.sinks",
          [](Request& r) { r.spec.modifiers.sinks.assign(r.spec.q_heads, 1.0f); });
-  expect("execution.strategy", [](Request& r) { r.execution.strategy = Strategy::kDoubleRing; });
-  expect("execution.ulysses_degree", [](Request& r) {
-    r.execution.ulysses_degree = 2;
-    r.execution.world_size = 4;
-  });
+  expect("spec.outputs", [](Request& r) { r.spec.outputs.max_logit = true; });
 }
 
 TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {

@@ -191,20 +191,16 @@ class BadInputTest(ServiceCase):
             execution = types_pb2.Execution(world_size=2, **{field: True})
             self.refused(None, "UNIMPLEMENTED", "NOT_SERVED", f"execution.{field}", execution)
 
-    def test_a_strategy_that_this_operation_cannot_use(self):
-        execution = types_pb2.Execution(
-            world_size=2, strategy=types_pb2.Execution.STRATEGY_TREE
-        )
-
+    def test_outputs_that_this_operation_does_not_have(self):
         def gradients(spec):
             spec.gradients.SetInParent()
+            spec.outputs.max_logit = True
 
         self.refused(
             gradients,
             "UNIMPLEMENTED",
             "NOT_SERVED",
-            "execution.strategy",
-            execution,
+            "spec.outputs",
             entries=(attend, run_job, plan_job),
         )
 

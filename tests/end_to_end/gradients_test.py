@@ -10,7 +10,8 @@ import numpy
 from tests.end_to_end.attend_case import (
     LARGEST_BUDGET, LAYOUTS, AttendCase, hidden_by, load_tensors, product, rounded, save_tensors, spacing)
 
-STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses")
+STRATEGIES = (
+    "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 MASKS = (
     {},
     {"causal": True},
@@ -139,7 +140,7 @@ class GradientsTest(AttendCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         plan = json.loads(done.stdout)
         self.assertIn(plan["strategy"], STRATEGIES)
-        self.assertNotIn("ulysses-ring", {entry["strategy"] for entry in plan["rejected"]})
+        self.assertIn("tree", {entry["strategy"] for entry in plan["rejected"]})
 
     def test_what_is_wrong_is_named(self):
         tensors = self.forward(self.made(numpy.random.default_rng(4), 20, 20), {}, "fp32")
@@ -158,8 +159,7 @@ class GradientsTest(AttendCase):
 
     def test_what_is_not_served_says_so(self):
         for flags, spec, field in (
-            (("--strategy", "ulysses-ring"), {}, "execution.strategy"),
-            (("--ulysses-degree", "2"), {}, "execution.ulysses_degree"),
+            ((), {"outputs": {"maxLogit": True}}, "spec.outputs"),
             ((), {"modifiers": {"sinks": [1, 2, 3, 4]}}, "spec.modifiers.sinks"),
         ):
             with self.subTest(flags=flags, spec=spec):
