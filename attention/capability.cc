@@ -102,9 +102,6 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(NotServed(
       "gradients/sinks", "spec.modifiers.sinks", kNoGradient,
       [](const Request& r) { return If(IsGradients(r) && !r.spec.modifiers.sinks.empty()); }));
-  rows->push_back(NotServed("gradients/dropout", "spec.dropout", kNoGradient, [](const Request& r) {
-    return If(IsGradients(r) && r.spec.dropout.has_value());
-  }));
   rows->push_back(NotServed(
       "gradients/outputs", "spec.outputs",
       "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "attention/dropout.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
 #include "client/verify_rows.h"
@@ -50,7 +52,9 @@ class GradientVerifier {
         table_(TensorTable(spec)),
         mask_(spec),
         dim_(spec.head_dim),
-        value_dim_(spec.value_dim()) {}
+        value_dim_(spec.value_dim()) {
+    if (spec.dropout) dropout_.emplace(*spec.dropout);
+  }
 
   GradientReport Run(int64_t count, uint64_t seed) {
     const std::vector<int64_t> q_rows = PickRows(spec_.q_rows(), count, seed);
@@ -107,6 +111,15 @@ class GradientVerifier {
     return sizeof(Real) == sizeof(float) ? RoundTo(spec_.dtype, static_cast<float>(value)) : value;
   }
 
+  // What dropout makes of a weight.
+  double KeptOf(int32_t head, int64_t row, int64_t key) const {
+    if (!dropout_) return 1;
+    const int64_t sequence = mask_.SequenceOfQuery(row);
+    const bool kept = dropout_->Keeps(sequence, head, row - mask_.QueryBegin(sequence),
+                                      key - mask_.KeyBegin(sequence));
+    return kept ? 1 / (1 - spec_.dropout->rate) : 0;
+  }
+
   // The formulas of docs/numerics.md, "Gradients".
   template <typename Real>
   Share<Real> ShareOf(const HeadData& data, int64_t row, int64_t key, const Order& order) const {
@@ -128,8 +141,10 @@ class GradientVerifier {
       score -= static_cast<Real>(spec_.modifiers.alibi_slopes[data.head]) * away;
     }
     const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
-    const Real product = Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
-    return {Rounded(weight), scale * Rounded<Real>(weight * (product - delta) * slope)};
+    const Real kept = static_cast<Real>(KeptOf(data.head, row, key));
+    const Real product = kept * Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
+    return {Rounded<Real>(kept * weight),
+            scale * Rounded<Real>(weight * (product - delta) * slope)};
   }
 
   template <typename Real>
@@ -230,6 +245,7 @@ class GradientVerifier {
   const std::vector<TensorInfo> table_;
   const MaskMap mask_;
   const int64_t dim_, value_dim_;
+  std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
 };
 

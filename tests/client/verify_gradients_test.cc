@@ -37,6 +37,12 @@ class Solved {
     for (const auto& [id, bytes] : memory_) tensors[id] = bytes.data();
     return VerifyGradients(spec_, tensors, count, seed);
   }
+  // Held against another spec.
+  GradientReport VerifyAs(const AttentionSpec& spec) const {
+    std::map<TensorId, const std::byte*> tensors;
+    for (const auto& [id, bytes] : memory_) tensors[id] = bytes.data();
+    return VerifyGradients(spec, tensors, 1000, 5);
+  }
 
   std::byte& Damage(TensorId id) { return memory_.at(id)[memory_.at(id).size() - 1]; }
 
@@ -86,6 +92,16 @@ TEST(VerifyGradientsTest, SoftCapAlibiAndNoGradientIntoLse) {
   spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
   const GradientReport report = Solved(spec).Verify(1000);
   EXPECT_TRUE(report.within()) << report.error << " of " << report.budget;
+}
+
+TEST(VerifyGradientsTest, DropoutIsThatOfItsSeed) {
+  AttentionSpec spec = SmallSpec(DataType::kFp32);
+  spec.dropout = Dropout{0.4, 7};
+  const Solved solved(spec);
+  const GradientReport report = solved.Verify(1000);
+  EXPECT_TRUE(report.within()) << report.error << " of " << report.budget;
+  spec.dropout->seed = 8;
+  EXPECT_FALSE(solved.VerifyAs(spec).within());
 }
 
 TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {

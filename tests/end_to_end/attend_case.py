@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import tempfile
 import unittest
@@ -155,6 +156,15 @@ def judged(q, k, v, mask, dtype="fp32", modifiers=None):
     naive = [reference(q, k[order], v[order], hidden[:, order], numpy.float32, dtype, modifiers, keys[order])[0]
              for order in (slice(None), slice(None, None, -1))]
     return reference(q, k, v, hidden, numpy.float64, modifiers=modifiers), numpy.stack(naive)
+
+
+def documented(name):
+    """A function of docs/numerics.md."""
+    with open("docs/numerics.md", encoding="utf-8") as file:
+        (code,) = re.findall(rf"```python\n(def {name}.*?)```", file.read(), re.DOTALL)
+    names = {}
+    exec(code, names)
+    return names[name]
 
 
 class AttendCase(unittest.TestCase):

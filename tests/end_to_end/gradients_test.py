@@ -8,7 +8,8 @@ import unittest
 import numpy
 
 from tests.end_to_end.attend_case import (
-    LARGEST_BUDGET, LAYOUTS, AttendCase, hidden_by, load_tensors, product, rounded, save_tensors, spacing)
+    LARGEST_BUDGET, LAYOUTS, AttendCase, documented, hidden_by, load_tensors, product, rounded, save_tensors,
+    spacing)
 
 STRATEGIES = (
     "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
@@ -21,9 +22,9 @@ MASKS = (
 )
 
 
-def gradients(tensors, hidden, real, dtype):
+def gradients(tensors, hidden, real, dtype, kept=None):
     """dq, dk and dv of one sequence in the float type `real`, from the formulas of docs/numerics.md. In float32 weights, dS
-    and the gradients are rounded to `dtype`."""
+    and the gradients are rounded to `dtype`. `kept`: what dropout multiplies weights by, [heads, rows, keys]."""
     q, k, v, out, d_out = (tensors[name].astype(real) for name in ("q", "k", "v", "output", "d_out"))
     lse = tensors["lse"].astype(real)
     d_lse = tensors["d_lse"].astype(real) if "d_lse" in tensors else numpy.zeros_like(lse)
@@ -36,7 +37,9 @@ def gradients(tensors, hidden, real, dtype):
         with numpy.errstate(invalid="ignore", over="ignore"):
             weights = numpy.where(hidden, real(0), numpy.exp(scores - lse[head][:, None]))
         delta = (d_out[:, head] * out[:, head]).sum(axis=1) - d_lse[head]
-        d_scores = weights * (product(d_out[:, head], v[:, of].T) - delta[:, None])
+        factor = real(1) if kept is None else kept[head].astype(real)
+        d_scores = weights * (factor * product(d_out[:, head], v[:, of].T) - delta[:, None])
+        weights = factor * weights
         if naive:
             weights, d_scores = rounded(weights, dtype), rounded(d_scores, dtype)
         dq[:, head] = product(d_scores, k[:, of]) * scale
@@ -76,9 +79,9 @@ class GradientsTest(AttendCase):
         self.assertEqual(dtypes, {"dq": dtype, "dk": dtype, "dv": dtype})
         return answer, facts
 
-    def assert_gradients(self, answer, tensors, hidden, dtype, what):
-        exact = gradients(tensors, hidden, numpy.float64, dtype)
-        naive = gradients(tensors, hidden, numpy.float32, dtype)
+    def assert_gradients(self, answer, tensors, hidden, dtype, what, kept=None):
+        exact = gradients(tensors, hidden, numpy.float64, dtype, kept)
+        naive = gradients(tensors, hidden, numpy.float32, dtype, kept)
         for name, right in exact.items():
             got = answer[name].astype(numpy.float64)
             self.assertEqual(got.shape, right.shape, what)
@@ -121,6 +124,17 @@ class GradientsTest(AttendCase):
             answer, _ = self.run_gradients(tensors, spec, "fp32", "--world-size", str(world))
             self.assert_gradients(answer, tensors, hidden, "fp32", f"packed {world}")
             self.assertTrue((answer["dq"][40:70] == 0).all())
+
+    def test_dropout_is_that_of_the_forward_job(self):
+        keeps, rate, seed = documented("keeps"), 0.3, 2**40 + 5
+        kept = numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(50)] for i in range(40)] for head in range(4)])
+        spec = {"masks": [{"causal": True}], "dropout": {"rate": rate, "seed": str(seed)}}
+        tensors = self.forward(self.made(numpy.random.default_rng(5), 40, 50), spec, "fp32")
+        for index, strategy in enumerate(("auto", *STRATEGIES)):
+            with self.subTest(strategy=strategy):
+                answer, _ = self.run_gradients(tensors, spec, "fp32", "--strategy", strategy, "--world-size", str(1 + index % 3),
+                                               "--verify", "30")
+                self.assert_gradients(answer, tensors, hidden_by({"causal": True}, 40, 50), "fp32", strategy, kept)
 
     def test_a_batch_keeps_its_shape(self):
         random = numpy.random.default_rng(3)

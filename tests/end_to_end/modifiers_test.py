@@ -1,13 +1,12 @@
 """Options of scores, weights and outputs by every strategy: real processes, answers judged by numpy and by --verify."""
 
 import itertools
-import re
 import unittest
 
 import numpy
 
 from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase, hidden_by, judged, modified, rounded
+from tests.end_to_end.attend_case import LAYOUTS, AttendCase, documented, hidden_by, judged, modified, rounded
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring")
@@ -23,15 +22,6 @@ FURTHER = {
     "max logit": {"outputs": {"maxLogit": True}},
 }
 TOGETHER = {name: value for option in OPTIONS.values() for name, value in option.items()}
-
-
-def documented(name):
-    """A function of docs/numerics.md."""
-    with open("docs/numerics.md", encoding="utf-8") as file:
-        (code,) = re.findall(rf"```python\n(def {name}.*?)```", file.read(), re.DOTALL)
-    names = {}
-    exec(code, names)
-    return names[name]
 
 
 class ModifiersTest(AttendCase):

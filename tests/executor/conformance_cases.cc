@@ -214,8 +214,7 @@ Axis Modifiers() {
             true},
            {"dropout", SetSpec([](Draw* draw, AttentionSpec* spec) {
               spec->dropout = Dropout{0.25, draw->Seed()};
-            }),
-            true},
+            })},
            {"base 2 and max logit", SetSpec([](Draw*, AttentionSpec* spec) {
               spec->outputs.lse_base = LseBase::k2;
               spec->outputs.max_logit = true;

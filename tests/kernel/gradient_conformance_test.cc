@@ -52,6 +52,7 @@ class RandomCase {
       for (int32_t head = 0; head < spec.q_heads; ++head)
         spec.modifiers.alibi_slopes.push_back(std::ldexp(1.0f, -1 - head));
     }
+    if (Odds(4)) spec.dropout = Dropout{0.3, static_cast<uint64_t>(Between(0, 1 << 20))};
     for (int64_t s = Between(1, 3); s > 0; --s)
       spec.sequences.push_back(Rows(Between(0, 130), Odds(4) ? Between(0, 600) : Between(0, 150)));
     if (!Odds(3)) spec.masks.push_back(RandomMask());
@@ -151,6 +152,24 @@ TEST_P(GradientConformance, SoftCapAndAlibiAloneAndTogether) {
       cuts.key_shards = 2;
       cuts.striped = ways == 2;
       ASSERT_TRUE(Check(spec, cuts, 50 + ways));
+    }
+  }
+}
+
+TEST_P(GradientConformance, DropoutAloneAndWithModifiers) {
+  for (const double rate : {0.0, 0.25, 0.9}) {
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+      AttentionSpec spec = Spec(dtype, 4, 2, 24);
+      spec.sequences = {Rows(110, 300), Rows(30, 20)};
+      spec.masks = {Causal()};
+      spec.dropout = Dropout{rate, 77};
+      Cuts cuts;
+      cuts.key_shards = 2;
+      cuts.striped = dtype == DataType::kBf16;
+      ASSERT_TRUE(Check(spec, cuts, 60));
+      spec.modifiers.soft_cap = 1.5;
+      spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
+      ASSERT_TRUE(Check(spec, {}, 61));
     }
   }
 }

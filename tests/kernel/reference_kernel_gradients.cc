@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/dropout.h"
 #include "attention/task_rows.h"
 #include "tests/kernel/block_numbers.h"
 
@@ -69,6 +70,17 @@ Score ScoreOf(const KernelJob& job, const KernelTask& bound, const Pair& at, dou
   return score;
 }
 
+// What dropout makes of a weight.
+double KeptOf(const KernelJob& job, const KernelTask& bound, const Pair& at) {
+  if (!job.spec->dropout) return 1;
+  const int64_t row = bound.q_rows->Global(at.row), key = bound.k_rows->Global(at.key);
+  const int64_t sequence = job.mask->SequenceOfQuery(row);
+  const bool kept = DropoutRule(*job.spec->dropout)
+                        .Keeps(sequence, at.head, row - job.mask->QueryBegin(sequence),
+                               key - job.mask->KeyBegin(sequence));
+  return kept ? 1 / (1 - job.spec->dropout->rate) : 0;
+}
+
 void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
             absl::Span<const Interval> spans, TaskSums* sums) {
   const BlockNumbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
@@ -81,10 +93,11 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
       const std::vector<double> k = keys.Read(key, kv_head, 0), v = keys.Read(key, kv_head, 1);
       const Score score = ScoreOf(job, bound, {row, head, key}, job.scale * Dot(q, k));
       const double weight = std::exp(score.value - lse);
-      const double d_score = job.scale * score.slope * weight * (Dot(d_out, v) - delta);
+      const double kept = KeptOf(job, bound, {row, head, key});
+      const double d_score = job.scale * score.slope * weight * (kept * Dot(d_out, v) - delta);
       AddTo(&sums->dq, {row, head}, 0, d_score, k);
       AddTo(&sums->dkv, {key, kv_head}, 0, d_score, q);
-      AddTo(&sums->dkv, {key, kv_head}, 1, weight, d_out);
+      AddTo(&sums->dkv, {key, kv_head}, 1, kept * weight, d_out);
     }
   }
 }

@@ -130,6 +130,18 @@ TEST(ReferenceGradientsTest, ScoreModifiers) {
   Check(input);
 }
 
+TEST(ReferenceGradientsTest, Dropout) {
+  for (const double rate : {0.0, 0.3, 0.8}) {
+    Input input = Filled(SmallSpec(), 10);
+    input.dropout_rate = rate;
+    input.dropout_seed = 11;
+    Check(input);
+    input.soft_cap = 0.8;
+    input.sinks = {0.3, -0.2, 1.5, 0.0};
+    Check(input);
+  }
+}
+
 TEST(ReferenceGradientsTest, ScalesOfEverySign) {
   for (const double scale : {0.0, -0.7, 2.0}) {
     Input input = Filled(SmallSpec(), 6);

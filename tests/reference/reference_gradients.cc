@@ -123,9 +123,13 @@ class PairLoops {
     const Score score = ScoreOf(at, rule, j, Dot(q, k, input_.head_dim));
     if (score.value == -std::numeric_limits<Real>::infinity()) return;
     const Real weight = std::exp(score.value - lse);
-    const Real d_score = round_(weight * (Dot(d_out, v, input_.value_dim) - delta) * score.slope);
+    const Real kept = Keeps(input_, at.document, at.head, at.i, j)
+                          ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)
+                          : Real(0);
+    const Real product = kept * Dot(d_out, v, input_.value_dim);
+    const Real d_score = round_(weight * (product - delta) * score.slope);
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
-    Add(round_(weight), d_out, input_.value_dim, &dv_[k_cell * input_.value_dim]);
+    Add(round_(kept * weight), d_out, input_.value_dim, &dv_[k_cell * input_.value_dim]);
     Add(scaled, k, input_.head_dim, &dq_[q_cell * input_.head_dim]);
     Add(scaled, q, input_.head_dim, &dk_[k_cell * input_.head_dim]);
   }

@@ -57,7 +57,6 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) {
-    if (job.spec->dropout) return Lacks("gradients of dropout");
     if (job.layout->pairs().any()) return Lacks("gradients with a bias or a bit mask");
     return gradients_.Accumulate(job, tasks, control);
   }

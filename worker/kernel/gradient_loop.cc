@@ -45,12 +45,14 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
                         place(kTileRows, v_stride_),
                         place(kTileRows, kKeyBlock),
                         place(kTileRows, kKeyBlock),
+                        place(kTileRows, kKeyBlock),
                         place(kTileRows, q_stride_),
                         place(kKeyBlock, q_stride_),
                         place(kKeyBlock, v_stride_)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
-  float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
-                           &d_out_rows_, &weights_, &d_scores_, &dq_,      &dk_,     &dv_};
+  float** const parts[] = {&keys_,       &values_,     &key_rows_, &queries_,  &d_outs_,
+                           &query_rows_, &d_out_rows_, &weights_,  &d_scores_, &kept_,
+                           &dq_,         &dk_,         &dv_};
   float* const first = memory_.data()->value;
   for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
   ones_.fill(1.0f);
@@ -66,7 +68,7 @@ void GradientLoop::Run(const GradientItem& item) {
   kv_head_ = item.kv_head;
   block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
   PackBlock();
-  if (rules_.change_scores()) rules_.SetKeys(*task_, block_.begin);
+  if (rules_.change_scores() || rules_.drop_weights()) rules_.SetKeys(*task_, block_.begin);
   std::fill_n(s_.dk_, int64_t{kKeyBlock} * s_.q_stride_, 0.0f);
   std::fill_n(s_.dv_, int64_t{kKeyBlock} * s_.v_stride_, 0.0f);
   s_.seen_.fill(0);
@@ -194,12 +196,29 @@ void GradientLoop::MakeWeights() {
   tile.d_scores = s_.d_scores_;
   tile.group_begin = s_.group_begin_.data();
   tile.group_end = s_.group_end_.data();
+  if (rules_.drop_weights()) {
+    product.scores = s_.kept_;
+    FindKept(product);
+    MultiplyByKept(s_.d_scores_);
+  }
   if (rules_.change_scores()) {
     product.scores = s_.weights_;
     ChangeScores(&product, &tile);
   }
   call_.isa->gradients->weigh(tile);
+  if (rules_.drop_weights()) MultiplyByKept(s_.weights_);
   if (masked_) ClearHidden();
+}
+
+// What a weight is multiplied by before it meets V: 0, or 1 / (1 − rate).
+void GradientLoop::FindKept(const TileBlock& kept) {
+  const auto factor = static_cast<float>(1 / (1 - call_.job->spec->dropout->rate));
+  std::fill_n(kept.scores, int64_t{rows_} * kKeyBlock, factor);
+  call_.isa->drop_weights(kept, rules_.drop_rule());
+}
+
+void GradientLoop::MultiplyByKept(float* of_pairs) const {
+  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) of_pairs[i] *= s_.kept_[i];
 }
 
 void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
