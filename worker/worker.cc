@@ -49,7 +49,7 @@ std::string RandomBytes(size_t count) {
 
 }  // namespace
 
-// Carries out what the agent decides, on the agent's thread, and brings it what happens elsewhere.
+// Carries out what the agent decides, in the agent's turns, and brings it what happens elsewhere.
 // Members are destroyed from the bottom up: whoever reports to the agent goes before it.
 class Worker::Impl {
  public:
@@ -98,7 +98,7 @@ class Worker::Impl {
   std::unique_ptr<CopyPool> copies_;
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<SoloLane> solo_;
-  std::map<ShardId, ShardWork> works_;  // The agent's thread.
+  std::map<ShardId, ShardWork> works_;  // Of the agent's turns.
   std::unique_ptr<DataPlaneServer> server_;
   std::unique_ptr<ControlLink> link_;
   std::atomic<int64_t> stream_{0};

@@ -157,7 +157,6 @@ void TellClient(Core& core, JobRecord& job, const RunRecord& run) {
     shard.set_endpoint(core.workers.Find(worker)->info.data_endpoint());
   }
   job.has_placement = true;
-  // First, because a client can send as soon as it knows this.
   v1::JobEvent placed;
   *placed.mutable_placed() = job.placement;
   for (v1::ShardPlan& shard : *placed.mutable_placed()->mutable_shards()) {
@@ -212,10 +211,12 @@ void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
   Core& core = pass.core;
   const RunRecord& run = AddRun(core, job, place);
   ++(run.solo() ? pass.solo_on_worker[place.workers[0]] : pass.ahead_of_group[run.group]);
-  TellClient(core, job, run);  // First: its way to the workers is the longer one.
+  // Before the client's word: a shard that finds its Reserve is copied into staging at once, and on
+  // a busy machine this thread may lose its CPU to the client that it has just woken.
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     SendReserve(core, job, run, static_cast<int32_t>(rank));
   }
+  TellClient(core, job, run);
   core.Log(LogLevel::kInfo, job.id,
            absl::StrCat("attempt ", job.attempt, " placed on ", place.workers.size(), " workers"));
   ArmJobTimer(core, job);

@@ -112,13 +112,13 @@ void InferComplete(const Report& report, const v1::ShardReport& shard) {
       std::max(report.job.placed, report.core.now - DurationFromProto(shard.running()));
 }
 
-void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) {
+void OnOutputReady(const Report& report, const v1::ShardReport& took) {
   RunRecord& run = report.run;
-  if (run.solo() && run.state == State::kUploading) InferComplete(report, ready.report());
+  if (run.solo() && run.state == State::kUploading) InferComplete(report, took);
   if (run.state != State::kRunning || report.rank.output_ready) return;
   if (!run.solo() && report.rank.segments_done < run.segments) return;
   report.rank.output_ready = true;
-  report.rank.report = ready.report();
+  report.rank.report = took;
   report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
   report.core.place_again = report.core.advance_again = true;
@@ -130,7 +130,8 @@ void OnOutputReady(const Report& report, const control::v1::OutputReady& ready) 
   FinishIfDrained(report);
 }
 
-void OnDrained(const Report& report) {
+void OnDrained(const Report& report, const control::v1::OutputDrained& drained) {
+  if (drained.has_report()) OnOutputReady(report, drained.report());
   if (!report.rank.output_ready) return;
   report.rank.drained = true;
   if (report.run.solo()) RankFreed(report.core, report.run, report.number);
@@ -183,9 +184,9 @@ void OnLiveEvent(const Report& report, const control::v1::WorkerEvent& event) {
     case control::v1::WorkerEvent::kSegmentDone:
       return OnSegmentDone(report, event.segment_done());
     case control::v1::WorkerEvent::kOutputReady:
-      return OnOutputReady(report, event.output_ready());
+      return OnOutputReady(report, event.output_ready().report());
     case control::v1::WorkerEvent::kOutputDrained:
-      return OnDrained(report);
+      return OnDrained(report, event.output_drained());
     case control::v1::WorkerEvent::kShardFailed:
       return FailJob(report, event.shard_failed().error());
     default:

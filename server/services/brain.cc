@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "server/coordinator/errors.h"
 
 namespace annulus {
 namespace {
-
-// The thread looks up at least this often, so that liveness can be seen.
-constexpr absl::Duration kLongestSleep = absl::Seconds(1);
 
 template <typename... Kinds>
 bool IsOneOf(const Event& event) {
@@ -40,7 +38,10 @@ Brain::Brain(Options options)
       planners_(options_.planner_threads, options_.coordinator.max_queued_jobs, options_.plan),
       last_look_ns_(SteadyNanoseconds()),
       state_(options_.coordinator, options_.random, options_.plan, options_.clock()),
-      thread_([this] { Run(); }) {}
+      turns_({[this] { return HandleNext(); }, [this] { Handle({event::Tick{}}); },
+              [this] { return state_.NextWakeup(); }, options_.clock}) {
+  turns_.Start();
+}
 
 Brain::~Brain() { Stop(); }
 
@@ -65,11 +66,12 @@ bool Brain::PostMail(Mail mail) {
     if (stopping_ || (box.size() >= options_.max_mail && !EndsSomething(mail.event))) return false;
     box.push_back(std::move(mail));
   }
-  changed_.Signal();
+  turns_.Take();
   return true;
 }
 
-std::optional<Brain::Mail> Brain::TakeMailLocked() {
+std::optional<Brain::Mail> Brain::TakeMail() {
+  MutexLock lock(&mutex_);
   for (std::deque<Mail>* box : {&worker_mail_, &client_mail_}) {
     if (box->empty()) continue;
     Mail mail = std::move(box->front());
@@ -79,28 +81,15 @@ std::optional<Brain::Mail> Brain::TakeMailLocked() {
   return std::nullopt;
 }
 
-std::optional<Brain::Mail> Brain::NextMail() {
-  const absl::Duration wait =
-      std::clamp(state_.NextWakeup() - options_.clock(), absl::ZeroDuration(), kLongestSleep);
-  MutexLock lock(&mutex_);
-  std::optional<Mail> mail = TakeMailLocked();
-  if (mail.has_value() || stopping_) return mail;
-  // One wait is enough: a wake-up for no reason only looks at the timers early.
-  if (wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
-  mail = TakeMailLocked();
-  if (!mail.has_value() && !stopping_) mail.emplace().event = event::Tick{};
-  return mail;
-}
-
-void Brain::Run() {
-  while (std::optional<Mail> mail = NextMail()) {
-    last_look_ns_ = SteadyNanoseconds();
-    Handle(*std::move(mail));
-  }
-  EndAll();
+bool Brain::HandleNext() {
+  std::optional<Mail> mail = TakeMail();
+  if (!mail.has_value()) return false;
+  Handle(*std::move(mail));
+  return true;
 }
 
 void Brain::Handle(Mail mail) {
+  last_look_ns_ = SteadyNanoseconds();
   if (mail.call != nullptr) calls_[mail.number] = std::move(mail.call);
   if (mail.link != nullptr) links_[mail.number] = std::move(mail.link);
   // Whoever is gone hears nothing more.
@@ -110,9 +99,24 @@ void Brain::Handle(Mail mail) {
   const absl::Time now =
       mail.posted == absl::InfinitePast() ? options_.clock() : std::exchange(mail.posted, {});
   state_.SetTimeOfDay(options_.wall() - options_.clock());
-  for (Action& action : state_.Handle(std::move(mail.event), now)) {
-    Perform(std::move(action));
+  std::vector<Action> actions = state_.Handle(std::move(mail.event), now);
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const bool pair = i + 1 < actions.size() && PerformLast(&actions[i], actions[i + 1]);
+    pair ? void(++i) : Perform(std::move(actions[i]));
   }
+}
+
+bool Brain::PerformLast(Action* action, const Action& next) {
+  auto* event = std::get_if<action::SendEvent>(action);
+  const auto* end = std::get_if<action::FinishCall>(&next);
+  if (event == nullptr || end == nullptr || event->call != end->call || !end->status.ok()) {
+    return false;
+  }
+  const auto it = calls_.find(event->call);
+  if (it == calls_.end()) return true;
+  it->second->SendLast(std::move(event->event));
+  calls_.erase(it);
+  return true;
 }
 
 void Brain::Perform(Action action) {
@@ -172,10 +176,12 @@ void Brain::EndAll() {
 void Brain::Stop() {
   {
     MutexLock lock(&mutex_);
-    stopping_ = true;
+    if (std::exchange(stopping_, true)) return;
   }
-  changed_.Signal();
-  if (thread_.joinable()) thread_.join();
+  turns_.Stop();
+  while (HandleNext()) {
+  }
+  EndAll();
   planners_.Stop();
 }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <variant>
 
 #include "absl/status/status.h"
@@ -17,19 +16,25 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "base/turns.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/services/planner_pool.h"
 
 namespace annulus {
 
-// Where the coordinator's words for one client call go. Called by the brain's thread alone, which
-// must not be kept waiting. Finish, or Answer, is the last call.
+// Where the coordinator's words for one client call go. Called by one thread at a time, which must
+// not be kept waiting. Finish, SendLast or Answer is the last call.
 class CallSink {
  public:
   using Value = std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>;
   virtual ~CallSink() = default;
   virtual void Send(v1::JobEvent event) = 0;
   virtual void Finish(const absl::Status& status) = 0;
+  // Send, then Finish with OK.
+  virtual void SendLast(v1::JobEvent event) {
+    Send(std::move(event));
+    Finish(absl::OkStatus());
+  }
   virtual void Answer(absl::StatusOr<Value> value) = 0;
 };
 
@@ -41,8 +46,9 @@ class LinkSink {
   virtual void Close(const absl::Status& status) = 0;
 };
 
-// The thread that owns the coordinator's state machine, its mailbox and its timers. Knows no gRPC:
-// everything that has state is tested without it.
+// The coordinator's state machine with its mailbox and its timers. One event is handled at a time,
+// by whichever thread posts; a thread of its own keeps the time. Knows no gRPC: everything that has
+// state is tested without it.
 class Brain {
  public:
   struct Options {
@@ -56,7 +62,7 @@ class Brain {
     std::function<absl::Time()> wall = absl::Now;
     // Events of workers, and as many of clients, that may wait; one more is refused.
     size_t max_mail = 65536;
-    // Called by the brain's thread: SetReady and Stopped.
+    // SetReady and Stopped. Must neither wait nor stop the brain.
     std::function<void(bool)> on_ready = [](bool) {};
     std::function<void()> on_stopped = [] {};
   };
@@ -72,7 +78,8 @@ class Brain {
   // By the clock of timers and deadlines. Thread-safe.
   absl::Time Now() const { return options_.clock(); }
 
-  // Thread-safe, never waits. The sinks come with the first event of their call or connection and
+  // Thread-safe. Handles the event before it returns, or leaves it to the thread that is handling
+  // others. The sinks come with the first event of their call or connection and
   // are let go after their last word. False when the mailbox is full or the brain has stopped: the
   // event is lost and the sink is not used. CallGone, WorkerGone, Planned and Drain are taken by a
   // full mailbox too: each ends something that was taken before.
@@ -87,26 +94,26 @@ class Brain {
   // and the thread. Idempotent.
   void Stop();
 
-  // Whether the thread has looked at its mailbox within `age`.
+  // Whether an event has been handled, or the time looked at, within `age`.
   bool FreshWithin(absl::Duration age) const;
 
  private:
   struct Mail {
     Event event;
     int64_t number = 0;
-    std::shared_ptr<CallSink> call;
-    std::shared_ptr<LinkSink> link;
+    std::shared_ptr<CallSink> call = nullptr;
+    std::shared_ptr<LinkSink> link = nullptr;
     absl::Time posted = absl::InfinitePast();  // Of workers' events.
   };
 
   bool PostMail(Mail mail) EXCLUDES(mutex_);
-  void Run() EXCLUDES(mutex_);
-  // The next event; Tick when there was none until the state machine's next timer. Nothing when it
-  // is time to stop.
-  std::optional<Mail> NextMail() EXCLUDES(mutex_);
-  std::optional<Mail> TakeMailLocked() REQUIRES(mutex_);
+  // Each with the turn.
+  bool HandleNext() EXCLUDES(mutex_);
+  std::optional<Mail> TakeMail() EXCLUDES(mutex_);
   void Handle(Mail mail);
   void Perform(Action action);
+  // True where the two are a call's last event and its good end, which then are one.
+  bool PerformLast(Action* action, const Action& next);
   void EndAll();
 
   Options options_;
@@ -115,16 +122,15 @@ class Brain {
   std::atomic<int64_t> last_look_ns_{0};
 
   Mutex mutex_;
-  CondVar changed_;
   std::deque<Mail> worker_mail_ GUARDED_BY(mutex_);  // And what ends things.
   std::deque<Mail> client_mail_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  // The brain thread's own.
+  // Of who has the turn.
   CoordinatorState state_;
   std::map<int64_t, std::shared_ptr<CallSink>> calls_;
   std::map<int64_t, std::shared_ptr<LinkSink>> links_;
-  std::thread thread_;
+  Turns turns_;
 };
 
 }  // namespace annulus

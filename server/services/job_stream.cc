@@ -40,6 +40,9 @@ JobStream* JobStream::Refuse(std::shared_ptr<JobStream> stream, const absl::Stat
 
 void JobStream::Do(Box::Start start) {
   if (start == Box::Start::kWrite) StartWrite(&box_.front());
+  if (start == Box::Start::kWriteAndFinish) {
+    StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), ToGrpcStatus(box_.end()));
+  }
   if (start == Box::Start::kFinish) {
     grpc::ServerWriteReactor<v1::JobEvent>::Finish(ToGrpcStatus(box_.end()));
   }
@@ -48,7 +51,16 @@ void JobStream::Do(Box::Start start) {
 void JobStream::Send(v1::JobEvent event) {
   bool overflow = false;
   Do(box_.Push(std::move(event), &overflow));
-  if (!overflow) return;
+  if (overflow) GiveUp();
+}
+
+void JobStream::SendLast(v1::JobEvent event) {
+  bool overflow = false;
+  Do(box_.PushLast(std::move(event), &overflow));
+  if (overflow) GiveUp();
+}
+
+void JobStream::GiveUp() {
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
   brain_->Post(event::CallGone{number_});
 }

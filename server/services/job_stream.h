@@ -28,6 +28,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
 
   // The brain's words.
   void Send(v1::JobEvent event) override;
+  void SendLast(v1::JobEvent event) override;
   void Finish(const absl::Status& status) override;
   void Answer(absl::StatusOr<Value> value) override { Finish(value.status()); }
 
@@ -39,6 +40,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
  private:
   using Box = Outbox<v1::JobEvent>;
   void Do(Box::Start start);
+  void GiveUp();
 
   Brain* const brain_;
   const int64_t number_;

@@ -20,22 +20,21 @@ class Outbox {
   Outbox(size_t max_messages, size_t max_bytes)
       : max_messages_(max_messages), max_bytes_(max_bytes) {}
 
-  // What the reactor must start now: a write of front(), the end, or nothing.
-  enum class Start : char { kNothing, kWrite, kFinish };
+  // What the reactor must start now: a write of front(), the end, both as one, or nothing.
+  enum class Start : char { kNothing, kWrite, kFinish, kWriteAndFinish };
 
   // Queues a message. With a full box (`*overflow`) the message is dropped; the caller gives the
   // peer up.
   Start Push(Message message, bool* overflow) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
-    *overflow = false;
-    if (end_.has_value()) return Start::kNothing;
-    const size_t bytes = message.ByteSizeLong();
-    if (waiting_.size() >= max_messages_ || bytes_ + bytes > max_bytes_) {
-      *overflow = true;
-      return Start::kNothing;
-    }
-    bytes_ += bytes;
-    waiting_.emplace_back(std::move(message), bytes);
+    return TakeLocked(std::move(message), overflow) ? NextLocked() : Start::kNothing;
+  }
+
+  // The last message, and a good end after it.
+  Start PushLast(Message message, bool* overflow) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    if (!TakeLocked(std::move(message), overflow)) return Start::kNothing;
+    end_ = absl::OkStatus();
     return NextLocked();
   }
 
@@ -66,20 +65,35 @@ class Outbox {
     return NextLocked();
   }
 
-  // Only between kWrite and Written: the message does not move meanwhile.
+  // Only between kWrite and Written, or after kWriteAndFinish: the message does not move meanwhile.
   const Message& front() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return waiting_.front().first;
   }
-  // Only after kFinish.
+  // Only after kFinish and kWriteAndFinish.
   absl::Status end() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return *end_;
   }
 
  private:
+  bool TakeLocked(Message message, bool* overflow) REQUIRES(mutex_) {
+    *overflow = false;
+    if (end_.has_value()) return false;
+    const size_t bytes = message.ByteSizeLong();
+    *overflow = waiting_.size() >= max_messages_ || bytes_ + bytes > max_bytes_;
+    if (*overflow) return false;
+    bytes_ += bytes;
+    waiting_.emplace_back(std::move(message), bytes);
+    return true;
+  }
+
   Start NextLocked() REQUIRES(mutex_) {
     if (writing_ || finished_) return Start::kNothing;
+    if (waiting_.size() == 1 && end_.has_value() && end_->ok()) {
+      finished_ = true;
+      return Start::kWriteAndFinish;
+    }
     if (!waiting_.empty()) {
       writing_ = true;
       return Start::kWrite;

@@ -61,10 +61,12 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
 
   void Do(Box::Start start) {
     if (start == Box::Start::kWrite) StartWrite(&box_.front());
-    if (start != Box::Start::kFinish) return;
+    if (start == Box::Start::kNothing || start == Box::Start::kWrite) return;
     MutexLock lock(&mutex_);
     finished_ = true;
-    Finish(ToGrpcStatus(box_.end()));
+    const grpc::Status end = ToGrpcStatus(box_.end());
+    start == Box::Start::kFinish ? Finish(end)
+                                 : StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), end);
   }
   // After Finish nothing may be started, and the brain may finish while a message is taken in.
   void Read() EXCLUDES(mutex_) {

@@ -244,6 +244,15 @@ void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
   });
 }
 
+void CoordinatorHarness::FetchAtOnce(const std::string& job_id) {
+  SayOfAll(job_id, 1, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
+    WorkerEvent ready;
+    FillOutputReady(shard, &ready);
+    *event->mutable_output_drained()->mutable_shard() = shard;
+    *event->mutable_output_drained()->mutable_report() = ready.output_ready().report();
+  });
+}
+
 v1::RunJobRequest CoordinatorHarness::Request(int32_t world_size, int64_t rows) {
   return SmallRequest(world_size, rows, rows);
 }

@@ -48,6 +48,11 @@ class AgentJobsTest : public testing::Test {
     *key = AgentHarness::Key(n);
     return fact;
   }
+  Event Ready(int n) {
+    Event fact = ShardFact(n, "ready");
+    fact.mutable_output_ready()->mutable_report()->set_backend("cpu/test");
+    return fact;
+  }
   void Prepare(int n) {
     Command command;
     *command.mutable_prepare()->mutable_shard() = AgentHarness::Key(n);
@@ -62,17 +67,39 @@ TEST_F(AgentJobsTest, ASoloShardNeedsNoCommand) {
   agent_.Complete(1);
   EXPECT_EQ(agent_.SentNames(), "") << "its outputs will say so";
   agent_.Advance(absl::Milliseconds(2));
-  agent_.Report(ShardFact(1, "ready"));
-  EXPECT_EQ(agent_.SentNames(), "output_ready");
-  agent_.Advance(absl::Milliseconds(10));
-  agent_.Tick();
-  EXPECT_EQ(agent_.SentNames(), "");
+  agent_.Report(Ready(1));
+  EXPECT_EQ(agent_.SentNames(), "") << "the end will say so";
+  agent_.Advance(absl::Milliseconds(2));
   agent_.Report(ShardFact(1, "drained"));
   EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
   EXPECT_EQ(agent_.SentNames(), "") << "not before it is freed";
+  agent_.Advance(absl::Milliseconds(10));
+  agent_.Tick();
+  EXPECT_EQ(agent_.SentNames(), "");
   agent_.Handle(ShardFreed{AgentHarness::Id(1)});
-  EXPECT_EQ(agent_.SentNames(), "output_drained");
+  ASSERT_EQ(agent_.SentNames(), "output_drained");
+  EXPECT_EQ(agent_.Sent()[0].output_drained().report().backend(), "cpu/test");
   EXPECT_EQ(agent_.state().shards(), 0u);
+}
+
+TEST_F(AgentJobsTest, OutputsThatNobodyFetchesAreToldOfInTime) {
+  agent_.Reserve(1, /*solo=*/true);
+  agent_.Complete(1);
+  agent_.Advance(absl::Milliseconds(5));
+  agent_.Tick();
+  EXPECT_EQ(agent_.SentNames(), "shard_complete");
+  agent_.Advance(absl::Seconds(2));
+  agent_.Report(Ready(1));
+  EXPECT_EQ(agent_.SentNames(), "");
+  EXPECT_EQ(agent_.state().NextWake(), agent_.now + absl::Milliseconds(5));
+  agent_.Advance(absl::Milliseconds(5));
+  agent_.Tick();
+  ASSERT_EQ(agent_.SentNames(), "output_ready");
+  EXPECT_EQ(agent_.Sent()[0].output_ready().report().backend(), "cpu/test");
+  agent_.Report(ShardFact(1, "drained"));
+  agent_.Handle(ShardFreed{AgentHarness::Id(1)});
+  ASSERT_EQ(agent_.SentNames(), "output_drained");
+  EXPECT_FALSE(agent_.Sent()[0].output_drained().has_report()) << "it was told";
 }
 
 TEST_F(AgentJobsTest, ALongSoloRunIsToldOfInTime) {

@@ -6,7 +6,11 @@
 
 namespace annulus {
 
-Agent::Agent(Options options) : options_(std::move(options)), state_(options_.state) {}
+Agent::Agent(Options options)
+    : options_(std::move(options)),
+      state_(options_.state),
+      turns_({[this] { return HandleNext(); }, [this] { Tick(); },
+              [this] { return std::min(state_.NextWake(), housekeeping_); }, options_.now}) {}
 
 Agent::~Agent() { Stop(); }
 
@@ -15,12 +19,12 @@ void Agent::Stop() {
     MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.SignalAll();
-  if (thread_.joinable()) thread_.join();
+  turns_.Stop();
 }
 
 void Agent::Start() {
-  thread_ = std::thread([this] { Loop(); });
+  for (const AgentAction& action : state_.Start(options_.now())) options_.perform(action);
+  turns_.Start();
 }
 
 void Agent::Post(AgentEvent event) {
@@ -39,36 +43,29 @@ void Agent::Enqueue(AgentEvent event) {
   if (full) options_.overflow();
 }
 
-void Agent::Perform(const AgentActions& actions) {
-  for (const AgentAction& action : actions) options_.perform(action);
+bool Agent::HandleNext() {
+  std::optional<AgentEvent> event;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_ || mailbox_.empty()) return false;
+    event = std::move(mailbox_.front());
+    mailbox_.pop_front();
+  }
+  Handle(*event, options_.now());
+  return true;
 }
 
-void Agent::Loop() {
-  Perform(state_.Start(options_.now()));
-  absl::Time housekeeping = options_.now();
-  while (true) {
-    std::optional<AgentEvent> event;
-    {
-      MutexLock lock(&mutex_);
-      while (mailbox_.empty() && !stopping_) {
-        const absl::Time now = options_.now();
-        const absl::Time wake = std::min(state_.NextWake(), housekeeping);
-        if (wake <= now) break;
-        changed_.WaitFor(&mutex_, wake - now);
-      }
-      if (stopping_) return;
-      if (!mailbox_.empty()) {
-        event = std::move(mailbox_.front());
-        mailbox_.pop_front();
-      }
-    }
-    const absl::Time now = options_.now();
-    if (now >= housekeeping) {
-      options_.housekeeping();
-      housekeeping = now + options_.housekeeping_interval;
-    }
-    Perform(state_.Handle(event.has_value() ? *std::move(event) : AgentEvent(Ticked{}), now));
+void Agent::Tick() {
+  const absl::Time now = options_.now();
+  if (now >= housekeeping_) {
+    options_.housekeeping();
+    housekeeping_ = now + options_.housekeeping_interval;
   }
+  Handle(Ticked{}, now);
+}
+
+void Agent::Handle(const AgentEvent& event, absl::Time now) {
+  for (const AgentAction& action : state_.Handle(event, now)) options_.perform(action);
 }
 
 }  // namespace annulus

@@ -3,25 +3,25 @@
 
 #include <deque>
 #include <functional>
-#include <thread>
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/turns.h"
 #include "worker/agent/agent_state.h"
 #include "worker/agent/agent_values.h"
 
 namespace annulus {
 
-// The thread around AgentState: one mailbox, a clock that wakes it, and somebody who carries the
-// actions out. Thread-safe.
+// What is around AgentState: one mailbox, turns on the threads that post, a clock, and somebody who
+// carries the actions out. Thread-safe.
 class Agent {
  public:
   struct Options {
     AgentState::Options state;
     std::function<absl::Time()> now;
-    // Called on the agent's thread, one at a time, in order; must not block.
+    // Called one at a time, in order, on a thread that posts or on the clock's; must not block.
     std::function<void(const AgentAction&)> perform;
-    // The same thread, about every `housekeeping_interval`.
+    // The same way, about every `housekeeping_interval`.
     std::function<void()> housekeeping;
     absl::Duration housekeeping_interval = absl::Seconds(1);
     // More events than this waiting means that the process no longer works: `overflow` ends it.
@@ -36,22 +36,24 @@ class Agent {
   void Post(AgentEvent event);
   // The same in two parts, for who has something more urgent to do between them.
   void Enqueue(AgentEvent event);
-  void Wake() { changed_.Signal(); }
-  // No action is carried out once it has returned; Post does nothing then. Not on the agent's
-  // thread.
+  void Wake() { turns_.Take(); }
+  // No action is carried out once it has returned; Post does nothing then. Not from an action.
   void Stop();
 
  private:
-  void Loop();
-  void Perform(const AgentActions& actions);
+  // Each with the turn.
+  bool HandleNext();
+  void Tick();
+  void Handle(const AgentEvent& event, absl::Time now);
 
   const Options options_;
-  AgentState state_;  // The thread's.
   Mutex mutex_;
-  CondVar changed_;
   std::deque<AgentEvent> mailbox_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  // Of who has the turn.
+  AgentState state_;
+  absl::Time housekeeping_ = absl::InfinitePast();
+  Turns turns_;
 };
 
 }  // namespace annulus

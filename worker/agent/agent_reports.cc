@@ -21,15 +21,25 @@ AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
   return &shard->second;
 }
 
-void AgentState::TellComplete(absl::Time now) {
+void AgentState::TellLater(const control::v1::ShardKey& key, absl::Time now) {
+  untold_.emplace_back(now + options_.patience, IdOf(key));
+}
+
+void AgentState::TellUntold(absl::Time now) {
   while (!untold_.empty()) {
     const auto& [due, id] = untold_.front();
     const auto shard = shards_.find(id);
-    const bool untold = shard != shards_.end() && shard->second.stage == Stage::kComplete;
-    if (untold && now < due) return;
-    if (untold) {
-      WorkerEvent fact;
+    WorkerEvent fact;
+    if (shard != shards_.end() && shard->second.stage == Stage::kComplete) {
       *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
+    } else if (shard != shards_.end() && shard->second.stage == Stage::kReady &&
+               shard->second.untold_report.has_value()) {
+      *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
+      *fact.mutable_output_ready()->mutable_report() = *shard->second.untold_report;
+    }
+    if (fact.event_case() != WorkerEvent::EVENT_NOT_SET) {
+      if (now < due) return;
+      if (fact.has_output_ready()) shard->second.untold_report.reset();
       Tell(std::move(fact));
     }
     untold_.pop_front();
@@ -62,7 +72,7 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       tell = advance(fact.shard_complete().shard(), Stage::kComplete);
       if (tell && Open(fact.shard_complete().shard())->solo) {
         tell = false;
-        untold_.emplace_back(now + options_.patience, IdOf(fact.shard_complete().shard()));
+        TellLater(fact.shard_complete().shard(), now);
       }
       break;
     case WorkerEvent::kPrepared:
@@ -70,6 +80,11 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       break;
     case WorkerEvent::kOutputReady:
       tell = advance(fact.output_ready().shard(), Stage::kReady);
+      if (tell && Open(fact.output_ready().shard())->solo) {
+        tell = false;
+        Open(fact.output_ready().shard())->untold_report = fact.output_ready().report();
+        TellLater(fact.output_ready().shard(), now);
+      }
       break;
     case WorkerEvent::kOutputDrained:
       tell = advance(fact.output_drained().shard(), Stage::kDrained);
@@ -122,12 +137,18 @@ void AgentState::ReportGroup(const WorkerEvent& fact) {
 void AgentState::On(const ShardFreed& event, absl::Time) {
   const auto shard = shards_.find(event.id);
   if (shard == shards_.end()) return;
-  const bool drained = shard->second.stage == Stage::kFreeing;
+  const Shard freed = std::move(shard->second);
   shards_.erase(shard);
   if (fenced_) return;
   WorkerEvent fact;
-  *(drained ? fact.mutable_output_drained()->mutable_shard()
-            : fact.mutable_dropped()->mutable_shard()) = KeyOf(event.id);
+  if (freed.stage == Stage::kFreeing) {
+    *fact.mutable_output_drained()->mutable_shard() = KeyOf(event.id);
+    if (freed.untold_report.has_value()) {
+      *fact.mutable_output_drained()->mutable_report() = *freed.untold_report;
+    }
+  } else {
+    *fact.mutable_dropped()->mutable_shard() = KeyOf(event.id);
+  }
   Tell(std::move(fact));
 }
 

@@ -43,7 +43,7 @@ AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
   // wakes.
   if (link_.LeaseIsOver(now)) Fence(now, "its lease ran out");
   std::visit([&](const auto& typed) { On(typed, now); }, event);
-  TellComplete(now);
+  TellUntold(now);
   RunLink(now);
   LeaveIfDone(now);
   return std::exchange(actions_, {});
@@ -171,7 +171,7 @@ void AgentState::Obey(const WorkerCommand& command) {
 
 void AgentState::Reserve(const control::v1::Reserve& reserve) {
   const bool added =
-      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo()}).second;
+      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo(), {}}).second;
   if (added) Do(OpenShard{reserve});
 }
 

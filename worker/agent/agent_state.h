@@ -31,8 +31,8 @@ class AgentState {
     std::function<Identity()> new_identity;
     // Longest time from SIGTERM to the end of the process.
     absl::Duration drain_timeout = absl::Seconds(30);
-    // A solo shard that is complete runs at once: this long it may stay untold. Its outputs, when
-    // they come first, say it too.
+    // How long the coordinator need not know that a solo shard is complete, or has its outputs:
+    // what comes after says it too.
     absl::Duration patience = absl::Milliseconds(5);
   };
 
@@ -82,13 +82,15 @@ class AgentState {
   struct Shard {
     Stage stage = Stage::kUploading;
     bool solo = false;
+    std::optional<annulus::v1::ShardReport> untold_report;  // Of outputs.
   };
 
   // The shard that a report is about, where the report may still change something.
   Shard* Open(const control::v1::ShardKey& key);
   void ReportShard(const control::v1::WorkerEvent& fact, absl::Time now);
-  // Tells of complete shards whose patience is over.
-  void TellComplete(absl::Time now);
+  void TellLater(const control::v1::ShardKey& key, absl::Time now);
+  // Tells where solo shards stand whose patience is over.
+  void TellUntold(absl::Time now);
   void ReportGroup(const control::v1::WorkerEvent& fact);
   void Tell(control::v1::WorkerEvent fact);
 
@@ -111,7 +113,7 @@ class AgentState {
   LinkState link_;
   Identity identity_;
   std::map<ShardId, Shard> shards_;
-  std::deque<std::pair<absl::Time, ShardId>> untold_;  // Complete solo shards, and till when.
+  std::deque<std::pair<absl::Time, ShardId>> untold_;  // Solo shards, and till when.
   std::map<GroupId, GroupStage> groups_;
   // Shards and groups of an earlier incarnation are still on their way out: no new stream
   // meanwhile.
