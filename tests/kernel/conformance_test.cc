@@ -88,7 +88,7 @@ class RandomCase {
 
 TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
   const uint64_t first = 20261121;
-  const int cases = GetParam() == "reference" ? 20 : 40;
+  const int cases = Sampled(GetParam() == "reference" ? 20 : 40);
   for (int i = 0; i < cases; ++i) {
     SCOPED_TRACE(testing::Message() << "seed " << first + i);
     const RandomCase c(first + i);

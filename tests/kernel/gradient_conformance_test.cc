@@ -99,7 +99,7 @@ class RandomCase {
 
 TEST_P(GradientConformance, RandomJobsAreWithinTheErrorBudget) {
   const uint64_t first = 20261122;
-  const int cases = GetParam() == "reference" ? 10 : 30;
+  const int cases = Sampled(GetParam() == "reference" ? 10 : 30);
   for (int i = 0; i < cases; ++i) {
     SCOPED_TRACE(testing::Message() << "seed " << first + i);
     RandomCase c(first + i);

@@ -4,12 +4,15 @@
 
 #include "tests/kernel/reference_kernel.h"
 #include "tests/kernel/wide_isa.h"
+#include "tests/sanitized.h"
 #include "worker/kernel/cpu_kernel.h"
 
 namespace annulus {
 
 std::vector<std::string> KernelNames() {
-  return {"reference", "amx", "avx512", "avx2", "portable", "wide"};
+  std::vector<std::string> names = {"amx", "avx512", "avx2", "portable", "wide"};
+  if (!kSanitized) names.push_back("reference");
+  return names;
 }
 
 std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads) {

@@ -9,10 +9,12 @@
 #include "tests/kernel/implementations.h"
 #include "tests/kernel/kernel_harness.h"
 #include "tests/reference/from_spec.h"
+#include "tests/sanitized.h"
 
 namespace annulus {
 
-// Every AttentionKernel: the CPU's paths, and the fp64 stand-in of the tests. A file that uses it
+// Every AttentionKernel: the CPU's paths, and (but under sanitizers, where it would only be tested
+// itself) the fp64 stand-in of the tests. A file that uses it
 // says INSTANTIATE_TEST_SUITE_P over KernelNames().
 class KernelConformance : public testing::TestWithParam<std::string> {
  protected:
@@ -23,6 +25,10 @@ class KernelConformance : public testing::TestWithParam<std::string> {
 
   std::unique_ptr<AttentionKernel> kernel_;
 };
+
+// Of `cases` that differ in numbers only, those that sanitizers run too: what they look for shows
+// in few.
+constexpr int Sampled(int cases) { return kSanitized ? (cases + 3) / 4 : cases; }
 
 inline AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim) {
   AttentionSpec spec;
