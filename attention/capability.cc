@@ -144,6 +144,15 @@ void AddMasks(std::vector<Row>* rows) {
   }));
 }
 
+template <Strategy strategy>
+Row MergesInAnyOrder() {
+  return NotServed(absl::StrCat("deterministic/", StrategyName(strategy)), "execution.strategy",
+                   "It merges partials, whose number is that of the workers.",
+                   [](const Request& r) {
+                     return If(r.spec.deterministic && r.execution.strategy == strategy);
+                   });
+}
+
 void AddVariants(std::vector<Row>* rows) {
   rows->push_back(Served("score/soft-cap", "spec.modifiers.soft_cap", [](const Request& r) {
     return If(r.spec.modifiers.soft_cap.has_value());
@@ -158,8 +167,14 @@ void AddVariants(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("output/max-logit", "spec.outputs.max_logit",
                          [](const Request& r) { return If(r.spec.outputs.max_logit); }));
-  rows->push_back(NotServed("deterministic", "spec.deterministic", kNoBuilder,
-                            [](const Request& r) { return If(r.spec.deterministic); }));
+  rows->push_back(Served("deterministic", "spec.deterministic",
+                         [](const Request& r) { return If(r.spec.deterministic); }));
+  rows->push_back(MergesInAnyOrder<Strategy::kRingPassQ>());
+  rows->push_back(MergesInAnyOrder<Strategy::kTree>());
+  rows->push_back(
+      NotServed("deterministic/gradients", "spec.deterministic",
+                "The order of their sums depends on the number of workers.",
+                [](const Request& r) { return If(r.spec.deterministic && IsGradients(r)); }));
   rows->push_back(Served("dropout", "spec.dropout",
                          [](const Request& r) { return If(r.spec.dropout.has_value()); }));
   rows->push_back(NotServed(

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/check/broken.h"
+#include "attention/check/check_fold.h"
 #include "attention/check/check_memory.h"
 #include "attention/check/check_shape.h"
 #include "attention/check/rank_replay.h"
@@ -27,6 +28,7 @@ absl::Status CheckParts(const ScheduleRequest& request, const std::vector<RankSc
       return Broken(rank, -1, "ranks differ in their number of steps, or there is none");
     }
     RETURN_IF_ERROR(CheckShape(request, rank, ranks[rank]));
+    RETURN_IF_ERROR(CheckFold(request, static_cast<int32_t>(rank), ranks[rank]));
     RETURN_IF_ERROR(CheckMemory(rank, ranks[rank], placements[rank], layout));
   }
   return absl::OkStatus();

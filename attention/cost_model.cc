@@ -15,6 +15,7 @@
 #include "attention/error.h"
 #include "attention/mask.h"
 #include "attention/placement.h"
+#include "attention/schedule/fix_order.h"
 #include "attention/segment.h"
 #include "attention/status_macros.h"
 
@@ -195,6 +196,11 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
   if (wanted.strategy == Strategy::kAuto) {
     strategies.assign(std::begin(kStrategies),
                       size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
+    if (spec.deterministic) {
+      strategies.erase(std::remove_if(strategies.begin(), strategies.end(),
+                                      [](Strategy s) { return !FoldsInOrder(s); }),
+                       strategies.end());
+    }
   }
   if (wanted.layout == Layout::kAuto) {
     layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));
@@ -205,7 +211,8 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
       Execution open = wanted;
       open.strategy = strategy;
       open.layout = layout;
-      if (layout == Layout::kStriped) open.stripe = std::max(1, wanted.stripe);
+      if (layout == Layout::kStriped)
+        open.stripe = wanted.stripe > 0 ? wanted.stripe : StripeOf(spec);
       for (Execution& execution : ResolveDegrees(open, size, spec.q_heads)) {
         if (wanted.strategy == Strategy::kAuto && IsTrivialGrid(execution)) continue;
         executions.push_back(std::move(execution));
@@ -281,6 +288,7 @@ class Chooser {
     options.world_size = execution.world_size;
     options.layout = execution.layout;
     options.stripe = std::max(1, execution.stripe);
+    options.granule = GranuleOf(spec_);
     ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(spec_, options));
     ASSIGN_OR_RETURN(candidate->cost,
                      PredictCost({&spec_, &mask_, &plan, execution}, choice_.rates));

@@ -7,6 +7,7 @@
 #include "attention/error.h"
 #include "attention/schedule/attach_pairs.h"
 #include "attention/schedule/builders.h"
+#include "attention/schedule/fix_order.h"
 #include "attention/status_macros.h"
 
 namespace annulus {
@@ -48,6 +49,10 @@ absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
 absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& request, int32_t begin,
                                                      int32_t end) {
   ASSIGN_OR_RETURN(const BuilderRow row, BuilderOf(request));
+  const bool in_order = request.spec->deterministic;
+  if (in_order && (row.travels != RowSpace::kKey || !FoldsInOrder(row.strategy))) {
+    return absl::InvalidArgumentError("a deterministic job's partials may not be merged");
+  }
   const int32_t world = request.plan->world_size;
   if (begin < 0 || end > world) {
     return absl::InvalidArgumentError(
@@ -55,13 +60,14 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   }
   ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
   const Needs needs(request, row.travels);
-  RectangleTable rectangles(*request.mask, *request.plan);
+  RectangleTable rectangles(*request.mask, *request.plan, in_order ? request.plan->granule : 0);
   const GroupView group{request, degrees, needs, rectangles};
   const bool alone = world == 1 || !needs.any();
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
     AttachPairs(*request.spec, &ranks.back());
+    if (in_order) FixOrder(*request.plan, &ranks.back());
   }
   return ranks;
 }

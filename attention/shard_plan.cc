@@ -80,8 +80,10 @@ void Striped(Piece piece, const PlanOptions& options, RangesOfRank* out) {
 void ZigzagPerSequence(const std::vector<int64_t>& lengths, const PlanOptions& options,
                        RangesOfRank* out) {
   int64_t begin = 0;
+  PlanOptions unrounded = options;
+  unrounded.granule = 1;  // Multiples counted from a sequence's begin are none of the tensor's.
   for (const int64_t length : lengths) {
-    Zigzag({begin, begin + length}, options, out);
+    Zigzag({begin, begin + length}, unrounded, out);
     begin += length;
   }
 }
@@ -117,6 +119,19 @@ RangesOfRank Deal(const std::vector<int64_t>& lengths, const PlanOptions& option
   return out;
 }
 
+// Moves each cut inside `rows` rows down to a multiple of the granule: cuts at sequence ends lie
+// anywhere.
+void RoundCuts(int64_t rows, int64_t granule, RangesOfRank* ranges_of_rank) {
+  const auto round = [&](int64_t cut) { return cut == rows ? rows : cut - cut % granule; };
+  for (std::vector<RowRange>& ranges : *ranges_of_rank) {
+    std::vector<RowRange> rounded;
+    for (const RowRange& range : ranges) {
+      Append({round(range.begin), round(range.begin + range.block)}, &rounded);
+    }
+    ranges = std::move(rounded);
+  }
+}
+
 absl::Status CheckOptions(const PlanOptions& options) {
   constexpr char kReason[] = "INVALID_EXECUTION";
   if (options.world_size < 1) {
@@ -129,13 +144,6 @@ absl::Status CheckOptions(const PlanOptions& options) {
         kReason, "execution.stripe",
         absl::StrCat("must be a positive multiple of the granule of ", options.granule, " rows"));
   }
-  const bool cuts_at_ends =
-      options.layout == Layout::kZigzagPerSequence || options.layout == Layout::kByArea;
-  if (cuts_at_ends && options.granule != 1) {
-    return InvalidField(kReason, "execution.layout",
-                        absl::StrCat(LayoutName(options.layout),
-                                     " cuts at sequence ends, so the granule must be 1"));
-  }
   if (options.layout == Layout::kAuto) {
     return InvalidField(kReason, "execution.layout", "auto must be resolved before a plan is made");
   }
@@ -143,6 +151,13 @@ absl::Status CheckOptions(const PlanOptions& options) {
 }
 
 }  // namespace
+
+int32_t StripeOf(const AttentionSpec& spec) {
+  if (!spec.deterministic) return 1;
+  constexpr int64_t kStripes = 64;
+  const int64_t tiles = std::max(spec.q_rows(), spec.kv_rows()) / (kStripes * kFoldTile) + 1;
+  return static_cast<int32_t>(std::min<int64_t>(tiles, 1 << 20) * kFoldTile);
+}
 
 absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOptions& options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
@@ -157,6 +172,10 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOpt
   } else {
     q = Deal(q_lengths, options);
     kv = Deal(kv_lengths, options);
+  }
+  if (options.layout == Layout::kByArea || options.layout == Layout::kZigzagPerSequence) {
+    RoundCuts(spec.q_rows(), options.granule, &q);
+    RoundCuts(spec.kv_rows(), options.granule, &kv);
   }
   ShardPlan plan;
   plan.world_size = options.world_size;

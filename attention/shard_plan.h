@@ -36,6 +36,19 @@ struct PlanOptions {
   int64_t granule = 1;  // Every cut is a multiple of it, in rows of the packed tensor.
 };
 
+// Rows of a tile of keys in which a deterministic job folds: whatever the plan, a row's keys are
+// taken tile by tile, from global multiples of it. A multiple of every kernel's own block.
+inline constexpr int64_t kFoldTile = 256;
+
+// The granule of plans for a spec.
+inline int64_t GranuleOf(const AttentionSpec& spec) { return spec.deterministic ? kFoldTile : 1; }
+
+// Rows of a stripe where a request leaves them open: 1, or for a deterministic job whole tiles, few
+// enough that planning stays short.
+int32_t StripeOf(const AttentionSpec& spec);
+// The most stripes of a deterministic job: each is a task of its own.
+inline constexpr int64_t kMaxFoldStripes = 256;
+
 // A pure function of its arguments, the same on every machine. Any lengths, shorter than W included
 // (formulas: docs/numerics.md). Query and key tensors are cut each by itself:
 //
@@ -47,6 +60,8 @@ struct PlanOptions {
 // - by area: blocks of the rows of both tensors together, dealt so that all ranks have about as
 // many
 //   visible pairs (attention/area_deal.h)
+//
+// The last two cut where sequences end; with a granule above 1 each cut moves down to a multiple.
 //
 // Zigzag cuts the packed tensor as a whole. Under a causal mask that balances one sequence and any
 // number of equal ones exactly (in mirrored blocks a sequence's rows at depth x and at depth 1 − x

@@ -14,6 +14,7 @@
 #include "attention/check_mask_cost.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
+#include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 
@@ -302,6 +303,16 @@ absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits)
   return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
 }
 
+// A deterministic job takes keys tile by tile, and each stripe is a task.
+absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
+  if (stripe % kFoldTile != 0) {
+    return Refuse("INVALID_EXECUTION", "execution.stripe", stripe,
+                  absl::StrCat("must be a multiple of ", kFoldTile, " where spec.deterministic"));
+  }
+  return CheckLimit("execution.stripe", std::max(spec.q_rows(), spec.kv_rows()) / stripe,
+                    kMaxFoldStripes);
+}
+
 absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
                             const Limits& limits) {
   RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
@@ -319,6 +330,9 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
   if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
     return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
                   "only the striped layout has stripes");
+  }
+  if (spec.deterministic && execution.stripe != 0) {
+    RETURN_IF_ERROR(CheckFoldStripe(spec, execution.stripe));
   }
   if (execution.layout == Layout::kZigzagPerSequence) {
     // Each is two ranges in each shard of the plan, which travels as one message.

@@ -22,6 +22,12 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
   work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
   work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
   work.request.rank = work.id.rank;
+  if (work.request.plan_options.granule % GranuleOf(work.request.spec) != 0) {
+    return MakeError(absl::StatusCode::kInternal,
+                     absl::StrCat("a granule of ", work.request.plan_options.granule,
+                                  " rows cuts tiles of a deterministic job"),
+                     {"INVALID_PLAN", {}, {}, {}});
+  }
   ASSIGN_OR_RETURN(const ShardPlan plan,
                    MakeShardPlan(work.request.spec, work.request.plan_options));
   // Ranks past the plan's are the surplus of a larger group: they hold no rows.

@@ -55,7 +55,8 @@ std::vector<int64_t> PieceEnds(const RowMap& map, Interval rows,
 
 }  // namespace
 
-QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows) : mask_(mask), q_rows_(q_rows) {
+QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows, int64_t fold_tile)
+    : mask_(mask), q_rows_(q_rows), fold_tile_(fold_tile) {
   if (q_rows.rows() == 0) return;
   const std::vector<int64_t> ends = PieceEnds(
       q_rows, {0, q_rows.rows()}, [&](int64_t row) { return mask.SequenceOfQuery(row); },
@@ -82,16 +83,32 @@ QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows) : mask_(mask
   }
 }
 
+std::vector<int64_t> QueryPieces::KeyEnds(const RowMap& k_rows, Interval keys) const {
+  std::vector<int64_t> ends = PieceEnds(
+      k_rows, keys, [&](int64_t row) { return mask_.SequenceOfKey(row); },
+      [&](int64_t sequence) { return mask_.KeyBegin(sequence); });
+  if (fold_tile_ == 0) return ends;
+  k_rows.ForEachRun(keys,
+                    [&](int64_t local, int64_t, int64_t count) { ends.push_back(local + count); });
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+Interval QueryPieces::Rounded(Interval local, Interval keys) const {
+  if (fold_tile_ == 0 || local.length() == 0) return local;
+  const int64_t end = (local.end + fold_tile_ - 1) / fold_tile_ * fold_tile_;
+  return Intersect({local.begin / fold_tile_ * fold_tile_, end}, keys);
+}
+
 std::vector<Rectangle> QueryPieces::Against(const RowMap& k_rows, Interval keys) const {
   std::vector<Rectangle> rectangles;
   if (keys.length() == 0) return rectangles;
-  const std::vector<int64_t> ends = PieceEnds(
-      k_rows, keys, [&](int64_t row) { return mask_.SequenceOfKey(row); },
-      [&](int64_t sequence) { return mask_.KeyBegin(sequence); });
+  const std::vector<int64_t> ends = KeyEnds(k_rows, keys);
   for (const Piece& piece : pieces_) {
     std::vector<Interval> local;
     for (const Interval& seen : Clip(piece.visible, Hull(k_rows, keys))) {
-      local.push_back(Intersect(k_rows.Local(seen), keys));
+      local.push_back(Rounded(Intersect(k_rows.Local(seen), keys), keys));
     }
     RowSet seen = MakeRowSet(std::move(local));
     if (seen.size() > kMaxKeyIntervals)
@@ -137,7 +154,7 @@ const std::vector<Rectangle>& RectangleTable::Of(int32_t q_shard, int32_t k_shar
   if (!added) return at->second;
   std::unique_ptr<QueryPieces>& pieces = pieces_[q_shard];
   if (pieces == nullptr) {
-    pieces = std::make_unique<QueryPieces>(mask_, plan_.shards[q_shard].q_rows);
+    pieces = std::make_unique<QueryPieces>(mask_, plan_.shards[q_shard].q_rows, fold_tile_);
   }
   at->second = pieces->Against(plan_.shards[k_shard].kv_rows, keys);
   return at->second;

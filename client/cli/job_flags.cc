@@ -109,6 +109,8 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
           {"--scale", "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)"},
           "NUMBER, -3.4e38 to 3.4e38", "",
           [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
+  app->add_flag("--deterministic", flags->deterministic,
+                "The same bits for any number of workers, layout and strategy");
   AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
             NamesOf<Strategy>(StrategyName), &flags->strategy);
   AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
@@ -142,6 +144,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   }
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);
+  if (flags.deterministic) spec.set_deterministic(true);
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.gradients) spec.mutable_gradients();
   if (spec.has_gradients() && request.file.has_value()) {

@@ -26,8 +26,9 @@ struct JobFlags {
   std::string input;
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
-  bool gradients = false;  // Of any operation that the spec names, this one.
-  std::string mask;        // Empty: as the spec says.
+  bool gradients = false;      // Of any operation that the spec names, this one.
+  bool deterministic = false;  // Or as the spec says.
+  std::string mask;            // Empty: as the spec says.
   std::optional<double> scale;
   std::string strategy = "auto";
   std::string layout = "auto";

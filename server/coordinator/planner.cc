@@ -45,6 +45,7 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
       std::vector<Candidate> candidates,
       ChooseExecution(job.spec, job.execution, {sizes, request.rates, request.max_device_bytes}));
   auto plan = std::make_shared<JobPlan>();
+  plan->granule = GranuleOf(job.spec);
   plan->execution = candidates.front().execution;
   plan->cost = std::move(candidates.front().cost);
   plan->rejected.assign(std::make_move_iterator(candidates.begin() + 1),

@@ -40,10 +40,6 @@ TEST(ShardPlanTest, EveryRowHasOneOwner) {
       for (PlanOptions options : TestPlans(world)) {
         for (const int64_t granule : {1, 3}) {
           options.granule = granule;
-          if (granule > 1 &&
-              (options.layout == Layout::kZigzagPerSequence || options.layout == Layout::kByArea)) {
-            continue;
-          }
           if (options.stripe % granule != 0) options.stripe = granule;
           const AttentionSpec spec = SmallSpec(
               1, 1, {Lengths(length / 2, length), Lengths(length - length / 2, 3)}, Mask());
@@ -202,6 +198,35 @@ TEST(ShardPlanTest, ByAreaKeepsShortSequencesWholeAndTheirKeysWithThem) {
   }
 }
 
+TEST(ShardPlanTest, EveryCutIsAMultipleOfTheGranule) {
+  AttentionSpec spec = SmallSpec(1, 1, {}, Mask());
+  for (const int64_t length : {30, 0, 7, 1, 90, 13}) {
+    spec.sequences.push_back(Lengths(length / 2, length));
+  }
+  for (int32_t world = 1; world <= 4; ++world) {
+    for (PlanOptions options : TestPlans(world)) {
+      options.granule = 4;
+      options.stripe = 8;
+      const ShardPlan plan = MakeShardPlan(spec, options).value();
+      for (const Shard& shard : plan.shards) {
+        for (const RowMap* map : {&shard.q_rows, &shard.kv_rows}) {
+          for (const RowRange& range : map->ranges()) EXPECT_EQ(range.begin % 4, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardPlanTest, StripesOfADeterministicJobAreWholeTilesAndFew) {
+  for (const int64_t rows : {0, 1, 300, 16384, 16385, 1 << 20, 1 << 28}) {
+    AttentionSpec spec = SmallSpec(1, 1, {Lengths(rows / 3, rows)}, Mask());
+    EXPECT_EQ(StripeOf(spec), 1);
+    spec.deterministic = true;
+    EXPECT_EQ(StripeOf(spec) % kFoldTile, 0);
+    EXPECT_LE(rows / StripeOf(spec), 64);
+  }
+}
+
 TEST(ShardPlanTest, BadOptionsAreRefusedByField) {
   const AttentionSpec spec = SmallSpec(1, 1, {Lengths(8, 8)}, Mask());
   const auto field = [&](PlanOptions options) {
@@ -215,7 +240,6 @@ TEST(ShardPlanTest, BadOptionsAreRefusedByField) {
   EXPECT_EQ(field({2, Layout::kStriped, 0, 1}), "execution.stripe");
   EXPECT_EQ(field({2, Layout::kStriped, 3, 2}), "execution.stripe");
   EXPECT_EQ(field({2, Layout::kContiguous, 1, 0}), "granule");
-  EXPECT_EQ(field({2, Layout::kByArea, 1, 2}), "execution.layout");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What masks may be, and the bounds on what planning them costs.
+// What masks may be, the bounds on what planning them costs, and what a deterministic job may not
+// ask for.
 
 #include <limits>
 #include <vector>
@@ -170,6 +171,36 @@ TEST(ValidateTest, ChunksAndCutSequencesAreLimited) {
   EXPECT_TRUE(request.Check().ok()) << request.Check();
   request.spec.sequences.push_back(Lengths(3, 3));
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+}
+
+TEST(ValidateTest, DeterministicJobs) {
+  Request request;
+  request.spec.deterministic = true;
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kRingPassKv, Strategy::kUlysses}) {
+    request.execution.strategy = strategy;
+    EXPECT_TRUE(request.Check().ok()) << request.Check();
+  }
+  for (const Strategy strategy : {Strategy::kTree, Strategy::kRingPassQ}) {
+    request.execution.strategy = strategy;
+    ExpectNotServed(request, "execution.strategy");
+  }
+  request.execution.strategy = Strategy::kAuto;
+  request.execution.layout = Layout::kStriped;
+  EXPECT_TRUE(request.Check().ok());
+  request.execution.stripe = 512;
+  EXPECT_TRUE(request.Check().ok());
+  request.execution.stripe = 100;
+  ExpectInvalid(request, "INVALID_EXECUTION", "execution.stripe");
+  request.execution.stripe = 256;
+  request.spec.sequences[0].kv_len = 256 * 300;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.stripe");
+}
+
+TEST(ValidateTest, DeterministicGradientsAreNotServed) {
+  Request request;
+  request.spec.deterministic = true;
+  request.spec.operation = Operation::kGradients;
+  ExpectNotServed(request, "spec.deterministic");
 }
 
 }  // namespace

@@ -383,7 +383,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     ExpectNotServed(request, field);
   };
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
-  expect("spec.deterministic", [](Request& r) { r.spec.deterministic = true; });
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });

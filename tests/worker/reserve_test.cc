@@ -50,6 +50,13 @@ TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
   EXPECT_EQ(budget_->used_bytes(), reserve.staging_bytes());
 }
 
+TEST_F(ReserveTest, RefusesAGranuleThatCutsTilesOfADeterministicJob) {
+  control::v1::Reserve reserve = SecondHalf();
+  reserve.mutable_spec()->set_deterministic(true);
+  const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+  EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
+}
+
 TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
   for (const int64_t more : {-4, 4}) {
     control::v1::Reserve reserve = SecondHalf();

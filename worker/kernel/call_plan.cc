@@ -4,10 +4,14 @@
 #include <map>
 #include <tuple>
 
+#include "attention/shard_plan.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 namespace {
+
+// Blocks of deterministic jobs are then the same ones in every plan.
+static_assert(kFoldTile % kKeyBlock == 0);
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

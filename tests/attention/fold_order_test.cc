@@ -1,0 +1,201 @@
+// Deterministic jobs: whatever the plan, each row and head meets the same parts of the same tiles
+// of keys in the same order. Found by walking the schedules' data, row by row.
+
+#include <iterator>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "attention/checker.h"
+#include "attention/degrees.h"
+#include "attention/error.h"
+#include "gtest/gtest.h"
+#include "tests/attention/schedule_cases.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kTile = 4;
+constexpr Strategy kStrategies[] = {
+    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
+    Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kDoubleRing};
+constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
+                               Layout::kZigzagPerSequence, Layout::kByArea};
+
+// Keys that a row sees in one go of one tile.
+struct Part {
+  int64_t tile;
+  std::vector<int64_t> keys;
+  friend bool operator==(const Part& a, const Part& b) {
+    return a.tile == b.tile && a.keys == b.keys;
+  }
+};
+using Fold = std::vector<Part>;
+// By (packed query row, head).
+using Folds = std::map<std::pair<int64_t, int32_t>, Fold>;
+
+bool Sees(const MaskMap& mask, int32_t head, int64_t row, int64_t key) {
+  for (const Interval& seen : mask.VisiblePacked(head, row)) {
+    if (key >= seen.begin && key < seen.end) return true;
+  }
+  return false;
+}
+
+// A kernel goes through a task's keys by local blocks of a tile.
+void Walk(const BuiltCase& built, const RankSchedule& schedule, const Task& task, Folds* folds) {
+  const RowMap& q_rows = built.plan.shards[schedule.buffers[task.q].shard].q_rows;
+  const RowMap& k_rows = built.plan.shards[schedule.buffers[task.kv].shard].kv_rows;
+  for (int64_t q = task.q_begin; q < task.q_end; ++q) {
+    for (int32_t head = task.head_begin; head < task.head_end; ++head) {
+      const int64_t row = q_rows.Global(q);
+      Fold& fold = (*folds)[{row, head}];
+      int64_t block = -1;
+      for (int64_t k = task.k_begin; k < task.k_end; ++k) {
+        const int64_t key = k_rows.Global(k);
+        if (!Sees(built.mask, head, row, key)) continue;
+        if (k / kTile != block) fold.push_back({key / kTile, {}});
+        block = k / kTile;
+        fold.back().keys.push_back(key);
+      }
+    }
+  }
+}
+
+Folds FoldsOf(const BuiltCase& built) {
+  Folds folds;
+  for (const RankSchedule& schedule : built.ranks) {
+    for (const Step& step : schedule.steps) {
+      for (const Task& task : step.tasks) Walk(built, schedule, task, &folds);
+    }
+  }
+  for (auto each = folds.begin(); each != folds.end();) {
+    each = each->second.empty() ? folds.erase(each) : std::next(each);
+  }
+  return folds;
+}
+
+// From the mask alone.
+Folds Expected(const AttentionSpec& spec) {
+  const MaskMap mask(spec);
+  Folds folds;
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
+    for (int32_t head = 0; head < spec.q_heads; ++head) {
+      for (int64_t key = 0; key < spec.kv_rows(); ++key) {
+        if (!Sees(mask, head, row, key)) continue;
+        Fold& fold = folds[{row, head}];
+        if (fold.empty() || fold.back().tile != key / kTile) fold.push_back({key / kTile, {}});
+        fold.back().keys.push_back(key);
+      }
+    }
+  }
+  return folds;
+}
+
+PlanOptions Plan(int32_t world, Layout layout) { return {world, layout, kTile, kTile}; }
+
+void ExpectTheFold(const ScheduleCase& one, const Folds& expected) {
+  SCOPED_TRACE(Describe(one));
+  const BuiltCase built(one);
+  const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
+  EXPECT_TRUE(checked.ok()) << checked;
+  EXPECT_TRUE(FoldsOf(built) == expected);
+}
+
+void ExpectTheFoldEverywhere(const AttentionSpec& spec) {
+  const Folds expected = Expected(spec);
+  for (int32_t world = 1; world <= 5; ++world) {
+    for (const Layout layout : kLayouts) {
+      for (const Strategy strategy : kStrategies) {
+        for (const Execution& execution : TestExecutions(strategy, world, spec.q_heads)) {
+          ExpectTheFold({spec, Plan(world, layout), execution}, expected);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(FoldOrderTest, EveryPlanFoldsEveryMaskAlike) {
+  int64_t way = 0;
+  for (const Mask& mask : TestMasks()) {
+    AttentionSpec spec = SmallSpec(4, 2, {Lengths(19, 23), Lengths(6, 9)}, mask);
+    VaryMasks(way++, &spec);
+    spec.deterministic = true;
+    ExpectTheFoldEverywhere(spec);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(FoldOrderTest, AnyLengths) {
+  std::random_device device;
+  const uint32_t seed = device();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::vector<Mask> masks = TestMasks();
+  for (int i = 0; i < 12; ++i) {
+    std::vector<Sequence> sequences(1 + random() % 4);
+    for (Sequence& each : sequences) each = Lengths(random() % 20, random() % 30);
+    AttentionSpec spec = SmallSpec(6, 3, sequences, masks[random() % masks.size()]);
+    VaryMasks(random() % kMaskWays, &spec);
+    spec.deterministic = true;
+    ExpectTheFoldEverywhere(spec);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(FoldOrderTest, APlainRingFoldsOtherwise) {
+  Mask causal;
+  causal.causal = true;
+  AttentionSpec spec = SmallSpec(1, 1, {Lengths(16, 16)}, causal);
+  const BuiltCase plain({spec, Plan(2, Layout::kZigzag), Strategy::kRingPassKv});
+  EXPECT_FALSE(FoldsOf(plain) == Expected(spec));
+}
+
+TEST(FoldOrderTest, WhatMergesPartialsHasNoSchedule) {
+  AttentionSpec spec = SmallSpec(1, 1, {Lengths(16, 16)}, Mask());
+  spec.deterministic = true;
+  const MaskMap mask(spec);
+  const ShardPlan plan = *MakeShardPlan(spec, Plan(2, Layout::kContiguous));
+  for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
+    const Execution execution = TestExecutions(strategy, 2, 1)[0];
+    EXPECT_FALSE(MakeGroupSchedules({&spec, &mask, &plan, execution}).ok());
+  }
+}
+
+TEST(FoldOrderTest, TheCheckerRefusesOtherOrdersAndCutTiles) {
+  AttentionSpec spec = SmallSpec(2, 1, {Lengths(24, 24)}, Mask());
+  spec.deterministic = true;
+  const BuiltCase built({spec, Plan(2, Layout::kZigzag), Strategy::kAllGatherKv});
+  const auto refused = [&](const std::vector<RankSchedule>& ranks) {
+    return DetailOf(CheckSchedule(built.request, ranks, built.placements)).reason ==
+           "SCHEDULE_BROKEN";
+  };
+  EXPECT_FALSE(refused(built.ranks));
+  int damaged = 0;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    for (size_t k = 0; k < built.ranks[rank].steps.size(); ++k) {
+      const std::vector<Task>& tasks = built.ranks[rank].steps[k].tasks;
+      for (size_t t = 0; t < tasks.size(); ++t) {
+        std::vector<RankSchedule> ranks = built.ranks;
+        std::vector<Task>& mutated = ranks[rank].steps[k].tasks;
+        if (t > 0 && tasks[t].out_q == tasks[t - 1].out_q &&
+            tasks[t].q_begin < tasks[t - 1].q_end && tasks[t - 1].q_begin < tasks[t].q_end) {
+          std::swap(mutated[t], mutated[t - 1]);
+          EXPECT_TRUE(refused(ranks)) << rank << " " << k << " " << t;
+          ++damaged;
+          mutated = tasks;
+        }
+        if (tasks[t].k_end - tasks[t].k_begin < 2) continue;
+        Task rest = mutated[t];
+        rest.k_begin = --mutated[t].k_end;
+        mutated.insert(mutated.begin() + static_cast<int64_t>(t) + 1, rest);
+        EXPECT_TRUE(refused(ranks)) << rank << " " << k << " " << t;
+        ++damaged;
+      }
+    }
+  }
+  EXPECT_GT(damaged, 6);
+}
+
+}  // namespace
+}  // namespace annulus

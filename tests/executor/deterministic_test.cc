@@ -1,0 +1,186 @@
+// spec.deterministic: the same bits for any number of ranks, layout, strategy, number of threads
+// and cut into segments, by the kernels of this CPU.
+
+#include <cstring>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "attention/degrees.h"
+#include "attention/shard_plan.h"
+#include "tests/executor/job_runner.h"
+#include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus {
+namespace {
+
+constexpr Strategy kStrategies[] = {
+    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
+    Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kDoubleRing};
+constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
+                               Layout::kZigzagPerSequence, Layout::kByArea};
+
+Group& DelayedGroup(int32_t size) {
+  static auto* groups = new std::map<int32_t, Group>;
+  Group& group = (*groups)[size];
+  if (group.empty()) {
+    group = ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::Microseconds(300), 7); },
+                           size);
+  }
+  return group;
+}
+
+// The bits of a job's outputs.
+struct Bits {
+  std::vector<float> out, lse, max_logit;
+  friend bool operator==(const Bits& a, const Bits& b) {
+    const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
+      return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    return same(a.out, b.out) && same(a.lse, b.lse) && same(a.max_logit, b.max_logit);
+  }
+};
+
+Bits Run(const JobCase& job, const std::string& path, int threads) {
+  const auto make = [&] {
+    CpuKernel::Options options;
+    options.path = path;
+    options.threads = threads;
+    options.pack_bytes = threads == 2 ? 1 << 20 : 64 << 20;
+    return std::unique_ptr<AttentionKernel>(*CpuKernel::Create(options));
+  };
+  JobRunner runner(job);
+  EXPECT_TRUE(runner.Run(DelayedGroup(job.plan.world_size), make)) << Describe(job);
+  const reference::Answer answer = runner.Gathered();
+  return {answer.out, answer.lse, answer.max_logit};
+}
+
+void Plan(int32_t world, Layout layout, Strategy strategy, int64_t n, JobCase* job) {
+  job->plan = {world, layout, /*stripe=*/kFoldTile, GranuleOf(job->spec)};
+  Execution open;
+  open.strategy = strategy;
+  const std::vector<Execution> ways = ResolveDegrees(open, world, job->spec.q_heads);
+  job->execution = ways[n % ways.size()];
+}
+
+// Runs by every `every`-th plan that differ from W = 1 on one thread.
+int64_t Differing(JobCase job, const std::string& path, int64_t every = 1) {
+  Plan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
+  job.parts = job.segments = 1;
+  const Bits expected = Run(job, path, 1);
+  int64_t differing = 0, n = -1;
+  for (const int32_t world : {1, 2, 3, 4}) {
+    for (const Layout layout : kLayouts) {
+      for (const Strategy strategy : kStrategies) {
+        if (++n % every != static_cast<int64_t>(job.seed) % every) continue;
+        Plan(world, layout, strategy, n, &job);
+        job.parts = 1 + n % 3;
+        job.segments = 1 + n % 2;
+        if (Run(job, path, 1 + n % 3) == expected) continue;
+        if (++differing == 1 && job.spec.deterministic) ADD_FAILURE() << path << Describe(job);
+      }
+    }
+  }
+  return differing;
+}
+
+JobCase Job(DataType dtype) {
+  JobCase job;
+  job.spec = SmallSpec(dtype, 333, 1100);
+  job.spec.sequences.resize(3);
+  job.spec.sequences[1].q_len = 270;
+  job.spec.sequences[1].kv_len = 270;
+  job.spec.sequences[2].q_len = 40;
+  job.spec.sequences[2].kv_len = 701;
+  job.spec.head_dim = 40;
+  job.spec.head_dim_v = 24;
+  job.spec.deterministic = true;
+  return job;
+}
+
+Mask Causal() {
+  Mask mask;
+  mask.causal = true;
+  return mask;
+}
+
+std::vector<std::string> Paths() {
+  std::vector<std::string> paths;
+  for (const TileIsa* isa : AvailableIsas()) paths.emplace_back(isa->name);
+  return paths;
+}
+
+TEST(DeterministicTest, EveryPathOnEveryPlan) {
+  uint64_t seed = 0;
+  for (const std::string& path : Paths()) {
+    if (path == "portable") continue;  // Slow; below, with less.
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+      JobCase job = Job(dtype);
+      job.spec.masks = {Causal()};
+      job.seed = ++seed;
+      EXPECT_EQ(Differing(job, path, path == "avx512" || path == "avx2" ? 4 : 2), 0);
+    }
+  }
+}
+
+TEST(DeterministicTest, ThePortablePath) {
+  JobCase job = Job(DataType::kFp32);
+  job.spec.masks = {Causal()};
+  job.spec.head_dim = job.spec.head_dim_v = 4;
+  EXPECT_EQ(Differing(job, "portable", 4), 0);
+}
+
+// Two intervals a row, some in one tile; masks of heads; modifiers; dropout; further outputs.
+TEST(DeterministicTest, MasksAndModifiers) {
+  JobCase job = Job(DataType::kFp32);
+  Mask window = Causal(), odd;
+  window.window_left = 100;
+  window.always_visible = 7;
+  odd.chunk = 190;
+  odd.query_heads = {1, 3};
+  job.spec.masks = {window, odd};
+  job.spec.modifiers.soft_cap = 3;
+  job.spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.125f, -0.0625f};
+  EXPECT_EQ(Differing(job, "auto"), 0);
+  job.spec.masks = {Mask()};
+  job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f};
+  job.spec.dropout = Dropout{0.25, 11};
+  job.spec.outputs.max_logit = true;
+  job.spec.outputs.lse_base = LseBase::k2;
+  job.spec.out_dtype = DataType::kFp32;
+  EXPECT_EQ(Differing(job, "auto"), 0);
+}
+
+TEST(DeterministicTest, RandomJobs) {
+  const uint32_t seed = std::random_device{}();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  for (int i = 0; i < 3; ++i) {
+    JobCase job = Job(i % 2 == 0 ? DataType::kBf16 : DataType::kFp32);
+    job.seed = random();
+    for (Sequence& sequence : job.spec.sequences) {
+      sequence.q_len = random() % 400;
+      sequence.kv_len = random() % 900;
+    }
+    Mask mask = Causal();
+    if (random() % 2 == 0) mask.window_left = random() % 500;
+    if (random() % 2 == 0) mask.prefix = random() % 300;
+    if (random() % 2 == 0) mask.always_visible = random() % 40;
+    job.spec.masks = {mask};
+    EXPECT_EQ(Differing(job, "auto", 3), 0) << "seed " << seed;
+  }
+}
+
+// That the comparison can fail: without the option bits do depend on the plan.
+TEST(DeterministicTest, WithoutTheOptionBitsDiffer) {
+  JobCase job = Job(DataType::kFp32);
+  job.spec.masks = {Causal()};
+  job.spec.deterministic = false;
+  EXPECT_GT(Differing(job, "auto", 4), 5);
+}
+
+}  // namespace
+}  // namespace annulus
