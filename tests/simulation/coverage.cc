@@ -28,7 +28,7 @@ const std::vector<Expected>& Reachable() {
       {"SegmentDone", {"running", "halting", "dropping"}},
       {"OutputReady", {"uploading", "running", "halting", "dropping"}},
       {"OutputDrained", {"running", "draining", "dropping"}},
-      {"ShardFailed", {"preparing", "dropping"}},
+      {"ShardFailed", {"uploading", "preparing", "running", "halting", "dropping"}},
       {"Dropped", {"dropping", kOver}},
       {"GroupOpened", {"opening", "aborting"}},
       {"GroupConnected", {"connecting", "aborting"}},

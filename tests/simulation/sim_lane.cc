@@ -43,6 +43,13 @@ v1::Error SimFailure(const char* reason) {
   return error;
 }
 
+WorkerEvent FailedShard(const ShardId& id, const char* reason) {
+  WorkerEvent fact;
+  *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
+  *fact.mutable_shard_failed()->mutable_error() = SimFailure(reason);
+  return fact;
+}
+
 void SimWorker::Command(const WorkerCommand& command) {
   if (command.has_open_group()) {
     WorkerEvent fact;
@@ -126,6 +133,8 @@ void SimWorker::OperationDone(const std::string& operation) {
         shards_[IdOf(run.shard())].device = 0;
         WorkerEvent ready;
         *ready.mutable_output_ready()->mutable_shard() = run.shard();
+        // Its tasks have failed somewhere on the way; it has gone on for the others' sake.
+        if (faults && agenda_->Chance(0.03)) ready = FailedShard(IdOf(run.shard()), "BAD_TILE");
         Later(absl::Milliseconds(1), [this, ready] { Tell(ready); });
       }
     }

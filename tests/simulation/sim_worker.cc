@@ -141,6 +141,10 @@ void SimWorker::Perform(AgentAction action) {
 
 void SimWorker::Open(const control::v1::Reserve& reserve) {
   const ShardId id = IdOf(reserve.shard());
+  // Nothing is held then, and nothing will be freed.
+  if (faults && agenda_->Chance(0.005)) {
+    return Report(FailedShard(id, "INVALID_PLAN"), absl::Milliseconds(1));
+  }
   Held held;
   held.reserve = reserve;
   held.staging = reserve.staging_bytes();
@@ -204,9 +208,7 @@ void SimWorker::Prepare(const ShardId& id) {
   if (it == shards_.end() || it->second.closing) return;
   WorkerEvent fact;
   if (faults && agenda_->Chance(0.02)) {
-    *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
-    *fact.mutable_shard_failed()->mutable_error() = SimFailure("NO_MEMORY");
-    return Report(std::move(fact), absl::Milliseconds(1));
+    return Report(FailedShard(id, "NO_MEMORY"), absl::Milliseconds(1));
   }
   TakeDevice(id);
   control::v1::Prepared& prepared = *fact.mutable_prepared();
@@ -233,6 +235,9 @@ void SimWorker::RunSolo(const ShardId& id) {
     if (it == shards_.end() || it->second.closing) return;
     it->second.device = 0;
     WorkerEvent fact;
+    if (faults && agenda_->Chance(0.02)) {
+      return Report(FailedShard(id, "BAD_TILE"), absl::Milliseconds(2));
+    }
     *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
     Report(std::move(fact), absl::Milliseconds(2));
   });
@@ -247,7 +252,9 @@ void SimWorker::Publish(const ShardId& id) {
 
 void SimWorker::Close(const ShardId& id) {
   auto it = shards_.find(id);
-  if (it == shards_.end()) return;
+  if (it == shards_.end()) {
+    return Later(absl::ZeroDuration(), [this, id] { Handle(ShardFreed{id}); });
+  }
   it->second.closing = true;
   if (frees_late) {
     Later(absl::ZeroDuration(), [this, id] { Handle(ShardFreed{id}); });

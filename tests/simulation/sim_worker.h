@@ -19,6 +19,7 @@ class SimWorker;
 
 // An error as a worker reports it.
 v1::Error SimFailure(const char* reason);
+control::v1::WorkerEvent FailedShard(const ShardId& id, const char* reason);
 
 // What a simulated worker needs of the rest of the simulation.
 class SimSurroundings {
