@@ -1,0 +1,66 @@
+// What equal bits cost: jobs on two workers of one thread, with and without spec.deterministic, by
+// turns.
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+#include "tests/bench/jobs.h"
+#include "tests/bench/report.h"
+#include "tests/bench/serve.h"
+
+namespace annulus::bench {
+namespace {
+
+constexpr int kRepeats = 7;
+
+double RunningSeconds(const v1::JobStats& stats) {
+  return absl::ToDoubleSeconds(DurationFromProto(stats.running()));
+}
+
+Entry Compare(DataType dtype, bool causal, Client* client) {
+  const AttentionSpec plain = SelfAttention(dtype, 8192, 8, 128, causal);
+  AttentionSpec fixed = plain;
+  fixed.deterministic = true;
+  BenchJob plain_job(plain), fixed_job(fixed);
+  Execution execution;
+  execution.world_size = 2;
+  std::vector<double> plain_seconds, fixed_seconds;
+  for (int i = 0; i <= kRepeats; ++i) {
+    const double base = RunningSeconds(plain_job.Run(client, execution, DataPath::kDirect));
+    const double ours = RunningSeconds(fixed_job.Run(client, execution, DataPath::kDirect));
+    if (i == 0) continue;
+    plain_seconds.push_back(base);
+    fixed_seconds.push_back(ours);
+  }
+  const Summary ours = Summarize(fixed_seconds), base = Summarize(plain_seconds);
+  Entry entry;
+  entry.name = absl::StrCat("deterministic_8k_", DataTypeName(dtype), causal ? "_causal" : "_full");
+  entry.value = ours.median * 1e3;
+  entry.unit = "ms";
+  entry.compared_to = "the same job without it, same run";
+  entry.ratio = ours.median / base.median;
+  entry.higher_is_better = false;
+  entry.bar = 1.3;
+  entry.ceiling = base.median * 1e3;
+  entry.repeats = kRepeats;
+  entry.spread = ours.spread;
+  return entry;
+}
+
+int Main() {
+  const Serve serve(2, {"--threads", "1"});
+  Client client(OptionsFor(serve));
+  std::vector<Entry> entries;
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    for (const bool causal : {false, true}) entries.push_back(Compare(dtype, causal, &client));
+  }
+  std::puts(ToJson(entries).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::bench
+
+int main() { return annulus::bench::Main(); }
