@@ -7,7 +7,8 @@ import unittest
 import numpy
 from safetensors.numpy import load_file
 
-from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, reference, rounded
+from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, load_tensors, reference
+from tests.end_to_end.attend_case import rounded, save_tensors
 
 REAL_DATA = "tests/data/minilm_layer3.safetensors"
 # Masks of AttentionSpec's JSON, beside the plain ones.
@@ -65,6 +66,21 @@ class FilesTest(AttendCase):
                         q, k, v = (array if batch is None else array[b] for array in tensors.values())
                         one = answer if batch is None else {name: array[b] for name, array in answer.items()}
                         self.assert_within_budget(one, *judged(q, k, v, mask, dtype), f"sequence {b}", dtype)
+
+    def test_fp32_output_of_16_bits(self):
+        """On request; it holds what a rounding to 16 bits would take away."""
+        spec = self.spec_file({"outDtype": "DATA_TYPE_FP32"})
+        for dtype, world, path in (("bf16", 1, "direct"), ("bf16", 3, "gateway"), ("fp16", 2, "direct")):
+            with self.subTest(dtype=dtype, world=world, path=path):
+                q, k, v = (self.normal(*shape, dtype=dtype) for shape in ((150, 4, 32), (190, 2, 32), (190, 2, 48)))
+                source, target = (os.path.join(self.folder, name) for name in ("in", "out"))
+                save_tensors(source, {"q": q, "k": k, "v": v}, dtype)
+                self.attend("--input", source, "--output", target, "--mask", "causal", "--spec", spec, "--verify", "150",
+                            "--world-size", str(world), "--path", path)
+                answer, dtypes = load_tensors(target)
+                self.assertEqual(dtypes, {"output": "fp32", "lse": "fp32"})
+                self.assertLess(numpy.mean(rounded(answer["output"], dtype) == answer["output"]), 0.1)
+                self.assert_within_budget(answer, *judged(q, k, v, "causal", dtype), dtype, dtype)
 
     def test_answers_come_in_the_callers_order(self):
         for q_len, kv_len, mask in ((33, 50, "causal"), (50, 33, "causal"), (50, 33, "causal-top-left"), (64, 64, "full")):
