@@ -103,6 +103,14 @@ void AddOperations(std::vector<Row>* rows) {
       "gradients/sinks", "spec.modifiers.sinks", kNoGradient,
       [](const Request& r) { return If(IsGradients(r) && !r.spec.modifiers.sinks.empty()); }));
   rows->push_back(NotServed(
+      "gradients/bias", "spec.modifiers.bias", kNoGradient,
+      [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.bias.has_value()); }));
+  rows->push_back(
+      NotServed("gradients/bit-mask", "spec.masks[].bit_mask", kNoGradient, [](const Request& r) {
+        return FirstOf(r.spec.masks,
+                       [&](const Mask& mask) { return IsGradients(r) && mask.bit_mask; });
+      }));
+  rows->push_back(NotServed(
       "gradients/outputs", "spec.outputs",
       "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {
         return If(IsGradients(r) &&
@@ -132,10 +140,9 @@ void AddMasks(std::vector<Row>* rows) {
   rows->push_back(Served("mask/ranges", "spec.masks[].ranges", [](const Request& r) {
     return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.ranges.empty(); });
   }));
-  rows->push_back(
-      NotServed("mask/bit-mask", "spec.masks[].bit_mask", kNoKernel, [](const Request& r) {
-        return FirstOf(r.spec.masks, [](const Mask& mask) { return mask.bit_mask; });
-      }));
+  rows->push_back(Served("mask/bit-mask", "spec.masks[].bit_mask", [](const Request& r) {
+    return FirstOf(r.spec.masks, [](const Mask& mask) { return mask.bit_mask; });
+  }));
   rows->push_back(Served("mask/per-head", "spec.masks[].query_heads", [](const Request& r) {
     return FirstOf(r.spec.masks, [](const Mask& mask) { return !mask.query_heads.empty(); });
   }));
@@ -160,6 +167,8 @@ void AddVariants(std::vector<Row>* rows) {
   rows->push_back(Served("score/alibi", "spec.modifiers.alibi_slopes", [](const Request& r) {
     return If(!r.spec.modifiers.alibi_slopes.empty());
   }));
+  rows->push_back(Served("score/bias", "spec.modifiers.bias",
+                         [](const Request& r) { return If(r.spec.modifiers.bias.has_value()); }));
   rows->push_back(Served("score/sinks", "spec.modifiers.sinks",
                          [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
   rows->push_back(Served("output/lse-base-2", "spec.outputs.lse_base", [](const Request& r) {

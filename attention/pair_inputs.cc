@@ -19,4 +19,11 @@ PairInputs::PairInputs(const AttentionSpec& spec) {
   if (bias_dtype == DataType::kUnspecified) bias_dtype = spec.dtype;
 }
 
+void PackBits(const std::byte* visible, int64_t count, std::byte* bits) {
+  std::fill_n(bits, (count + 7) / 8, std::byte{0});
+  for (int64_t j = 0; j < count; ++j) {
+    if (visible[j] != std::byte{0}) bits[j / 8] |= std::byte{1} << j % 8;
+  }
+}
+
 }  // namespace annulus

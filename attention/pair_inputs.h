@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ATTENTION_PAIR_INPUTS_H_
 #define ANNULUS_ATTENTION_PAIR_INPUTS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "attention/spec.h"
@@ -27,6 +28,9 @@ struct PairInputs {
   DataType bias_dtype = DataType::kUnspecified;
   int32_t bias_heads = 1, bit_heads = 1;
 };
+
+// Packs `count` values, not 0 for visible, as one row and head of a bit mask.
+void PackBits(const std::byte* visible, int64_t count, std::byte* bits);
 
 }  // namespace annulus
 

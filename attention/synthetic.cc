@@ -28,7 +28,8 @@ void Fill(const Key& key, const TensorInfo& tensor, Interval rows, std::byte* ta
   std::array<std::array<std::byte, size>, 256> element;
   for (int top = 0; top < 256; ++top) {
     const float value = ValueOf(static_cast<uint8_t>(top));
-    ConvertFromFp32(tensor.dtype, &value, 1, element[top].data());
+    element[top][0] = static_cast<std::byte>(top);
+    if (size > 1) ConvertFromFp32(tensor.dtype, &value, 1, element[top].data());
   }
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     for (int32_t head = 0; head < tensor.heads; ++head) {
@@ -48,6 +49,7 @@ float SyntheticValue(uint64_t seed, TensorId tensor, int64_t row, int32_t head, 
 }
 
 void FillSyntheticRows(uint64_t seed, const TensorInfo& tensor, Interval rows, std::byte* target) {
+  if (tensor.dtype == DataType::kBits8) return Fill<1>(PhiloxKey(seed), tensor, rows, target);
   const bool fp32 = tensor.dtype == DataType::kFp32;
   fp32 ? Fill<4>(PhiloxKey(seed), tensor, rows, target)
        : Fill<2>(PhiloxKey(seed), tensor, rows, target);

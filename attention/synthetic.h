@@ -16,7 +16,8 @@ namespace annulus {
 //   key     = (seed mod 2^32, ⌊seed / 2^32⌋)
 //   counter = (tensor + 256·⌊row / 2^32⌋, row mod 2^32, head, dim)
 // with `tensor` the number of the TensorId and `row` the packed row of the job. Values are
-// multiples of 2^-7 in [−1, 1), exact in fp32, fp16 and bf16: the same numbers in every dtype.
+// multiples of 2^-7 in [−1, 1), exact in fp32, fp16 and bf16: the same numbers in every dtype. A
+// bit mask has the top byte itself, bit by bit.
 
 // One element. row, head and dim are not negative.
 float SyntheticValue(uint64_t seed, TensorId tensor, int64_t row, int32_t head, int32_t dim);

@@ -12,6 +12,7 @@
 #include "attention/capability.h"
 #include "attention/check_limit.h"
 #include "attention/check_mask_cost.h"
+#include "attention/check_pairs.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/shard_plan.h"
@@ -350,6 +351,7 @@ absl::Status Validate(const AttentionSpec& spec, const Execution& execution, con
   RETURN_IF_ERROR(CheckEnum("spec.outputs.lse_base", spec.outputs.lse_base, LseBase::k2));
   RETURN_IF_ERROR(CheckHeads(spec, limits));
   RETURN_IF_ERROR(CheckSequences(spec, limits));
+  RETURN_IF_ERROR(CheckPairInputs(spec, limits));
   RETURN_IF_ERROR(CheckSizes(spec, limits));
   RETURN_IF_ERROR(CheckScale(spec));
   RETURN_IF_ERROR(CheckModifiers(spec));

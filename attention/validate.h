@@ -28,6 +28,8 @@ struct Limits {
   // call holds them, 16 bytes each.
   int64_t max_row_intervals = int64_t{1} << 27;
   int64_t max_cut_sequences = 32;  // That the layout zigzag-per-sequence cuts.
+  // Of a bias or a bit mask, one head of one row: what a chunk holds.
+  int64_t max_pair_bytes = 1 << 20;
 };
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command

@@ -11,9 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "attention/error.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/synthetic.h"
 #include "attention/validate.h"
+#include "client/pair_files.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/convert.h"
 #include "proto/crc32c.h"
@@ -257,6 +259,11 @@ std::vector<float> AttendJob::TurnedRows(const std::byte* rows, bool to_file) co
 }
 
 absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
+  if (!PairNameInFile(tensor.id).empty()) {
+    RETURN_IF_ERROR(Allocate(tensor));
+    return ReadPairInput(*file_, tensor, {shape_.batch, shape_.q_tokens, PairInputs(spec_).width},
+                         memory_[tensor.id].data());
+  }
   const absl::string_view name = TensorName(tensor.id);
   const SafetensorInfo* info = file_->Find(name);
   if (info == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");

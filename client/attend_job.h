@@ -52,7 +52,8 @@ absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobSha
 class AttendJob {
  public:
   // Inputs by their names in the tensor table: output and d_out shaped as q with v's last
-  // dimension, lse and d_lse as WriteOutputs writes lse. INVALID_ARGUMENT as for ShapeOf.
+  // dimension, lse and d_lse as WriteOutputs writes lse, bias and bit mask as client/pair_files.h
+  // says. INVALID_ARGUMENT as for ShapeOf.
   static absl::StatusOr<AttendJob> FromFile(SafetensorsFile file, const AttentionSpec& spec,
                                             const JobShape& shape);
   static absl::StatusOr<AttendJob> Synthetic(const AttentionSpec& spec,

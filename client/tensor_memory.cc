@@ -20,9 +20,35 @@ bool MemorySource::FindRows() {
   return tensor_ < tensors_.size();
 }
 
+// Heads of one row that is too large for a chunk.
+TensorChunk MemorySource::TakeHeads(const TensorInfo& tensor) {
+  const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
+  TensorChunk chunk;
+  chunk.tensor = tensor.id;
+  chunk.row_begin = row_;
+  chunk.row_count = 1;
+  chunk.head_begin = head_;
+  chunk.head_count = static_cast<int32_t>(
+      std::clamp<int64_t>(kMaxChunkBytes / head_bytes, 1, tensor.heads - head_));
+  chunk.data =
+      Payload::Shared(inputs_.owner,
+                      inputs_.tensors.at(tensor.id) +
+                          rows_.of(tensor).Global(row_) * tensor.row_bytes() + head_ * head_bytes,
+                      chunk.head_count * head_bytes);
+  chunk.crc32c = chunk.data.Crc32c();
+  head_ += chunk.head_count;
+  if (head_ == tensor.heads) ++row_, head_ = 0;
+  return chunk;
+}
+
 ChunkSource::State MemorySource::Next(ChunkBatch* batch) {
   while (FindRows()) {
     const TensorInfo& tensor = tensors_[tensor_];
+    if (tensor.row_bytes() > kMaxChunkBytes) {
+      if (!batch->chunks.empty()) return State::kChunks;
+      batch->Add(TakeHeads(tensor), nullptr);
+      continue;
+    }
     if (!batch->HasRoomFor(tensor.row_bytes())) return State::kChunks;
     const RowMap& rows = rows_.of(tensor);
     const int64_t room = (kMaxChunkBytes - batch->bytes) / tensor.row_bytes();

@@ -32,7 +32,8 @@ struct OutputMemory {
 void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
                  const std::vector<TensorChunk>& chunks, const OutputMemory& outputs);
 
-// The inputs of one shard as chunks with CRCs, tensor by tensor, in row order.
+// The inputs of one shard as chunks with CRCs, tensor by tensor, in row order. A row of more than a
+// chunk holds goes head by head.
 class MemorySource : public ChunkSource {
  public:
   MemorySource(const std::vector<TensorInfo>& table, ShardRows rows, InputMemory inputs);
@@ -41,12 +42,14 @@ class MemorySource : public ChunkSource {
  private:
   // Moves to the next tensor that has rows left; false at the end.
   bool FindRows();
+  TensorChunk TakeHeads(const TensorInfo& tensor);
 
   std::vector<TensorInfo> tensors_;
   ShardRows rows_;
   InputMemory inputs_;
   size_t tensor_ = 0;
   int64_t row_ = 0;
+  int32_t head_ = 0;  // Of a row that goes in parts.
 };
 
 }  // namespace annulus

@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
+#include "attention/pair_inputs.h"
 #include "attention/tensor_table.h"
 #include "client/verify_rows.h"
 
@@ -31,12 +32,19 @@ struct RowRule {
   double scale = 1;
   std::optional<double> soft_cap, sink;
   double slope = 0;
-  int64_t position = 0;  // Among the packed key rows.
-  // Dropout: the row of its sequence, whose keys begin at first_key. nullptr: none.
+  int64_t position = 0;   // Among the packed key rows.
+  int64_t first_key = 0;  // Of the row's sequence.
+  // Of each key of the sequence; −∞ where it or the bit mask hides the key. Empty: neither.
+  std::vector<float> bias;
+  // Dropout: the row of its sequence. nullptr: none.
   const DropoutRule* dropout = nullptr;
   double kept = 1;  // 1 − rate.
-  int64_t sequence = 0, row = 0, first_key = 0;
+  int64_t sequence = 0, row = 0;
   int32_t head = 0;
+
+  bool Hides(int64_t key_row) const {
+    return !bias.empty() && bias[key_row - first_key] == -std::numeric_limits<float>::infinity();
+  }
 
   bool Keeps(int64_t key_row) const {
     return dropout == nullptr || dropout->Keeps(sequence, head, row, key_row - first_key);
@@ -50,10 +58,13 @@ struct Answer {
 };
 
 // The visible rows in one of several orders: begun elsewhere, every second one backwards.
-std::vector<int64_t> RowsInOrder(const Intervals& visible, int64_t order, int64_t orders) {
+std::vector<int64_t> RowsInOrder(const Intervals& visible, const RowRule& rule, int64_t order,
+                                 int64_t orders) {
   std::vector<int64_t> rows;
   for (const Interval& interval : visible) {
-    for (int64_t row = interval.begin; row < interval.end; ++row) rows.push_back(row);
+    for (int64_t row = interval.begin; row < interval.end; ++row) {
+      if (!rule.Hides(row)) rows.push_back(row);
+    }
   }
   const auto size = static_cast<int64_t>(rows.size());
   std::rotate(rows.begin(), rows.begin() + size * order / orders, rows.end());
@@ -69,7 +80,8 @@ Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
     score = cap * std::tanh(score / cap);
   }
   const auto away = static_cast<Real>(std::abs(rule.position - key_row));
-  return rule.slope == 0 ? score : score - static_cast<Real>(rule.slope) * away;
+  if (rule.slope != 0) score -= static_cast<Real>(rule.slope) * away;
+  return rule.bias.empty() ? score : score + static_cast<Real>(rule.bias[key_row - rule.first_key]);
 }
 
 // Scores, weights and sums in Real; weights rounded to `weights` before they meet the values.
@@ -145,6 +157,27 @@ class Verifier {
   }
 
  private:
+  // Bias and bit mask of a row as one.
+  std::vector<float> BiasOf(int32_t head, int64_t row, int64_t sequence) const {
+    const PairInputs pairs(spec_);
+    if (!pairs.any()) return {};
+    const int64_t keys = mask_.KeyBegin(sequence + 1) - mask_.KeyBegin(sequence);
+    std::vector<float> bias(keys, 0.0f);
+    const auto of = [&](int32_t heads) { return row * heads + (heads == 1 ? 0 : head); };
+    if (pairs.has_bias) {
+      ConvertToFp32(pairs.bias_dtype, input_.bias + of(pairs.bias_heads) * pairs.bias_bytes(),
+                    bias.size(), bias.data());
+    }
+    if (!pairs.has_bits || !mask_.HasBits(head, sequence)) return bias;
+    const std::byte* bits = input_.bit_mask + of(pairs.bit_heads) * pairs.bit_bytes();
+    for (int64_t j = 0; j < keys; ++j) {
+      if ((bits[j / 8] >> j % 8 & std::byte{1}) == std::byte{0}) {
+        bias[j] = -std::numeric_limits<float>::infinity();
+      }
+    }
+    return bias;
+  }
+
   RowRule RuleOf(int32_t head, int64_t row) const {
     const ScoreModifiers& modifiers = spec_.modifiers;
     RowRule rule;
@@ -153,12 +186,13 @@ class Verifier {
     rule.position = mask_.Position(head, row);
     if (!modifiers.alibi_slopes.empty()) rule.slope = modifiers.alibi_slopes[head];
     if (!modifiers.sinks.empty()) rule.sink = modifiers.sinks[head];
+    rule.sequence = mask_.SequenceOfQuery(row);
+    rule.first_key = mask_.KeyBegin(rule.sequence);
+    rule.bias = BiasOf(head, row, rule.sequence);
     if (!dropout_.has_value()) return rule;
     rule.dropout = &*dropout_;
     rule.kept = 1 - spec_.dropout->rate;
-    rule.sequence = mask_.SequenceOfQuery(row);
     rule.row = row - mask_.QueryBegin(rule.sequence);
-    rule.first_key = mask_.KeyBegin(rule.sequence);
     rule.head = head;
     return rule;
   }
@@ -168,7 +202,7 @@ class Verifier {
     const Intervals visible = mask_.VisiblePacked(head, row);
     const RowRule rule = RuleOf(head, row);
     const Answer exact =
-        Attend<double>(q.data(), keys, RowsInOrder(visible, 0, 1), rule, spec_.dtype);
+        Attend<double>(q.data(), keys, RowsInOrder(visible, rule, 0, 1), rule, spec_.dtype);
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
     const size_t cell = (row * spec_.q_heads + head) * sizeof(float);
     const double base = spec_.outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
@@ -178,8 +212,8 @@ class Verifier {
     if (spec_.outputs.max_logit)
       std::memcpy(&max_logit, input_.max_logit + cell, sizeof(max_logit));
     for (int64_t order = 0; order < orders_; ++order) {
-      const Answer naive =
-          Attend<float>(q.data(), keys, RowsInOrder(visible, order, orders_), rule, spec_.dtype);
+      const Answer naive = Attend<float>(q.data(), keys, RowsInOrder(visible, rule, order, orders_),
+                                         rule, spec_.dtype);
       for (int32_t i = 0; i < keys.dim_v; ++i) {
         const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
         errors->AddOutput(exact.out[i], rounded, out[i]);

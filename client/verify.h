@@ -17,7 +17,10 @@ struct VerifyInput {
   const std::byte* v = nullptr;
   const std::byte* out = nullptr;
   const std::byte* lse = nullptr;
-  const std::byte* max_logit = nullptr;  // Where the spec asks for it.
+  // Where the spec asks for them.
+  const std::byte* max_logit = nullptr;
+  const std::byte* bias = nullptr;
+  const std::byte* bit_mask = nullptr;
 };
 
 struct VerifyReport {

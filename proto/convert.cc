@@ -52,6 +52,7 @@ absl::Status CheckSpecKnown(const v1::AttentionSpec& proto, absl::string_view pa
   RETURN_IF_ERROR(CheckKnown(proto.forward(), absl::StrCat(path, ".forward")));
   RETURN_IF_ERROR(CheckKnown(proto.gradients(), absl::StrCat(path, ".gradients")));
   RETURN_IF_ERROR(CheckKnown(proto.modifiers(), absl::StrCat(path, ".modifiers")));
+  RETURN_IF_ERROR(CheckKnown(proto.modifiers().bias(), absl::StrCat(path, ".modifiers.bias")));
   RETURN_IF_ERROR(CheckKnown(proto.outputs(), absl::StrCat(path, ".outputs")));
   RETURN_IF_ERROR(CheckKnown(proto.dropout(), absl::StrCat(path, ".dropout")));
   return CheckAllKnown(proto.sequences(), absl::StrCat(path, ".sequences"));
@@ -120,24 +121,40 @@ absl::Status CheckSpecEnums(const v1::AttentionSpec& proto, absl::string_view pa
       CheckEnum(v1::DataType_IsValid(proto.dtype()), absl::StrCat(path, ".dtype"), proto.dtype()));
   RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(proto.out_dtype()),
                             absl::StrCat(path, ".out_dtype"), proto.out_dtype()));
+  const v1::DataType of_bias = proto.modifiers().bias().dtype();
+  RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(of_bias),
+                            absl::StrCat(path, ".modifiers.bias.dtype"), of_bias));
   return CheckEnum(v1::Outputs::LseBase_IsValid(proto.outputs().lse_base()),
                    absl::StrCat(path, ".outputs.lse_base"), proto.outputs().lse_base());
 }
+
+// Heads where 0 stands for 1.
+int32_t HeadsFromProto(int32_t heads) { return heads == 0 ? 1 : heads; }
 
 ScoreModifiers ModifiersFromProto(const v1::ScoreModifiers& proto) {
   ScoreModifiers modifiers;
   modifiers.soft_cap = Optional<double>(proto.has_soft_cap(), proto.soft_cap());
   modifiers.alibi_slopes.assign(proto.alibi_slopes().begin(), proto.alibi_slopes().end());
   modifiers.sinks.assign(proto.sinks().begin(), proto.sinks().end());
+  if (proto.has_bias()) {
+    modifiers.bias =
+        Bias{static_cast<DataType>(proto.bias().dtype()), HeadsFromProto(proto.bias().heads())};
+  }
   return modifiers;
 }
 
 void ModifiersToProto(const ScoreModifiers& modifiers, v1::AttentionSpec* proto) {
-  if (!modifiers.soft_cap && modifiers.alibi_slopes.empty() && modifiers.sinks.empty()) return;
+  if (!modifiers.soft_cap && modifiers.alibi_slopes.empty() && modifiers.sinks.empty() &&
+      !modifiers.bias) {
+    return;
+  }
   v1::ScoreModifiers* out = proto->mutable_modifiers();
   if (modifiers.soft_cap) out->set_soft_cap(*modifiers.soft_cap);
   out->mutable_alibi_slopes()->Add(modifiers.alibi_slopes.begin(), modifiers.alibi_slopes.end());
   out->mutable_sinks()->Add(modifiers.sinks.begin(), modifiers.sinks.end());
+  if (!modifiers.bias) return;
+  out->mutable_bias()->set_dtype(static_cast<v1::DataType>(modifiers.bias->dtype));
+  out->mutable_bias()->set_heads(modifiers.bias->heads);
 }
 
 }  // namespace
@@ -156,6 +173,7 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   spec.kv_heads = proto.kv_heads();
   spec.head_dim = proto.head_dim();
   spec.head_dim_v = proto.head_dim_v();
+  spec.bit_mask_heads = HeadsFromProto(proto.bit_mask_heads());
   spec.scale = Optional<double>(proto.has_scale(), proto.scale());
   spec.operation = proto.has_gradients() ? Operation::kGradients : Operation::kForward;
   spec.gradients.d_lse = proto.gradients().d_lse();
@@ -186,6 +204,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   proto.set_kv_heads(spec.kv_heads);
   proto.set_head_dim(spec.head_dim);
   proto.set_head_dim_v(spec.head_dim_v);
+  if (spec.bit_mask_heads != 1) proto.set_bit_mask_heads(spec.bit_mask_heads);
   if (spec.scale) proto.set_scale(*spec.scale);
   if (spec.operation == Operation::kGradients) {
     proto.mutable_gradients()->set_d_lse(spec.gradients.d_lse);

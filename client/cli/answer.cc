@@ -15,11 +15,12 @@ namespace {
 absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
   Verification verification;
   verification.seed = std::random_device{}();
-  const bool max_logit = job.spec().outputs.max_logit;
-  const VerifyInput input = {
-      job.data(TensorId::kQ),   job.data(TensorId::kK),
-      job.data(TensorId::kV),   job.data(TensorId::kOut),
-      job.data(TensorId::kLse), max_logit ? job.data(TensorId::kMaxLogit) : nullptr};
+  std::map<TensorId, const std::byte*> tensors;  // nullptr for what the job has not.
+  for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
+  const VerifyInput input = {tensors[TensorId::kQ],    tensors[TensorId::kK],
+                             tensors[TensorId::kV],    tensors[TensorId::kOut],
+                             tensors[TensorId::kLse],  tensors[TensorId::kMaxLogit],
+                             tensors[TensorId::kBias], tensors[TensorId::kBitMask]};
   ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
   const VerifyReport& report = *verification.report;
   if (report.within()) return verification;

@@ -13,6 +13,7 @@
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "base/command_line.h"
+#include "client/pair_files.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -85,12 +86,13 @@ void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
 }
 
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
-  CLI::Option* input =
-      AddFile(app,
-              {"--input",
-               "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
-               "of F32, F16 or BF16"},
-              &flags->input);
+  CLI::Option* input = AddFile(
+      app,
+      {"--input",
+       "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
+       "of F32, F16 or BF16; where it has them, bias and mask (BOOL or U8): [heads, tokens, "
+       "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
+      &flags->input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {
@@ -147,6 +149,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (flags.deterministic) spec.set_deterministic(true);
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.gradients) spec.mutable_gradients();
+  if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {
     RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "attention/dtype.h"
 #include "attention/error.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/synthetic.h"
 #include "proto/crc32c.h"
@@ -22,20 +23,64 @@ int64_t ElementsOf(const AttentionSpec& spec, const TensorInfo& info) {
 }
 
 const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) {
-  if (id == TensorId::kQ) return tensors.q();
-  return id == TensorId::kK ? tensors.k() : tensors.v();
+  switch (id) {
+    case TensorId::kQ:
+      return tensors.q();
+    case TensorId::kK:
+      return tensors.k();
+    case TensorId::kV:
+      return tensors.v();
+    default:
+      return id == TensorId::kBias ? tensors.bias() : tensors.bit_mask();
+  }
+}
+
+// [rows, heads, dim] as a caller gives them: a bit mask has a number for each key.
+std::vector<int64_t> TypedShape(const AttentionSpec& spec, const TensorInfo& info) {
+  const int64_t dim = info.id == TensorId::kBitMask ? PairInputs(spec).width : info.dim;
+  return {RowsOf(info, spec), info.heads, dim};
+}
+
+absl::Status FillBits(const v1::InlineTensor& tensor, const std::string& path, int64_t keys,
+                      Bytes* bytes) {
+  std::vector<std::byte> visible(static_cast<size_t>(tensor.values_size()));
+  for (int i = 0; i < tensor.values_size(); ++i) {
+    const float value = tensor.values(i);
+    if (value != 0 && value != 1) {
+      return InvalidField("INVALID_MASK", absl::StrCat(path, ".values[", i, "]"),
+                          absl::StrCat("is ", value, ", but must be 0 or 1"));
+    }
+    visible[static_cast<size_t>(i)] = std::byte{value == 1};
+  }
+  std::byte* target = bytes->data();
+  for (size_t row = 0; row < visible.size(); row += static_cast<size_t>(keys)) {
+    PackBits(visible.data() + row, keys, target);
+    target += (keys + 7) / 8;
+  }
+  return absl::OkStatus();
+}
+
+// A tensor that the spec does not ask for would be dropped.
+absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<TensorInfo>& table) {
+  const auto check = [&](bool given, TensorId id) {
+    if (!given || FindTensor(table, id) != nullptr) return absl::OkStatus();
+    return InvalidField("UNKNOWN_TENSOR", absl::StrCat("tensors.", TensorName(id)),
+                        "is no input of this job");
+  };
+  RETURN_IF_ERROR(check(tensors.has_bias(), TensorId::kBias));
+  return check(tensors.has_bit_mask(), TensorId::kBitMask);
 }
 
 absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec,
                        const TensorInfo& info, Bytes* bytes) {
   const std::string path = absl::StrCat("tensors.", TensorName(info.id));
-  const std::vector<int64_t> shape = {RowsOf(info, spec), info.heads, info.dim};
+  const std::vector<int64_t> shape = TypedShape(spec, info);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end())) {
     return InvalidField("SHAPE_MISMATCH", path + ".shape",
                         absl::StrCat("[", absl::StrJoin(tensor.shape(), ", "),
                                      "] where the spec says [", absl::StrJoin(shape, ", "), "]"));
   }
-  const int64_t elements = ElementsOf(spec, info);
+  const int64_t elements = shape[0] * shape[1] * shape[2];
   if (elements > kMaxInlineElements) {
     return InvalidField("LIMIT_EXCEEDED", path,
                         absl::StrCat(elements, " elements, more than ", kMaxInlineElements));
@@ -45,6 +90,7 @@ absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec
         "TENSOR_BYTES_MISMATCH", path + ".values",
         absl::StrCat(tensor.values_size(), " values where the shape says ", elements));
   }
+  if (info.id == TensorId::kBitMask) return FillBits(tensor, path, shape[2], bytes);
   ConvertFromFp32(info.dtype, tensor.values().data(), static_cast<size_t>(elements), bytes->data());
   return absl::OkStatus();
 }
@@ -103,6 +149,7 @@ absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineReque
                                                      const AttentionSpec& spec) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   std::vector<Bytes> tensors;
+  RETURN_IF_ERROR(CheckAsked(request.tensors(), table));
   for (const TensorInfo& info : table) {
     tensors.emplace_back(static_cast<size_t>(RowsOf(info, spec) * info.row_bytes()));
     if (info.direction == Direction::kOutput) continue;

@@ -77,19 +77,18 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   AttentionSpec spec = PlainSpec();
   spec.masks.resize(2);
   spec.masks[0].chunk = 4;  // Served.
-  spec.masks[1].bit_mask = true;
   spec.sequences[2].session = "s";
   Execution execution;
-  execution.bf16_partials = true;
+  execution.bf16_partials = execution.timeline = true;
   const absl::Status status = CheckServed(spec, execution);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
-  EXPECT_EQ(detail.metadata.at("features"), "mask/bit-mask,session,execution/bf16-partials");
+  EXPECT_EQ(detail.metadata.at("features"), "session,execution/bf16-partials,execution/timeline");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
-  EXPECT_EQ(fields, (std::vector<std::string>{"spec.masks[1].bit_mask", "spec.sequences[2].session",
-                                              "execution.bf16_partials"}));
+  EXPECT_EQ(fields, (std::vector<std::string>{"spec.sequences[2].session",
+                                              "execution.bf16_partials", "execution.timeline"}));
 }
 
 }  // namespace

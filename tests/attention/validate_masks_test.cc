@@ -27,6 +27,80 @@ TEST(ValidateTest, MasksThatAreServedPass) {
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
+TEST(ValidateTest, BiasAndBitMaskOfOneHeadOrOfAllPass) {
+  Request request;
+  for (const int32_t heads : {1, 8}) {
+    for (const DataType dtype : {DataType::kUnspecified, DataType::kFp32, DataType::kFp16}) {
+      request.spec.modifiers.bias = Bias{dtype, heads};
+      request.spec.masks[0].bit_mask = true;
+      request.spec.bit_mask_heads = heads;
+      EXPECT_TRUE(request.Check().ok()) << request.Check();
+    }
+  }
+}
+
+TEST(ValidateTest, BiasAndBitMaskThatFitNothingAreRefused) {
+  const auto refused = [](const std::string& reason, const std::string& field,
+                          void (*spoil)(AttentionSpec&)) {
+    SCOPED_TRACE(field);
+    Request request;
+    request.spec.modifiers.bias = Bias();
+    request.spec.masks[0].bit_mask = true;
+    ASSERT_TRUE(request.Check().ok()) << request.Check();
+    spoil(request.spec);
+    ExpectInvalid(request, reason, field);
+  };
+  using Spec = AttentionSpec;
+  constexpr char kHeads[] = "spec.modifiers.bias.heads", kType[] = "spec.modifiers.bias.dtype";
+  refused("SHAPE_MISMATCH", kHeads, [](Spec& spec) { spec.modifiers.bias->heads = 2; });
+  refused("SHAPE_MISMATCH", kHeads, [](Spec& spec) { spec.modifiers.bias->heads = 0; });
+  refused("SHAPE_MISMATCH", kHeads, [](Spec& spec) { spec.modifiers.bias->heads = -8; });
+  refused("SHAPE_MISMATCH", "spec.bit_mask_heads", [](Spec& spec) { spec.bit_mask_heads = 7; });
+  // Heads of a bit mask that no mask asks for would be dropped.
+  refused("SHAPE_MISMATCH", "spec.bit_mask_heads", [](Spec& spec) {
+    spec.bit_mask_heads = 8;
+    spec.masks[0].bit_mask = false;
+  });
+  for (const DataType dtype : {DataType::kFp8E4m3, DataType::kBits8}) {
+    Request request;
+    request.spec.modifiers.bias = Bias{dtype, 1};
+    ExpectInvalid(request, "UNSUPPORTED_DTYPE", kType);
+  }
+}
+
+// A row and head must fit into a chunk: 2^19 keys of bf16, 2^23 bits.
+TEST(ValidateTest, RowsOfABiasAndOfABitMaskAreLimited) {
+  Request request;
+  request.spec.modifiers.bias = Bias();
+  request.spec.sequences[1].kv_len = int64_t{1} << 19;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  ++request.spec.sequences[1].kv_len;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.modifiers.bias");
+  request.spec.sequences[1].kv_len = std::numeric_limits<int64_t>::max();
+  ExpectInvalid(request, "DIM_OVERFLOW", "spec.sequences[1].kv_len");
+  request.spec.sequences[0].kv_len = 0;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.modifiers.bias");
+  request.spec.modifiers.bias.reset();
+  request.spec.masks[0].bit_mask = true;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+  request.spec.sequences[1].kv_len = int64_t{1} << 23;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  ++request.spec.sequences[1].kv_len;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+}
+
+// Rows times keys: far more than q, k and v.
+TEST(ValidateTest, TheBytesOfABiasAreLimited) {
+  Request request;
+  request.spec.modifiers.bias = Bias{DataType::kFp32, 8};
+  request.spec.sequences.resize(1);
+  request.spec.sequences[0].q_len = int64_t{1} << 17;
+  request.spec.sequences[0].kv_len = int64_t{1} << 18;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  ++request.spec.sequences[0].q_len;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.sequences");
+}
+
 TEST(ValidateTest, RangesOverOneRowAreLimited) {
   Request request;
   request.spec.masks[0].ranges.assign(16, {5, 9, 0, 3, MaskRange::Kind::kFull});

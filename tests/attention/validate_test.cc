@@ -373,6 +373,8 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
   expect("spec.modifiers.sinks",
          [](Request& r) { r.spec.modifiers.sinks.assign(r.spec.q_heads, 1.0f); });
   expect("spec.outputs", [](Request& r) { r.spec.outputs.max_logit = true; });
+  expect("spec.modifiers.bias", [](Request& r) { r.spec.modifiers.bias = Bias(); });
+  expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
 }
 
 TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
@@ -382,7 +384,6 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     SCOPED_TRACE(field);
     ExpectNotServed(request, field);
   };
-  expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
   expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });

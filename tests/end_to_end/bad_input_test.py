@@ -143,11 +143,27 @@ class BadInputTest(ServiceCase):
         self.refused(chunk, "INVALID_ARGUMENT", "INVALID_MASK", "spec.masks[0].chunk")
         self.refused(index, "INVALID_ARGUMENT", "INVALID_MASK", "spec.sequences[0].mask")
 
-    def test_a_mask_that_is_not_served(self):
-        def window(spec):
+    def test_a_bias_and_a_bit_mask_of_wrong_heads_or_type(self):
+        def bit_heads(spec):
             spec.masks.add(bit_mask=True)
+            spec.bit_mask_heads = 3
 
-        self.refused(window, "UNIMPLEMENTED", "NOT_SERVED", "spec.masks[0].bit_mask")
+        def heads(spec):
+            spec.modifiers.bias.heads = 3
+
+        def dtype(spec):
+            spec.modifiers.bias.dtype = types_pb2.DATA_TYPE_FP8_E4M3
+
+        self.refused(bit_heads, "INVALID_ARGUMENT", "SHAPE_MISMATCH", "spec.bit_mask_heads")
+        self.refused(heads, "INVALID_ARGUMENT", "SHAPE_MISMATCH", "spec.modifiers.bias.heads")
+        self.refused(dtype, "INVALID_ARGUMENT", "UNSUPPORTED_DTYPE", "spec.modifiers.bias.dtype")
+
+    def test_gradients_with_a_bias_are_not_served(self):
+        def change(spec):
+            spec.gradients.SetInParent()
+            spec.modifiers.bias.SetInParent()
+
+        self.refused(change, "UNIMPLEMENTED", "NOT_SERVED", "spec.modifiers.bias")
 
     def test_a_tensor_larger_than_the_budgets(self):
         def change(spec):  # 512 GiB of keys.

@@ -26,6 +26,9 @@ v1::AttentionSpec FullSpec() {
   spec.mutable_modifiers()->set_soft_cap(30);
   spec.mutable_modifiers()->add_alibi_slopes(0.5f);
   spec.mutable_modifiers()->add_sinks(-1.f);
+  spec.mutable_modifiers()->mutable_bias()->set_dtype(v1::DATA_TYPE_FP16);
+  spec.mutable_modifiers()->mutable_bias()->set_heads(8);
+  spec.set_bit_mask_heads(8);
   spec.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   spec.mutable_outputs()->set_max_logit(true);
   spec.set_deterministic(true);
@@ -136,7 +139,7 @@ TEST(ConvertTest, UnknownFieldsOfEveryMessageNameTheirField) {
     unknown->Clear();
   };
   ForEachMessage(&spec, "spec", refused);
-  EXPECT_EQ(messages, 11);
+  EXPECT_EQ(messages, 12);
   spec.mutable_forward();
   refused(spec.mutable_forward(), "spec.forward");
   EXPECT_TRUE(SpecFromProto(spec, "spec").ok());

@@ -1,0 +1,133 @@
+#include "client/pair_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/error.h"
+#include "attention/pair_inputs.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// The dtype of a tensor of a file as `tensor` would have it; unspecified for any other.
+DataType TypeOf(const SafetensorInfo& info, TensorId id) {
+  if (id == TensorId::kBitMask) {
+    return info.dtype == "BOOL" || info.dtype == "U8" ? DataType::kBits8 : DataType::kUnspecified;
+  }
+  if (info.dtype == "F32") return DataType::kFp32;
+  if (info.dtype == "F16") return DataType::kFp16;
+  return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
+}
+
+absl::Status WrongType(const SafetensorInfo& info, TensorId id) {
+  const absl::string_view served =
+      id == TensorId::kBitMask ? "BOOL and U8 are served" : "F32, F16 and BF16 are served";
+  return InvalidField("UNSUPPORTED_DTYPE", info.name, absl::StrCat(info.dtype, "; ", served));
+}
+
+int32_t HeadsOf(const SafetensorInfo& info) {
+  if (info.shape.size() < 3) return 1;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return static_cast<int32_t>(std::min(info.shape[info.shape.size() - 3], kMost));
+}
+
+// How far apart in a file neighbours along each axis are, in elements; 0 along an axis of extent 1.
+struct Strides {
+  int64_t batch = 0, head = 0, row = 0;
+};
+
+absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& tensor,
+                                  const PairExtents& extents) {
+  std::vector<int64_t> whole = {tensor.heads, extents.q_tokens, extents.keys};
+  if (extents.batch) whole.insert(whole.begin(), *extents.batch);
+  std::vector<int64_t> shape = info.shape;
+  const size_t given = shape.size();
+  if (given < whole.size() && given >= 2) shape.insert(shape.begin(), whole.size() - given, 1);
+  bool fits = shape.size() == whole.size() && shape.back() == extents.keys;
+  for (size_t i = 0; fits && i + 1 < whole.size(); ++i) {
+    fits = shape[i] == whole[i] || shape[i] == 1;
+  }
+  if (!fits) {
+    return InvalidField("SHAPE_MISMATCH", info.name,
+                        absl::StrCat("[", absl::StrJoin(info.shape, ", "), "] where the job says [",
+                                     absl::StrJoin(whole, ", "), "], or 1 for any but the last"));
+  }
+  const size_t head = shape.size() - 3;
+  Strides strides;
+  strides.row = shape[head + 1] == 1 ? 0 : extents.keys;
+  strides.head = shape[head] == 1 ? 0 : shape[head + 1] * extents.keys;
+  if (extents.batch && shape[0] != 1) strides.batch = shape[1] * shape[2] * extents.keys;
+  return strides;
+}
+
+// An input's row and head.
+void CopyKeys(const TensorInfo& tensor, const std::byte* from, int64_t keys, std::byte* to) {
+  if (tensor.id == TensorId::kBitMask) return PackBits(from, keys, to);
+  std::memcpy(to, from, static_cast<size_t>(keys * BytesPerElement(tensor.dtype)));
+}
+
+}  // namespace
+
+absl::string_view PairNameInFile(TensorId id) {
+  if (id == TensorId::kBitMask) return "mask";
+  return id == TensorId::kBias ? "bias" : "";
+}
+
+absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec) {
+  if (const SafetensorInfo* info = file.Find("bias")) {
+    const DataType dtype = TypeOf(*info, TensorId::kBias);
+    if (dtype == DataType::kUnspecified) return WrongType(*info, TensorId::kBias);
+    v1::Bias* bias = spec->mutable_modifiers()->mutable_bias();
+    if (bias->dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+      bias->set_dtype(static_cast<v1::DataType>(dtype));
+    }
+    if (bias->heads() == 0) bias->set_heads(HeadsOf(*info));
+  }
+  const SafetensorInfo* info = file.Find("mask");
+  if (info == nullptr) return absl::OkStatus();
+  if (TypeOf(*info, TensorId::kBitMask) == DataType::kUnspecified) {
+    return WrongType(*info, TensorId::kBitMask);
+  }
+  if (spec->bit_mask_heads() == 0) spec->set_bit_mask_heads(HeadsOf(*info));
+  const bool asked = std::any_of(spec->masks().begin(), spec->masks().end(),
+                                 [](const v1::Mask& mask) { return mask.bit_mask(); });
+  if (spec->masks().empty()) spec->add_masks();
+  for (v1::Mask& mask : *spec->mutable_masks()) {
+    if (!asked) mask.set_bit_mask(true);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor,
+                           const PairExtents& extents, std::byte* target) {
+  const absl::string_view name = PairNameInFile(tensor.id);
+  const SafetensorInfo* info = file.Find(name);
+  if (info == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  const DataType dtype = TypeOf(*info, tensor.id);
+  if (dtype == DataType::kUnspecified) return WrongType(*info, tensor.id);
+  if (dtype != tensor.dtype) {
+    return InvalidField(
+        "UNSUPPORTED_DTYPE", name,
+        absl::StrCat(DataTypeName(dtype), " where the job says ", DataTypeName(tensor.dtype)));
+  }
+  ASSIGN_OR_RETURN(const Strides strides, StridesOf(*info, tensor, extents));
+  const std::byte* const from = file.Bytes(*info).data();
+  const int64_t element = BytesPerElement(dtype), head_bytes = tensor.row_bytes() / tensor.heads;
+  for (int64_t b = 0; b < extents.batch.value_or(1); ++b) {
+    for (int64_t row = 0; row < extents.q_tokens; ++row) {
+      for (int64_t head = 0; head < tensor.heads; ++head, target += head_bytes) {
+        const int64_t at = b * strides.batch + head * strides.head + row * strides.row;
+        CopyKeys(tensor, from + at * element, extents.keys, target);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

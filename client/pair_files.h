@@ -1,0 +1,43 @@
+#ifndef ANNULUS_CLIENT_PAIR_FILES_H_
+#define ANNULUS_CLIENT_PAIR_FILES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/types.pb.h"
+#include "attention/tensor_table.h"
+#include "client/safetensors.h"
+
+namespace annulus {
+
+// The tensors `bias` (F32, F16 or BF16) and `mask` (BOOL or U8; 0 hides) of an input file, shaped
+// as [batch, heads, q tokens, keys], with [tokens, heads, dim] inputs [heads, q tokens, keys of the
+// longest sequence]. Each extent but the last may be 1, which stands for all; leading ones may be
+// absent.
+
+// "bias" or "mask"; empty for any other tensor.
+absl::string_view PairNameInFile(TensorId id);
+
+// What a spec leaves out and a file says: that there is a bias, its dtype and heads, and that all
+// masks have a bit mask, and its heads. A spec in which some mask asks for the bit mask is left as
+// it is. INVALID_ARGUMENT / UNSUPPORTED_DTYPE.
+absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec);
+
+// Sizes of what a file holds.
+struct PairExtents {
+  std::optional<int64_t> batch;
+  int64_t q_tokens = 0;  // Of one sequence with a batch, else of all.
+  int64_t keys = 0;      // Of the longest sequence.
+};
+
+// Writes a bias or a bit mask as the wire has it, all rows of the job, to `target`.
+// INVALID_ARGUMENT: SHAPE_MISMATCH, UNSUPPORTED_DTYPE.
+absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor,
+                           const PairExtents& extents, std::byte* target);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_PAIR_FILES_H_
