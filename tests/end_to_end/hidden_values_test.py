@@ -1,0 +1,106 @@
+"""NaN and infinities in places that a row does not see change no bit of it, by any strategy, forward and backward; and the
+largest logits and the smallest numbers come through the whole service right."""
+
+import itertools
+import os
+import unittest
+
+import numpy
+
+from tests.end_to_end.attend_case import AttendCase, judged, load_tensors, save_tensors
+
+STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring",
+              "tree")
+LAYOUTS = ("contiguous", "zigzag", "striped", "by-area", "zigzag-per-sequence")
+ROWS, WINDOW = 260, 40
+SPOILT = (70, 71, 72)  # Rows of keys and values.
+
+
+class HiddenValuesTest(AttendCase):
+    def setUp(self):
+        random = numpy.random.default_rng(6)
+        self.clean = {name: random.standard_normal((ROWS, heads, 16)).astype(numpy.float32)
+                      for name, heads in (("q", 4), ("k", 2), ("v", 2))}
+        self.spec = self.spec_file({"masks": [{"causal": True, "windowLeft": str(WINDOW)}]})
+        self.plans = list(zip(STRATEGIES, itertools.cycle(LAYOUTS), itertools.cycle((3, 1, 4, 2))))
+
+    def spoilt(self, key, value):
+        tensors = {name: array.copy() for name, array in self.clean.items()}
+        tensors["k"][list(SPOILT)] = key
+        tensors["v"][list(SPOILT)] = value
+        return tensors
+
+    def plan_flags(self, strategy, layout, world):
+        return ("--spec", self.spec, "--strategy", strategy, "--layout", layout, "--world-size", str(world))
+
+    def test_keys_and_values(self):
+        sees = numpy.zeros(ROWS, bool)
+        sees[SPOILT[0] : SPOILT[-1] + WINDOW + 1] = True
+        for plan in self.plans:
+            flags = self.plan_flags(*plan)
+            wanted, _ = self.run_file(self.clean, *flags)
+            for key, value in ((numpy.nan, numpy.nan), (1, numpy.inf), (numpy.inf, -numpy.inf)):
+                with self.subTest(plan=plan, key=key, value=value):
+                    answer, _ = self.run_file(self.spoilt(key, value), *flags)
+                    numpy.testing.assert_array_equal(answer["output"][~sees], wanted["output"][~sees])
+                    numpy.testing.assert_array_equal(answer["lse"][:, ~sees], wanted["lse"][:, ~sees])
+                    self.assertFalse(numpy.isfinite(answer["output"][sees]).any())
+
+    def gradients(self, tensors, *flags):
+        source, target = (os.path.join(self.folder, name) for name in ("gradients_in", "gradients_out"))
+        save_tensors(source, tensors, "fp32")
+        done = self.service.annulus("gradients", "--json", "--input", source, "--output", target, *flags)
+        self.assertEqual(done.returncode, 0, f"{flags}\n{done.stderr}")
+        return load_tensors(target)[0]
+
+    def test_gradients(self):
+        random = numpy.random.default_rng(7)
+        forward, _ = self.run_file(self.clean, "--spec", self.spec)
+        tensors = {**self.clean, **forward, "d_out": random.standard_normal((ROWS, 4, 16)).astype(numpy.float32)}
+        bad = {name: array.copy() for name, array in tensors.items()}
+        row = 150  # Of d_out: it reaches dq of its row, and the keys that the row sees.
+        bad["d_out"][row] = numpy.nan
+        reached = numpy.zeros(ROWS, bool)
+        reached[row - WINDOW : row + 1] = True
+        for plan in self.plans:
+            with self.subTest(plan=plan):
+                flags = self.plan_flags(*plan)
+                wanted, answer = self.gradients(tensors, *flags), self.gradients(bad, *flags)
+                others = numpy.arange(ROWS) != row
+                numpy.testing.assert_array_equal(answer["dq"][others], wanted["dq"][others])
+                for name in ("dk", "dv"):
+                    numpy.testing.assert_array_equal(answer[name][~reached], wanted[name][~reached])
+                    self.assertTrue(numpy.isnan(answer[name][reached]).all())
+                self.assertTrue(numpy.isnan(answer["dq"][row]).all())
+
+    def test_large_logits_and_equal_rows(self):
+        """Scores up to ±1e4 that fp32 holds exactly, and keys that are all alike, whose output is the mean of v."""
+        random = numpy.random.default_rng(8)
+        for world, strategy in ((1, "auto"), (3, "ring-pass-kv"), (4, "tree"), (4, "ulysses")):
+            flags = ("--world-size", str(world), "--strategy", strategy)
+            with self.subTest(world=world, strategy=strategy):
+                tensors = dict(self.clean)
+                tensors["q"] = (random.integers(-25, 26, (ROWS, 4, 16)) * 5.0).astype(numpy.float32)
+                tensors["k"] = (random.integers(-25, 26, (ROWS, 2, 16)) * 5.0).astype(numpy.float32)
+                answer, _ = self.run_file(tensors, *flags)
+                exact, naive = judged(*(tensors[name] for name in "qkv"), "full")
+                self.assertGreater(numpy.abs(exact[1]).max(), 3000)
+                self.assert_within_budget(answer, exact, naive, "large logits")
+                tensors["k"] = numpy.broadcast_to(tensors["k"][:1], tensors["k"].shape)
+                answer, _ = self.run_file(tensors, *flags)
+                mean = self.clean["v"].mean(axis=0, dtype=numpy.float64).repeat(2, axis=0)
+                numpy.testing.assert_allclose(answer["output"], numpy.broadcast_to(mean, answer["output"].shape), atol=1e-6)
+
+    def test_subnormal_numbers_do_no_harm(self):
+        """They count as zero in q, k and v, so nothing but what they are worth is lost."""
+        tensors = {name: array.copy() for name, array in self.clean.items()}
+        for array in tensors.values():
+            array[::3] = 1e-40
+        for world, strategy in ((1, "auto"), (3, "rotate-kv"), (4, "ring-pass-q")):
+            with self.subTest(world=world, strategy=strategy):
+                answer, _ = self.run_file(tensors, "--world-size", str(world), "--strategy", strategy)
+                self.assert_within_budget(answer, *judged(*(tensors[name] for name in "qkv"), "full"), "subnormal")
+
+
+if __name__ == "__main__":
+    unittest.main()
