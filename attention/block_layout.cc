@@ -39,6 +39,7 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
     case BlockKind::kQ:
     case BlockKind::kDq:
     case BlockKind::kDqOut:
+    case BlockKind::kDSinkOut:
       break;
   }
   return RowBytes(kind, heads);
@@ -80,6 +81,8 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
       return SecondOffset(kind, heads) + n * kFp32Bytes * (max_logit_ ? 2 : 1);
     case BlockKind::kDq:
       return n * head_dim_ * kFp32Bytes;
+    case BlockKind::kDSinkOut:
+      return n * kFp32Bytes;
     case BlockKind::kDkv:
       return n * (head_dim_ + value_dim_) * kFp32Bytes;
     case BlockKind::kPairs:

@@ -21,6 +21,7 @@ namespace annulus {
 //   kDkv      dk[heads][head_dim], dv[heads][value_dim]            fp32
 //   kDqOut    as kQ
 //   kDkvOut   as kKv
+//   kDSinkOut d_sink[heads]                                        fp32
 //   kPairs    bias[heads][width] in its dtype, then bits[heads][bytes] of the bit mask, each of one
 //             head where that stands for all (attention/pair_inputs.h)
 // Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.

@@ -100,9 +100,6 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("operation/gradients", "spec.gradients",
                          [](const Request& r) { return If(IsGradients(r)); }));
   rows->push_back(NotServed(
-      "gradients/sinks", "spec.modifiers.sinks", kNoGradient,
-      [](const Request& r) { return If(IsGradients(r) && !r.spec.modifiers.sinks.empty()); }));
-  rows->push_back(NotServed(
       "gradients/bias", "spec.modifiers.bias", kNoGradient,
       [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.bias.has_value()); }));
   rows->push_back(

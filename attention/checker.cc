@@ -178,12 +178,16 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
     if (!replay.Holds(output, PatchOf(block))) {
       return Broken(rank, -1, "an output row is never finished");
     }
+    if (block.kind == BlockKind::kDSinkOut) continue;  // It comes of no keys.
     RETURN_IF_ERROR(CheckOutput(request, rank, block, replay.Seen(output)));
   }
   if (request.spec->operation == Operation::kForward) {
     return CheckTiling(request, rank, schedule, BlockKind::kOut);
   }
   RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDqOut));
+  if (!request.spec->modifiers.sinks.empty()) {
+    RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDSinkOut));
+  }
   return CheckTiling(request, rank, schedule, BlockKind::kDkvOut);
 }
 

@@ -24,11 +24,13 @@ enum class BlockKind : uint8_t {
   kOut,    // output and LSE
   kDqOut,  // finished gradients
   kDkvOut,
-  kPairs,  // bias and bit mask of queries, against all keys of their sequences
+  kDSinkOut,  // what each query row adds to the gradients of its heads' sinks
+  kPairs,     // bias and bit mask of queries, against all keys of their sequences
 };
 
 // Rows × heads of one shard, never empty. Rows are the shard's local rows; heads are query heads
-// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kPairs and key/value heads for kKv, kDkv, kDkvOut.
+// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kDSinkOut, kPairs and key/value heads for kKv, kDkv,
+// kDkvOut.
 // kPairs that stand for all query heads are of head 0 alone.
 struct Block {
   BlockKind kind = BlockKind::kQ;
@@ -62,10 +64,11 @@ struct Task {
 
 // Acts on the intersection of the two blocks.
 struct Op {
-  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta };
+  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta, kSink };
   Kind kind = Kind::kMerge;
   // Buffers. kMerge: kPartial → kPartial. kAdd: kDq → kDq, kDkv → kDkv. kFinish: kPartial → kOut,
   // kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which is complete from then on.
+  // kSink: complete kQGrad → kDSinkOut.
   int32_t source = 0, target = 0;
 };
 

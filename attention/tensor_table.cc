@@ -52,6 +52,9 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   table.push_back(of_queries(TensorId::kDq, D::kOutput, dim, spec.dtype));
   table.push_back(of_keys(TensorId::kDk, D::kOutput, dim));
   table.push_back(of_keys(TensorId::kDv, D::kOutput, value_dim));
+  if (!spec.modifiers.sinks.empty()) {
+    table.push_back(of_queries(TensorId::kDSink, D::kOutput, 1, DataType::kFp32));
+  }
   return table;
 }
 

@@ -32,8 +32,9 @@ enum class TensorId : uint8_t {
 enum class RowSpace : uint8_t { kQuery, kKey };
 enum class Direction : uint8_t { kInput, kOutput };
 
-// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE and max_logit have dim 1,
-// a bias has as many as the longest sequence has keys, and a bit mask an eighth of it, rounded up.
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, max_logit and d_sink have
+// dim 1, a bias has as many as the longest sequence has keys, and a bit mask an eighth of it,
+// rounded up.
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;

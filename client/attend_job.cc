@@ -98,6 +98,18 @@ bool IsOfRows(TensorId id) {
   return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit;
 }
 
+// Of fp32 rows of one number a head, in the order of the rows: the same bits however they were
+// made.
+std::vector<float> SumsOfRows(absl::Span<const std::byte> rows, int32_t heads) {
+  std::vector<double> sums(heads, 0.0);
+  for (size_t i = 0; i < rows.size() / sizeof(float); ++i) {
+    float value = 0;
+    std::memcpy(&value, rows.data() + i * sizeof(float), sizeof(float));
+    sums[i % heads] += value;
+  }
+  return {sums.begin(), sums.end()};
+}
+
 absl::Status OutOfMemory(int64_t bytes) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    absl::StrCat("no memory here for ", bytes, " bytes"),
@@ -236,6 +248,7 @@ absl::Status AttendJob::AllocateOutputs() {
 
 std::vector<int64_t> AttendJob::ShapeInFile(const TensorInfo& tensor) const {
   const int64_t tokens = tensor.rows == RowSpace::kQuery ? shape_.q_tokens : shape_.kv_tokens;
+  if (tensor.id == TensorId::kDSink) return {tensor.heads};
   std::vector<int64_t> shape = {tokens, tensor.heads, tensor.dim};
   if (IsOfRows(tensor.id)) shape = {tensor.heads, tokens};
   if (shape_.batch.has_value()) shape.insert(shape.begin(), *shape_.batch);
@@ -343,6 +356,10 @@ absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
     if (IsOfRows(tensor.id)) {
       const std::vector<float>& rows = turned[tensor.id] = TurnedRows(bytes.data(), true);
       bytes = {reinterpret_cast<const std::byte*>(rows.data()), rows.size() * sizeof(float)};
+    }
+    if (tensor.id == TensorId::kDSink) {
+      const std::vector<float>& sums = turned[tensor.id] = SumsOfRows(bytes, tensor.heads);
+      bytes = {reinterpret_cast<const std::byte*>(sums.data()), sums.size() * sizeof(float)};
     }
     views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
                      ShapeInFile(tensor), bytes});

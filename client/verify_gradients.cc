@@ -54,6 +54,7 @@ class GradientVerifier {
         dim_(spec.head_dim),
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
+    if (!spec.modifiers.sinks.empty()) d_sink_.resize(spec.q_heads);
   }
 
   GradientReport Run(int64_t count, uint64_t seed) {
@@ -77,6 +78,8 @@ class GradientVerifier {
     Note(TensorId::kDq, dq, report.q_rows, &report);
     Note(TensorId::kDk, dk, report.k_rows, &report);
     Note(TensorId::kDv, dv, report.k_rows, &report);
+    if (d_sink_.empty()) return report;
+    Note(TensorId::kDSink, d_sink_, report.q_rows, &report);
     return report;
   }
 
@@ -120,14 +123,27 @@ class GradientVerifier {
     return kept ? 1 / (1 - spec_.dropout->rate) : 0;
   }
 
+  template <typename Real>
+  Real DeltaOf(const HeadData& data, int64_t row, const Order& order) const {
+    const Order backwards{order.number + 1, order.of + 1};
+    return Dot<Real>(&data.d_out[row * value_dim_], &data.out[row * value_dim_], value_dim_,
+                     backwards) -
+           static_cast<Real>(data.d_lse[row]);
+  }
+
+  template <typename Real>
+  double SinkGradient(const HeadData& data, int64_t row, const Order& order) const {
+    if (data.lse[row] == kMinusInf) return 0;
+    const Real sink = static_cast<Real>(spec_.modifiers.sinks[data.head]);
+    return -std::exp(sink - static_cast<Real>(data.lse[row])) * DeltaOf<Real>(data, row, order);
+  }
+
   // The formulas of docs/numerics.md, "Gradients".
   template <typename Real>
   Share<Real> ShareOf(const HeadData& data, int64_t row, int64_t key, const Order& order) const {
     if (data.lse[row] == kMinusInf) return {};
     const float* d_out = &data.d_out[row * value_dim_];
-    const Order backwards{order.number + 1, order.of + 1};
-    const Real delta = Dot<Real>(d_out, &data.out[row * value_dim_], value_dim_, backwards) -
-                       static_cast<Real>(data.d_lse[row]);
+    const Real delta = DeltaOf<Real>(data, row, order);
     const Real scale = static_cast<Real>(spec_.scale_or_default());
     Real score = scale * Dot<Real>(&data.q[row * dim_], &data.k[key * dim_], dim_, order);
     Real slope = 1;
@@ -204,11 +220,21 @@ class GradientVerifier {
     }
   }
 
-  void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) const {
+  void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) {
     const std::vector<double> exact = QueryGradient<double>(data, row, Order());
     const std::vector<float> answer = Rows(TensorId::kDq, data.head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
       Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
+    }
+    if (!d_sink_.empty()) JudgeSink(data, row);
+  }
+
+  void JudgeSink(const HeadData& data, int64_t row) {
+    const double exact = SinkGradient<double>(data, row, Order());
+    const float answer = Rows(TensorId::kDSink, data.head, row, 1)[0];
+    for (int64_t n = 0; n < orders_; ++n) {
+      const auto naive = static_cast<float>(SinkGradient<float>(data, row, {n, orders_}));
+      d_sink_[data.head].AddOutput(exact, naive, answer);
     }
   }
 
@@ -226,7 +252,8 @@ class GradientVerifier {
 
   void Note(TensorId id, const std::vector<HeadErrors>& heads, int64_t rows,
             GradientReport* report) const {
-    const std::vector<double> budgets = OutputBudgets(heads, rows, UlpOf(spec_.dtype));
+    const DataType dtype = FindTensor(table_, id)->dtype;
+    const std::vector<double> budgets = OutputBudgets(heads, rows, UlpOf(dtype));
     for (size_t head = 0; head < heads.size(); ++head) {
       // Multiplied, as a budget may be 0.
       if (heads[head].answer() * report->budget <= report->error * budgets[head] &&
@@ -247,6 +274,7 @@ class GradientVerifier {
   const int64_t dim_, value_dim_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
+  std::vector<HeadErrors> d_sink_;  // By query head, where there are sinks.
 };
 
 }  // namespace

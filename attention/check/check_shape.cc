@@ -36,7 +36,8 @@ class ShapeCheck {
       RETURN_IF_ERROR(Ends(schedule_.inputs,
                            {BlockKind::kQGrad, BlockKind::kOut, BlockKind::kKv, BlockKind::kPairs},
                            "an input"));
-      return Ends(schedule_.outputs, {BlockKind::kDqOut, BlockKind::kDkvOut}, "an output");
+      return Ends(schedule_.outputs, {BlockKind::kDqOut, BlockKind::kDkvOut, BlockKind::kDSinkOut},
+                  "an output");
     }
     RETURN_IF_ERROR(
         Ends(schedule_.inputs, {BlockKind::kQ, BlockKind::kKv, BlockKind::kPairs}, "an input"));
@@ -73,6 +74,9 @@ class ShapeCheck {
     const bool forward = block.kind == BlockKind::kQ || block.kind == BlockKind::kPartial;
     if (!both && forward == gradients_) {
       return Broken(rank_, -1, "a schedule holds a block of the other operation");
+    }
+    if (block.kind == BlockKind::kDSinkOut && request_.spec->modifiers.sinks.empty()) {
+      return Broken(rank_, -1, "gradients of sinks where there are none");
     }
     if (block.shard < 0 || block.shard >= static_cast<int32_t>(request_.plan->shards.size())) {
       return Broken(rank_, -1, "a block of a shard that is not in the plan");
@@ -212,6 +216,9 @@ class ShapeCheck {
         break;
       case Op::Kind::kDelta:
         fits = source == BlockKind::kOut && target == BlockKind::kQGrad && IsInput(op.target);
+        break;
+      case Op::Kind::kSink:
+        fits = source == BlockKind::kQGrad && target == BlockKind::kDSinkOut;
         break;
     }
     return fits ? absl::OkStatus() : Broken(rank_, k, "an op on buffers of a wrong kind");

@@ -19,11 +19,7 @@ void OwnRows::AddQueries(const GroupView& group, int32_t shard, int64_t rows) {
   const Pass& pass = group.pass();
   Queries own;
   own.shard = shard;
-  own.q = writer_->AddInput(block(pass.queries));
-  if (pass.queries == BlockKind::kQGrad) {
-    const int32_t forward = writer_->AddInput(block(BlockKind::kOut));
-    writer_->Apply(0, Op::Kind::kDelta, forward, own.q);
-  }
+  own.q = writer_->AddOwnQueries(shard, {0, rows}, {0, group.request.spec->q_heads});
   own.state = writer_->AddBuffer(block(pass.state));
   own.out = writer_->AddOutput(block(pass.finished));
   own.rows = {0, rows};

@@ -29,6 +29,23 @@ int32_t ScheduleWriter::AddOutput(const Block& block) {
   return schedule_.outputs.back();
 }
 
+int32_t ScheduleWriter::AddOwnQueries(int32_t shard, Interval rows, Interval heads) {
+  Block block{group_.pass().queries,
+              shard,
+              rows.begin,
+              rows.end,
+              static_cast<int32_t>(heads.begin),
+              static_cast<int32_t>(heads.end)};
+  const int32_t q = AddInput(block);
+  if (block.kind != BlockKind::kQGrad) return q;
+  block.kind = BlockKind::kOut;
+  Apply(0, Op::Kind::kDelta, AddInput(block), q);
+  if (group_.request.spec->modifiers.sinks.empty()) return q;
+  block.kind = BlockKind::kDSinkOut;
+  Apply(0, Op::Kind::kSink, q, AddOutput(block));
+  return q;
+}
+
 void ScheduleWriter::Send(int32_t step, int32_t buffer, Interval rows, int32_t peer) {
   schedule_.steps[step].sends.push_back({buffer, rows.begin, rows.end, peer});
 }

@@ -18,6 +18,9 @@ class ScheduleWriter {
   int32_t AddBuffer(const Block& block);
   int32_t AddInput(const Block& block);
   int32_t AddOutput(const Block& block);
+  // Own queries as an input. For gradients also the outputs of the forward pass, which give their
+  // deltas in step 0, and with these, where there are sinks, an output of what those get of them.
+  int32_t AddOwnQueries(int32_t shard, Interval rows, Interval heads);
   const Block& block(int32_t buffer) const { return schedule_.buffers[buffer]; }
 
   void Send(int32_t step, int32_t buffer, Interval rows, int32_t peer);

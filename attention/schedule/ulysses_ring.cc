@@ -136,11 +136,7 @@ class GridRank {
       for (int32_t to = 0; to < members_ && q_rows.length() > 0; ++to) {
         const Interval heads = shares_.Queries(member_, to);
         if (heads.length() == 0) continue;
-        const int32_t q = writer_.AddInput(BlockOf(pass_.queries, shard, q_rows, heads));
-        if (pass_.queries == BlockKind::kQGrad) {
-          const Block forward = BlockOf(BlockKind::kOut, shard, q_rows, heads);
-          writer_.Apply(0, Op::Kind::kDelta, writer_.AddInput(forward), q);
-        }
+        const int32_t q = writer_.AddOwnQueries(shard, q_rows, heads);
         if (to == member_) {
           AddSlice(shard, member_, q);
         } else {

@@ -275,6 +275,11 @@ class Group {
       delta = At(r, op.source, row, 0, h) * At(r, op.target, row, 1, h) - delta;
       return;
     }
+    if (op.kind == Op::Kind::kSink) {
+      At(r, op.target, row, 0, h) = SinkGradientOf(
+          built_.spec.modifiers.sinks[h], At(r, op.source, row, 2, h), At(r, op.source, row, 3, h));
+      return;
+    }
     const bool partial = source_kind == BlockKind::kPartial;
     if (op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kAdd ||
         (op.kind == Op::Kind::kFinish && !partial)) {
@@ -303,12 +308,14 @@ class Group {
     return all;
   }
 
+  static double DeltaAt(int64_t q_row, int32_t h) {
+    return OutGradientAt(q_row, h) * OutAt(q_row, h) - LseGradientAt(q_row, h);
+  }
+
   PairGradients ExpectedPair(int64_t q_row, int32_t h, int64_t k_row) const {
     const int32_t kv_head = h / (built_.spec.q_heads / built_.spec.kv_heads);
-    const double d_out = OutGradientAt(q_row, h);
-    const double delta = d_out * OutAt(q_row, h) - LseGradientAt(q_row, h);
-    return GradientsOfPair(QueryAt(q_row, h), d_out, LseAt(q_row, h), delta, KeyAt(k_row, kv_head),
-                           ValueAt(k_row, kv_head));
+    return GradientsOfPair(QueryAt(q_row, h), OutGradientAt(q_row, h), LseAt(q_row, h),
+                           DeltaAt(q_row, h), KeyAt(k_row, kv_head), ValueAt(k_row, kv_head));
   }
 
   // What an output holds at a packed row and head, by section.
@@ -318,6 +325,9 @@ class Group {
       const Partial want = Expected(row, h);
       if (want.weight == 0) return {0, -kInf};
       return {want.sum / want.weight, want.max + std::log(want.weight)};
+    }
+    if (kind == BlockKind::kDSinkOut) {
+      return {SinkGradientOf(built_.spec.modifiers.sinks[h], LseAt(row, h), DeltaAt(row, h))};
     }
     if (kind == BlockKind::kDqOut) {
       for (int64_t k = 0; k < built_.spec.kv_rows(); ++k) {
@@ -345,9 +355,12 @@ class Group {
       for (const int32_t output : ranks_[r].outputs) RETURN_IF_ERROR(Compare(r, output, &seen));
     }
     const AttentionSpec& spec = built_.spec;
-    const int64_t of_keys =
-        spec.operation == Operation::kGradients ? spec.kv_rows() * spec.kv_heads : 0;
-    const bool all = static_cast<int64_t>(seen.size()) == spec.q_rows() * spec.q_heads + of_keys;
+    int64_t wanted = spec.q_rows() * spec.q_heads;
+    if (spec.operation == Operation::kGradients) {
+      if (!spec.modifiers.sinks.empty()) wanted *= 2;
+      wanted += spec.kv_rows() * spec.kv_heads;
+    }
+    const bool all = static_cast<int64_t>(seen.size()) == wanted;
     return all ? absl::OkStatus() : absl::InternalError("output rows are missing");
   }
 

@@ -14,6 +14,7 @@ inline int SectionsOf(BlockKind kind) {
     case BlockKind::kQ:
     case BlockKind::kDq:
     case BlockKind::kDqOut:
+    case BlockKind::kDSinkOut:
       return 1;
     case BlockKind::kPartial:
       return 3;
@@ -34,6 +35,11 @@ inline double OutAt(int64_t row, int32_t head) { return std::cos(0.2 * row + hea
 inline double LseAt(int64_t row, int32_t head) { return 1 + std::sin(0.8 * row - head); }
 inline double OutGradientAt(int64_t row, int32_t head) { return std::sin(1.1 * row - 0.3 * head); }
 inline double LseGradientAt(int64_t row, int32_t head) { return std::cos(1.7 * row + 0.6 * head); }
+
+// What a row adds to the gradient of its sink.
+inline double SinkGradientOf(double sink, double lse, double delta) {
+  return -std::exp(sink - lse) * delta;
+}
 
 // What one visible pair adds.
 struct PairGradients {

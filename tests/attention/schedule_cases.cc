@@ -178,6 +178,13 @@ void VaryMasks(int64_t way, AttentionSpec* spec) {
   }
 }
 
+void AskForGradients(bool with_sinks, AttentionSpec* spec) {
+  spec->operation = Operation::kGradients;
+  for (int32_t head = 0; head < spec->q_heads && with_sinks; ++head) {
+    spec->modifiers.sinks.push_back(0.3f * static_cast<float>(head % 5) - 0.5f);
+  }
+}
+
 std::vector<PlanOptions> TestPlans(int32_t world_size) {
   const auto plan = [&](Layout layout, int64_t stripe) {
     return PlanOptions{world_size, layout, stripe, /*granule=*/1};

@@ -110,6 +110,12 @@ TEST(TensorTableTest, GradientsTakeWhatForwardGave) {
   EXPECT_EQ(FindTensor(table, TensorId::kDv)->row_bytes(), 2 * 48 * 2);
   EXPECT_EQ(FindTensor(table, TensorId::kDv)->rows, RowSpace::kKey);
   EXPECT_EQ(FindTensor(table, TensorId::kDv)->direction, Direction::kOutput);
+  spec.modifiers.sinks.assign(8, 1.0f);
+  const std::vector<TensorInfo> with_sinks = TensorTable(spec);
+  ASSERT_EQ(with_sinks.size(), 11u);
+  EXPECT_EQ(FindTensor(with_sinks, TensorId::kDSink)->row_bytes(), 8 * 4);
+  EXPECT_EQ(FindTensor(with_sinks, TensorId::kDSink)->rows, RowSpace::kQuery);
+  EXPECT_EQ(FindTensor(with_sinks, TensorId::kDSink)->direction, Direction::kOutput);
 }
 
 TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {

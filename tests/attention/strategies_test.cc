@@ -55,6 +55,26 @@ TEST(StrategiesTest, StepsAreThoseOfTheTable) {
   EXPECT_EQ(steps(DoubleRing(2)), 8u);
 }
 
+TEST(StrategiesTest, StepsOfGradientsAreThoseOfTheTable) {
+  const auto steps = [](const Execution& execution) {
+    ScheduleCase one = Case(Mask(), TestPlans(8)[0], execution);
+    one.spec.operation = Operation::kGradients;
+    return BuiltCase(one).ranks[0].steps.size();
+  };
+  Execution ulysses = ExecutionOf(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kWholeHeads;
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassKv)), 10u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRotateKv)), 10u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kAllGatherKv)), 4u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kHalo)), 4u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassQ)), 10u);
+  EXPECT_EQ(steps(ExecutionOf(Strategy::kTree)), 4u);
+  EXPECT_EQ(steps(ulysses), 4u);
+  EXPECT_EQ(steps(Grid(2, 4)), 7u);
+  EXPECT_EQ(steps(Grid(4, 2)), 5u);
+  EXPECT_EQ(steps(DoubleRing(2)), 10u);
+}
+
 // Most bytes of keys alive at once, in those of one rank.
 int64_t KeyBlocks(const Execution& execution) {
   const BuiltCase built(Case(Mask(), TestPlans(8)[0], execution));

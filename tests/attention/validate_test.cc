@@ -370,8 +370,6 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
     SCOPED_TRACE(field);
     ExpectNotServed(spoilt, field);
   };
-  expect("spec.modifiers.sinks",
-         [](Request& r) { r.spec.modifiers.sinks.assign(r.spec.q_heads, 1.0f); });
   expect("spec.outputs", [](Request& r) { r.spec.outputs.max_logit = true; });
   expect("spec.modifiers.bias", [](Request& r) { r.spec.modifiers.bias = Bias(); });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });

@@ -30,6 +30,7 @@ class Solved {
     Put(TensorId::kDq, answer.dq);
     Put(TensorId::kDk, answer.dk);
     Put(TensorId::kDv, answer.dv);
+    if (!spec.modifiers.sinks.empty()) Put(TensorId::kDSink, answer.d_sink);
   }
 
   GradientReport Verify(int64_t count, uint64_t seed = 5) const {
@@ -112,13 +113,16 @@ TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {
 }
 
 TEST(VerifyGradientsTest, DamageIsFoundInEveryTensor) {
-  for (const TensorId id : {TensorId::kDq, TensorId::kDk, TensorId::kDv}) {
-    Solved solved(SmallSpec(DataType::kFp32));
+  AttentionSpec spec = SmallSpec(DataType::kFp32);
+  spec.modifiers.sinks = {0.5, -1, 0, 2};
+  EXPECT_TRUE(Solved(spec).Verify(1000).within());
+  for (const TensorId id : {TensorId::kDq, TensorId::kDk, TensorId::kDv, TensorId::kDSink}) {
+    Solved solved(spec);
     solved.Damage(id) ^= std::byte{0x01};  // The exponent of the last number.
     const GradientReport report = solved.Verify(1000);
     EXPECT_FALSE(report.within()) << TensorName(id);
     EXPECT_EQ(report.worst_tensor, id);
-    EXPECT_EQ(report.worst_head, id == TensorId::kDq ? 3 : 1);
+    EXPECT_EQ(report.worst_head, id == TensorId::kDk || id == TensorId::kDv ? 1 : 3);
   }
 }
 

@@ -76,7 +76,8 @@ class GradientsTest(AttendCase):
         save_tensors(source, tensors, dtype, fp32=("lse", "d_lse"))
         facts = self.gradients("--input", source, "--output", target, "--spec", self.spec_file(spec), *flags)
         answer, dtypes = load_tensors(target)
-        self.assertEqual(dtypes, {"dq": dtype, "dk": dtype, "dv": dtype})
+        of_sinks = {"d_sink": "fp32"} if "sinks" in spec.get("modifiers", {}) else {}
+        self.assertEqual(dtypes, {"dq": dtype, "dk": dtype, "dv": dtype, **of_sinks})
         return answer, facts
 
     def assert_gradients(self, answer, tensors, hidden, dtype, what, kept=None):
@@ -136,6 +137,27 @@ class GradientsTest(AttendCase):
                                                "--verify", "30")
                 self.assert_gradients(answer, tensors, hidden_by({"causal": True}, 40, 50), "fp32", strategy, kept)
 
+    def test_gradients_of_sinks(self):
+        sinks = numpy.array([1.0, -2.0, 0.5, 3.0])
+        spec = {"masks": [{"causal": True}], "modifiers": {"sinks": list(sinks)}}
+        for dtype, batch in (("fp32", 1), ("bf16", 2)):
+            made = self.made(numpy.random.default_rng(6), 60, 45, dtype=dtype)  # The first rows see their sink alone.
+            tensors = self.forward({name: numpy.stack([array] * batch) for name, array in made.items()}, spec, dtype)
+            self.assertTrue(numpy.isfinite(tensors["lse"]).all())
+            delta = (tensors["d_out"].astype(numpy.float64) * tensors["output"]).sum(axis=3).swapaxes(1, 2) - tensors["d_lse"]
+            terms = -numpy.exp(sinks[:, None] - tensors["lse"]) * delta
+            answers = {}
+            for index, strategy in enumerate(("auto", *STRATEGIES)):
+                with self.subTest(strategy=strategy, dtype=dtype):
+                    answer, _ = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--world-size", str(1 + index % 3),
+                                                   "--path", ("direct", "gateway")[index % 2], "--verify", "30")
+                    self.assertEqual((answer["d_sink"].shape, answer["d_sink"].dtype), ((4,), numpy.float32))
+                    numpy.testing.assert_allclose(answer["d_sink"], terms.sum(axis=(0, 2)), rtol=0, atol=2e-6 * numpy.abs(terms).sum(axis=(0, 2)).max())
+                    answers[strategy] = answer["d_sink"].tobytes()
+            self.assertEqual(len(set(answers.values())), 1, dtype)
+            one = {name: array[0] for name, array in tensors.items()}
+            self.assert_gradients({name: answer[name][0] for name in ("dq", "dk", "dv")}, one, hidden_by({"causal": True}, 60, 45), dtype, "sinks")
+
     def test_a_batch_keeps_its_shape(self):
         random = numpy.random.default_rng(3)
         one = self.made(random, 33, 21)
@@ -174,7 +196,6 @@ class GradientsTest(AttendCase):
     def test_what_is_not_served_says_so(self):
         for flags, spec, field in (
             ((), {"outputs": {"maxLogit": True}}, "spec.outputs"),
-            ((), {"modifiers": {"sinks": [1, 2, 3, 4]}}, "spec.modifiers.sinks"),
         ):
             with self.subTest(flags=flags, spec=spec):
                 error = self.gradients("--synthetic", "1,64,64,4,2,16,fp32,1", "--spec", self.spec_file(spec), *flags, expect=3)

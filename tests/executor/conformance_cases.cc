@@ -195,7 +195,7 @@ Axis Modifiers() {
            {"scale", SetSpec([](Draw* draw, AttentionSpec* spec) {
               spec->scale = draw->Below(2) == 0 ? 0.45 : -0.3;
             })},
-           {"sinks", SetSpec(sinks), true},
+           {"sinks", SetSpec(sinks)},
            {"bias", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               spec->modifiers.bias =
                   Bias{draw->Below(2) == 0 ? DataType::kUnspecified : DataType::kFp16, 1};
@@ -210,8 +210,7 @@ Axis Modifiers() {
               cap(draw, spec);
               alibi(draw, spec);
               sinks(draw, spec);
-            }),
-            true},
+            })},
            {"dropout", SetSpec([](Draw* draw, AttentionSpec* spec) {
               spec->dropout = Dropout{0.25, draw->Seed()};
             })},

@@ -230,8 +230,13 @@ reference::Answer JobRunner::Gathered() const {
 }
 
 reference::GradientAnswer JobRunner::GatheredGradients() const {
-  return {reference::PrecisionOf(job_.spec.dtype), GatherTensor(TensorId::kDq),
-          GatherTensor(TensorId::kDk), GatherTensor(TensorId::kDv)};
+  reference::GradientAnswer answer;
+  answer.inputs = reference::PrecisionOf(job_.spec.dtype);
+  answer.dq = GatherTensor(TensorId::kDq);
+  answer.dk = GatherTensor(TensorId::kDk);
+  answer.dv = GatherTensor(TensorId::kDv);
+  if (!job_.spec.modifiers.sinks.empty()) answer.d_sink = GatherTensor(TensorId::kDSink);
+  return answer;
 }
 
 }  // namespace annulus

@@ -31,6 +31,7 @@ class BlockNumbers {
       case BlockKind::kQ:
       case BlockKind::kDq:
       case BlockKind::kDqOut:
+      case BlockKind::kDSinkOut:
         return 1;
       case BlockKind::kPartial:
         return 3;
@@ -55,7 +56,7 @@ class BlockNumbers {
     const BlockKind kind = block().kind;
     if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
       return section == 0 ? layout_.value_dim() : 1;
-    if (section >= 2) return 1;
+    if (section >= 2 || kind == BlockKind::kDSinkOut) return 1;
     return section == 0 ? layout_.head_dim() : layout_.value_dim();
   }
   std::byte* At(int64_t row, int32_t head, int section) const {

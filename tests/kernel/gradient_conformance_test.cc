@@ -52,6 +52,7 @@ class RandomCase {
       for (int32_t head = 0; head < spec.q_heads; ++head)
         spec.modifiers.alibi_slopes.push_back(std::ldexp(1.0f, -1 - head));
     }
+    if (Odds(4)) spec.modifiers.sinks.assign(spec.q_heads, Odds(2) ? 0.5f : -3.0f);
     if (Odds(4)) spec.dropout = Dropout{0.3, static_cast<uint64_t>(Between(0, 1 << 20))};
     for (int64_t s = Between(1, 3); s > 0; --s)
       spec.sequences.push_back(Rows(Between(0, 130), Odds(4) ? Between(0, 600) : Between(0, 150)));
@@ -169,6 +170,7 @@ TEST_P(GradientConformance, DropoutAloneAndWithModifiers) {
       ASSERT_TRUE(Check(spec, cuts, 60));
       spec.modifiers.soft_cap = 1.5;
       spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
+      spec.modifiers.sinks = {0.5, -1, 0, 2};
       ASSERT_TRUE(Check(spec, {}, 61));
     }
   }

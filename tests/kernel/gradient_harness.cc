@@ -80,7 +80,7 @@ void GradientHarness::MakePieces(const reference::Input& input,
                            static_cast<int32_t>(heads.end)});
       };
       Piece piece{make(BlockKind::kQGrad), make(BlockKind::kOut), make(BlockKind::kDq),
-                  make(BlockKind::kDqOut)};
+                  make(BlockKind::kDqOut), make(BlockKind::kDSinkOut)};
       const BlockView q = piece.q->view(), forward = piece.forward->view();
       const BlockNumbers into(layout_, q), out(layout_, forward);
       for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -166,6 +166,9 @@ absl::Status GradientHarness::Prepare(AttentionKernel& kernel) {
     status.Update(
         kernel.Apply(job(), {KernelOp::Kind::kDelta, piece.forward->view(), piece.q->view()}));
     status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, piece.dq->view()}));
+    if (spec_.modifiers.sinks.empty()) continue;
+    status.Update(
+        kernel.Apply(job(), {KernelOp::Kind::kSink, piece.q->view(), piece.d_sink->view()}));
   }
   for (Shard& shard : shards_) {
     status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, shard.dkv->view()}));
@@ -211,12 +214,15 @@ reference::GradientAnswer GradientHarness::answer() const {
   answer.dq.resize(spec_.q_rows() * spec_.q_heads * spec_.head_dim, NAN);
   answer.dk.resize(spec_.kv_rows() * spec_.kv_heads * spec_.head_dim, NAN);
   answer.dv.resize(spec_.kv_rows() * spec_.kv_heads * spec_.value_dim(), NAN);
+  const bool sinks = !spec_.modifiers.sinks.empty();
+  if (sinks) answer.d_sink.resize(spec_.q_rows() * spec_.q_heads, NAN);
   for (const Piece& piece : pieces_) {
-    const BlockView view = piece.out->view();
-    const BlockNumbers out(layout_, view);
+    const BlockView view = piece.out->view(), of_sinks = piece.d_sink->view();
+    const BlockNumbers out(layout_, view), d_sink(layout_, of_sinks);
     for (int64_t row = view.block.row_begin; row < view.block.row_end; ++row) {
       for (int32_t h = view.block.head_begin; h < view.block.head_end; ++h) {
         Put(out.Read(row, h, 0), {row, h, spec_.q_heads, spec_.head_dim}, &answer.dq);
+        if (sinks) Put(d_sink.Read(row, h, 0), {row, h, spec_.q_heads, 1}, &answer.d_sink);
       }
     }
   }

@@ -35,11 +35,11 @@ class GradientHarness {
 
   KernelJob job() const;
   std::vector<KernelTask> Tasks();
-  absl::Status Prepare(AttentionKernel& kernel);  // Delta and identity.
+  absl::Status Prepare(AttentionKernel& kernel);  // Delta, sinks and identity.
 
  private:
   struct Piece {  // Rows × heads of the queries.
-    std::unique_ptr<OwnedBlock> q, forward, dq, out;
+    std::unique_ptr<OwnedBlock> q, forward, dq, out, d_sink;
   };
   struct Shard {
     RowMap rows;

@@ -167,6 +167,12 @@ void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& sourc
       target.Write(row, head, 3, {Dot(out, d_out) - target.Read(row, head, 3)[0]});
       return;
     }
+    case KernelOp::Kind::kSink: {
+      const double lse = source.Read(row, head, 2)[0], delta = source.Read(row, head, 3)[0];
+      const double share = std::exp(job.spec->modifiers.sinks[head] - lse);
+      target.Write(row, head, 0, {lse == -kInfinity ? 0.0 : -share * delta});
+      return;
+    }
     case KernelOp::Kind::kFinish: {
       if (source.block().kind != BlockKind::kPartial) {
         for (int s = 0; s < target.sections(); ++s)

@@ -13,6 +13,7 @@ namespace annulus::reference {
 struct GradientAnswer {
   Precision inputs = Precision::kFp32;  // Of q, k, v, d_out and the gradients.
   std::vector<float> dq, dk, dv;        // As q, k and v.
+  std::vector<float> d_sink;            // [query rows, q_heads], where there are sinks.
 };
 
 // The error budget (docs/numerics.md) for gradients, tensor by tensor and head by head:

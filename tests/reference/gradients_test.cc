@@ -64,7 +64,11 @@ void Check(const Input& input, bool with_d_lse = true) {
   ExpectCentralDifferences(input, gradients.dq, q, up);
   ExpectCentralDifferences(input, gradients.dk, k, up);
   ExpectCentralDifferences(input, gradients.dv, v, up);
-  ExpectCentralDifferences(input, gradients.d_sink, sinks, up);
+  std::vector<double> d_sinks(input.sinks.size(), 0.0);
+  for (size_t i = 0; i < gradients.d_sink.size(); ++i) {
+    d_sinks[i % d_sinks.size()] += gradients.d_sink[i];
+  }
+  ExpectCentralDifferences(input, d_sinks, sinks, up);
 }
 
 // Grouped heads, value dimension of its own, a sequence without keys and one without queries.
@@ -170,17 +174,20 @@ GradientAnswer NaiveAnswer(const Input& input, const Upstream& up, Precision pre
   return {precision,
           {naive.dq.begin(), naive.dq.end()},
           {naive.dk.begin(), naive.dk.end()},
-          {naive.dv.begin(), naive.dv.end()}};
+          {naive.dv.begin(), naive.dv.end()},
+          {naive.d_sink.begin(), naive.d_sink.end()}};
 }
 
 TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
   for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
     Input input = InputOf(SmallSpec());
     FillNormal(8, precision, 1.0, &input);
+    input.sinks = {0.3, -0.2, 1.5, 0.0};
     const Upstream up = MakeUpstream(input, precision, precision, true, 9);
     const GradientAnswer good = NaiveAnswer(input, up, precision);
     EXPECT_TRUE(CheckGradients(input, up, good));
-    for (auto tensor : {&GradientAnswer::dq, &GradientAnswer::dk, &GradientAnswer::dv}) {
+    for (auto tensor :
+         {&GradientAnswer::dq, &GradientAnswer::dk, &GradientAnswer::dv, &GradientAnswer::d_sink}) {
       GradientAnswer bad = good;
       (bad.*tensor)[3] += 0.3f;
       EXPECT_FALSE(CheckGradients(input, up, bad));

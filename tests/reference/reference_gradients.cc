@@ -25,7 +25,7 @@ class PairLoops {
         dq_(input.q.size(), Real(0)),
         dk_(input.k.size(), Real(0)),
         dv_(input.v.size(), Real(0)),
-        d_sink_(input.sinks.size(), Real(0)) {}
+        d_sink_(input.sinks.empty() ? 0 : input.q_rows() * input.q_heads, Real(0)) {}
 
   Gradients Run() {
     int64_t q_begin = 0, k_begin = 0;
@@ -109,7 +109,7 @@ class PairLoops {
       Pair(at, rule, j, static_cast<Real>(lse), delta);
     }
     if (!input_.sinks.empty()) {
-      d_sink_[at.head] -= delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
+      d_sink_[cell] = -delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
     }
   }
 

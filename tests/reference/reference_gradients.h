@@ -19,10 +19,10 @@ struct Upstream {
   std::vector<double> d_lse;  // As lse, or empty: 0.
 };
 
-// d_sink only where the input has sinks: [q_heads].
+// As q, k and v; d_sink is what each row adds to the gradients of its heads' sinks, [query rows,
+// q_heads], and empty where the input has none.
 struct Gradients {
-  std::vector<double> dq, dk, dv;  // As q, k and v.
-  std::vector<double> d_sink;
+  std::vector<double> dq, dk, dv, d_sink;
 };
 
 Gradients ExactGradients(const Input& input, const Upstream& upstream);

@@ -32,6 +32,7 @@ constexpr Section kSections[] = {
     {BlockKind::kDqOut, TensorId::kDq, nullptr},
     {BlockKind::kDkvOut, TensorId::kDk, nullptr},
     {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
+    {BlockKind::kDSinkOut, TensorId::kDSink, nullptr},
 };
 
 // Whether blocks of this job have the section.

@@ -17,6 +17,8 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
       return KernelOp::Kind::kCopy;
     case Op::Kind::kDelta:
       return KernelOp::Kind::kDelta;
+    case Op::Kind::kSink:
+      return KernelOp::Kind::kSink;
   }
   return KernelOp::Kind::kCopy;
 }

@@ -46,6 +46,7 @@ struct KernelOp {
     kFinish,
     kCopy,
     kDelta,  // delta of the target := Σ d_out · out of the source − what stood in its place.
+    kSink,   // target := −exp(sink − LSE) · delta of the source, 0 where its LSE is −∞.
   };
   Kind kind = Kind::kIdentity;
   BlockView source, target;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -43,6 +44,8 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
       return {{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}};
     case BlockKind::kDq:
       return {{0, dim * kFloat}};
+    case BlockKind::kDSinkOut:
+      return {{0, kFloat}};
     case BlockKind::kDkv:
       return {{0, dim * kFloat}, {second, value_dim * kFloat}};
     case BlockKind::kPairs:
@@ -164,6 +167,15 @@ void DeltaRow(const Operands& o, int64_t row) {
   }
 }
 
+void SinkRow(const Operands& o, int64_t row) {
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    const double lse = *o.source.Floats(row, head, 2), delta = *o.source.Floats(row, head, 3);
+    const bool empty = lse == -std::numeric_limits<double>::infinity();
+    const double sink = o.job.spec->modifiers.sinks[head];
+    *o.target.Floats(row, head, 0) = empty ? 0 : static_cast<float>(-std::exp(sink - lse) * delta);
+  }
+}
+
 void CopyRow(const Operands& o, int64_t row) {
   const size_t heads = o.head_end - o.head_begin;
   for (size_t s = 0; s < o.target.sections.size(); ++s)
@@ -190,6 +202,8 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
       return source == BlockKind::kPartial && target == BlockKind::kOut ? FinishRow : nullptr;
     case KernelOp::Kind::kDelta:
       return source == BlockKind::kOut && target == BlockKind::kQGrad ? DeltaRow : nullptr;
+    case KernelOp::Kind::kSink:
+      return source == BlockKind::kQGrad && target == BlockKind::kDSinkOut ? SinkRow : nullptr;
     case KernelOp::Kind::kCopy:
       return target == source ? CopyRow : nullptr;
   }
