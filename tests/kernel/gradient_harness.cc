@@ -3,47 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/task_rows.h"
 #include "tests/kernel/block_numbers.h"
 #include "tests/reference/from_spec.h"
 
 namespace annulus {
 namespace {
-
-std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts) {
-  std::vector<Interval> pieces;
-  int64_t begin = 0;
-  for (const int64_t cut : cuts) {
-    if (cut <= begin || cut >= rows) continue;
-    pieces.push_back({begin, cut});
-    begin = cut;
-  }
-  if (begin < rows) pieces.push_back({begin, rows});
-  return pieces;
-}
-
-RowMap AllRows(int64_t rows) {
-  if (rows == 0) return RowMap();
-  return RowMap({RowRange{0, rows, rows, 1}});
-}
-
-RowMap RowsOfShard(int64_t rows, const Cuts& cuts, int64_t shard) {
-  const int64_t begin = rows * shard / cuts.key_shards, end = rows * (shard + 1) / cuts.key_shards;
-  const int64_t striped = (rows - shard + cuts.key_shards - 1) / cuts.key_shards;
-  if (cuts.striped) return striped > 0 ? RowMap({{shard, 1, cuts.key_shards, striped}}) : RowMap();
-  return begin < end ? RowMap({{begin, end - begin, end - begin, 1}}) : RowMap();
-}
-
-int64_t VisibleIn(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
-                  const Task& task) {
-  int64_t seen = 0;
-  for (int32_t head = task.head_begin; head < task.head_end; ++head) {
-    const TaskRows rows = VisibleInTask(mask, q_rows, k_rows, {task.q_begin, task.q_end},
-                                        {task.k_begin, task.k_end}, head);
-    for (const Interval& span : rows.spans) seen += span.length();
-  }
-  return seen;
-}
 
 // Row `row` of a packed [rows, heads, dim] tensor, one head, from or to a section of a block.
 struct Cell {
@@ -135,18 +99,8 @@ std::vector<KernelTask> GradientHarness::Tasks() {
     for (const Interval& keys : PiecesOf(shard.rows.rows(), cuts_.keys)) {
       for (Piece& piece : pieces_) {
         KernelTask bound;
-        const Block& q = piece.q->block;
-        bound.task.q_begin = q.row_begin;
-        bound.task.q_end = q.row_end;
-        bound.task.k_begin = keys.begin;
-        bound.task.k_end = keys.end;
-        bound.task.head_begin = q.head_begin;
-        bound.task.head_end = q.head_end;
-        const int64_t seen = VisibleIn(mask_, q_rows_, shard.rows, bound.task);
-        const bool full =
-            seen == keys.length() * (q.row_end - q.row_begin) * (q.head_end - q.head_begin);
-        if (seen == 0) continue;
-        bound.task.coverage = full ? Coverage::kFull : Coverage::kPartial;
+        bound.task = TaskOf(mask_, q_rows_, shard.rows, piece.q->block, keys);
+        if (bound.task.coverage == Coverage::kEmpty) continue;
         bound.q = piece.q->view();
         bound.kv = shard.kv->view();
         bound.out_q = piece.dq->view();

@@ -12,6 +12,22 @@
 namespace annulus {
 namespace {
 
+// What one task sees, by asking for each of its heads: none, some or all of its rectangle.
+Coverage CoverageOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
+                    const Task& task) {
+  int64_t seen = 0;
+  for (int32_t head = task.head_begin; head < task.head_end; ++head) {
+    const TaskRows rows = VisibleInTask(mask, q_rows, k_rows, {task.q_begin, task.q_end},
+                                        {task.k_begin, task.k_end}, head);
+    for (const Interval& span : rows.spans) seen += span.length();
+  }
+  const int64_t all =
+      (task.q_end - task.q_begin) * (task.k_end - task.k_begin) * (task.head_end - task.head_begin);
+  return seen == 0 ? Coverage::kEmpty : seen == all ? Coverage::kFull : Coverage::kPartial;
+}
+
+}  // namespace
+
 std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts) {
   std::vector<Interval> pieces;
   int64_t begin = 0;
@@ -29,21 +45,25 @@ RowMap AllRows(int64_t rows) {
   return RowMap({RowRange{0, rows, rows, 1}});
 }
 
-// What one task sees, by asking for each of its heads: none, some or all of its rectangle.
-Coverage CoverageOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
-                    const Task& task) {
-  int64_t seen = 0;
-  for (int32_t head = task.head_begin; head < task.head_end; ++head) {
-    const TaskRows rows = VisibleInTask(mask, q_rows, k_rows, {task.q_begin, task.q_end},
-                                        {task.k_begin, task.k_end}, head);
-    for (const Interval& span : rows.spans) seen += span.length();
-  }
-  const int64_t all =
-      (task.q_end - task.q_begin) * (task.k_end - task.k_begin) * (task.head_end - task.head_begin);
-  return seen == 0 ? Coverage::kEmpty : seen == all ? Coverage::kFull : Coverage::kPartial;
+RowMap RowsOfShard(int64_t rows, const Cuts& cuts, int64_t shard) {
+  const int64_t begin = rows * shard / cuts.key_shards, end = rows * (shard + 1) / cuts.key_shards;
+  const int64_t striped = (rows - shard + cuts.key_shards - 1) / cuts.key_shards;
+  if (cuts.striped) return striped > 0 ? RowMap({{shard, 1, cuts.key_shards, striped}}) : RowMap();
+  return begin < end ? RowMap({{begin, end - begin, end - begin, 1}}) : RowMap();
 }
 
-}  // namespace
+Task TaskOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows, const Block& q,
+            Interval keys) {
+  Task task;
+  task.q_begin = q.row_begin;
+  task.q_end = q.row_end;
+  task.k_begin = keys.begin;
+  task.k_end = keys.end;
+  task.head_begin = q.head_begin;
+  task.head_end = q.head_end;
+  task.coverage = CoverageOf(mask, q_rows, k_rows, task);
+  return task;
+}
 
 std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
   std::string text = absl::StrCat(DataTypeName(spec.dtype), " Hq", spec.q_heads, " Hkv",
@@ -138,17 +158,12 @@ void KernelHarness::MakePairs(const reference::Input& input) {
 void KernelHarness::MakeShards(const reference::Input& input) {
   const reference::Precision precision = reference::PrecisionOf(spec_.dtype);
   const std::vector<std::byte> k = BytesOf(precision, input.k), v = BytesOf(precision, input.v);
-  const int64_t element = BytesPerElement(spec_.dtype), rows = spec_.kv_rows();
+  const int64_t element = BytesPerElement(spec_.dtype);
   const int64_t k_bytes = element * spec_.kv_heads * spec_.head_dim;
   const int64_t v_bytes = element * spec_.kv_heads * spec_.value_dim();
   for (int s = 0; s < cuts_.key_shards; ++s) {
-    std::vector<RowRange> ranges;
-    const int64_t begin = rows * s / cuts_.key_shards, end = rows * (s + 1) / cuts_.key_shards;
-    const int64_t striped = (rows - s + cuts_.key_shards - 1) / cuts_.key_shards;
-    if (cuts_.striped && striped > 0) ranges = {{s, 1, cuts_.key_shards, striped}};
-    if (!cuts_.striped && begin < end) ranges = {{begin, end - begin, end - begin, 1}};
     Shard shard;
-    shard.rows = RowMap(ranges);
+    shard.rows = RowsOfShard(spec_.kv_rows(), cuts_, s);
     Block block;
     block.kind = BlockKind::kKv;
     block.shard = s;
@@ -182,14 +197,7 @@ std::vector<KernelTask> KernelHarness::Tasks() {
     for (const Interval& keys : PiecesOf(shard.rows.rows(), cuts_.keys)) {
       for (Piece& piece : pieces_) {
         KernelTask bound;
-        const Block& q = piece.q->block;
-        bound.task.q_begin = q.row_begin;
-        bound.task.q_end = q.row_end;
-        bound.task.k_begin = keys.begin;
-        bound.task.k_end = keys.end;
-        bound.task.head_begin = q.head_begin;
-        bound.task.head_end = q.head_end;
-        bound.task.coverage = CoverageOf(mask_, q_rows_, shard.rows, bound.task);
+        bound.task = TaskOf(mask_, q_rows_, shard.rows, piece.q->block, keys);
         if (bound.task.coverage == Coverage::kEmpty) continue;
         bound.q = piece.q->view();
         if (piece.pairs != nullptr) bound.pairs = piece.pairs->view();

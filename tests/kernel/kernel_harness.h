@@ -31,6 +31,15 @@ struct Cuts {
 
 std::string Describe(const AttentionSpec& spec, const Cuts& cuts);
 
+// [0, rows) cut at `cuts`, and as a map of its own; the key rows of a shard.
+std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts);
+RowMap AllRows(int64_t rows);
+RowMap RowsOfShard(int64_t rows, const Cuts& cuts, int64_t shard);
+
+// The rows and heads of a query block with local key rows, and what they see.
+Task TaskOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows, const Block& q,
+            Interval keys);
+
 // A buffer of exactly the block's size, filled with 0xff (NaN in every format).
 struct OwnedBlock {
   OwnedBlock(const BlockLayout& layout, const Block& block);

@@ -17,16 +17,6 @@ struct Head {
   int64_t worst_row = 0, worst_lse_row = 0;
 };
 
-template <Precision precision>
-double Ulp(double magnitude) {
-  return UlpOf(precision, magnitude);
-}
-
-double (*UlpsOf(Precision precision))(double) {
-  if (precision == Precision::kFp16) return Ulp<Precision::kFp16>;
-  return precision == Precision::kBf16 ? Ulp<Precision::kBf16> : Ulp<Precision::kFp32>;
-}
-
 void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index, Head* to) {
   const int64_t q_row = answer.rows[index];
   const Row exact = ExactRow(input, q_row, head);

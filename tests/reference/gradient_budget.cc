@@ -19,16 +19,6 @@ int32_t OrdersFor(const Input& input) {
   return static_cast<int32_t>(std::clamp<int64_t>(kSteadyRows / rows, 1, affordable));
 }
 
-template <Precision precision>
-double Ulp(double magnitude) {
-  return UlpOf(precision, magnitude);
-}
-
-double (*UlpsOf(Precision precision))(double) {
-  if (precision == Precision::kFp16) return Ulp<Precision::kFp16>;
-  return precision == Precision::kBf16 ? Ulp<Precision::kBf16> : Ulp<Precision::kFp32>;
-}
-
 // One gradient: [rows, heads, dim].
 struct Tensor {
   const char* name;

@@ -209,6 +209,12 @@ double UlpOf(Precision precision, double magnitude) {
   return std::ldexp(1.0, std::max(power, mantissa.least_power));
 }
 
+double (*UlpsOf(Precision precision))(double) {
+  if (precision == Precision::kFp16) return [](double at) { return UlpOf(Precision::kFp16, at); };
+  if (precision == Precision::kBf16) return [](double at) { return UlpOf(Precision::kBf16, at); };
+  return [](double at) { return UlpOf(Precision::kFp32, at); };
+}
+
 double RoundTo(Precision precision, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   if (std::fabs(value) >= MantissaOf(precision).overflows) return std::copysign(kInfinity, value);

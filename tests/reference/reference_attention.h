@@ -63,6 +63,7 @@ bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int6
 enum class Precision { kFp32, kFp16, kBf16 };
 double RoundTo(Precision precision, double value);    // To nearest, ties to even.
 double UlpOf(Precision precision, double magnitude);  // The step between numbers there.
+double (*UlpsOf(Precision precision))(double);        // UlpOf of one precision.
 
 // Output, natural-log LSE and largest score of one packed query row and head; `out` has value_dim
 // entries. (0, −inf, −inf) without a visible key and a sink. A NaN in the LSE is one in max_logit.

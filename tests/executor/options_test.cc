@@ -1,11 +1,13 @@
-// No strategy drops an option of scores, weights or outputs: setting it changes the answer, to the
-// one that is right; and dropout is the same for every strategy, layout and number of ranks.
+// No strategy drops an option of masks, scores, weights or outputs: setting it changes the answer,
+// to the one that is right; and dropout is the same for every strategy, layout and number of ranks.
 
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "attention/degrees.h"
+#include "tests/attention/schedule_cases.h"
 #include "tests/executor/job_runner.h"
 #include "worker/kernel/cpu_kernel.h"
 
@@ -29,7 +31,45 @@ AttentionSpec BaseSpec() {
   return spec;
 }
 
-std::vector<Option> Options() {
+std::vector<Option> MaskOptions() {
+  using Kind = MaskRange::Kind;
+  const auto field = [](auto set) { return [set](AttentionSpec* spec) { set(spec->masks[0]); }; };
+  const auto ranges = [&](Kind kind) {
+    return field([kind](Mask& m) { m.ranges = {{0, 50, 10, 45, kind}, {5, 40, 30, 61, kind}}; });
+  };
+  return {
+      {"open", field([](Mask& m) { m.causal = false; })},
+      {"top-left", field([](Mask& m) { m.alignment = Mask::Alignment::kTopLeft; })},
+      {"window-left", field([](Mask& m) { m.window_left = 4; })},
+      {"window-right", field([](Mask& m) { m.causal = false, m.window_right = 2; })},
+      {"chunk", field([](Mask& m) { m.chunk = 7; })},
+      {"prefix", field([](Mask& m) { m.prefix = 40; })},
+      {"always-visible", field([](Mask& m) { m.always_visible = 3; })},
+      {"ranges-full", ranges(Kind::kFull)},
+      {"ranges-causal", ranges(Kind::kCausal)},
+      {"ranges-inverse", ranges(Kind::kInverseCausal)},
+      {"ranges-bi-causal", ranges(Kind::kBiCausal)},
+      {"bit-mask", field([](Mask& m) { m.bit_mask = true; })},
+      {"bit-mask-of-heads",
+       [](AttentionSpec* spec) {
+         spec->masks[0].bit_mask = true;
+         spec->bit_mask_heads = 4;
+       }},
+      {"per-sequence",
+       [](AttentionSpec* spec) {
+         spec->masks.emplace_back().causal = true;
+         spec->sequences[1].mask = 1;
+       }},
+      {"per-head",
+       [](AttentionSpec* spec) {
+         Mask mask;
+         mask.query_heads = {2};
+         spec->masks.push_back(mask);
+       }},
+  };
+}
+
+std::vector<Option> ScoreOptions() {
   return {
       {"soft-cap", [](AttentionSpec* spec) { spec->modifiers.soft_cap = 1.25; }},
       {"alibi",
@@ -58,10 +98,16 @@ std::vector<Option> Options() {
       {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false},
       {"all",
        [](AttentionSpec* spec) {
-         for (const Option& option : Options())
+         for (const Option& option : ScoreOptions())
            if (option.name != "all") option.set(spec);
        }},
   };
+}
+
+std::vector<Option> Options() {
+  std::vector<Option> all = MaskOptions();
+  for (Option& option : ScoreOptions()) all.push_back(std::move(option));
+  return all;
 }
 
 reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
@@ -80,9 +126,9 @@ reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout lay
   return runner.Gathered();
 }
 
-class ScoreOptions : public testing::TestWithParam<Strategy> {};
+class OptionsOfJobs : public testing::TestWithParam<Strategy> {};
 
-TEST_P(ScoreOptions, SettingOneChangesTheAnswerAndIsRight) {
+TEST_P(OptionsOfJobs, SettingOneChangesTheAnswerAndIsRight) {
   const reference::Answer base = Solve(BaseSpec(), GetParam(), Layout::kContiguous, kRanks);
   EXPECT_TRUE(base.max_logit.empty());
   for (const Option& option : Options()) {
@@ -102,7 +148,7 @@ TEST_P(ScoreOptions, SettingOneChangesTheAnswerAndIsRight) {
   }
 }
 
-TEST_P(ScoreOptions, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
+TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
   AttentionSpec spec = BaseSpec();
   spec.dropout = Dropout{0.4, 99};
   spec.head_dim_v = 61;
@@ -115,11 +161,7 @@ TEST_P(ScoreOptions, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, ScoreOptions,
-                         testing::Values(Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                         Strategy::kRotateKv, Strategy::kHalo, Strategy::kUlysses,
-                                         Strategy::kUlyssesRing, Strategy::kRingPassQ,
-                                         Strategy::kDoubleRing),
+INSTANTIATE_TEST_SUITE_P(Strategies, OptionsOfJobs, testing::ValuesIn(TestStrategies()),
                          [](const auto& info) {
                            std::string name(StrategyName(info.param));
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
