@@ -186,6 +186,7 @@ testing::AssertionResult Judge(const AttentionSpec& spec, const Numbers& numbers
     answer.dq = floats(TensorId::kDq);
     answer.dk = floats(TensorId::kDk);
     answer.dv = floats(TensorId::kDv);
+    if (!spec.modifiers.sinks.empty()) answer.d_sink = floats(TensorId::kDSink);
     return reference::CheckGradients(numbers.input, numbers.upstream, answer);
   }
   reference::Answer answer;
