@@ -45,6 +45,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   Brain* const brain_;
   const int64_t number_;
   Box box_;
+  bool last_ = false;                // What is being written is the last message of a good end.
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };
 
