@@ -144,14 +144,22 @@ TEST(DeterministicTest, MasksAndModifiers) {
   job.spec.masks = {window, odd};
   job.spec.modifiers.soft_cap = 3;
   job.spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.125f, -0.0625f};
-  EXPECT_EQ(Differing(job, "auto"), 0);
+  EXPECT_EQ(Differing(job, "auto", 2), 0);
   job.spec.masks = {Mask()};
   job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f};
   job.spec.dropout = Dropout{0.25, 11};
   job.spec.outputs.max_logit = true;
   job.spec.outputs.lse_base = LseBase::k2;
   job.spec.out_dtype = DataType::kFp32;
-  EXPECT_EQ(Differing(job, "auto"), 0);
+  EXPECT_EQ(Differing(job, "auto", 2), 0);
+}
+
+TEST(DeterministicTest, BiasAndBitMask) {
+  JobCase job = Job(DataType::kFp32);
+  job.spec.masks = {Causal()};
+  job.spec.masks[0].bit_mask = true;
+  job.spec.modifiers.bias = Bias{DataType::kBf16, 4};
+  EXPECT_EQ(Differing(job, "auto", 3), 0);
 }
 
 TEST(DeterministicTest, RandomJobs) {

@@ -74,7 +74,7 @@ void AddMasks(Draw* draw, v1::AttentionSpec* spec) {
 
 void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
   if (draw->OneIn(5)) {
-    constexpr double kScales[] = {0, 1, -0.3, 0.01, 3};
+    constexpr double kScales[] = {0, 1, -0.3, 0.01, 0.1};
     spec->set_scale(draw->Of(kScales));
   }
   if (draw->OneIn(5)) spec->mutable_modifiers()->set_soft_cap(0.5 + draw->Below(20));
@@ -87,6 +87,13 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
     for (int32_t i = 0; i < spec->q_heads(); ++i) {
       spec->mutable_modifiers()->add_sinks(draw->Number());
     }
+  }
+  if (draw->OneIn(6)) {
+    v1::Bias* bias = spec->mutable_modifiers()->mutable_bias();
+    constexpr v1::DataType kDtypes[] = {v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_FP32,
+                                        v1::DATA_TYPE_BF16};
+    bias->set_dtype(draw->Of(kDtypes));
+    bias->set_heads(draw->OneIn(2) ? spec->q_heads() : static_cast<int32_t>(draw->Below(2)));
   }
   if (draw->OneIn(6)) spec->mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_max_logit(true);

@@ -216,10 +216,13 @@ bool CanBeJudged(const AttentionSpec& spec) {
   return bytes < kMostBytes && pairs * spec.q_heads < kMostPairs;
 }
 
-// With a scale like 1e30 a step of the LSE, which gradients are given in fp32, is worth more than a
-// whole weight: such gradients mean nothing, in whatever arithmetic.
+// Where scores are large, one weight is nearly all of a row, and whether the naive answer is right
+// to the last bit is luck for every draw of inputs. With a scale like 1e30 a step of the LSE, which
+// gradients are given in fp32, is worth more than a whole weight: such gradients mean nothing, in
+// whatever arithmetic.
 bool HasNumbers(const AttentionSpec& spec) {
-  return spec.operation == Operation::kForward || std::fabs(spec.scale_or_default()) <= 100;
+  const double scores = std::fabs(spec.scale_or_default()) * std::sqrt(spec.head_dim);
+  return scores <= 4 || spec.modifiers.soft_cap.value_or(1e9) <= 100;
 }
 
 class RequestsTest : public testing::Test {
@@ -252,6 +255,7 @@ class RequestsTest : public testing::Test {
     ++tally_[status.ok() ? "served" : DetailOf(status).reason];
     if (!status.ok()) {
       if (MayRefuse(status)) return testing::AssertionSuccess();
+      hopeless_ = true;
       return testing::AssertionFailure() << "a valid request ends with " << ErrorText(status);
     }
     if (!HasNumbers(spec)) return testing::AssertionSuccess();
@@ -263,7 +267,7 @@ class RequestsTest : public testing::Test {
   testing::AssertionResult Serve(const RandomRequest& request, const AttentionSpec& spec,
                                  uint64_t seed) {
     testing::AssertionResult first = ServeOnce(request, spec, seed);
-    if (first) return first;
+    if (first || hopeless_) return first;
     ++tally_["drawn again"];
     int wrong = 0;
     for (uint64_t again = 1; again <= 3; ++again) {
@@ -292,6 +296,7 @@ class RequestsTest : public testing::Test {
   }
 
   Service service_;
+  bool hopeless_ = false;  // What came is no matter of luck.
   std::map<std::string, int> tally_;
 };
 
