@@ -10,6 +10,10 @@ namespace annulus::bench {
 // "portable") in independent chains of registers, in GFLOP/s. Takes about `seconds`.
 double FmaPeakGflops(const std::string& path, int threads, double seconds);
 
+// The same of bf16 products by AMX, on random numbers that come from the first cache. Only after
+// the system has been asked for AMX, as making a kernel of that path does.
+double AmxPeakGflops(int threads, double seconds);
+
 }  // namespace annulus::bench
 
 #endif  // ANNULUS_TESTS_BENCH_FMA_PEAK_H_

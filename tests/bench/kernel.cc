@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,29 +65,49 @@ AttentionSpec SpecOf(const Case& c) {
   return spec;
 }
 
-Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, int threads) {
+// What a rate is compared to.
+struct Roof {
+  const char* name;
+  std::function<double()> gflops;
+  double bar;  // 0: none.
+};
+
+std::vector<Roof> RoofsOf(const Case& c, const std::string& path, int threads) {
+  constexpr double kSeconds = 0.2;
+  std::vector<Roof> roofs = {
+      {"FMA peak", [=] { return FmaPeakGflops(path, threads, kSeconds); }, c.bar}};
+  if (path == "amx" && c.dtype == DataType::kBf16 && !c.gradients && c.dim == 128) {
+    roofs.push_back(
+        {"AMX peak", [=] { return AmxPeakGflops(threads, kSeconds); }, c.causal ? 0.34 : 0.4});
+  }
+  return roofs;
+}
+
+Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, int threads,
+              const Roof& roof) {
   constexpr int kRepeats = 5;
   KernelJobData data(SpecOf(c), /*seed=*/1);
   data.Run(kernel);  // Touches all memory once.
   std::vector<double> rates, ratios, peaks;
   for (int i = 0; i < kRepeats; ++i) {
-    const double peak = FmaPeakGflops(path, threads, 0.2);
+    const double peak = roof.gflops();
     peaks.push_back(peak);
     rates.push_back(data.flops() / data.Run(kernel) / 1e9);
     ratios.push_back(rates.back() / peak);
   }
   Entry entry;
-  entry.name = absl::StrCat("kernel ", path, " ", c.name, ", ", threads, " threads");
+  entry.name =
+      absl::StrCat("kernel ", path, " ", c.name, ", ", threads, " threads, of ", roof.name);
   entry.value = Summarize(rates).median;
   entry.unit = "GFLOP/s";
-  entry.compared_to = "FMA peak of the same threads, alternating";
+  entry.compared_to = absl::StrCat(roof.name, " of the same threads, alternating");
   entry.ratio = Summarize(ratios).median;
-  if (c.bar > 0) entry.bar = c.bar;
+  if (roof.bar > 0) entry.bar = roof.bar;
   entry.ceiling = Summarize(peaks).median;
   entry.repeats = kRepeats;
   entry.spread = Summarize(ratios).spread;
-  std::fprintf(stderr, "%-46s %7.1f GFLOP/s  %.3f of FMA peak (spread %.3f)\n", entry.name.c_str(),
-               entry.value, *entry.ratio, entry.spread);
+  std::fprintf(stderr, "%-60s %7.1f GFLOP/s  %.3f (spread %.3f)\n", entry.name.c_str(), entry.value,
+               *entry.ratio, entry.spread);
   return entry;
 }
 
@@ -113,7 +134,10 @@ int Main(int argc, char** argv) {
   for (const Case& c : AllCases()) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted = wanted || c.name == name;
-    if (wanted) entries.push_back(Measure(c, **kernel, path, threads));
+    if (!wanted) continue;
+    for (const Roof& roof : RoofsOf(c, path, threads)) {
+      entries.push_back(Measure(c, **kernel, path, threads, roof));
+    }
   }
   std::puts(ToJson(entries).c_str());
   return 0;

@@ -238,5 +238,29 @@ TEST_P(KernelConformance, NoTasksAreDoneAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
 
+// Whether a block is attended whole or part by part depends on all rows of a tile.
+TEST_P(KernelConformance, ARowDoesNotDependOnWhatItsNeighboursSee) {
+  for (const double scale : {0.3, -0.3, 0.0}) {
+    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, 40);
+    spec.scale = scale;
+    spec.sequences = {Rows(70, 600)};
+    const Input input = Normal(spec, 23);
+    KernelHarness alone(spec, input, {});
+    ASSERT_TRUE(alone.Run(*kernel_).ok());
+    spec.masks = {Mask(), Causal()};
+    spec.masks[1].query_heads = {1};
+    KernelHarness beside(spec, input, {});
+    ASSERT_TRUE(beside.Run(*kernel_).ok());
+    const reference::Answer a = alone.answer(), b = beside.answer();
+    int64_t same = 0;
+    for (int64_t row = 0; row < 70; ++row) {
+      EXPECT_EQ(a.lse[row * 2], b.lse[row * 2]) << row;
+      for (int64_t d = 0; d < 40; ++d) EXPECT_EQ(a.out[row * 80 + d], b.out[row * 80 + d]) << row;
+      same += a.lse[row * 2 + 1] == b.lse[row * 2 + 1] ? 1 : 0;
+    }
+    EXPECT_LT(same, 5) << "the other head does see less";
+  }
+}
+
 }  // namespace
 }  // namespace annulus

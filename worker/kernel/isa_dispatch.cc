@@ -40,7 +40,8 @@ std::array<Candidate, 4> Candidates() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
   const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
-  const bool parts = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  const bool parts = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("avx512vl");
   return {Candidate{&kAmxIsa, avx512 && parts && HasAmx()}, Candidate{&kAvx512Isa, avx512},
           Candidate{&kAvx2Isa, avx2 && f16c}, Candidate{&kPortableIsa, true}};
 }

@@ -1,26 +1,15 @@
 // bf16 by AMX: compiled for it, and called only after the CPU has been asked (isa_dispatch.h).
-//
-// Queries: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: for 16 keys and 32
-// dimensions a tile whose row p holds dimensions 2p and 2p + 1 of each key, [keys][dimension
-// chunk]. Values: for 16 columns and 32 keys a tile whose row p holds keys 2p and 2p + 1 of each
-// column, [columns][key chunk].
 #include <immintrin.h>
 
 #include <cstring>
 
+#include "worker/kernel/amx_packing.h"
+#include "worker/kernel/amx_softmax.h"
 #include "worker/kernel/tile_functions.h"
 #include "worker/kernel/vector_avx512.h"
 
 namespace annulus {
 namespace {
-
-using Bf16 = uint16_t;
-
-constexpr int kTile = 16;                     // Rows, and 32-bit columns, of a tile.
-constexpr int kChunk = 32;                    // bf16 numbers of a tile's row.
-constexpr int kTileNumbers = kTile * kChunk;  // bf16 numbers of a tile.
-constexpr int kKeyChunks = kKeyBlock / kChunk;
-constexpr __mmask16 kAll = 0xffff;
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -41,75 +30,6 @@ class TileUse {
 
 // GCC 12 does not know that tile loads read memory, and stores write it.
 inline void Fence() { asm volatile("" ::: "memory"); }
-
-int Chunks(int dim) { return (dim + kChunk - 1) / kChunk; }
-int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
-
-// Elements [begin, begin + 32) of a row of `dim`, zeros past its end.
-__m512i LoadPart32(const std::byte* row, int begin, int dim) {
-  const int left = dim - begin;
-  const __mmask32 mask = left >= kChunk ? 0xffffffffu : (1u << left) - 1;
-  return _mm512_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
-}
-
-void PackQueriesAmx(const QueryRows& rows, double, float* out) {
-  auto* to = reinterpret_cast<Bf16*>(out);
-  for (int begin = 0; begin < rows.count; begin += kTile) {
-    for (int d = 0; d < rows.dim; d += kChunk) {
-      for (int r = 0; r < kTile; ++r, to += kChunk) {
-        const bool there = begin + r < rows.count;
-        _mm512_storeu_si512(
-            to, there ? LoadPart32(rows.row[begin + r], d, rows.dim) : _mm512_setzero_si512());
-      }
-    }
-  }
-}
-
-void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int count, int dim, float* out) {
-  for (int begin = 0; begin < count; begin += kTile) {
-    for (int d = 0; d < dim; d += kChunk, out += kTileNumbers / 2) {
-      __m512 square[kTile];
-      Unroll<kTile>([&](int r) {
-        const int row = begin + r;
-        square[r] = row < count && present[row]
-                        ? _mm512_castsi512_ps(LoadPart32(rows.first + row * rows.stride, d, dim))
-                        : _mm512_setzero_ps();
-      });
-      Avx512::Transpose(square);
-      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, square[r]); });
-    }
-  }
-}
-
-// 16 numbers of a row, from `begin` on.
-__m256i LoadPart16(const std::byte* row, int begin, int dim) {
-  const int left = dim - begin;
-  const auto mask = static_cast<__mmask16>(left >= kTile ? 0xffffu : (1u << left) - 1);
-  return _mm256_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
-}
-
-bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
-                   float* out) {
-  auto* to = reinterpret_cast<Bf16*>(out);
-  const __m512i exponent = _mm512_set1_epi16(0x7f80);
-  bool finite = true;
-  const auto load = [&](int row, int column) {
-    return row < count && present[row] ? LoadPart16(rows.first + row * rows.stride, column, dim)
-                                       : _mm256_setzero_si256();
-  };
-  for (int column = 0; column < dim; column += kTile) {
-    Bf16* tile = to + int64_t{column / kTile} * kKeyChunks * kTileNumbers;
-    for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
-      const __m512i even = _mm512_maskz_cvtepu16_epi32(kAll, load(key, column));
-      const __m512i odd = _mm512_maskz_cvtepu16_epi32(kAll, load(key + 1, column));
-      const __m512i pairs = _mm512_or_si512(even, _mm512_maskz_slli_epi32(kAll, odd, 16));
-      const __m512i bits = _mm512_and_si512(pairs, exponent);
-      finite = finite && _mm512_cmpeq_epi16_mask(bits, exponent) == 0;
-      _mm512_storeu_si512(tile, pairs);
-    }
-  }
-  return finite;
-}
 
 // What 16 or 32 rows see of a block, all together.
 struct Hull {
@@ -136,9 +56,16 @@ struct Operands {
   int chunks = 0;
 };
 
+// Where the tiles of a product go; in floats.
+struct Product {
+  float* first = nullptr;
+  int stride = 0;             // From row to row of a tile.
+  int beside = 0, below = 0;  // To the other tiles.
+};
+
 // out[16 · ROWS][16 · COLUMNS] = left · right.
 template <int ROWS, int COLUMNS>
-void Multiply(const Operands& of, float* out, int out_stride) {
+void Multiply(const Operands& of, const Product& out) {
   _tile_zero(0);
   if (COLUMNS > 1) _tile_zero(1);
   if (ROWS > 1) _tile_zero(2);
@@ -146,10 +73,10 @@ void Multiply(const Operands& of, float* out, int out_stride) {
   const Bf16 *left = of.left, *right = of.right;
   for (int c = 0; c < of.chunks; ++c, left += of.left_chunk, right += kTileNumbers) {
     _tile_loadd(4, left, of.left_stride);
-    _tile_loadd(6, right, 64);
+    _tile_stream_loadd(6, right, 64);
     _tile_dpbf16ps(0, 4, 6);
     if (COLUMNS > 1) {
-      _tile_loadd(7, right + of.right_beside, 64);
+      _tile_stream_loadd(7, right + of.right_beside, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
     if (ROWS > 1) {
@@ -158,18 +85,19 @@ void Multiply(const Operands& of, float* out, int out_stride) {
       if (COLUMNS > 1) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  const int stride = out_stride * static_cast<int>(sizeof(float));
-  _tile_stored(0, out, stride);
-  if (COLUMNS > 1) _tile_stored(1, out + kTile, stride);
-  if (ROWS > 1) _tile_stored(2, out + kTile * out_stride, stride);
-  if (ROWS > 1 && COLUMNS > 1) _tile_stored(3, out + kTile * out_stride + kTile, stride);
+  const int stride = out.stride * static_cast<int>(sizeof(float));
+  _tile_stored(0, out.first, stride);
+  if (COLUMNS > 1) _tile_stored(1, out.first + out.beside, stride);
+  if (ROWS > 1) _tile_stored(2, out.first + out.below, stride);
+  if (ROWS > 1 && COLUMNS > 1) _tile_stored(3, out.first + out.below + out.beside, stride);
   Fence();
 }
 
 // scores = scale · queries · keys.
 template <int ROWS, int KEYS>
 void ScoreTiles(const Operands& of, float scale, float* scores) {
-  Multiply<ROWS, KEYS>(of, scores, kKeyBlock);
+  Multiply<ROWS, KEYS>(of, {scores, kKeyBlock, kTile, kTile * kKeyBlock});
+  if (scale == 1) return;
   const __m512 factor = _mm512_set1_ps(scale);
   for (int r = 0; r < ROWS * kTile; ++r) {
     for (int k = 0; k < KEYS; ++k) {
@@ -179,21 +107,30 @@ void ScoreTiles(const Operands& of, float scale, float* scores) {
   }
 }
 
-template <int ROWS>
-void ScoreRows(const TileBlock& tile, int row) {
+// Queries from `row` on, times keys.
+Operands QueriesAndKeys(const TileBlock& tile, int row) {
   const int chunks = Chunks(tile.head_dim);
-  const Hull hull = HullOf(tile, row, MinInt(tile.rows, row + ROWS * kTile));
   Operands of;
   of.left = reinterpret_cast<const Bf16*>(tile.queries) + int64_t{row} * chunks * kChunk;
   of.left_stride = kChunk * sizeof(Bf16);
   of.left_chunk = kTileNumbers;
   of.left_below = of.right_beside = int64_t{chunks} * kTileNumbers;
   of.chunks = chunks;
+  return of;
+}
+const Bf16* KeysFrom(const TileBlock& tile, int key) {
+  return reinterpret_cast<const Bf16*>(tile.keys) + int64_t{key} * Chunks(tile.head_dim) * kChunk;
+}
+
+template <int ROWS>
+void ScoreRows(const TileBlock& tile, int row) {
+  const Hull hull = HullOf(tile, row, MinInt(tile.rows, row + ROWS * kTile));
+  Operands of = QueriesAndKeys(tile, row);
   float* scores = tile.scores + int64_t{row} * kKeyBlock;
   for (int key = hull.begin / kTile * kTile; key < hull.end; key += 2 * kTile) {
-    of.right = reinterpret_cast<const Bf16*>(tile.keys) + int64_t{key} * chunks * kChunk;
-    key + kTile < hull.end ? ScoreTiles<ROWS, 2>(of, tile.scale, scores + key)
-                           : ScoreTiles<ROWS, 1>(of, tile.scale, scores + key);
+    of.right = KeysFrom(tile, key);
+    key + kTile < hull.end ? ScoreTiles<ROWS, 2>(of, tile.score_scale, scores + key)
+                           : ScoreTiles<ROWS, 1>(of, tile.score_scale, scores + key);
   }
 }
 
@@ -202,6 +139,18 @@ void ScoreAmx(const TileBlock& tile) {
   Fence();
   for (int row = 0; row < tile.rows; row += 2 * kTile) {
     tile.rows - row > kTile ? ScoreRows<2>(tile, row) : ScoreRows<1>(tile, row);
+  }
+}
+
+void SoftmaxAmx(const TileBlock& tile) {
+  for (int row = 0; row < tile.rows; row += kTile) {
+    const ScoreView view{tile.scores + int64_t{row} * kKeyBlock, kKeyBlock, kTile};
+    const auto part = [&](int r) {
+      const KeySpan keys = WrittenPart<Avx512>(tile, row + r);
+      return ChunkSpan{keys.begin / kTile, keys.end / kTile};
+    };
+    SoftmaxRows(tile, row, MinInt(kTile, tile.rows - row), view, part,
+                [&](int r, int c, __m512 p) { _mm512_storeu_ps(view.At(r, c), p); });
   }
 }
 
@@ -237,7 +186,7 @@ void RoundRow(const TileBlock& tile, int row, Hull hull) {
 template <int ROWS, int COLUMNS>
 void AddColumns(const TileBlock& tile, int row, int column, const Operands& of) {
   alignas(64) float block[ROWS * kTile * COLUMNS * kTile];
-  Multiply<ROWS, COLUMNS>(of, block, COLUMNS * kTile);
+  Multiply<ROWS, COLUMNS>(of, {block, COLUMNS * kTile, kTile, kTile * COLUMNS * kTile});
   const int rows = MinInt(ROWS * kTile, tile.rows - row);
   for (int r = 0; r < rows; ++r) {
     const int group = (row + r) / kRowGroup;
@@ -248,6 +197,18 @@ void AddColumns(const TileBlock& tile, int row, int column, const Operands& of) 
       const __m512 more = _mm512_load_ps(block + (r * COLUMNS + c) * kTile);
       _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, more));
     }
+  }
+}
+
+// Weights times values, from key chunk `first` on.
+template <int ROWS>
+void AddAllColumns(const TileBlock& tile, int row, int first, Operands of) {
+  of.right_beside = kKeyChunks * kTileNumbers;
+  for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
+    of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers +
+               int64_t{column / kTile} * of.right_beside;
+    column + kTile < tile.value_dim ? AddColumns<ROWS, 2>(tile, row, column, of)
+                                    : AddColumns<ROWS, 1>(tile, row, column, of);
   }
 }
 
@@ -263,14 +224,8 @@ void AccumulateRows(const TileBlock& tile, int row) {
   of.left_stride = kKeyBlock * sizeof(float);
   of.left_chunk = kChunk;
   of.left_below = kTile * kKeyBlock * (sizeof(float) / sizeof(Bf16));
-  of.right_beside = kKeyChunks * kTileNumbers;
   of.chunks = (hull.end + kChunk - 1) / kChunk - first;
-  for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
-    of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers +
-               int64_t{column / kTile} * of.right_beside;
-    column + kTile < tile.value_dim ? AddColumns<ROWS, 2>(tile, row, column, of)
-                                    : AddColumns<ROWS, 1>(tile, row, column, of);
-  }
+  AddAllColumns<ROWS>(tile, row, first, of);
 }
 
 void AccumulateAmx(const TileBlock& tile) {
@@ -316,17 +271,63 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
     of.left_chunk = kChunk;
     of.right = values[first];
     of.chunks = chunks;
-    Multiply<1, 1>(of, block, kTile);
+    Multiply<1, 1>(of, {block, kTile, 0, 0});
     float* sums = row.sums + column;
     _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, _mm512_load_ps(block)));
   }
 }
 
+// A strip of rows against the whole block. Its scores lie tile by tile, [key chunk][row][16 keys],
+// 32 KiB that stay in the first cache, and its weights, rounded, in the first half of each pair of
+// tiles: the same operations as one after the other, with less way between them.
+template <int ROWS>
+void AttendRows(const TileBlock& tile, int row) {
+  constexpr int kTileFloats = kTile * kTile;
+  constexpr int kChunkFloats = ROWS * kTileFloats;
+  Operands of = QueriesAndKeys(tile, row);
+  for (int key = 0; key < kKeyBlock; key += 2 * kTile) {
+    of.right = KeysFrom(tile, key);
+    Multiply<ROWS, 2>(of,
+                      {tile.scores + key / kTile * kChunkFloats, kTile, kChunkFloats, kTileFloats});
+  }
+  for (int i = 0; i < ROWS; ++i) {
+    const ScoreView view{tile.scores + i * kTileFloats, kTile, kChunkFloats};
+    __m512 even = _mm512_setzero_ps();
+    SoftmaxRows(
+        tile, row + i * kTile, MinInt(kTile, tile.rows - row - i * kTile), view,
+        [](int) { return ChunkSpan(); },
+        [&](int r, int c, __m512 p) {
+          if (c % 2 == 0) {
+            even = p;
+          } else {
+            _mm512_storeu_si512(view.At(r, c - 1),
+                                reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p, even)));
+          }
+        });
+  }
+  Fence();
+  Operands weights;
+  weights.left = reinterpret_cast<const Bf16*>(tile.scores);
+  weights.left_stride = kChunk * sizeof(Bf16);
+  weights.left_chunk = 2 * kChunkFloats * (sizeof(float) / sizeof(Bf16));
+  weights.left_below = kTileNumbers;
+  weights.chunks = kKeyChunks;
+  AddAllColumns<ROWS>(tile, row, 0, weights);
+}
+
+void AttendAmx(const TileBlock& tile) {
+  const TileUse use;
+  Fence();
+  for (int row = 0; row < tile.rows; row += 2 * kTile) {
+    tile.rows - row > kTile ? AttendRows<2>(tile, row) : AttendRows<1>(tile, row);
+  }
+}
+
 }  // namespace
 
-const TileIsa kAmxIsa = {"amx",           Avx512::kLanes,      kPanel<Avx512>, PackKeysAmx,
-                         PackValuesAmx,   PackQueriesAmx,      ScoreAmx,       ChangeScores<Avx512>,
-                         Softmax<Avx512>, DropWeights<Avx512>, AccumulateAmx,  AccumulateRowAmx,
-                         &kAvx512Isa};
+const TileIsa kAmxIsa = {"amx",         Avx512::kLanes,      kPanel<Avx512>, PackKeysAmx,
+                         PackValuesAmx, PackQueriesAmx,      ScoreAmx,       ChangeScores<Avx512>,
+                         SoftmaxAmx,    DropWeights<Avx512>, AccumulateAmx,  AccumulateRowAmx,
+                         AttendAmx,     &kAvx512Isa};
 
 }  // namespace annulus

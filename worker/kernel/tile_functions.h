@@ -27,9 +27,9 @@ void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
 
 template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
-  return TileIsa{name,           V::kLanes,        kPanel<V>,       PackKeys<V>,     PackValues<V>,
-                 PackQueries<V>, Score<V>,         ChangeScores<V>, Softmax<V>,      DropWeights<V>,
-                 Accumulate<V>,  AccumulateRow<V>, nullptr,         &kGradientIsa<V>};
+  return TileIsa{name,           V::kLanes,        kPanel<V>,       PackKeys<V>, PackValues<V>,
+                 PackQueries<V>, Score<V>,         ChangeScores<V>, Softmax<V>,  DropWeights<V>,
+                 Accumulate<V>,  AccumulateRow<V>, nullptr,         nullptr,     &kGradientIsa<V>};
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ struct TileBlock {
   int rows = 0;
   int head_dim = 0;
   int value_dim = 0;
-  float scale = 1;                 // Of scores.
+  // Of products of queries that are packed unscaled: where the softmax multiplies, or before.
+  float score_scale = 1, softmax_scale = 1;
   const float* queries = nullptr;  // PackQueries
   const float* keys = nullptr;     // PackKeys
   const float* values = nullptr;   // PackValues
@@ -79,7 +80,8 @@ struct TileIsa {
                       float* out);
   // Packs query rows times the job's scale as [row group][head_dim][kRowGroup]; missing rows of the
   // last group are 0, and up to a vector of floats after the last one is overwritten. Scaling q
-  // costs one small rounding a product; scaling a sum would cost one as large as the sum.
+  // costs one small rounding a product; scaling a sum would cost one as large as the sum. (bf16 has
+  // no room for it: AMX takes the scale's sign only.)
   void (*pack_queries)(const QueryRows& rows, double scale, float* out);
 
   // scores = queries · keys in the visible part of each row group, rounded out to vectors.
@@ -98,7 +100,11 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // Serves bf16 only, which it packs as it is; other types go to this one. nullptr: serves all.
+  // score, softmax and accumulate in one, of a block that every row sees whole, with the same bits.
+  // nullptr: none.
+  void (*attend)(const TileBlock& tile);
+  // Serves bf16 only, which it packs as it is, unscaled; other types go to this one. nullptr:
+  // serves all.
   const TileIsa* others;
   const GradientIsa* gradients = nullptr;  // nullptr: `others` serves them.
 };

@@ -1,6 +1,7 @@
 #include "worker/kernel/tile_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -216,6 +217,12 @@ void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
   if (!FindVisible(first)) return;
   tile_.keys = call_.packed->Keys(pack);
   tile_.values = call_.packed->Values(pack);
+  const bool plain =
+      !masked_ && tile_.score_scale == 1 && !rules_.change_scores() && !rules_.drop_weights();
+  if (plain && call_.isa->attend != nullptr) {
+    call_.isa->attend(tile_);
+    return NoteSeen(first);
+  }
   call_.isa->score(tile_);
   rules_.SetKeys(task, first);
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
@@ -238,7 +245,11 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   tile_.head_dim = layout.head_dim();
   tile_.value_dim = layout.value_dim();
   tile_.sum_stride = RoundUp(tile_.value_dim, call_.isa->panel);
-  tile_.scale = static_cast<float>(call_.job->scale);
+  // Changes are to scores as they are meant; and a scale of 0 would make NaN of −inf.
+  const auto scale = static_cast<float>(std::fabs(call_.job->scale));
+  const bool before = rules_.change_scores() || scale == 0;
+  tile_.score_scale = before ? scale : 1;
+  tile_.softmax_scale = before ? 1 : scale;
   tile_.queries = s_.queries_;
   tile_.scores = s_.scores_;
   tile_.sums = s_.sums_;

@@ -1,0 +1,101 @@
+#ifndef ANNULUS_WORKER_KERNEL_AMX_PACKING_H_
+#define ANNULUS_WORKER_KERNEL_AMX_PACKING_H_
+
+#include <immintrin.h>
+
+#include "worker/kernel/tile_vector.h"
+#include "worker/kernel/vector_avx512.h"
+
+// What the AMX path packs.
+//
+// Queries: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: for 16 keys and 32
+// dimensions a tile whose row p holds dimensions 2p and 2p + 1 of each key, [keys][dimension
+// chunk]. Values: for 16 columns and 32 keys a tile whose row p holds keys 2p and 2p + 1 of each
+// column, [columns][key chunk].
+
+namespace annulus {
+namespace {
+
+using Bf16 = uint16_t;
+
+constexpr int kTile = 16;                     // Rows, and 32-bit columns, of a tile.
+constexpr int kChunk = 32;                    // bf16 numbers of a tile's row.
+constexpr int kTileNumbers = kTile * kChunk;  // bf16 numbers of a tile.
+constexpr int kKeyChunks = kKeyBlock / kChunk;
+constexpr __mmask16 kAll = Avx512::kAll;
+
+inline int Chunks(int dim) { return (dim + kChunk - 1) / kChunk; }
+inline int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
+
+// Elements [begin, begin + 32) of a row of `dim`, zeros past its end.
+inline __m512i LoadPart32(const std::byte* row, int begin, int dim) {
+  const int left = dim - begin;
+  const __mmask32 mask = left >= kChunk ? 0xffffffffu : (1u << left) - 1;
+  return _mm512_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
+}
+
+inline void PackQueriesAmx(const QueryRows& rows, double scale, float* out) {
+  auto* to = reinterpret_cast<Bf16*>(out);
+  const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(scale < 0 ? 0x8000 : 0));
+  for (int begin = 0; begin < rows.count; begin += kTile) {
+    for (int d = 0; d < rows.dim; d += kChunk) {
+      for (int r = 0; r < kTile; ++r, to += kChunk) {
+        const bool there = begin + r < rows.count;
+        const __m512i part = there ? LoadPart32(rows.row[begin + r], d, rows.dim) : sign;
+        _mm512_storeu_si512(to, _mm512_xor_si512(part, sign));
+      }
+    }
+  }
+}
+
+inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                        float* out) {
+  for (int begin = 0; begin < count; begin += kTile) {
+    for (int d = 0; d < dim; d += kChunk, out += kTileNumbers / 2) {
+      __m512 square[kTile];
+      Unroll<kTile>([&](int r) {
+        const int row = begin + r;
+        square[r] = row < count && present[row]
+                        ? _mm512_castsi512_ps(LoadPart32(rows.first + row * rows.stride, d, dim))
+                        : _mm512_setzero_ps();
+      });
+      Avx512::Transpose(square);
+      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, square[r]); });
+    }
+  }
+}
+
+// 16 numbers of a row, from `begin` on.
+inline __m256i LoadPart16(const std::byte* row, int begin, int dim) {
+  const int left = dim - begin;
+  const auto mask = static_cast<__mmask16>(left >= kTile ? 0xffffu : (1u << left) - 1);
+  return _mm256_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
+}
+
+inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                          float* out) {
+  auto* to = reinterpret_cast<Bf16*>(out);
+  const __m512i exponent = _mm512_set1_epi16(0x7f80);
+  bool finite = true;
+  const auto load = [&](int row, int column) {
+    return row < count && present[row] ? LoadPart16(rows.first + row * rows.stride, column, dim)
+                                       : _mm256_setzero_si256();
+  };
+  for (int column = 0; column < dim; column += kTile) {
+    Bf16* tile = to + int64_t{column / kTile} * kKeyChunks * kTileNumbers;
+    for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
+      const __m512i even = _mm512_maskz_cvtepu16_epi32(kAll, load(key, column));
+      const __m512i odd = _mm512_maskz_cvtepu16_epi32(kAll, load(key + 1, column));
+      const __m512i pairs = _mm512_or_si512(even, _mm512_maskz_slli_epi32(kAll, odd, 16));
+      const __m512i bits = _mm512_and_si512(pairs, exponent);
+      finite = finite && _mm512_cmpeq_epi16_mask(bits, exponent) == 0;
+      _mm512_storeu_si512(tile, pairs);
+    }
+  }
+  return finite;
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_AMX_PACKING_H_
