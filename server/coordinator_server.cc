@@ -189,8 +189,8 @@ CoordinatorServer::Impl::Impl(Options o)
             health_for_probes.SetReady(ready);
           },
           [this] { drained.Set(); })),
-      jobs(&brain, options.coordinator),
-      jobs_for_gateway(&brain, options.coordinator),
+      jobs(&brain, options.coordinator, JobStream::Peer::kRemote),
+      jobs_for_gateway(&brain, options.coordinator, JobStream::Peer::kSelf),
       control(&brain) {}
 
 GatewayServiceOptions CoordinatorServer::Impl::Gateway() {

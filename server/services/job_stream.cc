@@ -19,8 +19,10 @@ absl::Status SlowClientError() {
 
 }  // namespace
 
-JobStream::JobStream(Brain* brain)
-    : brain_(brain), number_(brain->NewNumber()), box_(kMaxEvents, kMaxBytes) {}
+JobStream::JobStream(Brain* brain, Peer peer)
+    : brain_(brain),
+      number_(brain->NewNumber()),
+      box_(kMaxEvents, kMaxBytes, peer == Peer::kSelf ? Box::JoinEnd::kNo : Box::JoinEnd::kYes) {}
 
 JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
   JobStream* reactor = stream.get();
@@ -41,10 +43,7 @@ JobStream* JobStream::Refuse(std::shared_ptr<JobStream> stream, const absl::Stat
 void JobStream::Do(Box::Start start) {
   if (start == Box::Start::kWrite) StartWrite(&box_.front());
   if (start == Box::Start::kWriteAndFinish) {
-    // Not StartWriteAndFinish: gRPC's in-process transport, by which the gateway comes, now and
-    // then loses the message then.
-    last_ = true;
-    StartWrite(&box_.front());
+    StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), ToGrpcStatus(box_.end()));
   }
   if (start == Box::Start::kFinish) {
     grpc::ServerWriteReactor<v1::JobEvent>::Finish(ToGrpcStatus(box_.end()));
@@ -70,10 +69,7 @@ void JobStream::GiveUp() {
 
 void JobStream::Finish(const absl::Status& status) { Do(box_.End(status, Box::Flush::kYes)); }
 
-void JobStream::OnWriteDone(bool ok) {
-  if (last_) return grpc::ServerWriteReactor<v1::JobEvent>::Finish(ToGrpcStatus(box_.end()));
-  Do(box_.Written(ok));
-}
+void JobStream::OnWriteDone(bool ok) { Do(box_.Written(ok)); }
 
 void JobStream::OnCancel() {
   brain_->Post(event::CallGone{number_});

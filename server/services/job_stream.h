@@ -17,7 +17,9 @@ namespace annulus {
 // has let go of it.
 class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public CallSink {
  public:
-  explicit JobStream(Brain* brain);
+  // Who is at the other end: a process elsewhere, or this one.
+  enum class Peer { kRemote, kSelf };
+  JobStream(Brain* brain, Peer peer);
 
   // Hands the call to the brain with its first event, which carries `number()`. Returns the
   // reactor.
@@ -45,7 +47,6 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   Brain* const brain_;
   const int64_t number_;
   Box box_;
-  bool last_ = false;                // What is being written is the last message of a good end.
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };
 

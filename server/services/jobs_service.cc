@@ -9,7 +9,6 @@
 #include "proto/status.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/submission.h"
-#include "server/services/job_stream.h"
 
 namespace annulus {
 namespace {
@@ -81,7 +80,7 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
                                                             const v1::RunJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_);
+  auto stream = std::make_shared<JobStream>(brain_, peer_);
   auto submission = MakeSubmission(*request, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
@@ -91,7 +90,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext*,
                                                               const v1::WatchJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_);
+  auto stream = std::make_shared<JobStream>(brain_, peer_);
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request->job_id()});
 }

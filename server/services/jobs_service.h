@@ -4,6 +4,7 @@
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "server/coordinator/options.h"
 #include "server/services/brain.h"
+#include "server/services/job_stream.h"
 
 namespace annulus {
 
@@ -11,7 +12,8 @@ namespace annulus {
 // server.
 class JobsService final : public v1::Jobs::CallbackService {
  public:
-  JobsService(Brain* brain, const CoordinatorOptions& options) : brain_(brain), options_(options) {}
+  JobsService(Brain* brain, const CoordinatorOptions& options, JobStream::Peer peer)
+      : brain_(brain), options_(options), peer_(peer) {}
 
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
                                     const v1::PlanJobRequest* request, v1::Plan* response) override;
@@ -31,6 +33,7 @@ class JobsService final : public v1::Jobs::CallbackService {
  private:
   Brain* const brain_;
   const CoordinatorOptions options_;
+  const JobStream::Peer peer_;
 };
 
 }  // namespace annulus

@@ -16,9 +16,13 @@ namespace annulus {
 template <typename Message>
 class Outbox {
  public:
+  // Whether the last write may take a good end along. Not within a process: that transport of gRPC
+  // drops a message whose end has come where the peer is not reading at that moment.
+  enum class JoinEnd : bool { kNo, kYes };
+
   // Messages and bytes that may wait.
-  Outbox(size_t max_messages, size_t max_bytes)
-      : max_messages_(max_messages), max_bytes_(max_bytes) {}
+  Outbox(size_t max_messages, size_t max_bytes, JoinEnd join = JoinEnd::kYes)
+      : max_messages_(max_messages), max_bytes_(max_bytes), join_(join) {}
 
   // What the reactor must start now: a write of front(), the end, both as one, or nothing.
   enum class Start : char { kNothing, kWrite, kFinish, kWriteAndFinish };
@@ -90,7 +94,8 @@ class Outbox {
 
   Start NextLocked() REQUIRES(mutex_) {
     if (writing_ || finished_) return Start::kNothing;
-    if (waiting_.size() == 1 && end_.has_value() && end_->ok()) {
+    const bool join = join_ == JoinEnd::kYes && end_.has_value() && end_->ok();
+    if (waiting_.size() == 1 && join) {
       finished_ = true;
       return Start::kWriteAndFinish;
     }
@@ -105,6 +110,7 @@ class Outbox {
 
   const size_t max_messages_;
   const size_t max_bytes_;
+  const JoinEnd join_;
   Mutex mutex_;
   // The first one is being written. A deque: messages do not move when others come.
   std::deque<std::pair<Message, size_t>> waiting_ GUARDED_BY(mutex_);

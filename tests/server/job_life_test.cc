@@ -56,20 +56,6 @@ TEST_F(JobLifeTest, SoloJobRunsWithoutPrepareAndRunSegment) {
   ExpectIdle();
 }
 
-TEST_F(JobLifeTest, OneWordCanBeAWholeSoloRun) {
-  harness_.Start(1);
-  const int64_t call = harness_.Run(harness_.Request(0));
-  const std::string job = harness_.JobOf(call);
-  harness_.FetchAtOnce(job);
-  EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
-  EXPECT_TRUE(harness_.call(call).finished->ok());
-  const v1::JobStats& stats = harness_.call(call).events.back().state_changed().stats();
-  EXPECT_EQ(stats.backend(), "cpu/test");
-  EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 0);
-  EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 0);
-  ExpectIdle();
-}
-
 TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   harness_.segments = 3;
   harness_.Start(2);

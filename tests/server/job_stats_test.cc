@@ -32,6 +32,19 @@ TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
   EXPECT_TRUE(harness_.core().runs.all().empty());
 }
 
+TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
+  harness_.Start(1);
+  const int64_t call = harness_.Run(harness_.Request(0));
+  const std::string job = harness_.JobOf(call);
+  harness_.FetchAtOnce(job);
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+  EXPECT_TRUE(harness_.call(call).finished->ok());
+  EXPECT_EQ(StatsOf(call).backend(), "cpu/test");
+  EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 0);
+  EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 0);
+  EXPECT_TRUE(harness_.core().runs.all().empty());
+}
+
 TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {
   harness_.Start(2);
   const int64_t call = harness_.Run(harness_.Request(2));

@@ -42,6 +42,13 @@ TEST(OutboxTest, TheLastMessageTakesAGoodEndAlong) {
   EXPECT_EQ(busy.front().text, "b");
 }
 
+TEST(OutboxTest, TheEndComesAloneWhereItMust) {
+  Box box(10, 100, Box::JoinEnd::kNo);
+  bool overflow = false;
+  EXPECT_EQ(box.PushLast({"a"}, &overflow), Box::Start::kWrite);
+  EXPECT_EQ(box.Written(true), Box::Start::kFinish);
+}
+
 TEST(OutboxTest, ABadEndComesAlone) {
   Box box(10, 100);
   bool overflow = false;
