@@ -157,4 +157,23 @@ std::string Snapshot(const Core& core) {
   return text;
 }
 
+int64_t FailingRun(const Core& core, const Event& event) {
+  const auto* said = std::get_if<event::WorkerSaid>(&event);
+  if (said == nullptr || !said->event.has_shard_failed()) return 0;
+  const control::v1::ShardKey& shard = said->event.shard_failed().shard();
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.job_id != shard.job_id() || run.attempt != shard.attempt() || !run.live()) continue;
+    for (const auto& [worker, record] : core.workers.all()) {
+      if (record.connection == said->connection && run.RankOf(worker) == shard.rank())
+        return number;
+    }
+  }
+  return 0;
+}
+
+const RunRecord* RunNumbered(const Core& core, int64_t number) {
+  const auto found = core.runs.all().find(number);
+  return found == core.runs.all().end() ? nullptr : &found->second;
+}
+
 }  // namespace annulus

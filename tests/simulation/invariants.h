@@ -33,6 +33,12 @@ class Invariants {
 // that must change nothing.
 std::string Snapshot(const Core& core);
 
+// The live run that a worker's report of a failed shard is about, or 0. Such a run
+// must end at once: else its job would only end by its deadline.
+int64_t FailingRun(const Core& core, const Event& event);
+// nullptr: it is over.
+const RunRecord* RunNumbered(const Core& core, int64_t number);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_TESTS_SIMULATION_INVARIANTS_H_

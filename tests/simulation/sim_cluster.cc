@@ -140,10 +140,13 @@ void SimCluster::Handle(Event event) {
   Mix(absl::StrCat(absl::FormatTime(absl::RFC3339_full, agenda_.now(), absl::UTCTimeZone()), " ",
                    event.index()));
   const std::map<int64_t, PoolBytes> used = UsedBytes();
+  const int64_t failed = FailingRun(coordinator_->core(), event);
   std::vector<Action> actions = coordinator_->Handle(std::move(event), agenda_.now());
   if (options_.planted == Planted::kKeptBytes) KeepBytes(used);
   if (options_.fingerprint) Mix(Snapshot(coordinator_->core()));
   CheckAll();
+  const RunRecord* after = RunNumbered(coordinator_->core(), failed);
+  if (after != nullptr && after->live()) Violation("a shard has failed, and its run goes on");
   if (actions.size() > kMostActions) Violation("an event made too much work");
   for (Action& action : actions) Perform(std::move(action));
   ScheduleTick();
