@@ -83,26 +83,12 @@ class Group {
   void FillInput(int32_t r, int32_t buffer) {
     const Block& block = BlockOf(r, buffer);
     const Shard& shard = built_.plan.shards[block.shard];
+    const bool keys = block.kind == BlockKind::kKv;
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
-      for (int32_t h = block.head_begin; h < block.head_end; ++h) {
-        const int64_t query = block.kind == BlockKind::kKv ? 0 : shard.q_rows.Global(row);
-        switch (block.kind) {
-          case BlockKind::kQ:
-            At(r, buffer, row, 0, h) = QueryAt(query, h);
-            break;
-          case BlockKind::kQGrad:
-            At(r, buffer, row, 0, h) = QueryAt(query, h);
-            At(r, buffer, row, 1, h) = OutGradientAt(query, h);
-            At(r, buffer, row, 2, h) = LseAt(query, h);
-            At(r, buffer, row, 3, h) = LseGradientAt(query, h);
-            break;
-          case BlockKind::kOut:
-            At(r, buffer, row, 0, h) = OutAt(query, h);
-            At(r, buffer, row, 1, h) = LseAt(query, h);
-            break;
-          default:
-            At(r, buffer, row, 0, h) = KeyAt(shard.kv_rows.Global(row), h);
-            At(r, buffer, row, 1, h) = ValueAt(shard.kv_rows.Global(row), h);
+      const int64_t global = keys ? shard.kv_rows.Global(row) : shard.q_rows.Global(row);
+      for (int section = 0; section < SectionsOf(block.kind); ++section) {
+        for (int32_t h = block.head_begin; h < block.head_end; ++h) {
+          At(r, buffer, row, section, h) = InputAt(block.kind, section, global, h);
         }
       }
     }

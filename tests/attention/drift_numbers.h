@@ -36,6 +36,24 @@ inline double LseAt(int64_t row, int32_t head) { return 1 + std::sin(0.8 * row -
 inline double OutGradientAt(int64_t row, int32_t head) { return std::sin(1.1 * row - 0.3 * head); }
 inline double LseGradientAt(int64_t row, int32_t head) { return std::cos(1.7 * row + 0.6 * head); }
 
+// The number of a block that a rank is given.
+inline double InputAt(BlockKind kind, int section, int64_t row, int32_t head) {
+  using Number = double (*)(int64_t, int32_t);
+  constexpr Number kQueryGradient[] = {QueryAt, OutGradientAt, LseAt, LseGradientAt};
+  constexpr Number kOutput[] = {OutAt, LseAt};
+  constexpr Number kKeys[] = {KeyAt, ValueAt};
+  switch (kind) {
+    case BlockKind::kQ:
+      return QueryAt(row, head);
+    case BlockKind::kQGrad:
+      return kQueryGradient[section](row, head);
+    case BlockKind::kOut:
+      return kOutput[section](row, head);
+    default:
+      return kKeys[section](row, head);
+  }
+}
+
 // What a row adds to the gradient of its sink.
 inline double SinkGradientOf(double sink, double lse, double delta) {
   return -std::exp(sink - lse) * delta;
