@@ -35,6 +35,7 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
     case BlockKind::kDkv:
       return n * head_dim_ * kFp32Bytes;
     case BlockKind::kPairs:
+      if (!pairs_.has_bias) return 0;
       return PadTo4(HeadsOf(pairs_.bias_heads, heads) * pairs_.bias_bytes());
     case BlockKind::kQ:
     case BlockKind::kDq:
@@ -54,6 +55,9 @@ int64_t BlockLayout::ThirdOffset(BlockKind kind, int32_t heads) const {
       return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
     case BlockKind::kOut:
       return SecondOffset(kind, heads) + n * kFp32Bytes;
+    case BlockKind::kPairs:
+      return PadTo4(SecondOffset(kind, heads) +
+                    (pairs_.has_bits ? HeadsOf(pairs_.bit_heads, heads) * pairs_.bit_bytes() : 0));
     default:
       return RowBytes(kind, heads);
   }
@@ -86,9 +90,7 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
     case BlockKind::kDkv:
       return n * (head_dim_ + value_dim_) * kFp32Bytes;
     case BlockKind::kPairs:
-      if (!pairs_.has_bits) return SecondOffset(kind, heads);
-      return PadTo4(SecondOffset(kind, heads) +
-                    HeadsOf(pairs_.bit_heads, heads) * pairs_.bit_bytes());
+      return ThirdOffset(kind, heads) + (pairs_.has_offset ? n * kFp32Bytes : 0);
   }
   return 0;
 }

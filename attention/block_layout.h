@@ -23,7 +23,7 @@ namespace annulus {
 //   kDkvOut   as kKv
 //   kDSinkOut d_sink[heads]                                        fp32
 //   kPairs    bias[heads][width] in its dtype, then bits[heads][bytes] of the bit mask, each of one
-//             head where that stands for all (attention/pair_inputs.h)
+//             head where that stands for all (attention/pair_inputs.h), then offset[heads] fp32
 // Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.
 class BlockLayout {
  public:
@@ -32,8 +32,8 @@ class BlockLayout {
   int64_t RowBytes(BlockKind kind, int32_t heads) const;
   int64_t BlockBytes(const Block& block) const;
   // Offset in a row of the second section (v, max, lse, d_out, dv, bits), of the third (weight,
-  // max_logit, lse of kQGrad) and of the fourth (delta); the bytes of a row where the kind has no
-  // such section.
+  // max_logit, lse of kQGrad, offset) and of the fourth (delta); the bytes of a row where the kind
+  // has no such section.
   int64_t SecondOffset(BlockKind kind, int32_t heads) const;
   int64_t ThirdOffset(BlockKind kind, int32_t heads) const;
   int64_t FourthOffset(BlockKind kind, int32_t heads) const;

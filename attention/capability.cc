@@ -102,6 +102,9 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(NotServed(
       "gradients/bias", "spec.modifiers.bias", kNoGradient,
       [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.bias.has_value()); }));
+  rows->push_back(NotServed(
+      "gradients/lse-offset", "spec.modifiers.lse_offset", kNoGradient,
+      [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.lse_offset); }));
   rows->push_back(
       NotServed("gradients/bit-mask", "spec.masks[].bit_mask", kNoGradient, [](const Request& r) {
         return FirstOf(r.spec.masks,
@@ -166,6 +169,8 @@ void AddVariants(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("score/bias", "spec.modifiers.bias",
                          [](const Request& r) { return If(r.spec.modifiers.bias.has_value()); }));
+  rows->push_back(Served("score/lse-offset", "spec.modifiers.lse_offset",
+                         [](const Request& r) { return If(r.spec.modifiers.lse_offset); }));
   rows->push_back(Served("score/sinks", "spec.modifiers.sinks",
                          [](const Request& r) { return If(!r.spec.modifiers.sinks.empty()); }));
   rows->push_back(Served("output/lse-base-2", "spec.outputs.lse_base", [](const Request& r) {

@@ -7,10 +7,11 @@ namespace annulus {
 PairInputs::PairInputs(const AttentionSpec& spec) {
   const bool bits = std::any_of(spec.masks.begin(), spec.masks.end(),
                                 [](const Mask& mask) { return mask.bit_mask; });
-  if (!bits && !spec.modifiers.bias) return;
+  if (!bits && !spec.modifiers.bias && !spec.modifiers.lse_offset) return;
   for (const Sequence& sequence : spec.sequences) width = std::max(width, sequence.kv_len);
   if (width == 0) return;
   has_bits = bits;
+  has_offset = spec.modifiers.lse_offset;
   bit_heads = spec.bit_mask_heads;
   has_bias = spec.modifiers.bias.has_value();
   if (!has_bias) return;

@@ -51,6 +51,7 @@ struct ScoreModifiers {
   std::optional<double> soft_cap;
   std::vector<float> alibi_slopes, sinks;  // One for each query head, or empty.
   std::optional<Bias> bias;
+  bool lse_offset = false;  // The input TensorId::kLseOffset.
 };
 enum class LseBase : uint8_t { kE = 0, k2 = 1 };
 struct Outputs {
@@ -61,7 +62,6 @@ struct Dropout {
   double rate = 0;
   uint64_t seed = 0;
 };
-
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
 struct GradientOptions {
   bool d_lse = false;  // A gradient into LSE is an input too.

@@ -16,6 +16,10 @@ void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
     table->push_back({TensorId::kBitMask, RowSpace::kQuery, Direction::kInput, pairs.bit_heads,
                       static_cast<int32_t>(pairs.bit_bytes()), DataType::kBits8});
   }
+  if (pairs.has_offset) {
+    table->push_back({TensorId::kLseOffset, RowSpace::kQuery, Direction::kInput, spec.q_heads, 1,
+                      DataType::kFp32});
+  }
 }
 
 }  // namespace
@@ -71,8 +75,8 @@ int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec) {
 
 absl::string_view TensorName(TensorId id) {
   constexpr absl::string_view kNames[] = {
-      "unspecified", "q",  "k",  "v",  "output", "lse",    "max_logit", "d_out",
-      "d_lse",       "dq", "dk", "dv", "bias",   "d_bias", "d_sink",    "bit_mask"};
+      "unspecified", "q",  "k",  "v",    "output", "lse",    "max_logit", "d_out",     "d_lse",
+      "dq",          "dk", "dv", "bias", "d_bias", "d_sink", "bit_mask",  "lse_offset"};
   const size_t index = static_cast<size_t>(id);
   return index < std::size(kNames) ? kNames[index] : absl::string_view("unknown");
 }

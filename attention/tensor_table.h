@@ -27,6 +27,7 @@ enum class TensorId : uint8_t {
   kDBias = 13,
   kDSink = 14,
   kBitMask = 15,
+  kLseOffset = 16,
 };
 
 enum class RowSpace : uint8_t { kQuery, kKey };

@@ -95,7 +95,8 @@ absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
 
 // A number for each row and head: [heads, tokens] in files.
 bool IsOfRows(TensorId id) {
-  return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit;
+  return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit ||
+         id == TensorId::kLseOffset;
 }
 
 // Of fp32 rows of one number a head, in the order of the rows: the same bits however they were

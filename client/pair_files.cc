@@ -89,6 +89,9 @@ absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec
     }
     if (bias->heads() == 0) bias->set_heads(HeadsOf(*info));
   }
+  if (file.Find(TensorName(TensorId::kLseOffset)) != nullptr) {
+    spec->mutable_modifiers()->set_lse_offset(true);
+  }
   const SafetensorInfo* info = file.Find("mask");
   if (info == nullptr) return absl::OkStatus();
   if (TypeOf(*info, TensorId::kBitMask) == DataType::kUnspecified) {

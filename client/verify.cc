@@ -31,7 +31,7 @@ struct Keys {
 struct RowRule {
   double scale = 1;
   std::optional<double> soft_cap, sink;
-  double slope = 0;
+  double slope = 0, offset = 0;
   int64_t position = 0;   // Among the packed key rows.
   int64_t first_key = 0;  // Of the row's sequence.
   // Of each key of the sequence; −∞ where it or the bit mask hides the key. Empty: neither.
@@ -74,7 +74,7 @@ std::vector<int64_t> RowsInOrder(const Intervals& visible, const RowRule& rule, 
 
 template <typename Real>
 Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
-  Real score = product * static_cast<Real>(rule.scale);
+  Real score = product * static_cast<Real>(rule.scale) + static_cast<Real>(rule.offset);
   if (rule.soft_cap.has_value()) {
     const auto cap = static_cast<Real>(*rule.soft_cap);
     score = cap * std::tanh(score / cap);
@@ -189,6 +189,12 @@ class Verifier {
     rule.sequence = mask_.SequenceOfQuery(row);
     rule.first_key = mask_.KeyBegin(rule.sequence);
     rule.bias = BiasOf(head, row, rule.sequence);
+    if (PairInputs(spec_).has_offset) {
+      float offset = 0;
+      std::memcpy(&offset, input_.lse_offset + (row * spec_.q_heads + head) * sizeof(float),
+                  sizeof(offset));
+      rule.offset = offset;
+    }
     if (!dropout_.has_value()) return rule;
     rule.dropout = &*dropout_;
     rule.kept = 1 - spec_.dropout->rate;

@@ -21,6 +21,7 @@ struct VerifyInput {
   const std::byte* max_logit = nullptr;
   const std::byte* bias = nullptr;
   const std::byte* bit_mask = nullptr;
+  const std::byte* lse_offset = nullptr;
 };
 
 struct VerifyReport {

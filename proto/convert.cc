@@ -136,6 +136,7 @@ ScoreModifiers ModifiersFromProto(const v1::ScoreModifiers& proto) {
   modifiers.soft_cap = Optional<double>(proto.has_soft_cap(), proto.soft_cap());
   modifiers.alibi_slopes.assign(proto.alibi_slopes().begin(), proto.alibi_slopes().end());
   modifiers.sinks.assign(proto.sinks().begin(), proto.sinks().end());
+  modifiers.lse_offset = proto.lse_offset();
   if (proto.has_bias()) {
     modifiers.bias =
         Bias{static_cast<DataType>(proto.bias().dtype()), HeadsFromProto(proto.bias().heads())};
@@ -145,13 +146,14 @@ ScoreModifiers ModifiersFromProto(const v1::ScoreModifiers& proto) {
 
 void ModifiersToProto(const ScoreModifiers& modifiers, v1::AttentionSpec* proto) {
   if (!modifiers.soft_cap && modifiers.alibi_slopes.empty() && modifiers.sinks.empty() &&
-      !modifiers.bias) {
+      !modifiers.bias && !modifiers.lse_offset) {
     return;
   }
   v1::ScoreModifiers* out = proto->mutable_modifiers();
   if (modifiers.soft_cap) out->set_soft_cap(*modifiers.soft_cap);
   out->mutable_alibi_slopes()->Add(modifiers.alibi_slopes.begin(), modifiers.alibi_slopes.end());
   out->mutable_sinks()->Add(modifiers.sinks.begin(), modifiers.sinks.end());
+  out->set_lse_offset(modifiers.lse_offset);
   if (!modifiers.bias) return;
   out->mutable_bias()->set_dtype(static_cast<v1::DataType>(modifiers.bias->dtype));
   out->mutable_bias()->set_heads(modifiers.bias->heads);

@@ -101,7 +101,7 @@ absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
 absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
   ASSIGN_OR_RETURN(RawChunk raw, ReadRawChunk(payload));
   const auto tensor = static_cast<int32_t>(raw.number[kTensor]);
-  if (tensor < 1 || tensor > static_cast<int32_t>(TensorId::kBitMask)) {
+  if (tensor < 1 || tensor > static_cast<int32_t>(TensorId::kLseOffset)) {
     return ChunkError("UNKNOWN_TENSOR", "tensor",
                       absl::StrCat("no tensor has the number ", tensor));
   }

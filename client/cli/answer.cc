@@ -17,10 +17,10 @@ absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
   verification.seed = std::random_device{}();
   std::map<TensorId, const std::byte*> tensors;  // nullptr for what the job has not.
   for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
-  const VerifyInput input = {tensors[TensorId::kQ],    tensors[TensorId::kK],
-                             tensors[TensorId::kV],    tensors[TensorId::kOut],
-                             tensors[TensorId::kLse],  tensors[TensorId::kMaxLogit],
-                             tensors[TensorId::kBias], tensors[TensorId::kBitMask]};
+  const VerifyInput input = {
+      tensors[TensorId::kQ],    tensors[TensorId::kK],       tensors[TensorId::kV],
+      tensors[TensorId::kOut],  tensors[TensorId::kLse],     tensors[TensorId::kMaxLogit],
+      tensors[TensorId::kBias], tensors[TensorId::kBitMask], tensors[TensorId::kLseOffset]};
   ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
   const VerifyReport& report = *verification.report;
   if (report.within()) return verification;

@@ -86,13 +86,14 @@ void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
 }
 
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
-  CLI::Option* input = AddFile(
-      app,
-      {"--input",
-       "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
-       "of F32, F16 or BF16; where it has them, bias and mask (BOOL or U8): [heads, tokens, "
-       "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
-      &flags->input);
+  CLI::Option* input =
+      AddFile(app,
+              {"--input",
+               "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
+               "of F32, F16 or BF16; where it has them, lse_offset (as lse), bias and mask (BOOL "
+               "or U8): [heads, tokens, "
+               "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
+              &flags->input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {

@@ -30,6 +30,8 @@ const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) 
       return tensors.k();
     case TensorId::kV:
       return tensors.v();
+    case TensorId::kLseOffset:
+      return tensors.lse_offset();
     default:
       return id == TensorId::kBias ? tensors.bias() : tensors.bit_mask();
   }
@@ -68,6 +70,7 @@ absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<Tens
                         "is no input of this job");
   };
   RETURN_IF_ERROR(check(tensors.has_bias(), TensorId::kBias));
+  RETURN_IF_ERROR(check(tensors.has_lse_offset(), TensorId::kLseOffset));
   return check(tensors.has_bit_mask(), TensorId::kBitMask);
 }
 

@@ -372,6 +372,7 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
   };
   expect("spec.outputs", [](Request& r) { r.spec.outputs.max_logit = true; });
   expect("spec.modifiers.bias", [](Request& r) { r.spec.modifiers.bias = Bias(); });
+  expect("spec.modifiers.lse_offset", [](Request& r) { r.spec.modifiers.lse_offset = true; });
   expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
 }
 

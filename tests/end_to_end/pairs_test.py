@@ -19,6 +19,7 @@ OPTIONS = {
     "bias of heads": {"modifiers": {"bias": {"dtype": "DATA_TYPE_FP16", "heads": 4}}},
     "bits": BITS,
     "bits of heads": {**BITS, "bitMaskHeads": 4},
+    "offset": {"modifiers": {"lseOffset": True}},
     "both": {**BITS, "modifiers": {"bias": {"heads": 4}, "softCap": 1.5}},
 }
 REFUSED = 3
@@ -55,8 +56,9 @@ class PairsTest(AttendCase):
                     facts = self.attend(*flags, "--spec", self.spec_file({"masks": [{"causal": True}], **options}))
                     self.assertEqual(facts["strategy"], strategy)
                     digests[name] = facts["output_crc32c"], facts["lse_crc32c"]
-            for place in (0, 1):
-                self.assertEqual(len({digest[place] for digest in digests.values()}), len(digests), strategy)
+            # An offset alone moves LSE, and outputs but for rounding.
+            self.assertEqual(len({lse for _, lse in digests.values()}), len(digests), strategy)
+            self.assertEqual(len({out for name, (out, _) in digests.items() if name != "offset"}), len(digests) - 1, strategy)
 
     def test_files_of_every_broadcast_shape(self):
         random = numpy.random.default_rng(3)
@@ -116,6 +118,23 @@ class PairsTest(AttendCase):
             with self.subTest(path=path):
                 self.attend("--synthetic", "1,5,200000,8,1,8,bf16,9", "--spec", spec, "--verify", "2", "--path", path)
 
+    def test_smoothed_keys(self):
+        """Keys less their mean, and scale·q·mean: the answer is that of the keys as they were, sinks and soft cap included."""
+        random = numpy.random.default_rng(5)
+        q, k, v = (random.standard_normal(shape).astype(numpy.float32) for shape in ((2, 40, 4, 16), (2, 50, 2, 16), (2, 50, 2, 16)))
+        k += 3
+        mean = k.mean(axis=1, keepdims=True)
+        offset = (q * numpy.repeat(mean, 2, axis=2)).sum(axis=3).transpose(0, 2, 1) / 4
+        spec = self.spec_file({"masks": [{"causal": True}], "modifiers": {"softCap": 4, "sinks": [1, 0, 2, -1]},
+                               "outputs": {"maxLogit": True}})
+        plain = self.run_tensors({"q": q, "k": k, "v": v}, "--spec", spec)
+        for world, strategy in ((1, "auto"), (4, "tree"), (3, "ulysses-ring"), (4, "rotate-kv")):
+            with self.subTest(strategy=strategy):
+                tensors = {"q": q, "k": k - mean, "v": v, "lse_offset": numpy.ascontiguousarray(offset, numpy.float32)}
+                answer = self.run_tensors(tensors, "--spec", spec, "--world-size", str(world), "--strategy", strategy, "--verify", "30")
+                for name, expected in plain.items():
+                    numpy.testing.assert_allclose(answer[name], expected, rtol=2e-5, atol=2e-5)
+
     def test_inline(self):
         """Three keys, one hidden by the bias and one by its bit."""
         spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_FP32, q_heads=1, kv_heads=1, head_dim=1, scale=1)
@@ -158,6 +177,7 @@ class PairsTest(AttendCase):
         refused("SHAPE_MISMATCH", "tensors.bias.shape", lambda r: r.tensors.ClearField("bias"))
         refused("UNKNOWN_TENSOR", "tensors.bias", lambda r: r.spec.ClearField("modifiers"))
         refused("UNKNOWN_TENSOR", "tensors.bit_mask", lambda r: r.spec.ClearField("masks"))
+        refused("UNKNOWN_TENSOR", "tensors.lse_offset", lambda r: r.tensors.lse_offset.SetInParent())
 
     def test_files_that_fit_nothing_are_refused(self):
         tensors = {name: numpy.ones((10, 4, 8), numpy.float32) for name in ("q", "k", "v")}

@@ -206,6 +206,8 @@ Axis Modifiers() {
               spec->modifiers.bias = Bias{DataType::kUnspecified, spec->q_heads};
             }),
             true},
+           {"lse offset",
+            SetSpec([](Draw*, AttentionSpec* spec) { spec->modifiers.lse_offset = true; }), true},
            {"cap, alibi and sinks", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               cap(draw, spec);
               alibi(draw, spec);

@@ -40,6 +40,8 @@ std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo
       return reference::BiasBytes(spec, input);
     case TensorId::kBitMask:
       return reference::BitBytes(spec, input);
+    case TensorId::kLseOffset:
+      return reference::OffsetBytes(spec, input);
     default:
       return {};
   }

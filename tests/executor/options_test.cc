@@ -88,6 +88,7 @@ std::vector<Option> ScoreOptions() {
        [](AttentionSpec* spec) {
          spec->modifiers.bias = Bias{DataType::kUnspecified, 4};
        }},
+      {"lse-offset", [](AttentionSpec* spec) { spec->modifiers.lse_offset = true; }, false, true},
       {"dropout",
        [](AttentionSpec* spec) {
          spec->dropout = Dropout{0.25, 3};

@@ -1,5 +1,6 @@
 #include "tests/fuzz/random_requests.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -95,6 +96,7 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
     bias->set_dtype(draw->Of(kDtypes));
     bias->set_heads(draw->OneIn(2) ? spec->q_heads() : static_cast<int32_t>(draw->Below(2)));
   }
+  if (draw->OneIn(10)) spec->mutable_modifiers()->set_lse_offset(true);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_max_logit(true);
   if (draw->OneIn(6)) spec->set_deterministic(true);

@@ -61,6 +61,7 @@ std::vector<std::byte> InputBytes(const AttentionSpec& spec, const TensorInfo& t
       {TensorId::kDLse, &numbers.upstream.d_lse}};
   if (tensor.id == TensorId::kBias) return reference::BiasBytes(spec, numbers.input);
   if (tensor.id == TensorId::kBitMask) return reference::BitBytes(spec, numbers.input);
+  if (tensor.id == TensorId::kLseOffset) return reference::OffsetBytes(spec, numbers.input);
   return reference::BytesOf(precision, *values.at(tensor.id));
 }
 

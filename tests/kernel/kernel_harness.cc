@@ -79,6 +79,7 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
   if (!spec.modifiers.alibi_slopes.empty()) absl::StrAppend(&text, " alibi");
   if (!spec.modifiers.sinks.empty()) absl::StrAppend(&text, " sinks");
   if (spec.modifiers.bias) absl::StrAppend(&text, " bias of ", spec.modifiers.bias->heads);
+  if (spec.modifiers.lse_offset) absl::StrAppend(&text, " offset");
   if (spec.dropout) absl::StrAppend(&text, " dropout ", spec.dropout->rate);
   return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
                       absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
@@ -130,7 +131,8 @@ void KernelHarness::MakePieces(const reference::Input& input) {
 // Beside the queries of each piece.
 void KernelHarness::MakePairs(const reference::Input& input) {
   const PairInputs& pairs = layout_.pairs();
-  const std::vector<std::byte> bias = BiasBytes(spec_, input), bits = BitBytes(spec_, input);
+  const std::vector<std::byte> bias = BiasBytes(spec_, input), bits = BitBytes(spec_, input),
+                               offset = OffsetBytes(spec_, input);
   for (Piece& piece : pieces_) {
     Block block = piece.q->block;
     block.kind = BlockKind::kPairs;
@@ -150,8 +152,12 @@ void KernelHarness::MakePairs(const reference::Input& input) {
       }
     };
     if (pairs.has_bias) copy(bias, pairs.bias_heads, pairs.bias_bytes(), 0);
-    if (!pairs.has_bits) continue;
-    copy(bits, pairs.bit_heads, pairs.bit_bytes(), layout_.SecondOffset(BlockKind::kPairs, heads));
+    if (pairs.has_bits) {
+      copy(bits, pairs.bit_heads, pairs.bit_bytes(),
+           layout_.SecondOffset(BlockKind::kPairs, heads));
+    }
+    if (!pairs.has_offset) continue;
+    copy(offset, spec_.q_heads, sizeof(float), layout_.ThirdOffset(BlockKind::kPairs, heads));
   }
 }
 

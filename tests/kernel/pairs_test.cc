@@ -39,6 +39,7 @@ TEST_P(KernelConformance, BiasAndBitMaskInEveryTypeAndNumberOfHeads) {
     if (n % 7 < 2) spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.01f, -0.1f, 1.0f};
     if (n % 7 == 2) spec.modifiers.sinks = {0.5f, -1, 2, 0, 3, 1};
     if (n % 7 == 3) spec.dropout = Dropout{0.2, 7};
+    spec.modifiers.lse_offset = n % 5 < 2;
     Cuts cuts;
     cuts.q_rows = {17, 90};
     cuts.q_heads = {1 + n % 5};
@@ -47,6 +48,35 @@ TEST_P(KernelConformance, BiasAndBitMaskInEveryTypeAndNumberOfHeads) {
     cuts.striped = n % 2 == 0;
     cuts.call_per_task = n % 5 == 1;
     ASSERT_TRUE(WithinBudget(*kernel_, spec, Filled(spec, 300 + n), cuts));
+  }
+}
+
+// What it is for: keys less a vector, and what they lack given back, with all that is not linear.
+TEST_P(KernelConformance, AnOffsetGivesBackWhatSmoothedKeysLack) {
+  AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 16);
+  spec.sequences = {Rows(40, 300)};
+  spec.masks = {Causal()};
+  spec.modifiers.soft_cap = 3;
+  spec.modifiers.sinks = {0.5f, -1, 2, 0};
+  spec.outputs.max_logit = true;
+  const Input input = Normal(spec, 23);
+  Input smoothed = input;
+  for (size_t i = 0; i < smoothed.k.size(); ++i) smoothed.k[i] -= 0.75;
+  AttentionSpec with = spec;
+  with.modifiers.lse_offset = true;
+  smoothed.offset = [&](int64_t, int32_t head, int64_t i) {
+    double sum = 0;
+    for (int d = 0; d < 16; ++d) sum += input.q[(i * 4 + head) * 16 + d];
+    return spec.scale_or_default() * 0.75 * sum;
+  };
+  KernelHarness plain(spec, input, {}), given(with, smoothed, {});
+  ASSERT_TRUE(plain.Run(*kernel_).ok());
+  ASSERT_TRUE(given.Run(*kernel_).ok());
+  const reference::Answer a = plain.answer(), b = given.answer();
+  for (size_t i = 0; i < a.out.size(); ++i) ASSERT_NEAR(a.out[i], b.out[i], 1e-5) << i;
+  for (size_t i = 0; i < a.lse.size(); ++i) {
+    ASSERT_NEAR(a.lse[i], b.lse[i], 1e-5) << i;
+    ASSERT_NEAR(a.max_logit[i], b.max_logit[i], 1e-5) << i;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -46,10 +47,25 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Soft cap, then ALiBi.
+double OffsetOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head) {
+  if (!job.layout->pairs().has_offset) return 0;
+  const Block& block = bound.pairs.block;
+  const int32_t heads = block.head_end - block.head_begin;
+  float offset = 0;
+  std::memcpy(&offset,
+              bound.pairs.data +
+                  (row - block.row_begin) * job.layout->RowBytes(BlockKind::kPairs, heads) +
+                  job.layout->ThirdOffset(BlockKind::kPairs, heads) +
+                  (head - block.head_begin) * sizeof(float),
+              sizeof(float));
+  return offset;
+}
+
+// Offset, soft cap, then ALiBi.
 double Capped(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key,
               double score) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
+  score += OffsetOf(job, bound, row, head);
   if (modifiers.soft_cap) score = *modifiers.soft_cap * std::tanh(score / *modifiers.soft_cap);
   if (modifiers.alibi_slopes.empty()) return score;
   const int64_t position = job.mask->Position(head, bound.q_rows->Global(row));

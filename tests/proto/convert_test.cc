@@ -28,6 +28,7 @@ v1::AttentionSpec FullSpec() {
   spec.mutable_modifiers()->add_sinks(-1.f);
   spec.mutable_modifiers()->mutable_bias()->set_dtype(v1::DATA_TYPE_FP16);
   spec.mutable_modifiers()->mutable_bias()->set_heads(8);
+  spec.mutable_modifiers()->set_lse_offset(true);
   spec.set_bit_mask_heads(8);
   spec.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   spec.mutable_outputs()->set_max_logit(true);

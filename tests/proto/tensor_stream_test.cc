@@ -210,7 +210,7 @@ std::string ReasonOf(const std::string& chunk) {
 TEST(TensorStreamTest, RefusesWhatIsNoChunk) {
   v1::Chunk proto = SomeProto("abc");
   EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "OK");
-  for (int bad : {0, 16, -1}) {
+  for (int bad : {0, v1::TensorId_MAX + 1, -1}) {
     proto.set_tensor(static_cast<v1::TensorId>(bad));
     EXPECT_EQ(ReasonOf(proto.SerializeAsString()), "UNKNOWN_TENSOR") << bad;
   }

@@ -159,6 +159,11 @@ void FillPairs(uint64_t seed, const AttentionSpec& spec, Input* input) {
       return RoundTo(precision, NormalOf(random));
     };
   }
+  if (spec.modifiers.lse_offset) {
+    input->offset = [=](int64_t document, int32_t head, int64_t i) {
+      return RoundTo(Precision::kFp32, NormalOf(RandomOf(seed + 2, document, head, i, 0)));
+    };
+  }
   const bool one = spec.bit_mask_heads == 1;
   input->bit = [=](int64_t document, int32_t head, int64_t i, int64_t j) {
     return RandomOf(seed + 1, document, one ? 0 : head, i, j) % 4 != 0;
@@ -193,6 +198,15 @@ std::vector<std::byte> BitBytes(const AttentionSpec& spec, const Input& input) {
     }
   });
   return bytes;
+}
+
+std::vector<std::byte> OffsetBytes(const AttentionSpec& spec, const Input& input) {
+  if (!spec.modifiers.lse_offset) return {};
+  std::vector<double> values;
+  ForEachRow(input, spec.q_heads, [&](int64_t d, int32_t head, int64_t i, int64_t, int64_t) {
+    values.push_back(input.offset(d, head, i));
+  });
+  return BytesOf(Precision::kFp32, values);
 }
 
 std::vector<std::byte> BytesOf(Precision precision, const std::vector<double>& values) {

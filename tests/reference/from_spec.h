@@ -22,14 +22,17 @@ Input InputOf(const AttentionSpec& spec);
 // same numbers.
 void FillNormal(uint64_t seed, Precision precision, double deviation, Input* input);
 
-// Fills the bias and the bit mask that a spec asks for: normal numbers exact in the bias' type, one
-// in ten −infinity, and one bit in four 0. Pure functions of the seed and the pair.
+// Fills the bias, the bit mask and the offset of the LSE that a spec asks for: normal numbers exact
+// in the bias' type, one in ten −infinity, and one bit in four 0. Pure functions of the seed and
+// the pair.
 void FillPairs(uint64_t seed, const AttentionSpec& spec, Input* input);
 
 // The tensors of bias and bit mask, [rows, heads, columns], with NaN and 0 past a sequence's keys;
 // empty where a spec has none.
 std::vector<std::byte> BiasBytes(const AttentionSpec& spec, const Input& input);
 std::vector<std::byte> BitBytes(const AttentionSpec& spec, const Input& input);
+// [rows, heads] of fp32.
+std::vector<std::byte> OffsetBytes(const AttentionSpec& spec, const Input& input);
 
 // Elements as they lie in memory and on the wire, little-endian; and back.
 std::vector<std::byte> BytesOf(Precision precision, const std::vector<double>& values);

@@ -134,6 +134,9 @@ class RowInLoops {
       dot += static_cast<Real>(q_[d]) * static_cast<Real>(k[d]);
     }
     Real score = static_cast<Real>(input_.scale) * dot;
+    if (input_.offset) {
+      score += static_cast<Real>(input_.offset(place_.document, q_head_, place_.row));
+    }
     if (input_.soft_cap) {
       const Real cap = static_cast<Real>(*input_.soft_cap);
       score = cap * std::tanh(score / cap);

@@ -47,6 +47,8 @@ struct Input {
   std::vector<double> alibi_slopes, sinks;  // Empty, or one a query head.
   // Added to the score of (document, query head, row, key); −infinity hides the pair.
   std::function<double(int64_t, int32_t, int64_t, int64_t)> bias;
+  // Added to every score of (document, query head, row), right after the scale.
+  std::function<double(int64_t, int32_t, int64_t)> offset;
   // Whether the bit mask leaves that pair, for rules with `bits`.
   std::function<bool(int64_t, int32_t, int64_t, int64_t)> bit;
   double dropout_rate = 0;

@@ -29,6 +29,7 @@ constexpr Section kSections[] = {
     {BlockKind::kQGrad, TensorId::kDLse, &BlockLayout::FourthOffset},
     {BlockKind::kPairs, TensorId::kBias, nullptr},
     {BlockKind::kPairs, TensorId::kBitMask, &BlockLayout::SecondOffset},
+    {BlockKind::kPairs, TensorId::kLseOffset, &BlockLayout::ThirdOffset},
     {BlockKind::kDqOut, TensorId::kDq, nullptr},
     {BlockKind::kDkvOut, TensorId::kDk, nullptr},
     {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
@@ -39,6 +40,7 @@ constexpr Section kSections[] = {
 bool Has(const BlockLayout& layout, const Section& section) {
   if (section.tensor == TensorId::kBias) return layout.pairs().has_bias;
   if (section.tensor == TensorId::kBitMask) return layout.pairs().has_bits;
+  if (section.tensor == TensorId::kLseOffset) return layout.pairs().has_offset;
   return section.tensor != TensorId::kMaxLogit || layout.max_logit();
 }
 

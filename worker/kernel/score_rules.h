@@ -30,6 +30,8 @@ struct PairRule {
 // What a job does to the scores of a tile beside the mask, for one block of keys. Arrays of rows
 // are indexed as the tile's rows, arrays of keys as the block's.
 struct ScoreRule {
+  // s += offset, before all else. nullptr: none.
+  const float* offset = nullptr;  // Of each row.
   // Soft cap: s = cap · tanh(s / cap). 0: none. 1 / cap comes in two parts, both above 0 (or an
   // infinite score would become NaN).
   float cap = 0;

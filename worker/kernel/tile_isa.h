@@ -86,8 +86,8 @@ struct TileIsa {
 
   // scores = queries · keys in the visible part of each row group, rounded out to vectors.
   void (*score)(const TileBlock& tile);
-  // Soft cap, then ALiBi, then bias and bit mask, on the same part. Called only where the job has
-  // one of them.
+  // Offset, soft cap, ALiBi, then bias and bit mask, on the same part. Called only where the job
+  // has one of them.
   void (*change_scores)(const TileBlock& tile, const ScoreRule& rule);
   // scores → exp(score − max), with max, weight and alpha brought up to date. What a row does not
   // see is −inf in `scores`. Reads and writes the same part as `score`.

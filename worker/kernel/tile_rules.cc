@@ -29,7 +29,9 @@ TileRules::TileRules(const KernelJob& job) : job_(job) {
   const PairInputs& pairs = job.layout->pairs();
   change_scores_ = alibi_ || modifiers.soft_cap.has_value() || pairs.any();
   if (modifiers.soft_cap) score_rule_ = CapRule(*modifiers.soft_cap);
-  if (pairs.any()) score_rule_.pairs = &pair_rule_;
+  row_inputs_ = pairs.any();
+  if (pairs.has_offset) score_rule_.offset = offset_.data();
+  if (pairs.has_bias || pairs.has_bits) score_rule_.pairs = &pair_rule_;
   pair_rule_.dtype = pairs.bias_dtype;
   pair_rule_.row = pair_row_.data();
   if (alibi_) {
@@ -47,7 +49,7 @@ TileRules::TileRules(const KernelJob& job) : job_(job) {
 }
 
 void TileRules::SetRow(const KernelTask& task, int index, int64_t row, int32_t q_head) {
-  if (hides_pairs()) SetPairRow(task, index, row, q_head);
+  if (row_inputs_) SetPairRow(task, index, row, q_head);
   if (!alibi_ && !drop_weights()) return;
   const int64_t q_row = task.q_rows->Global(row);
   if (alibi_) {
@@ -70,6 +72,11 @@ void TileRules::SetPairRow(const KernelTask& task, int index, int64_t row, int32
   const int64_t sequence = job_.mask->SequenceOfQuery(q_row);
   const std::byte* at =
       task.pairs.data + (row - block.row_begin) * job_.layout->RowBytes(BlockKind::kPairs, heads);
+  if (pairs.has_offset) {
+    std::memcpy(&offset_[index],
+                at + job_.layout->ThirdOffset(BlockKind::kPairs, heads) + head * sizeof(float),
+                sizeof(float));
+  }
   PairRule::Row& rule = pair_row_[index];
   rule.first_key = job_.mask->KeyBegin(sequence);
   own_keys_[index] = task.k_rows->Local({rule.first_key, job_.mask->KeyBegin(sequence + 1)});

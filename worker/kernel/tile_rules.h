@@ -40,10 +40,10 @@ class TileRules {
 
   const KernelJob& job_;
   bool change_scores_ = false;
-  bool alibi_ = false;
+  bool alibi_ = false, row_inputs_ = false;
   ScoreRule score_rule_;
   DropRule drop_rule_;
-  std::array<float, kTileRows> slope_;
+  std::array<float, kTileRows> slope_, offset_;
   std::array<int32_t, kTileRows> position_, first_key_;
   uint32_t counter_[kTileRows][3];
   std::array<int32_t, kKeyBlock> key_;

@@ -53,7 +53,20 @@ void ChangeRows(const TileBlock& tile, const ScoreRule& rule) {
 }
 
 template <class V>
+void AddOffsets(const TileBlock& tile, const float* offset) {
+  for (int row = 0; row < tile.rows; ++row) {
+    const KeySpan part = WrittenPart<V>(tile, row);
+    const typename V::F more = V::Set(offset[row]);
+    float* scores = tile.scores + row * kKeyBlock;
+    for (int k = part.begin; k < part.end; k += V::kLanes) {
+      V::Store(scores + k, V::Add(V::Load(scores + k), more));
+    }
+  }
+}
+
+template <class V>
 void ChangeScores(const TileBlock& tile, const ScoreRule& rule) {
+  if (rule.offset != nullptr) AddOffsets<V>(tile, rule.offset);
   const bool cap = rule.cap != 0, alibi = rule.slope != nullptr;
   if (cap && alibi) ChangeRows<V, true, true>(tile, rule);
   if (cap && !alibi) ChangeRows<V, true, false>(tile, rule);
