@@ -160,8 +160,10 @@ TEST_P(KernelConformance, RowsFromWhichEverythingIsHiddenAreEmpty) {
 
 // Keys and values, and past a sequence's end bias and bits, that nobody sees.
 TEST_P(KernelConformance, WhatBiasAndBitsHideCannotLeak) {
-  for (const double poison : {std::nan(""), HUGE_VAL, -1e38}) {
-    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, 12);
+  for (const auto& [dtype, poison] :
+       {std::pair(DataType::kBf16, std::nan("")), std::pair(DataType::kBf16, HUGE_VAL),
+        std::pair(DataType::kBf16, -1e38), std::pair(DataType::kFp32, std::nan(""))}) {
+    AttentionSpec spec = Spec(dtype, 2, 1, 12);
     spec.sequences = {Rows(40, 300), Rows(9, 30)};
     spec.modifiers.bias = Bias{DataType::kBf16, 1};
     spec.masks = {Mask()};

@@ -13,19 +13,6 @@ namespace annulus {
 namespace {
 
 template <class V>
-void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
-  TileBlock part = row;
-  float alpha = *row.alpha;
-  part.alpha = &alpha;
-  for (int i = 0; i < count; ++i) {
-    part.group_begin = &spans[i].begin;
-    part.group_end = &spans[i].end;
-    Accumulate<V>(part);
-    alpha = 1;
-  }
-}
-
-template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
   return TileIsa{name,           V::kLanes,        kPanel<V>,       PackKeys<V>, PackValues<V>,
                  PackQueries<V>, Score<V>,         ChangeScores<V>, Softmax<V>,  DropWeights<V>,

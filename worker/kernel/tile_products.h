@@ -54,9 +54,10 @@ __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim
 }
 
 struct ValuePanel {
-  const float* weights;  // [ROWS][kKeyBlock], from the first key on
-  const float* values;   // [keys][panel]
-  int keys;
+  const float* weights;  // [ROWS][kKeyBlock]
+  const float* values;   // [kKeyBlock][panel]
+  const KeySpan* spans;  // The keys to take: a weight that is left out counts as 0.
+  int span_count;
   const float* alpha;
   float* sums;
   int sum_stride;
@@ -67,9 +68,11 @@ template <class V, int ROWS, int VECTORS>
 __attribute__((flatten)) void AccumulatePanel(const ValuePanel& p) {
   Sums<V, ROWS, VECTORS> block;
   block.Clear();
-  const float* values = p.values;
-  for (int k = 0; k < p.keys; ++k, values += kPanel<V>)
-    block.AddOuter(p.weights + k, kKeyBlock, values);
+  for (int s = 0; s < p.span_count; ++s) {
+    const float* values = p.values + p.spans[s].begin * kPanel<V>;
+    for (int k = p.spans[s].begin; k < p.spans[s].end; ++k, values += kPanel<V>)
+      block.AddOuter(p.weights + k, kKeyBlock, values);
+  }
   block.ForEach([&](int r, int v, typename V::F& sum) {
     float* at = p.sums + r * p.sum_stride + v * V::kLanes;
     V::Store(at, V::Fma(V::Load(at), V::Set(p.alpha[r]), sum));
@@ -122,25 +125,38 @@ void Score(const TileBlock& tile) {
   }
 }
 
+// Rows [row, row + rows) and a panel of columns.
+template <class V>
+inline void AccumulateRows(const TileBlock& tile, int row, int rows, int column,
+                           const KeySpan* spans, int count) {
+  ValuePanel p;
+  p.weights = tile.scores + row * kKeyBlock;
+  p.values = tile.values + int64_t{column} * kKeyBlock;
+  p.spans = spans;
+  p.span_count = count;
+  p.alpha = tile.alpha + row;
+  p.sums = tile.sums + int64_t{row} * tile.sum_stride + column;
+  p.sum_stride = tile.sum_stride;
+  WithPanelFunctions<V>(VectorsOf<V>(tile.value_dim - column),
+                        [&](const auto& functions) { functions.accumulate[rows - 1](p); });
+}
+
 template <class V>
 void Accumulate(const TileBlock& tile) {
   for (int column = 0; column < tile.value_dim; column += kPanel<V>) {
-    const auto vectors = VectorsOf<V>(tile.value_dim - column);
     for (int row = 0, group = 0; row < tile.rows; row += kRowGroup, ++group) {
-      const int begin = tile.group_begin[group];
-      const int keys = tile.group_end[group] - begin;
-      if (keys <= 0) continue;
-      const int rows = MinInt(kRowGroup, tile.rows - row);
-      ValuePanel p;
-      p.weights = tile.scores + row * kKeyBlock + begin;
-      p.values = tile.values + int64_t{column} * kKeyBlock + begin * kPanel<V>;
-      p.keys = keys;
-      p.alpha = tile.alpha + row;
-      p.sums = tile.sums + int64_t{row} * tile.sum_stride + column;
-      p.sum_stride = tile.sum_stride;
-      WithPanelFunctions<V>(vectors,
-                            [&](const auto& functions) { functions.accumulate[rows - 1](p); });
+      const KeySpan keys = {tile.group_begin[group], tile.group_end[group]};
+      if (keys.begin >= keys.end) continue;
+      AccumulateRows<V>(tile, row, MinInt(kRowGroup, tile.rows - row), column, &keys, 1);
     }
+  }
+}
+
+// One sum over all spans, as above: what lies between would have been multiplied by 0.
+template <class V>
+void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
+  for (int column = 0; column < row.value_dim; column += kPanel<V>) {
+    AccumulateRows<V>(row, 0, 1, column, spans, count);
   }
 }
 
