@@ -1,14 +1,13 @@
 #include "base/turns.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace annulus {
 
 void Turns::Start() {
   thread_ = std::thread([this] { KeepTime(); });
-  Work(options_.most_in_a_row);
+  Work();
 }
 
 void Turns::Take() {
@@ -17,10 +16,18 @@ void Turns::Take() {
     ++asked_;
     if (stopping_ || std::exchange(busy_, true)) return;
   }
-  Work(options_.most_in_a_row);
+  Work();
 }
 
-void Turns::Work(int most) {
+void Turns::Ask() {
+  MutexLock lock(&mutex_);
+  ++asked_;
+  if (stopping_ || std::exchange(busy_, true)) return;
+  handed_over_ = true;
+  changed_.SignalAll();
+}
+
+void Turns::Work() {
   uint64_t asked = 0;
   int done = 0;
   do {
@@ -29,7 +36,7 @@ void Turns::Work(int most) {
       asked = asked_;
     }
     while (options_.work()) {
-      if (++done < most) continue;
+      if (++done < options_.most_in_a_row) continue;
       MutexLock lock(&mutex_);
       handed_over_ = true;
       changed_.SignalAll();
@@ -49,17 +56,15 @@ bool Turns::EndTurn(uint64_t asked) {
   return true;
 }
 
-bool Turns::AwaitTurn(bool* due) {
+bool Turns::AwaitTurn(absl::Time longest) {
   MutexLock lock(&mutex_);
-  const absl::Time longest = options_.now() + options_.longest_sleep;
   for (;;) {
-    *due = false;
     if (std::exchange(handed_over_, false)) return true;
     if (stopping_ && !busy_) return false;
     const absl::Time now = options_.now();
     const absl::Time wake = std::min(wake_, longest);
     if (!busy_ && now >= wake) {
-      *due = busy_ = true;
+      busy_ = true;
       return true;
     }
     absl::Duration sleep = busy_ ? options_.longest_sleep : wake - now;
@@ -71,10 +76,15 @@ bool Turns::AwaitTurn(bool* due) {
 }
 
 void Turns::KeepTime() {
-  bool due = false;
-  while (AwaitTurn(&due)) {
-    if (due) options_.tick();
-    Work(std::numeric_limits<int>::max());
+  absl::Time longest = options_.now() + options_.longest_sleep;
+  while (AwaitTurn(longest)) {
+    for (int done = 0; done < options_.most_in_a_row && options_.work(); ++done) {
+    }
+    if (const absl::Time now = options_.now(); now >= std::min(options_.wake(), longest)) {
+      options_.tick();
+      longest = now + options_.longest_sleep;
+    }
+    Work();
   }
 }
 

@@ -25,7 +25,8 @@ class Turns {
     std::function<bool()> work;
     // With the turn: the time has come.
     std::function<void()> tick;
-    // With the turn: when the next tick is due at the latest. One comes every `longest_sleep` too.
+    // With the turn: when the next tick is due at the latest. One comes about every `longest_sleep`
+    // too. Events that wait are handled before it.
     std::function<absl::Time()> wake;
     std::function<absl::Time()> now;
     absl::Duration longest_sleep = absl::Seconds(1);
@@ -42,17 +43,19 @@ class Turns {
   void Start() EXCLUDES(mutex_);
   // An event may wait: it is handled here before this returns, or by the thread that has the turn.
   void Take() EXCLUDES(mutex_);
+  // The same, but never handled here: for who may hold a lock that handling takes.
+  void Ask() EXCLUDES(mutex_);
   // Waits for the turn's end. Nothing is handled once it has returned. Idempotent; not with the
   // turn.
   void Stop() EXCLUDES(mutex_);
 
  private:
-  void Work(int most) EXCLUDES(mutex_);
+  void Work() EXCLUDES(mutex_);
   // Gives the turn back, unless there was a Take() since `asked`.
   bool EndTurn(uint64_t asked) EXCLUDES(mutex_);
   void KeepTime() EXCLUDES(mutex_);
-  // Sleeps until the turn is this thread's; false at the end.
-  bool AwaitTurn(bool* due) EXCLUDES(mutex_);
+  // Sleeps until the turn is this thread's, at `longest` at the latest; false at the end.
+  bool AwaitTurn(absl::Time longest) EXCLUDES(mutex_);
 
   const Options options_;
   Mutex mutex_;

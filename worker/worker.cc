@@ -106,7 +106,7 @@ class Worker::Impl {
 };
 
 absl::Status Worker::Impl::Start() {
-  // First the agent's object, because the others report to it; its thread last, because it commands
+  // First the agent's object, because the others report to it; its start last, because it commands
   // the others.
   StartAgent();
   RETURN_IF_ERROR(StartLanes());
@@ -132,6 +132,8 @@ absl::Status Worker::Impl::Start() {
 Worker::Impl::~Impl() {
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
+  // Here, because an action may come on the very stream's callback.
+  if (link_ != nullptr) link_->Close(absl::Seconds(1));
   if (board_ != nullptr) board_->Shutdown(LeavingError());
   link_.reset();
   server_.reset();
@@ -257,7 +259,7 @@ void Worker::Impl::Perform(const OpenShard& action) {
   const ShardId id = IdOf(action.reserve.shard());
   std::weak_ptr<Agent> agent = agent_;
   auto freed = [agent, id] {
-    if (const auto alive = agent.lock(); alive != nullptr) alive->Post(ShardFreed{id});
+    if (const auto alive = agent.lock(); alive != nullptr) alive->PostAside(ShardFreed{id});
   };
   absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed);
   if (!work.ok()) {
@@ -284,7 +286,6 @@ void Worker::Impl::Perform(const CloseShard& action) {
 
 void Worker::Impl::Perform(const Exit& action) {
   LogInfo(kNoJob, "leaving: ", action.why);
-  link_->Close(absl::Seconds(1));
   options_.exit(action.code);
 }
 

@@ -106,15 +106,16 @@ void StartDraining(const Report& report) {
 }
 
 // The outputs of a short solo run also say that its inputs were there.
-void InferComplete(const Report& report, const v1::ShardReport& shard) {
+void InferComplete(const Report& report, absl::Duration since) {
   OnComplete(report);
-  report.job.uploaded =
-      std::max(report.job.placed, report.core.now - DurationFromProto(shard.running()));
+  report.job.uploaded = std::max(report.job.placed, report.core.now - since);
 }
 
-void OnOutputReady(const Report& report, const v1::ShardReport& took) {
+void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Duration age) {
   RunRecord& run = report.run;
-  if (run.solo() && run.state == State::kUploading) InferComplete(report, took);
+  if (run.solo() && run.state == State::kUploading) {
+    InferComplete(report, DurationFromProto(took.running()) + age);
+  }
   if (run.state != State::kRunning || report.rank.output_ready) return;
   if (!run.solo() && report.rank.segments_done < run.segments) return;
   report.rank.output_ready = true;
@@ -131,7 +132,8 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took) {
 }
 
 void OnDrained(const Report& report, const control::v1::OutputDrained& drained) {
-  if (drained.has_report()) OnOutputReady(report, drained.report());
+  if (drained.has_report())
+    OnOutputReady(report, drained.report(), DurationFromProto(drained.age()));
   if (!report.rank.output_ready) return;
   report.rank.drained = true;
   if (report.run.solo()) RankFreed(report.core, report.run, report.number);
@@ -184,7 +186,8 @@ void OnLiveEvent(const Report& report, const control::v1::WorkerEvent& event) {
     case control::v1::WorkerEvent::kSegmentDone:
       return OnSegmentDone(report, event.segment_done());
     case control::v1::WorkerEvent::kOutputReady:
-      return OnOutputReady(report, event.output_ready().report());
+      return OnOutputReady(report, event.output_ready().report(),
+                           DurationFromProto(event.output_ready().age()));
     case control::v1::WorkerEvent::kOutputDrained:
       return OnDrained(report, event.output_drained());
     case control::v1::WorkerEvent::kShardFailed:

@@ -150,6 +150,45 @@ TEST_F(TurnsTest, AThreadThatWorkedLongForOthersIsLetGo) {
   EXPECT_EQ(threads_[19], threads_[3]);
 }
 
+TEST_F(TurnsTest, AnAskedEventIsHandledElsewhere) {
+  Start();
+  turns_->Start();
+  {
+    MutexLock lock(&mutex_);
+    waiting_.push_back(7);
+  }
+  turns_->Ask();
+  ASSERT_TRUE(AwaitEvents(1));
+  turns_->Stop();
+  ASSERT_EQ(threads_.size(), 1u);
+  EXPECT_NE(threads_[0], std::this_thread::get_id());
+}
+
+TEST_F(TurnsTest, TicksComeHoweverMuchWaits) {
+  Start(/*most_in_a_row=*/3);
+  std::atomic<bool> more{true};
+  on_event = [&](int event) {
+    wake_ = absl::Now();
+    if (more) Post(event);  // There is always one more.
+  };
+  turns_->Start();
+  Post(1);
+  EXPECT_TRUE(AwaitTicks(3));
+  more = false;
+  turns_->Stop();
+}
+
+TEST_F(TurnsTest, WhatWaitsComesBeforeATick) {
+  Start();
+  on_event = [&](int) { EXPECT_EQ(ticks_, 0); };
+  wake_ = absl::InfinitePast();
+  for (int i = 0; i < 10; ++i) Post(i);  // Nothing is handled yet.
+  turns_->Start();
+  ASSERT_TRUE(AwaitTicks(1));
+  turns_->Stop();
+  EXPECT_EQ(handled_.size(), 10u);
+}
+
 TEST_F(TurnsTest, StopWaitsForTheTurnAndEndsAll) {
   Mutex gate;
   std::atomic<bool> inside{false}, stopped{false};

@@ -244,12 +244,13 @@ void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
   });
 }
 
-void CoordinatorHarness::FetchAtOnce(const std::string& job_id) {
-  SayOfAll(job_id, 1, [](const control::v1::ShardKey& shard, WorkerEvent* event) {
+void CoordinatorHarness::FetchAtOnce(const std::string& job_id, absl::Duration age) {
+  SayOfAll(job_id, 1, [age](const control::v1::ShardKey& shard, WorkerEvent* event) {
     WorkerEvent ready;
     FillOutputReady(shard, &ready);
     *event->mutable_output_drained()->mutable_shard() = shard;
     *event->mutable_output_drained()->mutable_report() = ready.output_ready().report();
+    *event->mutable_output_drained()->mutable_age() = DurationToProto(age);
   });
 }
 

@@ -74,7 +74,7 @@ class CoordinatorHarness {
   void OutputsReady(const std::string& job_id, int32_t attempt = 1);
   void Fetch(const std::string& job_id, int32_t attempt = 1);  // All ranks are drained.
   // The same, in the word that also says that the outputs were ready.
-  void FetchAtOnce(const std::string& job_id);
+  void FetchAtOnce(const std::string& job_id, absl::Duration age = absl::ZeroDuration());
   static v1::RunJobRequest Request(int32_t world_size, int64_t rows = 16);
   int64_t Run(v1::RunJobRequest request, const std::string& principal = "anonymous",
               absl::Time deadline = absl::InfiniteFuture());

@@ -36,10 +36,15 @@ TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
   harness_.Start(1);
   const int64_t call = harness_.Run(harness_.Request(0));
   const std::string job = harness_.JobOf(call);
-  harness_.FetchAtOnce(job);
+  harness_.Advance(absl::Seconds(3));
+  harness_.FetchAtOnce(job, absl::Seconds(1));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   EXPECT_TRUE(harness_.call(call).finished->ok());
-  EXPECT_EQ(StatsOf(call).backend(), "cpu/test");
+  const v1::JobStats stats = StatsOf(call);
+  EXPECT_EQ(stats.backend(), "cpu/test");
+  EXPECT_EQ(DurationFromProto(stats.uploading()) + DurationFromProto(stats.running()),
+            absl::Seconds(2))
+      << "what came after the outputs were ready counts as neither";
   EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 0);
   EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 0);
   EXPECT_TRUE(harness_.core().runs.all().empty());

@@ -79,6 +79,7 @@ TEST_F(AgentJobsTest, ASoloShardNeedsNoCommand) {
   agent_.Handle(ShardFreed{AgentHarness::Id(1)});
   ASSERT_EQ(agent_.SentNames(), "output_drained");
   EXPECT_EQ(agent_.Sent()[0].output_drained().report().backend(), "cpu/test");
+  EXPECT_EQ(agent_.Sent()[0].output_drained().age().nanos(), 12000000);
   EXPECT_EQ(agent_.state().shards(), 0u);
 }
 
@@ -96,6 +97,7 @@ TEST_F(AgentJobsTest, OutputsThatNobodyFetchesAreToldOfInTime) {
   agent_.Tick();
   ASSERT_EQ(agent_.SentNames(), "output_ready");
   EXPECT_EQ(agent_.Sent()[0].output_ready().report().backend(), "cpu/test");
+  EXPECT_EQ(agent_.Sent()[0].output_ready().age().nanos(), 5000000);
   agent_.Report(ShardFact(1, "drained"));
   agent_.Handle(ShardFreed{AgentHarness::Id(1)});
   ASSERT_EQ(agent_.SentNames(), "output_drained");

@@ -103,7 +103,7 @@ TEST_F(DataPlaneTest, AWholeShardFitsBesideItsTicket) {
   EXPECT_TRUE(stream.outcome.Get().shard.complete());
   EXPECT_EQ(stream.outcome.Get().reads, 1);
   EXPECT_EQ(log_.Count(EventLog::Event::kShardComplete), 1);
-  EXPECT_NE(reporter_.load(), std::this_thread::get_id()) << "the agent's thread has copied";
+  EXPECT_NE(reporter_.load(), std::this_thread::get_id()) << "who has the agent's turn has copied";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(static_cast<char>(shard->tensor_data(i)[0]),
               'a' + i + static_cast<int>(TensorId::kQ));

@@ -32,6 +32,11 @@ void Agent::Post(AgentEvent event) {
   Wake();
 }
 
+void Agent::PostAside(AgentEvent event) {
+  Enqueue(std::move(event));
+  turns_.Ask();
+}
+
 void Agent::Enqueue(AgentEvent event) {
   bool full = false;
   {

@@ -34,7 +34,9 @@ class Agent {
 
   void Start();
   void Post(AgentEvent event);
-  // The same in two parts, for who has something more urgent to do between them.
+  // The same, but never handled on this thread: for who may hold locks that actions take.
+  void PostAside(AgentEvent event);
+  // Post in two parts, for who has something more urgent to do between them.
   void Enqueue(AgentEvent event);
   void Wake() { turns_.Take(); }
   // No action is carried out once it has returned; Post does nothing then. Not from an action.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "proto/convert.h"
 #include "worker/agent/agent_state.h"
 
 namespace annulus {
@@ -36,6 +37,7 @@ void AgentState::TellUntold(absl::Time now) {
                shard->second.untold_report.has_value()) {
       *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
       *fact.mutable_output_ready()->mutable_report() = *shard->second.untold_report;
+      *fact.mutable_output_ready()->mutable_age() = DurationToProto(now - shard->second.ready);
     }
     if (fact.event_case() != WorkerEvent::EVENT_NOT_SET) {
       if (now < due) return;
@@ -83,6 +85,7 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       if (tell && Open(fact.output_ready().shard())->solo) {
         tell = false;
         Open(fact.output_ready().shard())->untold_report = fact.output_ready().report();
+        Open(fact.output_ready().shard())->ready = now;
         TellLater(fact.output_ready().shard(), now);
       }
       break;
@@ -134,7 +137,7 @@ void AgentState::ReportGroup(const WorkerEvent& fact) {
   if (stage != nullptr) Tell(fact);
 }
 
-void AgentState::On(const ShardFreed& event, absl::Time) {
+void AgentState::On(const ShardFreed& event, absl::Time now) {
   const auto shard = shards_.find(event.id);
   if (shard == shards_.end()) return;
   const Shard freed = std::move(shard->second);
@@ -145,6 +148,7 @@ void AgentState::On(const ShardFreed& event, absl::Time) {
     *fact.mutable_output_drained()->mutable_shard() = KeyOf(event.id);
     if (freed.untold_report.has_value()) {
       *fact.mutable_output_drained()->mutable_report() = *freed.untold_report;
+      *fact.mutable_output_drained()->mutable_age() = DurationToProto(now - freed.ready);
     }
   } else {
     *fact.mutable_dropped()->mutable_shard() = KeyOf(event.id);

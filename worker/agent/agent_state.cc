@@ -171,7 +171,8 @@ void AgentState::Obey(const WorkerCommand& command) {
 
 void AgentState::Reserve(const control::v1::Reserve& reserve) {
   const bool added =
-      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo(), {}}).second;
+      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo(), {}, {}})
+          .second;
   if (added) Do(OpenShard{reserve});
 }
 

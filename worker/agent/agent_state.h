@@ -82,7 +82,8 @@ class AgentState {
   struct Shard {
     Stage stage = Stage::kUploading;
     bool solo = false;
-    std::optional<annulus::v1::ShardReport> untold_report;  // Of outputs.
+    std::optional<annulus::v1::ShardReport> untold_report;  // Of outputs,
+    absl::Time ready;                                       // there since then.
   };
 
   // The shard that a report is about, where the report may still change something.

@@ -15,8 +15,8 @@
 namespace annulus {
 
 // The control stream over gRPC's callbacks: at most one at a time, one write outstanding, a bounded
-// outbox. When to connect, what to send and what an answer means is AgentState's. Called by one
-// thread (the agent's).
+// outbox. When to connect, what to send and what an answer means is AgentState's. Called by
+// one thread at a time (in the agent's turns).
 class ControlLink {
  public:
   struct Options {

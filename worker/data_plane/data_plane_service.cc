@@ -109,6 +109,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnWriteDone(bool ok) override { call_->OnWritten(ok); }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
+    buffer_.Clear();  // It holds the shard, which may be freed at once.
     call_->OnDone(ended_well_ && !context_->IsCancelled());
     delete this;
   }

@@ -144,7 +144,7 @@ void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     }
   }
   if (first.parts.empty()) return Conclude(absl::OkStatus());
-  // Not on this thread, which is the agent's.
+  // Not on this thread, which has the agent's turn.
   pool_->Queue([self = shared_from_this(), first = std::move(first)] { self->Copy(first); });
 }
 
