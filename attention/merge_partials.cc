@@ -126,11 +126,13 @@ class RowMerge {
 
 }  // namespace
 
+absl::Status CheckPartialCount(int64_t count) {
+  if (count == 0) return InvalidField("MISSING_TENSOR", "partials", "there is none");
+  return CheckLimit("partials", count, kMaxMergePartials);
+}
+
 absl::Status CheckPartials(absl::Span<const FinishedPartial> partials) {
-  if (partials.empty()) {
-    return InvalidField("MISSING_TENSOR", "partials", "there is none");
-  }
-  RETURN_IF_ERROR(CheckLimit("partials", static_cast<int64_t>(partials.size()), kMaxMergePartials));
+  RETURN_IF_ERROR(CheckPartialCount(static_cast<int64_t>(partials.size())));
   const std::vector<int64_t>& shape = partials[0].out_shape;
   if (shape.size() != 3 || shape[1] == 0 || shape[2] == 0) {
     return InvalidField("SHAPE_MISMATCH", "partials[0].out.shape",
@@ -140,8 +142,7 @@ absl::Status CheckPartials(absl::Span<const FinishedPartial> partials) {
   for (size_t i = 0; i < partials.size(); ++i) {
     const std::string path = absl::StrCat("partials[", i, "]");
     RETURN_IF_ERROR(CheckShapes(partials[i], path, shape));
-    numbers += static_cast<int64_t>(partials[i].out.size() + partials[i].lse.size() +
-                                    partials[i].rest.size());
+    numbers += static_cast<int64_t>(partials[i].out.size() + 2 * partials[i].lse.size());
     RETURN_IF_ERROR(CheckLimit("partials", numbers, kMaxMergeNumbers));
   }
   for (size_t i = 0; i < partials.size(); ++i) {

@@ -16,7 +16,8 @@ namespace annulus {
 // (docs/numerics.md, "Merging finished partials"). Pure; what is small enough for one call.
 
 inline constexpr int64_t kMaxMergePartials = 256;
-// Numbers of all partials of a call together: 3 MiB, below what a message may hold.
+// Numbers of all partials of a call together, each LSE counted with a rest: 3 MiB, below what a
+// message may hold, the answer's too.
 inline constexpr int64_t kMaxMergeNumbers = int64_t{3} << 18;
 
 enum class LseLayout : uint8_t { kRowsHeads = 0, kHeadsRows = 1 };
@@ -40,6 +41,9 @@ struct MergedPartial {
   std::vector<int64_t> out_shape, lse_shape;
   std::vector<float> out, lse, rest;
 };
+
+// INVALID_ARGUMENT with MISSING_TENSOR (none) or LIMIT_EXCEEDED.
+absl::Status CheckPartialCount(int64_t count);
 
 // Whether the partials can be joined. INVALID_ARGUMENT with the field below "partials":
 // MISSING_TENSOR (none), LIMIT_EXCEEDED, SHAPE_MISMATCH, TENSOR_BYTES_MISMATCH (numbers that the

@@ -1,6 +1,7 @@
 #include "server/gateway/inline_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -74,6 +75,22 @@ absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<Tens
   return check(tensors.has_bit_mask(), TensorId::kBitMask);
 }
 
+// In a bias −inf hides: a number that its type does not hold must not become that.
+absl::Status CheckStillFinite(const v1::InlineTensor& tensor, const std::string& path,
+                              DataType dtype, const Bytes& bytes) {
+  const auto count = static_cast<size_t>(tensor.values_size());
+  std::vector<float> rounded(count);
+  ConvertToFp32(dtype, bytes.data(), count, rounded.data());
+  for (size_t i = 0; i < count; ++i) {
+    const float value = tensor.values(static_cast<int>(i));
+    if (std::isfinite(value) && !std::isfinite(rounded[i])) {
+      return InvalidField("INVALID_MODIFIER", path + ".values",
+                          absl::StrCat(value, " is more than ", DataTypeName(dtype), " holds"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec,
                        const TensorInfo& info, Bytes* bytes) {
   const std::string path = absl::StrCat("tensors.", TensorName(info.id));
@@ -95,7 +112,8 @@ absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec
   }
   if (info.id == TensorId::kBitMask) return FillBits(tensor, path, shape[2], bytes);
   ConvertFromFp32(info.dtype, tensor.values().data(), static_cast<size_t>(elements), bytes->data());
-  return absl::OkStatus();
+  return info.id == TensorId::kBias ? CheckStillFinite(tensor, path, info.dtype, *bytes)
+                                    : absl::OkStatus();
 }
 
 void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& bytes,

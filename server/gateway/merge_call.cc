@@ -1,6 +1,7 @@
 #include "server/gateway/merge_call.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -104,19 +105,19 @@ class MergeCall : public grpc::ServerUnaryReactor {
 }  // namespace
 
 int64_t MergeBytes(const v1::MergePartialsRequest& request) {
-  int64_t largest = 0, numbers = 0;
+  int64_t answer = 0;
   for (const v1::Partial& partial : request.partials()) {
-    const int64_t own = int64_t{partial.out().values_size()} + partial.lse().values_size() +
-                        partial.lse_rest().values_size();
-    numbers += own;
-    largest = std::max(largest, own + partial.lse().values_size());
+    answer =
+        std::max(answer, partial.out().values_size() + 2 * int64_t{partial.lse().values_size()});
   }
-  return (numbers + largest) * static_cast<int64_t>(sizeof(float));
+  return static_cast<int64_t>(request.SpaceUsedLong()) +
+         answer * static_cast<int64_t>(sizeof(float));
 }
 
 absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response) {
   RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   RETURN_IF_ERROR(CheckHowLseIsSaid(request.lse_base(), request.lse_layout(), "", false));
+  RETURN_IF_ERROR(CheckPartialCount(request.partials_size()));  // Before there is one for each.
   std::vector<FinishedPartial> partials;
   for (int i = 0; i < request.partials_size(); ++i) {
     ASSIGN_OR_RETURN(partials.emplace_back(),
@@ -126,6 +127,10 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
   const LseBase base = BaseOf(request.lse_base());
   const LseLayout layout = LayoutOf(request.lse_layout());
   const MergedPartial merged = MergePartials(partials, base, layout);
+  if (std::any_of(merged.lse.begin(), merged.lse.end(),
+                  [](float lse) { return lse == HUGE_VALF; })) {
+    return InvalidField("CORRUPT_PARTIAL", "partials", "a merged LSE is more than fp32 holds");
+  }
   TensorToProto(merged.out_shape, merged.out, response->mutable_out());
   TensorToProto(merged.lse_shape, merged.lse, response->mutable_lse());
   TensorToProto(merged.lse_shape, merged.rest, response->mutable_lse_rest());

@@ -1,6 +1,7 @@
 #include "server/gateway/inline_job.h"
 
 #include <cstring>
+#include <limits>
 
 #include "attention/error.h"
 #include "attention/synthetic.h"
@@ -67,6 +68,19 @@ TEST(InlineJobTest, TooFewNumbersAreNamed) {
   const absl::Status status = InlineTensorBytes(request, SmallSpec()).status();
   EXPECT_EQ(DetailOf(status).reason, "TENSOR_BYTES_MISMATCH");
   EXPECT_EQ(FieldOf(status), "tensors.v.values");
+}
+
+TEST(InlineJobTest, ABiasThatItsTypeDoesNotHoldIsNoMask) {
+  AttentionSpec spec = SmallSpec();
+  spec.modifiers.bias = Bias{DataType::kFp16, 1};
+  v1::AttendInlineRequest request = TypedRequest();
+  Fill({2, 1, 1}, request.mutable_tensors()->mutable_bias());
+  request.mutable_tensors()->mutable_bias()->set_values(1, -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(InlineTensorBytes(request, spec).ok());
+  request.mutable_tensors()->mutable_bias()->set_values(1, -1e9f);
+  const absl::Status status = InlineTensorBytes(request, spec).status();
+  EXPECT_EQ(DetailOf(status).reason, "INVALID_MODIFIER");
+  EXPECT_EQ(FieldOf(status), "tensors.bias.values");
 }
 
 TEST(InlineJobTest, NeitherNumbersNorSeedIsRefusedBeforeAnythingIsAllocated) {
