@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "worker/kernel/tile_sums.h"
 #include "worker/kernel/tile_vector.h"
 
 // The two matrix products of a TileIsa (tile_vector.h).
@@ -13,29 +14,6 @@ namespace {
 // Products are summed in runs of this many dimensions, runs then in order: half the rounding error
 // of one long chain at 128 dimensions, for 3 % of the time.
 inline constexpr int kDotRun = 32;
-
-template <class V, int ROWS, int VECTORS>
-struct Sums {
-  typename V::F at[ROWS][VECTORS];
-
-  template <class Fn>
-  inline __attribute__((always_inline)) void ForEach(const Fn& fn) {
-    Unroll<ROWS>([&](int r) { Unroll<VECTORS>([&](int v) { fn(r, v, at[r][v]); }); });
-  }
-  void Clear() {
-    ForEach([](int, int, typename V::F& sum) { sum = V::Zero(); });
-  }
-  // Adds (a[r · a_stride], …) ⊗ (b[0], …).
-  inline __attribute__((always_inline)) void AddOuter(const float* a, int a_stride,
-                                                      const float* b) {
-    typename V::F right[VECTORS];
-    Unroll<VECTORS>([&](int v) { right[v] = V::Load(b + v * V::kLanes); });
-    Unroll<ROWS>([&](int r) {
-      const typename V::F left = V::Set(a[r * a_stride]);
-      Unroll<VECTORS>([&](int v) { at[r][v] = V::Fma(left, right[v], at[r][v]); });
-    });
-  }
-};
 
 // ROWS query rows × VECTORS vectors of keys: one panel, or its first part. Flat, as everything that
 // holds Sums: one lambda that is called costs twice the time of the products.
