@@ -141,12 +141,12 @@ class KilledWorkerTest(LostWorkerTest):
     def test_during_compute_with_the_client_library(self):
         for path in ("direct", "gateway"):
             with self.subTest(path=path):
-                client = self.client("--path", path)
+                client = self.client("--path", path, "--world-size", str(WORKERS))  # Worker 1 too.
                 self.job_in("STATE_RUNNING")
                 self.service.worker(1).kill()
-                self.assert_right_after_a_retry(client)
                 self.await_members([0, 2])
                 self.service.start_worker(1)
+                self.assert_right_after_a_retry(client)
                 self.await_members(range(WORKERS))
 
     def test_a_direct_upload_is_asked_for_again(self):

@@ -104,6 +104,17 @@ TEST_F(AgentJobsTest, OutputsThatNobodyFetchesAreToldOfInTime) {
   EXPECT_FALSE(agent_.Sent()[0].output_drained().has_report()) << "it was told";
 }
 
+TEST_F(AgentJobsTest, OutputsAreToldOfBeforeTheyAreAbandoned) {
+  agent_.Reserve(1, /*solo=*/true);
+  agent_.Complete(1);
+  agent_.Report(Ready(1));
+  EXPECT_EQ(agent_.SentNames(), "");
+  Event abandoned;
+  *abandoned.mutable_shard_abandoned()->mutable_shard() = AgentHarness::Key(1);
+  agent_.Report(abandoned);
+  EXPECT_EQ(agent_.SentNames(), "output_ready shard_abandoned");
+}
+
 TEST_F(AgentJobsTest, ALongSoloRunIsToldOfInTime) {
   agent_.Reserve(1, /*solo=*/true);
   agent_.Reserve(2, /*solo=*/true);

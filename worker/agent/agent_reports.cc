@@ -26,23 +26,34 @@ void AgentState::TellLater(const control::v1::ShardKey& key, absl::Time now) {
   untold_.emplace_back(now + options_.patience, IdOf(key));
 }
 
+bool AgentState::HasUntold(const ShardId& id) const {
+  const auto shard = shards_.find(id);
+  if (shard == shards_.end()) return false;
+  const Stage stage = shard->second.stage;
+  return stage == Stage::kComplete ||
+         (stage == Stage::kReady && shard->second.untold_report.has_value());
+}
+
+void AgentState::TellNow(const ShardId& id, absl::Time now) {
+  Shard& shard = shards_.at(id);
+  WorkerEvent fact;
+  if (shard.stage == Stage::kComplete) {
+    *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
+  } else {
+    *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
+    *fact.mutable_output_ready()->mutable_report() = *shard.untold_report;
+    *fact.mutable_output_ready()->mutable_age() = DurationToProto(now - shard.ready);
+    shard.untold_report.reset();
+  }
+  Tell(std::move(fact));
+}
+
 void AgentState::TellUntold(absl::Time now) {
   while (!untold_.empty()) {
     const auto& [due, id] = untold_.front();
-    const auto shard = shards_.find(id);
-    WorkerEvent fact;
-    if (shard != shards_.end() && shard->second.stage == Stage::kComplete) {
-      *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
-    } else if (shard != shards_.end() && shard->second.stage == Stage::kReady &&
-               shard->second.untold_report.has_value()) {
-      *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
-      *fact.mutable_output_ready()->mutable_report() = *shard->second.untold_report;
-      *fact.mutable_output_ready()->mutable_age() = DurationToProto(now - shard->second.ready);
-    }
-    if (fact.event_case() != WorkerEvent::EVENT_NOT_SET) {
+    if (HasUntold(id)) {
       if (now < due) return;
-      if (fact.has_output_ready()) shard->second.untold_report.reset();
-      Tell(std::move(fact));
+      TellNow(id, now);
     }
     untold_.pop_front();
   }
@@ -104,9 +115,15 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
     case WorkerEvent::kShardFailed:
       tell = Open(fact.shard_failed().shard()) != nullptr;
       break;
-    case WorkerEvent::kShardAbandoned:
-      tell = Open(fact.shard_abandoned().shard()) != nullptr;
+    case WorkerEvent::kShardAbandoned: {
+      Shard* shard = Open(fact.shard_abandoned().shard());
+      tell = shard != nullptr;
+      // First what was true before: that nobody fetches says that there are outputs.
+      if (tell && shard->untold_report.has_value()) {
+        TellNow(IdOf(fact.shard_abandoned().shard()), now);
+      }
       break;
+    }
     default:
       break;
   }

@@ -90,6 +90,9 @@ class AgentState {
   Shard* Open(const control::v1::ShardKey& key);
   void ReportShard(const control::v1::WorkerEvent& fact, absl::Time now);
   void TellLater(const control::v1::ShardKey& key, absl::Time now);
+  bool HasUntold(const ShardId& id) const;
+  // Tells where it stands of a shard that has something untold.
+  void TellNow(const ShardId& id, absl::Time now);
   // Tells where solo shards stand whose patience is over.
   void TellUntold(absl::Time now);
   void ReportGroup(const control::v1::WorkerEvent& fact);
