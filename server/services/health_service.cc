@@ -48,9 +48,6 @@ class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
 
   void Do(Box::Start start) {
     if (start == Box::Start::kWrite) StartWrite(&box_.front());
-    if (start == Box::Start::kWriteAndFinish) {
-      StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), grpc::Status::OK);
-    }
     if (start == Box::Start::kFinish) {
       const absl::Status end = box_.end();
       Finish(grpc::Status(static_cast<grpc::StatusCode>(end.code()), std::string(end.message())));

@@ -149,6 +149,18 @@ TEST(CostModelTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   }
 }
 
+// By any rank of a grid of 2 × 2.
+int64_t MostSentByGrid(const AttentionSpec& spec) {
+  Execution grid;
+  grid.strategy = Strategy::kUlyssesRing;
+  grid.world_size = 4;
+  grid.ulysses_degree = 2;
+  const auto candidates = ChooseExecution(spec, grid, Offer({4}));
+  EXPECT_TRUE(candidates.ok());
+  const std::vector<int64_t>& sent = candidates->front().cost.bytes_sent;
+  return *std::max_element(sent.begin(), sent.end());
+}
+
 // The formulas of docs/strategies.md, full mask.
 TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   const AttentionSpec spec = Spec(1024, 1024, false);
@@ -166,15 +178,8 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   EXPECT_EQ(most(Strategy::kTree), 3 * (q + partial));
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent), 12 * kv);
-  Execution grid;
-  grid.strategy = Strategy::kUlyssesRing;
-  grid.world_size = 4;
-  grid.ulysses_degree = 2;
-  const auto candidates = ChooseExecution(spec, grid, Offer({4}));
-  ASSERT_TRUE(candidates.ok());
-  const std::vector<int64_t>& sent = candidates->front().cost.bytes_sent;
   // Half of everything in the exchange and home; then one hop of half the heads of two shards.
-  EXPECT_EQ(*std::max_element(sent.begin(), sent.end()), (q + kv + out) / 2 + kv);
+  EXPECT_EQ(MostSentByGrid(spec), (q + kv + out) / 2 + kv);
 }
 
 TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
@@ -195,17 +200,9 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent),
             12 * (kv + dkv));
-  Execution grid;
-  grid.strategy = Strategy::kUlyssesRing;
-  grid.world_size = 4;
-  grid.ulysses_degree = 2;
-  const auto candidates = ChooseExecution(spec, grid, Offer({4}));
-  ASSERT_TRUE(candidates.ok());
-  const std::vector<int64_t>& sent = candidates->front().cost.bytes_sent;
   // Half of everything in the exchange and home, gradients of queries rounded; and half the heads
   // of two shards one hop on, their gradients home.
-  EXPECT_EQ(*std::max_element(sent.begin(), sent.end()),
-            (q_grad + kv + dkv + dq / 2) / 2 + kv + dkv);
+  EXPECT_EQ(MostSentByGrid(spec), (q_grad + kv + dkv + dq / 2) / 2 + kv + dkv);
 }
 
 // Five products where a forward pass has two.

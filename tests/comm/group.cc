@@ -1,5 +1,6 @@
 #include "tests/comm/group.h"
 
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -71,6 +72,16 @@ absl::Status FirstError(const std::vector<absl::Status>& statuses) {
     return absl::Status(statuses[r].code(), absl::StrCat("rank ", r, ": ", statuses[r].message()));
   }
   return absl::OkStatus();
+}
+
+Group& DelayedGroup(int32_t size) {
+  static auto* groups = new std::map<int32_t, Group>;
+  Group& group = (*groups)[size];
+  if (group.empty()) {
+    group = ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::Microseconds(300), 7); },
+                           size);
+  }
+  return group;
 }
 
 }  // namespace annulus

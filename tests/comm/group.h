@@ -36,6 +36,10 @@ Group ConnectedGroup(const GroupFactory& make, int32_t size);
 // The first error of `statuses`, with its rank in the message.
 absl::Status FirstError(const std::vector<absl::Status>& statuses);
 
+// The process's group of that size, whose messages are delayed at random. It lives on from job to
+// job, as a worker's does.
+Group& DelayedGroup(int32_t size);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_TESTS_COMM_GROUP_H_

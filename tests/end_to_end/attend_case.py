@@ -181,6 +181,20 @@ class AttendCase(unittest.TestCase):
         self.assertEqual(done.returncode, expect, f"{flags}\n{done.stdout}\n{done.stderr}")
         return json.loads(done.stdout)
 
+    def digests_of(self, strategies, specs):
+        """strategy, {name: (output, lse) checksums}: each spec by each strategy, judged by --verify."""
+        for index, strategy in enumerate(strategies):
+            flags = ("--synthetic", f"2,150,170,4,2,32,{('fp32', 'bf16', 'fp16')[index % 3]},5", "--strategy", strategy,
+                     "--world-size", "4", "--layout", LAYOUTS[index % 4], "--path", ("direct", "gateway")[index % 2],
+                     "--verify", "300")
+            digests = {}
+            for name, spec in specs.items():
+                with self.subTest(strategy=strategy, option=name):
+                    facts = self.attend(*flags, "--spec", self.spec_file({"masks": [{"causal": True}], **spec}))
+                    self.assertEqual(facts["strategy"], strategy)
+                    digests[name] = facts["output_crc32c"], facts["lse_crc32c"]
+            yield strategy, digests
+
     def assert_within_budget(self, answer, exact, naive, what, dtype="fp32", many_rows=False):
         """The error budget of docs/numerics.md, head by head; `naive` as of judged()."""
         out, lse = answer["output"].astype(numpy.float64), answer["lse"].astype(numpy.float64)

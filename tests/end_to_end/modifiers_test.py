@@ -26,17 +26,8 @@ TOGETHER = {name: value for option in OPTIONS.values() for name, value in option
 
 class ModifiersTest(AttendCase):
     def test_each_changes_the_answer_of_every_strategy(self):
-        for index, strategy in enumerate(STRATEGIES):
-            flags = ("--synthetic", f"2,150,170,4,2,32,{('fp32', 'bf16', 'fp16')[index % 3]},5", "--strategy", strategy,
-                     "--world-size", "4", "--layout", LAYOUTS[index % 4], "--path", ("direct", "gateway")[index % 2],
-                     "--verify", "300")
-            digests = {}
-            for name, modifiers in {"none": {}, **OPTIONS, "together": TOGETHER}.items():
-                with self.subTest(strategy=strategy, modifiers=name):
-                    spec = {"masks": [{"causal": True}], "modifiers": modifiers}
-                    facts = self.attend(*flags, "--spec", self.spec_file(spec))
-                    self.assertEqual(facts["strategy"], strategy)
-                    digests[name] = facts["output_crc32c"], facts["lse_crc32c"]
+        specs = {name: {"modifiers": modifiers} for name, modifiers in {"none": {}, **OPTIONS, "together": TOGETHER}.items()}
+        for strategy, digests in self.digests_of(STRATEGIES, specs):
             for place in (0, 1):
                 self.assertEqual(len({digest[place] for digest in digests.values()}), len(digests), strategy)
 

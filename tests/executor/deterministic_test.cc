@@ -23,16 +23,6 @@ constexpr Strategy kStrategies[] = {
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
-Group& DelayedGroup(int32_t size) {
-  static auto* groups = new std::map<int32_t, Group>;
-  Group& group = (*groups)[size];
-  if (group.empty()) {
-    group = ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::Microseconds(300), 7); },
-                           size);
-  }
-  return group;
-}
-
 // The bits of a job's outputs.
 struct Bits {
   std::vector<float> out, lse, max_logit;

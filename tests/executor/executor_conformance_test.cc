@@ -32,17 +32,6 @@ const std::vector<Combination>& Covering(int n) {
 std::unique_ptr<AttentionKernel> MakeReference() { return std::make_unique<ReferenceKernel>(); }
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
 
-// Groups live on from job to job, as a worker's do. Messages are delayed at random.
-Group& DelayedGroup(int32_t size) {
-  static auto* groups = new std::map<int32_t, Group>;
-  Group& group = (*groups)[size];
-  if (group.empty()) {
-    group = ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::Microseconds(300), 7); },
-                           size);
-  }
-  return group;
-}
-
 TEST(Pairwise, CoversEveryMeaningfulPairAndNoOther) {
   const std::vector<int32_t> sizes = {5, 4, 3, 3, 2, 2};
   const auto meaningful = [](int32_t a, int32_t i, int32_t b, int32_t j) {

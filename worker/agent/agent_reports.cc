@@ -72,62 +72,55 @@ void AgentState::On(const Reported& event, absl::Time now) {
 }
 
 void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
-  // Moves a shard on to `next`; false where it is gone or was there before.
-  auto advance = [this](const control::v1::ShardKey& key, Stage next) {
+  // Moves a shard on to `next`; nullptr where it is gone or was there before.
+  auto advance = [this](const control::v1::ShardKey& key, Stage next) -> Shard* {
     Shard* shard = Open(key);
-    if (shard == nullptr || shard->stage >= next) return false;
+    if (shard == nullptr || shard->stage >= next) return nullptr;
     shard->stage = next;
-    return true;
+    return shard;
   };
-  bool tell = false;
+  Shard* shard = nullptr;
   switch (fact.event_case()) {
     case WorkerEvent::kShardComplete:
-      tell = advance(fact.shard_complete().shard(), Stage::kComplete);
-      if (tell && Open(fact.shard_complete().shard())->solo) {
-        tell = false;
-        TellLater(fact.shard_complete().shard(), now);
-      }
+      shard = advance(fact.shard_complete().shard(), Stage::kComplete);
+      if (shard != nullptr && shard->solo) return TellLater(fact.shard_complete().shard(), now);
       break;
     case WorkerEvent::kPrepared:
-      tell = advance(fact.prepared().shard(), Stage::kPrepared);
+      shard = advance(fact.prepared().shard(), Stage::kPrepared);
       break;
     case WorkerEvent::kOutputReady:
-      tell = advance(fact.output_ready().shard(), Stage::kReady);
-      if (tell && Open(fact.output_ready().shard())->solo) {
-        tell = false;
-        Open(fact.output_ready().shard())->untold_report = fact.output_ready().report();
-        Open(fact.output_ready().shard())->ready = now;
-        TellLater(fact.output_ready().shard(), now);
+      shard = advance(fact.output_ready().shard(), Stage::kReady);
+      if (shard != nullptr && shard->solo) {
+        shard->untold_report = fact.output_ready().report();
+        shard->ready = now;
+        return TellLater(fact.output_ready().shard(), now);
       }
       break;
     case WorkerEvent::kOutputDrained:
-      tell = advance(fact.output_drained().shard(), Stage::kDrained);
-      if (tell && Open(fact.output_drained().shard())->solo) {
-        tell = false;  // It is told when the shard is freed.
-        Open(fact.output_drained().shard())->stage = Stage::kFreeing;
-        Do(CloseShard{IdOf(fact.output_drained().shard()),
-                      JobEndedError("its outputs are delivered")});
+      shard = advance(fact.output_drained().shard(), Stage::kDrained);
+      if (shard != nullptr && shard->solo) {  // It is told when the shard is freed.
+        shard->stage = Stage::kFreeing;
+        return Do(CloseShard{IdOf(fact.output_drained().shard()),
+                             JobEndedError("its outputs are delivered")});
       }
       break;
     case WorkerEvent::kSegmentDone:
-      tell = Open(fact.segment_done().shard()) != nullptr;
+      shard = Open(fact.segment_done().shard());
       break;
     case WorkerEvent::kShardFailed:
-      tell = Open(fact.shard_failed().shard()) != nullptr;
+      shard = Open(fact.shard_failed().shard());
       break;
-    case WorkerEvent::kShardAbandoned: {
-      Shard* shard = Open(fact.shard_abandoned().shard());
-      tell = shard != nullptr;
+    case WorkerEvent::kShardAbandoned:
+      shard = Open(fact.shard_abandoned().shard());
       // First what was true before: that nobody fetches says that there are outputs.
-      if (tell && shard->untold_report.has_value()) {
+      if (shard != nullptr && shard->untold_report.has_value()) {
         TellNow(IdOf(fact.shard_abandoned().shard()), now);
       }
       break;
-    }
     default:
       break;
   }
-  if (tell) Tell(fact);
+  if (shard != nullptr) Tell(fact);
 }
 
 void AgentState::ReportGroup(const WorkerEvent& fact) {

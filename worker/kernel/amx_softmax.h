@@ -55,7 +55,7 @@ inline __m512 AcrossLanes(const float (&lanes)[kTile][kTile], const Op& op) {
 
 inline __m512 LargestOf(const ScoreView& view, int row, ChunkSpan part) {
   __m512 top[4];
-  for (__m512& one : top) one = _mm512_set1_ps(-__builtin_inff());
+  for (__m512& one : top) one = _mm512_set1_ps(kMinusInf);
   int c = part.begin;
   for (; c + 4 <= part.end; c += 4) {
     Unroll<4>([&](int i) { top[i] = Avx512::Max(_mm512_loadu_ps(view.At(row, c + i)), top[i]); });
@@ -70,7 +70,7 @@ struct RowStates {
   __m512 max, weight, alpha, reference;
 
   void Begin(const TileBlock& tile, int row, __m512 block_max) {
-    const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+    const __m512 lowest = _mm512_set1_ps(kMinusInf);
     const __m512 old = _mm512_mask_loadu_ps(lowest, seeing, tile.max + row);
     weight = _mm512_maskz_loadu_ps(seeing, tile.weight + row);
     max = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(block_max, old, _CMP_GT_OQ), old, block_max);
@@ -80,7 +80,7 @@ struct RowStates {
     alpha = Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(old, reference), _mm512_set1_ps(kLog2e)));
   }
   void End(const TileBlock& tile, int row, __m512 block_weight) const {
-    const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+    const __m512 lowest = _mm512_set1_ps(kMinusInf);
     // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen".
     const __mmask16 lost = _mm512_cmp_ps_mask(block_weight, block_weight, _CMP_UNORD_Q) &
                            _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
