@@ -42,6 +42,11 @@ FORBIDDEN = [
         lambda path: "gloo" not in path.rsplit("/", 1)[-1],
         "Gloo's types stay in files that bear its name",
     ),
+    (
+        r'#include [<"](cuda|nccl|cudnn|cute/|cutlass/)',
+        lambda path: not re.search(r"cuda|nccl|\.cuh?$", path),
+        "CUDA's and NCCL's types stay in files that bear their names",
+    ),
 ]
 
 # Where docs/api.md lists the reasons of errors, and strings in capitals that are none.
@@ -57,7 +62,7 @@ def is_test(path):
 
 
 def check_size(path, lines):
-    limit = HEADER_LINES if path.endswith(".h") else SOURCE_LINES
+    limit = HEADER_LINES if path.endswith((".h", ".cuh")) else SOURCE_LINES
     if len(lines) > limit:
         yield f"{path}: {len(lines)} lines, more than {limit}"
 
@@ -177,8 +182,9 @@ def check_reasons(texts, page):
 
 
 def main():
+    sources = ["*.h", "*.cc", "*.cu", "*.cuh"]
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.h", "*.cc"],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *sources],
         stdout=subprocess.PIPE,
         check=True,
     )

@@ -47,11 +47,15 @@ class LintTest(unittest.TestCase):
             ("worker/a.cc", "// TO" + "DO: later"),
             ("tests/a_test.cc", "std::this_thread::sleep" + "_for(x);"),
             ("server/a.cc", '#include "gloo/context.h"'),
+            ("worker/a.cc", "#include <cuda_runtime_api.h>"),
+            ("worker/comm/a.h", '#include "nccl.h"'),
             ("attention/a.cc", "#include <grpcpp/grpcpp.h>"),
         ]:
             with self.subTest(text=text):
                 self.assertTrue(self.findings(path, text + "\n"))
         self.assertEqual(self.findings("worker/comm/gloo_a.cc", '#include "gloo/context.h"\n'), [])
+        for path in ("worker/device/cuda_a.cc", "worker/kernel/cuda/a.h", "tests/a.cu"):
+            self.assertEqual(self.findings(path, "#include <cuda_runtime.h>\n"), [])
         self.assertEqual(self.findings("worker/a.cc", "std::this_thread::sleep" + "_for(x);\n"), [])
 
     def test_one_name_is_one_class(self):

@@ -154,6 +154,15 @@ class Runner:
         if code != 0 and not self.failures(variant):
             self.fail(variant, "(bazel)", f"bazel test ended with {code}")
 
+    def check_without_cuda(self):
+        """Where there is no toolkit, no target needs what is left out: one case."""
+        flags = ["build", "--nobuild", "--color=no", "--curses=no", "--repo_env=CUDA_HOME=none", "//..."]
+        done = subprocess.run(self.bazel + flags, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            self.fail("style", "(no CUDA toolkit)", done.stderr)
+        else:
+            self.cases.append(Case("style", "(no CUDA toolkit)", "", "passed"))
+
     def run_build(self, variant, targets):
         """A variant that is a build: one case."""
         if not targets:
@@ -175,6 +184,7 @@ class Runner:
         print(f"==== {variant}", file=sys.stderr, flush=True)
         if variant == "style":
             self.run_style()
+            self.check_without_cuda()
         elif variant == "thread-safety":
             rooms = " + ".join(f"//{room}/..." for room in LOCKED_ROOMS)
             self.run_build(variant, self.query(f"kind(cc_library, {rooms})"))
