@@ -17,8 +17,10 @@ struct BackendOptions {
   std::string comm_interface;
 };
 
-// The one switch that pairs device, kernel and communicator. INVALID_ARGUMENT for an unknown
-// kernel, FAILED_PRECONDITION for one that this machine lacks.
+// The one switch that pairs device, kernel and communicator. The kernel has been checked against
+// the portable one (worker/self_check.h): "auto" goes on to the next path where the fastest one
+// fails, and says so in the log and in the description. INVALID_ARGUMENT for an unknown kernel,
+// FAILED_PRECONDITION for one that this machine lacks or that fails its check.
 absl::StatusOr<Engine> MakeEngine(const BackendOptions& options);
 
 }  // namespace annulus

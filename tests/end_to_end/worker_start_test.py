@@ -1,9 +1,31 @@
 """A worker that cannot work says so at start, and not when the first group is formed."""
 
+import ctypes
+import errno
+import struct
 import subprocess
 import unittest
 
 from tests.end_to_end import cluster
+
+
+def hide_amx():
+    """Makes this process, and what it becomes, a machine without AMX: Linux refuses it the tiles
+    (arch_prctl, ARCH_REQ_XCOMP_PERM) by a seccomp filter."""
+    load, jump_if_equal, end = 0x20, 0x15, 0x06
+    allow, refuse = 0x7FFF0000, 0x00050000 | errno.EPERM
+    program = b"".join(struct.pack("HBBI", *step) for step in (
+        (load, 0, 0, 0), (jump_if_equal, 0, 3, 158),  # The system call's number.
+        (load, 0, 0, 16), (jump_if_equal, 0, 1, 0x1023),  # Its first argument.
+        (end, 0, 0, refuse), (end, 0, 0, allow)))
+    steps = ctypes.create_string_buffer(program)
+    filter_ = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(steps)))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
+    if prctl(no_new_privileges, 1, 0, 0, 0) != 0 or \
+            prctl(set_seccomp, filter_mode, filter_, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 class WorkerStartTest(unittest.TestCase):
@@ -18,6 +40,17 @@ class WorkerStartTest(unittest.TestCase):
                     )
                     self.assertEqual(done.returncode, 1, done.stderr)
                     self.assertIn("--comm-address: ", done.stderr)
+
+    def test_a_kernel_that_the_cpu_lacks(self):
+        done = subprocess.run(
+            [cluster.program("annulus-worker"), "--data-address", "127.0.0.1:0",
+             "--comm-address", "127.0.0.1", "--kernel", "amx"],
+            capture_output=True, text=True, timeout=60, preexec_fn=hide_amx,
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        self.assertIn("cannot start: FAILED_PRECONDITION / KERNEL_PATH_NOT_ON_THIS_CPU: "
+                      "kernel path", done.stderr)
 
 
 if __name__ == "__main__":

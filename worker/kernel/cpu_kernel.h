@@ -28,7 +28,7 @@ class CpuKernel : public AttentionKernel {
     std::string path = "auto";  // "auto", "amx", "avx512", "avx2" or "portable".
     int64_t pack_bytes =
         64 << 20;  // Memory for packed keys and values; at least one block is always held.
-    const TileIsa* isa = nullptr;  // For tests: runs this table, whatever `path` says.
+    const TileIsa* isa = nullptr;  // Not nullptr: this table, whatever `path` says.
   };
 
   // INVALID_ARGUMENT for an unknown path or thread count, FAILED_PRECONDITION for a path that the

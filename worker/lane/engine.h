@@ -21,7 +21,7 @@ struct Engine {
   std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>()> make_kernel;
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(int32_t rank, int32_t size)>
       make_communicator;
-  // "cpu/avx2 + gloo".
+  // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
 };
 

@@ -1,0 +1,119 @@
+#include "worker/self_check.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/gradient_isa.h"
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kNan = __builtin_nanf("");
+
+// Faults, each in one function of the portable path, as a wrong instruction would make them.
+TileIsa Damaged(const char* name) {
+  TileIsa isa = kPortableIsa;
+  isa.name = name;
+  return isa;
+}
+TileIsa LosesAScore() {
+  TileIsa isa = Damaged("loses-a-score");
+  isa.score = [](const TileBlock& tile) {
+    kPortableIsa.score(tile);
+    tile.scores[17] = -3.0f;
+  };
+  return isa;
+}
+TileIsa MakesNan() {
+  TileIsa isa = Damaged("makes-nan");
+  isa.accumulate = [](const TileBlock& tile) {
+    kPortableIsa.accumulate(tile);
+    tile.sums[3] = kNan;
+  };
+  return isa;
+}
+TileIsa ForgetsOldWeights() {
+  TileIsa isa = Damaged("forgets-old-weights");
+  isa.softmax = [](const TileBlock& tile) {
+    for (int row = 0; row < tile.rows; ++row) tile.weight[row] = 0;
+    kPortableIsa.softmax(tile);
+  };
+  return isa;
+}
+TileIsa MispacksBf16() {
+  TileIsa isa = Damaged("mispacks-bf16");
+  isa.pack_keys = [](const ElementRows& rows, const uint8_t* present, int count, int dim,
+                     float* out) {
+    kPortableIsa.pack_keys(rows, present, count, dim, out);
+    if (rows.dtype == DataType::kBf16) out[0] = 5;
+  };
+  return isa;
+}
+const GradientIsa& WrongGradients() {
+  static const GradientIsa isa = [] {
+    GradientIsa wrong = *kPortableIsa.gradients;
+    wrong.weigh = [](const GradientTile& tile) {
+      kPortableIsa.gradients->weigh(tile);
+      tile.d_scores[5] += 1;
+    };
+    return wrong;
+  }();
+  return isa;
+}
+TileIsa MistakesGradients() {
+  TileIsa isa = Damaged("mistakes-gradients");
+  isa.gradients = &WrongGradients();
+  return isa;
+}
+
+class SelfCheckTest : public testing::Test {
+ protected:
+  SelfCheckTest() {
+    LogOptions options;
+    options.stream = &log_;
+    InitLogging(options);
+  }
+  ~SelfCheckTest() override { InitLogging(LogOptions()); }
+
+  std::ostringstream log_;
+};
+
+TEST_F(SelfCheckTest, EveryPathOfThisCpuPasses) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const absl::StatusOr<CheckedPath> path = FirstSoundPath({&isa, 1});
+    ASSERT_TRUE(path.ok()) << isa->name << ": " << path.status();
+    EXPECT_EQ(path->isa, isa);
+    EXPECT_TRUE(path->passed_over.empty());
+  }
+  EXPECT_EQ(log_.str(), "");
+}
+
+TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
+  const std::vector<TileIsa> faults = {LosesAScore(), MakesNan(), ForgetsOldWeights(),
+                                       MispacksBf16(), MistakesGradients()};
+  for (const TileIsa& fault : faults) {
+    const TileIsa* candidates[] = {&fault, &kPortableIsa};
+    const absl::StatusOr<CheckedPath> path = FirstSoundPath(candidates);
+    ASSERT_TRUE(path.ok()) << fault.name << ": " << path.status();
+    EXPECT_EQ(path->isa, &kPortableIsa) << fault.name;
+    const std::string said = std::string(fault.name) + " failed its check";
+    EXPECT_EQ(path->passed_over, std::vector<std::string>{said});
+    EXPECT_NE(log_.str().find(said + ": "), std::string::npos) << log_.str();
+  }
+}
+
+TEST_F(SelfCheckTest, NoSoundPathIsAnError) {
+  const TileIsa faults[] = {LosesAScore(), MakesNan()};
+  const TileIsa* candidates[] = {&faults[0], &faults[1]};
+  EXPECT_EQ(FirstSoundPath(candidates).status().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,163 @@
+#include "worker/self_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "base/log.h"
+#include "worker/device/host.h"
+#include "worker/executor/executor.h"
+#include "worker/executor/program.h"
+#include "worker/kernel/cpu_kernel.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Two blocks of keys, of which all rows see the first one whole; an odd number of odd rows.
+AttentionSpec FixedSpec(DataType dtype) {
+  AttentionSpec spec;
+  spec.dtype = dtype;
+  spec.q_heads = 2;
+  spec.kv_heads = 1;
+  spec.head_dim = 40;
+  spec.head_dim_v = 72;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = 41;
+  spec.sequences[0].kv_len = 301;
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  return spec;
+}
+
+// The rows of a job's tensors, indexed like TensorTable(spec).
+using Tensors = std::vector<std::vector<std::byte>>;
+
+int64_t NumbersOf(const TensorInfo& tensor, const AttentionSpec& spec) {
+  return RowsOf(tensor, spec) * tensor.heads * tensor.dim;
+}
+
+// Numbers in [−1, 1), from a generator of 32 bits.
+std::vector<std::byte> Numbers(const TensorInfo& tensor, const AttentionSpec& spec) {
+  std::vector<float> numbers(NumbersOf(tensor, spec));
+  uint32_t state = 12345u + static_cast<uint32_t>(tensor.id);
+  for (float& number : numbers) {
+    state = state * 1664525u + 1013904223u;
+    number = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+  }
+  std::vector<std::byte> bytes(RowsOf(tensor, spec) * tensor.row_bytes());
+  ConvertFromFp32(tensor.dtype, numbers.data(), numbers.size(), bytes.data());
+  return bytes;
+}
+
+Tensors InputsOf(const AttentionSpec& spec) {
+  Tensors tensors;
+  for (const TensorInfo& tensor : TensorTable(spec)) tensors.push_back(Numbers(tensor, spec));
+  return tensors;
+}
+
+// Of the job on one rank, in place.
+absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Tensors* tensors) {
+  ProgramRequest request;
+  request.spec = spec;
+  request.execution.strategy = Strategy::kRingPassKv;
+  request.execution.layout = request.plan_options.layout = Layout::kContiguous;
+  request.execution.world_size = 1;
+  ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
+  const std::unique_ptr<Device> device = MakeHostDevice();
+  Executor::Options options;
+  options.program = program;
+  ASSIGN_OR_RETURN(options.memory, device->Allocate(program->placement.arena_bytes));
+  options.device = device.get();
+  options.kernel = &kernel;
+  Executor executor(std::move(options));
+  StagedTensors staged;
+  for (std::vector<std::byte>& tensor : *tensors) staged.data.push_back(tensor.data());
+  RETURN_IF_ERROR(executor.CopyIn(staged));
+  RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
+  return executor.CopyOut(staged);
+}
+
+// Of the largest number of a tensor: many times what the paths differ by, and far from a mistake.
+double AllowedOf(DataType dtype) { return dtype == DataType::kFp32 ? 1e-4 : 0.03; }
+
+absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
+                     const std::vector<std::byte>& ours, const std::vector<std::byte>& yardstick) {
+  std::vector<float> a(NumbersOf(tensor, spec)), b(a.size());
+  ConvertToFp32(tensor.dtype, ours.data(), a.size(), a.data());
+  ConvertToFp32(tensor.dtype, yardstick.data(), b.size(), b.data());
+  float largest = 0, apart = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    largest = std::max(largest, std::fabs(b[i]));
+    apart = std::isnan(difference) ? kInfinity : std::max(apart, difference);
+  }
+  if (apart <= AllowedOf(spec.dtype) * largest) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInternal,
+                   absl::StrCat(DataTypeName(spec.dtype), " ", TensorName(tensor.id), " is off by ",
+                                apart, ", of ", largest),
+                   {"KERNEL_SELF_CHECK_FAILED", {}, {}, {}});
+}
+
+// Runs `spec` on both kernels; `tensors` holds the inputs, and afterwards the yardstick's outputs.
+absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel,
+                      AttentionKernel& yardstick, Tensors* tensors) {
+  Tensors ours = *tensors;
+  RETURN_IF_ERROR(RunJob(spec, kernel, &ours));
+  RETURN_IF_ERROR(RunJob(spec, yardstick, tensors));
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  for (size_t t = 0; t < table.size(); ++t) {
+    if (table[t].direction != Direction::kOutput) continue;
+    RETURN_IF_ERROR(Compare(spec, table[t], ours[t], (*tensors)[t]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
+  CpuKernel::Options options;
+  options.isa = &isa;
+  return CpuKernel::Create(options);
+}
+
+}  // namespace
+
+absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    AttentionSpec spec = FixedSpec(dtype);
+    Tensors forward = InputsOf(spec);
+    RETURN_IF_ERROR(CheckJob(spec, kernel, yardstick, &forward));
+    spec.operation = Operation::kGradients;
+    Tensors tensors = InputsOf(spec);
+    // q, k, v, the output and LSE come first, in both tables.
+    std::copy_n(forward.begin(), 5, tensors.begin());
+    RETURN_IF_ERROR(CheckJob(spec, kernel, yardstick, &tensors));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> portable, KernelOf(kPortableIsa));
+  CheckedPath path;
+  absl::Status failure;
+  for (const TileIsa* isa : candidates) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(*isa));
+    failure = CheckKernel(*kernel, *portable);
+    if (failure.ok()) {
+      path.isa = isa;
+      return path;
+    }
+    LogWarning(kNoJob, "kernel path ", isa->name, " failed its check: ", failure.message());
+    path.passed_over.push_back(absl::StrCat(isa->name, " failed its check"));
+  }
+  return failure;
+}
+
+}  // namespace annulus

@@ -1,0 +1,33 @@
+#ifndef ANNULUS_WORKER_SELF_CHECK_H_
+#define ANNULUS_WORKER_SELF_CHECK_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+
+// Runs both kernels on a few small jobs whose inputs never change, forward in every type and
+// backward, in milliseconds. INTERNAL, with the job and the tensor, where what they give is further
+// apart than their types explain, or where `kernel` fails.
+absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick);
+
+// A path of the CPU kernel that has passed the check.
+struct CheckedPath {
+  const TileIsa* isa = nullptr;
+  // "amx failed its check": of each faster path that did not.
+  std::vector<std::string> passed_over;
+};
+
+// Of `candidates`, fastest first, the first that agrees with the portable path, which is the last
+// resort; each that does not is said in the log. INTERNAL where none does.
+absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_SELF_CHECK_H_
