@@ -41,10 +41,10 @@ absl::StatusOr<Engine> MakeEngine(const BackendOptions& options) {
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");
   engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> { return MakeHostDevice(); };
-  engine.make_kernel = [kernel]() -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+  engine.make_kernel = [kernel](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
     return CpuKernel::Create(kernel);
   };
-  engine.make_communicator = [options](int32_t rank, int32_t size) {
+  engine.make_communicator = [options](Device*, int32_t rank, int32_t size) {
     GlooOptions gloo;
     gloo.rank = rank;
     gloo.size = size;

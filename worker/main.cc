@@ -169,7 +169,9 @@ absl::Status Measure(Flags* flags) {
   if (!engine.ok()) return engine.status();
   flags->worker.engine = *std::move(engine);
   // A place where no rank can be reached would show only when the first group is formed.
-  const auto alone = flags->worker.engine.make_communicator(/*rank=*/0, /*size=*/1);
+  const auto device = flags->worker.engine.make_device();
+  if (!device.ok()) return device.status();
+  const auto alone = flags->worker.engine.make_communicator(device->get(), /*rank=*/0, /*size=*/1);
   if (!alone.ok()) {
     return absl::Status(alone.status().code(),
                         absl::StrCat("--comm-address: ", alone.status().message()));

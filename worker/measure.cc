@@ -21,6 +21,8 @@ constexpr int32_t kHeadDim = 128;
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
 constexpr int64_t kSmallMessageBytes = 1024;
 
+constexpr std::byte kZeros[4096] = {};
+
 // A forward job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
@@ -29,15 +31,23 @@ struct Runner {
 
   absl::StatusOr<absl::Duration> Run() const {
     ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
-    std::fill_n(memory.get(), program->placement.arena_bytes, std::byte{0});
     Executor::Options options;
     options.program = program;
     options.memory = memory;
     options.device = device.get();
     options.kernel = kernel.get();
     Executor executor(options);
+    RETURN_IF_ERROR(Clear(memory.get(), program->placement.arena_bytes));
     RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
     return executor.stats().running;
+  }
+
+  absl::Status Clear(std::byte* memory, int64_t bytes) const {
+    constexpr int64_t kRow = sizeof(kZeros);
+    const int64_t rows = bytes / kRow;
+    RETURN_IF_ERROR(device->CopyIn({memory, kRow, kZeros, 0, kRow, rows}));
+    RETURN_IF_ERROR(device->CopyIn({memory + rows * kRow, kRow, kZeros, 0, bytes % kRow, 1}));
+    return device->Synchronize();
   }
 };
 
@@ -61,7 +71,7 @@ absl::StatusOr<Runner> MakeRunner(const Engine& engine, DataType dtype, int32_t 
   Runner runner;
   ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
   ASSIGN_OR_RETURN(runner.device, engine.make_device());
-  ASSIGN_OR_RETURN(runner.kernel, engine.make_kernel());
+  ASSIGN_OR_RETURN(runner.kernel, engine.make_kernel(runner.device.get()));
   return runner;
 }
 
@@ -100,10 +110,14 @@ absl::StatusOr<absl::Duration> Exchange(Communicator* communicator,
 
 absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages, int64_t bytes,
                                             const std::function<absl::Time()>& now) {
+  std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Communicator>> ranks;
   std::vector<std::string> bootstraps;
   for (int32_t rank = 0; rank < 2; ++rank) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, engine.make_communicator(rank, 2));
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, engine.make_device());
+    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
+                     engine.make_communicator(device.get(), rank, 2));
+    devices.push_back(std::move(device));
     ASSIGN_OR_RETURN(std::string bootstrap, communicator->Bootstrap());
     ranks.push_back(std::move(communicator));
     bootstraps.push_back(std::move(bootstrap));

@@ -10,6 +10,7 @@
 #include "tests/comm/faulty_communicator.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/probe_kernel.h"
+#include "worker/device/host.h"
 
 namespace annulus {
 namespace {
@@ -139,6 +140,57 @@ TEST(Executor, AStepThatTakesTooLongFails) {
   Executor& executor = *runner.rank(0).executor();
   ASSERT_TRUE(executor.CopyIn(runner.rank(0).staged()).ok());
   EXPECT_EQ(executor.Run({0, 2}, false).code(), StatusCode::kDeadlineExceeded);
+}
+
+// Whose queue can fail.
+class ProbeDevice final : public Device {
+ public:
+  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
+  absl::Status CopyIn(const Copy2d& copy) override { return host_->CopyIn(copy); }
+  absl::Status CopyOut(const Copy2d& copy) override { return host_->CopyOut(copy); }
+  absl::Status Synchronize() override {
+    ++waits;
+    return status;
+  }
+  std::string Description() const override { return "probe"; }
+
+  int waits = 0;
+  absl::Status status;
+
+ private:
+  const std::unique_ptr<Device> host_ = MakeHostDevice();
+};
+
+TEST(Executor, WaitsForItsDeviceAtTheEndOfASegmentAndBeforeItGoes) {
+  JobRunner runner(RingJob(1));
+  ReferenceKernel kernel;
+  ProbeDevice device;
+  Executor::Options options = OptionsOf(&kernel, nullptr);
+  options.device = &device;
+  runner.rank(0).MakeExecutor(options);
+  ASSERT_TRUE(runner.rank(0).executor()->CopyIn(runner.rank(0).staged()).ok());
+  EXPECT_EQ(device.waits, 0);
+  ASSERT_TRUE(runner.rank(0).executor()->Run({0, 1}, false).ok());
+  EXPECT_EQ(device.waits, 1);
+  runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));
+  EXPECT_EQ(device.waits, 2);
+}
+
+TEST(Executor, AFaultOfTheDeviceCostsTheResult) {
+  JobRunner runner(RingJob(1));
+  ReferenceKernel kernel;
+  ProbeDevice device;
+  device.status = absl::InternalError("a fault");
+  Executor::Options options = OptionsOf(&kernel, nullptr);
+  options.device = &device;
+  runner.rank(0).MakeExecutor(options);
+  Executor& executor = *runner.rank(0).executor();
+  ASSERT_TRUE(executor.CopyIn(runner.rank(0).staged()).ok());
+  EXPECT_EQ(executor.Run({0, 1}, false), device.status);
+  EXPECT_FALSE(executor.communicator_failed());
+  device.status = absl::OkStatus();
+  EXPECT_EQ(executor.CopyOut(runner.rank(0).staged()).code(), StatusCode::kInternal);
+  runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));  // Before the device goes.
 }
 
 TEST(Executor, SegmentsRunInOrder) {

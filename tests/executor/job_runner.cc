@@ -124,7 +124,7 @@ void RankJob::MakeExecutor(Executor::Options options) {
   std::fill_n(memory_.get(), bytes + 2 * kFence, kUnwritten);
   options.program = program_;
   options.memory = DeviceMemory(memory_, memory_.get() + kFence);
-  options.device = device_.get();
+  if (options.device == nullptr) options.device = device_.get();
   executor_ = std::make_unique<Executor>(std::move(options));
 }
 

@@ -108,10 +108,10 @@ class LaneHost {
     engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> {
       return MakeHostDevice();
     };
-    engine.make_kernel = [before]() -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+    engine.make_kernel = [before](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
       return std::make_unique<ProbeKernel>(before);
     };
-    engine.make_communicator = [hub](int32_t rank,
+    engine.make_communicator = [hub](Device*, int32_t rank,
                                      int32_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return (*hub)->MakeCommunicator(rank);
     };

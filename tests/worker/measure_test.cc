@@ -6,6 +6,7 @@
 #include <string>
 
 #include "worker/comm/communicator.h"
+#include "worker/device/host.h"
 
 namespace annulus {
 namespace {
@@ -61,7 +62,8 @@ class SlowCommunicator final : public Communicator {
 double Measured(const Link& link, absl::Duration budget) {
   Clock clock;
   Engine engine;
-  engine.make_communicator = [&](int32_t rank,
+  engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> { return MakeHostDevice(); };
+  engine.make_communicator = [&](Device*, int32_t rank,
                                  int32_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return std::make_unique<SlowCommunicator>(rank, link, &clock);
   };

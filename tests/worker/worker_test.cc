@@ -272,7 +272,7 @@ class StuckWorkerDeathTest : public WorkerTest {
   StuckWorkerDeathTest()
       : WorkerTest([this](WorkerOptions* options) {
           options->engine.make_kernel =
-              [this]() -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+              [this](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
             return std::make_unique<ProbeKernel>([this] { return Hang(); });
           };
           options->step_timeout = absl::Milliseconds(100);

@@ -24,20 +24,26 @@ struct Copy2d {
   int64_t rows = 0;
 };
 
-// Where blocks live. Host memory (staging) and device memory may be the same kind. One owner
-// thread.
+// Where blocks live, and the queue of one lane's work on them: what its kernel, its communicators
+// and its copies are given is done in that order, sooner or later. Host memory (staging) and device
+// memory may be the same kind. One owner thread, but for Allocate. Kernels and communicators borrow
+// it and go before it.
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Aligned to at least 128 bytes; contents undefined. RESOURCE_EXHAUSTED.
+  // Any thread. Aligned to at least 128 bytes; contents undefined. RESOURCE_EXHAUSTED. Freed only
+  // when no queued work uses it: after Synchronize.
   virtual absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) = 0;
 
-  // Staging → device and back, queued in order with the kernel's work; complete after Synchronize.
+  // Staging → device and back. Queued: both sides stay as they are until Synchronize. The target
+  // of CopyIn has not been used since the last Synchronize, so that copies need not wait for what
+  // is being computed; rows of its source may overlap (a stride below `width`, 0 included).
   virtual absl::Status CopyIn(const Copy2d& copy) = 0;
   virtual absl::Status CopyOut(const Copy2d& copy) = 0;
 
-  // Blocks until all queued work is done. INTERNAL on a device fault.
+  // Blocks until all queued work is done. INTERNAL / DEVICE_FAULT where some of it failed: the
+  // process has lost the device.
   virtual absl::Status Synchronize() = 0;
 
   virtual std::string Description() const = 0;

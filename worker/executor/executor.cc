@@ -25,6 +25,11 @@ Executor::Executor(Options options)
       job_(JobOf(*options_.program)),
       binder_(options_.program.get(), options_.memory.get()) {}
 
+Executor::~Executor() {
+  // The memory of what is queued goes after this.
+  (void)options_.device->Synchronize();
+}
+
 absl::Status Executor::RunSteps(const Segment& segment) {
   for (int32_t k = segment.step_begin; k < segment.step_end; ++k) {
     step_.store(k, std::memory_order_relaxed);
@@ -50,6 +55,8 @@ absl::Status Executor::Run(const Segment& segment, bool transfers_only) {
   next_step_ = segment.step_end;
   const absl::Time began = SteadyNow();
   const absl::Status moved = RunSteps(segment);
+  // A rank that has lost its peers is not held up.
+  if (moved.ok()) computed_.Update(options_.device->Synchronize());
   stats_.running += SteadyNow() - began;
   communicator_failed_ = !moved.ok();
   RETURN_IF_ERROR(moved);

@@ -43,13 +43,16 @@ class Executor {
     absl::Duration step_timeout = absl::Seconds(30);
   };
   explicit Executor(Options options);
+  // Waits for what is still queued.
+  ~Executor();
 
   // Staging → input buffers, before the first segment.
   absl::Status CopyIn(const StagedTensors& staged);
 
   // Runs steps [segment.step_begin, segment.step_end). Segments run in order
   // (FAILED_PRECONDITION). With `transfers_only`, moves what the steps say and computes nothing, so
-  // that ranks stay in step after a cancel; from then on there is no result.
+  // that ranks stay in step after a cancel; from then on there is no result. When it returns OK or
+  // with the kernel's failure, the device has done all that the segment asked of it.
   absl::Status Run(const Segment& segment, bool transfers_only);
 
   // Output buffers → staging, after the last segment (FAILED_PRECONDITION); ends with Synchronize.

@@ -15,11 +15,13 @@ namespace annulus {
 
 // A back-end, as the lanes see it: how to make one of each seam. worker/backend.h chooses; tests
 // bring their own. The functions may be called from any thread; what they make has one owner thread
-// each.
+// each, that of its device.
 struct Engine {
+  // Each lane has one, and gives it to what works on its memory; it outlives them.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;
-  std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>()> make_kernel;
-  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(int32_t rank, int32_t size)>
+  std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>(Device* device)> make_kernel;
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Device* device, int32_t rank,
+                                                              int32_t size)>
       make_communicator;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;

@@ -18,17 +18,14 @@ using control::v1::WorkerEvent;
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(Options options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.engine.make_device());
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> side_device, options.engine.make_device());
-  ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel, options.engine.make_kernel());
-  return std::unique_ptr<Lane>(
-      new Lane(std::move(options), std::move(device), std::move(side_device), std::move(kernel)));
+  ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel,
+                   options.engine.make_kernel(device.get()));
+  return std::unique_ptr<Lane>(new Lane(std::move(options), std::move(device), std::move(kernel)));
 }
 
-Lane::Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<Device> side_device,
-           std::unique_ptr<AttentionKernel> kernel)
+Lane::Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<AttentionKernel> kernel)
     : options_(std::move(options)),
       device_(std::move(device)),
-      side_device_(std::move(side_device)),
       kernel_(std::move(kernel)),
       lane_(options_.max_waiting),
       side_(options_.max_waiting) {}
@@ -85,7 +82,7 @@ void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
 
 void Lane::DoPrepare(const ShardWork& work) {
   absl::StatusOr<std::shared_ptr<ShardRun>> run =
-      PrepareRun(work, options_.device_budget.get(), side_device_.get());
+      PrepareRun(work, options_.device_budget.get(), device_.get());
   if (!run.ok()) return options_.report(ShardFailedEvent(work.id, run.status()));
   const WorkerEvent prepared = PreparedEvent(**run);
   // A RunSegment can only come after the report, hence behind this in the queue.
@@ -98,7 +95,7 @@ void Lane::DoOpen(const control::v1::OpenGroup& open) {
   *event.mutable_group_opened()->mutable_generation() = open.generation();
   auto begin = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                     options_.engine.make_communicator(open.rank(), open.size()));
+                     options_.engine.make_communicator(device_.get(), open.rank(), open.size()));
     ASSIGN_OR_RETURN(*event.mutable_group_opened()->mutable_bootstrap(), communicator->Bootstrap());
     if (groups_.Put(IdOf(open.generation()), std::move(communicator)) == nullptr)
       return absl::OkStatus();

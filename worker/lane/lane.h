@@ -52,8 +52,7 @@ class Lane {
   const LaneGroups& groups() const { return groups_; }
 
  private:
-  Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<Device> side_device,
-       std::unique_ptr<AttentionKernel> kernel);
+  Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<AttentionKernel> kernel);
 
   // Side thread.
   void DoPrepare(const ShardWork& work);
@@ -72,8 +71,7 @@ class Lane {
   void SetCurrent(const GroupId& id, ShardRun* run);
 
   const Options options_;
-  const std::unique_ptr<Device> device_;       // Lane thread.
-  const std::unique_ptr<Device> side_device_;  // Side thread.
+  const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGroups groups_;
   LaneGauge gauge_;

@@ -8,7 +8,8 @@ namespace annulus {
 
 absl::StatusOr<std::unique_ptr<SoloLane>> SoloLane::Create(Options options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.engine.make_device());
-  ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel, options.engine.make_kernel());
+  ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel,
+                   options.engine.make_kernel(device.get()));
   return std::unique_ptr<SoloLane>(
       new SoloLane(std::move(options), std::move(device), std::move(kernel)));
 }
