@@ -25,7 +25,6 @@ struct Row {
 };
 
 constexpr char kNoKernel[] = "No kernel computes it yet.";
-constexpr char kNoGradient[] = "No gradient of it is computed yet.";
 constexpr char kNoBuilder[] = "No schedule is built for it yet.";
 constexpr char kNoPlan[] = "No plan is made for it yet.";
 
@@ -99,17 +98,6 @@ void AddOperations(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("operation/gradients", "spec.gradients",
                          [](const Request& r) { return If(IsGradients(r)); }));
-  rows->push_back(NotServed(
-      "gradients/bias", "spec.modifiers.bias", kNoGradient,
-      [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.bias.has_value()); }));
-  rows->push_back(NotServed(
-      "gradients/lse-offset", "spec.modifiers.lse_offset", kNoGradient,
-      [](const Request& r) { return If(IsGradients(r) && r.spec.modifiers.lse_offset); }));
-  rows->push_back(
-      NotServed("gradients/bit-mask", "spec.masks[].bit_mask", kNoGradient, [](const Request& r) {
-        return FirstOf(r.spec.masks,
-                       [&](const Mask& mask) { return IsGradients(r) && mask.bit_mask; });
-      }));
   rows->push_back(NotServed(
       "gradients/outputs", "spec.outputs",
       "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {

@@ -10,8 +10,8 @@
 #include "attention/error.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
-#include "attention/pair_inputs.h"
 #include "attention/tensor_table.h"
+#include "client/row_pairs.h"
 #include "client/verify_rows.h"
 
 namespace annulus {
@@ -121,7 +121,11 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
 class Verifier {
  public:
   Verifier(const AttentionSpec& spec, const VerifyInput& input)
-      : spec_(spec), input_(input), table_(TensorTable(spec)), mask_(spec) {
+      : spec_(spec),
+        input_(input),
+        table_(TensorTable(spec)),
+        mask_(spec),
+        pairs_(spec, mask_, {input.bias, input.bit_mask, input.lse_offset}) {
     if (spec.dropout.has_value()) dropout_.emplace(*spec.dropout);
   }
 
@@ -157,27 +161,6 @@ class Verifier {
   }
 
  private:
-  // Bias and bit mask of a row as one.
-  std::vector<float> BiasOf(int32_t head, int64_t row, int64_t sequence) const {
-    const PairInputs pairs(spec_);
-    if (!pairs.any()) return {};
-    const int64_t keys = mask_.KeyBegin(sequence + 1) - mask_.KeyBegin(sequence);
-    std::vector<float> bias(keys, 0.0f);
-    const auto of = [&](int32_t heads) { return row * heads + (heads == 1 ? 0 : head); };
-    if (pairs.has_bias) {
-      ConvertToFp32(pairs.bias_dtype, input_.bias + of(pairs.bias_heads) * pairs.bias_bytes(),
-                    bias.size(), bias.data());
-    }
-    if (!pairs.has_bits || !mask_.HasBits(head, sequence)) return bias;
-    const std::byte* bits = input_.bit_mask + of(pairs.bit_heads) * pairs.bit_bytes();
-    for (int64_t j = 0; j < keys; ++j) {
-      if ((bits[j / 8] >> j % 8 & std::byte{1}) == std::byte{0}) {
-        bias[j] = -std::numeric_limits<float>::infinity();
-      }
-    }
-    return bias;
-  }
-
   RowRule RuleOf(int32_t head, int64_t row) const {
     const ScoreModifiers& modifiers = spec_.modifiers;
     RowRule rule;
@@ -188,13 +171,8 @@ class Verifier {
     if (!modifiers.sinks.empty()) rule.sink = modifiers.sinks[head];
     rule.sequence = mask_.SequenceOfQuery(row);
     rule.first_key = mask_.KeyBegin(rule.sequence);
-    rule.bias = BiasOf(head, row, rule.sequence);
-    if (PairInputs(spec_).has_offset) {
-      float offset = 0;
-      std::memcpy(&offset, input_.lse_offset + (row * spec_.q_heads + head) * sizeof(float),
-                  sizeof(offset));
-      rule.offset = offset;
-    }
+    rule.bias = pairs_.BiasOf(head, row);
+    rule.offset = pairs_.OffsetOf(head, row);
     if (!dropout_.has_value()) return rule;
     rule.dropout = &*dropout_;
     rule.kept = 1 - spec_.dropout->rate;
@@ -234,6 +212,7 @@ class Verifier {
   const VerifyInput& input_;
   const std::vector<TensorInfo> table_;
   const MaskMap mask_;
+  const RowPairs pairs_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
 };

@@ -9,6 +9,7 @@
 #include "attention/dropout.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
+#include "client/row_pairs.h"
 #include "client/verify_rows.h"
 
 namespace annulus {
@@ -51,6 +52,8 @@ class GradientVerifier {
         tensors_(tensors),
         table_(TensorTable(spec)),
         mask_(spec),
+        pairs_(spec, mask_,
+               {DataOf(TensorId::kBias), DataOf(TensorId::kBitMask), DataOf(TensorId::kLseOffset)}),
         dim_(spec.head_dim),
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
@@ -84,6 +87,11 @@ class GradientVerifier {
   }
 
  private:
+  const std::byte* DataOf(TensorId id) const {
+    const auto found = tensors_.find(id);
+    return found == tensors_.end() ? nullptr : found->second;
+  }
+
   std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
     return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
   }
@@ -145,7 +153,8 @@ class GradientVerifier {
     const float* d_out = &data.d_out[row * value_dim_];
     const Real delta = DeltaOf<Real>(data, row, order);
     const Real scale = static_cast<Real>(spec_.scale_or_default());
-    Real score = scale * Dot<Real>(&data.q[row * dim_], &data.k[key * dim_], dim_, order);
+    Real score = scale * Dot<Real>(&data.q[row * dim_], &data.k[key * dim_], dim_, order) +
+                 static_cast<Real>(pairs_.OffsetOf(data.head, row));
     Real slope = 1;
     if (spec_.modifiers.soft_cap) {
       const Real cap = static_cast<Real>(*spec_.modifiers.soft_cap), t = std::tanh(score / cap);
@@ -156,6 +165,7 @@ class GradientVerifier {
       const auto away = static_cast<Real>(std::abs(mask_.Position(data.head, row) - key));
       score -= static_cast<Real>(spec_.modifiers.alibi_slopes[data.head]) * away;
     }
+    score += static_cast<Real>(pairs_.BiasAt(data.head, row, key));
     const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
     const Real kept = static_cast<Real>(KeptOf(data.head, row, key));
     const Real product = kept * Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
@@ -172,7 +182,9 @@ class GradientVerifier {
   std::vector<double> QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
     std::vector<int64_t> keys;
     for (const Interval& seen : mask_.VisiblePacked(data.head, row)) {
-      for (int64_t key = seen.begin; key < seen.end; ++key) keys.push_back(key);
+      for (int64_t key = seen.begin; key < seen.end; ++key) {
+        if (!Hides(data.head, row, key)) keys.push_back(key);
+      }
     }
     const auto size = static_cast<int64_t>(keys.size());
     std::vector<Real> sum(dim_, Real(0));
@@ -183,7 +195,13 @@ class GradientVerifier {
     return {sum.begin(), sum.end()};
   }
 
+  // By bias or bit mask.
+  bool Hides(int32_t head, int64_t row, int64_t key) const {
+    return pairs_.BiasAt(head, row, key) == static_cast<float>(kMinusInf);
+  }
+
   bool Sees(int32_t head, int64_t row, int64_t key) const {
+    if (Hides(head, row, key)) return false;
     const Intervals seen = mask_.VisiblePacked(head, row);
     return std::any_of(seen.begin(), seen.end(), [key](const Interval& interval) {
       return interval.begin <= key && key < interval.end;
@@ -271,6 +289,7 @@ class GradientVerifier {
   const std::map<TensorId, const std::byte*>& tensors_;
   const std::vector<TensorInfo> table_;
   const MaskMap mask_;
+  const RowPairs pairs_;
   const int64_t dim_, value_dim_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;

@@ -371,9 +371,7 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
     ExpectNotServed(spoilt, field);
   };
   expect("spec.outputs", [](Request& r) { r.spec.outputs.max_logit = true; });
-  expect("spec.modifiers.bias", [](Request& r) { r.spec.modifiers.bias = Bias(); });
-  expect("spec.modifiers.lse_offset", [](Request& r) { r.spec.modifiers.lse_offset = true; });
-  expect("spec.masks[0].bit_mask", [](Request& r) { r.spec.masks[0].bit_mask = true; });
+  expect("spec.outputs", [](Request& r) { r.spec.outputs.lse_base = LseBase::k2; });
 }
 
 TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {

@@ -17,6 +17,7 @@ class Solved {
     const reference::Precision precision = reference::PrecisionOf(spec.dtype);
     reference::Input input = reference::InputOf(spec);
     FillNormal(3, precision, 1.0, &input);
+    FillPairs(6, spec, &input);
     const reference::Upstream up =
         MakeUpstream(input, precision, precision, spec.gradients.d_lse, 4);
     const reference::Gradients answer = NaiveGradients(input, up, precision);
@@ -31,6 +32,9 @@ class Solved {
     Put(TensorId::kDk, answer.dk);
     Put(TensorId::kDv, answer.dv);
     if (!spec.modifiers.sinks.empty()) Put(TensorId::kDSink, answer.d_sink);
+    memory_[TensorId::kBias] = BiasBytes(spec, input);
+    memory_[TensorId::kBitMask] = BitBytes(spec, input);
+    memory_[TensorId::kLseOffset] = OffsetBytes(spec, input);
   }
 
   GradientReport Verify(int64_t count, uint64_t seed = 5) const {
@@ -45,6 +49,12 @@ class Solved {
     return VerifyGradients(spec, tensors, 1000, 5);
   }
 
+  // Every bit of a tensor's first row.
+  void Invert(TensorId id) {
+    const std::vector<TensorInfo> table = TensorTable(spec_);
+    for (int64_t i = 0; i < FindTensor(table, id)->row_bytes(); ++i)
+      memory_.at(id)[i] ^= std::byte{0xff};
+  }
   std::byte& Damage(TensorId id) { return memory_.at(id)[memory_.at(id).size() - 1]; }
 
  private:
@@ -103,6 +113,23 @@ TEST(VerifyGradientsTest, DropoutIsThatOfItsSeed) {
   EXPECT_TRUE(report.within()) << report.error << " of " << report.budget;
   spec.dropout->seed = 8;
   EXPECT_FALSE(solved.VerifyAs(spec).within());
+}
+
+TEST(VerifyGradientsTest, BiasBitMaskAndOffsetAreThoseOfTheJob) {
+  for (const int32_t heads : {1, 4}) {
+    AttentionSpec spec = SmallSpec(DataType::kFp32);
+    spec.modifiers.bias = Bias{DataType::kFp16, heads};
+    spec.modifiers.lse_offset = true;
+    spec.modifiers.soft_cap = 2;
+    spec.masks[0].bit_mask = true;
+    spec.bit_mask_heads = heads;
+    EXPECT_TRUE(Solved(spec).Verify(1000).within());
+    for (const TensorId id : {TensorId::kBias, TensorId::kBitMask, TensorId::kLseOffset}) {
+      Solved other(spec);
+      other.Invert(id);
+      EXPECT_FALSE(other.Verify(1000).within()) << TensorName(id) << " " << heads;
+    }
+  }
 }
 
 TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {

@@ -151,8 +151,8 @@ Axis Masks() {
       spec->bit_mask_heads = of_heads ? spec->q_heads : 1;
     });
   };
-  axis.values.push_back({"bit mask", bit_mask(false, false), true});
-  axis.values.push_back({"causal bit mask of heads", bit_mask(true, true), true});
+  axis.values.push_back({"bit mask", bit_mask(false, false)});
+  axis.values.push_back({"causal bit mask of heads", bit_mask(true, true)});
   axis.values.push_back(
       {"any", SetSpec([](Draw* draw, AttentionSpec* spec) { spec->masks = {AnyMask(draw)}; })});
   return axis;
@@ -199,15 +199,13 @@ Axis Modifiers() {
            {"bias", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               spec->modifiers.bias =
                   Bias{draw->Below(2) == 0 ? DataType::kUnspecified : DataType::kFp16, 1};
-            }),
-            true},
+            })},
            {"cap and bias of heads", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               cap(draw, spec);
               spec->modifiers.bias = Bias{DataType::kUnspecified, spec->q_heads};
-            }),
-            true},
+            })},
            {"lse offset",
-            SetSpec([](Draw*, AttentionSpec* spec) { spec->modifiers.lse_offset = true; }), true},
+            SetSpec([](Draw*, AttentionSpec* spec) { spec->modifiers.lse_offset = true; })},
            {"cap, alibi and sinks", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               cap(draw, spec);
               alibi(draw, spec);

@@ -43,8 +43,9 @@ void GradientHarness::MakePieces(const reference::Input& input,
             layout_, Block{kind, 0, rows.begin, rows.end, static_cast<int32_t>(heads.begin),
                            static_cast<int32_t>(heads.end)});
       };
-      Piece piece{make(BlockKind::kQGrad), make(BlockKind::kOut), make(BlockKind::kDq),
-                  make(BlockKind::kDqOut), make(BlockKind::kDSinkOut)};
+      Piece piece{make(BlockKind::kQGrad), make(BlockKind::kOut),      make(BlockKind::kDq),
+                  make(BlockKind::kDqOut), make(BlockKind::kDSinkOut), nullptr};
+      piece.pairs = PairsBeside(spec_, layout_, input, piece.q->block);
       const BlockView q = piece.q->view(), forward = piece.forward->view();
       const BlockNumbers into(layout_, q), out(layout_, forward);
       for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -102,6 +103,7 @@ std::vector<KernelTask> GradientHarness::Tasks() {
         bound.task = TaskOf(mask_, q_rows_, shard.rows, piece.q->block, keys);
         if (bound.task.coverage == Coverage::kEmpty) continue;
         bound.q = piece.q->view();
+        if (piece.pairs != nullptr) bound.pairs = piece.pairs->view();
         bound.kv = shard.kv->view();
         bound.out_q = piece.dq->view();
         bound.out_kv = shard.dkv->view();

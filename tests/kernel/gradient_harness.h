@@ -40,6 +40,7 @@ class GradientHarness {
  private:
   struct Piece {  // Rows × heads of the queries.
     std::unique_ptr<OwnedBlock> q, forward, dq, out, d_sink;
+    std::unique_ptr<OwnedBlock> pairs;  // nullptr: the job has no such inputs.
   };
   struct Shard {
     RowMap rows;

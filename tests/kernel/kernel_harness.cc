@@ -90,11 +90,43 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
 OwnedBlock::OwnedBlock(const BlockLayout& layout, const Block& block)
     : block(block), bytes(layout.BlockBytes(block), std::byte{0xff}) {}
 
+std::unique_ptr<OwnedBlock> PairsBeside(const AttentionSpec& spec, const BlockLayout& layout,
+                                        const reference::Input& input, Block block) {
+  const PairInputs& pairs = layout.pairs();
+  if (!pairs.any()) return nullptr;
+  block.kind = BlockKind::kPairs;
+  if (!pairs.per_head()) {
+    block.head_begin = 0;
+    block.head_end = 1;
+  }
+  auto made = std::make_unique<OwnedBlock>(layout, block);
+  const int32_t heads = block.head_end - block.head_begin;
+  const auto copy = [&](const std::vector<std::byte>& tensor, int32_t all, int64_t head_bytes,
+                        int64_t offset) {
+    const int64_t first = all == 1 ? 0 : block.head_begin, count = all == 1 ? 1 : heads;
+    for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+      std::memcpy(made->bytes.data() + offset +
+                      (row - block.row_begin) * layout.RowBytes(BlockKind::kPairs, heads),
+                  tensor.data() + (row * all + first) * head_bytes, count * head_bytes);
+    }
+  };
+  if (pairs.has_bias) copy(BiasBytes(spec, input), pairs.bias_heads, pairs.bias_bytes(), 0);
+  if (pairs.has_bits) {
+    copy(BitBytes(spec, input), pairs.bit_heads, pairs.bit_bytes(),
+         layout.SecondOffset(BlockKind::kPairs, heads));
+  }
+  if (pairs.has_offset) {
+    copy(OffsetBytes(spec, input), spec.q_heads, sizeof(float),
+         layout.ThirdOffset(BlockKind::kPairs, heads));
+  }
+  return made;
+}
+
 KernelHarness::KernelHarness(const AttentionSpec& spec, const reference::Input& input,
                              const Cuts& cuts)
     : spec_(spec), cuts_(cuts), mask_(spec), layout_(spec), q_rows_(AllRows(spec.q_rows())) {
   MakePieces(input);
-  if (layout_.pairs().any()) MakePairs(input);
+  for (Piece& piece : pieces_) piece.pairs = PairsBeside(spec_, layout_, input, piece.q->block);
   MakeShards(input);
 }
 
@@ -125,39 +157,6 @@ void KernelHarness::MakePieces(const reference::Input& input) {
       }
       pieces_.push_back(std::move(piece));
     }
-  }
-}
-
-// Beside the queries of each piece.
-void KernelHarness::MakePairs(const reference::Input& input) {
-  const PairInputs& pairs = layout_.pairs();
-  const std::vector<std::byte> bias = BiasBytes(spec_, input), bits = BitBytes(spec_, input),
-                               offset = OffsetBytes(spec_, input);
-  for (Piece& piece : pieces_) {
-    Block block = piece.q->block;
-    block.kind = BlockKind::kPairs;
-    if (!pairs.per_head()) {
-      block.head_begin = 0;
-      block.head_end = 1;
-    }
-    piece.pairs = std::make_unique<OwnedBlock>(layout_, block);
-    const int32_t heads = block.head_end - block.head_begin;
-    const auto copy = [&](const std::vector<std::byte>& tensor, int32_t all, int64_t head_bytes,
-                          int64_t offset) {
-      const int64_t first = all == 1 ? 0 : block.head_begin, count = all == 1 ? 1 : heads;
-      for (int64_t row = block.row_begin; row < block.row_end; ++row) {
-        std::memcpy(piece.pairs->bytes.data() + offset +
-                        (row - block.row_begin) * layout_.RowBytes(BlockKind::kPairs, heads),
-                    tensor.data() + (row * all + first) * head_bytes, count * head_bytes);
-      }
-    };
-    if (pairs.has_bias) copy(bias, pairs.bias_heads, pairs.bias_bytes(), 0);
-    if (pairs.has_bits) {
-      copy(bits, pairs.bit_heads, pairs.bit_bytes(),
-           layout_.SecondOffset(BlockKind::kPairs, heads));
-    }
-    if (!pairs.has_offset) continue;
-    copy(offset, spec_.q_heads, sizeof(float), layout_.ThirdOffset(BlockKind::kPairs, heads));
   }
 }
 

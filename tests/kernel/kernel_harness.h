@@ -49,6 +49,10 @@ struct OwnedBlock {
   std::vector<std::byte> bytes;
 };
 
+// The bias, bit mask and offset of the queries in `block`; nullptr where the job has none.
+std::unique_ptr<OwnedBlock> PairsBeside(const AttentionSpec& spec, const BlockLayout& layout,
+                                        const reference::Input& input, Block block);
+
 // A job laid out in blocks as a worker would hold it.
 class KernelHarness {
  public:
@@ -80,7 +84,6 @@ class KernelHarness {
     std::unique_ptr<OwnedBlock> kv;
   };
   void MakePieces(const reference::Input& input);
-  void MakePairs(const reference::Input& input);
   void MakeShards(const reference::Input& input);
   absl::Status ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind);
 

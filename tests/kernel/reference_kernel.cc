@@ -9,6 +9,7 @@
 #include "attention/dropout.h"
 #include "attention/task_rows.h"
 #include "tests/kernel/block_numbers.h"
+#include "tests/kernel/pair_numbers.h"
 #include "tests/kernel/reference_kernel_gradients.h"
 
 namespace annulus {
@@ -47,20 +48,6 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-double OffsetOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head) {
-  if (!job.layout->pairs().has_offset) return 0;
-  const Block& block = bound.pairs.block;
-  const int32_t heads = block.head_end - block.head_begin;
-  float offset = 0;
-  std::memcpy(&offset,
-              bound.pairs.data +
-                  (row - block.row_begin) * job.layout->RowBytes(BlockKind::kPairs, heads) +
-                  job.layout->ThirdOffset(BlockKind::kPairs, heads) +
-                  (head - block.head_begin) * sizeof(float),
-              sizeof(float));
-  return offset;
-}
-
 // Offset, soft cap, then ALiBi.
 double Capped(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key,
               double score) {
@@ -71,31 +58,6 @@ double Capped(const KernelJob& job, const KernelTask& bound, int64_t row, int32_
   const int64_t position = job.mask->Position(head, bound.q_rows->Global(row));
   const auto apart = static_cast<double>(std::abs(position - bound.k_rows->Global(key)));
   return score - modifiers.alibi_slopes[head] * apart;
-}
-
-// The bias of a pair; −inf where that or the bit mask hides it.
-double BiasOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
-              int64_t key) {
-  const PairInputs& pairs = job.layout->pairs();
-  const Block& block = bound.pairs.block;
-  const int32_t heads = block.head_end - block.head_begin;
-  const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));
-  const int64_t column = bound.k_rows->Global(key) - job.mask->KeyBegin(sequence);
-  const std::byte* at =
-      bound.pairs.data + (row - block.row_begin) * job.layout->RowBytes(BlockKind::kPairs, heads);
-  if (pairs.has_bits && job.mask->HasBits(head, sequence)) {
-    const int64_t of_head = pairs.bit_heads == 1 ? 0 : head - block.head_begin;
-    const std::byte* bits =
-        at + job.layout->SecondOffset(BlockKind::kPairs, heads) + of_head * pairs.bit_bytes();
-    if ((bits[column / 8] & std::byte{1} << column % 8) == std::byte{0}) return -kInfinity;
-  }
-  if (!pairs.has_bias) return 0;
-  const int64_t of_head = pairs.bias_heads == 1 ? 0 : head - block.head_begin;
-  float bias = 0;
-  ConvertToFp32(pairs.bias_dtype,
-                at + (of_head * pairs.width + column) * BytesPerElement(pairs.bias_dtype), 1,
-                &bias);
-  return bias;
 }
 
 bool Keeps(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head, int64_t key) {
@@ -118,7 +80,7 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   double max = -kInfinity;
   for (const Interval& span : spans) {
     for (int64_t key = span.begin; key < span.end; ++key) {
-      const double bias = job.layout->pairs().any() ? BiasOf(job, bound, row, head, key) : 0;
+      const double bias = BiasOf(job, bound, row, head, key);
       if (bias == -kInfinity) continue;
       const double score = job.scale * Dot(q, keys.Read(key, kv_head, 0));
       scores.push_back(Capped(job, bound, row, head, key, score) + bias);

@@ -9,6 +9,7 @@
 #include "attention/dropout.h"
 #include "attention/task_rows.h"
 #include "tests/kernel/block_numbers.h"
+#include "tests/kernel/pair_numbers.h"
 
 namespace annulus {
 namespace {
@@ -55,9 +56,10 @@ struct Pair {
   int64_t key;
 };
 
-// Soft cap, then ALiBi.
+// Offset, soft cap, then ALiBi.
 Score ScoreOf(const KernelJob& job, const KernelTask& bound, const Pair& at, double product) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
+  product += OffsetOf(job, bound, at.row, at.head);
   Score score{product, 1};
   if (modifiers.soft_cap) {
     const double t = std::tanh(product / *modifiers.soft_cap);
@@ -90,9 +92,11 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
   if (lse == -std::numeric_limits<double>::infinity()) return;
   for (const Interval& span : spans) {
     for (int64_t key = span.begin; key < span.end; ++key) {
+      const double bias = BiasOf(job, bound, row, head, key);
+      if (bias == -std::numeric_limits<double>::infinity()) continue;
       const std::vector<double> k = keys.Read(key, kv_head, 0), v = keys.Read(key, kv_head, 1);
       const Score score = ScoreOf(job, bound, {row, head, key}, job.scale * Dot(q, k));
-      const double weight = std::exp(score.value - lse);
+      const double weight = std::exp(score.value + bias - lse);
       const double kept = KeptOf(job, bound, {row, head, key});
       const double d_score = job.scale * score.slope * weight * (kept * Dot(d_out, v) - delta);
       AddTo(&sums->dq, {row, head}, 0, d_score, k);

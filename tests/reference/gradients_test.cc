@@ -134,6 +134,24 @@ TEST(ReferenceGradientsTest, ScoreModifiers) {
   Check(input);
 }
 
+TEST(ReferenceGradientsTest, BiasBitMaskAndOffset) {
+  for (const int32_t heads : {1, 4}) {
+    AttentionSpec spec = SmallSpec();
+    spec.modifiers.bias = Bias{DataType::kFp32, heads};
+    spec.modifiers.lse_offset = true;
+    spec.modifiers.sinks = {0.3, -0.2, 1.5, 0.0};
+    spec.masks.resize(1);
+    spec.masks[0].bit_mask = true;
+    spec.bit_mask_heads = heads;
+    Input input = Filled(spec, 12);
+    FillPairs(13, spec, &input);
+    Check(input);
+    input.soft_cap = 0.8;
+    input.dropout_rate = 0.3;
+    Check(input, /*with_d_lse=*/false);
+  }
+}
+
 TEST(ReferenceGradientsTest, Dropout) {
   for (const double rate : {0.0, 0.3, 0.8}) {
     Input input = Filled(SmallSpec(), 10);

@@ -78,6 +78,9 @@ class PairLoops {
   Score ScoreOf(const At& at, const Rule& rule, int64_t j, Real dot) const {
     const Document& document = input_.documents[at.document];
     Score score{static_cast<Real>(input_.scale) * dot, Real(1)};
+    if (input_.offset) {
+      score.value += static_cast<Real>(input_.offset(at.document, at.head, at.i));
+    }
     if (input_.soft_cap) {
       const Real cap = static_cast<Real>(*input_.soft_cap), t = std::tanh(score.value / cap);
       score = {cap * t, 1 - t * t};
@@ -105,12 +108,18 @@ class PairLoops {
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
     for (int64_t n = 0; n < document.kv_len; ++n) {
       const int64_t j = order_.number % 2 == 0 ? n : document.kv_len - 1 - n;
-      if (!Sees(rule, document.q_len, document.kv_len, at.i, j)) continue;
+      if (!Sees(rule, document.q_len, document.kv_len, at.i, j) || Hides(at, rule, j)) continue;
       Pair(at, rule, j, static_cast<Real>(lse), delta);
     }
     if (!input_.sinks.empty()) {
       d_sink_[cell] = -delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
     }
+  }
+
+  // By what is data, not rule.
+  bool Hides(const At& at, const Rule& rule, int64_t j) const {
+    if (rule.bits && !input_.bit(at.document, at.head, at.i, j)) return true;
+    return input_.bias && input_.bias(at.document, at.head, at.i, j) == -kInfinity;
   }
 
   void Pair(const At& at, const Rule& rule, int64_t j, Real lse, Real delta) {
@@ -121,7 +130,6 @@ class PairLoops {
     const double* v = &input_.v[k_cell * input_.value_dim];
     const double* d_out = &up_.d_out[q_cell * input_.value_dim];
     const Score score = ScoreOf(at, rule, j, Dot(q, k, input_.head_dim));
-    if (score.value == -std::numeric_limits<Real>::infinity()) return;
     const Real weight = std::exp(score.value - lse);
     const Real kept = Keeps(input_, at.document, at.head, at.i, j)
                           ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)

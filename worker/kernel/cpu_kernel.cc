@@ -56,10 +56,7 @@ std::string CpuKernel::Description() const { return absl::StrCat("cpu/", isa_.na
 absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
-  if (IsGradients(tasks)) {
-    if (job.layout->pairs().any()) return Lacks("gradients with a bias or a bit mask");
-    return gradients_.Accumulate(job, tasks, control);
-  }
+  if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
   const TileIsa& isa = IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());

@@ -46,13 +46,14 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
                         place(kTileRows, kKeyBlock),
                         place(kTileRows, kKeyBlock),
                         place(kTileRows, kKeyBlock),
+                        place(kTileRows, kKeyBlock),
                         place(kTileRows, q_stride_),
                         place(kKeyBlock, q_stride_),
                         place(kKeyBlock, v_stride_)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
   float** const parts[] = {&keys_,       &values_,     &key_rows_, &queries_,  &d_outs_,
                            &query_rows_, &d_out_rows_, &weights_,  &d_scores_, &kept_,
-                           &dq_,         &dk_,         &dv_};
+                           &pairs_,      &dq_,         &dk_,       &dv_};
   float* const first = memory_.data()->value;
   for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
   ones_.fill(1.0f);
@@ -68,7 +69,10 @@ void GradientLoop::Run(const GradientItem& item) {
   kv_head_ = item.kv_head;
   block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
   PackBlock();
-  if (rules_.change_scores() || rules_.drop_weights()) rules_.SetKeys(*task_, block_.begin);
+  const bool set_once = !rules_.hides_pairs();  // Else it takes the rows of a tile.
+  if (set_once && (rules_.change_scores() || rules_.drop_weights())) {
+    rules_.SetKeys(*task_, block_.begin);
+  }
   std::fill_n(s_.dk_, int64_t{kKeyBlock} * s_.q_stride_, 0.0f);
   std::fill_n(s_.dv_, int64_t{kKeyBlock} * s_.v_stride_, 0.0f);
   s_.seen_.fill(0);
@@ -172,86 +176,6 @@ void GradientLoop::PackTile() {
   d_outs_finite_ = call_.isa->gradients->pack_rows(d_outs, s_.d_out_rows_);
 }
 
-void GradientLoop::MakeWeights() {
-  TileBlock product;
-  product.rows = rows_;
-  product.group_begin = s_.group_begin_.data();
-  product.group_end = s_.group_end_.data();
-  product.head_dim = layout_.head_dim();
-  product.queries = s_.queries_;
-  product.keys = s_.keys_;
-  product.scores = s_.weights_;
-  call_.isa->score(product);
-  product.head_dim = layout_.value_dim();
-  product.queries = s_.d_outs_;
-  product.keys = s_.values_;
-  product.scores = s_.d_scores_;
-  call_.isa->score(product);
-  GradientTile tile;
-  tile.rows = rows_;
-  tile.scale = static_cast<float>(call_.job->scale);
-  tile.lse = s_.lse_.data();
-  tile.delta = s_.delta_.data();
-  tile.weights = s_.weights_;
-  tile.d_scores = s_.d_scores_;
-  tile.group_begin = s_.group_begin_.data();
-  tile.group_end = s_.group_end_.data();
-  if (rules_.drop_weights()) {
-    product.scores = s_.kept_;
-    FindKept(product);
-    MultiplyByKept(s_.d_scores_);
-  }
-  if (rules_.change_scores()) {
-    product.scores = s_.weights_;
-    ChangeScores(&product, &tile);
-  }
-  call_.isa->gradients->weigh(tile);
-  if (rules_.drop_weights()) MultiplyByKept(s_.weights_);
-  if (masked_) ClearHidden();
-}
-
-// What a weight is multiplied by before it meets V: 0, or 1 / (1 − rate).
-void GradientLoop::FindKept(const TileBlock& kept) {
-  const auto factor = static_cast<float>(1 / (1 - call_.job->spec->dropout->rate));
-  std::fill_n(kept.scores, int64_t{rows_} * kKeyBlock, factor);
-  call_.isa->drop_weights(kept, rules_.drop_rule());
-}
-
-void GradientLoop::MultiplyByKept(float* of_pairs) const {
-  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) of_pairs[i] *= s_.kept_[i];
-}
-
-void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
-  ScoreRule cap = rules_.score_rule(), alibi = cap;
-  cap.slope = nullptr;
-  alibi.cap = 0;
-  if (cap.cap != 0) {
-    call_.isa->change_scores(*scores, cap);
-    call_.isa->gradients->uncap(*tile, cap);
-    tile->delta = s_.zeros_.data();
-  }
-  if (alibi.slope != nullptr) call_.isa->change_scores(*scores, alibi);
-}
-
-// Puts 0 wherever sums over slots or keys read and a slot does not see, whatever stood there.
-void GradientLoop::ClearHidden() {
-  for (int i = 0; i < rows_; ++i) {
-    int at = begin_;
-    const auto clear = [&](int end) {
-      if (at >= end) return;
-      std::fill(s_.weights_ + i * kKeyBlock + at, s_.weights_ + i * kKeyBlock + end, 0.0f);
-      std::fill(s_.d_scores_ + i * kKeyBlock + at, s_.d_scores_ + i * kKeyBlock + end, 0.0f);
-    };
-    for (const Interval& span : s_.slots_[i].spans) {
-      const Interval seen = Intersect(span, block_);
-      clear(static_cast<int>(seen.begin - block_.begin));
-      at = static_cast<int>(seen.end - block_.begin);
-      std::fill(s_.seen_.begin() + (seen.begin - block_.begin), s_.seen_.begin() + at, 1);
-    }
-    clear(end_);
-  }
-}
-
 void GradientLoop::AddToKeys(const float* weights, const float* rows, bool finite, int dim,
                              float* sums, int sum_stride) {
   OuterProduct product;
@@ -263,7 +187,15 @@ void GradientLoop::AddToKeys(const float* weights, const float* rows, bool finit
   product.right = rows;
   product.sums = sums;
   product.sum_stride = sum_stride;
-  masked_ && !finite ? AddToKeysOneByOne(product) : call_.isa->gradients->add_outer(product);
+  hides_some() && !finite ? AddToKeysOneByOne(product) : call_.isa->gradients->add_outer(product);
+}
+
+bool GradientLoop::Sees(int slot, int key) const {
+  if (rules_.hides_pairs() && s_.pairs_[slot * kKeyBlock + key] == kMinusInf) return false;
+  const absl::Span<const Interval> spans = s_.slots_[slot].spans;
+  const int64_t at = block_.begin + key;
+  return std::any_of(spans.begin(), spans.end(),
+                     [&](const Interval& span) { return span.begin <= at && at < span.end; });
 }
 
 // For queries with NaN or infinity: they are multiplied for the keys that they see only. Key by key
@@ -275,12 +207,7 @@ void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
     OuterProduct one = whole;
     one.rows = 0;
     for (int i = 0; i < rows_; ++i) {
-      const absl::Span<const Interval> spans = s_.slots_[i].spans;
-      const int64_t at = block_.begin + key;
-      const bool sees = std::any_of(spans.begin(), spans.end(), [&](const Interval& span) {
-        return span.begin <= at && at < span.end;
-      });
-      if (!sees) continue;
+      if (!Sees(i, key)) continue;
       weights[int64_t{one.rows} * kKeyBlock] = whole.weights[i * kKeyBlock + key];
       for (int column = 0; column < columns; column += panel) {
         std::copy_n(whole.right + (int64_t{column} * kTileRows + i * panel), panel,
@@ -310,7 +237,7 @@ void GradientLoop::AddToQueries() {
   product.alpha = s_.ones_.data();
   product.group_begin = s_.group_begin_.data();
   product.group_end = s_.group_end_.data();
-  if (!masked_ || keys_finite_) {
+  if (!hides_some() || keys_finite_) {
     call_.isa->accumulate(product);
   } else {  // Keys with NaN or infinity are multiplied for the slots that see them only.
     std::vector<KeySpan> spans;
@@ -318,8 +245,10 @@ void GradientLoop::AddToQueries() {
       spans.clear();
       for (const Interval& span : s_.slots_[i].spans) {
         const Interval seen = Intersect(span, block_);
-        spans.push_back({static_cast<int16_t>(seen.begin - block_.begin),
-                         static_cast<int16_t>(seen.end - block_.begin)});
+        rules_.AddSeen(i,
+                       {static_cast<int16_t>(seen.begin - block_.begin),
+                        static_cast<int16_t>(seen.end - block_.begin)},
+                       &spans);
       }
       TileBlock row = product;
       row.rows = 1;
@@ -338,6 +267,7 @@ void GradientLoop::AddToQueries() {
 void GradientLoop::RunTile(int64_t tile) {
   GatherSlots(tile);
   if (rows_ > 0) {
+    if (rules_.hides_pairs()) rules_.SetKeys(*task_, block_.begin);
     FindHulls();
     PackTile();
     MakeWeights();

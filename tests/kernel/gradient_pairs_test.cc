@@ -1,0 +1,156 @@
+// Gradients of jobs with a bias, a bit mask or an offset of the LSE: what every AttentionKernel
+// must do with them.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernel/gradient_harness.h"
+#include "tests/kernel/kernel_conformance.h"
+
+namespace annulus {
+namespace {
+
+using reference::GradientAnswer;
+using reference::Input;
+using reference::MakeUpstream;
+using reference::Upstream;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class GradientPairs : public KernelConformance {
+ protected:
+  static Input Filled(const AttentionSpec& spec, uint64_t seed) {
+    Input input = Normal(spec, seed);
+    FillPairs(seed + 1, spec, &input);
+    return input;
+  }
+  static Upstream Upstreams(const AttentionSpec& spec, const Input& input, uint64_t seed) {
+    return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
+                        reference::PrecisionOf(spec.output_dtype()), seed % 2 == 0, seed + 2);
+  }
+  GradientAnswer Run(const AttentionSpec& spec, const Input& input, const Upstream& up) {
+    GradientHarness harness(spec, input, up, {});
+    EXPECT_TRUE(harness.Run(*kernel_).ok());
+    return harness.answer();
+  }
+};
+
+TEST_P(GradientPairs, AloneAndWithEverythingElse) {
+  constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
+  for (int n = 0; n < 12; n += kSanitized ? 5 : 1) {
+    SCOPED_TRACE(testing::Message() << "case " << n);
+    AttentionSpec spec = Spec(kTypes[n % 3], 6, 3, 40);
+    spec.head_dim_v = 33;
+    spec.sequences = {Rows(40, 301), Rows(50, 20), Rows(21, 21), Rows(3, 0)};
+    // Bias, bits, or both.
+    if (n % 4 != 0) spec.modifiers.bias = Bias{kTypes[n / 3 % 3], n % 8 < 4 ? 1 : 6};
+    if (n % 4 != 1) {
+      spec.masks = {n % 5 == 0 ? Causal() : Mask()};
+      spec.masks[0].bit_mask = true;
+      spec.bit_mask_heads = n % 8 < 6 ? 1 : 6;
+    }
+    if (n % 7 == 0) spec.modifiers.soft_cap = 1.5;
+    if (n % 7 < 2) spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.01f, -0.1f, 1.0f};
+    if (n % 7 == 2) spec.modifiers.sinks = {0.5f, -1, 2, 0, 3, 1};
+    if (n % 7 == 3) spec.dropout = Dropout{0.2, 7};
+    spec.modifiers.lse_offset = n % 5 < 2;
+    Cuts cuts;
+    cuts.q_rows = {17, 60};
+    cuts.q_heads = {1 + n % 5};
+    cuts.keys = {37, 100};
+    cuts.key_shards = 1 + n % 3;
+    cuts.striped = n % 2 == 0;
+    cuts.call_per_task = n % 5 == 1;
+    const Input input = Filled(spec, 300 + n);
+    ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, n), cuts));
+  }
+}
+
+TEST_P(GradientPairs, AnOffsetAloneAndUnderASoftCap) {
+  for (const bool cap : {false, true}) {
+    AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 24);
+    spec.sequences = {Rows(80, 300)};
+    spec.modifiers.lse_offset = true;
+    if (cap) spec.modifiers.soft_cap = 1.2;
+    const Input input = Filled(spec, 41);
+    ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), {}));
+  }
+}
+
+// A bias of a causal shape is a causal mask, but for the blocks that are skipped.
+TEST_P(GradientPairs, ABiasOfMinusInfinityIsAMask) {
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
+  spec.sequences = {Rows(200, 200)};
+  Input input = Normal(spec, 17);
+  spec.masks = {Causal()};
+  Input masked = reference::InputOf(spec);
+  masked.q = input.q;
+  masked.k = input.k;
+  masked.v = input.v;
+  const Upstream up = Upstreams(spec, masked, 4);
+  const GradientAnswer a = Run(spec, masked, up);
+  spec.masks.clear();
+  spec.modifiers.bias = Bias{DataType::kFp16, 1};
+  input.bias = [](int64_t, int32_t, int64_t i, int64_t j) { return j > i ? -kInfinity : 0.0; };
+  const GradientAnswer b = Run(spec, input, up);
+  EXPECT_EQ(a.dq, b.dq);
+  EXPECT_EQ(a.dk, b.dk);
+  EXPECT_EQ(a.dv, b.dv);
+}
+
+// Keys that are hidden from all rows, and rows from which everything is hidden.
+TEST_P(GradientPairs, WhatBiasAndBitsHideCannotLeak) {
+  constexpr int64_t kRows = 110, kKeys = 300, kDim = 12;
+  for (const double poison : {std::nan(""), HUGE_VAL}) {
+    AttentionSpec spec = Spec(DataType::kFp32, 2, 1, kDim);
+    spec.sequences = {Rows(kRows, kKeys)};
+    spec.modifiers.bias = Bias{DataType::kBf16, 1};
+    spec.masks = {Mask()};
+    spec.masks[0].bit_mask = true;
+    Input input = reference::InputOf(spec);
+    FillNormal(17, reference::Precision::kFp32, 1.0, &input);
+    constexpr int64_t kByBias = 257, kByBits = 3, kBlindRow = 99;
+    input.bias = [](int64_t, int32_t, int64_t i, int64_t j) {
+      return j == kByBias || (i == kBlindRow && j % 2 == 0) ? -kInfinity
+                                                            : std::ldexp(double(i % 5), -2);
+    };
+    // The blind row sees one key alone.
+    input.bit = [](int64_t, int32_t, int64_t i, int64_t j) {
+      return j != kByBits && (i != kBlindRow || j % 2 == 0 || j == 5);
+    };
+    Upstream up = Upstreams(spec, input, 4);
+    const GradientAnswer clean = Run(spec, input, up);
+    for (const int64_t key : {kByBias, kByBits}) {
+      for (int64_t d = 0; d < kDim; ++d) {
+        input.k[key * kDim + d] = input.v[key * kDim + d] = poison;
+        EXPECT_EQ(clean.dk[key * kDim + d], 0.0f);
+        EXPECT_EQ(clean.dv[key * kDim + d], 0.0f);
+      }
+    }
+    const GradientAnswer keys = Run(spec, input, up);
+    EXPECT_EQ(clean.dq, keys.dq);
+    EXPECT_EQ(clean.dk, keys.dk);
+    EXPECT_EQ(clean.dv, keys.dv);
+    for (int64_t d = 0; d < 2 * kDim; ++d) {
+      input.q[kBlindRow * 2 * kDim + d] = up.d_out[kBlindRow * 2 * kDim + d] = poison;
+    }
+    const GradientAnswer rows = Run(spec, input, up);
+    for (int64_t i = 0; i < kKeys * kDim; ++i) {
+      if (i / kDim == 5) continue;
+      ASSERT_EQ(clean.dk[i], rows.dk[i]) << i;
+      ASSERT_EQ(clean.dv[i], rows.dv[i]) << i;
+    }
+    for (int64_t i = 0; i < kRows * 2 * kDim; ++i) {
+      if (i / (2 * kDim) == kBlindRow) continue;
+      ASSERT_EQ(clean.dq[i], rows.dq[i]) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GradientPairs, testing::ValuesIn(KernelNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,119 @@
+// The scores, weights and dS of a tile.
+
+#include <algorithm>
+#include <limits>
+
+#include "worker/kernel/gradient_loop.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void GradientLoop::MakeWeights() {
+  TileBlock product;
+  product.rows = rows_;
+  product.group_begin = s_.group_begin_.data();
+  product.group_end = s_.group_end_.data();
+  product.head_dim = layout_.head_dim();
+  product.queries = s_.queries_;
+  product.keys = s_.keys_;
+  product.scores = s_.weights_;
+  call_.isa->score(product);
+  product.head_dim = layout_.value_dim();
+  product.queries = s_.d_outs_;
+  product.keys = s_.values_;
+  product.scores = s_.d_scores_;
+  call_.isa->score(product);
+  GradientTile tile;
+  tile.rows = rows_;
+  tile.scale = static_cast<float>(call_.job->scale);
+  tile.lse = s_.lse_.data();
+  tile.delta = s_.delta_.data();
+  tile.weights = s_.weights_;
+  tile.d_scores = s_.d_scores_;
+  tile.group_begin = s_.group_begin_.data();
+  tile.group_end = s_.group_end_.data();
+  if (rules_.drop_weights()) {
+    product.scores = s_.kept_;
+    FindKept(product);
+    MultiplyByKept(s_.d_scores_);
+  }
+  if (rules_.change_scores()) {
+    product.scores = s_.weights_;
+    ChangeScores(&product, &tile);
+  }
+  call_.isa->gradients->weigh(tile);
+  if (rules_.drop_weights()) MultiplyByKept(s_.weights_);
+  if (rules_.hides_pairs()) ClearHiddenPairs();
+  if (masked_) ClearHidden();
+}
+
+// What a weight is multiplied by before it meets V: 0, or 1 / (1 − rate).
+void GradientLoop::FindKept(const TileBlock& kept) {
+  const auto factor = static_cast<float>(1 / (1 - call_.job->spec->dropout->rate));
+  std::fill_n(kept.scores, int64_t{rows_} * kKeyBlock, factor);
+  call_.isa->drop_weights(kept, rules_.drop_rule());
+}
+
+void GradientLoop::MultiplyByKept(float* of_pairs) const {
+  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) of_pairs[i] *= s_.kept_[i];
+}
+
+void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
+  ScoreRule cap = rules_.score_rule(), alibi = cap;
+  cap.slope = nullptr;
+  cap.pairs = alibi.pairs = nullptr;
+  alibi.cap = 0;
+  alibi.offset = nullptr;
+  if (cap.cap != 0 || cap.offset != nullptr) call_.isa->change_scores(*scores, cap);
+  if (cap.cap != 0) {
+    call_.isa->gradients->uncap(*tile, cap);
+    tile->delta = s_.zeros_.data();
+  }
+  if (alibi.slope != nullptr) call_.isa->change_scores(*scores, alibi);
+  if (rules_.hides_pairs()) AddPairs(*scores);
+}
+
+// The bias by itself tells afterwards what it and the bit mask hide, whatever the scores are.
+void GradientLoop::AddPairs(const TileBlock& scores) {
+  ScoreRule pairs;
+  pairs.pairs = rules_.score_rule().pairs;
+  const int64_t cells = int64_t{rows_} * kKeyBlock;
+  std::fill_n(s_.pairs_, cells, 0.0f);
+  TileBlock of_pairs = scores;
+  of_pairs.scores = s_.pairs_;
+  call_.isa->change_scores(of_pairs, pairs);
+  for (int64_t i = 0; i < cells; ++i) scores.scores[i] += s_.pairs_[i];
+}
+
+void GradientLoop::ClearHiddenPairs() {
+  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) {
+    const bool hidden = s_.pairs_[i] == kMinusInf;
+    s_.weights_[i] = hidden ? 0.0f : s_.weights_[i];
+    s_.d_scores_[i] = hidden ? 0.0f : s_.d_scores_[i];
+  }
+}
+
+// Puts 0 wherever sums over slots or keys read and a slot does not see, whatever stood there.
+void GradientLoop::ClearHidden() {
+  for (int i = 0; i < rows_; ++i) {
+    int at = begin_;
+    const auto clear = [&](int end) {
+      if (at >= end) return;
+      std::fill(s_.weights_ + i * kKeyBlock + at, s_.weights_ + i * kKeyBlock + end, 0.0f);
+      std::fill(s_.d_scores_ + i * kKeyBlock + at, s_.d_scores_ + i * kKeyBlock + end, 0.0f);
+    };
+    for (const Interval& span : s_.slots_[i].spans) {
+      const Interval seen = Intersect(span, block_);
+      clear(static_cast<int>(seen.begin - block_.begin));
+      at = static_cast<int>(seen.end - block_.begin);
+      std::fill(s_.seen_.begin() + (seen.begin - block_.begin), s_.seen_.begin() + at, 1);
+    }
+    clear(end_);
+  }
+}
+
+}  // namespace annulus
