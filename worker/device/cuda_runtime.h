@@ -1,0 +1,13 @@
+#ifndef ANNULUS_WORKER_DEVICE_CUDA_RUNTIME_H_
+#define ANNULUS_WORKER_DEVICE_CUDA_RUNTIME_H_
+
+#include "worker/device/cuda_api.h"
+
+namespace annulus {
+
+// The CUDA runtime that is linked in. It answers where there is no driver, too.
+CudaApi* CudaRuntime();
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_DEVICE_CUDA_RUNTIME_H_
