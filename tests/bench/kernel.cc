@@ -43,7 +43,8 @@ std::vector<Case> AllCases() {
     cases.push_back({name + " gradients full 4k", dtype, 4096, 4, 4, 128, false, 0.35, true});
     cases.push_back({name + " gradients causal 4k", dtype, 4096, 4, 4, 128, true, 0, true});
   }
-  cases.push_back({"fp16 full 4k", DataType::kFp16, 4096, 4, 4, 128, false, 0});
+  cases.push_back({"fp16 full 4k", DataType::kFp16, 4096, 4, 4, 128, false, 0.6});
+  cases.push_back({"fp16 causal 8k", DataType::kFp16, 8192, 2, 2, 128, true, 0});
   cases.push_back({"fp32 full 128 rows", DataType::kFp32, 128, 8, 8, 128, false, 0});
   return cases;
 }

@@ -97,19 +97,22 @@ TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
 }
 
 TEST_P(KernelConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
-  for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {
-    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, dim);
-    spec.head_dim_v = 257 - dim;
-    spec.sequences = {Rows(13, 70)};
-    spec.masks = {Causal()};
-    ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, dim), {}));
+  for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+    for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {
+      AttentionSpec spec = Spec(dtype, 2, 1, dim);
+      spec.head_dim_v = 257 - dim;
+      spec.sequences = {Rows(13, 70)};
+      spec.masks = {Causal()};
+      ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, dim), {}));
+    }
   }
 }
 
 TEST_P(KernelConformance, LengthsAtTheEdgesOfTilesAndBlocks) {
   for (const int64_t rows : {1, 5, 6, 7, 95, 96, 97, 193}) {
     for (const int64_t keys : {1, 255, 256, 257, 513}) {
-      AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
+      const DataType dtype = (rows + keys) % 2 == 0 ? DataType::kFp32 : DataType::kFp16;
+      AttentionSpec spec = Spec(dtype, 1, 1, 16);
       spec.sequences = {Rows(rows, keys)};
       spec.masks = {Causal()};
       ASSERT_TRUE(WithinBudget(*kernel_, spec, Normal(spec, rows * 1000 + keys), {}));
@@ -160,6 +163,23 @@ TEST_P(KernelConformance, EqualKeysGiveTheMeanOfV) {
   KernelHarness harness(spec, input, {});
   ASSERT_TRUE(harness.Run(*kernel_).ok());
   for (const float value : harness.answer().out) EXPECT_EQ(value, 0.5f);
+}
+
+// Two scores that are equal, of products with 22 bits and of sums with 33: a product that leaves
+// out the last bits makes one of them 1/16 smaller.
+TEST_P(KernelConformance, ProductsOfFp16AreExact) {
+  AttentionSpec spec = Spec(DataType::kFp16, 1, 1, 3);
+  spec.head_dim_v = 1;
+  spec.sequences = {Rows(1, 2)};
+  spec.scale = 65536;
+  Input input = InputOf(spec);
+  const double below_two = 2 - std::ldexp(1, -10);
+  input.q = {below_two, 1, 1};
+  input.k = {below_two, 0, 0, 0, 4 - std::ldexp(1, -8), std::ldexp(1, -20)};
+  input.v = {0, 1};
+  KernelHarness harness(spec, input, {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  EXPECT_EQ(harness.answer().out[0], 0.5f);
 }
 
 TEST_P(KernelConformance, SubnormalsOfFp16Count) {

@@ -60,7 +60,8 @@ TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
 TEST_P(KernelConformance, WhatIsMaskedCannotLeak) {
   for (const double poison : {std::nan(""), HUGE_VAL}) {
     for (const int64_t hidden : {3, 255, 256, 290}) {
-      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
+      const DataType types[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+      AttentionSpec spec = Spec(types[hidden % 3], 2, 1, 12);
       spec.sequences = {Rows(300, 300)};
       spec.masks = {Causal()};
       Input input = Normal(spec, 17);
@@ -90,6 +91,67 @@ TEST_P(KernelConformance, ANanThatIsSeenShows) {
     ASSERT_TRUE(harness.Run(*kernel_).ok());
     for (const float value : harness.answer().out) EXPECT_TRUE(std::isnan(value));
     for (const float value : harness.answer().lse) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+// An infinite key makes scores of −∞ for queries that point away from it, which weigh nothing, and
+// of +∞ for the others, which are lost. An infinite value shows in its column of the rows that see
+// it. All else is as the budget says, in blocks that are masked and in those that are not.
+TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 2, 1, 40);
+    spec.sequences = {Rows(60, 560)};
+    spec.masks = {Causal()};
+    Input input = Normal(spec, 23);
+    for (const int64_t key : {7, 300, 530}) input.k[key * 40 + 33] = -HUGE_VAL;
+    for (int64_t row = 0; row < 120; ++row) {
+      double& q = input.q[row * 40 + 33];
+      q = row % 5 == 0 ? -std::fabs(q) : 0.25 + std::fabs(q);
+    }
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    const reference::Answer answer = harness.answer();
+    for (int64_t row = 0; row < 120; ++row) {
+      EXPECT_EQ(std::isnan(answer.lse[row]), row % 5 == 0) << row;
+    }
+    EXPECT_TRUE(reference::CheckWithinBudget(input, answer));
+
+    for (const double infinite : {HUGE_VAL, -HUGE_VAL}) {
+      input = Normal(spec, 29);
+      input.v[11 * 40 + 3] = infinite;
+      KernelHarness second(spec, input, {});
+      ASSERT_TRUE(second.Run(*kernel_).ok());
+      const std::vector<float> out = second.answer().out;
+      for (int64_t i = 0; i < 120 * 40; ++i) {
+        if (i % 40 == 3) {
+          EXPECT_EQ(out[i], static_cast<float>(infinite)) << i;
+        } else {
+          EXPECT_TRUE(std::isfinite(out[i])) << i;
+        }
+      }
+    }
+  }
+}
+
+// A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former.
+TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 1, 1, 40);
+    spec.sequences = {Rows(40, 300)};
+    for (const bool capped : {false, true}) {
+      if (capped) spec.modifiers.soft_cap = 3;
+      Input input = Normal(spec, 31);
+      input.q[20 * 40 + 2] = HUGE_VAL;
+      for (int64_t key = 0; key < 300; ++key)
+        input.k[key * 40 + 2] += input.k[key * 40 + 2] < 0 ? -1 : 1;
+      KernelHarness harness(spec, input, {});
+      ASSERT_TRUE(harness.Run(*kernel_).ok());
+      const reference::Answer answer = harness.answer();
+      for (int64_t row = 0; row < 40; ++row) {
+        EXPECT_EQ(std::isnan(answer.lse[row]), row == 20 && !capped) << row << " capped " << capped;
+      }
+      EXPECT_TRUE(reference::CheckWithinBudget(input, answer)) << capped;
+    }
   }
 }
 

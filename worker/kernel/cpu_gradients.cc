@@ -6,7 +6,7 @@
 namespace annulus {
 
 CpuGradients::CpuGradients(const TileIsa& isa, ComputePool* pool)
-    : isa_(isa.gradients == nullptr ? *isa.others : isa), pool_(pool), scratch_(pool->threads()) {}
+    : isa_(isa.gradients == nullptr ? *isa.fp32 : isa), pool_(pool), scratch_(pool->threads()) {}
 
 absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {

@@ -14,9 +14,21 @@ namespace {
 
 template <class V>
 constexpr TileIsa MakeTileIsa(const char* name) {
-  return TileIsa{name,           V::kLanes,        kPanel<V>,       PackKeys<V>, PackValues<V>,
-                 PackQueries<V>, Score<V>,         ChangeScores<V>, Softmax<V>,  DropWeights<V>,
-                 Accumulate<V>,  AccumulateRow<V>, nullptr,         nullptr,     &kGradientIsa<V>};
+  TileIsa isa = {};
+  isa.name = name;
+  isa.lanes = V::kLanes;
+  isa.panel = kPanel<V>;
+  isa.pack_keys = PackKeys<V>;
+  isa.pack_values = PackValues<V>;
+  isa.pack_queries = PackQueries<V>;
+  isa.score = Score<V>;
+  isa.change_scores = ChangeScores<V>;
+  isa.softmax = Softmax<V>;
+  isa.drop_weights = DropWeights<V>;
+  isa.accumulate = Accumulate<V>;
+  isa.accumulate_row = AccumulateRow<V>;
+  isa.gradients = &kGradientIsa<V>;
+  return isa;
 }
 
 }  // namespace

@@ -11,9 +11,9 @@ namespace annulus {
 
 // The inner loops of the CPU kernel, as one table of functions per instruction set. Those of fp32
 // arithmetic come from one template (tile_functions.h), so they differ in vector width only; AMX
-// multiplies bf16. Every result row depends on its own query row and on the key blocks alone: not
-// on its neighbours in a tile, nor on how rows are grouped. What is packed is an array of floats to
-// everybody else, whatever lies in it.
+// multiplies bf16 numbers, or numbers in two parts of bf16. Every result row depends on its own
+// query row and on the key blocks alone: not on its neighbours in a tile, nor on how rows are
+// grouped. What is packed is an array of floats to everybody else, whatever lies in it.
 
 inline constexpr int kRowGroup = 6;      // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;     // Query rows of a tile: a multiple of kRowGroup and of 16.
@@ -69,6 +69,7 @@ struct TileIsa {
   const char* name;
   int lanes;  // floats of a vector
   int panel;  // keys, or value columns, of a packed panel: a multiple of lanes
+  int parts;  // bf16 numbers that stand for one packed number; 0: it is packed as fp32
 
   // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as
   // [panel of columns][kKeyBlock][panel], both fp32. Rows i with present[i] == 0 are not read and
@@ -103,25 +104,28 @@ struct TileIsa {
   // score, softmax and accumulate in one, of a block that every row sees whole, with the same bits.
   // nullptr: none.
   void (*attend)(const TileBlock& tile);
-  // Serves bf16 only, which it packs as it is, unscaled; other types go to this one. nullptr:
-  // serves all.
-  const TileIsa* others;
-  const GradientIsa* gradients = nullptr;  // nullptr: `others` serves them.
+  const GradientIsa* gradients;  // nullptr: `fp32` has them.
+  // The tables of the same path for other jobs than bf16's; nullptr: this one.
+  const TileIsa *fp32, *fp16;
 };
 
 // The table that `isa` has for a type.
 inline const TileIsa& IsaFor(const TileIsa& isa, DataType dtype) {
-  return isa.others == nullptr || dtype == DataType::kBf16 ? isa : *isa.others;
+  const TileIsa* table = nullptr;
+  if (dtype == DataType::kFp32) table = isa.fp32;
+  if (dtype == DataType::kFp16) table = isa.fp16;
+  return table == nullptr ? isa : *table;
 }
 
-// Floats that a packed block takes.
+// Floats that a packed block takes. Behind keys of two parts there is a byte for each key.
 inline int64_t PackedKeyFloats(const TileIsa& isa, int head_dim) {
-  if (isa.others == nullptr) return int64_t{kKeyBlock} * head_dim;
-  return int64_t{kKeyBlock} * ((head_dim + 31) / 32 * 32) / 2;
+  if (isa.parts == 0) return int64_t{kKeyBlock} * head_dim;
+  const int64_t chunks = (head_dim + 31) / 32;
+  return kKeyBlock * (chunks * 32 / 2 * isa.parts + (isa.parts > 1 ? 1 : 0));
 }
 inline int64_t PackedValueFloats(const TileIsa& isa, int value_dim) {
   const int64_t columns = (value_dim + isa.panel - 1) / isa.panel * isa.panel;
-  return int64_t{kKeyBlock} * columns / (isa.others == nullptr ? 1 : 2);
+  return int64_t{kKeyBlock} * columns * (isa.parts == 0 ? 2 : isa.parts) / 2;
 }
 
 extern const TileIsa kPortableIsa;

@@ -33,11 +33,11 @@ int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 }  // namespace
 
 TileScratch::TileScratch()
-    : memory_((kTileRows * kMaxHeadDim + kTileRows * kKeyBlock +
+    : memory_((kTileRows * (kMaxHeadDim + 1) + kTileRows * kKeyBlock +
                kTileRows * (kMaxHeadDim + kMaxPanel)) /
               16) {
   queries_ = memory_.data()->value;
-  scores_ = queries_ + kTileRows * kMaxHeadDim;
+  scores_ = queries_ + kTileRows * (kMaxHeadDim + 1);
   sums_ = scores_ + kTileRows * kKeyBlock;
 }
 

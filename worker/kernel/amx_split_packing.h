@@ -1,0 +1,95 @@
+#ifndef ANNULUS_WORKER_KERNEL_AMX_SPLIT_PACKING_H_
+#define ANNULUS_WORKER_KERNEL_AMX_SPLIT_PACKING_H_
+
+#include "worker/kernel/amx_split.h"
+
+// Packs fp16 and fp32 rows as AMX takes them: like bf16 (amx_packing.h), but with a tile of high
+// parts and behind it one of low parts where one of numbers is.
+//
+// An infinity times a low part of 0 would be NaN. So an infinite value is all low part, which meets
+// one part of a weight only; and queries and keys with infinities are marked, with a byte for each
+// behind the packed numbers, and their scores made otherwise.
+
+namespace annulus {
+namespace {
+
+inline int64_t SplitNumbers(int rows, int dim) { return int64_t{2} * rows * Chunks(dim) * kChunk; }
+
+inline void PackQueriesSplit(const QueryRows& rows, double scale, float* out) {
+  auto* to = reinterpret_cast<Bf16*>(out);
+  auto* marks = reinterpret_cast<uint8_t*>(to + SplitNumbers(RoundUp(rows.count, kTile), rows.dim));
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(scale < 0 ? 0x80000000u : 0));
+  for (int i = 0; i < kTileRows; ++i) marks[i] = 0;
+  for (int begin = 0; begin < rows.count; begin += kTile) {
+    for (int d = 0; d < rows.dim; d += kChunk, to += 2 * kTileNumbers) {
+      for (int r = 0; r < kTile; ++r) {
+        RowParts parts = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        if (begin + r < rows.count &&
+            LoadParts32(rows.dtype, rows.row[begin + r], d, rows.dim, sign, &parts)) {
+          marks[begin + r] = 1;
+        }
+        _mm512_storeu_si512(to + r * kChunk, parts.high);
+        _mm512_storeu_si512(to + kTileNumbers + r * kChunk, parts.low);
+      }
+    }
+  }
+}
+
+inline void PackKeysSplit(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                          float* out) {
+  auto* marks =
+      reinterpret_cast<uint8_t*>(reinterpret_cast<Bf16*>(out) + SplitNumbers(kKeyBlock, dim));
+  for (int i = 0; i < kKeyBlock; ++i) marks[i] = 0;
+  const __m512i no_sign = _mm512_setzero_si512();
+  for (int begin = 0; begin < count; begin += kTile) {
+    for (int d = 0; d < dim; d += kChunk, out += kTileNumbers) {
+      __m512 high[kTile], low[kTile];
+      for (int r = 0; r < kTile; ++r) {
+        const int row = begin + r;
+        RowParts parts = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        if (row < count && present[row] &&
+            LoadParts32(rows.dtype, rows.first + row * rows.stride, d, dim, no_sign, &parts)) {
+          marks[row] = 1;
+        }
+        high[r] = _mm512_castsi512_ps(parts.high);
+        low[r] = _mm512_castsi512_ps(parts.low);
+      }
+      Avx512::Transpose(high);
+      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, high[r]); });
+      Avx512::Transpose(low);
+      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + kTileNumbers / 2 + r * kTile, low[r]); });
+    }
+  }
+}
+
+inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                            float* out) {
+  const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+  bool finite = true;
+  const auto load = [&](int row, int column) {
+    if (row >= count || !present[row])
+      return Parts{_mm512_setzero_si512(), _mm512_setzero_si512(), 0};
+    Parts parts = PartsOf(LoadNumbers(rows.dtype, rows.first + row * rows.stride, column, dim));
+    const __mmask16 odd = _mm512_cmpeq_epi32_mask(_mm512_and_si512(parts.high, exponent), exponent);
+    finite = finite && odd == 0;
+    parts.low = _mm512_mask_blend_epi32(odd, parts.low, parts.high);
+    parts.high = _mm512_mask_blend_epi32(odd, parts.high, _mm512_setzero_si512());
+    return parts;
+  };
+  for (int column = 0; column < dim; column += kTile) {
+    auto* to =
+        reinterpret_cast<Bf16*>(out) + int64_t{column / kTile} * 2 * kKeyChunks * kTileNumbers;
+    for (int key = 0; key < RoundUp(count, kChunk); key += 2, to += kChunk) {
+      if (key > 0 && key % kChunk == 0) to += kTileNumbers;
+      const Parts even = load(key, column), odd = load(key + 1, column);
+      _mm512_storeu_si512(to, Pairs(even.high, odd.high));
+      _mm512_storeu_si512(to + kTileNumbers, Pairs(even.low, odd.low));
+    }
+  }
+  return finite;
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_AMX_SPLIT_PACKING_H_
