@@ -46,9 +46,10 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
 }
 
 absl::Status CudaDevice::Open() {
-  RETURN_IF_ERROR(Enter());
+  RETURN_IF_ERROR(MakeCurrent());
   const int64_t bytes = context_->options().bounce_bytes / (2 * kBounces);
   if (bytes < 1) return absl::InvalidArgumentError("no pinned memory for copies");
+  RETURN_IF_ERROR(Check(context_->api()->StreamCreate(&transfers_, /*urgent=*/true), "a stream"));
   RETURN_IF_ERROR(OpenQueue(&compute_, kUploads, kUploadBytes));
   RETURN_IF_ERROR(OpenQueue(&in_, kBounces, bytes));
   return OpenQueue(&out_, kBounces, bytes);
@@ -74,6 +75,7 @@ absl::Status CudaDevice::OpenQueue(Queue* queue, int bounces, int64_t bounce_byt
 CudaDevice::~CudaDevice() {
   (void)Synchronize();
   for (Queue* queue : {&out_, &in_, &compute_}) Close(queue);
+  if (transfers_ != nullptr) (void)context_->api()->StreamDestroy(transfers_);
 }
 
 void CudaDevice::Close(Queue* queue) {
@@ -90,7 +92,7 @@ absl::Status CudaDevice::Check(CudaError error, absl::string_view what) {
   return status;
 }
 
-absl::Status CudaDevice::Enter() {
+absl::Status CudaDevice::MakeCurrent() {
   if (!fault_.ok()) return fault_;
   return Check(context_->api()->SetDevice(context_->options().ordinal), "the thread's device");
 }
@@ -112,7 +114,7 @@ absl::Status CudaDevice::Order(Queue* earlier, CudaStream later) {
 }
 
 absl::StatusOr<CudaStream> CudaDevice::Compute() {
-  RETURN_IF_ERROR(Enter());
+  RETURN_IF_ERROR(MakeCurrent());
   if (in_is_ahead_) RETURN_IF_ERROR(Order(&in_, compute_.stream));
   in_is_ahead_ = false;
   compute_.used = true;
@@ -138,7 +140,7 @@ bool CudaDevice::Pinned(const std::byte* data, int64_t stride, const Copy2d& cop
 }
 
 absl::Status CudaDevice::CopyIn(const Copy2d& copy) {
-  RETURN_IF_ERROR(Enter());
+  RETURN_IF_ERROR(MakeCurrent());
   if (copy.rows <= 0 || copy.width <= 0) return absl::OkStatus();
   in_.used = in_is_ahead_ = true;
   if (!Pinned(copy.source, copy.source_stride, copy)) return CopyByBounces(&in_, copy, true);
@@ -214,7 +216,7 @@ absl::Status CudaDevice::Drain(Queue* queue) {
 }
 
 absl::Status CudaDevice::Synchronize() {
-  RETURN_IF_ERROR(Enter());
+  RETURN_IF_ERROR(MakeCurrent());
   for (Queue* queue : {&in_, &compute_, &out_}) RETURN_IF_ERROR(Drain(queue));
   in_is_ahead_ = false;
   return absl::OkStatus();

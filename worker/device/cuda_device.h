@@ -38,8 +38,12 @@ class CudaDevice final : public Device {
   // For kernels: parameters (tables of tasks), in the order of launches, by a ring of 4 MiB.
   // `source` may go when it returns.
   absl::Status Upload(std::byte* target, const void* source, int64_t bytes);
-  // For communicators: makes `stream` wait for all that is queued.
+  // For communicators: their queue, before the others where both have work; it makes `stream` wait
+  // for all that is queued.
+  CudaStream transfers() const { return transfers_; }
   absl::Status OrderAfter(CudaStream stream);
+  // This device is the thread's current one; OK, or the fault.
+  absl::Status MakeCurrent();
   // For whatever calls CUDA itself, launches included. Keeps a fault.
   absl::Status Check(CudaError error, absl::string_view what);
 
@@ -66,8 +70,6 @@ class CudaDevice final : public Device {
   absl::Status Open();
   absl::Status OpenQueue(Queue* queue, int bounces, int64_t bounce_bytes);
   void Close(Queue* queue);
-  // OK on the thread's current device, or the fault.
-  absl::Status Enter();
   // What is queued on `later` from now on waits for what is on `earlier`.
   absl::Status Order(Queue* earlier, CudaStream later);
   // In pieces that fit a bounce of the queue.
@@ -81,6 +83,7 @@ class CudaDevice final : public Device {
   const std::shared_ptr<CudaContext> context_;
   absl::Status fault_;
   Queue compute_, in_, out_;
+  CudaStream transfers_ = nullptr;
   bool in_is_ahead_ = false;  // Copies in for which compute_ does not wait yet.
 };
 

@@ -1,0 +1,64 @@
+// The real library, as far as it goes without a GPU.
+
+#include "worker/comm/nccl_library.h"
+
+#include <cstddef>
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/comm/nccl.h"
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
+
+namespace annulus {
+namespace {
+
+#ifdef NCCL_MAJOR
+static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId));
+static_assert(offsetof(NcclConfig, size) == offsetof(ncclConfig_t, size));
+static_assert(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
+static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
+static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking));
+static_assert(kNcclSuccess == ncclSuccess && kNcclUnhandledCudaError == ncclUnhandledCudaError);
+static_assert(kNcclSystemError == ncclSystemError && kNcclInternalError == ncclInternalError);
+static_assert(kNcclRemoteError == ncclRemoteError && kNcclInProgress == ncclInProgress);
+
+TEST(NcclLibrary, TheConfigBeginsAsItsOwn) {
+  const ncclConfig_t own = NCCL_CONFIG_INITIALIZER;
+  EXPECT_EQ(NcclConfig().magic, own.magic);
+  EXPECT_GE(own.version, NcclConfig().version);
+}
+#endif
+
+TEST(NcclLibrary, TellsItsVersionAndMakesIds) {
+  const auto nccl = LoadNccl("libnccl.so.2");
+  if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
+  EXPECT_GE((*nccl)->Version(), 21400);
+  EXPECT_EQ((*nccl)->ErrorText(kNcclSuccess), "no error");
+  std::string one, two;
+  ASSERT_EQ((*nccl)->GetUniqueId(&one), kNcclSuccess);
+  ASSERT_EQ((*nccl)->GetUniqueId(&two), kNcclSuccess);
+  EXPECT_EQ(one.size(), 128u);
+  EXPECT_NE(one, two);
+}
+
+TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {
+  EXPECT_THAT(std::string(LoadNccl("libno-such-nccl.so").status().message()),
+              testing::StartsWith("no NCCL: libno-such-nccl.so"));
+  EXPECT_EQ(LoadNccl("libdl.so.2").status().message(), "NCCL has no ncclGetVersion: it is too old");
+  setenv("NCCL_COMM_BLOCKING", "1", 1);
+  EXPECT_EQ(LoadNccl("libnccl.so.2").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(LoadNccl("libnccl.so.2").status().message()),
+              testing::HasSubstr("NCCL_COMM_BLOCKING"));
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
+TEST(NcclLibrary, VersionsAreReadable) {
+  EXPECT_EQ(NcclVersionText(22809), "2.28.9");
+  EXPECT_EQ(NcclVersionText(21400), "2.14.0");
+}
+
+}  // namespace
+}  // namespace annulus

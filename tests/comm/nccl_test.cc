@@ -1,0 +1,279 @@
+// The communicator over NCCL, on stand-ins of NCCL and CUDA.
+
+#include "worker/comm/nccl.h"
+
+#include <utility>
+
+#include "attention/error.h"
+#include "base/steady_time.h"
+#include "gmock/gmock.h"
+#include "tests/comm/communicator_conformance.h"
+#include "tests/comm/nccl_stand_in.h"
+#include "worker/comm/communicator_base.h"
+
+namespace annulus {
+namespace {
+
+using absl::StatusCode;
+
+// A GPU and its NCCL, shared by the ranks of a test.
+struct World {
+  explicit World(NcclStandIn::Options options = {}) : cuda(CudaOptions()) {
+    CudaContext::Options context_options;
+    context_options.arena_bytes = 16 << 20;
+    context_options.workspace_bytes = 0;
+    context_options.bounce_bytes = 64 << 10;
+    context = *CudaContext::Create(&cuda, context_options);
+    options.cuda = &cuda;
+    nccl = std::make_unique<NcclStandIn>(options);
+  }
+  static CudaStandIn::Options CudaOptions() {
+    CudaStandIn::Options options;
+    options.count = 1;
+    options.memory_bytes = int64_t{1} << 30;
+    options.max_delay = absl::Microseconds(5);
+    return options;
+  }
+
+  CudaStandIn cuda;
+  std::shared_ptr<CudaContext> context;
+  std::unique_ptr<NcclStandIn> nccl;
+};
+
+// A communicator with the device that it borrows.
+class WithDevice final : public Communicator {
+ public:
+  WithDevice(std::shared_ptr<World> world, NcclApi* nccl, int32_t rank, int32_t size)
+      : world_(std::move(world)), device_(*CudaDevice::Create(world_->context)) {
+    NcclOptions options;
+    options.api = nccl;
+    options.device = device_.get();
+    options.rank = rank;
+    options.size = size;
+    inner_ = *MakeNcclCommunicator(options);
+  }
+  absl::StatusOr<std::string> Bootstrap() override { return inner_->Bootstrap(); }
+  absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) override {
+    return inner_->Connect(bootstraps, deadline);
+  }
+  absl::Status Start(absl::Span<const SendMessage> sends,
+                     absl::Span<const ReceiveMessage> receives) override {
+    return inner_->Start(sends, receives);
+  }
+  absl::Status Join(absl::Time deadline) override { return inner_->Join(deadline); }
+  void Abort() override { inner_->Abort(); }
+  int32_t rank() const override { return inner_->rank(); }
+  int32_t size() const override { return inner_->size(); }
+  int64_t bytes_received() const override { return inner_->bytes_received(); }
+
+  CudaDevice* device() { return device_.get(); }
+
+ private:
+  const std::shared_ptr<World> world_;
+  const std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<Communicator> inner_;
+};
+
+Group GroupIn(const std::shared_ptr<World>& world, int32_t size) {
+  Group group;
+  for (int32_t r = 0; r < size; ++r) {
+    group.push_back(std::make_unique<WithDevice>(world, world->nccl.get(), r, size));
+  }
+  return group;
+}
+
+Group GroupInItsOwnWorld(int32_t size) { return GroupIn(std::make_shared<World>(), size); }
+
+// Each rank is five threads here: two sizes are enough.
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorConformance,
+                         testing::Values(ConformanceCase{"2", GroupInItsOwnWorld, 2},
+                                         ConformanceCase{"4", GroupInItsOwnWorld, 4}),
+                         ConformanceName);
+
+NcclStandIn::Options With(NcclResult NcclStandIn::Options::*member, NcclResult result) {
+  NcclStandIn::Options options;
+  options.*member = result;
+  return options;
+}
+
+TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
+  const struct {
+    NcclResult NcclStandIn::Options::*where;
+    NcclResult result;
+    StatusCode code;
+  } cases[] = {
+      {&NcclStandIn::Options::init, kNcclInternalError, StatusCode::kInternal},
+      {&NcclStandIn::Options::init, kNcclSystemError, StatusCode::kUnavailable},
+      {&NcclStandIn::Options::init_later, kNcclInternalError, StatusCode::kInternal},
+      {&NcclStandIn::Options::init_later, kNcclRemoteError, StatusCode::kUnavailable},
+      {&NcclStandIn::Options::group_end, kNcclInternalError, StatusCode::kInternal},
+  };
+  for (const auto& c : cases) {
+    const auto world = std::make_shared<World>(With(c.where, c.result));
+    Group group = GroupIn(world, 2);
+    const auto statuses = ConnectAll(group, TestDeadline());
+    // Both meet it, but one may hear first that the other is gone.
+    EXPECT_FALSE(statuses[0].ok());
+    EXPECT_FALSE(statuses[1].ok());
+    const absl::Status& status = statuses[statuses[0].code() == c.code ? 0 : 1];
+    EXPECT_EQ(status.code(), c.code) << status;
+    EXPECT_EQ(DetailOf(status).reason == kReasonPeerLost, c.code == StatusCode::kUnavailable);
+    EXPECT_EQ(world->nccl->live(), 0);
+  }
+}
+
+TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
+  const auto world = std::make_shared<World>(With(&NcclStandIn::Options::id, kNcclSystemError));
+  Group group = GroupIn(world, 2);
+  EXPECT_EQ(group[0]->Bootstrap().status().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(group[1]->Bootstrap().ok());
+}
+
+TEST(Nccl, ARankWithAnotherVersionIsNamedByAll) {
+  const auto world = std::make_shared<World>();
+  NcclStandIn::Options old;
+  old.cuda = &world->cuda;
+  old.version = 22705;
+  NcclStandIn older(old);
+  Group group = GroupIn(world, 3);
+  group[2] = std::make_unique<WithDevice>(world, &older, 2, 3);
+  const auto statuses = ConnectAll(group, TestDeadline());
+  for (const absl::Status& status : statuses)
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(statuses[0].message(),
+            "rank 2 has NCCL 2.27.5, and rank 0 has 2.28.9: all ranks of a group need the same");
+}
+
+// A step that goes wrong on its way: an error that only those see who ask.
+TEST(Nccl, AnErrorInATransferIsSeen) {
+  for (const auto& [result, code] : {std::pair(kNcclRemoteError, StatusCode::kUnavailable),
+                                     std::pair(kNcclSystemError, StatusCode::kUnavailable),
+                                     std::pair(kNcclInternalError, StatusCode::kInternal),
+                                     std::pair(kNcclUnhandledCudaError, StatusCode::kInternal)}) {
+    NcclStandIn::Options options;
+    options.group = 2;
+    options.group_later = result;
+    const auto world = std::make_shared<World>(options);
+    Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+    ASSERT_FALSE(group.empty());
+    std::byte data[8] = {};
+    ASSERT_TRUE(group[0]->Start({SendMessage{1, data, 8}}, {}).ok());
+    const absl::Status joined = group[0]->Join(TestDeadline());
+    EXPECT_EQ(joined.code(), code) << joined;
+    EXPECT_THAT(std::string(joined.message()), testing::HasSubstr("the stand-in's last word"));
+    EXPECT_EQ(world->nccl->aborts(), 1);
+  }
+}
+
+// NVLink peers that are gone produce no error: the kernel waits.
+TEST(Nccl, AHangEndsByTheDeadlineOrTheAbort) {
+  NcclStandIn::Options options;
+  options.group = 2;
+  options.group_later = kNcclInProgress;
+  const auto world = std::make_shared<World>(options);
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
+  ASSERT_FALSE(group.empty());
+  std::byte data[8] = {};
+  ASSERT_TRUE(group[0]->Start({SendMessage{1, data, 8}}, {ReceiveMessage{2, data, 8}}).ok());
+  const absl::Status late = group[0]->Join(SteadyNow() + absl::Milliseconds(30));
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late;
+  EXPECT_EQ(DetailOf(late).reason, kReasonStepTimeout);
+  EXPECT_EQ(DetailOf(late).metadata.count("peer"), 0u) << "two peers: nobody knows which";
+  ASSERT_TRUE(group[1]->Start({SendMessage{0, data, 8}}, {}).ok());
+  std::thread other([&] { group[1]->Abort(); });
+  EXPECT_EQ(group[1]->Join(absl::InfiniteFuture()).code(), StatusCode::kAborted);
+  other.join();
+  EXPECT_EQ(world->nccl->aborts(), 2);
+}
+
+// The device's own queue comes first: what it takes is not the peers' fault.
+TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
+  const auto world = std::make_shared<World>();
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
+  const auto device = [&](int32_t r) { return static_cast<WithDevice&>(*group[r]).device(); };
+  std::byte out[8] = {}, in[8] = {};
+  const absl::Duration allowed = absl::Seconds(2);
+  const absl::Time ends = SteadyNow() + allowed + absl::Milliseconds(100);
+  ASSERT_EQ(world->cuda.Launch(*device(0)->Compute(),
+                               [ends, &out] {
+                                 while (SteadyNow() < ends) std::this_thread::yield();
+                                 out[0] = std::byte{7};
+                               }),
+            0);
+  const auto statuses = RunRanks(2, [&](int32_t r) {
+    const absl::Status started = r == 0 ? group[0]->Start({SendMessage{1, out, 8}}, {})
+                                        : group[1]->Start({}, {ReceiveMessage{0, in, 8}});
+    if (!started.ok()) return started;
+    return group[r]->Join(r == 0 ? SteadyNow() + allowed : TestDeadline());
+  });
+  EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
+  EXPECT_EQ(in[0], std::byte{7}) << "sent before the kernel wrote it";
+}
+
+// NCCL puts a group on its stream some time after the call: nothing may be concluded from the
+// stream before that.
+TEST(Nccl, AStepThatIsLaunchedLateIsAwaited) {
+  NcclStandIn::Options options;
+  options.launch_time = absl::Milliseconds(4);
+  const auto world = std::make_shared<World>(options);
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
+  for (int round = 1; round <= 5; ++round) {
+    std::byte out[2] = {std::byte(round), std::byte(round + 100)}, in[2] = {};
+    const auto statuses = RunRanks(2, [&](int32_t r) {
+      const SendMessage send{1 - r, &out[r], 1};
+      const ReceiveMessage receive{1 - r, &in[r], 1};
+      const absl::Status started = group[r]->Start({&send, 1}, {&receive, 1});
+      return started.ok() ? group[r]->Join(TestDeadline()) : started;
+    });
+    EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
+    EXPECT_EQ(in[0], out[1]);
+    EXPECT_EQ(in[1], out[0]);
+  }
+}
+
+TEST(Nccl, AFaultOfTheDeviceIsToldAsOne) {
+  const auto world = std::make_shared<World>();
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
+  std::byte data[8] = {};
+  ASSERT_TRUE(group[0]->Start({SendMessage{1, data, 8}}, {}).ok());
+  world->cuda.Break(CudaStandIn::kIllegalAddress);
+  const absl::Status joined = group[0]->Join(TestDeadline());
+  EXPECT_TRUE(IsDeviceFault(joined)) << joined;
+}
+
+TEST(Nccl, AGroupOfOneNeedsNoCommunicator) {
+  const auto world = std::make_shared<World>();
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 1);
+  ASSERT_FALSE(group.empty());
+  EXPECT_EQ(world->nccl->live(), 0);
+  EXPECT_TRUE(group[0]->Start({}, {}).ok());
+  EXPECT_TRUE(group[0]->Join(TestDeadline()).ok());
+}
+
+TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
+  const auto world = std::make_shared<World>();
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
+  EXPECT_EQ(world->nccl->live(), 3);
+  group.clear();
+  EXPECT_EQ(world->nccl->live(), 0);
+  EXPECT_EQ(world->nccl->aborts(), 0);
+}
+
+TEST(Nccl, RanksOutOfRangeAreRefused) {
+  const World world;
+  const auto device = *CudaDevice::Create(world.context);
+  NcclOptions options;
+  options.api = world.nccl.get();
+  options.device = device.get();
+  for (const auto& [rank, size] : {std::pair(0, 0), std::pair(-1, 2), std::pair(2, 2)}) {
+    options.rank = rank;
+    options.size = size;
+    EXPECT_EQ(MakeNcclCommunicator(options).status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace annulus

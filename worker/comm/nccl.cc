@@ -1,0 +1,344 @@
+#include "worker/comm/nccl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "base/steady_time.h"
+#include "worker/comm/communicator_base.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kNoPeer = -1;
+constexpr int kBusyPolls = 2000;
+constexpr auto kPause = std::chrono::microseconds(20);
+// So long Start waits for NCCL to put the step on its queue, in front of the kernels that follow.
+constexpr absl::Duration kLaunchWait = absl::Milliseconds(1);
+
+// What a rank hands to the others: all check the version, and rank 0's has the id.
+struct NcclBootstrap {
+  int version = 0;
+  std::string id;
+
+  std::string Encoded(int32_t rank) const {
+    return absl::StrCat("nccl/", rank, "/", version, "/", absl::BytesToHexString(id));
+  }
+  static absl::StatusOr<NcclBootstrap> Decode(const std::string& bytes, int32_t rank) {
+    const std::vector<std::string> parts = absl::StrSplit(bytes, '/');
+    NcclBootstrap decoded;
+    const int64_t id_digits = rank == 0 ? 2 * kNcclIdBytes : 0;
+    if (parts.size() != 4 || parts[0] != "nccl" || parts[1] != absl::StrCat(rank) ||
+        !absl::SimpleAtoi(parts[2], &decoded.version) ||
+        static_cast<int64_t>(parts[3].size()) != id_digits) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the bootstrap bytes of rank ", rank, " are not of this group"));
+    }
+    decoded.id = absl::HexStringToBytes(parts[3]);
+    return decoded;
+  }
+};
+
+// What rank `from` says to rank `to` when they first meet.
+uint64_t Greeting(int32_t from, int32_t to) {
+  return 0x9e3779b97f4a7c15u * static_cast<uint64_t>(from * 4096 + to + 1);
+}
+
+class NcclCommunicator final : public CommunicatorBase {
+ public:
+  explicit NcclCommunicator(const NcclOptions& options)
+      : CommunicatorBase(options.rank, options.size),
+        options_(options),
+        api_(options.api),
+        device_(options.device),
+        cuda_(options.device->context()->api()) {}
+
+  ~NcclCommunicator() override {
+    if (comm_ != nullptr && !step_open() && Flush()) {
+      (void)api_->Destroy(std::exchange(comm_, nullptr));
+    }
+    Leave();
+    for (CudaEvent event : {ready_, moved_}) {
+      if (event != nullptr) (void)cuda_->EventDestroy(event);
+    }
+  }
+
+ private:
+  using Condition = absl::StatusOr<bool>;
+
+  absl::StatusOr<std::string> DoBootstrap() override {
+    own_.version = api_->Version();
+    if (rank() == 0 && size() > 1) {
+      const NcclResult result = api_->GetUniqueId(&own_.id);
+      if (result != kNcclSuccess) return Failure(result, "cannot make an id");
+    }
+    // A group of one has no use for an id.
+    if (rank() == 0) own_.id.resize(kNcclIdBytes);
+    return own_.Encoded(rank());
+  }
+
+  absl::Status DoConnect(absl::Span<const std::string> bootstraps, absl::Time deadline) override;
+  absl::Status DoStart(absl::Span<const SendMessage> sends,
+                       absl::Span<const ReceiveMessage> receives) override;
+  absl::Status DoJoin(absl::Time deadline) override;
+  // The owner thread asks for the abort wherever it waits.
+  void Interrupt() override {}
+  void Leave() override;
+
+  absl::Status CheckBootstraps(absl::Span<const std::string> bootstraps, std::string* id) const;
+  // One message on every ordered pair: NCCL connects a pair, and takes memory for it, at its first
+  // message.
+  absl::Status Greet(absl::Time deadline);
+  absl::Status Queue(absl::Span<const SendMessage> sends,
+                     absl::Span<const ReceiveMessage> receives);
+  absl::Status Complete(absl::Time deadline);
+
+  // Waits until `done` says so, with NCCL's errors, the abort and the deadline in view.
+  template <typename Done>
+  absl::Status WaitUntil(absl::Time deadline, const Done& done);
+  // Whether NCCL is through with what it was last asked.
+  Condition NcclIsThrough();
+  Condition Reached(CudaEvent event);
+  bool Flush();
+  absl::Status Failure(NcclResult result, absl::string_view what) const;
+  absl::Status Late() const;
+
+  const NcclOptions options_;
+  NcclApi* const api_;
+  CudaDevice* const device_;
+  CudaApi* const cuda_;
+  NcclBootstrap own_;
+  NcclComm comm_ = nullptr;
+  DeviceMemory greeting_;  // Until all have met, or nothing is under way any more.
+  // What stood before the open step; the step itself.
+  CudaEvent ready_ = nullptr, moved_ = nullptr;
+  bool queued_ = false;  // The open step has messages.
+  int64_t step_bytes_ = 0;
+  int32_t only_peer_ = kNoPeer;  // Of the open step.
+};
+
+absl::Status NcclCommunicator::Failure(NcclResult result, absl::string_view what) const {
+  std::string text = absl::StrCat("NCCL: ", what, ": ", api_->ErrorText(result));
+  if (comm_ != nullptr) absl::StrAppend(&text, " ", api_->LastError(comm_));
+  if (result == kNcclUnhandledCudaError) {
+    // The device's own word, where it has one.
+    RETURN_IF_ERROR(device_->MakeCurrent());
+    if (moved_ != nullptr) {
+      const CudaError error = cuda_->EventQuery(moved_);
+      if (error != kCudaNotReady) RETURN_IF_ERROR(device_->Check(error, text));
+    }
+  }
+  if (result != kNcclRemoteError && result != kNcclSystemError) return absl::InternalError(text);
+  if (only_peer_ != kNoPeer) return PeerLost(only_peer_, text);
+  return MakeError(absl::StatusCode::kUnavailable, text,
+                   {std::string(kReasonPeerLost), {}, {}, {}});
+}
+
+absl::Status NcclCommunicator::Late() const {
+  if (only_peer_ != kNoPeer) return PeerTimeout(only_peer_, "did not answer in time");
+  return MakeError(absl::StatusCode::kDeadlineExceeded, "NCCL: some rank did not answer in time",
+                   {std::string(kReasonStepTimeout), {}, {}, {}});
+}
+
+template <typename Done>
+absl::Status NcclCommunicator::WaitUntil(absl::Time deadline, const Done& done) {
+  for (int poll = 0;; ++poll) {
+    ASSIGN_OR_RETURN(const bool yes, done());
+    if (yes) return absl::OkStatus();
+    if (aborted()) return absl::AbortedError("while NCCL was at work");
+    NcclResult state = kNcclSuccess;
+    const NcclResult asked = api_->AsyncError(comm_, &state);
+    if (asked != kNcclSuccess) return Failure(asked, "its state");
+    if (state != kNcclSuccess && state != kNcclInProgress) return Failure(state, "a transfer");
+    if (SteadyNow() >= deadline) return Late();
+    if (poll >= kBusyPolls) std::this_thread::sleep_for(kPause);
+  }
+}
+
+NcclCommunicator::Condition NcclCommunicator::NcclIsThrough() {
+  NcclResult state = kNcclSuccess;
+  const NcclResult asked = api_->AsyncError(comm_, &state);
+  if (asked != kNcclSuccess) return Failure(asked, "its state");
+  if (state != kNcclSuccess && state != kNcclInProgress) return Failure(state, "a call");
+  return state == kNcclSuccess;
+}
+
+NcclCommunicator::Condition NcclCommunicator::Reached(CudaEvent event) {
+  const CudaError error = cuda_->EventQuery(event);
+  if (error == kCudaNotReady) return false;
+  RETURN_IF_ERROR(device_->Check(error, "a transfer"));
+  return true;
+}
+
+absl::Status NcclCommunicator::CheckBootstraps(absl::Span<const std::string> bootstraps,
+                                               std::string* id) const {
+  for (int32_t r = 0; r < size(); ++r) {
+    ASSIGN_OR_RETURN(const NcclBootstrap other, NcclBootstrap::Decode(bootstraps[r], r));
+    if (other.version != own_.version) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank ", r, " has NCCL ", NcclVersionText(other.version), ", and rank ", rank(), " has ",
+          NcclVersionText(own_.version), ": all ranks of a group need the same"));
+    }
+    if (r == 0) *id = other.id;
+  }
+  if (bootstraps[rank()] != own_.Encoded(rank())) {
+    return absl::InvalidArgumentError("the bootstrap bytes of this rank are not its own");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::DoConnect(absl::Span<const std::string> bootstraps,
+                                         absl::Time deadline) {
+  std::string id;
+  RETURN_IF_ERROR(CheckBootstraps(bootstraps, &id));
+  if (size() == 1) return absl::OkStatus();
+  only_peer_ = size() == 2 ? 1 - rank() : kNoPeer;
+  RETURN_IF_ERROR(device_->MakeCurrent());
+  RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&ready_), "an event"));
+  RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&moved_), "an event"));
+  const NcclResult result = api_->CommInit(&comm_, size(), id, rank());
+  if (result != kNcclSuccess && result != kNcclInProgress) {
+    comm_ = nullptr;
+    return Failure(result, "cannot begin a communicator");
+  }
+  RETURN_IF_ERROR(WaitUntil(deadline, [this] { return NcclIsThrough(); }));
+  return Greet(deadline);
+}
+
+absl::Status NcclCommunicator::Greet(absl::Time deadline) {
+  constexpr int64_t kBytes = sizeof(uint64_t);
+  const int64_t half = size() * kBytes;
+  std::vector<uint64_t> words(2 * size());
+  ASSIGN_OR_RETURN(greeting_, device_->Allocate(2 * half));
+  std::byte* const memory = greeting_.get();
+  std::vector<SendMessage> sends;
+  std::vector<ReceiveMessage> receives;
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    words[peer] = Greeting(rank(), peer);
+    if (peer == rank()) continue;
+    sends.push_back({peer, memory + peer * kBytes, kBytes});
+    receives.push_back({peer, memory + half + peer * kBytes, kBytes});
+  }
+  auto* const host = reinterpret_cast<std::byte*>(words.data());
+  RETURN_IF_ERROR(device_->CopyIn({memory, 2 * half, host, 2 * half, 2 * half, 1}));
+  RETURN_IF_ERROR(Queue(sends, receives));
+  RETURN_IF_ERROR(Complete(deadline));
+  RETURN_IF_ERROR(device_->CopyOut({host, 2 * half, memory, 2 * half, 2 * half, 1}));
+  RETURN_IF_ERROR(device_->Synchronize());
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && words[size() + peer] != Greeting(peer, rank())) {
+      return absl::InternalError(absl::StrCat("NCCL: wrong bytes from rank ", peer));
+    }
+  }
+  greeting_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::DoStart(absl::Span<const SendMessage> sends,
+                                       absl::Span<const ReceiveMessage> receives) {
+  queued_ = false;
+  only_peer_ = kNoPeer;
+  step_bytes_ = 0;
+  std::vector<int32_t> peers;
+  for (const SendMessage& m : sends) {
+    if (m.bytes > 0) peers.push_back(m.peer);
+  }
+  for (const ReceiveMessage& m : receives) {
+    if (m.bytes > 0) peers.push_back(m.peer);
+    step_bytes_ += m.bytes;
+  }
+  if (peers.empty()) return absl::OkStatus();
+  const bool one =
+      std::all_of(peers.begin(), peers.end(), [&](int32_t peer) { return peer == peers.front(); });
+  if (one) only_peer_ = peers.front();
+  return Queue(sends, receives);
+}
+
+absl::Status NcclCommunicator::Queue(absl::Span<const SendMessage> sends,
+                                     absl::Span<const ReceiveMessage> receives) {
+  const CudaStream stream = device_->transfers();
+  ASSIGN_OR_RETURN(const CudaStream compute, device_->Compute());
+  RETURN_IF_ERROR(device_->Check(cuda_->EventRecord(ready_, compute), "an event's record"));
+  RETURN_IF_ERROR(device_->OrderAfter(stream));
+  NcclResult result = api_->GroupStart();
+  if (result != kNcclSuccess) return Failure(result, "cannot begin a step");
+  const auto keep = [&result](NcclResult next) {
+    if (result == kNcclSuccess && next != kNcclInProgress) result = next;
+  };
+  for (const SendMessage& m : sends) {
+    if (m.bytes > 0) keep(api_->Send(comm_, m.data, m.bytes, m.peer, stream));
+  }
+  for (const ReceiveMessage& m : receives) {
+    if (m.bytes > 0) keep(api_->Receive(comm_, m.data, m.bytes, m.peer, stream));
+  }
+  keep(api_->GroupEnd());
+  if (result != kNcclSuccess) return Failure(result, "cannot start a step");
+  queued_ = true;
+  const absl::Time end = SteadyNow() + kLaunchWait;
+  return WaitUntil(absl::InfiniteFuture(), [&]() -> Condition {
+    ASSIGN_OR_RETURN(const bool through, NcclIsThrough());
+    return through || SteadyNow() >= end;
+  });
+}
+
+absl::Status NcclCommunicator::DoJoin(absl::Time deadline) {
+  if (queued_) RETURN_IF_ERROR(Complete(deadline));
+  CountReceived(step_bytes_);
+  return absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::Complete(absl::Time deadline) {
+  RETURN_IF_ERROR(device_->MakeCurrent());
+  const absl::Duration allowed = deadline - SteadyNow();
+  // Only this rank's own work, for which a watchdog waits.
+  RETURN_IF_ERROR(WaitUntil(absl::InfiniteFuture(), [this] { return Reached(ready_); }));
+  const absl::Time end = std::max(deadline, SteadyNow() + allowed);
+  // Before that the queue is NCCL's: not even an event may be put on it.
+  RETURN_IF_ERROR(WaitUntil(end, [this] { return NcclIsThrough(); }));
+  RETURN_IF_ERROR(
+      device_->Check(cuda_->EventRecord(moved_, device_->transfers()), "an event's record"));
+  return WaitUntil(end, [this] { return Reached(moved_); });
+}
+
+bool NcclCommunicator::Flush() {
+  if (aborted()) return false;
+  const NcclResult result = api_->Finalize(comm_);
+  if (result != kNcclSuccess && result != kNcclInProgress) return false;
+  return WaitUntil(SteadyNow() + options_.flush_timeout, [this] { return NcclIsThrough(); }).ok();
+}
+
+void NcclCommunicator::Leave() {
+  if (comm_ == nullptr) return;
+  (void)api_->Abort(std::exchange(comm_, nullptr));
+  // The memory of what was under way is the caller's again when its queue is empty. Whoever hangs
+  // here is the watchdog's.
+  if (moved_ == nullptr || !device_->MakeCurrent().ok()) return;
+  if (cuda_->EventRecord(moved_, device_->transfers()) != kCudaSuccess) return;
+  while (cuda_->EventQuery(moved_) == kCudaNotReady) std::this_thread::sleep_for(kPause);
+  greeting_.reset();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no rank ", options.rank, " in a group of ", options.size));
+  }
+  return std::make_unique<NcclCommunicator>(options);
+}
+
+std::string NcclVersionText(int version) {
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+}  // namespace annulus

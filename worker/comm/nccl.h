@@ -1,0 +1,42 @@
+#ifndef ANNULUS_WORKER_COMM_NCCL_H_
+#define ANNULUS_WORKER_COMM_NCCL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/comm/communicator.h"
+#include "worker/comm/nccl_api.h"
+#include "worker/device/cuda_device.h"
+
+namespace annulus {
+
+struct NcclOptions {
+  NcclApi* api = nullptr;        // Outlives the communicator, as the device does.
+  CudaDevice* device = nullptr;  // Whose memory the messages are in.
+  int32_t rank = 0;
+  int32_t size = 1;
+  // Longest time that the destructor of a healthy communicator waits until all is flushed: NCCL
+  // may wait for the other ranks of this machine.
+  absl::Duration flush_timeout = absl::Seconds(2);
+};
+
+// Between GPUs. A step is one NCCL group on the device's queue for transfers, behind all that was
+// queued when it started. No call blocks inside NCCL: the owner thread asks for completion, NCCL's
+// errors, the abort and the deadline in turn, and makes every call of NCCL, an abort's included. A
+// deadline begins when what this rank itself had queued before the step is done. Messages of no
+// bytes are not sent, since both sides know of them. NCCL does not name the peer that failed: the
+// metadata does where a step has only one.
+//
+// A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
+// INVALID_ARGUMENT: rank or size.
+absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclOptions& options);
+
+// "2.28.9".
+std::string NcclVersionText(int version);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_COMM_NCCL_H_

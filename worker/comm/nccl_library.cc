@@ -1,0 +1,124 @@
+#include "worker/comm/nccl_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "worker/comm/nccl.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kLeastVersion = 21400;
+constexpr int kBytesType = 1;  // ncclUint8.
+
+// The library's functions, under their names in it.
+struct Functions {
+  NcclResult (*ncclGetVersion)(int*);
+  const char* (*ncclGetErrorString)(NcclResult);
+  const char* (*ncclGetLastError)(NcclComm);
+  NcclResult (*ncclGetUniqueId)(NcclUniqueId*);
+  NcclResult (*ncclCommInitRankConfig)(NcclComm*, int, NcclUniqueId, int, NcclConfig*);
+  NcclResult (*ncclCommGetAsyncError)(NcclComm, NcclResult*);
+  NcclResult (*ncclCommFinalize)(NcclComm);
+  NcclResult (*ncclCommDestroy)(NcclComm);
+  NcclResult (*ncclCommAbort)(NcclComm);
+  NcclResult (*ncclGroupStart)();
+  NcclResult (*ncclGroupEnd)();
+  NcclResult (*ncclSend)(const void*, size_t, int, int, NcclComm, CudaStream);
+  NcclResult (*ncclRecv)(void*, size_t, int, int, NcclComm, CudaStream);
+};
+
+class Library final : public NcclApi {
+ public:
+  absl::Status Load(const std::string& path) {
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+      return absl::FailedPreconditionError(absl::StrCat("no NCCL: ", dlerror()));
+#define ANNULUS_FIND(name) RETURN_IF_ERROR(Find(library, #name, &nccl_.name))
+    ANNULUS_FIND(ncclGetVersion);
+    ANNULUS_FIND(ncclGetErrorString);
+    ANNULUS_FIND(ncclGetLastError);
+    ANNULUS_FIND(ncclGetUniqueId);
+    ANNULUS_FIND(ncclCommInitRankConfig);
+    ANNULUS_FIND(ncclCommGetAsyncError);
+    ANNULUS_FIND(ncclCommFinalize);
+    ANNULUS_FIND(ncclCommDestroy);
+    ANNULUS_FIND(ncclCommAbort);
+    ANNULUS_FIND(ncclGroupStart);
+    ANNULUS_FIND(ncclGroupEnd);
+    ANNULUS_FIND(ncclSend);
+    ANNULUS_FIND(ncclRecv);
+#undef ANNULUS_FIND
+    if (nccl_.ncclGetVersion(&version_) != kNcclSuccess || version_ < kLeastVersion) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is NCCL ", NcclVersionText(version_), ": ",
+                       NcclVersionText(kLeastVersion), " or newer is needed"));
+    }
+    return absl::OkStatus();
+  }
+
+  int Version() override { return version_; }
+  std::string ErrorText(NcclResult result) override { return nccl_.ncclGetErrorString(result); }
+  std::string LastError(NcclComm comm) override {
+    const char* const text = nccl_.ncclGetLastError(comm);
+    return text == nullptr ? "" : text;
+  }
+  NcclResult GetUniqueId(std::string* id) override {
+    NcclUniqueId made;
+    const NcclResult result = nccl_.ncclGetUniqueId(&made);
+    if (result == kNcclSuccess) id->assign(made.internal, sizeof(made.internal));
+    return result;
+  }
+  NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id, int32_t rank) override {
+    NcclUniqueId unique;
+    std::memcpy(unique.internal, id.data(), sizeof(unique.internal));
+    NcclConfig config;
+    return nccl_.ncclCommInitRankConfig(comm, size, unique, rank, &config);
+  }
+  NcclResult AsyncError(NcclComm comm, NcclResult* state) override {
+    return nccl_.ncclCommGetAsyncError(comm, state);
+  }
+  NcclResult Finalize(NcclComm comm) override { return nccl_.ncclCommFinalize(comm); }
+  NcclResult Destroy(NcclComm comm) override { return nccl_.ncclCommDestroy(comm); }
+  NcclResult Abort(NcclComm comm) override { return nccl_.ncclCommAbort(comm); }
+  NcclResult GroupStart() override { return nccl_.ncclGroupStart(); }
+  NcclResult GroupEnd() override { return nccl_.ncclGroupEnd(); }
+  NcclResult Send(NcclComm comm, const std::byte* data, int64_t bytes, int32_t peer,
+                  CudaStream stream) override {
+    return nccl_.ncclSend(data, bytes, kBytesType, peer, comm, stream);
+  }
+  NcclResult Receive(NcclComm comm, std::byte* data, int64_t bytes, int32_t peer,
+                     CudaStream stream) override {
+    return nccl_.ncclRecv(data, bytes, kBytesType, peer, comm, stream);
+  }
+
+ private:
+  template <typename Function>
+  static absl::Status Find(void* library, const char* name, Function* function) {
+    *function = reinterpret_cast<Function>(dlsym(library, name));
+    if (*function != nullptr) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("NCCL has no ", name, ": it is too old"));
+  }
+
+  Functions nccl_ = {};
+  int version_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path) {
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && absl::string_view(blocking) == "1") {
+    return absl::FailedPreconditionError(
+        "NCCL_COMM_BLOCKING=1 would let a lost peer hang this worker: unset it");
+  }
+  auto library = std::make_unique<Library>();
+  RETURN_IF_ERROR(library->Load(path));
+  return library;
+}
+
+}  // namespace annulus
