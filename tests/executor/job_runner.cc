@@ -120,11 +120,11 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input
 
 void RankJob::MakeExecutor(Executor::Options options) {
   const int64_t bytes = program_->placement.arena_bytes;
-  memory_ = *device_->Allocate(bytes + 2 * kFence);
+  if (options.device == nullptr) options.device = device_.get();
+  memory_ = *options.device->Allocate(bytes + 2 * kFence);
   std::fill_n(memory_.get(), bytes + 2 * kFence, kUnwritten);
   options.program = program_;
   options.memory = DeviceMemory(memory_, memory_.get() + kFence);
-  if (options.device == nullptr) options.device = device_.get();
   executor_ = std::make_unique<Executor>(std::move(options));
 }
 
@@ -194,7 +194,10 @@ testing::AssertionResult JobRunner::Run(Group& group, const KernelFactory& make_
 
 testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactory& make_kernel) {
   const testing::AssertionResult ran = Run(group, make_kernel);
-  if (!ran) return ran;
+  return ran ? Judge() : ran;
+}
+
+testing::AssertionResult JobRunner::Judge() const {
   const testing::AssertionResult judged =
       job_.spec.operation == Operation::kGradients
           ? reference::CheckGradients(input_, upstream_, GatheredGradients())

@@ -76,6 +76,8 @@ class JobRunner {
   testing::AssertionResult Run(Group& group, const KernelFactory& make_kernel);
   // The same, and judges the answer.
   testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);
+  // The answer of a job that has run, by the reference.
+  testing::AssertionResult Judge() const;
 
   RankJob& rank(int32_t r) { return *ranks_[r]; }
   int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
