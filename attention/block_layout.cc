@@ -41,6 +41,7 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
     case BlockKind::kDq:
     case BlockKind::kDqOut:
     case BlockKind::kDSinkOut:
+    case BlockKind::kDBias:
       break;
   }
   return RowBytes(kind, heads);
@@ -89,6 +90,8 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
       return n * kFp32Bytes;
     case BlockKind::kDkv:
       return n * (head_dim_ + value_dim_) * kFp32Bytes;
+    case BlockKind::kDBias:
+      return n * pairs_.width * kFp32Bytes;
     case BlockKind::kPairs:
       return ThirdOffset(kind, heads) + (pairs_.has_offset ? n * kFp32Bytes : 0);
   }

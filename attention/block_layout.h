@@ -24,6 +24,7 @@ namespace annulus {
 //   kDSinkOut d_sink[heads]                                        fp32
 //   kPairs    bias[heads][width] in its dtype, then bits[heads][bytes] of the bit mask, each of one
 //             head where that stands for all (attention/pair_inputs.h), then offset[heads] fp32
+//   kDBias    d_bias[heads][width], of one head where the bias has one     fp32
 // Every row is padded to a multiple of 4 bytes, and the fp32 part of a mixed row starts at one.
 class BlockLayout {
  public:

@@ -98,6 +98,9 @@ void AddOperations(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("operation/gradients", "spec.gradients",
                          [](const Request& r) { return If(IsGradients(r)); }));
+  rows->push_back(Served("gradients/d-bias", "spec.gradients.d_bias", [](const Request& r) {
+    return If(IsGradients(r) && r.spec.gradients.d_bias);
+  }));
   rows->push_back(NotServed(
       "gradients/outputs", "spec.outputs",
       "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {

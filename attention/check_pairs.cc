@@ -18,6 +18,14 @@ absl::Status CheckHeads(absl::string_view field, int32_t heads, int32_t q_heads)
                       absl::StrCat("is ", heads, ", but must be 1 or q_heads, ", q_heads));
 }
 
+// It is of fp32, whatever the bias is of.
+absl::Status CheckBiasGradient(const AttentionSpec& spec, int64_t width, const Limits& limits) {
+  if (!spec.gradients.d_bias) return absl::OkStatus();
+  constexpr char kField[] = "spec.gradients.d_bias";
+  if (!spec.modifiers.bias) return InvalidField("INVALID_MODIFIER", kField, "there is no bias");
+  return CheckLimit(kField, width, limits.max_pair_bytes / BytesPerElement(DataType::kFp32));
+}
+
 }  // namespace
 
 absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
@@ -37,6 +45,7 @@ absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
     RETURN_IF_ERROR(
         CheckLimit("spec.modifiers.bias", pairs.width, limits.max_pair_bytes / element));
   }
+  RETURN_IF_ERROR(CheckBiasGradient(spec, pairs.width, limits));
   const bool asks = std::any_of(spec.masks.begin(), spec.masks.end(),
                                 [](const Mask& mask) { return mask.bit_mask; });
   if (!asks && spec.bit_mask_heads != 1) {

@@ -10,6 +10,7 @@
 #include "attention/check/check_shape.h"
 #include "attention/check/rank_replay.h"
 #include "attention/check/region.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/visible_pairs.h"
 
@@ -103,20 +104,30 @@ LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, I
   return {&shard.q_rows, other_map, own, others, 0};
 }
 
+// The query heads that an output is of.
+Interval QueryHeads(const ScheduleRequest& request, const Block& block) {
+  const int32_t q_heads = request.spec->q_heads;
+  const int32_t group = IsOfKeys(block) ? q_heads / request.spec->kv_heads : 1;
+  if (block.kind == BlockKind::kDBias && PairInputs(*request.spec).bias_heads == 1) {
+    return {0, q_heads};
+  }
+  return {block.head_begin * group, block.head_end * group};
+}
+
 // (query, head, key) triples that the rows and heads of an output must have seen.
 int64_t Wanted(const ScheduleRequest& request, const Block& block) {
   const int64_t rows = IsOfKeys(block) ? request.spec->q_rows() : request.spec->kv_rows();
   if (rows == 0) return 0;
   const RowMap all = AllRows(rows);
-  const int32_t group = IsOfKeys(block) ? request.spec->q_heads / request.spec->kv_heads : 1;
+  const Interval heads = QueryHeads(request, block);
   int64_t wanted = 0;
-  request.mask->ForEachClass(
-      block.head_begin * group, block.head_end * group, [&](int32_t head, int32_t count) {
-        LocalRectangle rectangle =
-            RectangleOf(request, block, PatchOf(block).rows, &all, {0, rows});
-        rectangle.q_head = head;
-        wanted += VisiblePairs(*request.mask, rectangle) * count;
-      });
+  request.mask->ForEachClass(static_cast<int32_t>(heads.begin), static_cast<int32_t>(heads.end),
+                             [&](int32_t head, int32_t count) {
+                               LocalRectangle rectangle = RectangleOf(
+                                   request, block, PatchOf(block).rows, &all, {0, rows});
+                               rectangle.q_head = head;
+                               wanted += VisiblePairs(*request.mask, rectangle) * count;
+                             });
   return wanted;
 }
 
@@ -159,7 +170,9 @@ absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const Ran
     outputs.Add(PatchOf(block));
   }
   const bool keys = kind == BlockKind::kDkvOut;
-  const int64_t heads = keys ? request.spec->kv_heads : request.spec->q_heads;
+  const int64_t heads = keys                        ? request.spec->kv_heads
+                        : kind == BlockKind::kDBias ? PairInputs(*request.spec).bias_heads
+                                                    : request.spec->q_heads;
   for (size_t s = 0; s < request.plan->shards.size(); ++s) {
     const Shard& shard = request.plan->shards[s];
     const int64_t rows = keys ? shard.kv_rows.rows() : shard.q_rows.rows();
@@ -188,6 +201,9 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
   if (!request.spec->modifiers.sinks.empty()) {
     RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDSinkOut));
   }
+  if (PairInputs(*request.spec).d_bias) {
+    RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDBias));
+  }
   return CheckTiling(request, rank, schedule, BlockKind::kDkvOut);
 }
 
@@ -196,10 +212,9 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
                            const std::vector<Placement>& placements) {
   RETURN_IF_ERROR(CheckParts(request, ranks, placements));
-  const int32_t group = request.spec->q_heads / request.spec->kv_heads;
   std::vector<RankReplay> replays;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    replays.emplace_back(rank, group, ranks[rank], placements[rank]);
+    replays.emplace_back(rank, *request.spec, ranks[rank], placements[rank]);
   }
   for (size_t k = 0; k < ranks[0].steps.size(); ++k) {
     RETURN_IF_ERROR(ReplayStep(ranks, k, &replays));

@@ -15,6 +15,7 @@ PairInputs::PairInputs(const AttentionSpec& spec) {
   bit_heads = spec.bit_mask_heads;
   has_bias = spec.modifiers.bias.has_value();
   if (!has_bias) return;
+  d_bias = spec.operation == Operation::kGradients && spec.gradients.d_bias;
   bias_heads = spec.modifiers.bias->heads;
   bias_dtype = spec.modifiers.bias->dtype;
   if (bias_dtype == DataType::kUnspecified) bias_dtype = spec.dtype;

@@ -28,6 +28,7 @@ struct PairInputs {
 
   int64_t width = 0;  // Keys of the longest sequence; without one there are no such inputs.
   bool has_bias = false, has_bits = false, has_offset = false;
+  bool d_bias = false;  // The gradient of the bias, in fp32, is an output of the job.
   DataType bias_dtype = DataType::kUnspecified;
   int32_t bias_heads = 1, bit_heads = 1;
 };

@@ -26,7 +26,8 @@ struct Life {
 };
 
 bool IsAccumulator(BlockKind kind) {
-  return kind == BlockKind::kPartial || kind == BlockKind::kDq || kind == BlockKind::kDkv;
+  return kind == BlockKind::kPartial || kind == BlockKind::kDq || kind == BlockKind::kDkv ||
+         kind == BlockKind::kDBias;
 }
 
 // A receive, a copy or a finish gives a buffer its contents. Anything else reads what is there: for
@@ -38,7 +39,8 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   for (const Transfer& receive : step.receives) use(receive.buffer, 2 * k, FirstUse::kWritten);
   for (const Transfer& send : step.sends) use(send.buffer, 2 * k, FirstUse::kRead);
   for (const Task& task : step.tasks) {
-    for (const int32_t buffer : {task.q, task.kv, task.out_q, task.out_kv, task.pairs}) {
+    for (const int32_t buffer :
+         {task.q, task.kv, task.out_q, task.out_kv, task.pairs, task.out_bias}) {
       use(buffer, 2 * k, FirstUse::kRead);
     }
   }

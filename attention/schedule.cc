@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "attention/schedule/attach_bias_gradient.h"
 #include "attention/schedule/attach_pairs.h"
 #include "attention/schedule/builders.h"
 #include "attention/schedule/fix_order.h"
@@ -67,6 +68,7 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
     AttachPairs(*request.spec, &ranks.back());
+    AttachBiasGradient(*request.spec, &ranks.back());
     if (in_order) FixOrder(*request.plan, &ranks.back());
   }
   return ranks;

@@ -26,12 +26,12 @@ enum class BlockKind : uint8_t {
   kDkvOut,
   kDSinkOut,  // what each query row adds to the gradients of its heads' sinks
   kPairs,     // bias and bit mask of queries, against all keys of their sequences
+  kDBias,     // fp32 accumulators of the gradient of a bias, of the same shape; outputs as they are
 };
 
 // Rows × heads of one shard, never empty. Rows are the shard's local rows; heads are query heads
-// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kDSinkOut, kPairs and key/value heads for kKv, kDkv,
-// kDkvOut.
-// kPairs that stand for all query heads are of head 0 alone.
+// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kDSinkOut, kPairs, kDBias and key/value heads for
+// kKv, kDkv, kDkvOut. kPairs and kDBias that stand for all query heads are of head 0 alone.
 struct Block {
   BlockKind kind = BlockKind::kQ;
   int32_t shard = 0;
@@ -54,9 +54,9 @@ struct Transfer {
 // Query rows [q_begin, q_end) × key rows [k_begin, k_end) (shard-local) × query heads [head_begin,
 // head_end), accumulated into the buffers `out_q` (kPartial or kDq) and `out_kv` (kDkv); -1: none.
 // Queries are kQ where `out_q` is kPartial, and kQGrad for gradients. `pairs`: their kPairs, where
-// the job has any.
+// the job has any. `out_bias` (kDBias) goes with `out_q` where the job asks for that gradient.
 struct Task {
-  int32_t q = 0, kv = 0, out_q = -1, out_kv = -1, pairs = -1;
+  int32_t q = 0, kv = 0, out_q = -1, out_kv = -1, pairs = -1, out_bias = -1;
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   int32_t head_begin = 0, head_end = 0;
   Coverage coverage = Coverage::kPartial;  // kFull: no mask work. Empty rectangles make no task.
@@ -66,9 +66,9 @@ struct Task {
 struct Op {
   enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta, kSink };
   Kind kind = Kind::kMerge;
-  // Buffers. kMerge: kPartial → kPartial. kAdd: kDq → kDq, kDkv → kDkv. kFinish: kPartial → kOut,
-  // kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which is complete from then on.
-  // kSink: complete kQGrad → kDSinkOut.
+  // Buffers. kMerge: kPartial → kPartial. kAdd: kDq, kDkv or kDBias → the same. kFinish: kPartial →
+  // kOut, kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which is complete from then
+  // on. kSink: complete kQGrad → kDSinkOut.
   int32_t source = 0, target = 0;
 };
 

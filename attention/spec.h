@@ -64,7 +64,7 @@ struct Dropout {
 };
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
 struct GradientOptions {
-  bool d_lse = false;  // A gradient into LSE is an input too.
+  bool d_lse = false, d_bias = false;  // A gradient into LSE is given; that of the bias is made.
 };
 
 struct AttentionSpec {

@@ -59,6 +59,11 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   if (!spec.modifiers.sinks.empty()) {
     table.push_back(of_queries(TensorId::kDSink, D::kOutput, 1, DataType::kFp32));
   }
+  const PairInputs pairs(spec);
+  if (pairs.d_bias) {
+    table.push_back({TensorId::kDBias, RowSpace::kQuery, D::kOutput, pairs.bias_heads,
+                     static_cast<int32_t>(pairs.width), DataType::kFp32});
+  }
   return table;
 }
 

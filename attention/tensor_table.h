@@ -34,8 +34,8 @@ enum class RowSpace : uint8_t { kQuery, kKey };
 enum class Direction : uint8_t { kInput, kOutput };
 
 // One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, max_logit and d_sink have
-// dim 1, a bias has as many as the longest sequence has keys, and a bit mask an eighth of it,
-// rounded up.
+// dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit mask an eighth
+// of it, rounded up.
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;

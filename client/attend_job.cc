@@ -348,9 +348,18 @@ uint32_t AttendJob::Crc32c(TensorId id) const {
   return annulus::Crc32c(pointers_.at(id).data(), pointers_.at(id).size());
 }
 
+FileTensor AttendJob::BiasGradientInFile(const TensorInfo& tensor) const {
+  const SafetensorInfo* bias =
+      file_.has_value() ? file_->Find(PairNameInFile(TensorId::kBias)) : nullptr;
+  return BiasGradientForFile(
+      bias == nullptr ? std::vector<int64_t>() : bias->shape, PairInputs(spec_).bias_dtype, tensor,
+      {shape_.batch, shape_.q_tokens, PairInputs(spec_).width}, pointers_.at(tensor.id).data());
+}
+
 absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
   std::vector<SafetensorView> views;
   std::map<TensorId, std::vector<float>> turned;
+  FileTensor of_bias;
   for (const TensorInfo& tensor : TensorTable(spec_)) {
     if (tensor.direction != Direction::kOutput) continue;
     absl::Span<const std::byte> bytes = pointers_.at(tensor.id);
@@ -361,6 +370,13 @@ absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
     if (tensor.id == TensorId::kDSink) {
       const std::vector<float>& sums = turned[tensor.id] = SumsOfRows(bytes, tensor.heads);
       bytes = {reinterpret_cast<const std::byte*>(sums.data()), sums.size() * sizeof(float)};
+    }
+    if (tensor.id == TensorId::kDBias) {
+      of_bias = BiasGradientInFile(tensor);
+      views.push_back({std::string(TensorName(tensor.id)),
+                       std::string(FileDtype(PairInputs(spec_).bias_dtype)), of_bias.shape,
+                       of_bias.bytes});
+      continue;
     }
     views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
                      ShapeInFile(tensor), bytes});

@@ -13,6 +13,7 @@
 #include "annulus/v1/types.pb.h"
 #include "attention/spec.h"
 #include "client/client.h"
+#include "client/pair_files.h"
 #include "client/safetensors.h"
 
 namespace annulus {
@@ -82,6 +83,8 @@ class AttendJob {
 
   AttentionSpec spec_;
   JobShape shape_;
+  FileTensor BiasGradientInFile(const TensorInfo& tensor) const;
+
   std::optional<SafetensorsFile> file_;
   std::map<TensorId, std::vector<std::byte>> memory_;
   std::map<TensorId, absl::Span<const std::byte>> pointers_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -42,10 +43,25 @@ struct Strides {
   int64_t batch = 0, head = 0, row = 0;
 };
 
-absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& tensor,
-                                  const PairExtents& extents) {
+std::vector<int64_t> WholeShape(const TensorInfo& tensor, const PairExtents& extents) {
   std::vector<int64_t> whole = {tensor.heads, extents.q_tokens, extents.keys};
   if (extents.batch) whole.insert(whole.begin(), *extents.batch);
+  return whole;
+}
+
+// Of a shape with all its extents.
+Strides StridesOf(const std::vector<int64_t>& shape, const PairExtents& extents) {
+  const size_t head = shape.size() - 3;
+  Strides strides;
+  strides.row = shape[head + 1] == 1 ? 0 : extents.keys;
+  strides.head = shape[head] == 1 ? 0 : shape[head + 1] * extents.keys;
+  if (extents.batch && shape[0] != 1) strides.batch = shape[1] * shape[2] * extents.keys;
+  return strides;
+}
+
+absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& tensor,
+                                  const PairExtents& extents) {
+  const std::vector<int64_t> whole = WholeShape(tensor, extents);
   std::vector<int64_t> shape = info.shape;
   const size_t given = shape.size();
   if (given < whole.size() && given >= 2) shape.insert(shape.begin(), whole.size() - given, 1);
@@ -58,12 +74,7 @@ absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& 
                         absl::StrCat("[", absl::StrJoin(info.shape, ", "), "] where the job says [",
                                      absl::StrJoin(whole, ", "), "], or 1 for any but the last"));
   }
-  const size_t head = shape.size() - 3;
-  Strides strides;
-  strides.row = shape[head + 1] == 1 ? 0 : extents.keys;
-  strides.head = shape[head] == 1 ? 0 : shape[head + 1] * extents.keys;
-  if (extents.batch && shape[0] != 1) strides.batch = shape[1] * shape[2] * extents.keys;
-  return strides;
+  return StridesOf(shape, extents);
 }
 
 // An input's row and head.
@@ -131,6 +142,35 @@ absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor
     }
   }
   return absl::OkStatus();
+}
+
+FileTensor BiasGradientForFile(std::vector<int64_t> shape, DataType dtype, const TensorInfo& tensor,
+                               const PairExtents& extents, const std::byte* rows) {
+  const std::vector<int64_t> whole = WholeShape(tensor, extents);
+  if (shape.empty()) shape = whole;
+  std::vector<int64_t> padded = shape;
+  padded.insert(padded.begin(), whole.size() - padded.size(), 1);
+  const Strides strides = StridesOf(padded, extents);
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<double> sums(count, 0.0);
+  const std::byte* from = rows;
+  for (int64_t b = 0; b < extents.batch.value_or(1); ++b) {
+    for (int64_t row = 0; row < extents.q_tokens; ++row) {
+      for (int64_t head = 0; head < tensor.heads; ++head) {
+        double* to = sums.data() + b * strides.batch + head * strides.head + row * strides.row;
+        for (int64_t key = 0; key < extents.keys; ++key, from += sizeof(float)) {
+          float value = 0;
+          std::memcpy(&value, from, sizeof(float));
+          to[key] += value;
+        }
+      }
+    }
+  }
+  const std::vector<float> floats(sums.begin(), sums.end());
+  FileTensor made{std::move(shape), std::vector<std::byte>(count * BytesPerElement(dtype))};
+  ConvertFromFp32(dtype, floats.data(), floats.size(), made.bytes.data());
+  return made;
 }
 
 }  // namespace annulus

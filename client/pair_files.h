@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "annulus/v1/types.pb.h"
+#include "attention/dtype.h"
 #include "attention/tensor_table.h"
 #include "client/safetensors.h"
 
@@ -38,6 +40,18 @@ struct PairExtents {
 // INVALID_ARGUMENT: SHAPE_MISMATCH, UNSUPPORTED_DTYPE.
 absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor,
                            const PairExtents& extents, std::byte* target);
+
+// A tensor of an output file.
+struct FileTensor {
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// d_bias, all rows of the job as the wire has them, as the gradient of a bias that has `shape` in
+// its file (empty: the whole one) and `dtype`: what one number stands for is summed in fp64, in the
+// order of the rows, and rounded once.
+FileTensor BiasGradientForFile(std::vector<int64_t> shape, DataType dtype, const TensorInfo& tensor,
+                               const PairExtents& extents, const std::byte* rows);
 
 }  // namespace annulus
 

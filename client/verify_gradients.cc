@@ -9,6 +9,7 @@
 #include "attention/dropout.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
+#include "attention/pair_inputs.h"
 #include "client/row_pairs.h"
 #include "client/verify_rows.h"
 
@@ -45,6 +46,30 @@ struct HeadData {
   std::vector<float> q, out, d_out, lse, d_lse, k, v;
 };
 
+// The gradient of a bias in the picked rows: exact, and naive in several orders.
+struct BiasSums {
+  BiasSums(int32_t heads, int64_t width) : errors(heads), width(width) {}
+
+  void Begin(size_t rows) {
+    orders = std::clamp<int64_t>(kSteadyRows / std::max<int64_t>(rows * width, 1), 1, kMaxOrders);
+    exact.assign(rows * width, 0.0);
+    naive.assign(orders, std::vector<float>(rows * width, 0.0f));
+  }
+  double* Exact(size_t row) { return exact.data() + row * width; }
+  float* Naive(int64_t order, size_t row) { return naive[order].data() + row * width; }
+  void Judge(size_t row, const std::vector<float>& answer, HeadErrors* head) {
+    for (int64_t n = 0; n < orders; ++n) {
+      for (int64_t i = 0; i < width; ++i)
+        head->AddOutput(Exact(row)[i], Naive(n, row)[i], answer[i]);
+    }
+  }
+
+  std::vector<HeadErrors> errors;  // By head of the bias.
+  int64_t width = 0, orders = 1;
+  std::vector<double> exact;
+  std::vector<std::vector<float>> naive;
+};
+
 class GradientVerifier {
  public:
   GradientVerifier(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
@@ -58,6 +83,7 @@ class GradientVerifier {
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
     if (!spec.modifiers.sinks.empty()) d_sink_.resize(spec.q_heads);
+    if (PairInputs(spec).d_bias) bias_.emplace(PairInputs(spec).bias_heads, PairInputs(spec).width);
   }
 
   GradientReport Run(int64_t count, uint64_t seed) {
@@ -67,11 +93,13 @@ class GradientVerifier {
     orders_ = std::clamp<int64_t>(kSteadyRows / std::max<int64_t>(picked, 1), 1, kMaxOrders);
     std::vector<HeadErrors> dq(spec_.q_heads), dk(spec_.kv_heads), dv(spec_.kv_heads);
     const int32_t group = spec_.q_heads / spec_.kv_heads;
+    if (bias_) bias_->Begin(q_rows.size());
     for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
       std::vector<HeadData> heads;
       for (int32_t n = 0; n < group; ++n) heads.push_back(Load(kv_head * group + n, kv_head));
       for (const HeadData& head : heads) {
         for (const int64_t row : q_rows) JudgeQuery(head, row, &dq[head.head]);
+        if (bias_) AddBiasGradients(head, q_rows);
       }
       for (const int64_t row : k_rows) JudgeKey(heads, kv_head, row, &dk[kv_head], &dv[kv_head]);
     }
@@ -81,8 +109,8 @@ class GradientVerifier {
     Note(TensorId::kDq, dq, report.q_rows, &report);
     Note(TensorId::kDk, dk, report.k_rows, &report);
     Note(TensorId::kDv, dv, report.k_rows, &report);
-    if (d_sink_.empty()) return report;
-    Note(TensorId::kDSink, d_sink_, report.q_rows, &report);
+    if (bias_) Note(TensorId::kDBias, bias_->errors, report.q_rows, &report);
+    if (!d_sink_.empty()) Note(TensorId::kDSink, d_sink_, report.q_rows, &report);
     return report;
   }
 
@@ -114,6 +142,7 @@ class GradientVerifier {
   template <typename Real>
   struct Share {
     Real weight = 0, d_score = 0;  // The latter times the scale.
+    Real d_bias = 0;
   };
 
   // Rounded where Real is float: what the naive does.
@@ -169,8 +198,8 @@ class GradientVerifier {
     const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
     const Real kept = static_cast<Real>(KeptOf(data.head, row, key));
     const Real product = kept * Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
-    return {Rounded<Real>(kept * weight),
-            scale * Rounded<Real>(weight * (product - delta) * slope)};
+    return {Rounded<Real>(kept * weight), scale * Rounded<Real>(weight * (product - delta) * slope),
+            weight * (product - delta)};
   }
 
   template <typename Real>
@@ -178,14 +207,20 @@ class GradientVerifier {
     for (int64_t i = 0; i < size; ++i) (*to)[i] += factor * static_cast<Real>(from[i]);
   }
 
-  template <typename Real>
-  std::vector<double> QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
+  // That a row sees.
+  std::vector<int64_t> KeysOf(int32_t head, int64_t row) const {
     std::vector<int64_t> keys;
-    for (const Interval& seen : mask_.VisiblePacked(data.head, row)) {
+    for (const Interval& seen : mask_.VisiblePacked(head, row)) {
       for (int64_t key = seen.begin; key < seen.end; ++key) {
-        if (!Hides(data.head, row, key)) keys.push_back(key);
+        if (!Hides(head, row, key)) keys.push_back(key);
       }
     }
+    return keys;
+  }
+
+  template <typename Real>
+  std::vector<double> QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
+    const std::vector<int64_t> keys = KeysOf(data.head, row);
     const auto size = static_cast<int64_t>(keys.size());
     std::vector<Real> sum(dim_, Real(0));
     for (int64_t n = 0; n < size; ++n) {
@@ -247,6 +282,27 @@ class GradientVerifier {
     if (!d_sink_.empty()) JudgeSink(data, row);
   }
 
+  // Of all picked rows; judged with the last head that adds to it.
+  void AddBiasGradients(const HeadData& data, const std::vector<int64_t>& rows) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t first = mask_.KeyBegin(mask_.SequenceOfQuery(rows[i]));
+      for (const int64_t key : KeysOf(data.head, rows[i])) {
+        bias_->Exact(i)[key - first] += ShareOf<double>(data, rows[i], key, Order()).d_bias;
+        for (int64_t n = 0; n < bias_->orders; ++n) {
+          float& naive = bias_->Naive(n, i)[key - first];
+          naive += ShareOf<float>(data, rows[i], key, {n, bias_->orders}).d_bias;
+        }
+      }
+    }
+    const bool of_all = bias_->errors.size() == 1;
+    if (of_all && data.head + 1 < spec_.q_heads) return;
+    const int32_t head = of_all ? 0 : data.head;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      bias_->Judge(i, Rows(TensorId::kDBias, head, rows[i], 1), &bias_->errors[head]);
+    }
+    bias_->Begin(rows.size());
+  }
+
   void JudgeSink(const HeadData& data, int64_t row) {
     const double exact = SinkGradient<double>(data, row, Order());
     const float answer = Rows(TensorId::kDSink, data.head, row, 1)[0];
@@ -294,6 +350,7 @@ class GradientVerifier {
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
   std::vector<HeadErrors> d_sink_;  // By query head, where there are sinks.
+  std::optional<BiasSums> bias_;    // Where its gradient is asked for.
 };
 
 }  // namespace

@@ -179,6 +179,7 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   spec.scale = Optional<double>(proto.has_scale(), proto.scale());
   spec.operation = proto.has_gradients() ? Operation::kGradients : Operation::kForward;
   spec.gradients.d_lse = proto.gradients().d_lse();
+  spec.gradients.d_bias = proto.gradients().d_bias();
   spec.modifiers = ModifiersFromProto(proto.modifiers());
   spec.outputs.lse_base =
       proto.outputs().lse_base() == v1::Outputs::LSE_BASE_2 ? LseBase::k2 : LseBase::kE;
@@ -210,6 +211,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   if (spec.scale) proto.set_scale(*spec.scale);
   if (spec.operation == Operation::kGradients) {
     proto.mutable_gradients()->set_d_lse(spec.gradients.d_lse);
+    proto.mutable_gradients()->set_d_bias(spec.gradients.d_bias);
   }
   ModifiersToProto(spec.modifiers, &proto);
   if (spec.outputs.lse_base == LseBase::k2) {

@@ -36,7 +36,8 @@ class ShapeCheck {
       RETURN_IF_ERROR(Ends(schedule_.inputs,
                            {BlockKind::kQGrad, BlockKind::kOut, BlockKind::kKv, BlockKind::kPairs},
                            "an input"));
-      return Ends(schedule_.outputs, {BlockKind::kDqOut, BlockKind::kDkvOut, BlockKind::kDSinkOut},
+      return Ends(schedule_.outputs,
+                  {BlockKind::kDqOut, BlockKind::kDkvOut, BlockKind::kDSinkOut, BlockKind::kDBias},
                   "an output");
     }
     RETURN_IF_ERROR(
@@ -78,6 +79,9 @@ class ShapeCheck {
     if (block.kind == BlockKind::kDSinkOut && request_.spec->modifiers.sinks.empty()) {
       return Broken(rank_, -1, "gradients of sinks where there are none");
     }
+    if (block.kind == BlockKind::kDBias && !pairs_.d_bias) {
+      return Broken(rank_, -1, "a gradient of a bias that nobody asks for");
+    }
     if (block.shard < 0 || block.shard >= static_cast<int32_t>(request_.plan->shards.size())) {
       return Broken(rank_, -1, "a block of a shard that is not in the plan");
     }
@@ -85,7 +89,8 @@ class ShapeCheck {
     const bool keys = block.kind == BlockKind::kKv || block.kind == BlockKind::kDkv ||
                       block.kind == BlockKind::kDkvOut;
     const Patch patch = PatchOf(block);
-    const bool of_all = block.kind == BlockKind::kPairs && !pairs_.per_head();
+    const bool of_all = (block.kind == BlockKind::kPairs && !pairs_.per_head()) ||
+                        (block.kind == BlockKind::kDBias && pairs_.bias_heads == 1);
     const int32_t heads = keys ? request_.spec->kv_heads : of_all ? 1 : request_.spec->q_heads;
     if (!Inside(patch.rows, {0, keys ? shard.kv_rows.rows() : shard.q_rows.rows()}) ||
         !Inside(patch.heads, {0, heads})) {
@@ -143,6 +148,14 @@ class ShapeCheck {
            Holds(task.pairs, BlockOf(task.q).shard, queries);
   }
 
+  // Where the job asks for the gradient of its bias, it goes with that of queries.
+  bool BiasGradientFits(const Task& task, Patch queries) const {
+    if (!pairs_.d_bias || task.out_q == -1) return task.out_bias == -1;
+    if (pairs_.bias_heads == 1) queries.heads = {0, 1};
+    return IsBuffer(task.out_bias) && BlockOf(task.out_bias).kind == BlockKind::kDBias &&
+           Holds(task.out_bias, BlockOf(task.q).shard, queries);
+  }
+
   bool Holds(int32_t buffer, int32_t shard, const Patch& patch) const {
     if (buffer == -1) return true;  // No such output.
     const Block& block = BlockOf(buffer);
@@ -168,6 +181,9 @@ class ShapeCheck {
     }
     if (!PairsFit(task, queries)) {
       return Broken(rank_, k, "a task lacks the bias or the bit mask of its queries");
+    }
+    if (!BiasGradientFits(task, queries)) {
+      return Broken(rank_, k, "a task lacks an accumulator of the gradient of the bias");
     }
     return absl::OkStatus();
   }
@@ -212,7 +228,8 @@ class ShapeCheck {
         fits = source == target;
         break;
       case Op::Kind::kAdd:
-        fits = source == target && (source == BlockKind::kDq || source == BlockKind::kDkv);
+        fits = source == target && (source == BlockKind::kDq || source == BlockKind::kDkv ||
+                                    source == BlockKind::kDBias);
         break;
       case Op::Kind::kDelta:
         fits = source == BlockKind::kOut && target == BlockKind::kQGrad && IsInput(op.target);

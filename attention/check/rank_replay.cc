@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/check/broken.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 
 namespace annulus {
@@ -15,10 +16,12 @@ bool Names(const std::vector<Transfer>& transfers, int32_t buffer) {
 
 }  // namespace
 
-RankReplay::RankReplay(int32_t rank, int32_t group, const RankSchedule& schedule,
+RankReplay::RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedule& schedule,
                        const Placement& placement)
     : rank_(rank),
-      group_(group),
+      q_heads_(spec.q_heads),
+      group_(spec.q_heads / spec.kv_heads),
+      bias_of_all_heads_(PairInputs(spec).bias_heads == 1),
       schedule_(schedule),
       placement_(placement),
       states_(schedule.buffers.size()) {
@@ -36,8 +39,11 @@ Patch RankReplay::PatchOfTransfer(const Transfer& transfer) const {
 }
 
 Patch RankReplay::InQueryHeads(int32_t buffer, Patch patch) const {
-  if (schedule_.buffers[buffer].kind != BlockKind::kDkv) return patch;
-  patch.heads = {patch.heads.begin * group_, patch.heads.end * group_};
+  const BlockKind kind = schedule_.buffers[buffer].kind;
+  if (kind == BlockKind::kDBias && bias_of_all_heads_) patch.heads = {0, q_heads_};
+  if (kind == BlockKind::kDkv) {
+    patch.heads = {patch.heads.begin * group_, patch.heads.end * group_};
+  }
   return patch;
 }
 
@@ -46,7 +52,8 @@ absl::Status RankReplay::Begin(int32_t k) {
     const Placement::Slot& slot = placement_.slots[i];
     if (!slot.starts_as_identity || slot.born / 2 != k) continue;
     const BlockKind kind = schedule_.buffers[i].kind;
-    if (kind != BlockKind::kPartial && kind != BlockKind::kDq && kind != BlockKind::kDkv) {
+    if (kind != BlockKind::kPartial && kind != BlockKind::kDq && kind != BlockKind::kDkv &&
+        kind != BlockKind::kDBias) {
       return Broken(rank_, k, "what is not an accumulator starts as the identity");
     }
     states_[i].held.Add(PatchOf(schedule_.buffers[i]));
@@ -104,6 +111,10 @@ absl::Status RankReplay::Run(int32_t k, const Task& task) {
   }
   if (task.out_q >= 0) {
     RETURN_IF_ERROR(Write(k, task.out_q, queries, {queries, keys.rows, kv.shard}));
+  }
+  if (task.out_bias >= 0) {
+    const Patch own = bias_of_all_heads_ ? Patch{queries.rows, {0, 1}} : queries;
+    RETURN_IF_ERROR(Write(k, task.out_bias, own, {queries, keys.rows, kv.shard}));
   }
   if (task.out_kv >= 0) {
     RETURN_IF_ERROR(Write(k, task.out_kv, keys, {{keys.rows, heads}, queries.rows, q.shard}));

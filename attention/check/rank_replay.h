@@ -16,8 +16,8 @@ namespace annulus {
 // then End.
 class RankReplay {
  public:
-  // `group`: query heads of a key/value head.
-  RankReplay(int32_t rank, int32_t group, const RankSchedule& schedule, const Placement& placement);
+  RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedule& schedule,
+             const Placement& placement);
 
   // Accumulators are born, sends read, tasks run.
   absl::Status Begin(int32_t k);
@@ -50,7 +50,8 @@ class RankReplay {
   bool HoldsPairs(const Step& step, const Task& task, Patch queries) const;
   absl::Status Apply(int32_t k, const Op& op);
 
-  const int32_t rank_, group_;
+  const int32_t rank_, q_heads_, group_;  // Group: query heads of a key/value head.
+  const bool bias_of_all_heads_;
   const RankSchedule& schedule_;
   const Placement& placement_;
   std::vector<State> states_;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/block_layout.h"
 #include "attention/status_macros.h"
+#include "tests/attention/drift_expected.h"
 #include "tests/attention/drift_numbers.h"
 
 namespace annulus {
@@ -30,7 +31,12 @@ class Group {
  public:
   Group(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
         const std::vector<Placement>& placements, uint64_t seed)
-      : built_(built), ranks_(ranks), placements_(placements), layout_(built.spec), random_(seed) {
+      : built_(built),
+        expected_(built),
+        ranks_(ranks),
+        placements_(placements),
+        layout_(built.spec),
+        random_(seed) {
     for (size_t r = 0; r < ranks.size(); ++r) {
       arenas_.emplace_back(placements[r].arena_bytes / 4, std::nan(""));
       states_.emplace_back();
@@ -79,6 +85,17 @@ class Group {
                           (row - block.row_begin) * layout_.RowBytes(block.kind, heads) + offset;
     return arenas_[r].at(bytes / 4 + head - block.head_begin);
   }
+
+  // The same of a gradient of a bias, by columns.
+  double& ColumnAt(int32_t r, int32_t buffer, int64_t row, int32_t head, int64_t column) {
+    const Block& block = BlockOf(r, buffer);
+    const int32_t heads = block.head_end - block.head_begin;
+    const int64_t bytes = placements_[r].slots[buffer].offset +
+                          (row - block.row_begin) * layout_.RowBytes(block.kind, heads);
+    return arenas_[r].at(bytes / 4 + (head - block.head_begin) * width() + column);
+  }
+  int64_t width() const { return layout_.pairs().width; }
+  bool bias_of_all_heads() const { return layout_.pairs().bias_heads == 1; }
 
   void FillInput(int32_t r, int32_t buffer) {
     const Block& block = BlockOf(r, buffer);
@@ -157,6 +174,9 @@ class Group {
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
       for (int32_t h = block.head_begin; h < block.head_end; ++h) {
         for (int s = 0; s < SectionsOf(block.kind); ++s) At(r, buffer, row, s, h) = 0;
+        for (int64_t c = 0; block.kind == BlockKind::kDBias && c < width(); ++c) {
+          ColumnAt(r, buffer, row, h, c) = 0;
+        }
         if (block.kind == BlockKind::kPartial) At(r, buffer, row, 1, h) = -kInf;
       }
     }
@@ -193,7 +213,8 @@ class Group {
     for (int64_t i = task.q_begin; i < task.q_end; ++i) {
       for (int64_t j = task.k_begin; j < task.k_end; ++j) {
         for (int32_t h = task.head_begin; h < task.head_end; ++h) {
-          if (task.coverage != Coverage::kFull && !Sees(q_map.Global(i), k_map.Global(j), h)) {
+          if (task.coverage != Coverage::kFull &&
+              !expected_.Sees(q_map.Global(i), k_map.Global(j), h)) {
             continue;
           }
           if (BlockOf(r, task.q).kind == BlockKind::kQGrad) {
@@ -201,7 +222,7 @@ class Group {
             continue;
           }
           const double score = At(r, task.q, i, 0, h) * At(r, task.kv, j, 0, h / group);
-          Merge(r, task.out_q, i, h, {At(r, task.kv, j, 1, h / group), score, 1});
+          MergeInto(r, task.out_q, i, h, {At(r, task.kv, j, 1, h / group), score, 1});
         }
       }
     }
@@ -213,32 +234,20 @@ class Group {
         At(r, task.q, i, 0, h), At(r, task.q, i, 1, h), At(r, task.q, i, 2, h),
         At(r, task.q, i, 3, h), At(r, task.kv, j, 0, kv_head), At(r, task.kv, j, 1, kv_head));
     if (task.out_q >= 0) At(r, task.out_q, i, 0, h) += more.dq;
+    if (task.out_bias >= 0) {
+      const int64_t key = built_.plan.shards[BlockOf(r, task.kv).shard].kv_rows.Global(j);
+      const int64_t column = key - built_.mask.KeyBegin(built_.mask.SequenceOfKey(key));
+      ColumnAt(r, task.out_bias, i, bias_of_all_heads() ? 0 : h, column) += more.d_bias;
+    }
     if (task.out_kv < 0) return;
     At(r, task.out_kv, j, 0, kv_head) += more.dk;
     At(r, task.out_kv, j, 1, kv_head) += more.dv;
   }
 
-  bool Sees(int64_t q_row, int64_t k_row, int32_t head) const {
-    const int64_t sequence = built_.mask.SequenceOfQuery(q_row);
-    if (built_.mask.SequenceOfKey(k_row) != sequence) return false;
-    return VisibleByFormula(built_.spec, sequence, head, q_row - built_.mask.QueryBegin(sequence),
-                            k_row - built_.mask.KeyBegin(sequence));
-  }
-
-  struct Partial {
-    double sum = 0, max = -kInf, weight = 0;
-  };
-
-  static Partial Merged(const Partial& a, const Partial& b) {
-    const double max = std::max(a.max, b.max);
-    if (max == -kInf) return {a.sum + b.sum, max, a.weight + b.weight};
-    const double wa = std::exp(a.max - max), wb = std::exp(b.max - max);
-    return {wa * a.sum + wb * b.sum, max, wa * a.weight + wb * b.weight};
-  }
-
-  void Merge(int32_t r, int32_t buffer, int64_t row, int32_t h, const Partial& more) {
-    const Partial old{At(r, buffer, row, 0, h), At(r, buffer, row, 1, h), At(r, buffer, row, 2, h)};
-    const Partial both = Merged(old, more);
+  void MergeInto(int32_t r, int32_t buffer, int64_t row, int32_t h, const PartialNumbers& more) {
+    const PartialNumbers old{At(r, buffer, row, 0, h), At(r, buffer, row, 1, h),
+                             At(r, buffer, row, 2, h)};
+    const PartialNumbers both = Merge(old, more);
     At(r, buffer, row, 0, h) = both.sum;
     At(r, buffer, row, 1, h) = std::isnan(old.max) ? old.max : both.max;
     At(r, buffer, row, 2, h) = both.weight;
@@ -266,6 +275,9 @@ class Group {
           built_.spec.modifiers.sinks[h], At(r, op.source, row, 2, h), At(r, op.source, row, 3, h));
       return;
     }
+    for (int64_t c = 0; source_kind == BlockKind::kDBias && c < width(); ++c) {
+      ColumnAt(r, op.target, row, h, c) += ColumnAt(r, op.source, row, h, c);
+    }
     const bool partial = source_kind == BlockKind::kPartial;
     if (op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kAdd ||
         (op.kind == Op::Kind::kFinish && !partial)) {
@@ -276,61 +288,12 @@ class Group {
       }
       return;
     }
-    const Partial source{At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
-                         At(r, op.source, row, 2, h)};
-    if (op.kind == Op::Kind::kMerge) return Merge(r, op.target, row, h, source);
+    const PartialNumbers source{At(r, op.source, row, 0, h), At(r, op.source, row, 1, h),
+                                At(r, op.source, row, 2, h)};
+    if (op.kind == Op::Kind::kMerge) return MergeInto(r, op.target, row, h, source);
     const bool empty = source.weight == 0;
     At(r, op.target, row, 0, h) = empty ? 0 : source.sum / source.weight;
     At(r, op.target, row, 1, h) = empty ? -kInf : source.max + std::log(source.weight);
-  }
-
-  Partial Expected(int64_t q_row, int32_t h) const {
-    const int32_t group = built_.spec.q_heads / built_.spec.kv_heads;
-    Partial all;
-    for (int64_t k = 0; k < built_.spec.kv_rows(); ++k) {
-      if (!Sees(q_row, k, h)) continue;
-      all = Merged(all, {ValueAt(k, h / group), QueryAt(q_row, h) * KeyAt(k, h / group), 1});
-    }
-    return all;
-  }
-
-  static double DeltaAt(int64_t q_row, int32_t h) {
-    return OutGradientAt(q_row, h) * OutAt(q_row, h) - LseGradientAt(q_row, h);
-  }
-
-  PairGradients ExpectedPair(int64_t q_row, int32_t h, int64_t k_row) const {
-    const int32_t kv_head = h / (built_.spec.q_heads / built_.spec.kv_heads);
-    return GradientsOfPair(QueryAt(q_row, h), OutGradientAt(q_row, h), LseAt(q_row, h),
-                           DeltaAt(q_row, h), KeyAt(k_row, kv_head), ValueAt(k_row, kv_head));
-  }
-
-  // What an output holds at a packed row and head, by section.
-  std::vector<double> ExpectedAt(BlockKind kind, int64_t row, int32_t h) const {
-    PairGradients sum;
-    if (kind == BlockKind::kOut) {
-      const Partial want = Expected(row, h);
-      if (want.weight == 0) return {0, -kInf};
-      return {want.sum / want.weight, want.max + std::log(want.weight)};
-    }
-    if (kind == BlockKind::kDSinkOut) {
-      return {SinkGradientOf(built_.spec.modifiers.sinks[h], LseAt(row, h), DeltaAt(row, h))};
-    }
-    if (kind == BlockKind::kDqOut) {
-      for (int64_t k = 0; k < built_.spec.kv_rows(); ++k) {
-        if (Sees(row, k, h)) sum.dq += ExpectedPair(row, h, k).dq;
-      }
-      return {sum.dq};
-    }
-    const int32_t group = built_.spec.q_heads / built_.spec.kv_heads;
-    for (int64_t q = 0; q < built_.spec.q_rows(); ++q) {
-      for (int32_t q_head = h * group; q_head < (h + 1) * group; ++q_head) {
-        if (!Sees(q, row, q_head)) continue;
-        const PairGradients more = ExpectedPair(q, q_head, row);
-        sum.dk += more.dk;
-        sum.dv += more.dv;
-      }
-    }
-    return {sum.dk, sum.dv};
   }
 
   using Seen = std::set<std::tuple<BlockKind, int64_t, int32_t>>;
@@ -345,6 +308,7 @@ class Group {
     if (spec.operation == Operation::kGradients) {
       if (!spec.modifiers.sinks.empty()) wanted *= 2;
       wanted += spec.kv_rows() * spec.kv_heads;
+      if (layout_.pairs().d_bias) wanted += spec.q_rows() * layout_.pairs().bias_heads;
     }
     const bool all = static_cast<int64_t>(seen.size()) == wanted;
     return all ? absl::OkStatus() : absl::InternalError("output rows are missing");
@@ -357,9 +321,11 @@ class Group {
     for (int64_t row = block.row_begin; row < block.row_end; ++row) {
       const int64_t packed = keys ? shard.kv_rows.Global(row) : shard.q_rows.Global(row);
       for (int32_t h = block.head_begin; h < block.head_end; ++h) {
-        const std::vector<double> want = ExpectedAt(block.kind, packed, h);
+        const std::vector<double> want = expected_.At(block.kind, packed, h);
         for (size_t s = 0; s < want.size(); ++s) {
-          const double got = At(r, output, row, static_cast<int>(s), h);
+          const double got = block.kind == BlockKind::kDBias
+                                 ? ColumnAt(r, output, row, h, static_cast<int64_t>(s))
+                                 : At(r, output, row, static_cast<int>(s), h);
           if (got == want[s] || std::abs(got - want[s]) < 1e-9) continue;
           return absl::InternalError(absl::StrCat("row ", packed, " head ", h, " section ", s, ": ",
                                                   got, " not ", want[s]));
@@ -371,6 +337,7 @@ class Group {
   }
 
   const BuiltCase& built_;
+  const ExpectedOutputs expected_;
   const std::vector<RankSchedule>& ranks_;
   const std::vector<Placement>& placements_;
   const BlockLayout layout_;

@@ -1,8 +1,10 @@
 #ifndef ANNULUS_TESTS_ATTENTION_DRIFT_NUMBERS_H_
 #define ANNULUS_TESTS_ATTENTION_DRIFT_NUMBERS_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "attention/schedule_data.h"
 
@@ -16,6 +18,9 @@ inline int SectionsOf(BlockKind kind) {
     case BlockKind::kDqOut:
     case BlockKind::kDSinkOut:
       return 1;
+    case BlockKind::kPairs:  // What they say is not looked at.
+    case BlockKind::kDBias:  // Columns.
+      return 0;
     case BlockKind::kPartial:
       return 3;
     case BlockKind::kQGrad:
@@ -54,6 +59,18 @@ inline double InputAt(BlockKind kind, int section, int64_t row, int32_t head) {
   }
 }
 
+// A running state and the merge of two.
+struct PartialNumbers {
+  double sum = 0, max = -std::numeric_limits<double>::infinity(), weight = 0;
+};
+inline PartialNumbers Merge(const PartialNumbers& a, const PartialNumbers& b) {
+  const double max = std::max(a.max, b.max);
+  if (max == -std::numeric_limits<double>::infinity())
+    return {a.sum + b.sum, max, a.weight + b.weight};
+  const double wa = std::exp(a.max - max), wb = std::exp(b.max - max);
+  return {wa * a.sum + wb * b.sum, max, wa * a.weight + wb * b.weight};
+}
+
 // What a row adds to the gradient of its sink.
 inline double SinkGradientOf(double sink, double lse, double delta) {
   return -std::exp(sink - lse) * delta;
@@ -61,12 +78,12 @@ inline double SinkGradientOf(double sink, double lse, double delta) {
 
 // What one visible pair adds.
 struct PairGradients {
-  double dq = 0, dk = 0, dv = 0;
+  double dq = 0, dk = 0, dv = 0, d_bias = 0;
 };
 inline PairGradients GradientsOfPair(double q, double d_out, double lse, double delta, double k,
                                      double v) {
   const double weight = std::exp(q * k - lse), d_score = weight * (d_out * v - delta);
-  return {d_score * k, d_score * q, weight * d_out};
+  return {d_score * k, d_score * q, weight * d_out, d_score};
 }
 
 }  // namespace annulus

@@ -185,6 +185,11 @@ void AskForGradients(bool with_sinks, AttentionSpec* spec) {
   }
 }
 
+void AskForBiasGradient(bool of_heads, AttentionSpec* spec) {
+  spec->modifiers.bias = Bias{DataType::kFp32, of_heads ? spec->q_heads : 1};
+  spec->gradients.d_bias = true;
+}
+
 std::vector<PlanOptions> TestPlans(int32_t world_size) {
   const auto plan = [&](Layout layout, int64_t stripe) {
     return PlanOptions{world_size, layout, stripe, /*granule=*/1};

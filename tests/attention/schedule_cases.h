@@ -62,6 +62,8 @@ void VaryMasks(int64_t way, AttentionSpec* spec);
 constexpr int64_t kMaskWays = 5;
 // Makes the spec one of gradients, of sinks too where `with_sinks`.
 void AskForGradients(bool with_sinks, AttentionSpec* spec);
+// And of a bias.
+void AskForBiasGradient(bool of_heads, AttentionSpec* spec);
 std::vector<PlanOptions> TestPlans(int32_t world_size);
 // All that have a builder, for forward passes and gradients alike.
 std::vector<Strategy> TestStrategies();

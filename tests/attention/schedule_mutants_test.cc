@@ -31,7 +31,10 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
   const auto& heads = kHeads[random() % 5];
   AttentionSpec spec = SmallSpec(heads[0], heads[1], sequences, masks[random() % masks.size()]);
   VaryMasks(static_cast<int64_t>(random() % kMaskWays), &spec);
-  if (operation == Operation::kGradients) AskForGradients(random() % 2 == 0, &spec);
+  if (operation == Operation::kGradients) {
+    AskForGradients(random() % 2 == 0, &spec);
+    if (random() % 3 == 0) AskForBiasGradient(random() % 2 == 0, &spec);
+  }
   return {std::move(spec), plans[random() % plans.size()], strategies[random() % strategies.size()],
           static_cast<int64_t>(random() % 64)};
 }

@@ -124,7 +124,9 @@ struct Way {
 class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Way>> {
  protected:
   static AttentionSpec For(Operation operation, AttentionSpec spec) {
-    if (operation == Operation::kGradients) AskForGradients(spec.q_rows() % 3 == 1, &spec);
+    if (operation != Operation::kGradients) return spec;
+    AskForGradients(spec.q_rows() % 3 == 1, &spec);
+    if (spec.q_rows() % 4 == 1) AskForBiasGradient(spec.q_rows() % 8 == 1, &spec);
     return spec;
   }
   static int SeedOf(int32_t world, const Way& way) {

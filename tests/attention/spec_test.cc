@@ -118,6 +118,26 @@ TEST(TensorTableTest, GradientsTakeWhatForwardGave) {
   EXPECT_EQ(FindTensor(with_sinks, TensorId::kDSink)->direction, Direction::kOutput);
 }
 
+TEST(TensorTableTest, TheGradientOfABiasIsShapedAsItAndOfFp32) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.sequences.resize(2);
+  spec.sequences[1].kv_len = 33;
+  spec.operation = Operation::kGradients;
+  spec.modifiers.bias = Bias{DataType::kUnspecified, 8};
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDBias), nullptr);
+  spec.gradients.d_bias = true;
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  EXPECT_EQ(FindTensor(table, TensorId::kDBias)->row_bytes(), 8 * 33 * 4);
+  EXPECT_EQ(FindTensor(table, TensorId::kDBias)->direction, Direction::kOutput);
+  EXPECT_EQ(FindTensor(table, TensorId::kBias)->row_bytes(), 8 * 33 * 2);
+  spec.operation = Operation::kForward;
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDBias), nullptr);
+}
+
 TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {
   EXPECT_EQ(TensorName(TensorId::kQ), "q");
   EXPECT_EQ(TensorName(TensorId::kOut), "output");

@@ -89,6 +89,18 @@ TEST(ValidateTest, RowsOfABiasAndOfABitMaskAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
+TEST(ValidateTest, TheGradientOfABiasNeedsABiasAndRowsThatFit) {
+  Request request;
+  request.spec.operation = Operation::kGradients;
+  request.spec.gradients.d_bias = true;
+  ExpectInvalid(request, "INVALID_MODIFIER", "spec.gradients.d_bias");
+  request.spec.modifiers.bias = Bias();
+  request.spec.sequences[1].kv_len = int64_t{1} << 18;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  ++request.spec.sequences[1].kv_len;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.gradients.d_bias");
+}
+
 // Rows times keys: far more than q, k and v.
 TEST(ValidateTest, TheBytesOfABiasAreLimited) {
   Request request;

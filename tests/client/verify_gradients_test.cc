@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/pair_inputs.h"
 #include "gtest/gtest.h"
 #include "tests/reference/from_spec.h"
 #include "tests/reference/reference_gradients.h"
@@ -20,7 +21,10 @@ class Solved {
     FillPairs(6, spec, &input);
     const reference::Upstream up =
         MakeUpstream(input, precision, precision, spec.gradients.d_lse, 4);
-    const reference::Gradients answer = NaiveGradients(input, up, precision);
+    const PairInputs pairs(spec);
+    const reference::Gradients answer =
+        NaiveGradients(input, up, precision, {}, pairs.d_bias ? pairs.bias_heads : 0);
+    if (pairs.d_bias) Put(TensorId::kDBias, answer.d_bias);
     Put(TensorId::kQ, input.q);
     Put(TensorId::kK, input.k);
     Put(TensorId::kV, input.v);
@@ -132,6 +136,21 @@ TEST(VerifyGradientsTest, BiasBitMaskAndOffsetAreThoseOfTheJob) {
   }
 }
 
+TEST(VerifyGradientsTest, TheGradientOfABiasOfAllHeadsIsTheirSum) {
+  AttentionSpec spec = SmallSpec(DataType::kBf16);
+  spec.modifiers.bias = Bias{DataType::kUnspecified, 1};
+  spec.modifiers.soft_cap = 1.5;
+  spec.gradients.d_bias = true;
+  Solved solved(spec);
+  EXPECT_TRUE(solved.Verify(1000).within());
+  EXPECT_TRUE(solved.Verify(9).within());
+  solved.Damage(TensorId::kDBias) ^= std::byte{0x43};
+  const GradientReport report = solved.Verify(1000);
+  EXPECT_FALSE(report.within());
+  EXPECT_EQ(report.worst_tensor, TensorId::kDBias);
+  EXPECT_EQ(report.worst_head, 0);
+}
+
 TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {
   const GradientReport report = Solved(SmallSpec(DataType::kFp32)).Verify(7);
   EXPECT_EQ(report.q_rows, 7);
@@ -142,10 +161,13 @@ TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {
 TEST(VerifyGradientsTest, DamageIsFoundInEveryTensor) {
   AttentionSpec spec = SmallSpec(DataType::kFp32);
   spec.modifiers.sinks = {0.5, -1, 0, 2};
+  spec.modifiers.bias = Bias{DataType::kBf16, 4};
+  spec.gradients.d_bias = true;
   EXPECT_TRUE(Solved(spec).Verify(1000).within());
-  for (const TensorId id : {TensorId::kDq, TensorId::kDk, TensorId::kDv, TensorId::kDSink}) {
+  for (const TensorId id :
+       {TensorId::kDq, TensorId::kDk, TensorId::kDv, TensorId::kDSink, TensorId::kDBias}) {
     Solved solved(spec);
-    solved.Damage(id) ^= std::byte{0x01};  // The exponent of the last number.
+    solved.Damage(id) ^= std::byte{0x43};  // The exponent of the last number, which may be 0.
     const GradientReport report = solved.Verify(1000);
     EXPECT_FALSE(report.within()) << TensorName(id);
     EXPECT_EQ(report.worst_tensor, id);

@@ -58,10 +58,13 @@ class GradientPairsTest(AttendCase):
         self.assertEqual(json.loads(done.stdout)["verified"]["q_rows"], 25)
         return load_file(target)
 
+    def assert_close(self, answer, right, what, rounding=0):
+        self.assertEqual(answer.shape, right.shape, what)
+        numpy.testing.assert_allclose(answer, right, rtol=rounding, atol=4e-6 * max(1, numpy.abs(right).max()), err_msg=what)
+
     def assert_gradients(self, answer, exact, what):
         for name, right in exact.items():
-            self.assertEqual(answer[name].shape, right.shape, what)
-            numpy.testing.assert_allclose(answer[name], right, rtol=0, atol=4e-6 * max(1, numpy.abs(right).max()), err_msg=f"{what} {name}")
+            self.assert_close(answer[name], right, f"{what} {name}")
 
     def test_every_strategy_with_each_and_all(self):
         random = numpy.random.default_rng(1)
@@ -85,6 +88,49 @@ class GradientPairsTest(AttendCase):
                 self.assert_gradients(answer, job.gradients()[0], strategy)
                 if index % 4 != 2:
                     self.assertTrue((answer["dq"][11] == 0).all())
+
+    def test_the_gradient_of_a_bias_by_every_strategy(self):
+        random = numpy.random.default_rng(2)
+        for index, strategy in enumerate(("auto", *STRATEGIES)):
+            q_len, kv_len, heads, world = 60, 75, (1, HEADS)[index % 2], (3, 2, 1)[index % 3]
+            spec = {"gradients": {"dBias": True}, "modifiers": {"bias": {"heads": heads}}}
+            flags = ("--spec", self.spec_file(spec), "--strategy", strategy, "--world-size", str(world), "--layout", LAYOUTS[index % 4],
+                     "--path", ("direct", "gateway")[index // 2 % 2])
+            with self.subTest(flags=flags):
+                bias = random.standard_normal((heads, q_len, kv_len)).astype(numpy.float32)
+                bias[random.random(bias.shape) < 0.1] = -numpy.inf
+                job = Job(random, q_len, kv_len, numpy.broadcast_to(bias, (HEADS, q_len, kv_len)), numpy.zeros((HEADS, q_len)))
+                answer = self.run_gradients({**job.tensors, "bias": bias}, *flags)
+                exact, d_scores = job.gradients()
+                self.assert_gradients(answer, exact, strategy)
+                self.assert_close(answer["d_bias"], d_scores if heads > 1 else d_scores.sum(axis=0, keepdims=True), strategy)
+                self.assertTrue((answer["d_bias"][numpy.isinf(bias)] == 0).all())
+
+    def test_what_one_number_stands_for_is_summed(self):
+        """Extents of 1 in the file: the gradient has the same shape, and the type of the bias."""
+        random = numpy.random.default_rng(3)
+        batch, q_len, kv_len = 2, 40, 50
+        for index, shape in enumerate(((1, 1, q_len, kv_len), (q_len, kv_len), (batch, HEADS, 1, kv_len), (HEADS, 1, kv_len), (batch, HEADS, q_len, kv_len))):
+            with self.subTest(shape=shape):
+                dtype = (numpy.float32, numpy.float16)[index % 2]
+                bias = random.standard_normal(shape).astype(dtype)
+                whole = numpy.broadcast_to(bias.astype(float), (batch, HEADS, q_len, kv_len))
+                jobs = [Job(random, q_len, kv_len, added, numpy.zeros((HEADS, q_len))) for added in whole]
+                tensors = {name: numpy.stack([job.tensors[name] for job in jobs]) for name in jobs[0].tensors}
+                flags = ("--spec", self.spec_file({"gradients": {"dBias": True}}), "--world-size", str(1 + index % 3))
+                answer = self.run_gradients({**tensors, "bias": bias}, *flags)["d_bias"]
+                self.assertEqual((answer.shape, answer.dtype), (shape, dtype))
+                right = numpy.stack([job.gradients()[1] for job in jobs])
+                padded = (1,) * (4 - len(shape)) + shape
+                right = right.sum(axis=tuple(axis for axis in range(4) if padded[axis] == 1), keepdims=True).reshape(shape)
+                self.assert_close(answer.astype(float), right, str(shape), rounding=1e-3 if dtype == numpy.float16 else 0)
+
+    def test_a_gradient_without_a_bias_is_refused(self):
+        done = self.service.annulus("gradients", "--json", "--synthetic", "1,64,64,4,2,16,fp32,1", "--spec",
+                                    self.spec_file({"gradients": {"dBias": True}}))
+        self.assertEqual(done.returncode, 3, done.stdout)
+        error = json.loads(done.stdout)["error"]
+        self.assertEqual((error["reason"], error["fields"][0]["field"]), ("INVALID_MODIFIER", "spec.gradients.d_bias"))
 
 
 if __name__ == "__main__":

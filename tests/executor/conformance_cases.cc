@@ -199,10 +199,13 @@ Axis Modifiers() {
            {"bias", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               spec->modifiers.bias =
                   Bias{draw->Below(2) == 0 ? DataType::kUnspecified : DataType::kFp16, 1};
+              spec->gradients.d_bias = spec->operation == Operation::kGradients;
             })},
            {"cap and bias of heads", SetSpec([=](Draw* draw, AttentionSpec* spec) {
               cap(draw, spec);
               spec->modifiers.bias = Bias{DataType::kUnspecified, spec->q_heads};
+              spec->gradients.d_bias =
+                  spec->operation == Operation::kGradients && draw->Below(4) > 0;
             })},
            {"lse offset",
             SetSpec([](Draw*, AttentionSpec* spec) { spec->modifiers.lse_offset = true; })},

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 #include "tests/reference/from_spec.h"
@@ -241,6 +242,10 @@ reference::GradientAnswer JobRunner::GatheredGradients() const {
   answer.dk = GatherTensor(TensorId::kDk);
   answer.dv = GatherTensor(TensorId::kDv);
   if (!job_.spec.modifiers.sinks.empty()) answer.d_sink = GatherTensor(TensorId::kDSink);
+  const PairInputs pairs(job_.spec);
+  if (!pairs.d_bias) return answer;
+  answer.bias_heads = pairs.bias_heads;
+  answer.d_bias = GatherTensor(TensorId::kDBias);
   return answer;
 }
 

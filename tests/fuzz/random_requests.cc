@@ -105,7 +105,10 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
     spec->mutable_dropout()->set_rate(static_cast<double>(draw->Below(90)) / 100);
     spec->mutable_dropout()->set_seed(draw->Below(1 << 30));
   }
-  if (draw->OneIn(4)) spec->mutable_gradients()->set_d_lse(draw->OneIn(2));
+  if (draw->OneIn(4)) {
+    spec->mutable_gradients()->set_d_lse(draw->OneIn(2));
+    spec->mutable_gradients()->set_d_bias(draw->OneIn(spec->modifiers().has_bias() ? 2 : 9));
+  }
 }
 
 v1::Execution AnyExecution(Draw* draw) {

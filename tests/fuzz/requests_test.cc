@@ -188,6 +188,10 @@ testing::AssertionResult Judge(const AttentionSpec& spec, const Numbers& numbers
     answer.dk = floats(TensorId::kDk);
     answer.dv = floats(TensorId::kDv);
     if (!spec.modifiers.sinks.empty()) answer.d_sink = floats(TensorId::kDSink);
+    if (FindTensor(table, TensorId::kDBias) != nullptr) {
+      answer.bias_heads = spec.modifiers.bias->heads;
+      answer.d_bias = floats(TensorId::kDBias);
+    }
     return reference::CheckGradients(numbers.input, numbers.upstream, answer);
   }
   reference::Answer answer;

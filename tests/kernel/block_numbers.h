@@ -32,6 +32,7 @@ class BlockNumbers {
       case BlockKind::kDq:
       case BlockKind::kDqOut:
       case BlockKind::kDSinkOut:
+      case BlockKind::kDBias:
         return 1;
       case BlockKind::kPartial:
         return 3;
@@ -54,6 +55,7 @@ class BlockNumbers {
   }
   size_t Count(int section) const {
     const BlockKind kind = block().kind;
+    if (kind == BlockKind::kDBias) return layout_.pairs().width;
     if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
       return section == 0 ? layout_.value_dim() : 1;
     if (section >= 2 || kind == BlockKind::kDSinkOut) return 1;

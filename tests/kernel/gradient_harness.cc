@@ -43,9 +43,23 @@ void GradientHarness::MakePieces(const reference::Input& input,
             layout_, Block{kind, 0, rows.begin, rows.end, static_cast<int32_t>(heads.begin),
                            static_cast<int32_t>(heads.end)});
       };
-      Piece piece{make(BlockKind::kQGrad), make(BlockKind::kOut),      make(BlockKind::kDq),
-                  make(BlockKind::kDqOut), make(BlockKind::kDSinkOut), nullptr};
+      Piece piece{make(BlockKind::kQGrad),
+                  make(BlockKind::kOut),
+                  make(BlockKind::kDq),
+                  make(BlockKind::kDqOut),
+                  make(BlockKind::kDSinkOut),
+                  nullptr,
+                  nullptr};
       piece.pairs = PairsBeside(spec_, layout_, input, piece.q->block);
+      if (layout_.pairs().d_bias) {
+        Block block = piece.q->block;
+        block.kind = BlockKind::kDBias;
+        if (layout_.pairs().bias_heads == 1) {
+          block.head_begin = 0;
+          block.head_end = 1;
+        }
+        piece.d_bias = std::make_unique<OwnedBlock>(layout_, block);
+      }
       const BlockView q = piece.q->view(), forward = piece.forward->view();
       const BlockNumbers into(layout_, q), out(layout_, forward);
       for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -106,6 +120,7 @@ std::vector<KernelTask> GradientHarness::Tasks() {
         if (piece.pairs != nullptr) bound.pairs = piece.pairs->view();
         bound.kv = shard.kv->view();
         bound.out_q = piece.dq->view();
+        if (piece.d_bias != nullptr) bound.out_bias = piece.d_bias->view();
         bound.out_kv = shard.dkv->view();
         bound.q_rows = &q_rows_;
         bound.k_rows = &shard.rows;
@@ -122,6 +137,9 @@ absl::Status GradientHarness::Prepare(AttentionKernel& kernel) {
     status.Update(
         kernel.Apply(job(), {KernelOp::Kind::kDelta, piece.forward->view(), piece.q->view()}));
     status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, piece.dq->view()}));
+    if (piece.d_bias != nullptr) {
+      status.Update(kernel.Apply(job(), {KernelOp::Kind::kIdentity, {}, piece.d_bias->view()}));
+    }
     if (spec_.modifiers.sinks.empty()) continue;
     status.Update(
         kernel.Apply(job(), {KernelOp::Kind::kSink, piece.q->view(), piece.d_sink->view()}));
@@ -154,7 +172,7 @@ absl::Status GradientHarness::Run(AttentionKernel& kernel, const KernelControl& 
     if (!one_side_at_a_time) continue;
     tasks.push_back(task);
     tasks[tasks.size() - 2].out_kv = BlockView();
-    tasks.back().out_q = BlockView();
+    tasks.back().out_q = tasks.back().out_bias = BlockView();
   }
   const size_t step = cuts_.call_per_task ? 1 : std::max<size_t>(1, tasks.size());
   for (size_t t = 0; t < tasks.size() && status.ok(); t += step) {
@@ -182,6 +200,7 @@ reference::GradientAnswer GradientHarness::answer() const {
       }
     }
   }
+  AddBiasGradient(&answer);
   for (const Shard& shard : shards_) {
     const BlockView view = shard.out->view();
     const BlockNumbers out(layout_, view);
@@ -196,10 +215,32 @@ reference::GradientAnswer GradientHarness::answer() const {
   return answer;
 }
 
+// Pieces of heads of one row add up where the bias is of all heads.
+void GradientHarness::AddBiasGradient(reference::GradientAnswer* answer) const {
+  const PairInputs& pairs = layout_.pairs();
+  if (!pairs.d_bias) return;
+  answer->bias_heads = pairs.bias_heads;
+  answer->d_bias.resize(spec_.q_rows() * pairs.bias_heads * pairs.width);
+  for (const Piece& piece : pieces_) {
+    const BlockView view = piece.d_bias->view();
+    const BlockNumbers sums(layout_, view);
+    for (int64_t row = view.block.row_begin; row < view.block.row_end; ++row) {
+      for (int32_t h = view.block.head_begin; h < view.block.head_end; ++h) {
+        const std::vector<double> more = sums.Read(row, h, 0);
+        float* to = answer->d_bias.data() + (row * pairs.bias_heads + h) * pairs.width;
+        for (size_t i = 0; i < more.size(); ++i) to[i] += static_cast<float>(more[i]);
+      }
+    }
+  }
+}
+
 std::vector<std::byte> GradientHarness::state() const {
   std::vector<std::byte> all;
-  for (const Piece& piece : pieces_)
+  for (const Piece& piece : pieces_) {
     all.insert(all.end(), piece.dq->bytes.begin(), piece.dq->bytes.end());
+    if (piece.d_bias == nullptr) continue;
+    all.insert(all.end(), piece.d_bias->bytes.begin(), piece.d_bias->bytes.end());
+  }
   for (const Shard& shard : shards_)
     all.insert(all.end(), shard.dkv->bytes.begin(), shard.dkv->bytes.end());
   return all;

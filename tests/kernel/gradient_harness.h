@@ -40,7 +40,8 @@ class GradientHarness {
  private:
   struct Piece {  // Rows × heads of the queries.
     std::unique_ptr<OwnedBlock> q, forward, dq, out, d_sink;
-    std::unique_ptr<OwnedBlock> pairs;  // nullptr: the job has no such inputs.
+    std::unique_ptr<OwnedBlock> pairs;   // nullptr: the job has no such inputs.
+    std::unique_ptr<OwnedBlock> d_bias;  // nullptr: nobody asks for it.
   };
   struct Shard {
     RowMap rows;
@@ -49,6 +50,7 @@ class GradientHarness {
   void MakePieces(const reference::Input& input, const reference::Upstream& upstream);
   void MakeShards(const reference::Input& input);
   absl::Status Finish(AttentionKernel& kernel);
+  void AddBiasGradient(reference::GradientAnswer* answer) const;
 
   const AttentionSpec spec_;
   const Cuts cuts_;

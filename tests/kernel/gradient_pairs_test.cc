@@ -56,6 +56,8 @@ TEST_P(GradientPairs, AloneAndWithEverythingElse) {
     if (n % 7 == 2) spec.modifiers.sinks = {0.5f, -1, 2, 0, 3, 1};
     if (n % 7 == 3) spec.dropout = Dropout{0.2, 7};
     spec.modifiers.lse_offset = n % 5 < 2;
+    spec.operation = Operation::kGradients;
+    spec.gradients.d_bias = n % 4 != 0 && n % 3 != 1;
     Cuts cuts;
     cuts.q_rows = {17, 60};
     cuts.q_heads = {1 + n % 5};
@@ -65,6 +67,25 @@ TEST_P(GradientPairs, AloneAndWithEverythingElse) {
     cuts.call_per_task = n % 5 == 1;
     const Input input = Filled(spec, 300 + n);
     ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, n), cuts));
+  }
+}
+
+// Long rows, so that blocks and stripes of all heads run side by side.
+TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
+  for (const int32_t heads : {1, 6}) {
+    AttentionSpec spec = Spec(DataType::kFp32, 6, 3, 12);
+    spec.sequences = {Rows(130, 600), Rows(70, 90)};
+    spec.modifiers.bias = Bias{DataType::kBf16, heads};
+    spec.modifiers.soft_cap = 1.1;
+    spec.masks = {Causal()};
+    spec.operation = Operation::kGradients;
+    spec.gradients.d_bias = true;
+    spec.scale = heads == 1 ? 0.0 : 0.3;
+    Cuts cuts;
+    cuts.key_shards = 2;
+    cuts.striped = heads == 6;
+    const Input input = Filled(spec, 55);
+    ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), cuts));
   }
 }
 

@@ -44,7 +44,7 @@ void Store(const KernelJob& job, const BlockView& view, const Sums& sums) {
 }
 
 struct TaskSums {
-  Sums dq, dkv;
+  Sums dq, dkv, d_bias;
 };
 
 struct Score {
@@ -99,6 +99,14 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
       const double weight = std::exp(score.value + bias - lse);
       const double kept = KeptOf(job, bound, {row, head, key});
       const double d_score = job.scale * score.slope * weight * (kept * Dot(d_out, v) - delta);
+      if (bound.out_bias.data != nullptr) {
+        const PairInputs& pairs = job.layout->pairs();
+        const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));
+        std::vector<double> columns(pairs.width, 0.0);
+        columns[bound.k_rows->Global(key) - job.mask->KeyBegin(sequence)] =
+            weight * (kept * Dot(d_out, v) - delta);
+        AddTo(&sums->d_bias, {row, pairs.bias_heads == 1 ? 0 : head}, 0, 1, columns);
+      }
       AddTo(&sums->dq, {row, head}, 0, d_score, k);
       AddTo(&sums->dkv, {key, kv_head}, 0, d_score, q);
       AddTo(&sums->dkv, {key, kv_head}, 1, kept * weight, d_out);
@@ -128,6 +136,7 @@ bool AccumulateGradients(const KernelJob& job, const KernelTask& bound,
   }
   Store(job, bound.out_q, sums.dq);
   Store(job, bound.out_kv, sums.dkv);
+  Store(job, bound.out_bias, sums.d_bias);
   return true;
 }
 

@@ -23,6 +23,7 @@ v1::AttentionSpec FullSpec() {
   spec.set_head_dim_v(32);
   spec.set_scale(0);
   spec.mutable_gradients()->set_d_lse(true);
+  spec.mutable_gradients()->set_d_bias(true);
   spec.mutable_modifiers()->set_soft_cap(30);
   spec.mutable_modifiers()->add_alibi_slopes(0.5f);
   spec.mutable_modifiers()->add_sinks(-1.f);

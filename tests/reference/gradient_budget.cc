@@ -61,11 +61,12 @@ testing::AssertionResult Judge(const Tensor& tensor, const std::vector<Gradients
 
 testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
                                         const GradientAnswer& answer) {
-  const Gradients exact = ExactGradients(input, upstream);
+  const Gradients exact = ExactGradients(input, upstream, answer.bias_heads);
   const int32_t orders = OrdersFor(input);
   std::vector<Gradients> naive;
   for (int32_t order = 0; order < orders; ++order) {
-    naive.push_back(NaiveGradients(input, upstream, answer.inputs, order, orders));
+    naive.push_back(
+        NaiveGradients(input, upstream, answer.inputs, {order, orders}, answer.bias_heads));
   }
   const Tensor tensors[] = {
       {"dq", exact.dq, &Gradients::dq, answer.dq, input.q_heads, input.head_dim},
@@ -73,6 +74,15 @@ testing::AssertionResult CheckGradients(const Input& input, const Upstream& upst
       {"dv", exact.dv, &Gradients::dv, answer.dv, input.kv_heads, input.value_dim}};
   for (const Tensor& tensor : tensors) {
     const testing::AssertionResult result = Judge(tensor, naive, UlpsOf(answer.inputs));
+    if (!result) return result;
+  }
+  if (answer.bias_heads > 0) {
+    const auto columns = static_cast<int32_t>(exact.d_bias.size() / answer.bias_heads /
+                                              std::max<int64_t>(1, input.q_rows()));
+    const testing::AssertionResult result =
+        Judge({"d_bias", exact.d_bias, &Gradients::d_bias, answer.d_bias, answer.bias_heads,
+               std::max(1, columns)},
+              naive, UlpsOf(Precision::kFp32));
     if (!result) return result;
   }
   return Judge({"d_sink", exact.d_sink, &Gradients::d_sink, answer.d_sink, input.q_heads, 1}, naive,

@@ -14,6 +14,8 @@ struct GradientAnswer {
   Precision inputs = Precision::kFp32;  // Of q, k, v, d_out and the gradients.
   std::vector<float> dq, dk, dv;        // As q, k and v.
   std::vector<float> d_sink;            // [query rows, q_heads], where there are sinks.
+  std::vector<float> d_bias;            // Where it was asked for, of so many heads:
+  int32_t bias_heads = 0;
 };
 
 // The error budget (docs/numerics.md) for gradients, tensor by tensor and head by head:

@@ -134,6 +134,26 @@ TEST(ReferenceGradientsTest, ScoreModifiers) {
   Check(input);
 }
 
+// A bias of numbers that can be moved one by one: [rows, heads, columns].
+TEST(ReferenceGradientsTest, TheGradientOfABias) {
+  for (const int32_t heads : {1, 4}) {
+    Input input = Filled(SmallSpec(), 14);
+    constexpr int64_t kRows = 11, kColumns = 5, kFirstRow[] = {0, 4, 6, 6};
+    std::vector<double> bias(kRows * heads * kColumns);
+    for (size_t i = 0; i < bias.size(); ++i) bias[i] = i % 9 == 4 ? -kInfinity : 0.1 * (i % 7);
+    input.bias = [&](int64_t document, int32_t head, int64_t i, int64_t j) {
+      return bias[((kFirstRow[document] + i) * heads + (heads == 1 ? 0 : head)) * kColumns + j];
+    };
+    input.soft_cap = 0.9;
+    input.sinks = {0.3, -0.2, 1.5, 0.0};
+    input.dropout_rate = 0.3;
+    const Upstream up = ExactUpstream(input, true);
+    const Gradients gradients = ExactGradients(input, up, heads);
+    ExpectCentralDifferences(
+        input, gradients.d_bias, [&](Input&) -> std::vector<double>& { return bias; }, up);
+  }
+}
+
 TEST(ReferenceGradientsTest, BiasBitMaskAndOffset) {
   for (const int32_t heads : {1, 4}) {
     AttentionSpec spec = SmallSpec();
@@ -188,12 +208,16 @@ TEST(ReferenceGradientsTest, RowsThatSeeNothingGiveNothing) {
 }
 
 GradientAnswer NaiveAnswer(const Input& input, const Upstream& up, Precision precision) {
-  const Gradients naive = NaiveGradients(input, up, precision);
-  return {precision,
-          {naive.dq.begin(), naive.dq.end()},
-          {naive.dk.begin(), naive.dk.end()},
-          {naive.dv.begin(), naive.dv.end()},
-          {naive.d_sink.begin(), naive.d_sink.end()}};
+  const Gradients naive = NaiveGradients(input, up, precision, {}, input.q_heads);
+  GradientAnswer answer;
+  answer.inputs = precision;
+  answer.bias_heads = input.q_heads;
+  answer.dq.assign(naive.dq.begin(), naive.dq.end());
+  answer.dk.assign(naive.dk.begin(), naive.dk.end());
+  answer.dv.assign(naive.dv.begin(), naive.dv.end());
+  answer.d_sink.assign(naive.d_sink.begin(), naive.d_sink.end());
+  answer.d_bias.assign(naive.d_bias.begin(), naive.d_bias.end());
+  return answer;
 }
 
 TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
@@ -204,8 +228,8 @@ TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
     const Upstream up = MakeUpstream(input, precision, precision, true, 9);
     const GradientAnswer good = NaiveAnswer(input, up, precision);
     EXPECT_TRUE(CheckGradients(input, up, good));
-    for (auto tensor :
-         {&GradientAnswer::dq, &GradientAnswer::dk, &GradientAnswer::dv, &GradientAnswer::d_sink}) {
+    for (auto tensor : {&GradientAnswer::dq, &GradientAnswer::dk, &GradientAnswer::dv,
+                        &GradientAnswer::d_sink, &GradientAnswer::d_bias}) {
       GradientAnswer bad = good;
       (bad.*tensor)[3] += 0.3f;
       EXPECT_FALSE(CheckGradients(input, up, bad));

@@ -1,5 +1,6 @@
 #include "tests/reference/reference_gradients.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -13,10 +14,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 template <typename Real, typename Round>
 class PairLoops {
  public:
-  struct Order {
-    int32_t number = 0, of = 1;
-  };
-  PairLoops(const Input& input, const Upstream& upstream, Round round, Order order)
+  PairLoops(const Input& input, const Upstream& upstream, Round round, Order order,
+            int32_t bias_heads)
       : input_(input),
         up_(upstream),
         round_(round),
@@ -25,7 +24,13 @@ class PairLoops {
         dq_(input.q.size(), Real(0)),
         dk_(input.k.size(), Real(0)),
         dv_(input.v.size(), Real(0)),
-        d_sink_(input.sinks.empty() ? 0 : input.q_rows() * input.q_heads, Real(0)) {}
+        d_sink_(input.sinks.empty() ? 0 : input.q_rows() * input.q_heads, Real(0)),
+        bias_heads_(bias_heads) {
+    for (const Document& document : input.documents) {
+      longest_ = std::max(longest_, document.kv_len);
+    }
+    d_bias_.assign(input.q_rows() * bias_heads * longest_, Real(0));
+  }
 
   Gradients Run() {
     int64_t q_begin = 0, k_begin = 0;
@@ -45,6 +50,7 @@ class PairLoops {
     gradients.dk.assign(dk_.begin(), dk_.end());
     gradients.dv.assign(dv_.begin(), dv_.end());
     gradients.d_sink.assign(d_sink_.begin(), d_sink_.end());
+    gradients.d_bias.assign(d_bias_.begin(), d_bias_.end());
     return gradients;
   }
 
@@ -137,6 +143,10 @@ class PairLoops {
     const Real product = kept * Dot(d_out, v, input_.value_dim);
     const Real d_score = round_(weight * (product - delta) * score.slope);
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
+    if (bias_heads_ > 0) {
+      const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
+      d_bias_[of_bias * longest_ + j] += weight * (product - delta);
+    }
     Add(round_(kept * weight), d_out, input_.value_dim, &dv_[k_cell * input_.value_dim]);
     Add(scaled, k, input_.head_dim, &dq_[q_cell * input_.head_dim]);
     Add(scaled, q, input_.head_dim, &dk_[k_cell * input_.head_dim]);
@@ -147,28 +157,30 @@ class PairLoops {
   const Round round_;
   const Order order_;
   const int32_t group_;
-  std::vector<Real> dq_, dk_, dv_, d_sink_;
+  std::vector<Real> dq_, dk_, dv_, d_sink_, d_bias_;
+  const int32_t bias_heads_;
+  int64_t longest_ = 0;
 };
 
 template <typename Real, typename Round>
-Gradients Loop(const Input& input, const Upstream& upstream, Round round, int32_t order,
-               int32_t orders) {
-  return PairLoops<Real, Round>(input, upstream, round, {order, orders}).Run();
+Gradients Loop(const Input& input, const Upstream& upstream, Round round, Order order,
+               int32_t bias_heads) {
+  return PairLoops<Real, Round>(input, upstream, round, order, bias_heads).Run();
 }
 
 }  // namespace
 
-Gradients ExactGradients(const Input& input, const Upstream& upstream) {
+Gradients ExactGradients(const Input& input, const Upstream& upstream, int32_t bias_heads) {
   return Loop<double>(
-      input, upstream, [](double value) { return value; }, 0, 1);
+      input, upstream, [](double value) { return value; }, {}, bias_heads);
 }
 
 Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs,
-                         int32_t order, int32_t orders) {
+                         Order order, int32_t bias_heads) {
   const auto round = [inputs](float value) {
     return inputs == Precision::kFp32 ? value : static_cast<float>(RoundTo(inputs, value));
   };
-  Gradients gradients = Loop<float>(input, upstream, round, order, orders);
+  Gradients gradients = Loop<float>(input, upstream, round, order, bias_heads);
   for (auto* tensor : {&gradients.dq, &gradients.dk, &gradients.dv}) {
     for (double& value : *tensor) value = RoundTo(inputs, value);
   }

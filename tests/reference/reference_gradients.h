@@ -20,18 +20,23 @@ struct Upstream {
 };
 
 // As q, k and v; d_sink is what each row adds to the gradients of its heads' sinks, [query rows,
-// q_heads], and empty where the input has none.
+// q_heads], and empty where the input has none. d_bias is what each row adds to the gradient of its
+// bias, [query rows, bias_heads, keys of the longest document], 0 where a row does not see.
 struct Gradients {
-  std::vector<double> dq, dk, dv, d_sink;
+  std::vector<double> dq, dk, dv, d_sink, d_bias;
 };
 
-Gradients ExactGradients(const Input& input, const Upstream& upstream);
+// `bias_heads`: of d_bias: 0 (d_bias is empty), 1 (the sum over query heads) or q_heads.
+Gradients ExactGradients(const Input& input, const Upstream& upstream, int32_t bias_heads = 0);
 
 // The same in fp32: weights and dS rounded to `inputs` before they meet dO, k and q, and one
-// rounding of the gradients to `inputs`. `order` of `orders`: sums over dimensions begin elsewhere,
-// and every second order takes rows from the last one on.
+// rounding of the gradients to `inputs`, but of d_sink and d_bias. Order: the n-th of several, in
+// which sums over dimensions begin elsewhere; every second one takes rows from the last one on.
+struct Order {
+  int32_t number = 0, of = 1;
+};
 Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision inputs,
-                         int32_t order = 0, int32_t orders = 1);
+                         Order order = {}, int32_t bias_heads = 0);
 
 // The exact output and LSE, rounded as an implementation would hand them out, and random d_out and
 // (where `with_d_lse`) d_lse.

@@ -34,6 +34,7 @@ constexpr Section kSections[] = {
     {BlockKind::kDkvOut, TensorId::kDk, nullptr},
     {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
     {BlockKind::kDSinkOut, TensorId::kDSink, nullptr},
+    {BlockKind::kDBias, TensorId::kDBias, nullptr},
 };
 
 // Whether blocks of this job have the section.

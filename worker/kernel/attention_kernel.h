@@ -32,6 +32,7 @@ struct KernelTask {
   Task task;
   BlockView q, kv, out_q, out_kv;  // data is nullptr for an absent output.
   BlockView pairs;                 // Bias and bit mask of q; data is nullptr where a job has none.
+  BlockView out_bias;              // Gradient of the bias; data is nullptr for an absent output.
   const RowMap* q_rows = nullptr;
   const RowMap* k_rows = nullptr;
 };
@@ -84,7 +85,9 @@ class AttentionKernel {
   // kQGrad (with the LSE and the delta of the whole row, whatever keys are here) and kKv into kDq,
   // kDkv or both. P_ij = exp(s_ij − LSE_i), dS_ij = P_ij·(dO_i·v_j − delta_i), dQ_i += scale·Σ
   // dS_ij·k_j, dK_j += scale·Σ dS_ij·q_i, dV_j += Σ P_ij·dO_i, over visible pairs only; dK and dV
-  // over the query heads of the group. A row with LSE −inf adds nothing.
+  // over the query heads of the group. A row with LSE −inf adds nothing. Beside kDq kDBias, where
+  // the job asks for it: += P_ij·(dO_i·v_j − delta_i) in the column of j in the sequence of i,
+  // summed over query heads where the bias is of all.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
 

@@ -48,6 +48,8 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
       return {{0, kFloat}};
     case BlockKind::kDkv:
       return {{0, dim * kFloat}, {second, value_dim * kFloat}};
+    case BlockKind::kDBias:
+      return {{0, layout.pairs().width * kFloat}};
     case BlockKind::kPairs:
       break;  // Nothing is done to it.
     case BlockKind::kOut: {
@@ -183,7 +185,9 @@ void CopyRow(const Operands& o, int64_t row) {
                 heads * o.target.sections[s].head_bytes);
 }
 
-bool IsGradient(BlockKind kind) { return kind == BlockKind::kDq || kind == BlockKind::kDkv; }
+bool IsGradient(BlockKind kind) {
+  return kind == BlockKind::kDq || kind == BlockKind::kDkv || kind == BlockKind::kDBias;
+}
 
 using RowFunction = void (*)(const Operands&, int64_t);
 

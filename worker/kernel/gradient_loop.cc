@@ -47,13 +47,14 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
                         place(kTileRows, kKeyBlock),
                         place(kTileRows, kKeyBlock),
                         place(kTileRows, kKeyBlock),
+                        place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
                         place(kTileRows, q_stride_),
                         place(kKeyBlock, q_stride_),
                         place(kKeyBlock, v_stride_)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
   float** const parts[] = {&keys_,       &values_,     &key_rows_, &queries_,  &d_outs_,
                            &query_rows_, &d_out_rows_, &weights_,  &d_scores_, &kept_,
-                           &pairs_,      &dq_,         &dk_,       &dv_};
+                           &pairs_,      &d_bias_,     &dq_,       &dk_,       &dv_};
   float* const first = memory_.data()->value;
   for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
   ones_.fill(1.0f);
@@ -264,6 +265,25 @@ void GradientLoop::AddToQueries() {
   }
 }
 
+void GradientLoop::AddToBias() {
+  const BlockView& out = task_->out_bias;
+  const int64_t head_bytes = layout_.pairs().width * kFloat;
+  const bool of_all = layout_.pairs().bias_heads == 1;
+  for (int i = 0; i < rows_; ++i) {
+    const GradientScratch::Slot& slot = s_.slots_[i];
+    const int64_t head = of_all ? 0 : slot.q_head - out.block.head_begin;
+    std::byte* const row = RowOf(layout_, out, slot.row) + head * head_bytes;
+    for (const Interval& span : slot.spans) {
+      const Interval seen = Intersect(span, block_);
+      const KeySpan keys{static_cast<int16_t>(seen.begin - block_.begin),
+                         static_cast<int16_t>(seen.end - block_.begin)};
+      rules_.ForEachColumnRun(i, keys, [&](int first, int64_t column, int count) {
+        AddTo(s_.d_bias_ + i * kKeyBlock + first, count, row + column * kFloat);
+      });
+    }
+  }
+}
+
 void GradientLoop::RunTile(int64_t tile) {
   GatherSlots(tile);
   if (rows_ > 0) {
@@ -279,6 +299,7 @@ void GradientLoop::RunTile(int64_t tile) {
                 s_.q_stride_);
     }
     if (task_->out_q.data != nullptr) AddToQueries();
+    if (adds_to_bias()) AddToBias();
   }
   if (call_.control.progress != nullptr) {
     call_.control.progress->fetch_add(1, std::memory_order_relaxed);

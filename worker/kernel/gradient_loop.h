@@ -47,7 +47,8 @@ class GradientScratch {
   float *keys_ = nullptr, *values_ = nullptr, *key_rows_ = nullptr;
   float *queries_ = nullptr, *d_outs_ = nullptr;         // As queries.
   float *query_rows_ = nullptr, *d_out_rows_ = nullptr;  // As rows (gradient_isa.h).
-  float *weights_ = nullptr, *d_scores_ = nullptr, *kept_ = nullptr, *pairs_ = nullptr;
+  float *weights_ = nullptr, *d_scores_ = nullptr, *kept_ = nullptr;
+  float *pairs_ = nullptr, *d_bias_ = nullptr;
   float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [rows][stride]
   std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
   std::array<Slot, kTileRows> slots_;
@@ -76,10 +77,13 @@ class GradientLoop {
   // All modifiers, on scores and on what is multiplied by their gradients.
   void ChangeScores(TileBlock* scores, GradientTile* tile);
   void AddPairs(const TileBlock& scores);
+  void WeighBias();
   void ClearHiddenPairs();
   // Whether some slot may not see some key of the block.
   bool hides_some() const { return masked_ || rules_.hides_pairs(); }
   bool Sees(int slot, int key) const;
+  bool adds_to_bias() const { return task_->out_bias.data != nullptr; }
+  void AddToBias();
   void FindKept(const TileBlock& kept);
   void MultiplyByKept(float* of_pairs) const;
   void ClearHidden();

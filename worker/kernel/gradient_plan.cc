@@ -29,8 +29,12 @@ class Rounds {
     int32_t& queries = bound.out_q.data == nullptr
                            ? other
                            : free_from_[{bound.out_q.data, item.kv_head, item.stripe}];
-    const int32_t round = std::max(keys, queries);
-    keys = queries = round + 1;
+    int32_t third = 0;
+    int32_t& biases = !OfOneHead(bound.out_bias)
+                          ? third
+                          : free_from_[{bound.out_bias.data, bound.kv.block.shard, item.key_block}];
+    const int32_t round = std::max({keys, queries, biases});
+    keys = queries = biases = round + 1;
     if (round >= static_cast<int32_t>(rounds_.size())) rounds_.resize(round + 1);
     rounds_[round].push_back(item);
     ++items_;
@@ -49,8 +53,14 @@ class Rounds {
   }
 
  private:
+  // May be that of all query heads: then items of different heads and stripes write to its rows.
+  static bool OfOneHead(const BlockView& bias) {
+    return bias.data != nullptr && bias.block.head_end - bias.block.head_begin == 1;
+  }
+
   absl::Span<const KernelTask> tasks_;
-  // (accumulator, key/value head, key block or stripe) → the first round in which it is free.
+  // (accumulator, key/value head, key block or stripe) → the first round in which it is free; of
+  // gradients of a bias (accumulator, shard of the keys, key block).
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, int32_t> free_from_;
   std::vector<std::vector<GradientItem>> rounds_;
   int64_t items_ = 0;

@@ -41,14 +41,28 @@ void GradientLoop::MakeWeights() {
     FindKept(product);
     MultiplyByKept(s_.d_scores_);
   }
+  const int64_t cells = int64_t{rows_} * kKeyBlock;
+  if (adds_to_bias()) std::copy_n(s_.d_scores_, cells, s_.d_bias_);
   if (rules_.change_scores()) {
     product.scores = s_.weights_;
     ChangeScores(&product, &tile);
   }
   call_.isa->gradients->weigh(tile);
+  if (adds_to_bias()) WeighBias();
   if (rules_.drop_weights()) MultiplyByKept(s_.weights_);
   if (rules_.hides_pairs()) ClearHiddenPairs();
   if (masked_) ClearHidden();
+}
+
+// dS before soft cap and scale. As weights: what a row does not see becomes any number.
+void GradientLoop::WeighBias() {
+  for (int i = 0; i < rows_; ++i) {
+    const float* const weights = s_.weights_ + i * kKeyBlock;
+    float* const d_bias = s_.d_bias_ + i * kKeyBlock;
+    for (int k = s_.slots_[i].begin; k < s_.slots_[i].end; ++k) {
+      d_bias[k] = weights[k] * (d_bias[k] - s_.delta_[i]);
+    }
+  }
 }
 
 // What a weight is multiplied by before it meets V: 0, or 1 / (1 − rate).
@@ -94,6 +108,10 @@ void GradientLoop::ClearHiddenPairs() {
     const bool hidden = s_.pairs_[i] == kMinusInf;
     s_.weights_[i] = hidden ? 0.0f : s_.weights_[i];
     s_.d_scores_[i] = hidden ? 0.0f : s_.d_scores_[i];
+  }
+  if (!adds_to_bias()) return;
+  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) {
+    s_.d_bias_[i] = s_.pairs_[i] == kMinusInf ? 0.0f : s_.d_bias_[i];
   }
 }
 

@@ -133,6 +133,15 @@ void TileRules::AddSeen(int index, KeySpan span, std::vector<KeySpan>* seen) con
   }
 }
 
+void TileRules::ForEachColumnRun(int index, KeySpan span,
+                                 absl::FunctionRef<void(int, int64_t, int)> fn) const {
+  for (const PairRule::Run& run : runs_) {
+    const int begin = std::max(span.begin, run.begin), end = std::min(span.end, run.end);
+    if (begin >= end) continue;
+    fn(begin, run.key + (begin - run.begin) - pair_row_[index].first_key, end - begin);
+  }
+}
+
 void TileRules::SetKeys(const KernelTask& task, int64_t first) {
   if (hides_pairs()) SetPairKeys(task, first);
   if (!alibi_ && !drop_weights()) return;

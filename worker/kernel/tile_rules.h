@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "attention/interval.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/score_rules.h"
@@ -32,6 +33,10 @@ class TileRules {
   // Adds to `seen` those of the block's keys `span` that row `index` sees, its mask's intervals
   // apart. Reads bit by bit: for blocks and rows out of the ordinary.
   void AddSeen(int index, KeySpan span, std::vector<KeySpan>* seen) const;
+  // Calls fn(key of the block, column, count) for the runs of the block's keys `span`, whose
+  // columns in the bias of row `index` lie side by side.
+  void ForEachColumnRun(int index, KeySpan span,
+                        absl::FunctionRef<void(int, int64_t, int)> fn) const;
 
  private:
   void SetPairRow(const KernelTask& task, int index, int64_t row, int32_t q_head);
