@@ -34,12 +34,22 @@ using control::v1::WorkerEvent;
 
 constexpr char kVersion[] = "0.1.0";
 constexpr int kStuckExitCode = 70;
+constexpr int kDeviceLostExitCode = 71;
 
 std::string RandomBytes(size_t count) {
   std::random_device device;
   std::string bytes(count, '\0');
   for (char& byte : bytes) byte = static_cast<char>(device());
   return bytes;
+}
+
+// The fault of the worker's device that a fact tells of; nullptr in most.
+const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
+  for (const v1::Error* error : {&fact.shard_failed().error(), &fact.group_broken().cause(),
+                                 &fact.group_connected().error()}) {
+    if (error->reason() == kReasonDeviceFault) return error;
+  }
+  return nullptr;
 }
 
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
@@ -102,6 +112,7 @@ class Worker::Impl {
   std::unique_ptr<DataPlaneServer> server_;
   std::unique_ptr<ControlLink> link_;
   std::atomic<int64_t> stream_{0};
+  std::atomic<bool> device_lost_{false};
   std::unique_ptr<Watchdog> watchdog_;
 };
 
@@ -147,6 +158,12 @@ void Worker::Impl::Report(WorkerEvent fact) {
     board_->Publish(IdOf(fact.output_ready().shard()), fact.output_ready().report());
   }
   agent_->Wake();
+  // The coordinator has been told why; a new process may find the device well.
+  if (const v1::Error* fault = DeviceFaultIn(fact);
+      fault != nullptr && !device_lost_.exchange(true)) {
+    LogError(kNoJob, "the device is lost: ", fault->message(), "; leaving");
+    options_.exit(kDeviceLostExitCode);
+  }
 }
 
 absl::Status Worker::Impl::StartLanes() {

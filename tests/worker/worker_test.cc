@@ -266,6 +266,31 @@ TEST_F(WorkerTest, FencesItselfAndComesBackAsAnother) {
   ExpectAllStagingIsFree();
 }
 
+class LostDeviceTest : public WorkerTest {
+ protected:
+  LostDeviceTest()
+      : WorkerTest([](WorkerOptions* options) {
+          options->engine.make_kernel =
+              [](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+            return std::make_unique<ProbeKernel>([] {
+              return MakeError(absl::StatusCode::kInternal, "an illegal address",
+                               {std::string(kReasonDeviceFault), {}, {}, {}});
+            });
+          };
+        }) {}
+};
+
+TEST_F(LostDeviceTest, TheJobIsToldAndTheWorkerLeaves) {
+  Reserve("job");
+  Put(Ticket("job"), AllChunks());
+  const auto failed = coordinator_.log.Wait(Event::kShardFailed);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->shard_failed().error().reason(), kReasonDeviceFault);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (exit_code_ < 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(exit_code_, 71);
+}
+
 // Its kernel never comes back, and never looks at its stop token.
 class StuckWorkerDeathTest : public WorkerTest {
  protected:

@@ -29,10 +29,6 @@ absl::Status StartError(CudaApi* api, CudaError error, absl::string_view what) {
 
 }  // namespace
 
-bool IsDeviceFault(const absl::Status& status) {
-  return !status.ok() && DetailOf(status).reason == kReasonDeviceFault;
-}
-
 absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what) {
   if (error == kCudaSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat(what, ": ", api->ErrorText(error));

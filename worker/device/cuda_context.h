@@ -9,14 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/device/cuda_api.h"
+#include "worker/device/device.h"
 #include "worker/device/memory_slab.h"
 
 namespace annulus {
-
-// This process has lost its device: whatever it is asked from now on fails, in a new context only
-// would it work.
-inline constexpr absl::string_view kReasonDeviceFault = "DEVICE_FAULT";
-bool IsDeviceFault(const absl::Status& status);
 
 // A call's error: RESOURCE_EXHAUSTED / OUT_OF_MEMORY, or INTERNAL / DEVICE_FAULT. `what`: the call.
 absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what);

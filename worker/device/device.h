@@ -8,8 +8,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "attention/error.h"
 
 namespace annulus {
+
+// The reason of an error after which this process can do nothing more on its device.
+inline constexpr absl::string_view kReasonDeviceFault = "DEVICE_FAULT";
+inline bool IsDeviceFault(const absl::Status& status) {
+  return !status.ok() && DetailOf(status).reason == kReasonDeviceFault;
+}
 
 // Device memory that frees itself, on any thread.
 using DeviceMemory = std::shared_ptr<std::byte>;
