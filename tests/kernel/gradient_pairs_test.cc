@@ -39,7 +39,7 @@ class GradientPairs : public KernelConformance {
 
 TEST_P(GradientPairs, AloneAndWithEverythingElse) {
   constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
-  for (int n = 0; n < 12; n += kSanitized ? 5 : 1) {
+  for (int n = 0; n < 12; n += RunsASample() ? 5 : 1) {
     SCOPED_TRACE(testing::Message() << "case " << n);
     AttentionSpec spec = Spec(kTypes[n % 3], 6, 3, 40);
     spec.head_dim_v = 33;

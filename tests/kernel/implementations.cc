@@ -15,6 +15,8 @@ std::vector<std::string> KernelNames() {
   return names;
 }
 
+bool KernelsAreSlow() { return false; }
+
 std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads) {
   if (name == "reference") return std::make_unique<ReferenceKernel>();
   CpuKernel::Options options;

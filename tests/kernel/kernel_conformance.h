@@ -14,7 +14,7 @@
 namespace annulus {
 
 // Every AttentionKernel: the CPU's paths, and (but under sanitizers, where it would only be tested
-// itself) the fp64 stand-in of the tests. A file that uses it
+// itself) the fp64 stand-in of the tests; in tests/kernel/cuda, the GPU's. A file that uses it
 // says INSTANTIATE_TEST_SUITE_P over KernelNames().
 class KernelConformance : public testing::TestWithParam<std::string> {
  protected:
@@ -26,9 +26,10 @@ class KernelConformance : public testing::TestWithParam<std::string> {
   std::unique_ptr<AttentionKernel> kernel_;
 };
 
-// Of `cases` that differ in numbers only, those that sanitizers run too: what they look for shows
-// in few.
-constexpr int Sampled(int cases) { return kSanitized ? (cases + 3) / 4 : cases; }
+// Whether only some of the cases that differ in numbers are run: what sanitizers look for shows in
+// few, and some kernels are slow.
+inline bool RunsASample() { return kSanitized || KernelsAreSlow(); }
+inline int Sampled(int cases) { return RunsASample() ? (cases + 3) / 4 : cases; }
 
 inline AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim) {
   AttentionSpec spec;

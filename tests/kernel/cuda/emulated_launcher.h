@@ -1,0 +1,40 @@
+#ifndef ANNULUS_TESTS_KERNEL_CUDA_EMULATED_LAUNCHER_H_
+#define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_LAUNCHER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/kernel/cuda/emulated_block.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/launcher.h"
+
+namespace annulus::cuda {
+
+// Runs the kernels' own source on the CPU, at once. A fault is INTERNAL.
+class EmulatedLauncher : public Launcher {
+ public:
+  // `memory` has what launches may touch, but for what is uploaded.
+  EmulatedLauncher(GlobalMemory* memory, int64_t max_tables);
+
+  int64_t max_tables() const override { return max_tables_; }
+  absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
+  absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
+  absl::Status Op(const OpArgs& args, int64_t blocks) override;
+  std::string Description() const override { return "emulated"; }
+
+ private:
+  GlobalMemory* const memory_;
+  const int64_t max_tables_;
+  EmulatedBlock block_;
+  std::unique_ptr<std::byte[]> uploaded_;
+};
+
+// The CUDA kernel on host memory. `max_tables` is small in most tests, so that calls become several
+// launches.
+std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_KERNEL_CUDA_EMULATED_LAUNCHER_H_

@@ -1,0 +1,48 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_CUDA_KERNEL_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_CUDA_KERNEL_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/compute_pool.h"
+#include "worker/kernel/cuda/launcher.h"
+
+namespace annulus::cuda {
+
+// Attention on a GPU by mma.sync, from sm_80 on: fp32, fp16 and bf16 inputs, head dimensions up to
+// 256, forward. fp32 is multiplied by FMA; 16-bit inputs by tensor cores, with weights rounded to
+// the inputs' type; sums are fp32.
+//
+// Calls queue work and return; blocks of a call lie in the device's memory, and stay until it is
+// done. What a call needs beside them are tables, at most the launcher's max_tables at a time: a
+// larger call becomes several launches. `stop` is asked before each of them, and `progress` counts
+// blocks of threads as they are queued: what is queued runs to its end.
+class CudaKernel : public AttentionKernel {
+ public:
+  struct Options {
+    std::unique_ptr<Launcher> launcher;
+    // Of the host, which find what each query row sees.
+    int threads = 1;
+  };
+  // INVALID_ARGUMENT for a number of threads that cannot be; RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<CudaKernel>> Create(Options options);
+
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override;
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
+  std::string Description() const override;
+
+ private:
+  CudaKernel(std::unique_ptr<Launcher> launcher, std::unique_ptr<ComputePool> pool)
+      : launcher_(std::move(launcher)), pool_(std::move(pool)) {}
+
+  const std::unique_ptr<Launcher> launcher_;
+  const std::unique_ptr<ComputePool> pool_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_CUDA_KERNEL_H_

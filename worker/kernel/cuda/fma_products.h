@@ -1,0 +1,100 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_FMA_PRODUCTS_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_FMA_PRODUCTS_H_
+
+#include "worker/kernel/cuda/forward_config.h"
+#include "worker/kernel/cuda/gpu_code.h"
+
+namespace annulus::cuda {
+
+// Products of fp32 inputs, one by one: no tensor core multiplies them exactly.
+template <class GPU, class CONFIG>
+struct FmaProducts {
+  static constexpr int kKeyTiles = CONFIG::kKeyTiles, kColumnTiles = CONFIG::kColumnTiles;
+  using Scores = float[kKeyTiles][4];
+  using Sums = float[kColumnTiles][4];
+
+  GPU& gpu;
+  const ForwardArgs& args;
+  int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
+  uint32_t queries_at = CONFIG::kQueriesAt + warp * 16 * CONFIG::kRowBytes;
+  uint32_t weights_at = CONFIG::kWeightsAt + warp * 16 * CONFIG::kWeightBytes;
+
+  // scores += queries · keys, unscaled.
+  ANNULUS_GPU void Score(Scores& scores) const {
+    const uint32_t q_at = queries_at + lane / 4 * CONFIG::kRowBytes;
+    const uint32_t k_at = CONFIG::kKeysAt + lane % 4 * 2 * CONFIG::kRowBytes;
+    for (int column = 0; column < args.head_dim; column += 4) {
+      const auto q0 = gpu.template LoadShared<FourFloats>(q_at + column * 4);
+      const auto q1 =
+          gpu.template LoadShared<FourFloats>(q_at + 8 * CONFIG::kRowBytes + column * 4);
+      ANNULUS_UNROLL
+      for (int tile = 0; tile < kKeyTiles; ++tile) {
+        ANNULUS_UNROLL
+        for (int c = 0; c < 2; ++c) {
+          const auto k = gpu.template LoadShared<FourFloats>(
+              k_at + (tile * 8 + c) * CONFIG::kRowBytes + column * 4);
+          ANNULUS_UNROLL
+          for (int d = 0; d < 4; ++d) {
+            scores[tile][c] = GPU::Fma(q0.value[d], k.value[d], scores[tile][c]);
+            scores[tile][2 + c] = GPU::Fma(q1.value[d], k.value[d], scores[tile][2 + c]);
+          }
+        }
+      }
+    }
+  }
+
+  // sums += weights · values. Weights go through shared memory: each lane needs those of all keys
+  // for its two slots.
+  ANNULUS_GPU void Accumulate(const Scores& weights, Sums& sums) const {
+    const uint32_t own = weights_at + lane / 4 * CONFIG::kWeightBytes;
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+      const uint32_t to = own + (tile * 8 + lane % 4 * 2) * 4;
+      gpu.template StoreShared<TwoFloats>(to, {{weights[tile][0], weights[tile][1]}});
+      gpu.template StoreShared<TwoFloats>(to + 8 * CONFIG::kWeightBytes,
+                                          {{weights[tile][2], weights[tile][3]}});
+    }
+    gpu.SyncWarp();
+    ANNULUS_UNROLL
+    for (int column = 0; column < kColumnTiles; column += kColumnsAtOnce) {
+      if (column * 8 >= args.value_dim) break;
+      AccumulateColumns(own, column, sums);
+    }
+    gpu.SyncWarp();
+  }
+
+ private:
+  static constexpr int kColumnsAtOnce = 4;
+
+  // A tile's sum is made apart: one long sum over all keys would be off by more.
+  ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, Sums& sums) const {
+    float more[kColumnsAtOnce][4] = {};
+    const uint32_t v_from = CONFIG::kValuesAt + first * 32 + lane % 4 * 8;
+    ANNULUS_UNROLL_BY_4
+    for (int key = 0; key < CONFIG::kKeys; ++key) {
+      const uint32_t w_at = weights_from + key * 4;
+      const auto w0 = gpu.template LoadShared<float>(w_at);
+      const auto w1 = gpu.template LoadShared<float>(w_at + 8 * CONFIG::kWeightBytes);
+      ANNULUS_UNROLL
+      for (int column = 0; column < kColumnsAtOnce; ++column) {
+        if ((first + column) * 8 >= args.value_dim) break;
+        const auto v =
+            gpu.template LoadShared<TwoFloats>(v_from + key * CONFIG::kRowBytes + column * 32);
+        ANNULUS_UNROLL
+        for (int c = 0; c < 2; ++c) {
+          more[column][c] = GPU::Fma(w0, v.value[c], more[column][c]);
+          more[column][2 + c] = GPU::Fma(w1, v.value[c], more[column][2 + c]);
+        }
+      }
+    }
+    ANNULUS_UNROLL
+    for (int column = 0; column < kColumnsAtOnce; ++column) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i) sums[first + column][i] += more[column][i];
+    }
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_FMA_PRODUCTS_H_

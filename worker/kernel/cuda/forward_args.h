@@ -1,0 +1,103 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_FORWARD_ARGS_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_FORWARD_ARGS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace annulus::cuda {
+
+// What the host tells the device: plain data, the same on both sides. Rows are shard-local, and
+// rows, keys and heads fit in 32 bits.
+
+inline constexpr int kTileSlots = 64;  // Query slots of a tile (call_plan.h says what a slot is).
+inline constexpr int kThreads = 128;   // Of a block of threads; each warp has 16 slots.
+inline constexpr int kMaxDim = 256;    // Of queries and keys, and of values.
+// Key tiles begin at shard-local multiples of their size, which divides this.
+inline constexpr int kLargestKeyTile = 64;
+
+enum class Element : int32_t { kNone = 0, kFp32 = 1, kFp16 = 2, kBf16 = 3 };
+
+// Keys [begin, end).
+struct KeySpan32 {
+  int32_t begin, end;
+};
+
+// Rows of a shard from `local` on: blocks of `block` packed rows, `stride` apart, from `first` on.
+struct RowRun {
+  int32_t local, first, block, stride;
+};
+
+// A block of a schedule in memory. Head h of row r lies at data + (r − row_begin) · row_bytes +
+// (h − head_begin) · (bytes of a head), past the offset of its section.
+struct BlockAt {
+  std::byte* data;
+  int64_t row_bytes;
+  int32_t row_begin, head_begin;
+};
+
+struct ForwardTask {
+  BlockAt q, kv, out, pairs;
+  int64_t value_offset;               // In a row of kv.
+  int64_t max_offset, weight_offset;  // In a row of out.
+  int64_t bits_offset, shift_offset;  // In a row of pairs: the bit mask, the offset of the LSE.
+  int32_t q_begin, q_end, k_begin, k_end, head_begin, head_end;
+  // Entry of ForwardTables::classes for class 0: where the first spans of row q_begin are. −1:
+  // every row sees every key of the task.
+  int32_t class_at;
+  int32_t q_run, q_runs, k_run, k_runs;  // Row maps: where in ForwardTables::runs, and how many.
+  // Whether 16 bytes at a time may be copied from the tensor, as its address and strides allow.
+  bool q_whole, k_whole, v_whole;
+};
+
+// What one block of threads does: tile `tile` of key/value head `kv_head`, in the tasks that
+// units[unit_begin … unit_end) name, in this order.
+struct ForwardItem {
+  int64_t tile;
+  int32_t kv_head, unit_begin, unit_end;
+};
+
+// Offsets from ForwardArgs::tables.
+struct ForwardTables {
+  int64_t tasks, items, units;
+  int64_t class_of_head;  // int32 of each query head
+  int64_t classes;        // int32: where a class's rows begin in `firsts`
+  int64_t firsts;         // int32: where a row's spans begin in `spans`; one more ends the last
+  int64_t spans;          // KeySpan32
+  int64_t runs;           // RowRun
+  int64_t q_begins, k_begins;  // int32, packed rows: of each sequence, and where the last ends
+  // int32, [sequence][query head]: what takes row 0 of a sequence to its position among the keys
+  // (ALiBi), and whether the bit mask counts.
+  int64_t shifts, has_bits;
+  int64_t slopes;  // float of each query head
+};
+
+// What a job does to scores and weights beside the mask. All zero: nothing.
+struct ChangeRule {
+  float cap, per_cap_high, per_cap_low;  // score_rules.h; 0: none.
+  bool alibi, bias, bits, offset;
+  bool bias_per_head, bits_per_head;  // Else head 0 stands for all.
+  Element bias_type;
+  int64_t bias_bytes, bit_bytes;  // Of one head of a row.
+  uint32_t drop_below;            // Weights whose word is below are dropped; 0: none.
+  uint32_t seed[2];
+};
+
+struct ForwardArgs {
+  const std::byte* tables;
+  ForwardTables at;
+  ChangeRule change;
+  int32_t head_dim, value_dim, group, q_heads, sequences;
+  float scale;
+};
+
+// Which instantiation of the kernel serves a job: `dim` is 64, 128 or 256, not below either
+// dimension; `changes` where the job has a ChangeRule.
+struct ForwardKind {
+  Element element = Element::kNone;
+  int dim = 0;
+  bool changes = false;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_FORWARD_ARGS_H_

@@ -1,0 +1,131 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_FORWARD_SOFTMAX_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_FORWARD_SOFTMAX_H_
+
+#include "worker/kernel/cuda/forward_changes.h"
+#include "worker/kernel/cuda/forward_tiles.h"
+
+namespace annulus::cuda {
+
+// The running state of a thread's two slots. The four lanes of a slot share its maximum; its weight
+// is the sum of theirs.
+struct SlotState {
+  float max[2], weight[2];
+};
+
+template <class GPU, class CONFIG>
+struct Softmax {
+  using Products = TileProducts<GPU, CONFIG>;
+  using Scores = typename Products::Scores;
+  using Sums = typename Products::Sums;
+
+  GPU& gpu;
+  const ForwardArgs& args;
+  int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
+
+  // Which of a thread's scores its slots see.
+  ANNULUS_GPU uint32_t SeenOf(const KeyTile& at) const {
+    uint32_t seen = 0;
+    ANNULUS_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int slot = warp * 16 + half * 8 + lane / 4;
+      const uint64_t mask = at.masked ? gpu.template LoadShared<uint64_t>(
+                                            CONFIG::kMasksAt + (at.parity * kTileSlots + slot) * 8)
+                                      : ~uint64_t{0};
+      ANNULUS_UNROLL
+      for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
+        const auto two = static_cast<uint32_t>(mask >> (tile * 8 + lane % 4 * 2)) & 3;
+        seen |= two << (tile * 4 + half * 2);
+      }
+    }
+    return seen;
+  }
+
+  // Scores become weights, the state takes them in, and `sums` are brought to the new maximum.
+  // Returns what is seen.
+  ANNULUS_GPU uint32_t Weigh(const KeyTile& at, Scores& scores, SlotState& state,
+                             Sums& sums) const {
+    uint32_t seen = SeenOf(at);
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i) scores[tile][i] *= args.scale;
+    }
+    const ScoreChanges<GPU, CONFIG> changes{gpu, args};
+    if constexpr (CONFIG::kChanges) changes.Change(at, scores, seen);
+    if (at.masked) Hide(seen, scores);
+    WeighHalf<0>(seen, scores, state, sums);
+    WeighHalf<1>(seen, scores, state, sums);
+    if constexpr (CONFIG::kChanges) changes.Drop(at, seen, scores);
+    return seen;
+  }
+
+ private:
+  // −infinity wherever a slot does not see, whatever stood there.
+  ANNULUS_GPU static void Hide(uint32_t seen, Scores& scores) {
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i)
+        if ((seen & ScoreBit(tile, i)) == 0) scores[tile][i] = -Infinity();
+    }
+  }
+
+  ANNULUS_GPU static float Exponential(float t) {
+    if constexpr (CONFIG::kWide) return Exp2<GPU>(t);
+    return GPU::Exp2Nearly(t);
+  }
+
+  template <int HALF>
+  ANNULUS_GPU void WeighHalf(uint32_t seen, Scores& scores, SlotState& state, Sums& sums) const {
+    float top = -Infinity();
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int i = 2 * HALF; i < 2 * HALF + 2; ++i)
+        top = scores[tile][i] > top ? scores[tile][i] : top;
+    }
+    top = Most(top, gpu.ShuffleXor(top, 1));
+    top = Most(top, gpu.ShuffleXor(top, 2));
+    const float old = state.max[HALF];
+    const float now = top > old ? top : old;  // NaN stays.
+    // Nothing but −infinity so far: any finite reference gives weights of 0.
+    const float reference = now == -Infinity() ? 0.0f : now;
+    float weight = 0;
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int i = 2 * HALF; i < 2 * HALF + 2; ++i) {
+        scores[tile][i] = Exponential((scores[tile][i] - reference) * kLog2e);
+        weight += scores[tile][i];
+      }
+    }
+    const float shrink = Exp2<GPU>((old - reference) * kLog2e);
+    state.weight[HALF] = state.weight[HALF] * shrink + weight;
+    state.max[HALF] = now;
+    NoteSeen<HALF>(seen, weight, state);
+    ANNULUS_UNROLL
+    for (int column = 0; column < CONFIG::kColumnTiles; ++column) {
+      sums[column][2 * HALF] *= shrink;
+      sums[column][2 * HALF + 1] *= shrink;
+    }
+  }
+
+  // A slot that has seen keys must not look as if it had seen nothing: not where all their scores
+  // are −infinity, nor where they are NaN (attention/partial.h).
+  template <int HALF>
+  ANNULUS_GPU void NoteSeen(uint32_t seen, float weight, SlotState& state) const {
+    uint32_t mine = 0;
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile)
+      mine |= ScoreBit(tile, 2 * HALF) | ScoreBit(tile, 2 * HALF + 1);
+    uint32_t notes = ((seen & mine) != 0 ? 1 : 0) | (weight != weight ? 2 : 0);
+    notes |= gpu.ShuffleXor(notes, 1);
+    notes |= gpu.ShuffleXor(notes, 2);
+    if (state.max[HALF] != -Infinity() || notes == 0) return;
+    state.max[HALF] = (notes & 2) != 0 ? BitsAs<float>(0x7fc00000u) : LowestFloat();
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_FORWARD_SOFTMAX_H_

@@ -1,0 +1,210 @@
+#include "worker/kernel/cuda/launch_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "worker/kernel/cuda/table_image.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int64_t kRowsAtOnce = 64;  // Pieces are cut at multiples, where that is enough.
+
+struct HeadRange {
+  int32_t begin, end;
+};
+
+HeadRange KvHeads(const Task& task, int group) {
+  return {task.head_begin / group, (task.head_end + group - 1) / group};
+}
+
+int64_t TilesOf(int64_t q_begin, int64_t q_end, int group) {
+  return (q_end * group + kTileSlots - 1) / kTileSlots - q_begin * group / kTileSlots;
+}
+
+bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
+
+// Bytes of tables that are the call's, or a task's, whatever rows are in a launch.
+int64_t CallBytes(const KernelJob& job) {
+  const MaskMap& mask = *job.mask;
+  const int64_t pairs = mask.sequences() * mask.q_heads();
+  return 4 * (2 * mask.q_heads() + 2 * (mask.sequences() + 1) + 2 * pairs) + 16 * 16;
+}
+int64_t TaskBytes(const KernelJob& job, const KernelTask& bound) {
+  return static_cast<int64_t>(sizeof(ForwardTask)) + 4 * job.mask->classes() +
+         static_cast<int64_t>((bound.q_rows->ranges().size() + bound.k_rows->ranges().size()) *
+                              sizeof(RowRun));
+}
+
+class CallCutter {
+ public:
+  CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks,
+             const CallVisibility& visible, int64_t max_bytes)
+      : job_(job), tasks_(tasks), visible_(visible), max_bytes_(max_bytes) {}
+
+  absl::StatusOr<std::vector<LaunchPieces>> Cut() {
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      absl::Status status = AddTask(static_cast<int32_t>(t));
+      if (!status.ok()) return status;
+    }
+    Flush();
+    return std::move(launches_);
+  }
+
+ private:
+  // Of rows [begin, end) of a task, beside TaskBytes.
+  int64_t RowBytes(int32_t index, int64_t begin, int64_t end) const {
+    const Task& task = tasks_[index].task;
+    const int group = job_.layout->group();
+    const HeadRange heads = KvHeads(task, group);
+    int64_t bytes = (heads.end - heads.begin) * TilesOf(begin, end, group) *
+                    static_cast<int64_t>(sizeof(ForwardItem) + sizeof(int32_t));
+    if (!HasTables(task)) return bytes;
+    job_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
+      bytes += 4 * (end - begin + 1);
+      for (int64_t row = begin; row < end; ++row)
+        bytes += static_cast<int64_t>(visible_.Of(index, head, row).size() * sizeof(KeySpan32));
+    });
+    return bytes;
+  }
+
+  absl::Status AddTask(int32_t index) {
+    const Task& task = tasks_[index].task;
+    const int64_t own = TaskBytes(job_, tasks_[index]);
+    int64_t begin = task.q_begin;
+    bool open = false;  // The last piece of the launch is this task's, and ends at `begin`.
+    for (int64_t step = kRowsAtOnce; begin < task.q_end;) {
+      const int64_t end = std::min(task.q_end, begin + step);
+      const int64_t bytes = (open ? 0 : own) + RowBytes(index, begin, end);
+      if (used_ + bytes > max_bytes_) {
+        if (!pieces_.empty()) {
+          Flush();
+          open = false;
+        } else if (step > 1) {
+          step = 1;
+        } else {
+          return MakeError(absl::StatusCode::kResourceExhausted,
+                           absl::StrCat("the mask of one query row takes ", bytes,
+                                        " bytes, more than a kernel call has for tables"),
+                           {"OUT_OF_MEMORY", {}, {}, {}});
+        }
+        continue;
+      }
+      used_ += bytes;
+      if (open)
+        pieces_.back().q_end = end;
+      else
+        pieces_.push_back({index, begin, end});
+      open = true;
+      begin = end;
+    }
+    return absl::OkStatus();
+  }
+
+  void Flush() {
+    if (!pieces_.empty()) launches_.push_back(std::move(pieces_));
+    pieces_.clear();
+    used_ = CallBytes(job_);
+  }
+
+  const KernelJob& job_;
+  const absl::Span<const KernelTask> tasks_;
+  const CallVisibility& visible_;
+  const int64_t max_bytes_;
+  int64_t used_ = CallBytes(job_);
+  LaunchPieces pieces_;
+  std::vector<LaunchPieces> launches_;
+};
+
+// Visible (row, key) pairs of a tile of a piece, about.
+int64_t CostOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
+               const CallVisibility& visible, const TaskPiece& piece, int32_t kv_head,
+               int64_t tile) {
+  const Task& task = tasks[piece.task].task;
+  const int64_t group = job.layout->group();
+  const int64_t begin = std::max(piece.q_begin, tile * kTileSlots / group);
+  const int64_t end = std::min(piece.q_end, ((tile + 1) * kTileSlots + group - 1) / group);
+  const auto first = static_cast<int32_t>(kv_head * group);
+  const int32_t head_begin = std::max(first, task.head_begin);
+  const int32_t head_end = std::min(first + static_cast<int32_t>(group), task.head_end);
+  if (!HasTables(task))
+    return (end - begin) * (head_end - head_begin) * (task.k_end - task.k_begin);
+  int64_t cost = 0;
+  job.mask->ForEachClass(head_begin, head_end, [&](int32_t head, int32_t count) {
+    for (int64_t row = begin; row < end; ++row)
+      for (const Interval& span : visible.Of(piece.task, head, row)) cost += count * span.length();
+  });
+  return cost;
+}
+
+struct PlannedItem {
+  ForwardItem item;
+  std::vector<int32_t> units;
+  int64_t cost = 0;
+};
+
+// Largest first; each has its pieces in their order.
+std::vector<PlannedItem> PlanItems(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                   const CallVisibility& visible, const LaunchPieces& pieces) {
+  const int group = job.layout->group();
+  std::vector<PlannedItem> items;
+  std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const KernelTask& bound = tasks[pieces[p].task];
+    const HeadRange heads = KvHeads(bound.task, group);
+    const int64_t first = pieces[p].q_begin * group / kTileSlots;
+    const int64_t last = first + TilesOf(pieces[p].q_begin, pieces[p].q_end, group);
+    for (int32_t head = heads.begin; head < heads.end; ++head) {
+      for (int64_t tile = first; tile < last; ++tile) {
+        const auto [at, added] = index.try_emplace({bound.out_q.data, head, tile}, items.size());
+        if (added) items.push_back({{tile, head, 0, 0}, {}, 0});
+        PlannedItem& item = items[at->second];
+        item.units.push_back(static_cast<int32_t>(p));
+        item.cost += CostOf(job, tasks, visible, pieces[p], head, tile);
+      }
+    }
+  }
+  std::stable_sort(items.begin(), items.end(),
+                   [](const PlannedItem& a, const PlannedItem& b) { return a.cost > b.cost; });
+  return items;
+}
+
+}  // namespace
+
+ForwardKind KindOf(const KernelJob& job) {
+  const BlockLayout& layout = *job.layout;
+  const int dim = std::max(layout.head_dim(), layout.value_dim());
+  ForwardKind kind;
+  kind.element = ElementOf(layout.dtype());
+  kind.dim = dim <= 64 ? 64 : dim <= 128 ? 128 : kMaxDim;
+  const ChangeRule change = ChangeRuleOf(job);
+  kind.changes = change.cap != 0 || change.alibi || change.bias || change.bits || change.offset ||
+                 change.drop_below != 0;
+  return kind;
+}
+
+absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
+                                                  absl::Span<const KernelTask> tasks,
+                                                  const CallVisibility& visible,
+                                                  int64_t max_bytes) {
+  return CallCutter(job, tasks, visible, max_bytes).Cut();
+}
+
+Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                  const CallVisibility& visible, const LaunchPieces& pieces) {
+  TableImage image(job);
+  for (const TaskPiece& piece : pieces) image.AddTask(tasks[piece.task], piece, visible);
+  const std::vector<PlannedItem> items = PlanItems(job, tasks, visible, pieces);
+  for (const PlannedItem& item : items) image.AddItem(item.item, item.units);
+  Launch launch;
+  launch.blocks = static_cast<int64_t>(items.size());
+  launch.args = image.args();
+  launch.bytes = image.Take(&launch.args.at);
+  return launch;
+}
+
+}  // namespace annulus::cuda

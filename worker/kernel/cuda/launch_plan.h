@@ -1,0 +1,46 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_LAUNCH_PLAN_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_LAUNCH_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus::cuda {
+
+// How an Accumulate call becomes launches of the forward kernel: pure functions, no device.
+
+// Which instantiation serves a job. Dimensions are at most kMaxDim, the type fp32, fp16 or bf16.
+ForwardKind KindOf(const KernelJob& job);
+
+// Rows [q_begin, q_end) of a task of the call.
+struct TaskPiece {
+  int32_t task = 0;
+  int64_t q_begin = 0, q_end = 0;
+};
+
+// What one launch does, in task order.
+using LaunchPieces = std::vector<TaskPiece>;
+
+// Cuts a call into launches whose tables fit into `max_bytes`: an accumulator row sees its tasks in
+// list order, within launches and from one to the next. RESOURCE_EXHAUSTED where one row's do not.
+absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
+                                                  absl::Span<const KernelTask> tasks,
+                                                  const CallVisibility& visible, int64_t max_bytes);
+
+// A launch: `bytes` go to the device, and their address into args.tables.
+struct Launch {
+  std::vector<std::byte> bytes;
+  ForwardArgs args = {};
+  int64_t blocks = 0;
+};
+Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                  const CallVisibility& visible, const LaunchPieces& pieces);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_LAUNCH_PLAN_H_

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_LAUNCHER_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_LAUNCHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/op_args.h"
+
+namespace annulus::cuda {
+
+// Queues work on one device, which does it in order, sooner or later. One owner thread. A device's
+// stream, or the emulator of the tests, which does it at once.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+
+  // Bytes that one Upload may take.
+  virtual int64_t max_tables() const = 0;
+  // Copies to the device; the address, of 16 bytes at least, is good for what is launched until the
+  // next Upload. RESOURCE_EXHAUSTED above max_tables.
+  virtual absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) = 0;
+  virtual absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args,
+                               int64_t blocks) = 0;
+  virtual absl::Status Op(const OpArgs& args, int64_t blocks) = 0;
+
+  // "NVIDIA H100, sm_90", ...
+  virtual std::string Description() const = 0;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_LAUNCHER_H_

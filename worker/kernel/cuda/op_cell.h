@@ -1,0 +1,102 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_OP_CELL_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_OP_CELL_H_
+
+#include "worker/kernel/cuda/op_args.h"
+#include "worker/kernel/cuda/table_reader.h"
+
+namespace annulus::cuda {
+
+// What a warp does to one row and head of running states: the arithmetic of attention/partial.h,
+// in its order.
+template <class GPU>
+struct OpCell {
+  GPU& gpu;
+  const OpArgs& args;
+  int lane = gpu.Thread() % 32;
+
+  // exp(max − top), and 0 where nothing was seen.
+  ANNULUS_GPU static float Share(float max, float top) {
+    return max == -Infinity() ? 0.0f : GPU::Exp(max - top);
+  }
+
+  ANNULUS_GPU void Merge(int64_t row, int64_t head) const {
+    const float from_max = Read(Source(row, head, 1)), max = Read(Target(row, head, 1));
+    const float from_weight = Read(Source(row, head, 2)), weight = Read(Target(row, head, 2));
+    gpu.SyncWarp();  // Before the first lane writes what others read.
+    if (from_max == -Infinity()) return;
+    const bool take = max == -Infinity();
+    const float top = max < from_max ? from_max : max;
+    const float mine = Share(max, top), theirs = Share(from_max, top);
+    const std::byte* from = Source(row, head, 0);
+    std::byte* to = Target(row, head, 0);
+    for (int i = lane; i < args.value_dim; i += 32) {
+      const float more = Read(from + i * 4);
+      Write(to + i * 4, take ? more : mine * Read(to + i * 4) + theirs * more);
+    }
+    if (lane != 0) return;
+    SetState(row, head, take ? from_max : top,
+             take ? from_weight : mine * weight + theirs * from_weight);
+  }
+
+  ANNULUS_GPU void Finish(int64_t row, int64_t head) const {
+    const int64_t sum_bytes = int64_t{args.value_dim} * 4;
+    const std::byte* from = At(args.source, row, head, 0, sum_bytes);
+    const float max = Read(At(args.source, row, head, args.max_offset, 4));
+    const float weight = Read(At(args.source, row, head, args.weight_offset, 4));
+    const bool has_sink = args.sinks != nullptr;
+    const float sink = has_sink ? Read(args.sinks + head * 4) : -Infinity();
+    const bool empty = max == -Infinity(), lost = weight == 0 && !has_sink;
+    const float nan = BitsAs<float>(0x7fc00000u);
+    const float top = max < sink ? sink : max;
+    const float scale = has_sink ? Share(max, top) : 1.0f;
+    const float whole = scale * weight + Share(sink, top);
+    const float divisor = whole * args.kept;
+    std::byte* to = Target(row, head, 0);
+    for (int i = lane; i < args.value_dim; i += 32) {
+      const float value = empty ? 0.0f : lost ? nan : scale * Read(from + i * 4) / divisor + 0.0f;
+      WriteAs(args.out_element, to, i, value);
+    }
+    if (lane != 0) return;
+    constexpr double kLog2eDouble = 1.44269504088896340736;
+    float lse = top + GPU::Log(whole);
+    if (args.lse_base_2)
+      lse = static_cast<float>(
+          (static_cast<double>(top) + GPU::LogDouble(static_cast<double>(whole))) * kLog2eDouble);
+    if (empty) lse = args.lse_base_2 ? static_cast<float>(sink * kLog2eDouble) : sink;
+    Write(Target(row, head, 1), !empty && lost ? nan : lse);
+    if (args.section_count < 3) return;
+    Write(Target(row, head, 2), empty ? max : weight == 0 || weight != weight ? nan : max);
+  }
+
+  ANNULUS_GPU std::byte* Source(int64_t row, int64_t head, int section) const {
+    const OpSection& s = args.sections[section];
+    return At(args.source, row, head, s.source, s.bytes);
+  }
+  ANNULUS_GPU std::byte* Target(int64_t row, int64_t head, int section) const {
+    const OpSection& s = args.sections[section];
+    return At(args.target, row, head, s.target, s.bytes);
+  }
+  ANNULUS_GPU float Read(const std::byte* at) const { return gpu.template Load<float>(at); }
+  ANNULUS_GPU void Write(std::byte* at, float value) const { gpu.template Store<float>(at, value); }
+  ANNULUS_GPU void SetState(int64_t row, int64_t head, float max, float weight) const {
+    Write(Target(row, head, 1), max);
+    Write(Target(row, head, 2), weight);
+  }
+
+  ANNULUS_GPU void WriteAs(Element element, std::byte* to, int64_t i, float value) const {
+    if (element == Element::kFp32) return Write(to + i * 4, value);
+    const uint32_t bits = element == Element::kBf16 ? GPU::template Pack<Element::kBf16>(value, 0)
+                                                    : GPU::template Pack<Element::kFp16>(value, 0);
+    gpu.template Store<uint16_t>(to + i * 2, static_cast<uint16_t>(bits));
+  }
+  ANNULUS_GPU float ReadAs(Element element, const std::byte* from, int64_t i) const {
+    if (element == Element::kFp32) return Read(from + i * 4);
+    const auto bits = gpu.template Load<uint16_t>(from + i * 2);
+    return element == Element::kBf16 ? GPU::template ToFloat<Element::kBf16>(bits)
+                                     : GPU::template ToFloat<Element::kFp16>(bits);
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_OP_CELL_H_

@@ -1,0 +1,20 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_OP_PLAN_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_OP_PLAN_H_
+
+#include "absl/status/statusor.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/op_args.h"
+
+namespace annulus::cuda {
+
+// What the device is told of `op`, on the rows and heads that both blocks have; none where `cells`
+// is 0. `sinks` is left for the caller where it needs them. INTERNAL for kinds of blocks that the
+// operation is not made for.
+absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op);
+
+// Whether the operation reads the job's sinks.
+bool NeedsSinks(const KernelJob& job, const OpArgs& args);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_OP_PLAN_H_

@@ -1,0 +1,215 @@
+#include "worker/kernel/cuda/table_image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "attention/dropout.h"
+
+namespace annulus::cuda {
+namespace {
+
+int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
+
+// Adds a table at the next multiple of 16 bytes, and says where.
+template <class T>
+int64_t Append(const std::vector<T>& table, std::vector<std::byte>* bytes) {
+  bytes->resize((bytes->size() + 15) / 16 * 16);
+  const size_t at = bytes->size();
+  bytes->resize(at + table.size() * sizeof(T));
+  if (!table.empty()) std::memcpy(bytes->data() + at, table.data(), table.size() * sizeof(T));
+  return static_cast<int64_t>(at);
+}
+
+// Whether sixteen bytes at a time may be copied from every row and head of a section.
+bool Whole(const BlockAt& block, int64_t offset, int64_t head_bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(block.data);
+  return (address | static_cast<uintptr_t>(block.row_bytes | offset | head_bytes)) % 16 == 0;
+}
+
+// A cap below the smallest normal number caps to nothing that fp32 arithmetic here tells from 0.
+void SetCap(double cap, ChangeRule* rule) {
+  rule->cap = std::max(static_cast<float>(cap), std::numeric_limits<float>::min());
+  const double per_cap = 1.0 / rule->cap;
+  rule->per_cap_high = static_cast<float>(per_cap);
+  if (rule->per_cap_high >= per_cap) rule->per_cap_high = std::nextafter(rule->per_cap_high, 0.0f);
+  rule->per_cap_low = static_cast<float>(per_cap - rule->per_cap_high);
+}
+
+}  // namespace
+
+Element ElementOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFp32:
+      return Element::kFp32;
+    case DataType::kFp16:
+      return Element::kFp16;
+    case DataType::kBf16:
+      return Element::kBf16;
+    default:
+      return Element::kNone;
+  }
+}
+
+ChangeRule ChangeRuleOf(const KernelJob& job) {
+  const ScoreModifiers& modifiers = job.spec->modifiers;
+  const PairInputs& pairs = job.layout->pairs();
+  ChangeRule rule = {};
+  if (modifiers.soft_cap) SetCap(*modifiers.soft_cap, &rule);
+  rule.alibi = !modifiers.alibi_slopes.empty();
+  rule.bias = pairs.has_bias;
+  rule.bits = pairs.has_bits;
+  rule.offset = pairs.has_offset;
+  rule.bias_per_head = pairs.bias_heads != 1;
+  rule.bits_per_head = pairs.bit_heads != 1;
+  rule.bias_type = ElementOf(pairs.bias_dtype);
+  rule.bias_bytes = pairs.bias_bytes();
+  rule.bit_bytes = pairs.bit_bytes();
+  if (!job.spec->dropout) return rule;
+  const DropoutRule dropout(*job.spec->dropout);
+  rule.drop_below = dropout.threshold();
+  rule.seed[0] = dropout.key()[0];
+  rule.seed[1] = dropout.key()[1];
+  return rule;
+}
+
+BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view) {
+  const Block& block = view.block;
+  return {view.data, layout.RowBytes(block.kind, block.head_end - block.head_begin),
+          Narrow(block.row_begin), block.head_begin};
+}
+
+TableImage::TableImage(const KernelJob& job) : job_(job), change_(ChangeRuleOf(job)) {
+  for (int32_t head = 0; head < job.mask->q_heads(); ++head)
+    class_of_head_.push_back(job.mask->ClassOf(head));
+  slopes_ = job.spec->modifiers.alibi_slopes;
+  if (KindOf(job).changes) AddSequences();
+}
+
+void TableImage::AddSequences() {
+  const MaskMap& mask = *job_.mask;
+  for (int64_t s = 0; s <= mask.sequences(); ++s) {
+    q_begins_.push_back(Narrow(mask.QueryBegin(s)));
+    k_begins_.push_back(Narrow(mask.KeyBegin(s)));
+  }
+  if (!change_.alibi && !change_.bits) return;
+  for (int64_t s = 0; s < mask.sequences(); ++s) {
+    const int64_t row = mask.QueryBegin(s);
+    const bool empty = row == mask.QueryBegin(s + 1);
+    for (int32_t head = 0; head < mask.q_heads(); ++head) {
+      shifts_.push_back(empty ? 0 : Narrow(mask.Position(head, row) - mask.KeyBegin(s)));
+      has_bits_.push_back(mask.HasBits(head, s) ? 1 : 0);
+    }
+  }
+}
+
+int32_t TableImage::RunsOf(const RowMap& rows) {
+  const auto [at, added] = runs_of_map_.try_emplace(&rows, Narrow(runs_.size()));
+  if (!added) return at->second;
+  int64_t local = 0;
+  for (const RowRange& range : rows.ranges()) {
+    runs_.push_back(
+        {Narrow(local), Narrow(range.begin), Narrow(range.block), Narrow(range.stride)});
+    local += range.block * range.count;
+  }
+  return at->second;
+}
+
+void TableImage::AddSpans(const KernelTask& bound, const TaskPiece& piece,
+                          const CallVisibility& visible) {
+  const size_t at = classes_.size();
+  classes_.resize(at + job_.mask->classes(), 0);
+  job_.mask->ForEachClass(bound.task.head_begin, bound.task.head_end, [&](int32_t head, int32_t) {
+    classes_[at + job_.mask->ClassOf(head)] = Narrow(firsts_.size());
+    for (int64_t row = piece.q_begin; row < piece.q_end; ++row) {
+      firsts_.push_back(Narrow(spans_.size()));
+      for (const Interval& span : visible.Of(piece.task, head, row))
+        spans_.push_back({Narrow(span.begin), Narrow(span.end)});
+    }
+    firsts_.push_back(Narrow(spans_.size()));
+  });
+}
+
+void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
+                         const CallVisibility& visible) {
+  const BlockLayout& layout = *job_.layout;
+  const Task& task = bound.task;
+  const auto heads = [](const BlockView& view) {
+    return view.block.head_end - view.block.head_begin;
+  };
+  ForwardTask entry = {};
+  entry.q = BlockAtOf(layout, bound.q);
+  entry.kv = BlockAtOf(layout, bound.kv);
+  entry.out = BlockAtOf(layout, bound.out_q);
+  entry.value_offset = layout.SecondOffset(BlockKind::kKv, heads(bound.kv));
+  entry.max_offset = layout.SecondOffset(BlockKind::kPartial, heads(bound.out_q));
+  entry.weight_offset = layout.ThirdOffset(BlockKind::kPartial, heads(bound.out_q));
+  if (layout.pairs().any()) {
+    entry.pairs = BlockAtOf(layout, bound.pairs);
+    entry.bits_offset = layout.SecondOffset(BlockKind::kPairs, heads(bound.pairs));
+    entry.shift_offset = layout.ThirdOffset(BlockKind::kPairs, heads(bound.pairs));
+  }
+  entry.q_begin = Narrow(piece.q_begin);
+  entry.q_end = Narrow(piece.q_end);
+  entry.k_begin = Narrow(task.k_begin);
+  entry.k_end = Narrow(task.k_end);
+  entry.head_begin = task.head_begin;
+  entry.head_end = task.head_end;
+  entry.class_at = -1;
+  if (task.coverage != Coverage::kFull) {
+    entry.class_at = Narrow(classes_.size());
+    AddSpans(bound, piece, visible);
+  }
+  entry.q_run = RunsOf(*bound.q_rows);
+  entry.q_runs = Narrow(bound.q_rows->ranges().size());
+  entry.k_run = RunsOf(*bound.k_rows);
+  entry.k_runs = Narrow(bound.k_rows->ranges().size());
+  const int64_t element = BytesPerElement(layout.dtype());
+  const int64_t key_bytes = layout.head_dim() * element;
+  const int64_t value_bytes = layout.value_dim() * element;
+  entry.q_whole = Whole(entry.q, 0, key_bytes);
+  entry.k_whole = Whole(entry.kv, 0, key_bytes);
+  entry.v_whole = Whole(entry.kv, entry.value_offset, value_bytes);
+  tasks_.push_back(entry);
+}
+
+void TableImage::AddItem(ForwardItem item, const std::vector<int32_t>& units) {
+  item.unit_begin = Narrow(units_.size());
+  units_.insert(units_.end(), units.begin(), units.end());
+  item.unit_end = Narrow(units_.size());
+  items_.push_back(item);
+}
+
+ForwardArgs TableImage::args() const {
+  const BlockLayout& layout = *job_.layout;
+  ForwardArgs args = {};
+  args.change = change_;
+  args.head_dim = layout.head_dim();
+  args.value_dim = layout.value_dim();
+  args.group = layout.group();
+  args.q_heads = job_.mask->q_heads();
+  args.sequences = Narrow(job_.mask->sequences());
+  args.scale = static_cast<float>(job_.scale);
+  return args;
+}
+
+std::vector<std::byte> TableImage::Take(ForwardTables* at) {
+  std::vector<std::byte> bytes;
+  at->tasks = Append(tasks_, &bytes);
+  at->items = Append(items_, &bytes);
+  at->units = Append(units_, &bytes);
+  at->class_of_head = Append(class_of_head_, &bytes);
+  at->classes = Append(classes_, &bytes);
+  at->firsts = Append(firsts_, &bytes);
+  at->spans = Append(spans_, &bytes);
+  at->runs = Append(runs_, &bytes);
+  at->q_begins = Append(q_begins_, &bytes);
+  at->k_begins = Append(k_begins_, &bytes);
+  at->shifts = Append(shifts_, &bytes);
+  at->has_bits = Append(has_bits_, &bytes);
+  at->slopes = Append(slopes_, &bytes);
+  return bytes;
+}
+
+}  // namespace annulus::cuda

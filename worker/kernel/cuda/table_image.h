@@ -1,0 +1,54 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_TABLE_IMAGE_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_TABLE_IMAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/kernel/cuda/launch_plan.h"
+
+namespace annulus::cuda {
+
+Element ElementOf(DataType dtype);
+ChangeRule ChangeRuleOf(const KernelJob& job);
+// Where a block lies; its rows and heads fit in 32 bits.
+BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view);
+
+// The tables of one launch (ForwardTables), as they are filled.
+class TableImage {
+ public:
+  // Keeps `job`.
+  explicit TableImage(const KernelJob& job);
+
+  // Rows of a task, the next of ForwardTables::tasks.
+  void AddTask(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
+  // `units`: tasks in the order in which they were added. Where they lie is filled in.
+  void AddItem(ForwardItem item, const std::vector<int32_t>& units);
+
+  // All but the address and the offsets of the tables.
+  ForwardArgs args() const;
+  // All tables, one after the other, and where each begins.
+  std::vector<std::byte> Take(ForwardTables* at);
+
+ private:
+  void AddSequences();
+  // Where the runs of a row map are.
+  int32_t RunsOf(const RowMap& rows);
+  void AddSpans(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
+
+  const KernelJob& job_;
+  const ChangeRule change_;
+  std::vector<ForwardTask> tasks_;
+  std::vector<ForwardItem> items_;
+  std::vector<int32_t> units_, class_of_head_, classes_, firsts_, q_begins_, k_begins_, shifts_,
+      has_bits_;
+  std::vector<KeySpan32> spans_;
+  std::vector<RowRun> runs_;
+  std::map<const RowMap*, int32_t> runs_of_map_;
+  std::vector<float> slopes_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_TABLE_IMAGE_H_
