@@ -46,6 +46,8 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
       return {{{{0, dim * kFloat}, {second, value_dim * kFloat}}}, 2};
     case BlockKind::kDSinkOut:
       return {{{{0, kFloat}}}, 1};
+    case BlockKind::kDBias:
+      return {{{{0, layout.pairs().width * kFloat}}}, 1};
     case BlockKind::kOut:
       return {{{{0, value_dim * BytesPerElement(layout.out_dtype())},
                 {second, kFloat},
@@ -57,7 +59,9 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
   return {};
 }
 
-bool IsGradient(BlockKind kind) { return kind == BlockKind::kDq || kind == BlockKind::kDkv; }
+bool IsGradient(BlockKind kind) {
+  return kind == BlockKind::kDq || kind == BlockKind::kDkv || kind == BlockKind::kDBias;
+}
 
 // Absent where the operation is not made for these kinds.
 std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
