@@ -2,11 +2,12 @@
 #define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_LAUNCHER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/kernel/cuda/emulated_block.h"
+#include "tests/kernel/cuda/memory_checks.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/launcher.h"
 
@@ -27,9 +28,14 @@ class EmulatedLauncher : public Launcher {
  private:
   GlobalMemory* const memory_;
   const int64_t max_tables_;
-  EmulatedBlock block_;
   std::unique_ptr<std::byte[]> uploaded_;
 };
+
+// Runs `kernel`, and tells `memory` which blocks each call may use. `done` ends what a call has
+// queued.
+std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory,
+                                            std::unique_ptr<AttentionKernel> kernel,
+                                            std::function<absl::Status()> done);
 
 // The CUDA kernel on host memory. `max_tables` is small in most tests, so that calls become several
 // launches.

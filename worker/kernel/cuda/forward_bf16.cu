@@ -2,8 +2,6 @@
 
 namespace annulus::cuda {
 
-CompiledForward CompiledBf16(const ForwardKind& kind) {
-  return CompiledElement<Element::kBf16>(kind);
-}
+const void* ForwardOfBf16(const ForwardKind& kind) { return ForwardOf<Element::kBf16>(kind); }
 
 }  // namespace annulus::cuda

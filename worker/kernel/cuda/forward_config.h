@@ -40,6 +40,27 @@ struct ForwardConfig {
   static constexpr uint32_t kSharedBytes = kSlotsAt + kSlotFields * kTileSlots * 4;
 };
 
+// Calls `run` with the ForwardConfig that is meant, and returns what it does.
+template <Element ELEMENT, int DIM, class RUN>
+auto WithConfigOf(bool changes, const RUN& run) {
+  return changes ? run(ForwardConfig<ELEMENT, DIM, true>())
+                 : run(ForwardConfig<ELEMENT, DIM, false>());
+}
+template <Element ELEMENT, class RUN>
+auto WithConfigOf(const ForwardKind& kind, const RUN& run) {
+  if (kind.dim == 64) return WithConfigOf<ELEMENT, 64>(kind.changes, run);
+  if (kind.dim == 128) return WithConfigOf<ELEMENT, 128>(kind.changes, run);
+  return WithConfigOf<ELEMENT, 256>(kind.changes, run);
+}
+
+// Shared memory that a block of a kind takes.
+inline int64_t SharedBytesOf(const ForwardKind& kind) {
+  const auto bytes = [](auto config) { return int64_t{decltype(config)::kSharedBytes}; };
+  if (kind.element == Element::kFp32) return WithConfigOf<Element::kFp32>(kind, bytes);
+  if (kind.element == Element::kFp16) return WithConfigOf<Element::kFp16>(kind, bytes);
+  return WithConfigOf<Element::kBf16>(kind, bytes);
+}
+
 // Fields of a slot in shared memory.
 enum SlotField : int {
   kSlotRow,    // −1: the slot sees nothing in the task.

@@ -2,8 +2,6 @@
 
 namespace annulus::cuda {
 
-CompiledForward CompiledFp16(const ForwardKind& kind) {
-  return CompiledElement<Element::kFp16>(kind);
-}
+const void* ForwardOfFp16(const ForwardKind& kind) { return ForwardOf<Element::kFp16>(kind); }
 
 }  // namespace annulus::cuda

@@ -2,8 +2,6 @@
 
 namespace annulus::cuda {
 
-CompiledForward CompiledFp32(const ForwardKind& kind) {
-  return CompiledElement<Element::kFp32>(kind);
-}
+const void* ForwardOfFp32(const ForwardKind& kind) { return ForwardOf<Element::kFp32>(kind); }
 
 }  // namespace annulus::cuda

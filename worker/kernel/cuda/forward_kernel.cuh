@@ -3,11 +3,15 @@
 
 #include <cuda_runtime.h>
 
-#include "worker/kernel/cuda/compiled_kernels.h"
 #include "worker/kernel/cuda/forward_block.h"
 #include "worker/kernel/cuda/ptx_gpu.cuh"
 
 namespace annulus::cuda {
+
+// The functions that nvcc made.
+const void* ForwardOfFp32(const ForwardKind& kind);
+const void* ForwardOfFp16(const ForwardKind& kind);
+const void* ForwardOfBf16(const ForwardKind& kind);
 
 template <class CONFIG>
 __global__ void __launch_bounds__(kThreads) Forward(const __grid_constant__ ForwardArgs args) {
@@ -16,22 +20,10 @@ __global__ void __launch_bounds__(kThreads) Forward(const __grid_constant__ Forw
   block.Run(blockIdx.x);
 }
 
-template <class CONFIG>
-CompiledForward CompiledOf() {
-  return {reinterpret_cast<const void*>(&Forward<CONFIG>), CONFIG::kSharedBytes};
-}
-
-template <Element ELEMENT, int DIM>
-CompiledForward CompiledDim(bool changes) {
-  return changes ? CompiledOf<ForwardConfig<ELEMENT, DIM, true>>()
-                 : CompiledOf<ForwardConfig<ELEMENT, DIM, false>>();
-}
-
 template <Element ELEMENT>
-CompiledForward CompiledElement(const ForwardKind& kind) {
-  if (kind.dim == 64) return CompiledDim<ELEMENT, 64>(kind.changes);
-  if (kind.dim == 128) return CompiledDim<ELEMENT, 128>(kind.changes);
-  return CompiledDim<ELEMENT, 256>(kind.changes);
+const void* ForwardOf(const ForwardKind& kind) {
+  return WithConfigOf<ELEMENT>(
+      kind, [](auto config) { return reinterpret_cast<const void*>(&Forward<decltype(config)>); });
 }
 
 }  // namespace annulus::cuda

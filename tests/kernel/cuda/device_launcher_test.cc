@@ -1,0 +1,183 @@
+// The way to a device: tables and launches in order on a queue that does them a random time later.
+// The device is a stand-in, whose kernels are the emulator's.
+#include "worker/kernel/cuda/device_launcher.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+#include "tests/device/cuda_stand_in.h"
+#include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/cuda/emulated_run.h"
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/cuda/cuda_kernel.h"
+
+namespace annulus::cuda {
+namespace {
+
+class EmulatedTable final : public KernelTable {
+ public:
+  EmulatedTable(CudaStandIn* api, GlobalMemory* memory) : api_(api), memory_(memory) {}
+
+  CudaError Prepare(int64_t) override { return prepared; }
+  CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
+                    CudaStream stream) override {
+    return api_->Launch(stream, [=] { Note(EmulateForward(kind, args, blocks, memory_)); });
+  }
+  CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
+    return api_->Launch(stream, [=] { Note(EmulateOp(args, blocks, memory_)); });
+  }
+  std::string fault() {
+    MutexLock lock(&mutex_);
+    return fault_;
+  }
+
+  CudaError prepared = kCudaSuccess;
+
+ private:
+  void Note(const std::string& fault) {
+    MutexLock lock(&mutex_);
+    if (fault_.empty()) fault_ = fault;
+  }
+
+  CudaStandIn* const api_;
+  GlobalMemory* const memory_;
+  Mutex mutex_;
+  std::string fault_ GUARDED_BY(mutex_);
+};
+
+class DeviceLauncherTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    CudaContext::Options options;
+    options.arena_bytes = 1 << 20;
+    options.workspace_bytes = 1 << 20;
+    options.bounce_bytes = 1 << 20;
+    context_ = *CudaContext::Create(&api_, options);
+    device_ = *CudaDevice::Create(context_);
+  }
+
+  std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes) {
+    auto launcher = DeviceLauncher::Create(device_.get(), &table_, table_bytes);
+    EXPECT_TRUE(launcher.ok()) << launcher.status();
+    // What is uploaded lies in the device's memory, whose address is known from the first one.
+    auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
+    EXPECT_TRUE(probe.ok());
+    tables_ = *probe;
+    CudaKernel::Options options;
+    options.launcher = *std::move(launcher);
+    auto kernel =
+        std::make_unique<TablesToo>(*CudaKernel::Create(std::move(options)), this, table_bytes);
+    return WithMemory(memory_, std::move(kernel), [this] {
+      const absl::Status status = device_->Synchronize();
+      if (!status.ok()) return status;
+      const std::string fault = table_.fault();
+      return fault.empty() ? absl::OkStatus() : absl::InternalError(fault);
+    });
+  }
+
+  // Lets the kernels read the tables' memory.
+  class TablesToo : public AttentionKernel {
+   public:
+    TablesToo(std::unique_ptr<AttentionKernel> kernel, DeviceLauncherTest* test, int64_t bytes)
+        : kernel_(std::move(kernel)), test_(test), bytes_(bytes) {}
+    absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                            const KernelControl& control) override {
+      test_->memory_->Add(test_->tables_, bytes_, false);
+      return kernel_->Accumulate(job, tasks, control);
+    }
+    absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+      test_->memory_->Add(test_->tables_, bytes_, false);
+      return kernel_->Apply(job, op);
+    }
+    std::string Description() const override { return kernel_->Description(); }
+
+   private:
+    const std::unique_ptr<AttentionKernel> kernel_;
+    DeviceLauncherTest* const test_;
+    const int64_t bytes_;
+  };
+
+  CudaStandIn api_{CudaStandIn::Options()};
+  std::shared_ptr<GlobalMemory> memory_ = std::make_shared<GlobalMemory>();
+  EmulatedTable table_{&api_, memory_.get()};
+  std::shared_ptr<CudaContext> context_;
+  std::unique_ptr<CudaDevice> device_;
+  const std::byte* tables_ = nullptr;
+};
+
+struct Job {
+  AttentionSpec spec;
+  reference::Input input;
+};
+
+Job MakeJob() {
+  Job job;
+  job.spec.dtype = DataType::kBf16;
+  job.spec.q_heads = 4;
+  job.spec.kv_heads = 2;
+  job.spec.head_dim = 16;
+  for (const int64_t rows : {70, 40}) {
+    Sequence sequence;
+    sequence.q_len = sequence.kv_len = rows;
+    job.spec.sequences.push_back(sequence);
+  }
+  job.spec.masks.resize(1);
+  job.spec.masks[0].causal = true;
+  job.spec.modifiers.sinks = {1, 0, -1, 2};
+  job.input = reference::InputOf(job.spec);
+  FillNormal(/*seed=*/3, reference::Precision::kBf16, 1, &job.input);
+  return job;
+}
+
+Cuts ManyTasks() {
+  Cuts cuts;
+  cuts.keys = {20, 55, 80};
+  cuts.q_rows = {33};
+  return cuts;
+}
+
+// Each launch finds its own tables, though the next are on their way while it waits for its turn.
+TEST_F(DeviceLauncherTest, ManyLaunchesInFlightGiveTheBitsOfOne) {
+  const Job job = MakeJob();
+  KernelHarness one(job.spec, job.input, ManyTasks()), many(job.spec, job.input, ManyTasks());
+  ASSERT_TRUE(one.Run(*Kernel(256 << 10)).ok());
+  const absl::Status status = many.Run(*Kernel(5 << 10));
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(one.state(), many.state());
+  EXPECT_EQ(one.answer().out, many.answer().out);
+  EXPECT_TRUE(reference::CheckWithinBudget(job.input, many.answer()));
+}
+
+TEST_F(DeviceLauncherTest, AFaultOfTheDeviceIsTyped) {
+  const Job job = MakeJob();
+  KernelHarness harness(job.spec, job.input, ManyTasks());
+  const std::unique_ptr<AttentionKernel> kernel = Kernel(64 << 10);
+  ASSERT_TRUE(harness.Run(*kernel).ok());
+  api_.Break(CudaStandIn::kIllegalAddress);
+  EXPECT_TRUE(IsDeviceFault(harness.Run(*kernel)));
+}
+
+TEST_F(DeviceLauncherTest, KernelsThatCannotBeLoadedAreAnErrorAtTheStart) {
+  table_.prepared = 209;  // cudaErrorNoKernelImageForDevice
+  EXPECT_FALSE(DeviceLauncher::Create(device_.get(), &table_).ok());
+}
+
+TEST_F(DeviceLauncherTest, MemoryThatIsNotThereIsAnErrorAtTheStart) {
+  EXPECT_EQ(DeviceLauncher::Create(device_.get(), &table_, int64_t{1} << 40).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(DeviceLauncherTest, TablesThatDoNotFitAreRefused) {
+  auto launcher = DeviceLauncher::Create(device_.get(), &table_, 1000);
+  ASSERT_TRUE(launcher.ok());
+  EXPECT_EQ((*launcher)->Upload(std::vector<std::byte>(1001)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,42 @@
+#include "tests/kernel/cuda/emulated_run.h"
+
+#include "tests/kernel/cuda/emulated_forward.h"
+#include "tests/kernel/cuda/emulated_gpu.h"
+#include "worker/kernel/cuda/op_block.h"
+
+namespace annulus::cuda {
+namespace {
+
+EmulatedForward ForwardOf(Element element) {
+  if (element == Element::kFp32) return EmulateFp32;
+  return element == Element::kFp16 ? EmulateFp16 : EmulateBf16;
+}
+
+}  // namespace
+
+std::string EmulateForward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
+                           GlobalMemory* memory) {
+  memory->NewLaunch();
+  EmulatedBlock block(kThreads, memory);
+  for (int64_t number = 0; number < blocks; ++number) {
+    std::string fault = ForwardOf(kind.element)(kind, args, number, &block);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string EmulateOp(const OpArgs& args, int64_t blocks, GlobalMemory* memory) {
+  memory->NewLaunch();
+  EmulatedBlock block(kThreads, memory);
+  for (int64_t number = 0; number < blocks; ++number) {
+    std::string fault = block.Run(number, 0, [&](int thread) {
+      EmulatedGpu gpu{&block, thread};
+      const OpBlock<EmulatedGpu> op{{gpu, args}};
+      op.Run(number);
+    });
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,185 @@
+#include "worker/kernel/cuda/launch_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/cuda/forward_config.h"
+
+namespace annulus::cuda {
+namespace {
+
+class LaunchPlanTest : public testing::Test {
+ protected:
+  void Make(const Cuts& cuts, int64_t rows = 500) {
+    spec_.dtype = DataType::kBf16;
+    spec_.q_heads = 6;
+    spec_.kv_heads = 3;
+    spec_.head_dim = 8;
+    Sequence sequence;
+    sequence.q_len = rows;
+    sequence.kv_len = 700;
+    spec_.sequences = {sequence};
+    spec_.masks.resize(1);
+    spec_.masks[0].causal = true;
+    harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
+    job_ = harness_->job();
+    tasks_ = harness_->Tasks();
+    visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
+  }
+
+  std::vector<Launch> Launches(int64_t max_bytes) {
+    auto cut = CutCall(job_, tasks_, *visible_, max_bytes);
+    EXPECT_TRUE(cut.ok()) << cut.status();
+    pieces_ = *cut;
+    std::vector<Launch> launches;
+    for (const LaunchPieces& pieces : pieces_)
+      launches.push_back(MakeLaunch(job_, tasks_, *visible_, pieces));
+    return launches;
+  }
+
+  AttentionSpec spec_;
+  const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
+  std::unique_ptr<KernelHarness> harness_;
+  KernelJob job_;
+  std::vector<KernelTask> tasks_;
+  std::unique_ptr<CallVisibility> visible_;
+  std::vector<LaunchPieces> pieces_;
+};
+
+template <class T>
+T Get(const Launch& launch, int64_t table, int64_t index) {
+  T value;
+  std::memcpy(&value, launch.bytes.data() + table + index * static_cast<int64_t>(sizeof(T)),
+              sizeof(T));
+  return value;
+}
+
+Cuts ManyTasks() {
+  Cuts cuts;
+  cuts.q_rows = {130, 131};
+  cuts.q_heads = {3};
+  cuts.keys = {100, 333};
+  cuts.key_shards = 2;
+  cuts.striped = true;
+  return cuts;
+}
+
+// Every (task, row, key/value head) once, and tasks of one accumulator tile in list order.
+TEST_F(LaunchPlanTest, LaunchesOfAnySizeDoTheSameInTheSameOrder) {
+  Make(ManyTasks());
+  for (const int64_t max_bytes : {1 << 20, 20 << 10, 6 << 10}) {
+    const std::vector<Launch> launches = Launches(max_bytes);
+    EXPECT_EQ(launches.size() > 1, max_bytes < 1 << 20);
+    std::map<std::tuple<int32_t, int64_t, int32_t>, int> seen;
+    std::map<std::tuple<const std::byte*, int32_t, int64_t>, int32_t> last;
+    for (size_t l = 0; l < launches.size(); ++l) {
+      const Launch& launch = launches[l];
+      EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
+      for (int64_t b = 0; b < launch.blocks; ++b) {
+        const auto item = Get<ForwardItem>(launch, launch.args.at.items, b);
+        for (int32_t u = item.unit_begin; u < item.unit_end; ++u) {
+          const auto p = Get<int32_t>(launch, launch.args.at.units, u);
+          const TaskPiece& piece = pieces_[l][p];
+          const auto task = Get<ForwardTask>(launch, launch.args.at.tasks, p);
+          EXPECT_EQ(task.q_begin, piece.q_begin);
+          const auto key = std::make_tuple(tasks_[piece.task].out_q.data, item.kv_head, item.tile);
+          const auto [at, added] = last.try_emplace(key, piece.task);
+          EXPECT_LE(at->second, piece.task);
+          at->second = piece.task;
+          for (int64_t slot = item.tile * kTileSlots; slot < (item.tile + 1) * kTileSlots; ++slot) {
+            const int64_t row = slot / 2;
+            if (row < task.q_begin || row >= task.q_end || slot % 2 != 0) continue;
+            ++seen[{piece.task, row, item.kv_head}];
+          }
+        }
+      }
+    }
+    int64_t expected = 0;
+    for (const KernelTask& bound : tasks_)
+      expected += (bound.task.q_end - bound.task.q_begin) *
+                  ((bound.task.head_end + 1) / 2 - bound.task.head_begin / 2);
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), expected);
+    for (const auto& [key, count] : seen) ASSERT_EQ(count, 1) << std::get<1>(key);
+  }
+}
+
+TEST_F(LaunchPlanTest, SpansAreThoseOfTheMask) {
+  Make(ManyTasks());
+  const std::vector<Launch> launches = Launches(20 << 10);
+  for (size_t l = 0; l < launches.size(); ++l) {
+    const Launch& launch = launches[l];
+    for (size_t p = 0; p < pieces_[l].size(); ++p) {
+      const TaskPiece& piece = pieces_[l][p];
+      const auto task = Get<ForwardTask>(launch, launch.args.at.tasks, static_cast<int64_t>(p));
+      if (task.class_at < 0) {
+        EXPECT_EQ(tasks_[piece.task].task.coverage, Coverage::kFull);
+        continue;
+      }
+      const auto first = Get<int32_t>(launch, launch.args.at.classes, task.class_at);
+      for (int64_t row = piece.q_begin; row < piece.q_end; ++row) {
+        const auto spans = visible_->Of(piece.task, task.head_begin, row);
+        const int64_t i = first + row - piece.q_begin;
+        const auto begin = Get<int32_t>(launch, launch.args.at.firsts, i);
+        ASSERT_EQ(Get<int32_t>(launch, launch.args.at.firsts, i + 1) - begin,
+                  static_cast<int32_t>(spans.size()));
+        for (size_t s = 0; s < spans.size(); ++s) {
+          const auto span =
+              Get<KeySpan32>(launch, launch.args.at.spans, begin + static_cast<int64_t>(s));
+          EXPECT_EQ(span.begin, spans[s].begin);
+          EXPECT_EQ(span.end, spans[s].end);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LaunchPlanTest, TheLargestItemsComeFirst) {
+  Make({});
+  const std::vector<Launch> launches = Launches(1 << 20);
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_GT(Get<ForwardItem>(launches[0], launches[0].args.at.items, 0).tile, 0);
+  EXPECT_EQ(Get<ForwardItem>(launches[0], launches[0].args.at.items, launches[0].blocks - 1).tile,
+            0);
+}
+
+TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
+  Make({});
+  EXPECT_EQ(CutCall(job_, tasks_, *visible_, 500).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(LaunchPlanTest, KindsFollowTypesDimensionsAndModifiers) {
+  Make({});
+  EXPECT_EQ(KindOf(job_).element, Element::kBf16);
+  EXPECT_EQ(KindOf(job_).dim, 64);
+  EXPECT_FALSE(KindOf(job_).changes);
+  spec_.head_dim_v = 65;
+  spec_.dropout = Dropout{0.0, 1};  // Drops nothing.
+  const BlockLayout wide(spec_);
+  job_.layout = &wide;
+  job_.spec = &spec_;
+  EXPECT_EQ(KindOf(job_).dim, 128);
+  EXPECT_FALSE(KindOf(job_).changes);
+  spec_.modifiers.soft_cap = 3;
+  EXPECT_TRUE(KindOf(job_).changes);
+}
+
+// What a block may take on sm_80; sm_86 and sm_89 have 99 KiB, and wide fp32 heads are refused
+// there.
+TEST(SharedBytesTest, FitsGpus) {
+  for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16})
+    for (const int dim : {64, 128, 256})
+      for (const bool changes : {false, true})
+        EXPECT_LE(SharedBytesOf({element, dim, changes}), 163 << 10);
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,46 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_DEVICE_LAUNCHER_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_DEVICE_LAUNCHER_H_
+
+#include <memory>
+#include <string>
+
+#include "worker/device/cuda_device.h"
+#include "worker/kernel/cuda/kernel_table.h"
+#include "worker/kernel/cuda/launcher.h"
+
+namespace annulus::cuda {
+
+// Launches on a lane's compute queue. All device memory that it ever has is taken by Create.
+class DeviceLauncher : public Launcher {
+ public:
+  // Tables of one launch; longer calls become several.
+  static constexpr int64_t kTableBytes = int64_t{4} << 20;
+
+  // `device` and `kernels` outlive it. RESOURCE_EXHAUSTED; INTERNAL for a device that fails, or
+  // for which no kernel was compiled.
+  static absl::StatusOr<std::unique_ptr<DeviceLauncher>> Create(CudaDevice* device,
+                                                                KernelTable* kernels,
+                                                                int64_t table_bytes = kTableBytes);
+
+  int64_t max_tables() const override { return table_bytes_; }
+  absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
+  // UNIMPLEMENTED where the device has too little shared memory for the kernel.
+  absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
+  absl::Status Op(const OpArgs& args, int64_t blocks) override;
+  std::string Description() const override { return device_->Description(); }
+
+ private:
+  DeviceLauncher(CudaDevice* device, KernelTable* kernels, int64_t table_bytes)
+      : device_(device), kernels_(kernels), table_bytes_(table_bytes) {}
+
+  CudaDevice* const device_;
+  KernelTable* const kernels_;
+  const int64_t table_bytes_;
+  // One place is enough: a table comes in the order of launches, after those that read the one
+  // before.
+  DeviceMemory tables_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_DEVICE_LAUNCHER_H_

@@ -1,0 +1,28 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_KERNEL_TABLE_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_KERNEL_TABLE_H_
+
+#include <cstdint>
+
+#include "worker/device/cuda_api.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/op_args.h"
+
+namespace annulus::cuda {
+
+// Kernels that can be launched on the thread's current device: compiled ones, or a stand-in of the
+// tests. Thread-safe.
+class KernelTable {
+ public:
+  virtual ~KernelTable() = default;
+
+  // Loads every kernel, so that none is loaded while others run, but for those whose blocks take
+  // more shared memory than `max_shared_bytes` (forward_config.h).
+  virtual CudaError Prepare(int64_t max_shared_bytes) = 0;
+  virtual CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
+                            CudaStream stream) = 0;
+  virtual CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) = 0;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_KERNEL_TABLE_H_
