@@ -92,6 +92,20 @@ void AddDtypes(std::vector<Row>* rows) {
                             }));
 }
 
+bool SplitsNumbers(const Request& r) { return r.spec.arithmetic == Arithmetic::kBf16x3; }
+
+void AddArithmetic(std::vector<Row>* rows) {
+  rows->push_back(Served("arithmetic/bf16x3", "spec.arithmetic",
+                         [](const Request& r) { return If(SplitsNumbers(r)); }));
+  rows->push_back(NotServed(
+      "arithmetic/bf16x3-of-16-bits", "spec.arithmetic",
+      "It is a way to multiply fp32 numbers; 16-bit ones keep all their bits without it.",
+      [](const Request& r) { return If(SplitsNumbers(r) && r.spec.dtype != DataType::kFp32); }));
+  rows->push_back(
+      NotServed("gradients/bf16x3", "spec.arithmetic", "All products of gradients are fp32.",
+                [](const Request& r) { return If(SplitsNumbers(r) && IsGradients(r)); }));
+}
+
 void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("operation/forward", "spec.forward", [](const Request& r) {
     return If(r.spec.operation == Operation::kForward);
@@ -239,6 +253,7 @@ const std::vector<Row>& Rows() {
   static const std::vector<Row>& rows = *[] {
     auto* made = new std::vector<Row>;
     AddDtypes(made);
+    AddArithmetic(made);
     AddOperations(made);
     AddMasks(made);
     AddVariants(made);

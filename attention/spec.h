@@ -70,8 +70,7 @@ struct GradientOptions {
 struct AttentionSpec {
   DataType dtype = DataType::kUnspecified;  // Of q, k and v.
   int32_t q_heads = 0, kv_heads = 0;
-  int32_t head_dim = 0;    // Of q and k.
-  int32_t head_dim_v = 0;  // Of v and the output; 0: head_dim.
+  int32_t head_dim = 0, head_dim_v = 0;  // Of q and k; of v and the output, 0: head_dim.
   std::vector<Sequence> sequences;
   std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values are honoured.
   std::vector<Mask> masks;      // None: full. One: for all sequences.
@@ -83,6 +82,7 @@ struct AttentionSpec {
   bool deterministic = false;
   DataType out_dtype = DataType::kUnspecified;  // Of the output; unspecified: dtype.
   std::optional<Dropout> dropout;
+  Arithmetic arithmetic = Arithmetic::kOfType;
 
   // Rows of the packed tensors. Only for validated specs: the sums are not checked here.
   int64_t q_rows() const;

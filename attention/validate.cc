@@ -349,6 +349,7 @@ absl::Status Validate(const AttentionSpec& spec, const Execution& execution, con
   RETURN_IF_ERROR(CheckDtypes(spec));
   RETURN_IF_ERROR(CheckEnum("spec.operation", spec.operation, Operation::kGradients));
   RETURN_IF_ERROR(CheckEnum("spec.outputs.lse_base", spec.outputs.lse_base, LseBase::k2));
+  RETURN_IF_ERROR(CheckEnum("spec.arithmetic", spec.arithmetic, Arithmetic::kBf16x3));
   RETURN_IF_ERROR(CheckHeads(spec, limits));
   RETURN_IF_ERROR(CheckSequences(spec, limits));
   RETURN_IF_ERROR(CheckPairInputs(spec, limits));

@@ -84,17 +84,35 @@ Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
   return rule.bias.empty() ? score : score + static_cast<Real>(rule.bias[key_row - rule.first_key]);
 }
 
+// What the naive answer multiplies by: numbers as they are, or in two parts of bf16.
+struct Whole {
+  template <typename Real>
+  Real operator()(Real a, Real b) const {
+    return a * b;
+  }
+};
+struct OfParts {
+  float operator()(float a, float b) const {
+    const float a_high = High(a), b_high = High(b);
+    const float a_low = Low(a, a_high), b_low = Low(b, b_high);
+    return a_high * b_low + a_high * b_high + a_low * b_high;
+  }
+  static float High(float x) { return RoundTo(DataType::kBf16, x); }
+  static float Low(float x, float high) { return std::isfinite(high) ? High(x - high) : 0; }
+};
+
 // Scores, weights and sums in Real; weights rounded to `weights` before they meet the values.
-template <typename Real>
+template <typename Real, typename Product = Whole>
 Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows,
               const RowRule& rule, DataType weights) {
+  const Product product;
   Answer answer;
   answer.out.assign(keys.dim_v, 0.0);
   std::vector<Real> scores;
   for (const int64_t row : rows) {
     Real sum = 0;
     for (int32_t i = 0; i < keys.dim; ++i) {
-      sum += static_cast<Real>(q[i]) * static_cast<Real>(keys.k[row * keys.dim + i]);
+      sum += product(static_cast<Real>(q[i]), static_cast<Real>(keys.k[row * keys.dim + i]));
     }
     scores.push_back(ScoreOf(sum, rule, row));
   }
@@ -110,7 +128,9 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
   for (size_t n = 0; n < rows.size(); ++n) {
     Real weight = rule.Keeps(rows[n]) ? scores[n] / total / static_cast<Real>(rule.kept) : Real(0);
     if (sizeof(Real) == sizeof(float)) weight = RoundTo(weights, static_cast<float>(weight));
-    for (int32_t i = 0; i < keys.dim_v; ++i) out[i] += weight * keys.v[rows[n] * keys.dim_v + i];
+    for (int32_t i = 0; i < keys.dim_v; ++i) {
+      out[i] += product(weight, static_cast<Real>(keys.v[rows[n] * keys.dim_v + i]));
+    }
   }
   answer.out.assign(out.begin(), out.end());
   answer.lse = static_cast<double>(max) + std::log(static_cast<double>(total));
@@ -190,14 +210,16 @@ class Verifier {
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
     const size_t cell = (row * spec_.q_heads + head) * sizeof(float);
     const double base = spec_.outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
-    const double tolerance = LseTolerance(spec_.dtype == DataType::kFp32);
+    const bool parts = spec_.arithmetic == Arithmetic::kBf16x3;
+    const double tolerance = LseTolerance(spec_.dtype == DataType::kFp32, parts);
     float lse = 0, max_logit = 0;
     std::memcpy(&lse, input_.lse + cell, sizeof(lse));
     if (spec_.outputs.max_logit)
       std::memcpy(&max_logit, input_.max_logit + cell, sizeof(max_logit));
     for (int64_t order = 0; order < orders_; ++order) {
-      const Answer naive = Attend<float>(q.data(), keys, RowsInOrder(visible, rule, order, orders_),
-                                         rule, spec_.dtype);
+      const std::vector<int64_t> rows = RowsInOrder(visible, rule, order, orders_);
+      const Answer naive = parts ? Attend<float, OfParts>(q.data(), keys, rows, rule, spec_.dtype)
+                                 : Attend<float>(q.data(), keys, rows, rule, spec_.dtype);
       for (int32_t i = 0; i < keys.dim_v; ++i) {
         const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
         errors->AddOutput(exact.out[i], rounded, out[i]);

@@ -124,6 +124,8 @@ absl::Status CheckSpecEnums(const v1::AttentionSpec& proto, absl::string_view pa
   const v1::DataType of_bias = proto.modifiers().bias().dtype();
   RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(of_bias),
                             absl::StrCat(path, ".modifiers.bias.dtype"), of_bias));
+  RETURN_IF_ERROR(CheckEnum(v1::AttentionSpec::Arithmetic_IsValid(proto.arithmetic()),
+                            absl::StrCat(path, ".arithmetic"), proto.arithmetic()));
   return CheckEnum(v1::Outputs::LseBase_IsValid(proto.outputs().lse_base()),
                    absl::StrCat(path, ".outputs.lse_base"), proto.outputs().lse_base());
 }
@@ -187,6 +189,7 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   spec.deterministic = proto.deterministic();
   spec.out_dtype = static_cast<DataType>(proto.out_dtype());
   if (proto.has_dropout()) spec.dropout = Dropout{proto.dropout().rate(), proto.dropout().seed()};
+  spec.arithmetic = static_cast<Arithmetic>(proto.arithmetic());
   spec.sequences.reserve(proto.sequences_size());
   for (const v1::Sequence& sequence : proto.sequences()) {
     spec.sequences.push_back({sequence.q_len(), sequence.kv_len(), sequence.session(),
@@ -220,6 +223,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   if (spec.outputs.max_logit) proto.mutable_outputs()->set_max_logit(true);
   proto.set_deterministic(spec.deterministic);
   proto.set_out_dtype(static_cast<v1::DataType>(spec.out_dtype));
+  proto.set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(spec.arithmetic));
   if (spec.dropout) {
     proto.mutable_dropout()->set_rate(spec.dropout->rate);
     proto.mutable_dropout()->set_seed(spec.dropout->seed);

@@ -37,6 +37,7 @@ absl::StatusOr<Engine> MakeEngine(const BackendOptions& options) {
   kernel.isa = path.isa;
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> probe, CpuKernel::Create(kernel));
   Engine engine;
+  engine.serves_bf16x3 = probe->serves_bf16x3();
   engine.description = absl::StrCat(probe->Description(), " + gloo");
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");

@@ -179,12 +179,20 @@ absl::Status Measure(Flags* flags) {
   WorkerOptions& worker = flags->worker;
   const struct {
     DataType dtype;
+    Arithmetic arithmetic;
     double *flops_per_second, *pair_seconds;
-  } kernels[] = {{DataType::kFp32, &worker.flops_per_second, &worker.pair_seconds},
-                 {DataType::kBf16, &worker.bf16_flops_per_second, &worker.bf16_pair_seconds}};
+  } kernels[] = {
+      {DataType::kFp32, Arithmetic::kOfType, &worker.flops_per_second, &worker.pair_seconds},
+      {DataType::kBf16, Arithmetic::kOfType, &worker.bf16_flops_per_second,
+       &worker.bf16_pair_seconds},
+      {DataType::kFp16, Arithmetic::kOfType, &worker.fp16_flops_per_second,
+       &worker.fp16_pair_seconds},
+      {DataType::kFp32, Arithmetic::kBf16x3, &worker.bf16x3_flops_per_second,
+       &worker.bf16x3_pair_seconds}};
   for (const auto& kernel : kernels) {
+    if (kernel.arithmetic == Arithmetic::kBf16x3 && !worker.engine.serves_bf16x3) continue;
     const absl::StatusOr<KernelRate> rate =
-        MeasureKernel(worker.engine, kernel.dtype, flags->measure_time / 2);
+        MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, flags->measure_time / 4);
     if (!rate.ok()) return rate.status();
     *kernel.flops_per_second = rate->flops_per_second;
     *kernel.pair_seconds = rate->pair_seconds;
@@ -229,7 +237,9 @@ int Run(Flags flags) {
   };
   LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
           static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s fp32, ",
-          static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " GFLOP/s bf16, link ",
+          static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " bf16, ",
+          static_cast<int64_t>(flags.worker.fp16_flops_per_second / 1e9), " fp16, ",
+          static_cast<int64_t>(flags.worker.bf16x3_flops_per_second / 1e9), " bf16x3, link ",
           static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s, ",
           static_cast<int64_t>(flags.worker.row_seconds * 1e9), " ns a row and head, ",
           static_cast<int64_t>(flags.worker.step_seconds * 1e6), " us a step");

@@ -23,6 +23,11 @@ constexpr int64_t kSmallMessageBytes = 1024;
 
 constexpr std::byte kZeros[4096] = {};
 
+struct Numbers {
+  DataType dtype;
+  Arithmetic arithmetic;
+};
+
 // A forward job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
@@ -51,10 +56,11 @@ struct Runner {
   }
 };
 
-absl::StatusOr<Runner> MakeRunner(const Engine& engine, DataType dtype, int32_t head_dim,
+absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers, int32_t head_dim,
                                   bool full) {
   ProgramRequest request;
-  request.spec.dtype = dtype;
+  request.spec.dtype = numbers.dtype;
+  request.spec.arithmetic = numbers.arithmetic;
   request.spec.q_heads = kHeads;
   request.spec.kv_heads = request.spec.q_heads;
   request.spec.head_dim = head_dim;
@@ -76,9 +82,9 @@ absl::StatusOr<Runner> MakeRunner(const Engine& engine, DataType dtype, int32_t 
 }
 
 // Of all pairs of kRows rows, or of each row's own key only: the best of several runs.
-absl::StatusOr<double> BestSeconds(const Engine& engine, DataType dtype, int32_t head_dim,
+absl::StatusOr<double> BestSeconds(const Engine& engine, const Numbers& numbers, int32_t head_dim,
                                    bool full, absl::Duration budget) {
-  ASSIGN_OR_RETURN(const Runner runner, MakeRunner(engine, dtype, head_dim, full));
+  ASSIGN_OR_RETURN(const Runner runner, MakeRunner(engine, numbers, head_dim, full));
   const absl::Time end = SteadyNow() + budget;
   absl::Duration best = absl::InfiniteDuration();
   do {
@@ -135,10 +141,13 @@ absl::StatusOr<absl::Duration> TimeExchange(const Engine& engine, int messages, 
 }  // namespace
 
 absl::StatusOr<KernelRate> MeasureKernel(const Engine& engine, DataType dtype,
-                                         absl::Duration budget) {
-  ASSIGN_OR_RETURN(const double large, BestSeconds(engine, dtype, kHeadDim, true, budget / 3));
-  ASSIGN_OR_RETURN(const double small, BestSeconds(engine, dtype, kHeadDim / 2, true, budget / 3));
-  ASSIGN_OR_RETURN(const double rows, BestSeconds(engine, dtype, kHeadDim / 2, false, budget / 3));
+                                         Arithmetic arithmetic, absl::Duration budget) {
+  const Numbers numbers{dtype, arithmetic};
+  ASSIGN_OR_RETURN(const double large, BestSeconds(engine, numbers, kHeadDim, true, budget / 3));
+  ASSIGN_OR_RETURN(const double small,
+                   BestSeconds(engine, numbers, kHeadDim / 2, true, budget / 3));
+  ASSIGN_OR_RETURN(const double rows,
+                   BestSeconds(engine, numbers, kHeadDim / 2, false, budget / 3));
   const double pairs = static_cast<double>(kHeads * kRows * kRows);
   KernelRate rate;
   // Rows that see one key have a tile's worth of pairs computed, so theirs is not taken off.

@@ -21,7 +21,7 @@ struct KernelRate {
 // Of one kernel, by full attention at two head dimensions, and rows that see one key each: the best
 // of several runs each.
 absl::StatusOr<KernelRate> MeasureKernel(const Engine& engine, DataType dtype,
-                                         absl::Duration budget);
+                                         Arithmetic arithmetic, absl::Duration budget);
 
 // What a step with a transfer costs beside its bytes: that of a small message each way.
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

@@ -107,18 +107,23 @@ absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
                    {"KERNEL_SELF_CHECK_FAILED", {}, {}, {}});
 }
 
+absl::Status CompareOutputs(const AttentionSpec& spec, const Tensors& ours,
+                            const Tensors& yardstick) {
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  for (size_t t = 0; t < table.size(); ++t) {
+    if (table[t].direction != Direction::kOutput) continue;
+    RETURN_IF_ERROR(Compare(spec, table[t], ours[t], yardstick[t]));
+  }
+  return absl::OkStatus();
+}
+
 // Runs `spec` on both kernels; `tensors` holds the inputs, and afterwards the yardstick's outputs.
 absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel,
                       AttentionKernel& yardstick, Tensors* tensors) {
   Tensors ours = *tensors;
   RETURN_IF_ERROR(RunJob(spec, kernel, &ours));
   RETURN_IF_ERROR(RunJob(spec, yardstick, tensors));
-  const std::vector<TensorInfo> table = TensorTable(spec);
-  for (size_t t = 0; t < table.size(); ++t) {
-    if (table[t].direction != Direction::kOutput) continue;
-    RETURN_IF_ERROR(Compare(spec, table[t], ours[t], (*tensors)[t]));
-  }
-  return absl::OkStatus();
+  return CompareOutputs(spec, ours, *tensors);
 }
 
 absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
@@ -143,6 +148,15 @@ absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick) {
+  AttentionSpec spec = FixedSpec(DataType::kFp32);
+  Tensors ours = InputsOf(spec), tensors = ours;
+  RETURN_IF_ERROR(RunJob(spec, yardstick, &tensors));
+  spec.arithmetic = Arithmetic::kBf16x3;
+  RETURN_IF_ERROR(RunJob(spec, kernel, &ours));
+  return CompareOutputs(spec, ours, tensors);
+}
+
 absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> portable, KernelOf(kPortableIsa));
   CheckedPath path;
@@ -150,6 +164,7 @@ absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> cand
   for (const TileIsa* isa : candidates) {
     ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(*isa));
     failure = CheckKernel(*kernel, *portable);
+    if (failure.ok() && kernel->serves_bf16x3()) failure = CheckBf16x3(*kernel, *portable);
     if (failure.ok()) {
       path.isa = isa;
       return path;

@@ -17,6 +17,9 @@ namespace annulus {
 // apart than their types explain, or where `kernel` fails.
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick);
 
+// The same of Arithmetic::kBf16x3, against the yardstick's fp32.
+absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick);
+
 // A path of the CPU kernel that has passed the check.
 struct CheckedPath {
   const TileIsa* isa = nullptr;

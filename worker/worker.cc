@@ -264,6 +264,10 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_link_bytes_per_second(options_.link_bytes_per_second);
   self.set_pair_seconds(options_.pair_seconds);
   self.set_bf16_pair_seconds(options_.bf16_pair_seconds);
+  self.set_fp16_flops_per_second(options_.fp16_flops_per_second);
+  self.set_fp16_pair_seconds(options_.fp16_pair_seconds);
+  self.set_bf16x3_flops_per_second(options_.bf16x3_flops_per_second);
+  self.set_bf16x3_pair_seconds(options_.bf16x3_pair_seconds);
   self.set_row_seconds(options_.row_seconds);
   self.set_step_seconds(options_.step_seconds);
   self.set_schedule_version(kScheduleVersion);

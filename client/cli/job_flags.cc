@@ -114,6 +114,11 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
           [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
   app->add_flag("--deterministic", flags->deterministic,
                 "The same bits for any number of workers, layout and strategy");
+  AddChoice(app,
+            {"--arithmetic",
+             "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
+             "bits, several times as fast, on CPUs with AMX"},
+            {"of-type", "bf16x3"}, &flags->arithmetic);
   AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
             NamesOf<Strategy>(StrategyName), &flags->strategy);
   AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
@@ -148,6 +153,10 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);
   if (flags.deterministic) spec.set_deterministic(true);
+  if (!flags.arithmetic.empty()) {
+    spec.set_arithmetic(flags.arithmetic == "bf16x3" ? v1::AttentionSpec::ARITHMETIC_BF16X3
+                                                     : v1::AttentionSpec::ARITHMETIC_UNSPECIFIED);
+  }
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.gradients) spec.mutable_gradients();
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));

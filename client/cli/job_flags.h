@@ -28,6 +28,7 @@ struct JobFlags {
   std::string spec_file;
   bool gradients = false;      // Of any operation that the spec names, this one.
   bool deterministic = false;  // Or as the spec says.
+  std::string arithmetic;      // Empty: as the spec says.
   std::string mask;            // Empty: as the spec says.
   std::optional<double> scale;
   std::string strategy = "auto";

@@ -46,19 +46,34 @@ std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
   return offer;
 }
 
+// Any of the ready workers may be the one.
+absl::Status CheckArithmetic(const Core& core, const Submission& submission) {
+  if (submission.spec.arithmetic != Arithmetic::kBf16x3) return absl::OkStatus();
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (worker.ready() && worker.info.bf16x3_flops_per_second() == 0)
+      return ArithmeticNotServedError(worker.info.slot(), worker.info.backend());
+  }
+  return absl::OkStatus();
+}
+
+// Both of one kernel, so that they fit each other.
+struct KernelRates {
+  double flops_per_second = 0, pair_seconds = 0;
+};
+
 // Gradients are fp32 products for every type.
-bool UsesBf16(const control::v1::Register& info, const AttentionSpec& spec) {
-  return spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward &&
-         info.bf16_flops_per_second() > 0;
-}
-
-double FlopsPerSecond(const control::v1::Register& info, const AttentionSpec& spec) {
-  return UsesBf16(info, spec) ? info.bf16_flops_per_second() : info.flops_per_second();
-}
-
-// The same kernel's, so that both fit each other.
-double PairSeconds(const control::v1::Register& info, const AttentionSpec& spec) {
-  return UsesBf16(info, spec) ? info.bf16_pair_seconds() : info.pair_seconds();
+KernelRates RatesOf(const control::v1::Register& info, const AttentionSpec& spec) {
+  const KernelRates fp32{info.flops_per_second(), info.pair_seconds()};
+  KernelRates own;
+  if (spec.operation == Operation::kForward) {
+    if (spec.dtype == DataType::kBf16)
+      own = {info.bf16_flops_per_second(), info.bf16_pair_seconds()};
+    if (spec.dtype == DataType::kFp16)
+      own = {info.fp16_flops_per_second(), info.fp16_pair_seconds()};
+    if (spec.arithmetic == Arithmetic::kBf16x3)
+      own = {info.bf16x3_flops_per_second(), info.bf16x3_pair_seconds()};
+  }
+  return own.flops_per_second > 0 ? own : fp32;
 }
 
 // The slowest and smallest of the ready workers: any of them may be the one.
@@ -76,12 +91,11 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
-    request.rates.pair_seconds =
-        most(request.rates.pair_seconds, PairSeconds(info, request.submission->spec));
+    const KernelRates rates = RatesOf(info, request.submission->spec);
+    request.rates.pair_seconds = most(request.rates.pair_seconds, rates.pair_seconds);
     request.rates.row_seconds = most(request.rates.row_seconds, info.row_seconds());
     step_seconds = most(step_seconds, info.step_seconds());
-    request.rates.flops_per_second =
-        least(request.rates.flops_per_second, FlopsPerSecond(info, request.submission->spec));
+    request.rates.flops_per_second = least(request.rates.flops_per_second, rates.flops_per_second);
     request.rates.link_bytes_per_second =
         least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
     first = false;
@@ -168,6 +182,7 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
 absl::Status Admit(Core& core, const event::RunJob& event) {
   if (absl::Status s = CheckOpen(core); !s.ok()) return s;
   if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
+  if (absl::Status s = CheckArithmetic(core, *event.submission); !s.ok()) return s;
   if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
@@ -232,6 +247,7 @@ void OnRunJob(Core& core, const event::RunJob& event) {
 void OnPlanJob(Core& core, const event::PlanJob& event) {
   absl::Status refusal = CheckOpen(core);
   if (refusal.ok()) refusal = CheckWorldSize(core, *event.submission);
+  if (refusal.ok()) refusal = CheckArithmetic(core, *event.submission);
   if (refusal.ok() && core.plannings.size() >= core.options.max_queued_jobs) {
     refusal = QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }

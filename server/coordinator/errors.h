@@ -17,6 +17,8 @@ absl::Status NoWorkersError(absl::Duration retry_after);
 absl::Status StartingError(absl::Duration retry_after);
 absl::Status DrainingError(absl::Duration retry_after);
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
+// For a worker that cannot multiply as the spec asks.
+absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after);
 absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining);

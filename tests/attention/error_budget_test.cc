@@ -45,7 +45,7 @@ TEST(ErrorBudgetTest, NanIsRightAgainstNanAndWrongAgainstNumbers) {
 TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   const auto part = [](double exact, double answer) {
     HeadErrors errors;
-    errors.AddLse(exact, exact, answer, LseTolerance(true));
+    errors.AddLse(exact, exact, answer, LseTolerance(true, false));
     return errors.lse();
   };
   EXPECT_NEAR(part(100, 100.0005), 0.5, 1e-6);

@@ -1,5 +1,5 @@
-// What masks may be, the bounds on what planning them costs, and what a deterministic job may not
-// ask for.
+// What masks may be, the bounds on what planning them costs, and what deterministic jobs and bf16x3
+// may not ask for.
 
 #include <limits>
 #include <vector>
@@ -287,6 +287,23 @@ TEST(ValidateTest, DeterministicGradientsAreNotServed) {
   request.spec.deterministic = true;
   request.spec.operation = Operation::kGradients;
   ExpectNotServed(request, "spec.deterministic");
+}
+
+TEST(ValidateArithmeticTest, Bf16x3IsForTheScoresOfFp32) {
+  Request request;
+  request.spec.dtype = DataType::kFp32;
+  request.spec.arithmetic = Arithmetic::kBf16x3;
+  EXPECT_TRUE(request.Check().ok());
+  for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
+    request.spec.dtype = dtype;
+    ExpectNotServed(request, "spec.arithmetic");
+  }
+  request.spec.dtype = DataType::kFp32;
+  request.spec.operation = Operation::kGradients;
+  ExpectNotServed(request, "spec.arithmetic");
+  request = Request();
+  request.spec.arithmetic = static_cast<Arithmetic>(2);
+  ExpectInvalid(request, "UNKNOWN_ENUM", "spec.arithmetic");
 }
 
 }  // namespace

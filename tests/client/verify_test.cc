@@ -119,6 +119,26 @@ TEST(VerifyTest, RightAnswersAreWithinTheBudget) {
   }
 }
 
+// An answer with 17 bits is right for who asked for them, and one with 14 for nobody.
+TEST(VerifyTest, Bf16x3HasABudgetOfItsOwn) {
+  AttentionSpec spec = SpecOf(13, 60, false, DataType::kFp32);
+  const auto off_by = [&](double part) {
+    Solved solved(spec);
+    for (size_t at = 0; at < solved.memory[3].size(); at += sizeof(float)) {
+      float value;
+      std::memcpy(&value, &solved.memory[3][at], sizeof(value));
+      value *= static_cast<float>(at % 8 == 0 ? 1 + part : 1 - part);
+      std::memcpy(&solved.memory[3][at], &value, sizeof(value));
+    }
+    return VerifyRows(spec, solved.Input(), 1000, 1)->within();
+  };
+  EXPECT_TRUE(off_by(0));
+  EXPECT_FALSE(off_by(3e-6));
+  spec.arithmetic = Arithmetic::kBf16x3;
+  EXPECT_TRUE(off_by(3e-6));
+  EXPECT_FALSE(off_by(2e-4));
+}
+
 // Leaving one out changes the verdict.
 TEST(VerifyTest, EveryOptionIsPartOfTheAnswer) {
   AttentionSpec spec = SpecOf(13, 9, true, DataType::kFp32);

@@ -81,7 +81,7 @@ std::string Describe(const JobCase& job) {
       job.spec.modifiers.soft_cap ? " cap" : "",
       job.spec.modifiers.alibi_slopes.empty() ? "" : " alibi",
       job.spec.modifiers.sinks.empty() ? "" : " sinks", job.spec.modifiers.bias ? " bias" : "",
-      " seed ", job.seed);
+      job.spec.arithmetic == Arithmetic::kBf16x3 ? " bf16x3" : "", " seed ", job.seed);
 }
 
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {
@@ -226,7 +226,7 @@ std::vector<float> JobRunner::GatherTensor(TensorId id) const {
 
 reference::Answer JobRunner::Gathered() const {
   reference::Answer answer;
-  answer.inputs = reference::PrecisionOf(job_.spec.dtype);
+  answer.inputs = reference::ArithmeticOf(job_.spec);
   answer.output = reference::PrecisionOf(job_.spec.output_dtype());
   answer.out = GatherTensor(TensorId::kOut);
   answer.lse = GatherTensor(TensorId::kLse);

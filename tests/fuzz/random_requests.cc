@@ -100,6 +100,8 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
   if (draw->OneIn(6)) spec->mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_max_logit(true);
   if (draw->OneIn(6)) spec->set_deterministic(true);
+  if (draw->OneIn(spec->dtype() == v1::DATA_TYPE_FP32 ? 4 : 30))
+    spec->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
   if (draw->OneIn(4)) spec->set_out_dtype(draw->OneIn(3) ? spec->dtype() : v1::DATA_TYPE_FP32);
   if (draw->OneIn(8)) {
     spec->mutable_dropout()->set_rate(static_cast<double>(draw->Below(90)) / 100);

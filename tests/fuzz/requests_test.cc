@@ -195,7 +195,7 @@ testing::AssertionResult Judge(const AttentionSpec& spec, const Numbers& numbers
     return reference::CheckGradients(numbers.input, numbers.upstream, answer);
   }
   reference::Answer answer;
-  answer.inputs = precision;
+  answer.inputs = reference::ArithmeticOf(spec);
   answer.output = reference::PrecisionOf(spec.output_dtype());
   answer.out = floats(TensorId::kOut);
   answer.lse = floats(TensorId::kLse);

@@ -72,6 +72,7 @@ AttentionSpec RandomSpec(FuzzedDataProvider& data) {
   if (data.ConsumeBool()) spec.scale = data.ConsumeFloatingPoint<double>();
   spec.operation = Value(data, Operation::kGradients);
   spec.outputs.lse_base = Value(data, LseBase::k2);
+  spec.arithmetic = Value(data, Arithmetic::kBf16x3);
   if (data.ConsumeBool()) spec.modifiers.soft_cap = data.ConsumeFloatingPoint<double>();
   for (int i = data.ConsumeIntegralInRange<int>(0, 4); i > 0; --i) {
     spec.modifiers.sinks.push_back(data.ConsumeFloatingPoint<float>());

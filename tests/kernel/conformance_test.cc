@@ -255,6 +255,48 @@ TEST_P(KernelConformance, NoTasksAreDoneAtOnce) {
   for (const float value : harness.answer().out) EXPECT_EQ(value, 0.0f);
 }
 
+// fp32 in two parts of bf16: by its own naive, which is far above that of fp32, and refused where
+// there is no AMX.
+TEST_P(KernelConformance, Bf16x3IsWithinItsBudgetOrRefused) {
+  const uint64_t first = 20261122;
+  for (int i = 0; i < Sampled(16); ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << first + i);
+    RandomCase c(first + i);
+    c.spec.dtype = DataType::kFp32;
+    c.spec.arithmetic = Arithmetic::kBf16x3;
+    const Input input = Normal(c.spec, first + i);
+    if (GetParam() == "reference") continue;
+    if (GetParam() == "amx") {
+      ASSERT_TRUE(WithinBudget(*kernel_, c.spec, input, c.cuts));
+      continue;
+    }
+    KernelHarness harness(c.spec, input, c.cuts);
+    if (harness.Tasks().empty()) continue;
+    const absl::Status status = harness.Run(*kernel_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  }
+}
+
+TEST_P(KernelConformance, Bf16x3IsNotFp32) {
+  if (GetParam() != "amx") GTEST_SKIP() << "served with AMX only";
+  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 64);
+  spec.sequences = {Rows(60, 600)};
+  const Input input = Normal(spec, 37);
+  KernelHarness fp32(spec, input, {});
+  ASSERT_TRUE(fp32.Run(*kernel_).ok());
+  spec.arithmetic = Arithmetic::kBf16x3;
+  KernelHarness split(spec, input, {});
+  ASSERT_TRUE(split.Run(*kernel_).ok());
+  const std::vector<float> a = fp32.answer().out, b = split.answer().out;
+  double apart = 0, largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart = std::max<double>(apart, std::fabs(a[i] - b[i]));
+    largest = std::max<double>(largest, std::fabs(a[i]));
+  }
+  EXPECT_GT(apart, 1e-6 * largest);
+  EXPECT_LT(apart, 3e-5 * largest);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
 

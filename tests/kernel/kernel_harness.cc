@@ -80,6 +80,7 @@ std::string Describe(const AttentionSpec& spec, const Cuts& cuts) {
   if (!spec.modifiers.sinks.empty()) absl::StrAppend(&text, " sinks");
   if (spec.modifiers.bias) absl::StrAppend(&text, " bias of ", spec.modifiers.bias->heads);
   if (spec.modifiers.lse_offset) absl::StrAppend(&text, " offset");
+  if (spec.arithmetic == Arithmetic::kBf16x3) absl::StrAppend(&text, " bf16x3");
   if (spec.dropout) absl::StrAppend(&text, " dropout ", spec.dropout->rate);
   return absl::StrCat(text, " | q cuts ", absl::StrJoin(cuts.q_rows, ","), " head cuts ",
                       absl::StrJoin(cuts.q_heads, ","), " key cuts ", absl::StrJoin(cuts.keys, ","),
@@ -247,7 +248,7 @@ absl::Status KernelHarness::FinishAll(AttentionKernel& kernel) {
 
 reference::Answer KernelHarness::answer() const {
   reference::Answer answer;
-  answer.inputs = reference::PrecisionOf(spec_.dtype);
+  answer.inputs = reference::ArithmeticOf(spec_);
   answer.output = reference::PrecisionOf(spec_.output_dtype());
   const int64_t dim = spec_.value_dim();
   answer.out.resize(spec_.q_rows() * spec_.q_heads * dim);

@@ -16,6 +16,18 @@ namespace {
 using reference::Input;
 using reference::InputOf;
 
+// Every way to multiply that `kernel` has.
+std::vector<AttentionSpec> InEveryArithmetic(const std::string& kernel, int32_t q_heads,
+                                             int32_t dim) {
+  std::vector<AttentionSpec> specs;
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16})
+    specs.push_back(Spec(dtype, q_heads, 1, dim));
+  if (kernel != "amx") return specs;
+  specs.push_back(specs[0]);
+  specs.back().arithmetic = Arithmetic::kBf16x3;
+  return specs;
+}
+
 TEST_P(KernelConformance, RowsWithoutKeysAreZeroAndMinusInfinity) {
   AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 24);
   spec.sequences = {Rows(50, 20), Rows(3, 0)};
@@ -60,8 +72,8 @@ TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
 TEST_P(KernelConformance, WhatIsMaskedCannotLeak) {
   for (const double poison : {std::nan(""), HUGE_VAL}) {
     for (const int64_t hidden : {3, 255, 256, 290}) {
-      const DataType types[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
-      AttentionSpec spec = Spec(types[hidden % 3], 2, 1, 12);
+      const std::vector<AttentionSpec> specs = InEveryArithmetic(GetParam(), 2, 12);
+      AttentionSpec spec = specs[hidden % specs.size()];
       spec.sequences = {Rows(300, 300)};
       spec.masks = {Causal()};
       Input input = Normal(spec, 17);
@@ -98,8 +110,7 @@ TEST_P(KernelConformance, ANanThatIsSeenShows) {
 // of +∞ for the others, which are lost. An infinite value shows in its column of the rows that see
 // it. All else is as the budget says, in blocks that are masked and in those that are not.
 TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
-  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
-    AttentionSpec spec = Spec(dtype, 2, 1, 40);
+  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 2, 40)) {
     spec.sequences = {Rows(60, 560)};
     spec.masks = {Causal()};
     Input input = Normal(spec, 23);
@@ -135,8 +146,7 @@ TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
 
 // A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former.
 TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
-  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
-    AttentionSpec spec = Spec(dtype, 1, 1, 40);
+  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, 40)) {
     spec.sequences = {Rows(40, 300)};
     for (const bool capped : {false, true}) {
       if (capped) spec.modifiers.soft_cap = 3;

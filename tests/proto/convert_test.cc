@@ -34,6 +34,7 @@ v1::AttentionSpec FullSpec() {
   spec.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   spec.mutable_outputs()->set_max_logit(true);
   spec.set_deterministic(true);
+  spec.set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
   spec.set_out_dtype(v1::DATA_TYPE_FP32);
   spec.mutable_dropout()->set_rate(0.25);
   spec.mutable_dropout()->set_seed(7);

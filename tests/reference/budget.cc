@@ -26,7 +26,8 @@ void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index
   for (size_t d = 0; d < exact.out.size(); ++d) {
     to->errors.AddOutput(exact.out[d], naive.out[d], answer.out[cell * exact.out.size() + d]);
   }
-  const double tolerance = LseTolerance(answer.inputs == Precision::kFp32);
+  const double tolerance =
+      LseTolerance(answer.inputs == Precision::kFp32, answer.inputs == Precision::kBf16x3);
   const double base = answer.lse_base_2 ? std::log(2.0) : 1.0;
   to->errors.AddLse(exact.lse / base, naive.lse / base, answer.lse[cell], tolerance);
   if (!answer.max_logit.empty())

@@ -110,6 +110,10 @@ float Decode16(Precision precision, uint16_t code) {
 
 }  // namespace
 
+Precision ArithmeticOf(const AttentionSpec& spec) {
+  return spec.arithmetic == Arithmetic::kBf16x3 ? Precision::kBf16x3 : PrecisionOf(spec.dtype);
+}
+
 Precision PrecisionOf(DataType dtype) {
   if (dtype == DataType::kFp16) return Precision::kFp16;
   return dtype == DataType::kBf16 ? Precision::kBf16 : Precision::kFp32;

@@ -14,6 +14,8 @@ namespace annulus::reference {
 // by the product.
 
 Precision PrecisionOf(DataType dtype);  // fp32, fp16 or bf16.
+// What a job's naive answer computes in: that of its type, or kBf16x3.
+Precision ArithmeticOf(const AttentionSpec& spec);
 
 // The job of a valid spec, with q, k and v of the right size and zero.
 Input InputOf(const AttentionSpec& spec);

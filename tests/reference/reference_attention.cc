@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace annulus::reference {
@@ -59,13 +60,47 @@ Mantissa MantissaOf(Precision precision) {
     case Precision::kBf16:
       return {8, -133, std::ldexp(511.0, 119)};
     case Precision::kFp32:
+    case Precision::kBf16x3:
       break;
   }
   return {24, -149, std::ldexp(33554431.0, 103)};
 }
 
+// Of a number, the bf16 number that is next to it, ties to even.
+float HighPart(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if ((bits & 0x7f800000u) == 0x7f800000u) return value;
+  const uint32_t odd = bits >> 16 & 1;
+  uint32_t high = bits + 0x7fffu + odd;
+  if ((high & 0x7f800000u) == 0x7f800000u) high = bits;  // Cut off rather than infinite.
+  high &= 0xffff0000u;
+  std::memcpy(&value, &high, sizeof(high));
+  return value;
+}
+
+struct InParts {
+  explicit InParts(float value)
+      : high(HighPart(value)), low(std::isfinite(value) ? HighPart(value - high) : 0.0f) {}
+  const float high, low;
+};
+
+// What a row multiplies by.
+struct Whole {
+  template <typename Real>
+  Real operator()(Real a, Real b) const {
+    return a * b;
+  }
+};
+struct OfParts {
+  float operator()(float a, float b) const {
+    const InParts x(a), y(b);
+    return x.high * y.low + x.high * y.high + x.low * y.high;
+  }
+};
+
 // One row in the arithmetic of Real: double for the exact answer, float for the naive one.
-template <typename Real>
+template <typename Real, typename Product = Whole>
 class RowInLoops {
  public:
   RowInLoops(const Input& input, int64_t q_row, int32_t q_head)
@@ -103,7 +138,7 @@ class RowInLoops {
                             : Real(0);
       const Real weight = round(kept * (std::exp(scores[n] - max) / sum));
       const double* v = ValueRow(keys[n]);
-      for (size_t d = 0; d < out.size(); ++d) out[d] += weight * static_cast<Real>(v[d]);
+      for (size_t d = 0; d < out.size(); ++d) out[d] += Product()(weight, static_cast<Real>(v[d]));
     }
     row.out.assign(out.begin(), out.end());
     row.lse = sum == Real(0) ? -kInfinity : static_cast<double>(max + std::log(sum));
@@ -131,7 +166,7 @@ class RowInLoops {
         input_.k.data() + ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.head_dim;
     Real dot = 0;
     for (int32_t d = 0; d < input_.head_dim; ++d) {
-      dot += static_cast<Real>(q_[d]) * static_cast<Real>(k[d]);
+      dot += Product()(static_cast<Real>(q_[d]), static_cast<Real>(k[d]));
     }
     Real score = static_cast<Real>(input_.scale) * dot;
     if (input_.offset) {
@@ -231,9 +266,10 @@ Row ExactRow(const Input& input, int64_t q_row, int32_t q_head) {
 
 Row NaiveRow(const Input& input, int64_t q_row, int32_t q_head, Precision inputs,
              Precision output) {
-  Row row = RowInLoops<float>(input, q_row, q_head).Run([&](float weight) {
-    return static_cast<float>(RoundTo(inputs, weight));
-  });
+  const auto round = [&](float weight) { return static_cast<float>(RoundTo(inputs, weight)); };
+  Row row = inputs == Precision::kBf16x3
+                ? RowInLoops<float, OfParts>(input, q_row, q_head).Run(round)
+                : RowInLoops<float>(input, q_row, q_head).Run(round);
   for (double& value : row.out) value = RoundTo(output, value);
   return row;
 }

@@ -62,7 +62,8 @@ struct Input {
 bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int64_t j);
 
 // How numbers are kept; what a 16-bit format does to a number.
-enum class Precision { kFp32, kFp16, kBf16 };
+// kBf16x3: fp32, multiplied in two parts of bf16 (docs/numerics.md).
+enum class Precision { kFp32, kFp16, kBf16, kBf16x3 };
 double RoundTo(Precision precision, double value);    // To nearest, ties to even.
 double UlpOf(Precision precision, double magnitude);  // The step between numbers there.
 double (*UlpsOf(Precision precision))(double);        // UlpOf of one precision.
@@ -77,7 +78,8 @@ struct Row {
 Row ExactRow(const Input& input, int64_t q_row, int32_t q_head);
 
 // The same with scores and sums in fp32, the weights rounded to `inputs` before they meet V, and
-// one rounding of the output to `output`.
+// one rounding of the output to `output`. With kBf16x3 nothing is rounded, but all products are of
+// parts, without that of the two low ones.
 Row NaiveRow(const Input& input, int64_t q_row, int32_t q_head, Precision inputs, Precision output);
 
 // All rows: out [query rows, q_heads, value_dim], lse [query rows, q_heads].

@@ -52,6 +52,34 @@ TEST_F(AdmissionTest, PlansReckonWithTheSlowestWorkersRateForTheType) {
   EXPECT_EQ(harness_.planned_flops, 1e10) << "no rate of its own";
 }
 
+TEST_F(AdmissionTest, EveryTypeHasItsOwnRate) {
+  harness_.fp16_flops = 2e10;
+  harness_.bf16x3_flops = 4e10;
+  harness_.Start(1);
+  v1::RunJobRequest request = harness_.Request(1);
+  request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
+  harness_.Run(request);
+  EXPECT_EQ(harness_.planned_flops, 4e10);
+  request = harness_.Request(1);
+  request.mutable_spec()->set_dtype(v1::DATA_TYPE_FP16);
+  harness_.Run(request);
+  EXPECT_EQ(harness_.planned_flops, 2e10);
+}
+
+TEST_F(AdmissionTest, Bf16x3IsRefusedWhereAReadyWorkerDoesNotServeIt) {
+  harness_.bf16x3_flops = 4e10;
+  harness_.Start(1);
+  harness_.bf16x3_flops = 0;
+  harness_.AddWorker("other");
+  v1::RunJobRequest request = harness_.Request(1);
+  request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
+  const int64_t call = harness_.Run(request);
+  ExpectRefused(call, absl::StatusCode::kUnimplemented, "NOT_SERVED");
+  const ErrorDetail detail = DetailOf(*harness_.call(call).finished);
+  EXPECT_EQ(detail.fields[0].field, "spec.arithmetic");
+  EXPECT_EQ(detail.metadata.at("slot"), "other");
+}
+
 TEST_F(AdmissionTest, InsufficientCapacityComesFromPlanning) {
   harness_.Start(1);
   harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",

@@ -134,6 +134,8 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info.set_device_limit_bytes(device_limit);
   info.set_flops_per_second(1e10);
   info.set_bf16_flops_per_second(bf16_flops);
+  info.set_fp16_flops_per_second(fp16_flops);
+  info.set_bf16x3_flops_per_second(bf16x3_flops);
   return event;
 }
 

@@ -103,7 +103,7 @@ class CoordinatorHarness {
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;
-  double bf16_flops = 0;
+  double bf16_flops = 0, fp16_flops = 0, bf16x3_flops = 0;
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;

@@ -57,7 +57,9 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
-  const TileIsa& isa = IsaFor(isa_, job.layout->dtype());
+  const bool split = job.spec->arithmetic == Arithmetic::kBf16x3;
+  if (split && isa_.bf16x3 == nullptr) return Lacks("bf16x3 without AMX");
+  const TileIsa& isa = split ? *isa_.bf16x3 : IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
   const PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),

@@ -18,9 +18,10 @@ namespace annulus {
 // Attention on the CPU: tiles of 96 query rows against blocks of 256 keys that are packed to fp32
 // once per call and shared by all heads of a group and all tasks. Arithmetic is fp32 for every
 // input type, but for 16-bit types on "amx": its products are of bf16 numbers, weights rounded to
-// bf16 among them, or of fp16 numbers in two parts of bf16 (amx_formats.h), summed in fp32. The
-// bits of a row depend on its inputs and on the order of its keys in the task list, not on threads
-// or on other rows. Subnormal fp32 and bf16 numbers count as zero in Accumulate (fp16 ones do not).
+// bf16 among them, or of fp16 numbers in two parts of bf16 (amx_formats.h), summed in fp32; and so
+// of fp32 numbers for jobs that ask for it, which other paths refuse. The bits of a row depend on
+// its inputs and on the order of its keys in the task list, not on threads or on other rows.
+// Subnormal fp32 and bf16 numbers count as zero in Accumulate (fp16 ones do not).
 class CpuKernel : public AttentionKernel {
  public:
   struct Options {
@@ -39,6 +40,8 @@ class CpuKernel : public AttentionKernel {
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
+  // Whether Arithmetic::kBf16x3 is served.
+  bool serves_bf16x3() const { return isa_.bf16x3 != nullptr; }
 
   int threads() const { return pool_->threads(); }
 

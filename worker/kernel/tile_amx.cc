@@ -88,11 +88,13 @@ constexpr TileIsa MakeAmxIsa() {
 }
 
 constexpr TileIsa kFp16 = MakeAmxIsa<Split<4>>();
+constexpr TileIsa kBf16x3 = MakeAmxIsa<Split<3>>();
 
 constexpr TileIsa MakeBf16() {
   TileIsa isa = MakeAmxIsa<Whole>();
   isa.fp32 = &kAvx512Isa;
   isa.fp16 = &kFp16;
+  isa.bf16x3 = &kBf16x3;
   return isa;
 }
 

@@ -107,6 +107,7 @@ struct TileIsa {
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;
+  const TileIsa* bf16x3;  // For fp32 numbers in two parts of bf16; nullptr: not served.
 };
 
 // The table that `isa` has for a type.

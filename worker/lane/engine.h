@@ -25,6 +25,7 @@ struct Engine {
       make_communicator;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
+  bool serves_bf16x3 = false;  // Arithmetic::kBf16x3; else its kernels refuse it.
 };
 
 }  // namespace annulus
