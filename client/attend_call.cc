@@ -151,10 +151,10 @@ absl::Time AttendCall::GrpcDeadline() const { return absl::Now() + (deadline_ - 
 
 std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   JobOptions options;
-  options.coordinator = context_.channel(context_.address);
+  options.run_job = RemoteRunJob(context_.channel(context_.address), context_.metadata);
   options.worker_channel = context_.channel;
+  options.exchanges = context_.exchanges;
   options.open = context_.open();
-  options.metadata = context_.metadata;
   options.deadline = GrpcDeadline();
   options.request.set_request_id(arguments_.request_id);
   options.request.set_quiet(!arguments_.progress);

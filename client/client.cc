@@ -12,6 +12,7 @@
 #include "client/attend_call.h"
 #include "client/callback_thread.h"
 #include "client/channels.h"
+#include "client/exchange_stream.h"
 #include "client/reachability.h"
 #include "grpcpp/client_context.h"
 #include "proto/convert.h"
@@ -89,6 +90,8 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
+  const std::shared_ptr<ExchangePool> exchanges_ =
+      std::make_shared<ExchangePool>([calls = open_calls_] { return OpenCalls::Open(calls); });
   // Last: their threads end before the rest goes.
   CallbackThread callbacks_;
   Reachability reachability_;
@@ -110,6 +113,7 @@ std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, bool
   };
   context.forget_path = [this] { reachability_.Forget(); };
   context.channel = [this](const std::string& address) { return channels_.Get(address); };
+  context.exchanges = exchanges_;
   context.open = [calls = open_calls_] { return OpenCalls::Open(calls); };
   context.address = options_.address;
   context.metadata = options_.metadata;
@@ -146,6 +150,7 @@ void Client::Impl::CancelAllAndWait() {
     MutexLock lock(&mutex_);
     while (live_ > 0) changed_.Wait(&mutex_);
   }
+  exchanges_->CancelIdle();
   open_calls_->WaitUntilClosed(absl::Now() + kFarewell);
 }
 

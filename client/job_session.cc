@@ -9,7 +9,7 @@
 #include "client/pushed_inputs.h"
 #include "client/session_errors.h"
 #include "client/session_stats.h"
-#include "client/shard_streams.h"
+#include "client/shard_calls.h"
 #include "client/strand.h"
 #include "proto/convert.h"
 
@@ -44,17 +44,9 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
     v1::Plan plan;
     std::vector<ShardRows> rows;
   };
-  struct Rank {
-    std::shared_ptr<ShardUpload> upload;
-    std::shared_ptr<ShardDownload> download;
-  };
-
   void Post(std::function<void(Impl*)> function) {
     strand_.Post(
         [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
-  }
-  RawStream::Call CallTo(const std::shared_ptr<grpc::Channel>& channel) const {
-    return {channel, "", options_.deadline, {}};
   }
 
   void OnEvent(const v1::JobEvent& event);
@@ -62,8 +54,8 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void OnRunJobDone(absl::Status status);
   void OnPlaced(const v1::Plan& plan);
   void StartShards();
-  void StartUpload(const v1::ShardPlan& shard);
-  void StartDownload(const v1::ShardPlan& shard);
+  void StartCalls(const v1::Plan& plan);
+  ShardHandlers HandlersOf(int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
   void OnShardDone(int32_t attempt, Stream stream, absl::Status status);
   void AwaitCoordinator(const absl::Status& status);
@@ -80,12 +72,12 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   JobOptions options_;  // Its inputs go at the end.
   JobObserver* const observer_;
   const std::vector<TensorInfo> table_;
-  std::shared_ptr<RawStream> run_job_;
   Strand strand_;
   // Below: the strand's.
+  std::shared_ptr<RunJobCall> run_job_;
   std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
   std::vector<ShardRows> rows_;       // Read by downloads too: changes only while there are none.
-  std::vector<Rank> ranks_;
+  std::vector<ShardCalls> calls_;     // By rank.
   PushedInputs pushed_;
   JobProgress progress_;
   std::string job_id_;
@@ -108,24 +100,17 @@ void JobSession::Impl::Start() {
   grace_.emplace(options_.grace, [weak = weak_from_this()] {
     if (const std::shared_ptr<Impl> self = weak.lock()) self->Post(&Impl::OnGraceOver);
   });
-  RawStream::Call call = {options_.coordinator, "/annulus.v1.Jobs/RunJob", options_.deadline,
-                          options_.metadata};
-  RawStream::Handlers handlers;
-  handlers.on_read = [self = shared_from_this()](const grpc::ByteBuffer& message) {
-    auto event = std::make_shared<v1::JobEvent>();
-    const absl::Status decoded = DecodeProto(message, event.get());
-    self->Post([decoded, event](Impl* impl) {
-      decoded.ok() ? impl->OnEvent(*event) : impl->Fail(decoded);
-    });
-    self->run_job_->Read();
+  RunJobCall::Handlers handlers;
+  handlers.on_event = [self = shared_from_this()](v1::JobEvent event) {
+    self->Post([event = std::move(event)](Impl* impl) { impl->OnEvent(event); });
   };
-  handlers.on_written = [] {};
   handlers.on_done = [self = shared_from_this()](absl::Status status) {
     self->Post([status](Impl* impl) { impl->OnRunJobDone(status); });
   };
-  run_job_ = RawStream::Start(std::move(call), std::move(handlers));
-  run_job_->Read();
-  run_job_->WriteLast(EncodeProto(options_.request));
+  Post([handlers = std::move(handlers)](Impl* impl) {
+    impl->run_job_ =
+        impl->options_.run_job(impl->options_.request, impl->options_.deadline, handlers);
+  });
 }
 
 void JobSession::Impl::OnEvent(const v1::JobEvent& event) {
@@ -200,64 +185,57 @@ void JobSession::Impl::StartShards() {
   lost_outputs_.reset();
   stats_.reset();
   seen_.Placed(job_id_, plan, SteadyNow());
-  outputs_missing_ = 0;
   progress_.bytes_sent = progress_.bytes_received = 0;
   progress_.bytes_to_send = Total(plan, &v1::ShardPlan::input_bytes);
   progress_.bytes_to_receive = Total(plan, &v1::ShardPlan::output_bytes);
-  ranks_.assign(plan.shards_size(), Rank());
+  calls_.assign(plan.shards_size(), ShardCalls());
   pushed_ = PushedInputs();
+  outputs_missing_ = 0;
   for (const v1::ShardPlan& shard : plan.shards()) {
-    if (shard.input_bytes() > 0) StartUpload(shard);
-    if (shard.output_bytes() > 0) StartDownload(shard);
+    live_shards_ += (shard.input_bytes() > 0) + (shard.output_bytes() > 0);
+    if (shard.output_bytes() > 0) ++outputs_missing_;
+    if (shard.input_bytes() > 0) pushed_.Add(shard.rank(), shard.input_bytes());
   }
+  if (options_.inputs.has_value()) StartCalls(plan);
   observer_->OnPlaced(job_id_, plan);
-  Post([](Impl* impl) { impl->pushed_.Begin(); });  // After what the observer has pushed just now.
+  if (options_.inputs.has_value()) return;
+  Post([plan](Impl* impl) { impl->StartCalls(plan); });  // After what was pushed just now.
 }
 
-void JobSession::Impl::StartUpload(const v1::ShardPlan& shard) {
-  Rank& rank = ranks_[shard.rank()];
-  ShardUpload::Options upload;
-  upload.call = CallTo(options_.worker_channel(shard.endpoint()));
-  upload.ticket = shard.ticket();
-  upload.bytes = shard.input_bytes();
-  if (options_.inputs.has_value()) {
-    upload.source = std::make_shared<MemorySource>(table_, rows_[shard.rank()], *options_.inputs);
-  } else {
-    upload.source = pushed_.Add(shard.rank(), shard.input_bytes());
+void JobSession::Impl::StartCalls(const v1::Plan& plan) {
+  const ShardCallOptions options{options_.worker_channel, options_.exchanges, options_.deadline,
+                                 table_};
+  const InputMemory* inputs = options_.inputs.has_value() ? &*options_.inputs : nullptr;
+  for (const v1::ShardPlan& shard : plan.shards()) {
+    const int32_t rank = shard.rank();
+    calls_[rank] =
+        ShardCalls(options, shard, rows_[rank], inputs, &pushed_, HandlersOf(shard.rank()));
   }
-  upload.sent = [self = shared_from_this()](int64_t bytes) {
+  if (failed_.has_value()) CancelShards();
+}
+
+ShardHandlers JobSession::Impl::HandlersOf(int32_t rank) {
+  const std::shared_ptr<Impl> self = shared_from_this();
+  ShardHandlers handlers;
+  handlers.sent = [self](int64_t bytes) {
     self->Post([bytes](Impl* impl) { impl->Moved(&JobProgress::bytes_sent, bytes); });
   };
-  upload.done = [self = shared_from_this(), attempt = progress_.attempt](absl::Status status) {
-    self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kUpload, status); });
-  };
-  ++live_shards_;
-  rank.upload = ShardUpload::Start(std::move(upload));
-  options_.inputs.has_value() ? rank.upload->Begin() : pushed_.SetUpload(shard.rank(), rank.upload);
-}
-
-void JobSession::Impl::StartDownload(const v1::ShardPlan& shard) {
-  ShardDownload::Options download;
-  download.call = CallTo(options_.worker_channel(shard.endpoint()));
-  download.ticket = shard.ticket();
-  download.table = table_;
-  download.rows = rows_[shard.rank()];
-  download.sink = [self = shared_from_this(), rank = shard.rank()](const auto& chunks,
-                                                                   const Credit& credit) {
+  handlers.sink = [self, rank](const auto& chunks, const Credit& credit) {
     self->TakeOutputs(rank, chunks, credit);
   };
-  download.report = [self = shared_from_this(), attempt = progress_.attempt,
-                     rank = shard.rank()](const v1::ShardReport& report) {
+  handlers.report = [self, attempt = progress_.attempt, rank](const v1::ShardReport& report) {
     self->Post([=](Impl* impl) {
       if (attempt == impl->progress_.attempt) impl->seen_.Reported(rank, report);
     });
   };
-  download.done = [self = shared_from_this(), attempt = progress_.attempt](absl::Status status) {
-    self->Post([=](Impl* impl) { impl->OnShardDone(attempt, Stream::kDownload, status); });
+  const auto done = [&](Stream stream) {
+    return [self, attempt = progress_.attempt, stream](absl::Status status) {
+      self->Post([=](Impl* impl) { impl->OnShardDone(attempt, stream, status); });
+    };
   };
-  ++live_shards_;
-  ++outputs_missing_;
-  ranks_[shard.rank()].download = ShardDownload::Start(std::move(download));
+  handlers.uploaded = done(Stream::kUpload);
+  handlers.downloaded = done(Stream::kDownload);
+  return handlers;
 }
 
 // On a thread of the download's stream, beside the strand: ranks write to disjoint rows.
@@ -324,8 +302,8 @@ void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
 
 void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
   if (failed_.has_value()) return;
-  if (ranks_.empty() || inputs_closed_) {
-    return Fail(OutOfTurnError(ranks_.empty() ? "before the job was accepted"
+  if (calls_.empty() || inputs_closed_) {
+    return Fail(OutOfTurnError(calls_.empty() ? "before the job was accepted"
                                               : "after the end of the inputs"));
   }
   absl::StatusOr<std::vector<TensorChunk>> parts =
@@ -357,10 +335,7 @@ void JobSession::Impl::Fail(absl::Status status) {
 }
 
 void JobSession::Impl::CancelShards() {
-  for (Rank& rank : ranks_) {
-    if (rank.upload != nullptr) rank.upload->Cancel();
-    if (rank.download != nullptr) rank.download->Cancel();
-  }
+  for (const ShardCalls& calls : calls_) calls.Cancel();
   pushed_.Close();
 }
 
@@ -373,7 +348,7 @@ void JobSession::Impl::FinishIfQuiet() {
                         options_.request.request_id().empty();
   if (run_job_open_ && !complete) return;
   finished_ = true;
-  ranks_.clear();
+  calls_.clear();
   pushed_ = PushedInputs();
   options_.inputs.reset();
   if (!failed_.has_value() && !HasAllOutputs()) {

@@ -13,7 +13,8 @@
 #include "annulus/v1/jobs.pb.h"
 #include "attention/spec.h"
 #include "client/chunk_writer.h"
-#include "client/raw_stream.h"
+#include "client/exchange_stream.h"
+#include "client/run_job_call.h"
 #include "client/tensor_memory.h"
 
 namespace annulus {
@@ -45,10 +46,11 @@ class JobObserver {
 };
 
 struct JobOptions {
-  std::shared_ptr<grpc::Channel> coordinator;
+  RunJobStarter run_job;
   // A channel to a worker's endpoint.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
-  Metadata metadata;  // Of RunJob.
+  // Calls for small shards; nullptr: each shard has calls of its own.
+  std::shared_ptr<ExchangePool> exchanges;
   absl::Time deadline = absl::InfiniteFuture();
   // `spec` must be what `request.spec` says.
   v1::RunJobRequest request;
@@ -65,11 +67,11 @@ struct JobOptions {
   absl::Duration grace = absl::Seconds(6);
 };
 
-// One job by the direct path: RunJob at the coordinator, PutShard and FetchShard at every worker of
-// its plan. Holds no tensor bytes beyond one message for each stream. With input memory a job that
-// the coordinator runs again is sent again; with pushed inputs it ends with ABORTED / GROUP_LOST,
-// for they are gone. Thread-safe; no method waits. The session lives on until its calls have ended
-// also when this handle is dropped.
+// One job by the direct path: RunJob at the coordinator, PutShard and FetchShard, or
+// ExchangeShards, at every worker of its plan. Holds no tensor bytes beyond one message for each
+// stream. With input memory a job that the coordinator runs again is sent again; with pushed inputs
+// it ends with ABORTED / GROUP_LOST, for they are gone. Thread-safe; no method waits. The session
+// lives on until its calls have ended also when this handle is dropped.
 class JobSession {
  public:
   static std::shared_ptr<JobSession> Start(JobOptions options, JobObserver* observer);

@@ -6,19 +6,21 @@
 
 namespace annulus {
 
-std::shared_ptr<PushSource> PushedInputs::Add(int32_t rank, int64_t bytes) {
+void PushedInputs::Add(int32_t rank, int64_t bytes) {
   Rank& added = ranks_[rank];
   added.source = std::make_shared<PushSource>();
   added.bytes_missing = bytes;
-  return added.source;
+}
+
+ChunkBatch PushedInputs::TakeAll(int32_t rank) {
+  ChunkBatch batch;
+  const Rank& added = ranks_[rank];
+  if (added.bytes_missing == 0 && added.chunks <= kMaxMessageChunks) added.source->Next(&batch);
+  return batch;
 }
 
 void PushedInputs::SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload) {
   ranks_[rank].upload = std::move(upload);
-}
-
-void PushedInputs::Begin() {
-  for (auto& [number, rank] : ranks_) rank.upload->Begin();
 }
 
 absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& credit) {
@@ -30,8 +32,9 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
     if (rank.bytes_missing < 0) {
       return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before");
     }
+    ++rank.chunks;
     rank.source->Push(std::move(part), credit);
-    rank.upload->Kick();
+    if (rank.upload != nullptr) rank.upload->Kick();
   }
   return absl::OkStatus();
 }
@@ -39,7 +42,7 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
 void PushedInputs::Close() {
   for (auto& [number, rank] : ranks_) {
     rank.source->Close();
-    rank.upload->Kick();
+    if (rank.upload != nullptr) rank.upload->Kick();
   }
 }
 

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_CLIENT_PUSHED_INPUTS_H_
 #define ANNULUS_CLIENT_PUSHED_INPUTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,11 +17,14 @@ namespace annulus {
 // The uploads of an attempt whose inputs are pushed, by rank. One owner at a time.
 class PushedInputs {
  public:
-  // The source for the upload of a rank that needs `bytes`, and then that upload.
-  std::shared_ptr<PushSource> Add(int32_t rank, int64_t bytes);
+  // A rank that needs `bytes`. What is pushed waits for its upload.
+  void Add(int32_t rank, int64_t bytes);
+  // The inputs of a rank that has been added, where they are all here and fit one message: its
+  // upload, by other means, is the caller's. Else nothing.
+  ChunkBatch TakeAll(int32_t rank);
+  // The source for the rank's upload, and then that upload.
+  std::shared_ptr<PushSource> source(int32_t rank) { return ranks_[rank].source; }
   void SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload);
-  // The uploads write from now on.
-  void Begin();
 
   // parts[r] goes to rank r; ranks that were not added get nothing. `credit` is dropped when the
   // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.
@@ -34,6 +38,7 @@ class PushedInputs {
     std::shared_ptr<PushSource> source;
     std::shared_ptr<ShardUpload> upload;
     int64_t bytes_missing = 0;
+    size_t chunks = 0;
   };
   std::map<int32_t, Rank> ranks_;
 };

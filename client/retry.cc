@@ -9,14 +9,16 @@ namespace annulus {
 std::optional<absl::Duration> RetryPolicy::Next(const absl::Status& status, absl::Time now,
                                                 absl::Time deadline) {
   const ErrorDetail detail = DetailOf(status);
+  const bool lost = status.code() == absl::StatusCode::kAborted && detail.reason == "GROUP_LOST";
   const bool may = detail.retry_after.has_value() ||
-                   status.code() == absl::StatusCode::kUnavailable ||
-                   (status.code() == absl::StatusCode::kAborted && detail.reason == "GROUP_LOST");
+                   status.code() == absl::StatusCode::kUnavailable || lost ||
+                   (lost_ && detail.reason == "INSUFFICIENT_WORKERS");
+  lost_ = lost_ || lost;
   if (status.ok() || !may || left_ <= 0) return std::nullopt;
   --left_;
   const absl::Duration backoff = backoff_ * (1 - 0.2 * random_());
-  backoff_ = std::min(backoff_ * 2, absl::Seconds(5));
   const absl::Duration delay = detail.retry_after.value_or(backoff);
+  backoff_ = std::min(std::max(backoff_, delay) * 2, absl::Seconds(5));
   if (now + delay >= deadline) return std::nullopt;
   return delay;
 }

@@ -18,15 +18,17 @@ class RetryPolicy {
       : left_(max_attempts - 1), random_(std::move(random)) {}
 
   // How long to wait before the next attempt; absent: do not. An error may be retried when it names
-  // a delay (RetryInfo), is UNAVAILABLE, or is ABORTED / GROUP_LOST. A delay that the error names
-  // is kept to; without one it is 0.1 s, doubled for each attempt up to 5 s, less up to a fifth at
-  // random. None when it would end after `deadline`.
+  // a delay (RetryInfo), is UNAVAILABLE, is ABORTED / GROUP_LOST, or, after that, is
+  // INSUFFICIENT_WORKERS: who was lost may be about to come back. A delay that the error names is
+  // kept to; without one it is 0.1 s, or what an earlier error named, doubled for each attempt up
+  // to 5 s, less up to a fifth at random. None when it would end after `deadline`.
   std::optional<absl::Duration> Next(const absl::Status& status, absl::Time now,
                                      absl::Time deadline);
 
  private:
   int left_;
   std::function<double()> random_;
+  bool lost_ = false;  // A group, since the first attempt.
   absl::Duration backoff_ = absl::Milliseconds(100);
 };
 

@@ -16,10 +16,6 @@ absl::Status WrongOutput(absl::string_view reason, absl::string_view what) {
   return MakeError(absl::StatusCode::kInternal, what, {std::string(reason), {}, {}, {}});
 }
 
-// A shard of no more than this goes with its ticket. A larger message would keep the ticket from a
-// worker that waits for it, at the least rate that it allows, for longer than it does.
-constexpr int64_t kWithTicket = int64_t{512} << 10;
-
 std::unique_ptr<v1::PutShardRequest> Opening(const std::string& ticket) {
   auto opening = std::make_unique<v1::PutShardRequest>();
   opening->set_ticket(ticket);
@@ -29,7 +25,7 @@ std::unique_ptr<v1::PutShardRequest> Opening(const std::string& ticket) {
 }  // namespace
 
 ShardUpload::ShardUpload(Options* options)
-    : ticket_(options->bytes <= kWithTicket ? nullptr : Opening(options->ticket)),
+    : ticket_(options->bytes <= kMaxWithTicket ? nullptr : Opening(options->ticket)),
       writer_(ticket_ == nullptr ? Opening(options->ticket) : nullptr, std::move(options->source),
               std::move(options->sent)) {}
 
@@ -93,45 +89,49 @@ absl::Status ChunkReceiver::Complete() const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> OutputReceiver::Receive(const grpc::ByteBuffer& message,
+                                             const Credit& credit) {
+  const auto receive = [&]() -> absl::StatusOr<bool> {
+    v1::FetchShardResponse response;
+    ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &response));
+    for (TensorChunk& chunk : chunks) RETURN_IF_ERROR(chunks_.Receive(&chunk));
+    if (!chunks.empty()) sink_(chunks, credit);
+    if (response.has_report()) report_(response.report());
+    return response.has_report();
+  };
+  absl::StatusOr<bool> reported = receive();
+  error_ = reported.status();
+  return reported;
+}
+
+absl::Status OutputReceiver::Judge(absl::Status status) const {
+  if (!error_.ok()) return error_;
+  const absl::Status complete = chunks_.Complete();
+  // Every row is here and checked: a worker that ends the stream of a job that is over takes
+  // nothing back.
+  if (complete.ok() && CoordinatorDecides(status)) return complete;
+  return status.ok() ? complete : status;
+}
+
 std::shared_ptr<ShardDownload> ShardDownload::Start(Options options) {
-  std::shared_ptr<ShardDownload> download(new ShardDownload(&options));
+  std::shared_ptr<ShardDownload> download(new ShardDownload(std::move(options.outputs)));
   v1::FetchShardRequest request;
   request.set_ticket(options.ticket);
   options.call.method = "/annulus.v1.DataPlane/FetchShard";
   RawStream::Handlers handlers;
-  handlers.on_read = [download](grpc::ByteBuffer message) {
-    const absl::Status status = download->OnRead(message);
-    if (status.ok()) return;  // The next message may be in other hands already.
-    download->error_ = status;
-    download->stream_->Cancel();
+  handlers.on_read = [download](const grpc::ByteBuffer& message) {
+    const Credit credit(nullptr, [stream = download->stream_](void*) { stream->Read(); });
+    // After an error the next message must not come into other hands.
+    if (!download->receiver_.Receive(message, credit).ok()) download->stream_->Cancel();
   };
   handlers.on_written = [] {};
   handlers.on_done = [download, done = std::move(options.done)](absl::Status status) {
-    done(download->Judge(std::move(status)));
+    done(download->receiver_.Judge(std::move(status)));
   };
   download->stream_ = RawStream::Start(std::move(options.call), std::move(handlers));
   download->stream_->Read();
   download->stream_->WriteLast(EncodeProto(request));
   return download;
-}
-
-absl::Status ShardDownload::OnRead(const grpc::ByteBuffer& message) {
-  v1::FetchShardResponse response;
-  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &response));
-  for (TensorChunk& chunk : chunks) RETURN_IF_ERROR(receiver_.Receive(&chunk));
-  Credit credit(nullptr, [stream = stream_](void*) { stream->Read(); });
-  if (!chunks.empty()) sink_(chunks, credit);
-  if (response.has_report()) report_(response.report());
-  return absl::OkStatus();
-}
-
-absl::Status ShardDownload::Judge(absl::Status status) const {
-  if (!error_.ok()) return error_;
-  const absl::Status complete = receiver_.Complete();
-  // Every row is here and checked: a worker that ends the stream of a job that is over takes
-  // nothing back.
-  if (complete.ok() && CoordinatorDecides(status)) return complete;
-  return status.ok() ? complete : status;
 }
 
 }  // namespace annulus

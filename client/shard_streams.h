@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "annulus/v1/data_plane.pb.h"
 #include "annulus/v1/types.pb.h"
 #include "attention/arrived_cells.h"
@@ -18,6 +20,10 @@
 #include "client/scatter.h"
 
 namespace annulus {
+
+// A shard of no more bytes goes with its ticket. A larger message would keep the ticket from a
+// worker that waits for it, at the least rate that it allows, for longer than it does.
+inline constexpr int64_t kMaxWithTicket = int64_t{512} << 10;
 
 // One PutShard call: the ticket and the source's chunks. Thread-safe.
 class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
@@ -68,34 +74,52 @@ class ChunkReceiver {
   std::map<TensorId, ArrivedCells> arrived_;
 };
 
+// What a download needs to know of its shard, and what it does with the outputs.
+struct ShardOutputs {
+  std::vector<TensorInfo> table;
+  ShardRows rows;
+  ChunkSink sink;
+  std::function<void(const v1::ShardReport&)> report;  // After the chunks.
+};
+
+// The messages of one shard's outputs. One thread at a time.
+class OutputReceiver {
+ public:
+  explicit OutputReceiver(ShardOutputs outputs)
+      : chunks_(std::move(outputs.table), std::move(outputs.rows)),
+        sink_(std::move(outputs.sink)),
+        report_(std::move(outputs.report)) {}
+
+  // `credit` goes to the sink. Whether the report came, which ends the shard. Errors of
+  // ChunkReceiver, and INVALID_ARGUMENT / MALFORMED_MESSAGE.
+  absl::StatusOr<bool> Receive(const grpc::ByteBuffer& message, const Credit& credit);
+  // What the end of the shard's call with `status` means: OK when every row is here and checked.
+  absl::Status Judge(absl::Status status) const;
+
+ private:
+  ChunkReceiver chunks_;
+  const ChunkSink sink_;
+  const std::function<void(const v1::ShardReport&)> report_;
+  absl::Status error_;  // Of what was received.
+};
+
 // One FetchShard call. Thread-safe.
-class ShardDownload : public std::enable_shared_from_this<ShardDownload> {
+class ShardDownload {
  public:
   struct Options {
     RawStream::Call call;  // `method` is filled in.
     std::string ticket;
-    std::vector<TensorInfo> table;
-    ShardRows rows;
-    ChunkSink sink;
-    std::function<void(const v1::ShardReport&)> report;  // After the chunks.
-    std::function<void(absl::Status)> done;              // Last, once.
+    ShardOutputs outputs;
+    std::function<void(absl::Status)> done;  // Last, once.
   };
   static std::shared_ptr<ShardDownload> Start(Options options);
 
   void Cancel() { stream_->Cancel(); }
 
  private:
-  explicit ShardDownload(Options* options)
-      : receiver_(std::move(options->table), std::move(options->rows)),
-        sink_(std::move(options->sink)),
-        report_(std::move(options->report)) {}
-  absl::Status OnRead(const grpc::ByteBuffer& message);
-  absl::Status Judge(absl::Status status) const;
+  explicit ShardDownload(ShardOutputs outputs) : receiver_(std::move(outputs)) {}
 
-  ChunkReceiver receiver_;
-  const ChunkSink sink_;
-  const std::function<void(const v1::ShardReport&)> report_;
-  absl::Status error_;  // Of what was read. Touched by the stream's callbacks only.
+  OutputReceiver receiver_;  // Of the stream's callbacks.
   std::shared_ptr<RawStream> stream_;
 };
 

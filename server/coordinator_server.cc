@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "client/channels.h"
+#include "client/exchange_stream.h"
+#include "client/run_job_call.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -195,11 +197,12 @@ CoordinatorServer::Impl::Impl(Options o)
 
 GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   GatewayServiceOptions gateway;
-  gateway.coordinator = inner->InProcessChannel({});
+  gateway.run_job = RemoteRunJob(inner->InProcessChannel({}), {});
   auto workers = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kBounded);
   gateway.worker_channel = [workers](const std::string& endpoint) {
     return workers->Get(endpoint);
   };
+  gateway.exchanges = std::make_shared<ExchangePool>();
   gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;

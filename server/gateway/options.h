@@ -10,6 +10,8 @@
 #include "absl/time/time.h"
 #include "annulus/v1/attention.pb.h"
 #include "attention/validate.h"
+#include "client/exchange_stream.h"
+#include "client/run_job_call.h"
 #include "grpcpp/channel.h"
 
 namespace annulus {
@@ -21,10 +23,12 @@ using ServerInfoReply = std::function<void(absl::StatusOr<v1::ServerInfo>)>;
 // memory bounded by `max_unsent_messages` for each call and `max_inline_bytes` for all inline calls
 // together.
 struct GatewayServiceOptions {
-  // To the coordinator's Jobs service: in process, or another machine.
-  std::shared_ptr<grpc::Channel> coordinator;
+  // Runs a job at the coordinator.
+  RunJobStarter run_job;
   // A channel to a worker's data endpoint. Thread-safe.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
+  // Calls to workers for small shards; nullptr: each shard has calls of its own.
+  std::shared_ptr<ExchangePool> exchanges;
   // Never waits.
   std::function<void(ServerInfoReply)> server_info;
   Limits limits;

@@ -21,8 +21,9 @@ absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
   ASSIGN_OR_RETURN(job.spec, SpecFromProto(spec, "spec"));
   ASSIGN_OR_RETURN(const Execution wanted, ExecutionFromProto(execution, "execution"));
   RETURN_IF_ERROR(Validate(job.spec, wanted, options.limits));
-  job.coordinator = options.coordinator;
+  job.run_job = options.run_job;
   job.worker_channel = options.worker_channel;
+  job.exchanges = options.exchanges;
   job.deadline = deadline;
   *job.request.mutable_spec() = spec;
   *job.request.mutable_execution() = execution;

@@ -137,6 +137,56 @@ TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
   }
 }
 
+TEST(ClientTest, SmallJobsShareTheirCalls) {
+  FakeService service({});
+  Client client(At(service));
+  for (int i = 0; i < 5; ++i) {
+    ClientJob job(60);
+    const auto result = client.Attend(job.Arguments(DataPath::kDirect));
+    ASSERT_TRUE(result.ok()) << result.status();
+    job.ExpectServed();
+  }
+  EXPECT_EQ(service.exchanges(), 3);  // One for each rank.
+  ClientJob large(30000);             // 640 kB of queries a rank.
+  const int before = service.exchanges();
+  ASSERT_TRUE(client.Attend(large.Arguments(DataPath::kDirect)).ok());
+  large.ExpectServed();
+  EXPECT_EQ(service.exchanges(), before);
+}
+
+TEST(ClientTest, AKeptCallThatHasEndedIsReplacedOnce) {
+  FakeService::Options options;
+  options.world = 1;
+  options.drops_exchange = [](int shard) { return shard == 2; };
+  FakeService service(options);
+  Client client(At(service));
+  for (int i = 0; i < 6; ++i) {
+    ClientJob job(60);
+    AttendArguments arguments = job.Arguments(DataPath::kDirect);
+    arguments.max_attempts = 1;
+    const auto result = client.Attend(std::move(arguments));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->stats.attempts(), 1);
+    job.ExpectServed();
+  }
+  EXPECT_EQ(service.run_jobs(), 6);
+  EXPECT_EQ(service.exchanges(), 6);  // The first shard of each was served, the second dropped.
+}
+
+TEST(ClientTest, ANewCallThatEndsIsTheWorkersEnd) {
+  FakeService::Options options;
+  options.world = 1;
+  options.drops_exchange = [](int) { return true; };
+  FakeService service(options);
+  Client client(At(service));
+  ClientJob job(60);
+  AttendArguments arguments = job.Arguments(DataPath::kDirect);
+  arguments.max_attempts = 1;
+  arguments.timeout = absl::Seconds(3);
+  EXPECT_FALSE(client.Attend(std::move(arguments)).ok());
+  EXPECT_EQ(service.exchanges(), 1);
+}
+
 TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
   FakeService service(Script({Act::kCorrupt}));
   Client client(At(service));
@@ -231,13 +281,28 @@ TEST(RetryPolicyTest, HonoursWhatTheErrorSays) {
   RetryPolicy policy(4, zero);
   EXPECT_EQ(policy.Next(lost, now, far), absl::Milliseconds(100));
   EXPECT_EQ(policy.Next(full, now, far), absl::Seconds(3));
-  EXPECT_EQ(policy.Next(absl::UnavailableError("x"), now, far), absl::Milliseconds(400));
+  EXPECT_EQ(policy.Next(absl::UnavailableError("x"), now, far), absl::Seconds(5));
   EXPECT_EQ(policy.Next(lost, now, far), std::nullopt);
   RetryPolicy fresh(4, zero);
   EXPECT_EQ(fresh.Next(full, now, now + absl::Seconds(3)), std::nullopt);
   EXPECT_EQ(fresh.Next(absl::InvalidArgumentError("x"), now, far), std::nullopt);
   EXPECT_EQ(fresh.Next(absl::AbortedError("x"), now, far), std::nullopt);
   EXPECT_EQ(RetryPolicy(4, [] { return 0.5; }).Next(lost, now, far), absl::Milliseconds(90));
+}
+
+TEST(RetryPolicyTest, ALostWorkerMayComeBack) {
+  const absl::Time now = absl::UnixEpoch(), far = now + absl::Hours(1);
+  const absl::Status lost =
+      MakeError(absl::StatusCode::kAborted, "lost", {"GROUP_LOST", {}, {}, absl::Seconds(1)});
+  const absl::Status few =
+      MakeError(absl::StatusCode::kFailedPrecondition, "few", {"INSUFFICIENT_WORKERS", {}, {}, {}});
+  RetryPolicy policy(4, [] { return 0.0; });
+  EXPECT_EQ(policy.Next(lost, now, far), absl::Seconds(1));
+  EXPECT_EQ(policy.Next(few, now, far), absl::Seconds(2));
+  EXPECT_EQ(policy.Next(few, now, far), absl::Seconds(4));
+  EXPECT_EQ(policy.Next(few, now, far), std::nullopt);
+  // Where nobody was lost, nobody will come back.
+  EXPECT_EQ(RetryPolicy(4, [] { return 0.0; }).Next(few, now, far), std::nullopt);
 }
 
 }  // namespace

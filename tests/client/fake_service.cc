@@ -47,11 +47,18 @@ struct FakeService::DataPlane : v1::DataPlane::Service {
   grpc::Status PutShard(grpc::ServerContext* context,
                         grpc::ServerReader<v1::PutShardRequest>* reader,
                         v1::ShardStatus* response) override {
-    return owner->PutShard(context, reader, response);
+    const auto read = [reader](v1::PutShardRequest* request) { return reader->Read(request); };
+    return owner->PutShard(context, read, response);
   }
   grpc::Status FetchShard(grpc::ServerContext* context, const v1::FetchShardRequest* request,
                           grpc::ServerWriter<v1::FetchShardResponse>* writer) override {
-    return owner->FetchShard(context, *request, writer);
+    const auto write = [writer](const v1::FetchShardResponse& one) { writer->Write(one); };
+    return owner->FetchShard(context, request->ticket(), write);
+  }
+  grpc::Status ExchangeShards(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::FetchShardResponse, v1::PutShardRequest>* stream) override {
+    return owner->ExchangeShards(context, stream);
   }
   FakeService* owner;
 };
@@ -101,25 +108,10 @@ void FakeService::AnswerInfo() {
 
 FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()); }
 
-int FakeService::run_jobs() {
-  MutexLock lock(&mutex_);
-  return run_jobs_;
-}
-
-int FakeService::attends() {
-  MutexLock lock(&mutex_);
-  return attends_;
-}
-
 void FakeService::LetJobsEnd() {
   MutexLock lock(&mutex_);
   may_end_ = true;
   changed_.SignalAll();
-}
-
-int FakeService::ended_well() {
-  MutexLock lock(&mutex_);
-  return ended_well_;
 }
 
 bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()>& condition) {
@@ -240,11 +232,10 @@ grpc::Status FakeService::EndAfterJob(grpc::ServerContext* context) {
   return Error(absl::StatusCode::kAborted, "JOB_ENDED");
 }
 
-grpc::Status FakeService::PutShard(grpc::ServerContext* context,
-                                   grpc::ServerReader<v1::PutShardRequest>* reader,
+grpc::Status FakeService::PutShard(grpc::ServerContext* context, const ReadRequest& read,
                                    v1::ShardStatus* response) {
   v1::PutShardRequest request;
-  if (!reader->Read(&request) || request.ticket().empty()) {
+  if (!read(&request) || request.ticket().empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
   }
   const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
@@ -263,7 +254,7 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context,
     }
     const grpc::Status status = Store(request.chunks(), shard.get());
     if (!status.ok()) return status;
-  } while (reader->Read(&request));
+  } while (read(&request));
   {
     MutexLock lock(&mutex_);
     if (now_ != Act::kEndsLate && now_ != Act::kEndsEarly) context = nullptr;
@@ -280,10 +271,9 @@ std::vector<v1::Chunk> FakeService::OutputsOf(const Shard& shard) {
   return FakeOutputs(shard, table_, /*corrupt=*/now_ == Act::kCorrupt);
 }
 
-grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
-                                     const v1::FetchShardRequest& request,
-                                     grpc::ServerWriter<v1::FetchShardResponse>* writer) {
-  const std::vector<std::string> ticket = absl::StrSplit(request.ticket(), '/');
+grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::string& shard_ticket,
+                                     const WriteResponse& write) {
+  const std::vector<std::string> ticket = absl::StrSplit(shard_ticket, '/');
   const int placement = std::stoi(ticket[0]);
   const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
     return placement != placements_ || now_ == Act::kWorkersGone ||
@@ -310,7 +300,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
   for (v1::Chunk& chunk : outputs) {
     response.clear_chunks();
     *response.add_chunks() = std::move(chunk);
-    writer->Write(response);
+    write(response);
   }
   {
     MutexLock lock(&mutex_);
@@ -326,7 +316,33 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context,
   if (options_.reports) {
     response.clear_chunks();
     response.mutable_report()->set_bytes_sent(shard->rows.q.rows());
-    writer->Write(response);
+    write(response);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::ExchangeShards(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::FetchShardResponse, v1::PutShardRequest>* stream) {
+  {
+    MutexLock lock(&mutex_);
+    ++exchanges_;
+  }
+  v1::PutShardRequest request;
+  for (int shard = 1; stream->Read(&request); ++shard) {
+    if (options_.drops_exchange(shard)) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    bool more = true;
+    const auto read = [&](v1::PutShardRequest* one) {
+      *one = request;
+      return std::exchange(more, false);
+    };
+    v1::ShardStatus stored;
+    grpc::Status status = PutShard(nullptr, read, &stored);
+    if (status.ok()) {
+      status = FetchShard(context, request.ticket(),
+                          [stream](const v1::FetchShardResponse& one) { stream->Write(one); });
+    }
+    if (!status.ok() || !options_.reports) return status;
   }
   return grpc::Status::OK;
 }

@@ -47,18 +47,22 @@ class FakeService final {
     bool hide_workers = false;  // The endpoints cannot be reached.
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
     bool reports = true;        // The workers say what their parts took.
+    // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
+    std::function<bool(int shard)> drops_exchange = [](int) { return false; };
   };
 
   explicit FakeService(Options options);
   ~FakeService();
 
   std::string address() const { return address_; }
-  int run_jobs() EXCLUDES(mutex_);
-  int attends() EXCLUDES(mutex_);
+  int run_jobs() EXCLUDES(mutex_) { return Get(run_jobs_); }
+  int attends() EXCLUDES(mutex_) { return Get(attends_); }
   void AnswerInfo() EXCLUDES(mutex_);
   void LetJobsEnd() EXCLUDES(mutex_);
+  // ExchangeShards calls.
+  int exchanges() EXCLUDES(mutex_) { return Get(exchanges_); }
   // RunJob calls that ended by themselves, with OK.
-  int ended_well() EXCLUDES(mutex_);
+  int ended_well() EXCLUDES(mutex_) { return Get(ended_well_); }
 
  private:
   using Shard = FakeShard;
@@ -66,13 +70,23 @@ class FakeService final {
   struct DataPlane;
   struct Attention;
 
+  int Get(const int& count) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return count;
+  }
   v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
   grpc::Status RunJob(grpc::ServerContext*, const v1::RunJobRequest&,
                       grpc::ServerWriter<v1::JobEvent>*);
-  grpc::Status PutShard(grpc::ServerContext*, grpc::ServerReader<v1::PutShardRequest>*,
-                        v1::ShardStatus*);
-  grpc::Status FetchShard(grpc::ServerContext*, const v1::FetchShardRequest&,
-                          grpc::ServerWriter<v1::FetchShardResponse>*);
+  using ReadRequest = std::function<bool(v1::PutShardRequest*)>;
+  using WriteResponse = std::function<void(const v1::FetchShardResponse&)>;
+  // `context` may be nullptr: then the call ends when it has its rows, whatever is to be played.
+  grpc::Status PutShard(grpc::ServerContext* context, const ReadRequest& read,
+                        v1::ShardStatus* response);
+  grpc::Status FetchShard(grpc::ServerContext*, const std::string& ticket,
+                          const WriteResponse& write);
+  grpc::Status ExchangeShards(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::FetchShardResponse, v1::PutShardRequest>* stream);
   grpc::Status Attend(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>*);
   grpc::Status Store(const google::protobuf::RepeatedPtrField<v1::Chunk>& chunks, Shard* shard)
@@ -94,6 +108,7 @@ class FakeService final {
   int placements_ GUARDED_BY(mutex_) = 0;  // A ticket is "placement/rank".
   int run_jobs_ GUARDED_BY(mutex_) = 0;
   int attends_ GUARDED_BY(mutex_) = 0;
+  int exchanges_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.

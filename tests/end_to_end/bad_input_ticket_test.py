@@ -31,7 +31,13 @@ class TicketTest(ServiceCase):
         def status():
             direct.status(rank, ticket)
 
-        for ask in (put, fetch, status):
+        def exchange():
+            with raw_client.Stream(direct.worker(rank).ExchangeShards, 30) as call:
+                call.send(data_plane_pb2.PutShardRequest(ticket=ticket))
+                call.send(data_plane_pb2.PutShardRequest(chunks=wrong_chunk))
+                call.read()
+
+        for ask in (put, fetch, status, exchange):
             with self.subTest(ask=ask.__name__):
                 with self.assertRaises(raw_client.CallError) as caught:
                     ask()

@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "base/mutex.h"
 #include "gtest/gtest.h"
+#include "worker/data_plane/exchange_call.h"
 #include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/put_call.h"
 
@@ -95,6 +96,24 @@ class FetchStream final : public FetchCall::Stream {
       state.report = report;
     });
     End(&outcome, absl::OkStatus(), {});
+  }
+  void Finish(const absl::Status& status) override { End(&outcome, status, {}); }
+  void Cancel() override {
+    outcome.Change([](Outcome::State& state) { state.cancelled = true; });
+  }
+  Outcome outcome;
+};
+
+class ExchangeTestStream final : public ExchangeCall::Stream {
+ public:
+  void ReadNext() override {
+    outcome.Change([](Outcome::State& state) { ++state.reads; });
+  }
+  void Write(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) override {
+    outcome.Change([&](Outcome::State& state) {
+      state.messages.push_back(chunks);
+      if (report != nullptr) state.report = *report;
+    });
   }
   void Finish(const absl::Status& status) override { End(&outcome, status, {}); }
   void Cancel() override {

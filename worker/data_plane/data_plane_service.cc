@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "attention/status_macros.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
+#include "worker/data_plane/exchange_call.h"
 #include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/put_call.h"
 #include "worker/data_plane/status_call.h"
@@ -43,6 +45,23 @@ std::vector<TensorChunk> ChunksOf(const std::vector<LeavingChunk>& leaving) {
   return chunks;
 }
 
+absl::StatusOr<PutMessage> DecodePut(grpc::ByteBuffer* arrived) {
+  grpc::ByteBuffer buffer;
+  buffer.Swap(arrived);
+  v1::PutShardRequest request;
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(buffer, &request));
+  return MessageOf(request.ticket(), std::move(chunks));
+}
+
+// `report` goes with a shard's last chunks; nullptr before.
+grpc::ByteBuffer EncodeFetched(const std::vector<LeavingChunk>& chunks,
+                               const v1::ShardReport* report) {
+  if (report == nullptr) return EncodeChunks(ChunksOf(chunks));
+  v1::FetchShardResponse response;
+  *response.mutable_report() = *report;
+  return EncodeChunks(ChunksOf(chunks), &response);
+}
+
 class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public PutCall::Stream {
  public:
   PutReactor(ShardBoard* board, CopyPool* pool, grpc::ByteBuffer* response)
@@ -58,12 +77,8 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
 
   void OnReadDone(bool ok) override {
     if (!ok) return call_->OnHalfClose();
-    grpc::ByteBuffer buffer;
-    buffer.Swap(&buffer_);
-    v1::PutShardRequest request;
-    absl::StatusOr<std::vector<TensorChunk>> chunks = DecodeChunks(buffer, &request);
-    if (!chunks.ok()) return call_->OnMalformed(chunks.status());
-    call_->OnMessage(MessageOf(request.ticket(), *std::move(chunks)));
+    absl::StatusOr<PutMessage> message = DecodePut(&buffer_);
+    message.ok() ? call_->OnMessage(*std::move(message)) : call_->OnMalformed(message.status());
   }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override { delete this; }
@@ -90,13 +105,11 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   void Write(const std::vector<LeavingChunk>& chunks) override {
-    buffer_ = EncodeChunks(ChunksOf(chunks));
+    buffer_ = EncodeFetched(chunks, nullptr);
     StartWrite(&buffer_);
   }
   void WriteLast(const std::vector<LeavingChunk>& chunks, const v1::ShardReport& report) override {
-    v1::FetchShardResponse response;
-    *response.mutable_report() = report;
-    buffer_ = EncodeChunks(ChunksOf(chunks), &response);
+    buffer_ = EncodeFetched(chunks, &report);
     ended_well_ = true;
     StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -121,6 +134,46 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const std::shared_ptr<FetchCall> call_;
 };
 
+class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                              public ExchangeCall::Stream {
+ public:
+  ExchangeReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context)
+      : context_(context), call_(std::make_shared<ExchangeCall>(board, pool, this)) {
+    call_->Start();
+  }
+
+  void ReadNext() override { StartRead(&in_); }
+  void Write(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) override {
+    out_ = EncodeFetched(chunks, report);
+    StartWrite(&out_);
+  }
+  void Finish(const absl::Status& status) override {
+    grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
+  }
+  void Cancel() override { context_->TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return call_->OnHalfClose();
+    absl::StatusOr<PutMessage> message = DecodePut(&in_);
+    message.ok() ? call_->OnMessage(*std::move(message)) : call_->OnMalformed(message.status());
+  }
+  void OnWriteDone(bool ok) override {
+    out_.Clear();  // It holds the shard, which may be freed at once.
+    call_->OnWritten(ok);
+  }
+  void OnCancel() override { call_->OnCancelled(); }
+  void OnDone() override {
+    out_.Clear();
+    call_->OnDone();
+    delete this;
+  }
+
+ private:
+  grpc::CallbackServerContext* const context_;
+  grpc::ByteBuffer in_, out_;
+  const std::shared_ptr<ExchangeCall> call_;
+};
+
 }  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* DataPlaneService::PutShard(grpc::CallbackServerContext*,
@@ -131,6 +184,11 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* DataPlaneService::PutShard(grpc::Call
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataPlaneService::FetchShard(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return new FetchReactor(board_, pool_, context, *request);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataPlaneService::ExchangeShards(
+    grpc::CallbackServerContext* context) {
+  return new ExchangeReactor(board_, pool_, context);
 }
 
 grpc::ServerUnaryReactor* DataPlaneService::GetShardStatus(grpc::CallbackServerContext* context,

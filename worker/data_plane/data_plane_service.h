@@ -9,11 +9,13 @@
 namespace annulus {
 
 // annulus.v1.DataPlane over gRPC's callbacks, tensors as raw buffers. Translates and delegates:
-// what a call knows is in PutCall, FetchCall and StatusCall. Board and pool outlive the service.
+// what a call knows is in PutCall, FetchCall, ExchangeCall and StatusCall. Board and pool outlive
+// the service.
 class DataPlaneService final
     : public v1::DataPlane::WithRawCallbackMethod_PutShard<
           v1::DataPlane::WithRawCallbackMethod_FetchShard<
-              v1::DataPlane::WithCallbackMethod_GetShardStatus<v1::DataPlane::Service>>> {
+              v1::DataPlane::WithRawCallbackMethod_ExchangeShards<
+                  v1::DataPlane::WithCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
  public:
   DataPlaneService(ShardBoard* board, CopyPool* pool) : board_(board), pool_(pool) {}
 
@@ -21,6 +23,8 @@ class DataPlaneService final
                                                       grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* FetchShard(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ExchangeShards(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetShardStatus(grpc::CallbackServerContext* context,
                                            const v1::GetShardStatusRequest* request,
                                            v1::ShardStatus* response) override;

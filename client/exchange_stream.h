@@ -1,0 +1,91 @@
+#ifndef ANNULUS_CLIENT_EXCHANGE_STREAM_H_
+#define ANNULUS_CLIENT_EXCHANGE_STREAM_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "client/raw_stream.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace annulus {
+
+// One ExchangeShards call, lent to one shard after another. Thread-safe.
+class ExchangeStream : public std::enable_shared_from_this<ExchangeStream> {
+ public:
+  // The shard that has the call. Called as RawStream::Handlers are.
+  class User {
+   public:
+    virtual ~User() = default;
+    virtual void OnMessage(const grpc::ByteBuffer& message) = 0;
+    virtual void OnWritten() = 0;
+    // The call has ended; the stream knows its user no more.
+    virtual void OnEnded(const absl::Status& status) = 0;
+  };
+
+  // Called when the call has ended, after the user's OnEnded.
+  using Ended = std::function<void(const ExchangeStream*)>;
+  static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel, Ended ended);
+
+  // Between two shards. False: the call has ended meanwhile.
+  bool Attach(std::shared_ptr<User> user) EXCLUDES(mutex_);
+  void Detach() EXCLUDES(mutex_);
+  // The user's. A read is under way from the start of the call on: it tells of the call's end, too.
+  // After each message but the last the user asks for the next, and again when it has detached.
+  void Write(grpc::ByteBuffer message) { stream_->Write(std::move(message)); }
+  void Read() { stream_->Read(); }
+  void HalfClose() { stream_->HalfClose(); }
+  void Cancel() { stream_->Cancel(); }
+
+ private:
+  ExchangeStream() = default;
+  std::shared_ptr<User> user() EXCLUDES(mutex_);
+  void OnDone(const absl::Status& status, const Ended& ended) EXCLUDES(mutex_);
+
+  std::shared_ptr<RawStream> stream_;
+  Mutex mutex_;
+  std::shared_ptr<User> user_ GUARDED_BY(mutex_);
+  bool ended_ GUARDED_BY(mutex_) = false;
+};
+
+// Calls that no shard has at the moment, by the worker's endpoint: at most kMaxIdle. Thread-safe.
+class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
+ public:
+  static constexpr size_t kMaxIdle = 64;
+
+  // `open` is asked for a token for each call, which the call holds until it has ended.
+  explicit ExchangePool(std::function<std::shared_ptr<const void>()> open = [] { return nullptr; })
+      : open_(std::move(open)) {}
+  ~ExchangePool();
+
+  // Attaches `user` to an idle call to `endpoint`; nullptr where there is none.
+  std::shared_ptr<ExchangeStream> Take(const std::string& endpoint,
+                                       const std::shared_ptr<ExchangeStream::User>& user)
+      EXCLUDES(mutex_);
+  // Attaches `user` to a new one.
+  std::shared_ptr<ExchangeStream> Open(const std::string& endpoint,
+                                       std::shared_ptr<grpc::Channel> channel,
+                                       std::shared_ptr<ExchangeStream::User> user);
+  // Its user has detached and asked for the next message.
+  void Give(const std::string& endpoint, std::shared_ptr<ExchangeStream> stream) EXCLUDES(mutex_);
+  // Ends the calls that are idle.
+  void CancelIdle() EXCLUDES(mutex_);
+
+ private:
+  void Forget(const std::string& endpoint, const ExchangeStream* stream) EXCLUDES(mutex_);
+
+  const std::function<std::shared_ptr<const void>()> open_;
+  Mutex mutex_;
+  // The newest at the back: it is taken first.
+  std::map<std::string, std::vector<std::shared_ptr<ExchangeStream>>> idle_ GUARDED_BY(mutex_);
+  size_t count_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_EXCHANGE_STREAM_H_

@@ -1,0 +1,239 @@
+// ExchangeShards.
+#include "worker/data_plane/exchange_call.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/worker/data_plane_harness.h"
+#include "worker/agent/agent_values.h"
+
+namespace annulus {
+namespace {
+
+using Event = EventLog::Event;
+
+class ExchangeTest : public DataPlaneTest {
+ protected:
+  ~ExchangeTest() override {
+    if (call_ != nullptr) call_->OnDone();
+    EXPECT_EQ(board_.calls(), 0u);
+  }
+  std::shared_ptr<ExchangeCall> Start() {
+    call_ = std::make_shared<ExchangeCall>(&board_, &copies_, &stream_);
+    call_->Start();
+    return call_;
+  }
+  // The ticket of `id` and all of its inputs.
+  PutMessage Whole(const ShardId& id, int64_t rows) {
+    PutMessage all;
+    all.ticket = Ticket(id, rows);
+    auto storage = std::make_shared<std::vector<PutMessage>>();
+    for (TensorId tensor : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+      storage->push_back(Chunk(tensor, 0, rows));
+      all.parts.push_back(storage->back().parts[0]);
+    }
+    all.storage = storage;
+    return all;
+  }
+  Outcome& outcome() { return stream_.outcome; }
+
+  ExchangeTestStream stream_;
+  std::shared_ptr<ExchangeCall> call_;
+};
+
+TEST_F(ExchangeTest, ShardsFollowOneAnother) {
+  auto call = Start();
+  for (int n = 0; n < 3; ++n) {
+    const ShardId id{"job", n + 1, 0};
+    ASSERT_TRUE(outcome().AwaitRead(n + 1));
+    call->OnMessage(Whole(id, 10));
+    Open(id, 10);  // Its Reserve comes when it likes.
+    ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
+    EXPECT_EQ(outcome().Get().messages.size(), static_cast<size_t>(n));
+    EXPECT_EQ(outcome().Get().reads, n + 1);  // The next is not read before this one has gone.
+    v1::ShardReport report;
+    report.set_bytes_sent(n + 100);
+    board_.Publish(id, report);
+    ASSERT_TRUE(outcome().AwaitMessages(n + 1));
+    EXPECT_EQ(outcome().Get().report.bytes_sent(), n + 100);
+    EXPECT_EQ(log_.Count(Event::kOutputDrained), n);
+    call->OnWritten(true);
+    EXPECT_EQ(log_.Count(Event::kOutputDrained), n + 1);
+    board_.Close(id, absl::AbortedError("the job has ended"));
+  }
+  ASSERT_TRUE(outcome().AwaitRead(4));
+  EXPECT_FALSE(outcome().ended());
+  call->OnHalfClose();
+  EXPECT_TRUE(outcome().AwaitEnd().ok());
+}
+
+TEST_F(ExchangeTest, OutputsOfSeveralMessagesAndInputsToo) {
+  const int64_t rows = 40000;  // 1.28 MB of output and 320 kB of LSE: two messages.
+  Open(id_, rows);
+  auto call = Start();
+  PutMessage ticket;
+  ticket.ticket = Ticket(id_, rows);
+  call->OnMessage(std::move(ticket));
+  int reads = 2;
+  for (TensorId tensor : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    for (int64_t half : {int64_t{0}, rows / 2}) {
+      ASSERT_TRUE(outcome().AwaitRead(reads++));
+      call->OnMessage(Chunk(tensor, half, rows / 2));
+    }
+  }
+  ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  EXPECT_EQ(outcome().Get().report.bytes_sent(), 0);
+  call->OnWritten(true);
+  ASSERT_TRUE(outcome().AwaitMessages(2));
+  EXPECT_EQ(outcome().Get().report.bytes_sent(), 321);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+  call->OnWritten(true);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+}
+
+TEST_F(ExchangeTest, AnErrorOfEitherDirectionEndsTheCall) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage forged = Whole(id_, 10);
+  forged.ticket.back() ^= 1;
+  call->OnMessage(std::move(forged));
+  EXPECT_EQ(outcome().AwaitReason(), "BAD_TICKET");
+}
+
+TEST_F(ExchangeTest, AWrongChunkEndsTheCall) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage whole = Whole(id_, 10);
+  whole.parts[1].header.row_begin = 5;
+  call->OnMessage(std::move(whole));
+  EXPECT_EQ(outcome().AwaitReason(), "CHUNK_OUT_OF_RANGE");
+  EXPECT_EQ(log_.Count(Event::kShardComplete), 0);
+}
+
+TEST_F(ExchangeTest, RowsThatAreMissingAtTheEndAreNamed) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage some = Whole(id_, 10);
+  some.parts.pop_back();
+  call->OnMessage(std::move(some));
+  ASSERT_TRUE(outcome().AwaitRead(2));
+  call->OnHalfClose();
+  EXPECT_EQ(outcome().AwaitReason(), "MISSING_ROWS");
+}
+
+TEST_F(ExchangeTest, AClientMayCloseItsSideWhileItWaits) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  EXPECT_FALSE(outcome().ended());
+  call->OnWritten(true);
+  ASSERT_TRUE(outcome().AwaitRead(2));
+  call->OnHalfClose();
+  EXPECT_TRUE(outcome().AwaitEnd().ok());
+}
+
+TEST_F(ExchangeTest, NothingMayComeBeforeTheOutputsOfWhatIsThere) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage some = Whole(id_, 10);
+  some.parts.pop_back();
+  call->OnMessage(std::move(some));
+  ASSERT_TRUE(outcome().AwaitRead(2));
+  PutStream other;  // Brings what is missing, while this call reads.
+  auto put = Put(&other, Ticket(id_, 10));
+  ASSERT_TRUE(other.outcome.AwaitRead(2));
+  put->OnMessage(Chunk(TensorId::kV, 0, 10));
+  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  call->OnMessage(Whole({"job", 2, 0}, 10));
+  EXPECT_EQ(outcome().AwaitReason(), "STREAM_SEQUENCE");
+}
+
+TEST_F(ExchangeTest, AReadThatWasUnderWayServesTheNextShard) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage some = Whole(id_, 10);
+  some.parts.pop_back();
+  call->OnMessage(std::move(some));
+  ASSERT_TRUE(outcome().AwaitRead(2));
+  PutStream other;
+  auto put = Put(&other, Ticket(id_, 10));
+  ASSERT_TRUE(other.outcome.AwaitRead(2));
+  put->OnMessage(Chunk(TensorId::kV, 0, 10));
+  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  call->OnWritten(true);
+  EXPECT_EQ(outcome().Get().reads, 2);
+  const ShardId next{"job", 2, 0};
+  Open(next, 10);
+  call->OnMessage(Whole(next, 10));
+  board_.Publish(next, report_);
+  EXPECT_TRUE(outcome().AwaitMessages(2));
+}
+
+TEST_F(ExchangeTest, ACallThatIsKeptTooLongEndsWellAndOneThatNeverBeganDoesNot) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  call->OnWritten(true);
+  ASSERT_TRUE(outcome().AwaitRead(2));
+  ExchangeTestStream silent;
+  auto never = std::make_shared<ExchangeCall>(&board_, &copies_, &silent);
+  never->Start();
+  Advance(absl::Seconds(9));
+  board_.Tick();
+  EXPECT_FALSE(outcome().ended());
+  Advance(absl::Seconds(2));
+  board_.Tick();
+  EXPECT_TRUE(outcome().AwaitEnd().ok());
+  EXPECT_EQ(silent.outcome.AwaitReason(), "UPLOAD_STALLED");
+  never->OnDone();
+}
+
+TEST_F(ExchangeTest, AReaderThatNeverReadsIsCut) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  Advance(absl::Minutes(2));
+  board_.Tick();
+  EXPECT_TRUE(outcome().Get().cancelled);
+  call->OnCancelled();
+  EXPECT_EQ(outcome().AwaitEnd().code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(log_.Wait(Event::kShardAbandoned).has_value());
+}
+
+TEST_F(ExchangeTest, AJobThatEndsEndsItsCall) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
+  board_.Close(id_, JobEndedError("the job has ended"));
+  EXPECT_EQ(outcome().AwaitReason(), "JOB_ENDED");
+}
+
+TEST_F(ExchangeTest, AClientThatGoesDrainsNothing) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  call->OnWritten(false);
+  EXPECT_EQ(outcome().AwaitEnd().code(), absl::StatusCode::kCancelled);
+  call->OnDone();
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,145 @@
+#include "worker/data_plane/exchange_call.h"
+
+#include <string>
+#include <utility>
+
+#include "attention/error.h"
+
+namespace annulus {
+
+void ExchangeCall::BeginShard() {
+  auto put = std::make_shared<PutCall>(board_, pool_, static_cast<PutCall::Stream*>(this));
+  {
+    MutexLock lock(&mutex_);
+    if (finished_) return;
+    if (closed_) return EndLocked(absl::OkStatus());
+    put_ = put;
+    fetch_.reset();
+    put_done_ = delivered_ = false;
+  }
+  put->Start();
+}
+
+void ExchangeCall::EndLocked(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  stream_->Finish(status);
+}
+
+void ExchangeCall::OnMessage(PutMessage message) {
+  std::shared_ptr<PutCall> put;
+  std::shared_ptr<FetchCall> fetch;
+  {
+    MutexLock lock(&mutex_);
+    reading_ = false;
+    if (finished_) return;
+    if (put_done_) {
+      return EndLocked(InvalidField("STREAM_SEQUENCE", "step",
+                                    "a message came before the outputs of the shard before"));
+    }
+    put = put_;
+    if (fetch_ == nullptr)
+      fetch = fetch_ =
+          std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this));
+  }
+  if (fetch != nullptr) {
+    v1::FetchShardRequest request;
+    request.set_ticket(message.ticket);
+    // First, so that outputs find it waiting.
+    fetch->Start(request);
+  }
+  put->OnMessage(std::move(message));
+}
+
+void ExchangeCall::OnMalformed(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  reading_ = false;
+  EndLocked(status);
+}
+
+void ExchangeCall::OnHalfClose() {
+  std::shared_ptr<PutCall> put;
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    if (IdleLocked()) return EndLocked(absl::OkStatus());
+    put = put_;
+  }
+  put->OnHalfClose();
+}
+
+void ExchangeCall::OnWritten(bool ok) {
+  std::shared_ptr<FetchCall> fetch;
+  bool last = false;
+  {
+    MutexLock lock(&mutex_);
+    // A broken call may end without a cancellation that says so.
+    if (!ok) return EndLocked(absl::CancelledError("the client is gone"));
+    fetch = fetch_;
+    last = last_;
+  }
+  if (!last) return fetch->OnWritten(true);
+  fetch->OnDone(/*delivered=*/true);
+  {
+    MutexLock lock(&mutex_);
+    last_ = false;
+    delivered_ = served_ = true;
+    if (!put_done_) return;
+  }
+  BeginShard();
+}
+
+void ExchangeCall::OnCancelled() {
+  MutexLock lock(&mutex_);
+  EndLocked(absl::CancelledError("the client cancelled the call"));
+}
+
+void ExchangeCall::OnDone() {
+  std::shared_ptr<PutCall> put;
+  std::shared_ptr<FetchCall> fetch;
+  {
+    MutexLock lock(&mutex_);
+    finished_ = true;
+    put = std::move(put_);
+    fetch = std::move(fetch_);
+  }
+  if (put != nullptr) put->OnCancelled();
+  if (fetch != nullptr) fetch->OnDone(/*delivered=*/false);
+}
+
+void ExchangeCall::ReadNext() {
+  MutexLock lock(&mutex_);
+  if (finished_ || closed_ || std::exchange(reading_, true)) return;
+  stream_->ReadNext();
+}
+
+void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {
+  MutexLock lock(&mutex_);
+  if (!status.ok()) {
+    // Nobody owes a shard: a client that keeps the call for later may find it gone.
+    const bool late = absl::IsDeadlineExceeded(status) && IdleLocked();
+    return EndLocked(late ? absl::OkStatus() : status);
+  }
+  put_done_ = true;
+  // Not here, where the old PutCall's lock is held.
+  if (delivered_) pool_->Queue([self = shared_from_this()] { self->BeginShard(); });
+}
+
+void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) {
+  MutexLock lock(&mutex_);
+  if (!finished_) stream_->Write(chunks, nullptr);
+}
+
+void ExchangeCall::WriteLast(const std::vector<LeavingChunk>& chunks,
+                             const v1::ShardReport& report) {
+  MutexLock lock(&mutex_);
+  if (finished_) return;
+  last_ = true;
+  stream_->Write(chunks, &report);
+}
+
+void ExchangeCall::Finish(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  EndLocked(status);
+}
+
+}  // namespace annulus
