@@ -43,9 +43,9 @@ struct FmaProducts {
     }
   }
 
-  // sums += weights · values. Weights go through shared memory: each lane needs those of all keys
-  // for its two slots.
-  ANNULUS_GPU void Accumulate(const Scores& weights, Sums& sums) const {
+  // sums = shrink · sums + weights · values, by slot. Weights go through shared memory: each lane
+  // needs those of all keys for its two slots.
+  ANNULUS_GPU void Accumulate(const Scores& weights, const float (&shrink)[2], Sums& sums) const {
     const uint32_t own = weights_at + lane / 4 * CONFIG::kWeightBytes;
     ANNULUS_UNROLL
     for (int tile = 0; tile < kKeyTiles; ++tile) {
@@ -58,7 +58,7 @@ struct FmaProducts {
     ANNULUS_UNROLL
     for (int column = 0; column < kColumnTiles; column += kColumnsAtOnce) {
       if (column * 8 >= args.value_dim) break;
-      AccumulateColumns(own, column, sums);
+      AccumulateColumns(own, column, shrink, sums);
     }
     gpu.SyncWarp();
   }
@@ -67,7 +67,8 @@ struct FmaProducts {
   static constexpr int kColumnsAtOnce = 4;
 
   // A tile's sum is made apart: one long sum over all keys would be off by more.
-  ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, Sums& sums) const {
+  ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, const float (&shrink)[2],
+                                     Sums& sums) const {
     float more[kColumnsAtOnce][4] = {};
     const uint32_t v_from = CONFIG::kValuesAt + first * 32 + lane % 4 * 8;
     ANNULUS_UNROLL_BY_4
@@ -90,7 +91,10 @@ struct FmaProducts {
     ANNULUS_UNROLL
     for (int column = 0; column < kColumnsAtOnce; ++column) {
       ANNULUS_UNROLL
-      for (int i = 0; i < 4; ++i) sums[first + column][i] += more[column][i];
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums[first + column][i];
+        sum = GPU::Fma(sum, shrink[i / 2], more[column][i]);
+      }
     }
   }
 };

@@ -70,11 +70,12 @@ struct ForwardBlock {
     if (next.tile >= 0) LoadKeys<GPU, CONFIG>(gpu, args, task, item.kv_head, next.tile);
     gpu.CommitCopies();
     const Softmax<GPU, CONFIG> softmax{gpu, args};
-    const uint32_t seen = softmax.Weigh(at, scores, state, sums);
+    float shrink[2];
+    const uint32_t seen = softmax.Weigh(at, scores, state, shrink);
     gpu.template WaitCopies<1>();
     gpu.Sync();  // Values are there.
     const bool unsound = at.masked && values.Hide();
-    products.Accumulate(scores, sums);
+    products.Accumulate(scores, shrink, sums);
     if (unsound) values.Add(item.kv_head, at.tile, scores, seen, sums);
     gpu.Sync();  // Values may be overwritten.
     return next;

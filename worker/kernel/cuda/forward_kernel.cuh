@@ -14,7 +14,7 @@ const void* ForwardOfFp16(const ForwardKind& kind);
 const void* ForwardOfBf16(const ForwardKind& kind);
 
 template <class CONFIG>
-__global__ void __launch_bounds__(kThreads) Forward(const __grid_constant__ ForwardArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) Forward(const __grid_constant__ ForwardArgs args) {
   PtxGpu gpu;
   const ForwardBlock<PtxGpu, CONFIG> block{gpu, args};
   block.Run(blockIdx.x);

@@ -16,7 +16,6 @@ template <class GPU, class CONFIG>
 struct Softmax {
   using Products = TileProducts<GPU, CONFIG>;
   using Scores = typename Products::Scores;
-  using Sums = typename Products::Sums;
 
   GPU& gpu;
   const ForwardArgs& args;
@@ -40,10 +39,10 @@ struct Softmax {
     return seen;
   }
 
-  // Scores become weights, the state takes them in, and `sums` are brought to the new maximum.
-  // Returns what is seen.
+  // Scores become weights, and the state takes them in; `shrink` is what brings earlier sums of
+  // each slot to the new maximum. Returns what is seen.
   ANNULUS_GPU uint32_t Weigh(const KeyTile& at, Scores& scores, SlotState& state,
-                             Sums& sums) const {
+                             float (&shrink)[2]) const {
     uint32_t seen = SeenOf(at);
     ANNULUS_UNROLL
     for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
@@ -53,8 +52,8 @@ struct Softmax {
     const ScoreChanges<GPU, CONFIG> changes{gpu, args};
     if constexpr (CONFIG::kChanges) changes.Change(at, scores, seen);
     if (at.masked) Hide(seen, scores);
-    WeighHalf<0>(seen, scores, state, sums);
-    WeighHalf<1>(seen, scores, state, sums);
+    WeighHalf<0>(seen, scores, state, shrink);
+    WeighHalf<1>(seen, scores, state, shrink);
     if constexpr (CONFIG::kChanges) changes.Drop(at, seen, scores);
     return seen;
   }
@@ -76,7 +75,8 @@ struct Softmax {
   }
 
   template <int HALF>
-  ANNULUS_GPU void WeighHalf(uint32_t seen, Scores& scores, SlotState& state, Sums& sums) const {
+  ANNULUS_GPU void WeighHalf(uint32_t seen, Scores& scores, SlotState& state,
+                             float (&shrink)[2]) const {
     float top = -Infinity();
     ANNULUS_UNROLL
     for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
@@ -99,15 +99,10 @@ struct Softmax {
         weight += scores[tile][i];
       }
     }
-    const float shrink = Exp2<GPU>((old - reference) * kLog2e);
-    state.weight[HALF] = state.weight[HALF] * shrink + weight;
+    shrink[HALF] = Exp2<GPU>((old - reference) * kLog2e);
+    state.weight[HALF] = state.weight[HALF] * shrink[HALF] + weight;
     state.max[HALF] = now;
     NoteSeen<HALF>(seen, weight, state);
-    ANNULUS_UNROLL
-    for (int column = 0; column < CONFIG::kColumnTiles; ++column) {
-      sums[column][2 * HALF] *= shrink;
-      sums[column][2 * HALF + 1] *= shrink;
-    }
   }
 
   // A slot that has seen keys must not look as if it had seen nothing: not where all their scores

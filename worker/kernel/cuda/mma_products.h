@@ -36,26 +36,36 @@ struct MmaProducts {
     }
   }
 
-  // sums += weights · values. What a product leaves of two tiles of keys is the left side of the
-  // next: 16 slots × 16 keys.
-  ANNULUS_GPU void Accumulate(const Scores& weights, Sums& sums) const {
+  // sums = shrink · sums + weights · values, by slot. What a product leaves of two tiles of keys is
+  // the left side of the next: 16 slots × 16 keys. A tile's sum is made apart, because tensor cores
+  // cut off what they add to a sum: over many keys that would add up.
+  ANNULUS_GPU void Accumulate(const Scores& weights, const float (&shrink)[2], Sums& sums) const {
+    constexpr Element kElement = CONFIG::kElement;
+    uint32_t left[kKeyTiles / 2][4];
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int half = 0; half < 2; ++half)
+        left[tile / 2][tile % 2 * 2 + half] =
+            GPU::template Pack<kElement>(weights[tile][2 * half], weights[tile][2 * half + 1]);
+    }
     const uint32_t v_at = CONFIG::kValuesAt + lane % 16 * CONFIG::kRowBytes + lane / 16 * 16;
     ANNULUS_UNROLL
-    for (int tile = 0; tile < kKeyTiles; tile += 2) {
-      constexpr Element kElement = CONFIG::kElement;
-      const uint32_t left[4] = {
-          GPU::template Pack<kElement>(weights[tile][0], weights[tile][1]),
-          GPU::template Pack<kElement>(weights[tile][2], weights[tile][3]),
-          GPU::template Pack<kElement>(weights[tile + 1][0], weights[tile + 1][1]),
-          GPU::template Pack<kElement>(weights[tile + 1][2], weights[tile + 1][3])};
+    for (int column = 0; column < kColumnTiles; column += 2) {
+      if (column * 8 >= args.value_dim) break;
+      float more[2][4] = {};
       ANNULUS_UNROLL
-      for (int column = 0; column < kColumnTiles; column += 2) {
-        if (column * 8 >= args.value_dim) break;
+      for (int tile = 0; tile < kKeyTiles; tile += 2) {
         uint32_t m[4];
         gpu.LoadMatricesTransposed(v_at + tile * 8 * CONFIG::kRowBytes + column * 16, m);
         const uint32_t v[2][2] = {{m[0], m[1]}, {m[2], m[3]}};
-        gpu.template Mma<kElement>(left, v[0], sums[column]);
-        gpu.template Mma<kElement>(left, v[1], sums[column + 1]);
+        gpu.template Mma<kElement>(left[tile / 2], v[0], more[0]);
+        gpu.template Mma<kElement>(left[tile / 2], v[1], more[1]);
+      }
+      ANNULUS_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        float& sum = sums[column + i / 4][i % 4];
+        sum = GPU::Fma(sum, shrink[i % 4 / 2], more[i / 4][i % 4]);
       }
     }
   }

@@ -1,0 +1,104 @@
+// What the conformance suites do not ask of the CUDA kernel.
+#include "worker/kernel/cuda/cuda_kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+
+namespace annulus::cuda {
+namespace {
+
+AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim, int64_t rows,
+                   int64_t keys) {
+  AttentionSpec spec;
+  spec.dtype = dtype;
+  spec.q_heads = q_heads;
+  spec.kv_heads = kv_heads;
+  spec.head_dim = dim;
+  Sequence sequence;
+  sequence.q_len = rows;
+  sequence.kv_len = keys;
+  spec.sequences = {sequence};
+  return spec;
+}
+
+reference::Input Normal(const AttentionSpec& spec, uint64_t seed) {
+  reference::Input input = reference::InputOf(spec);
+  FillNormal(seed, reference::PrecisionOf(spec.dtype), 1, &input);
+  return input;
+}
+
+// Values with one sign, and outputs that hold what fp32 does: tensor cores cut every sum off in the
+// same direction, which must not add up over many keys.
+TEST(CudaKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
+  const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(1 << 20);
+  for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+    AttentionSpec spec = Spec(dtype, 1, 1, 16, 3, 20000);
+    spec.out_dtype = DataType::kFp32;
+    reference::Input input = Normal(spec, 5);
+    for (double& value : input.v) value = 1 + (value > 0 ? 0.25 : 0);
+    EXPECT_TRUE(WithinBudget(*kernel, spec, input, {}));
+  }
+}
+
+TEST(CudaKernelTest, LaunchesDoNotChangeABit) {
+  AttentionSpec spec = Spec(DataType::kFp16, 6, 2, 24, 150, 300);
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  spec.modifiers.soft_cap = 2;
+  spec.dropout = Dropout{0.2, 9};
+  const reference::Input input = Normal(spec, 7);
+  Cuts cuts;
+  cuts.keys = {70, 133};
+  cuts.key_shards = 2;
+  cuts.striped = true;
+  KernelHarness one(spec, input, cuts), many(spec, input, cuts);
+  ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20)).ok());
+  ASSERT_TRUE(many.Run(*MakeEmulatedKernel(6 << 10)).ok());
+  EXPECT_EQ(one.state(), many.state());
+}
+
+TEST(CudaKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
+  AttentionSpec spec = Spec(DataType::kBf16, 6, 2, 40, 130, 200);
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  const reference::Input input = Normal(spec, 9);
+  Cuts cuts;
+  cuts.q_rows = {1, 50, 97};
+  cuts.q_heads = {2, 5};
+  const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(64 << 10);
+  KernelHarness whole(spec, input, {}), cut(spec, input, cuts);
+  ASSERT_TRUE(whole.Run(*kernel).ok());
+  ASSERT_TRUE(cut.Run(*kernel).ok());
+  EXPECT_EQ(whole.answer().out, cut.answer().out);
+  EXPECT_EQ(whole.answer().lse, cut.answer().lse);
+}
+
+// A window far from the first tokens, which stay visible: tiles between them are left out, whole.
+TEST(CudaKernelTest, SpansFarApartAreWithinTheBudget) {
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 700, 700);
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  spec.masks[0].window_left = 40;
+  spec.masks[0].always_visible = 3;
+  const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(256 << 10);
+  KernelHarness harness(spec, Normal(spec, 11), {});
+  ASSERT_TRUE(harness.Run(*kernel).ok());
+  EXPECT_TRUE(reference::CheckWithinBudget(Normal(spec, 11), harness.answer()));
+}
+
+TEST(CudaKernelTest, GradientsAreRefused) {
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 4, 4);
+  KernelHarness harness(spec, Normal(spec, 1), {});
+  std::vector<KernelTask> tasks = harness.Tasks();
+  tasks[0].q.block.kind = BlockKind::kQGrad;
+  EXPECT_EQ(MakeEmulatedKernel(64 << 10)->Accumulate(harness.job(), tasks, {}).code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace annulus::cuda
