@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "attention/block_layout.h"
 #include "attention/mask.h"
 #include "attention/row_map.h"
@@ -30,6 +31,7 @@ class KernelJobData {
   // softmax counts nothing.
   double flops() const { return flops_; }
   const MaskMap& mask() const { return mask_; }
+  absl::Span<const std::byte> keys_and_values() const { return kv_; }
 
  private:
   void Fill(std::vector<std::byte>& bytes, uint64_t seed) const;

@@ -1,6 +1,7 @@
 #include "worker/kernel/cpu_kernel.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,7 @@ CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<Com
     : isa_(isa),
       pack_bytes_(pack_bytes),
       pool_(std::move(pool)),
+      passing_(pool_->threads()),
       scratch_(pool_->threads()),
       gradients_(isa, pool_.get()) {}
 
@@ -57,20 +59,60 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
+  KeyChunks cut = CutKeys(job, tasks);
+  return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
+}
+
+absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
+                                     const KernelControl& control) {
+  const BlockView target = cut.tasks[0].out_q;
+  const int64_t bytes = job.layout->BlockBytes(cut.partial);
+  std::vector<std::byte> memory((cut.chunks - 1) * bytes);
+  KernelOp op;
+  const auto partial = [&](int32_t chunk) {
+    return BlockView{cut.partial, memory.data() + (chunk - 1) * bytes, 0};
+  };
+  for (int32_t chunk = 1; chunk < cut.chunks; ++chunk) {
+    op.kind = KernelOp::Kind::kIdentity;
+    op.target = partial(chunk);
+    RETURN_IF_ERROR(Apply(job, op));
+  }
+  for (size_t t = 0; t < cut.tasks.size(); ++t) {
+    if (cut.chunk[t] > 0) cut.tasks[t].out_q = partial(cut.chunk[t]);
+  }
+  RETURN_IF_ERROR(Attend(job, cut.tasks, control));
+  for (int32_t chunk = 1; chunk < cut.chunks; ++chunk) {
+    op.kind = KernelOp::Kind::kMerge;
+    op.source = partial(chunk);
+    op.target = target;
+    RETURN_IF_ERROR(Apply(job, op));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                               const KernelControl& control) {
   const bool split = job.spec->arithmetic == Arithmetic::kBf16x3;
   if (split && isa_.bf16x3 == nullptr) return Lacks("bf16x3 without AMX");
   const TileIsa& isa = split ? *isa_.bf16x3 : IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
-  const PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
-                           pool_->threads()};
+  PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
+                     pool_->threads()};
+  // Each key of a single tile is met once: it is packed then, and stays in the thread's cache.
+  const bool passing = CoversOneTile(tasks, job.layout->group());
+  if (passing) limits.max_packs = std::numeric_limits<int64_t>::max();
   const std::vector<Phase> phases = PlanPhases(plan, limits);
-  RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, LargestPhase(phases)));
+  if (passing) {
+    for (PackedKeys& one : passing_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, 1));
+  } else {
+    RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, LargestPhase(phases)));
+  }
   TileCall call;
   call.job = &job;
   call.isa = &isa;
   call.plan = &plan;
-  call.packed = &packed_;
+  call.packed = passing ? nullptr : &packed_;
   call.control = control;
   for (const Phase& phase : phases) {
     RunPhase(call, phase);
@@ -107,10 +149,10 @@ void CpuKernel::PackPhase(const TileCall& call, const Phase& phase) {
 }
 
 void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
-  PackPhase(call, phase);
+  if (call.packed != nullptr) PackPhase(call, phase);
   pool_->ParallelFor(static_cast<int64_t>(phase.items.size()), [&](int64_t index, int thread) {
     const FlushDenormals flush;
-    TileLoop(call, scratch_[thread]).Run(phase, phase.items[index]);
+    TileLoop(call, scratch_[thread], &passing_[thread]).Run(phase, phase.items[index]);
   });
 }
 

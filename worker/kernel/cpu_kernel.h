@@ -9,6 +9,7 @@
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
 #include "worker/kernel/cpu_gradients.h"
+#include "worker/kernel/key_chunks.h"
 #include "worker/kernel/packed_keys.h"
 #include "worker/kernel/tile_isa.h"
 #include "worker/kernel/tile_loop.h"
@@ -20,7 +21,8 @@ namespace annulus {
 // input type, but for 16-bit types on "amx": its products are of bf16 numbers, weights rounded to
 // bf16 among them, or of fp16 numbers in two parts of bf16 (amx_formats.h), summed in fp32; and so
 // of fp32 numbers for jobs that ask for it, which other paths refuse. The bits of a row depend on
-// its inputs and on the order of its keys in the task list, not on threads or on other rows.
+// its inputs and on the order of its keys in the task list, not on threads or on other rows; but a
+// call of few rows over many keys is cut by its shape (key_chunks.h), unless it is deterministic.
 // Subnormal fp32 and bf16 numbers count as zero in Accumulate (fp16 ones do not).
 class CpuKernel : public AttentionKernel {
  public:
@@ -47,6 +49,10 @@ class CpuKernel : public AttentionKernel {
 
  private:
   CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool);
+  absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                      const KernelControl& control);
+  // Each chunk into partials of its own, which are then merged in order.
+  absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
   void PackPhase(const TileCall& call, const Phase& phase);
   void RunPhase(const TileCall& call, const Phase& phase);
 
@@ -54,6 +60,7 @@ class CpuKernel : public AttentionKernel {
   const int64_t pack_bytes_;
   const std::unique_ptr<ComputePool> pool_;
   PackedKeys packed_;
+  std::vector<PackedKeys> passing_;   // One a thread: a block of keys that is met once.
   std::vector<TileScratch> scratch_;  // One a thread.
   CpuGradients gradients_;
 };

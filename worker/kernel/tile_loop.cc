@@ -213,10 +213,15 @@ void TileLoop::NoteSeen(int64_t first) {
   }
 }
 
-void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
+void TileLoop::RunBlock(const KernelTask& task, const BlockPlace& place) {
+  const int64_t first = place.block * kKeyBlock;
   if (!FindVisible(first)) return;
-  tile_.keys = call_.packed->Keys(pack);
-  tile_.values = call_.packed->Values(pack);
+  const bool ahead = call_.packed != nullptr;
+  if (!ahead) passing_->Pack(*place.source, place.kv_head, place.block, 0);
+  const PackedKeys& packed = ahead ? *call_.packed : *passing_;
+  const int64_t pack = ahead ? place.pack : 0;
+  tile_.keys = packed.Keys(pack);
+  tile_.values = packed.Values(pack);
   const bool plain =
       !masked_ && tile_.score_scale == 1 && !rules_.change_scores() && !rules_.drop_weights();
   if (plain && call_.isa->attend != nullptr) {
@@ -230,7 +235,7 @@ void TileLoop::RunBlock(const KernelTask& task, int64_t pack, int64_t first) {
   call_.isa->softmax(tile_);
   NoteSeen(first);
   if (rules_.drop_weights()) call_.isa->drop_weights(tile_, rules_.drop_rule());
-  if ((masked_ || rules_.hides_pairs()) && !call_.packed->Finite(pack)) {
+  if ((masked_ || rules_.hides_pairs()) && !packed.Finite(pack)) {
     AccumulateRowByRow(first);
   } else {
     call_.isa->accumulate(tile_);
@@ -270,7 +275,8 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const PackedSource& packed = phase.packed[unit.packed];
   for (int64_t block = block_begin; block < block_end; ++block) {
     if (Stopped()) return;
-    RunBlock(task, phase.PackOf(packed, item.kv_head, block), block * kKeyBlock);
+    RunBlock(task, {&call_.plan->sources[packed.source], item.kv_head, block,
+                    phase.PackOf(packed, item.kv_head, block)});
     if (call_.control.progress != nullptr)
       call_.control.progress->fetch_add(1, std::memory_order_relaxed);
   }

@@ -20,7 +20,7 @@ struct TileCall {
   const KernelJob* job = nullptr;
   const TileIsa* isa = nullptr;
   const CallPlan* plan = nullptr;
-  const PackedKeys* packed = nullptr;
+  const PackedKeys* packed = nullptr;  // nullptr: each thread packs a block when it meets it.
   KernelControl control;
 };
 
@@ -52,8 +52,9 @@ class TileScratch {
 // when the call is stopped, and leaves the rows undefined then.
 class TileLoop {
  public:
-  TileLoop(const TileCall& call, TileScratch& scratch)
-      : call_(call), s_(scratch), rules_(*call.job) {}
+  // `passing` has room for one block.
+  TileLoop(const TileCall& call, TileScratch& scratch, PackedKeys* passing)
+      : call_(call), s_(scratch), passing_(passing), rules_(*call.job) {}
   void Run(const Phase& phase, const Item& item);
 
  private:
@@ -70,11 +71,18 @@ class TileLoop {
   void FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) const;
   void NoteSeen(int64_t first);
   void MaskScores(int64_t first);
-  void RunBlock(const KernelTask& task, int64_t pack, int64_t first);
+  // A block of keys of one head: where it is packed, or would be.
+  struct BlockPlace {
+    const KeySource* source = nullptr;
+    int32_t kv_head = 0;
+    int64_t block = 0, pack = 0;
+  };
+  void RunBlock(const KernelTask& task, const BlockPlace& place);
   void AccumulateRowByRow(int64_t first);
 
   const TileCall& call_;
   TileScratch& s_;
+  PackedKeys* const passing_;
   TileRules rules_;
   TileBlock tile_;
   // Keys that all slots see: blocks inside need no mask.

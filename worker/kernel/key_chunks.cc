@@ -1,0 +1,76 @@
+#include "worker/kernel/key_chunks.h"
+
+#include <algorithm>
+
+#include "worker/kernel/tile_isa.h"
+
+namespace annulus {
+namespace {
+
+// Small enough to keep threads level, and large beside what a merge costs.
+constexpr int64_t kChunkBlocks = 16;
+// Of all partials together.
+constexpr int64_t kPartialBytes = int64_t{16} << 20;
+
+int64_t FirstBlock(const Task& task) { return task.k_begin / kKeyBlock; }
+int64_t EndBlock(const Task& task) { return (task.k_end + kKeyBlock - 1) / kKeyBlock; }
+
+Block RowsOf(absl::Span<const KernelTask> tasks) {
+  Block rows = tasks[0].out_q.block;
+  rows.row_begin = tasks[0].task.q_begin;
+  rows.row_end = tasks[0].task.q_end;
+  rows.head_begin = tasks[0].task.head_begin;
+  rows.head_end = tasks[0].task.head_end;
+  for (const KernelTask& bound : tasks) {
+    rows.row_begin = std::min(rows.row_begin, bound.task.q_begin);
+    rows.row_end = std::max(rows.row_end, bound.task.q_end);
+    rows.head_begin = std::min(rows.head_begin, bound.task.head_begin);
+    rows.head_end = std::max(rows.head_end, bound.task.head_end);
+  }
+  return rows;
+}
+
+}  // namespace
+
+bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
+  if (tasks.empty()) return false;
+  const Block rows = RowsOf(tasks);
+  return rows.row_begin < rows.row_end &&
+         rows.row_begin * group / kTileRows == (rows.row_end * group - 1) / kTileRows;
+}
+
+KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+  KeyChunks cut;
+  if (job.spec->deterministic || !CoversOneTile(tasks, job.layout->group())) return cut;
+  int64_t blocks = 0;
+  for (const KernelTask& bound : tasks) {
+    if (bound.out_q.data != tasks[0].out_q.data) return cut;
+    blocks += EndBlock(bound.task) - FirstBlock(bound.task);
+  }
+  cut.partial = RowsOf(tasks);
+  const int64_t fit = kPartialBytes / std::max<int64_t>(1, job.layout->BlockBytes(cut.partial));
+  const int64_t chunks = std::min(fit, blocks / kChunkBlocks);
+  if (chunks < 2) return cut;
+  const int64_t size = (blocks + chunks - 1) / chunks;
+  int64_t room = size;
+  cut.chunks = 1;
+  for (const KernelTask& bound : tasks) {
+    for (int64_t block = FirstBlock(bound.task); block < EndBlock(bound.task);) {
+      if (room == 0) {
+        ++cut.chunks;
+        room = size;
+      }
+      const int64_t end = std::min(EndBlock(bound.task), block + room);
+      cut.tasks.push_back(bound);
+      Task& part = cut.tasks.back().task;
+      part.k_begin = std::max(part.k_begin, block * kKeyBlock);
+      part.k_end = std::min(part.k_end, end * kKeyBlock);
+      cut.chunk.push_back(cut.chunks - 1);
+      room -= end - block;
+      block = end;
+    }
+  }
+  return cut;
+}
+
+}  // namespace annulus

@@ -1,0 +1,32 @@
+#ifndef ANNULUS_WORKER_KERNEL_KEY_CHUNKS_H_
+#define ANNULUS_WORKER_KERNEL_KEY_CHUNKS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus {
+
+// Few query rows over many keys (decoding): one tile of rows has nothing to share between threads
+// but its keys. Such a call is cut into chunks of keys, each with partials of its own, which are
+// merged in order. How it is cut depends on the shape alone, so the bits do not depend on threads.
+// A pure function; no arithmetic on tensors.
+struct KeyChunks {
+  std::vector<KernelTask> tasks;  // In order; with the accumulator of the call.
+  std::vector<int32_t> chunk;     // Of each task.
+  int32_t chunks = 0;
+  Block partial;  // The rows and heads that a chunk's own partials have.
+};
+
+// No chunks: the call stays whole. So do deterministic jobs, whose rows fold all keys in one order.
+KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks);
+
+// Whether the rows of all tasks lie in one tile of query slots: then a key is met about once, and
+// there is nothing to pack it for ahead of time.
+bool CoversOneTile(absl::Span<const KernelTask> tasks, int group);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_KEY_CHUNKS_H_
