@@ -22,6 +22,9 @@ class DeviceLauncher : public Launcher {
                                                                 KernelTable* kernels,
                                                                 int64_t table_bytes = kTableBytes);
 
+  // What is queued may still read its tables: waits for it.
+  ~DeviceLauncher() override { (void)device_->Synchronize(); }
+
   int64_t max_tables() const override { return table_bytes_; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
   // UNIMPLEMENTED where the device has too little shared memory for the kernel.
