@@ -2,7 +2,8 @@
 
 A benchmark is a Bazel binary below //tests/bench tagged "bench": it prints a JSON list of entries
 (tests/bench/report.h) on standard output. A peer is a Python file tests/bench/peers/NAME.py that does
-the same with the libraries of tests/bench/peers/requirements.txt, in a venv outside the repository.
+the same with the libraries of tests/bench/peers/requirements.txt, in a venv outside the repository. It
+alternates with a program tagged "rounds", which answers line by line.
 """
 
 import argparse
@@ -27,6 +28,7 @@ FIELDS = {
 }
 PEERS = "tests/bench/peers"
 TIMEOUT_SECONDS = 1800
+PEER_TIMEOUT_SECONDS = 4 * 3600
 
 
 def check_entries(text):
@@ -95,6 +97,10 @@ class Bench:
         labels = self._ask("query", "--noshow_progress", r"attr(tags, '\bbench\b', //tests/bench/...)")
         return {label.rsplit(":", 1)[1]: label for label in sorted(labels)}
 
+    def rounds(self):
+        """Labels of the programs that answer peers line by line."""
+        return self._ask("query", "--noshow_progress", r"attr(tags, '\brounds\b', //tests/bench/...)")
+
     def build(self, labels):
         command = self.bazel + ["build", "--curses=no", "--show_progress_rate_limit=10"]
         if subprocess.call(command + self.flags + labels, stdout=sys.stderr) != 0:
@@ -112,8 +118,9 @@ class Bench:
 
 def run(name, command, folder, environment=None):
     print(f"bench: {name} ...", file=sys.stderr, flush=True)
+    timeout = TIMEOUT_SECONDS if environment is None else PEER_TIMEOUT_SECONDS
     done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, timeout=TIMEOUT_SECONDS
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, timeout=timeout
     )
     if done.returncode != 0:
         raise ValueError(f"ended with {done.returncode}")
@@ -168,8 +175,7 @@ def main():
     jobs = [(name, [path], folder, None) for name, path, folder in jobs]
     if peer_names:
         python = peers_python()
-        # A peer may run one of our benchmarks beside its own.
-        bench.build(list(known.values()))
+        bench.build(bench.rounds())
         binaries = bench.output_folder()
         here = dict(os.environ, PYTHONPATH=os.getcwd(), ANNULUS_BENCH_BIN=binaries)
         jobs += [(f"peer {n}", [python, f"{PEERS}/{n}.py"], os.getcwd(), here) for n in peer_names]

@@ -1,0 +1,134 @@
+// The CPU kernel for a peer that alternates with it: reads lines on standard input and answers each
+// with one line of JSON, so that a case's tensors are made once and its rounds come in between.
+//
+//   case DTYPE ARITHMETIC Q_LEN KV_LEN Q_HEADS KV_HEADS DIM MASK OPERATION
+//       MASK full, causal or the keys of a causal window; OPERATION forward or gradients
+//     -> {"flops": of a round, "path": of the kernel, "roof": what `roof` measures}
+//   run   -> {"seconds": of a round}
+//   roof  -> {"gflops": of this machine, as many threads}
+//
+// Argument: --threads N.
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/fma_peak.h"
+#include "tests/bench/kernel_job.h"
+#include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus::bench {
+namespace {
+
+bool ReadDtype(const std::string& name, DataType* dtype) {
+  for (const DataType known : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    if (name != DataTypeName(known)) continue;
+    *dtype = known;
+    return true;
+  }
+  return false;
+}
+
+bool ReadMask(const std::string& name, AttentionSpec* spec) {
+  if (name == "full") return true;
+  Mask mask;
+  mask.causal = true;
+  int64_t window = 0;
+  if (name != "causal") {
+    if (!absl::SimpleAtoi(name, &window) || window < 1) return false;
+    mask.window_left = window - 1;
+  }
+  spec->masks = {mask};
+  return true;
+}
+
+bool ReadCase(std::istringstream& words, AttentionSpec* spec) {
+  std::string dtype, arithmetic, mask, operation;
+  Sequence sequence;
+  words >> dtype >> arithmetic >> sequence.q_len >> sequence.kv_len >> spec->q_heads >>
+      spec->kv_heads >> spec->head_dim >> mask >> operation;
+  spec->sequences = {sequence};
+  if (arithmetic == "bf16x3") spec->arithmetic = Arithmetic::kBf16x3;
+  if (operation == "gradients") spec->operation = Operation::kGradients;
+  return !words.fail() && ReadDtype(dtype, &spec->dtype) && ReadMask(mask, spec);
+}
+
+// Answers until the end of its input. One owner thread.
+class Rounds {
+ public:
+  Rounds(std::unique_ptr<CpuKernel> kernel, int threads)
+      : kernel_(std::move(kernel)),
+        threads_(threads),
+        path_(kernel_->Description().substr(std::strlen("cpu/"))) {}
+
+  bool Answer(const std::string& line, nlohmann::json* answer) {
+    std::istringstream words(line);
+    std::string verb;
+    words >> verb;
+    if (verb == "case") return Begin(words, answer);
+    if (verb == "run" && data_ != nullptr) {
+      *answer = {{"seconds", data_->Run(*kernel_)}};
+      return true;
+    }
+    if (verb != "roof") return false;
+    constexpr double kSeconds = 0.2;
+    *answer = {{"gflops", amx_ ? AmxPeakGflops(threads_, kSeconds)
+                               : FmaPeakGflops(path_, threads_, kSeconds)}};
+    return true;
+  }
+
+ private:
+  bool Begin(std::istringstream& words, nlohmann::json* answer) {
+    AttentionSpec spec;
+    if (!ReadCase(words, &spec)) return false;
+    data_.reset();
+    data_ = std::make_unique<KernelJobData>(spec, /*seed=*/1);
+    amx_ = path_ == "amx" && spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward;
+    data_->Run(*kernel_);  // Touches all memory once.
+    *answer = {{"flops", data_->flops()},
+               {"path", path_},
+               {"cpu", CpuModel()},
+               {"roof", amx_ ? "AMX peak" : "FMA peak"}};
+    return true;
+  }
+
+  const std::unique_ptr<CpuKernel> kernel_;
+  const int threads_;
+  const std::string path_;
+  std::unique_ptr<KernelJobData> data_;
+  bool amx_ = false;
+};
+
+int Main(int argc, char** argv) {
+  CpuKernel::Options options;
+  options.threads = 2;
+  if (argc == 3 && std::strcmp(argv[1], "--threads") == 0 &&
+      !absl::SimpleAtoi(argv[2], &options.threads))
+    return 2;
+  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
+  if (!kernel.ok()) {
+    std::cerr << kernel.status() << std::endl;
+    return 1;
+  }
+  Rounds rounds(*std::move(kernel), options.threads);
+  for (std::string line; std::getline(std::cin, line);) {
+    nlohmann::json answer;
+    if (!rounds.Answer(line, &answer)) {
+      std::cerr << "cannot read: " << line << std::endl;
+      return 2;
+    }
+    std::cout << answer.dump() << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::bench
+
+int main(int argc, char** argv) { return annulus::bench::Main(argc, argv); }
