@@ -165,6 +165,16 @@ Row MergesInAnyOrder() {
                    });
 }
 
+template <Strategy strategy>
+Row AddsByRank() {
+  return NotServed(
+      absl::StrCat("deterministic/gradients-", StrategyName(strategy)), "execution.strategy",
+      "Ranks that share a key/value head would add up its gradients by rank.",
+      [](const Request& r) {
+        return If(r.spec.deterministic && IsGradients(r) && r.execution.strategy == strategy);
+      });
+}
+
 void AddVariants(std::vector<Row>* rows) {
   rows->push_back(Served("score/soft-cap", "spec.modifiers.soft_cap", [](const Request& r) {
     return If(r.spec.modifiers.soft_cap.has_value());
@@ -187,10 +197,21 @@ void AddVariants(std::vector<Row>* rows) {
                          [](const Request& r) { return If(r.spec.deterministic); }));
   rows->push_back(MergesInAnyOrder<Strategy::kRingPassQ>());
   rows->push_back(MergesInAnyOrder<Strategy::kTree>());
-  rows->push_back(
-      NotServed("deterministic/gradients", "spec.deterministic",
-                "The order of their sums depends on the number of workers.",
-                [](const Request& r) { return If(r.spec.deterministic && IsGradients(r)); }));
+  rows->push_back(Served("deterministic/gradients", "spec.deterministic", [](const Request& r) {
+    return If(r.spec.deterministic && IsGradients(r));
+  }));
+  rows->push_back(AddsByRank<Strategy::kUlysses>());
+  rows->push_back(AddsByRank<Strategy::kUlyssesRing>());
+  rows->push_back(NotServed(
+      "deterministic/d-bias-of-masked-heads", "spec.gradients.d_bias",
+      "A bias of one head gets gradients of heads with masks of their own in the plan's order.",
+      [](const Request& r) {
+        const bool one_head = r.spec.modifiers.bias && r.spec.modifiers.bias->heads == 1;
+        const bool of_heads = std::any_of(r.spec.masks.begin(), r.spec.masks.end(),
+                                          [](const Mask& m) { return !m.query_heads.empty(); });
+        return If(r.spec.deterministic && IsGradients(r) && r.spec.gradients.d_bias && one_head &&
+                  of_heads);
+      }));
   rows->push_back(Served("dropout", "spec.dropout",
                          [](const Request& r) { return If(r.spec.dropout.has_value()); }));
   rows->push_back(NotServed(

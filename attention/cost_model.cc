@@ -198,7 +198,7 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
                       size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
     if (spec.deterministic) {
       strategies.erase(std::remove_if(strategies.begin(), strategies.end(),
-                                      [](Strategy s) { return !FoldsInOrder(s); }),
+                                      [&](Strategy s) { return !FoldsInOrder(s, spec.operation); }),
                        strategies.end());
     }
   }

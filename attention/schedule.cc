@@ -1,5 +1,6 @@
 #include "attention/schedule.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "attention/schedule/attach_pairs.h"
 #include "attention/schedule/builders.h"
 #include "attention/schedule/fix_order.h"
+#include "attention/schedule/key_pass.h"
 #include "attention/status_macros.h"
 
 namespace annulus {
@@ -51,8 +53,9 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
                                                      int32_t end) {
   ASSIGN_OR_RETURN(const BuilderRow row, BuilderOf(request));
   const bool in_order = request.spec->deterministic;
-  if (in_order && (row.travels != RowSpace::kKey || !FoldsInOrder(row.strategy))) {
-    return absl::InvalidArgumentError("a deterministic job's partials may not be merged");
+  const Operation operation = request.spec->operation;
+  if (in_order && (row.travels != RowSpace::kKey || !FoldsInOrder(row.strategy, operation))) {
+    return absl::InvalidArgumentError("a deterministic job's sums may not be added up by rank");
   }
   const int32_t world = request.plan->world_size;
   if (begin < 0 || end > world) {
@@ -62,14 +65,18 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
   const Needs needs(request, row.travels);
   RectangleTable rectangles(*request.mask, *request.plan, in_order ? request.plan->granule : 0);
-  const GroupView group{request, degrees, needs, rectangles};
   const bool alone = world == 1 || !needs.any();
+  const bool two_passes = in_order && operation == Operation::kGradients && !alone;
+  const GroupView group{request, degrees, needs, rectangles, two_passes};
+  std::optional<Needs> queries;
+  if (two_passes) queries.emplace(request, RowSpace::kQuery);
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
+    if (two_passes) ranks.back() = AddKeyPass(group, rank, *queries, std::move(ranks.back()));
     AttachPairs(*request.spec, &ranks.back());
     AttachBiasGradient(*request.spec, &ranks.back());
-    if (in_order) FixOrder(*request.plan, &ranks.back());
+    if (in_order) FixOrder(request, &ranks.back());
   }
   return ranks;
 }

@@ -19,7 +19,7 @@ __int128 Weight(const Task& task) {
 
 // Deals tasks in order over `parts` steps of equal weight, cutting a task by query rows where a
 // part ends, so that an accumulator row sees its keys in the same order as before.
-void DealTasks(const std::vector<Task>& tasks, Step* parts, int64_t count) {
+void DealTasks(const std::vector<Task>& tasks, int64_t granule, Step* parts, int64_t count) {
   __int128 total = 0, before = 0;
   for (const Task& task : tasks) total += Weight(task);
   for (const Task& task : tasks) {
@@ -29,8 +29,11 @@ void DealTasks(const std::vector<Task>& tasks, Step* parts, int64_t count) {
     for (int64_t part = 0; part < count && first < rows; ++part) {
       const __int128 end = total * (part + 1) / count;  // Of the part.
       const __int128 share = (end - before) * rows / std::max<__int128>(weight, 1);
-      const int64_t last =
+      int64_t last =
           part + 1 == count ? rows : static_cast<int64_t>(std::clamp<__int128>(share, first, rows));
+      if (last < rows && task.out_kv >= 0) {  // Shared out by whole granules.
+        last = std::max(first, (task.q_begin + last) / granule * granule - task.q_begin);
+      }
       if (last <= first) continue;
       Task cut = task;
       cut.q_begin = task.q_begin + first;
@@ -56,9 +59,17 @@ void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer>
   }
 }
 
+// Of gradients: scores and dO·v, then one for queries and two for keys.
+constexpr int64_t kProducts = 5;
+int64_t ProductsOf(const RankSchedule& schedule, const Task& task) {
+  if (schedule.buffers[task.q].kind != BlockKind::kQGrad) return kProducts;
+  return 2 + (task.out_q >= 0 ? 1 : 0) + (task.out_kv >= 0 ? 2 : 0);
+}
+
 }  // namespace
 
-RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step) {
+RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step,
+                        int64_t granule) {
   RankSchedule split = schedule;
   split.steps.clear();
   for (size_t k = 0; k < schedule.steps.size(); ++k) {
@@ -69,7 +80,7 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>
       continue;
     }
     std::vector<Step> parts(count);
-    DealTasks(step.tasks, parts.data(), count);
+    DealTasks(step.tasks, granule, parts.data(), count);
     DealTransfers(step.sends, &Step::sends, parts.data(), count);
     DealTransfers(step.receives, &Step::receives, parts.data(), count);
     parts.back().ops = step.ops;
@@ -100,13 +111,14 @@ std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleReque
   for (const Step& step : schedule.steps) {
     int64_t cost = 0;
     for (const Task& task : step.tasks) {
+      const int64_t products = ProductsOf(schedule, task);
       request.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
         const LocalRectangle rectangle = {&shards[schedule.buffers[task.q].shard].q_rows,
                                           &shards[schedule.buffers[task.kv].shard].kv_rows,
                                           {task.q_begin, task.q_end},
                                           {task.k_begin, task.k_end},
                                           head};
-        cost += EstimateVisiblePairs(*request.mask, rectangle) * count;
+        cost += EstimateVisiblePairs(*request.mask, rectangle) * count * products / kProducts;
       });
     }
     costs.push_back(cost);

@@ -17,15 +17,18 @@ struct Segment {
 // Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt in
 // order over sub-steps; its transfers are cut into row pieces over the same sub-steps.
 // `parts_of_step` (one entry a step, >= 1) must be the same on all ranks, so it is computed from
-// the whole request by StepParts.
-RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step);
+// the whole request by StepParts. Tasks that add to gradients of keys are cut at multiples of
+// `granule` rows, the plan's: what a key gets of one granule is one sum.
+RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step,
+                        int64_t granule);
 
 // How many parts each step gets so that no rank's part costs more than about `max_step_cost`. Pure;
 // the same on all ranks. `costs[rank][step]` in any one unit: visible pairs, or time.
 std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
                                int64_t max_step_cost);
 
-// Visible pairs × query heads of each step's tasks.
+// Visible pairs × query heads of each step's tasks; of gradients of one side, the part of the
+// products that they take.
 std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request);
 
 // Cuts the steps of a schedule into at most `segments` runs of nearly equal step counts (at least

@@ -10,7 +10,9 @@ namespace annulus {
 namespace {
 
 bool IsState(const RankSchedule& schedule, int32_t buffer) {
-  return schedule.buffers[buffer].kind == BlockKind::kPartial;
+  const BlockKind kind = schedule.buffers[buffer].kind;
+  return kind == BlockKind::kPartial || kind == BlockKind::kDq || kind == BlockKind::kDkv ||
+         kind == BlockKind::kDBias;
 }
 
 absl::Status CheckNothingMerges(int32_t rank, int32_t k, const RankSchedule& schedule) {
@@ -18,13 +20,13 @@ absl::Status CheckNothingMerges(int32_t rank, int32_t k, const RankSchedule& sch
   for (const std::vector<Transfer>* transfers : {&step.sends, &step.receives}) {
     for (const Transfer& transfer : *transfers) {
       if (IsState(schedule, transfer.buffer)) {
-        return Broken(rank, k, "a partial of a deterministic job is sent");
+        return Broken(rank, k, "sums of a deterministic job are sent");
       }
     }
   }
   for (const Op& op : step.ops) {
     if (IsState(schedule, op.target)) {
-      return Broken(rank, k, "a partial of a deterministic job is merged");
+      return Broken(rank, k, "sums of a deterministic job are added up");
     }
   }
   return absl::OkStatus();
@@ -47,32 +49,97 @@ absl::StatusOr<Interval> WholeTiles(const ScheduleRequest& request, int32_t rank
   return Interval{begin, end};
 }
 
-bool Meet(const Task& a, const Task& b) {
-  return a.q_begin < b.q_end && b.q_begin < a.q_end && a.head_begin < b.head_end &&
-         b.head_begin < a.head_end;
-}
+bool Overlap(Interval a, Interval b) { return Intersect(a, b).length() > 0; }
+Interval HeadsOf(const Task& task) { return {task.head_begin, task.head_end}; }
+Interval QueriesOf(const Task& task) { return {task.q_begin, task.q_end}; }
+Interval KeysOf(const Task& task) { return {task.k_begin, task.k_end}; }
+
+// A task with where its keys, or its queries, lie in the job.
+struct Taken {
+  const Task* task;
+  Interval rows;
+};
+using TakenBy = std::map<int32_t, std::vector<Taken>>;  // By accumulator.
+
+class FoldCheck {
+ public:
+  FoldCheck(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule)
+      : request_(request),
+        group_(request.spec->q_heads / request.spec->kv_heads),
+        tile_(request.plan->granule),
+        rank_(rank),
+        schedule_(schedule) {}
+
+  absl::Status Take(int32_t k, const Task& task) {
+    const Shard& shard = request_.plan->shards[schedule_.buffers[task.kv].shard];
+    ASSIGN_OR_RETURN(const Interval keys, WholeTiles(request_, rank_, k, shard.kv_rows, task));
+    if (task.out_q >= 0) RETURN_IF_ERROR(TakeKeys(k, task, keys));
+    return task.out_kv >= 0 ? TakeQueries(k, task) : absl::OkStatus();
+  }
+
+ private:
+  absl::Status TakeKeys(int32_t k, const Task& task, Interval keys) {
+    for (const Taken& before : of_queries_[task.out_q]) {
+      if (before.rows.end > keys.begin && Overlap(QueriesOf(*before.task), QueriesOf(task)) &&
+          Overlap(HeadsOf(*before.task), HeadsOf(task))) {
+        return Broken(rank_, k, "a deterministic accumulator meets its keys out of order");
+      }
+    }
+    of_queries_[task.out_q].push_back({&task, keys});
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeQueries(int32_t k, const Task& task) {
+    const RowMap& rows = request_.plan->shards[schedule_.buffers[task.q].shard].q_rows;
+    const int64_t begin = rows.Global(task.q_begin), end = rows.Global(task.q_end - 1) + 1;
+    if (end - begin != task.q_end - task.q_begin || (begin - task.q_begin) % tile_ != 0) {
+      return Broken(rank_, k, "queries of a deterministic task do not lie side by side");
+    }
+    const Taken now{&task, {begin, end}};
+    for (const Taken& before : of_keys_[task.out_kv]) {
+      if (!Overlap(KeysOf(*before.task), KeysOf(task)) ||
+          !Overlap(KvHeadsOf(*before.task), KvHeadsOf(task)) || InOrder(before, now)) {
+        continue;
+      }
+      return Broken(rank_, k, "a deterministic accumulator meets its queries out of order");
+    }
+    of_keys_[task.out_kv].push_back(now);
+    return absl::OkStatus();
+  }
+
+  Interval KvHeadsOf(const Task& task) const {
+    return {task.head_begin / group_, (task.head_end - 1) / group_ + 1};
+  }
+
+  bool InOrder(const Taken& before, const Taken& now) const {
+    const int64_t last = (before.rows.end - 1) / tile_, first = now.rows.begin / tile_;
+    if (last < first) return true;
+    if (!Overlap(HeadsOf(*before.task), HeadsOf(*now.task))) {
+      const bool one_tile = before.rows.begin / tile_ == (now.rows.end - 1) / tile_;
+      return one_tile && before.task->head_begin < now.task->head_begin;
+    }
+    // A key sees queries of one of the two alone.
+    return before.rows.end <= now.rows.begin &&
+           request_.mask->SequenceOfQuery(before.rows.end - 1) !=
+               request_.mask->SequenceOfQuery(now.rows.begin);
+  }
+
+  const ScheduleRequest& request_;
+  const int32_t group_;
+  const int64_t tile_;
+  const int32_t rank_;
+  const RankSchedule& schedule_;
+  TakenBy of_queries_, of_keys_;
+};
 
 }  // namespace
 
 absl::Status CheckFold(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule) {
   if (!request.spec->deterministic) return absl::OkStatus();
-  struct Taken {
-    const Task* task;
-    int64_t end;
-  };
-  std::map<int32_t, std::vector<Taken>> taken;  // By accumulator.
+  FoldCheck check(request, rank, schedule);
   for (int32_t k = 0; k < static_cast<int32_t>(schedule.steps.size()); ++k) {
     RETURN_IF_ERROR(CheckNothingMerges(rank, k, schedule));
-    for (const Task& task : schedule.steps[k].tasks) {
-      const Shard& shard = request.plan->shards[schedule.buffers[task.kv].shard];
-      ASSIGN_OR_RETURN(const Interval keys, WholeTiles(request, rank, k, shard.kv_rows, task));
-      for (const Taken& before : taken[task.out_q]) {
-        if (before.end > keys.begin && Meet(*before.task, task)) {
-          return Broken(rank, k, "a deterministic accumulator meets its keys out of order");
-        }
-      }
-      taken[task.out_q].push_back({&task, keys.end});
-    }
+    for (const Task& task : schedule.steps[k].tasks) RETURN_IF_ERROR(check.Take(k, task));
   }
   return absl::OkStatus();
 }

@@ -8,10 +8,12 @@
 
 namespace annulus {
 
-// What makes the bits of a deterministic job the same for any plan: no partial is sent, merged or
+// What makes the bits of a deterministic job the same for any plan: no sums are sent, added up or
 // copied; every task takes keys that lie side by side in the job, in whole tiles of the plan's
-// granule from global multiples on (a sequence or the job may end inside one); and an accumulator
-// row meets its keys in increasing order. OK for other jobs.
+// granule from global multiples on (a sequence or the job may end inside one); and a row of sums of
+// queries meets its keys in increasing order. Gradients of keys likewise: queries side by side, no
+// tile of them in two tasks unless a sequence ends between, and in increasing order; query heads of
+// one key/value head that have tasks of their own take turns, tile by tile. OK for other jobs.
 absl::Status CheckFold(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule);
 
 }  // namespace annulus

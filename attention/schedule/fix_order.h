@@ -5,13 +5,15 @@
 
 namespace annulus {
 
-// Whether what a strategy computes can be folded in one order for every number of ranks: keys
-// travel and partials do not, so that each row's state meets all its keys at one place.
-bool FoldsInOrder(Strategy strategy);
+// Whether a strategy's tasks can be put into one order for all plans: whether sums over parts of a
+// row's keys, or of a key's queries, stay where they are.
+bool FoldsInOrder(Strategy strategy, Operation operation);
 
-// Puts a rank's tasks into the order of their global keys, each as early as those before it allow:
-// never past the last step of its accumulator's tasks, so what follows it stays right.
-void FixOrder(const ShardPlan& plan, RankSchedule* schedule);
+// Puts a rank's tasks into the order of their global keys, each into the earliest step that has its
+// keys and in which everything before it has been done. Transfers stay. Tasks that add to gradients
+// of keys are in the order of their global queries instead, by tiles of the plan's granule, and are
+// cut where queries do not lie side by side in the job, or tile by tile.
+void FixOrder(const ScheduleRequest& request, RankSchedule* schedule);
 
 }  // namespace annulus
 

@@ -19,6 +19,9 @@ struct Pass {
 };
 inline constexpr Pass kForwardPass{BlockKind::kQ, BlockKind::kPartial, BlockKind::kOut, false, 0};
 inline constexpr Pass kGradientPass{BlockKind::kQGrad, BlockKind::kDq, BlockKind::kDqOut, true, 1};
+// The gradients of queries alone, where those of keys are made in a pass of their own (key_pass.h).
+inline constexpr Pass kQueryGradientPass{BlockKind::kQGrad, BlockKind::kDq, BlockKind::kDqOut,
+                                         false, 1};
 
 // What the schedules of all ranks of a group are made from. Everything in it outlives the builders.
 struct GroupView {
@@ -26,11 +29,13 @@ struct GroupView {
   Degrees degrees;
   const Needs& needs;  // Of the rows that travel.
   RectangleTable& rectangles;
+  bool two_passes = false;  // Of gradients.
 
   int32_t world() const { return request.plan->world_size; }
   const Shard& shard(int32_t index) const { return request.plan->shards[index]; }
   const Pass& pass() const {
-    return request.spec->operation == Operation::kGradients ? kGradientPass : kForwardPass;
+    if (request.spec->operation == Operation::kForward) return kForwardPass;
+    return two_passes ? kQueryGradientPass : kGradientPass;
   }
   // The rank `hops` (|hops| ≤ W) after `rank`, in rank order and round.
   int32_t After(int32_t rank, int32_t hops) const { return (rank + hops + world()) % world(); }

@@ -1,6 +1,7 @@
 #include "attention/schedule/schedule_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -13,6 +14,9 @@ Interval HeadsOf(const Block& block) { return {block.head_begin, block.head_end}
 ScheduleWriter::ScheduleWriter(const GroupView& group, int32_t steps) : group_(group) {
   schedule_.steps.resize(steps);
 }
+
+ScheduleWriter::ScheduleWriter(const GroupView& group, RankSchedule begun)
+    : group_(group), schedule_(std::move(begun)) {}
 
 int32_t ScheduleWriter::AddBuffer(const Block& block) {
   schedule_.buffers.push_back(block);
@@ -79,7 +83,8 @@ void ScheduleWriter::Attend(int32_t step, const Work& work) {
   const auto q_heads_of = [&](const Block& keys) {
     return Interval{int64_t{keys.head_begin} * group, int64_t{keys.head_end} * group};
   };
-  Interval heads = Intersect(Intersect(HeadsOf(q), q_heads_of(kv)), HeadsOf(block(work.out_q)));
+  Interval heads = Intersect(HeadsOf(q), q_heads_of(kv));
+  if (work.out_q >= 0) heads = Intersect(heads, HeadsOf(block(work.out_q)));
   if (work.out_kv >= 0) heads = Intersect(heads, q_heads_of(block(work.out_kv)));
   if (heads.length() == 0) return;
   const Interval keys = Intersect(work.k_rows, RowsOf(kv));

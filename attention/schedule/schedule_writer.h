@@ -14,6 +14,8 @@ namespace annulus {
 class ScheduleWriter {
  public:
   ScheduleWriter(const GroupView& group, int32_t steps);
+  // Goes on with `begun`.
+  ScheduleWriter(const GroupView& group, RankSchedule begun);
 
   int32_t AddBuffer(const Block& block);
   int32_t AddInput(const Block& block);
@@ -31,7 +33,7 @@ class ScheduleWriter {
   void ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer);
 
   // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `out_q` and
-  // (unless −1) `out_kv`, for the heads that the blocks share.
+  // `out_kv` (unless −1), for the heads that the blocks share.
   struct Work {
     int32_t q = 0, kv = 0, out_q = 0;
     Interval q_rows, k_rows;

@@ -64,11 +64,11 @@ std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
 
 // What workers will take: they place the schedule that has been split.
 int64_t PeakOfParts(const AttentionSpec& spec, const std::vector<RankSchedule>& ranks,
-                    const std::vector<int32_t>& parts) {
+                    const std::vector<int32_t>& parts, int64_t granule) {
   const BlockLayout layout(spec);
   int64_t peak = 0;
   for (const RankSchedule& rank : ranks) {
-    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, parts), layout).arena_bytes);
+    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, parts, granule), layout).arena_bytes);
   }
   return peak;
 }
@@ -88,7 +88,7 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   }
   const int64_t target = static_cast<int64_t>(plan->cost.seconds / plan->segments * 1e9);
   std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
-  const int64_t peak = PeakOfParts(spec, ranks, parts);
+  const int64_t peak = PeakOfParts(spec, ranks, parts, plan->granule);
   // Parts live differently: where they do not fit, the steps stay whole.
   if (peak > request.max_device_bytes) return absl::OkStatus();
   plan->parts_of_step = std::move(parts);

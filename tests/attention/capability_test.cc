@@ -91,5 +91,33 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
                                               "execution.bf16_partials", "execution.timeline"}));
 }
 
+TEST(CapabilityTest, DeterministicGradientsAreServedWhereNothingIsAddedUpByRank) {
+  AttentionSpec spec = PlainSpec();
+  spec.operation = Operation::kGradients;
+  spec.deterministic = true;
+  Execution execution;
+  const auto refused_at = [&] {
+    const absl::Status status = CheckServed(spec, execution);
+    return status.ok() ? std::string() : DetailOf(status).fields.at(0).field;
+  };
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kRingPassKv, Strategy::kAllGatherKv,
+                                  Strategy::kRotateKv, Strategy::kHalo, Strategy::kDoubleRing}) {
+    execution.strategy = strategy;
+    EXPECT_EQ(refused_at(), "") << StrategyName(strategy);
+  }
+  for (const Strategy strategy :
+       {Strategy::kRingPassQ, Strategy::kTree, Strategy::kUlysses, Strategy::kUlyssesRing}) {
+    execution.strategy = strategy;
+    EXPECT_EQ(refused_at(), "execution.strategy") << StrategyName(strategy);
+  }
+  execution.strategy = Strategy::kAuto;
+  spec.modifiers.bias = Bias();
+  spec.gradients.d_bias = true;
+  EXPECT_EQ(refused_at(), "");
+  spec.masks.resize(2);
+  spec.masks[1].query_heads = {0};
+  EXPECT_EQ(refused_at(), "spec.gradients.d_bias");
+}
+
 }  // namespace
 }  // namespace annulus

@@ -22,7 +22,7 @@ struct Split {
 Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
   Split split;
   for (const RankSchedule& rank : built.ranks) {
-    split.ranks.push_back(SplitSteps(rank, parts));
+    split.ranks.push_back(SplitSteps(rank, parts, built.plan.granule));
     split.placements.push_back(PlaceBuffers(split.ranks.back(), BlockLayout(built.spec), 4));
   }
   return split;

@@ -88,6 +88,30 @@ class DeterministicTest(unittest.TestCase):
             answer = raw_client.call(self.stubs.attention.AttendInline, request)
             self.assertEqual(f"{answer.out_crc32c:08x}", self.expected[0])
 
+    def test_gradients_by_every_plan(self):
+        def bits(*flags):
+            done = self.service.annulus("gradients", "--synthetic", "1,900,1100,4,2,32,bf16,5", "--mask", "causal", "--json", *flags)
+            self.assertEqual(done.returncode, 0, f"{flags}\n{done.stdout}\n{done.stderr}")
+            return tuple(json.loads(done.stdout)[f"{name}_crc32c"] for name in ("dq", "dk", "dv"))
+
+        expected = bits("--deterministic", "--world-size", "1")
+        plans = itertools.product((1, 2, 3, 4), LAYOUTS, ("auto", "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "double-ring"))
+        for index, (world, layout, strategy) in enumerate(plans):
+            if index % 5:
+                continue
+            flags = ("--deterministic", "--world-size", str(world), "--layout", layout, "--strategy", strategy,
+                     "--path", ("direct", "gateway")[index % 2])
+            with self.subTest(flags=flags):
+                self.assertEqual(bits(*flags), expected)
+        bits("--deterministic", "--world-size", "3", "--verify", "60")
+        self.assertGreater(len({bits("--world-size", str(world)) for world in (1, 2, 3, 4)}), 1)
+
+    def test_gradients_that_would_be_added_up_by_rank_are_refused(self):
+        for strategy in ("ulysses", "ulysses-ring", "tree"):
+            done = self.service.annulus("gradients", "--synthetic", SHAPE, "--deterministic", "--strategy", strategy)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("NOT_SERVED", done.stderr)
+
     def test_what_merges_partials_is_refused(self):
         for strategy in ("ring-pass-q", "tree"):
             done = self.service.annulus("plan", "--synthetic", SHAPE, "--deterministic", "--strategy", strategy)

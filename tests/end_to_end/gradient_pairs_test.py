@@ -125,6 +125,14 @@ class GradientPairsTest(AttendCase):
                 right = right.sum(axis=tuple(axis for axis in range(4) if padded[axis] == 1), keepdims=True).reshape(shape)
                 self.assert_close(answer.astype(float), right, str(shape), rounding=1e-3 if dtype == numpy.float16 else 0)
 
+    def test_rows_of_more_than_a_chunk(self):
+        """3.2 MB a row of the gradient: fetched head by head."""
+        spec = self.spec_file({"gradients": {"dBias": True}, "modifiers": {"bias": {"heads": 4}}})
+        for path in ("direct", "gateway"):
+            done = self.service.annulus("gradients", "--json", "--synthetic", "1,3,200000,4,1,8,bf16,9", "--spec", spec, "--verify", "2",
+                                        "--path", path)
+            self.assertEqual(done.returncode, 0, f"{path}\n{done.stdout}\n{done.stderr}")
+
     def test_a_gradient_without_a_bias_is_refused(self):
         done = self.service.annulus("gradients", "--json", "--synthetic", "1,64,64,4,2,16,fp32,1", "--spec",
                                     self.spec_file({"gradients": {"dBias": True}}))

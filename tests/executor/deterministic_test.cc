@@ -1,6 +1,7 @@
 // spec.deterministic: the same bits for any number of ranks, layout, strategy, number of threads
 // and cut into segments, by the kernels of this CPU.
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <iterator>
@@ -20,19 +21,19 @@ namespace {
 constexpr Strategy kStrategies[] = {
     Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
     Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kDoubleRing};
+constexpr Strategy kGradientStrategies[] = {Strategy::kRingPassKv, Strategy::kAllGatherKv,
+                                            Strategy::kRotateKv, Strategy::kHalo,
+                                            Strategy::kDoubleRing};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
 // The bits of a job's outputs.
-struct Bits {
-  std::vector<float> out, lse, max_logit;
-  friend bool operator==(const Bits& a, const Bits& b) {
-    const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
-      return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
-    };
-    return same(a.out, b.out) && same(a.lse, b.lse) && same(a.max_logit, b.max_logit);
-  }
-};
+using Bits = std::vector<std::vector<float>>;
+bool Same(const Bits& a, const Bits& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+  });
+}
 
 Bits Run(const JobCase& job, const std::string& path, int threads) {
   const auto make = [&] {
@@ -44,6 +45,10 @@ Bits Run(const JobCase& job, const std::string& path, int threads) {
   };
   JobRunner runner(job);
   EXPECT_TRUE(runner.Run(DelayedGroup(job.plan.world_size), make)) << Describe(job);
+  if (job.spec.operation == Operation::kGradients) {
+    const reference::GradientAnswer answer = runner.GatheredGradients();
+    return {answer.dq, answer.dk, answer.dv, answer.d_sink, answer.d_bias};
+  }
   const reference::Answer answer = runner.Gathered();
   return {answer.out, answer.lse, answer.max_logit};
 }
@@ -56,6 +61,12 @@ void Plan(int32_t world, Layout layout, Strategy strategy, int64_t n, JobCase* j
   job->execution = ways[n % ways.size()];
 }
 
+std::vector<Strategy> StrategiesFor(const AttentionSpec& spec) {
+  if (spec.operation == Operation::kForward)
+    return {std::begin(kStrategies), std::end(kStrategies)};
+  return {std::begin(kGradientStrategies), std::end(kGradientStrategies)};
+}
+
 // Runs by every `every`-th plan that differ from W = 1 on one thread.
 int64_t Differing(JobCase job, const std::string& path, int64_t every = 1) {
   Plan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
@@ -64,12 +75,12 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1) {
   int64_t differing = 0, n = -1;
   for (const int32_t world : {1, 2, 3, 4}) {
     for (const Layout layout : kLayouts) {
-      for (const Strategy strategy : kStrategies) {
+      for (const Strategy strategy : StrategiesFor(job.spec)) {
         if (++n % every != static_cast<int64_t>(job.seed) % every) continue;
         Plan(world, layout, strategy, n, &job);
         job.parts = 1 + n % 3;
         job.segments = 1 + n % 2;
-        if (Run(job, path, 1 + n % 3) == expected) continue;
+        if (Same(Run(job, path, 1 + n % 3), expected)) continue;
         if (++differing == 1 && job.spec.deterministic) ADD_FAILURE() << path << Describe(job);
       }
     }
@@ -152,6 +163,50 @@ TEST(DeterministicTest, BiasAndBitMask) {
   EXPECT_EQ(Differing(job, "auto", 3), 0);
 }
 
+JobCase GradientJob(DataType dtype) {
+  JobCase job = Job(dtype);
+  job.spec.sequences.resize(2);
+  job.spec.sequences[0].q_len = 600;
+  job.spec.sequences[0].kv_len = 700;
+  job.spec.head_dim = 9;
+  job.spec.head_dim_v = 7;
+  job.spec.operation = Operation::kGradients;
+  job.spec.gradients.d_lse = true;
+  job.spec.masks = {Causal()};
+  return job;
+}
+
+TEST(DeterministicTest, GradientsByEveryPath) {
+  uint64_t seed = 0;
+  for (const std::string& path : Paths()) {
+    JobCase job = GradientJob(seed % 2 == 0 ? DataType::kFp32 : DataType::kBf16);
+    job.seed = ++seed;
+    EXPECT_EQ(Differing(job, path, path == "avx2" ? 5 : 12), 0);
+  }
+}
+
+TEST(DeterministicTest, GradientsUnderMasksAndModifiers) {
+  JobCase job = GradientJob(DataType::kFp32);
+  Mask window = Causal(), odd;
+  window.window_left = 100;
+  window.always_visible = 7;
+  odd.chunk = 190;
+  odd.query_heads = {1, 2};
+  job.spec.masks = {window, odd};
+  job.spec.modifiers.soft_cap = 3;
+  job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f};
+  job.spec.dropout = Dropout{0.25, 11};
+  EXPECT_EQ(Differing(job, "auto", 9), 0);
+  // Rows that see late keys before others see early ones.
+  Mask ranges;
+  ranges.ranges = {{300, 600, 0, 300, MaskRange::Kind::kFull},
+                   {0, 600, 350, 700, MaskRange::Kind::kFull}};
+  job.spec.masks = {ranges};
+  job.spec.modifiers.bias = Bias{DataType::kBf16, 1};
+  job.spec.gradients.d_bias = true;
+  EXPECT_EQ(Differing(job, "auto", 9), 0);
+}
+
 TEST(DeterministicTest, RandomJobs) {
   const uint32_t seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";
@@ -178,6 +233,9 @@ TEST(DeterministicTest, WithoutTheOptionBitsDiffer) {
   job.spec.masks = {Causal()};
   job.spec.deterministic = false;
   EXPECT_GT(Differing(job, "auto", 4), 5);
+  job = GradientJob(DataType::kFp32);
+  job.spec.deterministic = false;
+  EXPECT_GT(Differing(job, "auto", 9), 3);
 }
 
 }  // namespace

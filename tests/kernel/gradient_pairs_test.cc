@@ -39,7 +39,7 @@ class GradientPairs : public KernelConformance {
 
 TEST_P(GradientPairs, AloneAndWithEverythingElse) {
   constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
-  for (int n = 0; n < 12; n += RunsASample() ? 5 : 1) {
+  for (int n = 0; n < 10; n += RunsASample() ? 5 : 1) {
     SCOPED_TRACE(testing::Message() << "case " << n);
     AttentionSpec spec = Spec(kTypes[n % 3], 6, 3, 40);
     spec.head_dim_v = 33;
@@ -72,9 +72,9 @@ TEST_P(GradientPairs, AloneAndWithEverythingElse) {
 
 // Long rows, so that blocks and stripes of all heads run side by side.
 TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
-  for (const int32_t heads : {1, 6}) {
-    AttentionSpec spec = Spec(DataType::kFp32, 6, 3, 12);
-    spec.sequences = {Rows(130, 600), Rows(70, 90)};
+  for (const int32_t heads : {1, 4}) {
+    AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 12);
+    spec.sequences = {Rows(110, 520), Rows(30, 20)};
     spec.modifiers.bias = Bias{DataType::kBf16, heads};
     spec.modifiers.soft_cap = 1.1;
     spec.masks = {Causal()};
@@ -83,7 +83,7 @@ TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
     spec.scale = heads == 1 ? 0.0 : 0.3;
     Cuts cuts;
     cuts.key_shards = 2;
-    cuts.striped = heads == 6;
+    cuts.striped = heads == 4;
     const Input input = Filled(spec, 55);
     ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), cuts));
   }

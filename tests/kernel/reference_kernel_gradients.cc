@@ -102,10 +102,11 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
       if (bound.out_bias.data != nullptr) {
         const PairInputs& pairs = job.layout->pairs();
         const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));
-        std::vector<double> columns(pairs.width, 0.0);
-        columns[bound.k_rows->Global(key) - job.mask->KeyBegin(sequence)] =
+        std::vector<std::vector<double>>& columns =
+            sums->d_bias[{row, pairs.bias_heads == 1 ? 0 : head}];
+        if (columns.empty()) columns.emplace_back(pairs.width, 0.0);
+        columns[0][bound.k_rows->Global(key) - job.mask->KeyBegin(sequence)] +=
             weight * (kept * Dot(d_out, v) - delta);
-        AddTo(&sums->d_bias, {row, pairs.bias_heads == 1 ? 0 : head}, 0, 1, columns);
       }
       AddTo(&sums->dq, {row, head}, 0, d_score, k);
       AddTo(&sums->dkv, {key, kv_head}, 0, d_score, q);

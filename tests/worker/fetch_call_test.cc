@@ -46,6 +46,48 @@ TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
+TEST_F(DataPlaneTest, ARowOfMoreThanAChunkIsSentByHeads) {
+  constexpr int64_t kRows = 3, kHeadBytes = 400000;
+  constexpr int32_t kHeads = 5;
+  // An input of as many bytes as the ticket says.
+  const std::vector<TensorInfo> table = {
+      {TensorId::kQ, RowSpace::kQuery, Direction::kInput, 1, 24, DataType::kFp32},
+      {TensorId::kDBias, RowSpace::kQuery, Direction::kOutput, kHeads, kHeadBytes / 4,
+       DataType::kFp32}};
+  auto shard = *StagedShard::Create(pool_.get(), {table, kRows, kRows}, nullptr);
+  board_.Open(id_, "alice", shard, {absl::Minutes(5), {}});
+  for (int64_t i = 0; i < kRows * kHeads; ++i) {
+    std::memset(shard->tensor_data(1) + i * kHeadBytes, static_cast<int>('a' + i), kHeadBytes);
+  }
+  FetchStream stream;
+  auto call = Fetch(&stream, All(id_, kRows));
+  board_.Publish(id_, report_);
+  for (size_t n = 1; !stream.outcome.ended(); ++n) {
+    ASSERT_TRUE(stream.outcome.AwaitMessages(n));
+    if (!stream.outcome.ended()) call->OnWritten(true);
+  }
+  const absl::Status ended = stream.outcome.AwaitEnd();
+  EXPECT_TRUE(ended.ok()) << ended;
+  std::vector<int> seen(kRows * kHeads);
+  for (const auto& message : stream.outcome.Get().messages) {
+    int64_t bytes = 0;
+    for (const LeavingChunk& chunk : message) {
+      bytes += chunk.bytes;
+      ASSERT_EQ(chunk.bytes, chunk.head_count * kHeadBytes);
+      EXPECT_EQ(chunk.crc32c, Crc32c(chunk.data, chunk.bytes));
+      for (int32_t head = 0; head < chunk.head_count; ++head) {
+        const int64_t cell = chunk.row_begin * kHeads + chunk.head_begin + head;
+        EXPECT_EQ(static_cast<int64_t>(chunk.data[head * kHeadBytes]), 'a' + cell);
+        ++seen[cell];
+      }
+    }
+    EXPECT_LE(bytes, kMaxChunkBytes);
+  }
+  EXPECT_EQ(seen, std::vector<int>(kRows * kHeads, 1));
+  call->OnDone(/*delivered=*/true);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+}
+
 TEST_F(DataPlaneTest, PartsFetchedByTwoCallsDrainIt) {
   Open(id_, 10);
   board_.Publish(id_, report_);

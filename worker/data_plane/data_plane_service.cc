@@ -39,6 +39,8 @@ std::vector<TensorChunk> ChunksOf(const std::vector<LeavingChunk>& leaving) {
     chunk.tensor = one.tensor;
     chunk.row_begin = one.row_begin;
     chunk.row_count = one.row_count;
+    chunk.head_begin = one.head_begin;
+    chunk.head_count = one.head_count;
     chunk.crc32c = one.crc32c;
     chunk.data = Payload::Shared(one.owner, one.data, one.bytes);
   }

@@ -75,22 +75,51 @@ absl::Status FetchCall::Plan() {
   return absl::OkStatus();
 }
 
+LeavingChunk FetchCall::CutRows(const TensorInfo& tensor, int64_t bytes, Part* part) {
+  LeavingChunk chunk;
+  chunk.row_begin = part->row_begin;
+  chunk.row_count = std::min(part->row_end - part->row_begin, bytes / tensor.row_bytes());
+  chunk.bytes = chunk.row_count * tensor.row_bytes();
+  part->row_begin += chunk.row_count;
+  return chunk;
+}
+
+// A head fits into a chunk: what is validated has no larger ones.
+LeavingChunk FetchCall::CutHeads(const TensorInfo& tensor, int64_t bytes, Part* part) {
+  const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
+  LeavingChunk chunk;
+  chunk.row_begin = part->row_begin;
+  chunk.row_count = 1;
+  chunk.head_begin = part->head;
+  chunk.head_count = static_cast<int32_t>(
+      std::min<int64_t>(tensor.heads - part->head, std::max<int64_t>(1, bytes / head_bytes)));
+  chunk.bytes = chunk.head_count * head_bytes;
+  part->head += chunk.head_count;
+  if (part->head == tensor.heads) {
+    part->head = 0;
+    ++part->row_begin;
+  }
+  return chunk;
+}
+
 std::optional<LeavingChunk> FetchCall::CutChunk(int64_t bytes) {
   if (parts_.empty()) return std::nullopt;
   Part& part = parts_.back();
   const TensorInfo& tensor = shard_->shape().tensors[part.index];
-  if (bytes < kMaxChunkBytes && bytes < tensor.row_bytes()) return std::nullopt;
-  LeavingChunk chunk;
+  const bool by_heads = tensor.row_bytes() > kMaxChunkBytes;
+  const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
+  if (bytes < kMaxChunkBytes && bytes < (by_heads ? head_bytes : tensor.row_bytes())) {
+    return std::nullopt;
+  }
+  LeavingChunk chunk = by_heads ? CutHeads(tensor, bytes, &part) : CutRows(tensor, bytes, &part);
   chunk.tensor = tensor.id;
-  chunk.row_begin = part.row_begin;
-  chunk.row_count =
-      std::min(part.row_end - part.row_begin, std::max<int64_t>(1, bytes / tensor.row_bytes()));
-  chunk.data = shard_->tensor_data(part.index) + chunk.row_begin * tensor.row_bytes();
-  chunk.bytes = chunk.row_count * tensor.row_bytes();
+  chunk.data = shard_->tensor_data(part.index) + chunk.row_begin * tensor.row_bytes() +
+               chunk.head_begin * head_bytes;
   chunk.owner = shard_;
+  const int32_t head_end = by_heads ? chunk.head_begin + chunk.head_count : tensor.heads;
   sent_.push_back(
-      {part.index, {chunk.row_begin, chunk.row_begin + chunk.row_count, 0, tensor.heads}});
-  part.row_begin += chunk.row_count;
+      {part.index,
+       {chunk.row_begin, chunk.row_begin + chunk.row_count, chunk.head_begin, head_end}});
   if (part.row_begin == part.row_end) parts_.pop_back();
   return chunk;
 }

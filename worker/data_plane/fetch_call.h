@@ -18,10 +18,12 @@
 
 namespace annulus {
 
-// Whole rows of one output on their way to a client: a view of staging memory.
+// Whole rows of one output, or some heads of a row that is more than a chunk, on their way to a
+// client: a view of staging memory.
 struct LeavingChunk {
   TensorId tensor = TensorId::kUnspecified;
   int64_t row_begin = 0, row_count = 0;
+  int32_t head_begin = 0, head_count = 0;  // 0: all.
   uint32_t crc32c = 0;
   const std::byte* data = nullptr;
   int64_t bytes = 0;
@@ -71,14 +73,18 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   struct Part {
     size_t index = 0;
     int64_t row_begin = 0, row_end = 0;
+    int32_t head = 0;  // Of the first row, where rows are sent by heads.
   };
 
   absl::Status Plan() REQUIRES(mutex_);
   // Cuts the next message off parts_, and has its checksums made.
   void PrepareNext() REQUIRES(mutex_);
-  // The next chunk, of at most `bytes` unless one row has more; none where parts_ is empty or a row
-  // does not fit beside others.
+  // The next chunk, of at most `bytes`; none where parts_ is empty or no row, or no head of a row
+  // that is more than a chunk, fits beside others.
   std::optional<LeavingChunk> CutChunk(int64_t bytes) REQUIRES(mutex_);
+  // As many rows, or heads of one, as fit; moves the part on.
+  static LeavingChunk CutRows(const TensorInfo& tensor, int64_t bytes, Part* part);
+  static LeavingChunk CutHeads(const TensorInfo& tensor, int64_t bytes, Part* part);
   void OnPrepared(Message message);
   // Writes what is prepared where nothing is being written.
   void Pump() REQUIRES(mutex_);

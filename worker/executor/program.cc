@@ -29,7 +29,9 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   ask.execution = request.execution;
   ASSIGN_OR_RETURN(RankSchedule schedule, MakeSchedule(ask, request.rank));
   RETURN_IF_ERROR(CheckParts(request.parts_of_step, schedule.steps.size()));
-  if (!request.parts_of_step.empty()) schedule = SplitSteps(schedule, request.parts_of_step);
+  if (!request.parts_of_step.empty()) {
+    schedule = SplitSteps(schedule, request.parts_of_step, request.plan_options.granule);
+  }
   const BlockLayout layout(request.spec);
   Placement placement = PlaceBuffers(schedule, layout);
   return std::unique_ptr<const RankProgram>(

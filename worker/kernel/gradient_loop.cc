@@ -77,9 +77,10 @@ void GradientLoop::Run(const GradientItem& item) {
   std::fill_n(s_.dk_, int64_t{kKeyBlock} * s_.q_stride_, 0.0f);
   std::fill_n(s_.dv_, int64_t{kKeyBlock} * s_.v_stride_, 0.0f);
   s_.seen_.fill(0);
-  for (int64_t tile = item.stripe * kStripeTiles; tile < (item.stripe + 1) * kStripeTiles; ++tile) {
+  const int64_t end = (item.stripe + 1) * call_.stripe_slots;
+  for (int64_t slot = item.stripe * call_.stripe_slots; slot < end; slot += kTileRows) {
     if (Stopped()) return;
-    RunTile(tile);
+    RunTile({slot, std::min(slot + kTileRows, end)});
   }
   if (task_->out_kv.data != nullptr) StoreKeys();
 }
@@ -118,11 +119,11 @@ void GradientLoop::AddSlot(int64_t row, int32_t q_head, absl::Span<const Interva
   slot.spans = spans;
 }
 
-void GradientLoop::GatherSlots(int64_t tile) {
+void GradientLoop::GatherSlots(Interval slots) {
   const Task& task = task_->task;
   const int group = layout_.group();
-  const int64_t begin = std::max(tile * kTileRows, task.q_begin * group);
-  const int64_t end = std::min((tile + 1) * kTileRows, task.q_end * group);
+  const int64_t begin = std::max(slots.begin, task.q_begin * group);
+  const int64_t end = std::min(slots.end, task.q_end * group);
   rows_ = 0;
   for (int64_t slot = begin; slot < end; ++slot) {
     const int64_t row = slot / group;
@@ -284,8 +285,8 @@ void GradientLoop::AddToBias() {
   }
 }
 
-void GradientLoop::RunTile(int64_t tile) {
-  GatherSlots(tile);
+void GradientLoop::RunTile(Interval slots) {
+  GatherSlots(slots);
   if (rows_ > 0) {
     if (rules_.hides_pairs()) rules_.SetKeys(*task_, block_.begin);
     FindHulls();

@@ -22,6 +22,7 @@ struct GradientCall {
   absl::Span<const KernelTask> tasks;
   const CallVisibility* visible = nullptr;
   KernelControl control;
+  int64_t stripe_slots = 0;  // GradientRounds
 };
 
 // One thread's working memory: a packed block of keys and a packed tile of queries, what comes of
@@ -67,9 +68,9 @@ class GradientLoop {
  private:
   bool Stopped() const;
   void PackBlock();
-  void RunTile(int64_t tile);
+  void RunTile(Interval slots);
   // Finds the slots that see something of the block, and what; the rest of the tile is not touched.
-  void GatherSlots(int64_t tile);
+  void GatherSlots(Interval slots);
   void AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans);
   void FindHulls();
   void PackTile();

@@ -5,12 +5,14 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/shard_plan.h"
+
 namespace annulus {
 namespace {
 
 // So many items are dealt into rounds at once: what a plan holds in memory.
 constexpr int64_t kItemsAtOnce = 1 << 16;
-constexpr int64_t kStripeSlots = kStripeTiles * kTileRows;
+constexpr int64_t kStripeTiles = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -70,18 +72,35 @@ class Rounds {
 class TaskGrid {
  public:
   TaskGrid(absl::Span<const KernelTask> tasks, int32_t task, const CallVisibility& visible,
-           int group)
+           const GradientRounds& shape)
       : task_(tasks[task].task),
         number_(task),
         visible_(visible),
-        group_(group),
+        group_(shape.group),
+        stripe_slots_(shape.stripe_slots),
+        in_order_(shape.in_order),
         first_block_(task_.k_begin / kKeyBlock),
         blocks_(CeilDiv(task_.k_end, kKeyBlock) - first_block_),
-        first_stripe_(task_.q_begin * group / kStripeSlots),
-        stripes_(CeilDiv(task_.q_end * group, kStripeSlots) - first_stripe_) {}
+        first_stripe_(task_.q_begin * group_ / stripe_slots_),
+        stripes_(CeilDiv(task_.q_end * group_, stripe_slots_) - first_stripe_) {}
 
-  // Diagonal by diagonal, so that neighbours in the list may run side by side.
   bool Deal(Rounds* rounds, absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
+    return in_order_ ? DealInOrder(rounds, run) : DealDiagonals(rounds, run);
+  }
+
+ private:
+  bool DealInOrder(Rounds* rounds,
+                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
+    for (int64_t i = 0; i < blocks_; ++i) {
+      for (int64_t j = 0; j < stripes_; ++j) AddHeads(first_block_ + i, first_stripe_ + j, rounds);
+      if (rounds->full() && !rounds->Run(run)) return false;
+    }
+    return true;
+  }
+
+  // So that neighbours in the list may run side by side.
+  bool DealDiagonals(Rounds* rounds,
+                     absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
     const int64_t longer = std::max(blocks_, stripes_), shorter = std::min(blocks_, stripes_);
     for (int64_t diagonal = 0; diagonal < longer; ++diagonal) {
       for (int64_t i = 0; i < shorter; ++i) {
@@ -94,7 +113,6 @@ class TaskGrid {
     return true;
   }
 
- private:
   void AddHeads(int64_t block, int64_t stripe, Rounds* rounds) const {
     const int32_t end = static_cast<int32_t>(CeilDiv(task_.head_end, group_));
     std::vector<Known> classes(visible_.mask().classes(), Known::kNothing);
@@ -120,8 +138,8 @@ class TaskGrid {
 
   bool Sees(int64_t block, int64_t stripe, int32_t q_head) const {
     const Interval keys{block * kKeyBlock, (block + 1) * kKeyBlock};
-    const int64_t begin = std::max(task_.q_begin, stripe * kStripeSlots / group_);
-    const int64_t end = std::min(task_.q_end, CeilDiv((stripe + 1) * kStripeSlots, group_));
+    const int64_t begin = std::max(task_.q_begin, stripe * stripe_slots_ / group_);
+    const int64_t end = std::min(task_.q_end, CeilDiv((stripe + 1) * stripe_slots_, group_));
     for (int64_t row = begin; row < end; ++row) {
       for (const Interval& span : visible_.Of(number_, q_head, row)) {
         if (Intersect(span, keys).length() > 0) return true;
@@ -134,16 +152,25 @@ class TaskGrid {
   const int32_t number_;
   const CallVisibility& visible_;
   const int group_;
+  const int64_t stripe_slots_;
+  const bool in_order_;
   const int64_t first_block_, blocks_, first_stripe_, stripes_;
 };
 
 }  // namespace
 
-void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible, int group,
+GradientRounds RoundsOf(const KernelJob& job) {
+  const int group = job.layout->group();
+  if (!job.spec->deterministic) return {group, kStripeTiles * kTileRows, false};
+  return {group, kFoldTile * group, true};
+}
+
+void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,
+                  const GradientRounds& shape,
                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) {
   Rounds rounds(tasks);
   for (size_t t = 0; t < tasks.size(); ++t) {
-    const TaskGrid grid(tasks, static_cast<int32_t>(t), visible, group);
+    const TaskGrid grid(tasks, static_cast<int32_t>(t), visible, shape);
     if (!grid.Deal(&rounds, run)) return;
   }
   rounds.Run(run);

@@ -16,19 +16,28 @@ namespace annulus {
 // to the same rows. Rounds run one after another, so an accumulator row sees its items in an order
 // that is the plan's: the same for any number of threads.
 
-// Tiles of query slots (call_plan.h) of one item, anchored at multiples.
-inline constexpr int64_t kStripeTiles = 4;
-
 struct GradientItem {
   int32_t task = 0;
   int32_t kv_head = 0;
   int64_t key_block = 0;  // Shard-local rows [key_block · kKeyBlock, + kKeyBlock).
-  int64_t stripe = 0;     // Query slots [stripe · kStripeTiles · kTileRows, + the same).
+  int64_t stripe = 0;  // Of so many query slots (call_plan.h), anchored at shard-local multiples.
 };
 
+struct GradientRounds {
+  int group = 1;             // Query heads of a key/value head.
+  int64_t stripe_slots = 0;  // In tiles of kTileRows, anchored where the stripe begins.
+  // Accumulator rows see the items of a task by increasing block and by increasing stripe.
+  bool in_order = false;
+};
+
+// Of a deterministic job: stripes are the plan's tiles of queries (kFoldTile), which are global
+// ones. Else such as keep threads busy.
+GradientRounds RoundsOf(const KernelJob& job);
+
 // Calls run(items of a round) for the rounds of a call, in order, until it returns false. Items in
-// which nothing is visible are left out. `group`: query heads of a key/value head.
-void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible, int group,
+// which nothing is visible are left out.
+void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,
+                  const GradientRounds& shape,
                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run);
 
 }  // namespace annulus

@@ -1,0 +1,22 @@
+#ifndef ANNULUS_ATTENTION_SCHEDULE_KEY_PASS_H_
+#define ANNULUS_ATTENTION_SCHEDULE_KEY_PASS_H_
+
+#include <cstdint>
+
+#include "attention/schedule/group_view.h"
+#include "attention/schedule/needs.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// The gradients of keys by a pass of their own, added to the schedule of a rank that makes those of
+// its queries: queries go straight to the ranks whose keys they see, and what comes of them stays
+// there. No sums are sent or added, so that their order can be fixed, at the price of weights that
+// are computed twice. `schedule` holds own queries (kQGrad) and keys as inputs, of all heads;
+// `queries`: needs of the queries that travel.
+RankSchedule AddKeyPass(const GroupView& group, int32_t rank, const Needs& queries,
+                        RankSchedule schedule);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SCHEDULE_KEY_PASS_H_
