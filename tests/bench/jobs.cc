@@ -29,10 +29,19 @@ BenchJob::BenchJob(AttentionSpec spec) : spec_(std::move(spec)), table_(TensorTa
 }
 
 v1::JobStats BenchJob::Run(Client* client, const Execution& execution, DataPath path) {
+  return RunOnce(client, execution, path).stats;
+}
+
+const std::byte* BenchJob::tensor(TensorId id) const {
+  return tensors_[FindTensor(table_, id) - table_.data()].data();
+}
+
+AttendResult BenchJob::RunOnce(Client* client, const Execution& execution, DataPath path) {
   AttendArguments arguments;
   arguments.spec = spec_;
   arguments.execution = execution;
   arguments.path = path;
+  arguments.timeout = absl::Hours(1);
   for (size_t i = 0; i < table_.size(); ++i) {
     if (table_[i].direction == Direction::kInput) {
       arguments.inputs[table_[i].id] = tensors_[i];
@@ -45,7 +54,7 @@ v1::JobStats BenchJob::Run(Client* client, const Execution& execution, DataPath 
     std::fprintf(stderr, "bench: %s\n", result.status().ToString().c_str());
     std::exit(1);
   }
-  return result->stats;
+  return *std::move(result);
 }
 
 AttentionSpec SelfAttention(DataType dtype, int64_t length, int32_t heads, int32_t dim,

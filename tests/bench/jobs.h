@@ -21,6 +21,11 @@ class BenchJob {
 
   // Runs it once and returns its stats; ends the process with a message on any error.
   v1::JobStats Run(Client* client, const Execution& execution, DataPath path);
+  // The same, with all that is known of it.
+  AttendResult RunOnce(Client* client, const Execution& execution, DataPath path);
+
+  // Rows of a tensor of TensorTable(spec), after Run the outputs' too.
+  const std::byte* tensor(TensorId id) const;
 
   const AttentionSpec& spec() const { return spec_; }
   int64_t input_bytes() const { return input_bytes_; }

@@ -22,6 +22,8 @@ class Serve {
 
   // host:port of the coordinator.
   const std::string& address() const { return address_; }
+  // Of `annulus serve`, whose children are the coordinator and the workers.
+  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = -1;

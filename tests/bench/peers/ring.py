@@ -1,0 +1,116 @@
+"""Our ring of two workers against PyTorch's (_templated_ring_attention over Gloo with the CPU's flash attention), in turn.
+
+Both have two processes of one thread. Theirs rotates by all-to-all and balances causal work, as ours does; its time is that of the
+slower rank.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+REPEATS = 5
+HEADS, DIM = 8, 128
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+BARS = {"fp32": 1.5, "bf16": 3.0}
+CASES = [(dtype, length, mask) for dtype in DTYPES for length in (4096, 8192) for mask in ("full", "causal")]
+
+
+def rank_main(rank, pipe, store):
+    from torch.distributed.tensor.experimental import _attention
+
+    os.dup2(2, 1)  # Gloo talks on standard output.
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    _attention.set_rotate_method("alltoall")
+    tensors = causal = None
+    while (word := pipe.recv()) is not None:
+        if word != "run":
+            dtype, length, mask = word
+            causal = mask == "causal"
+            _attention._cp_options.enable_load_balance = causal
+            generator = torch.Generator().manual_seed(rank)
+            tensors = [torch.randn(1, HEADS, length // 2, DIM, generator=generator).to(DTYPES[dtype]) for _ in range(3)]
+        torch.distributed.barrier()
+        begin = time.perf_counter()
+        _attention._templated_ring_attention(torch.distributed.group.WORLD, 2, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,
+                                             *tensors, is_causal=causal)
+        pipe.send(time.perf_counter() - begin)
+    torch.distributed.destroy_process_group()
+
+
+class Theirs:
+    """Two processes, told what to do by pipes."""
+
+    def __init__(self):
+        context = torch.multiprocessing.get_context("spawn")
+        store = os.path.join(tempfile.mkdtemp(), "store")
+        self.pipes = []
+        for rank in range(2):
+            own, other = context.Pipe()
+            context.Process(target=rank_main, args=(rank, other, store), daemon=True).start()
+            self.pipes.append(own)
+
+    def ask(self, word):
+        """Seconds of the slower rank."""
+        for pipe in self.pipes:
+            pipe.send(word)
+        return max(pipe.recv() for pipe in self.pipes)
+
+
+class Ours:
+    def __init__(self):
+        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "tests", "bench", "ring_rounds")
+        self.process = subprocess.Popen([program], cwd=program + ".runfiles/annulus", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"ring_rounds ended at {line!r}")
+        return json.loads(answer)
+
+
+def main():
+    ours, theirs, entries = Ours(), Theirs(), []
+    for dtype, length, mask in CASES:
+        flops = ours.ask(f"case {dtype} {length} {HEADS} {DIM} {mask}")["flops"]
+        theirs.ask((dtype, length, mask))
+        own, other = [], []
+        for _ in range(REPEATS):
+            own.append(flops / ours.ask("run")["seconds"] / 1e9)
+            other.append(flops / theirs.ask("run") / 1e9)
+        ratios = [a / b for a, b in zip(own, other)]
+        ratio = statistics.median(ratios)
+        bar = BARS[dtype] if length == 8192 else None
+        entries.append(
+            {
+                "name": f"ring of two, {dtype} {mask} {length}, {HEADS} heads of {DIM}",
+                "value": statistics.median(own),
+                "unit": "GFLOP/s",
+                "compared_to": f"PyTorch {torch.__version__} ring over Gloo at {statistics.median(other):.4g} GFLOP/s, in turn",
+                "ratio": ratio,
+                "better": "higher",
+                "bar": bar,
+                "met": None if bar is None else ratio >= bar,
+                "ceiling": None,
+                "repeats": REPEATS,
+                "spread": (max(ratios) - min(ratios)) / ratio,
+            }
+        )
+    for pipe in theirs.pipes:
+        pipe.send(None)
+    ours.process.stdin.close()
+    ours.process.wait()
+    print(json.dumps(entries))
+
+
+if __name__ == "__main__":
+    main()
