@@ -115,6 +115,10 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("gradients/d-bias", "spec.gradients.d_bias", [](const Request& r) {
     return If(IsGradients(r) && r.spec.gradients.d_bias);
   }));
+  rows->push_back(Served("state/kept", "spec.forward.keep_state",
+                         [](const Request& r) { return If(r.spec.keeps_state()); }));
+  rows->push_back(Served("state/used", "spec.gradients.state",
+                         [](const Request& r) { return If(r.spec.uses_state()); }));
   rows->push_back(NotServed(
       "gradients/outputs", "spec.outputs",
       "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {

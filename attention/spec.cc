@@ -45,6 +45,14 @@ int64_t AttentionSpec::kv_rows() const {
   return rows;
 }
 
+bool AttentionSpec::keeps_state() const {
+  return operation == Operation::kForward && forward.keep_state.has_value();
+}
+
+bool AttentionSpec::uses_state() const {
+  return operation == Operation::kGradients && !gradients.state.empty();
+}
+
 double AttentionSpec::scale_or_default() const {
   return scale ? *scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
 }

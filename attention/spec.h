@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "attention/dtype.h"
+#include "attention/operation.h"
 
 namespace annulus {
 
@@ -62,10 +63,6 @@ struct Dropout {
   double rate = 0;
   uint64_t seed = 0;
 };
-enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
-struct GradientOptions {
-  bool d_lse = false, d_bias = false;  // A gradient into LSE is given; that of the bias is made.
-};
 
 struct AttentionSpec {
   DataType dtype = DataType::kUnspecified;  // Of q, k and v.
@@ -76,6 +73,7 @@ struct AttentionSpec {
   std::vector<Mask> masks;      // None: full. One: for all sequences.
   int32_t bit_mask_heads = 1;   // Of the bit mask: 1, for all query heads, or q_heads.
   Operation operation = Operation::kForward;
+  ForwardOptions forward;
   GradientOptions gradients;
   ScoreModifiers modifiers;
   Outputs outputs;
@@ -84,6 +82,8 @@ struct AttentionSpec {
   std::optional<Dropout> dropout;
   Arithmetic arithmetic = Arithmetic::kOfType;
 
+  bool keeps_state() const;  // Its own, on the workers.
+  bool uses_state() const;   // That of another job.
   // Rows of the packed tensors. Only for validated specs: the sums are not checked here.
   int64_t q_rows() const;
   int64_t kv_rows() const;

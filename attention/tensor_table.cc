@@ -22,6 +22,14 @@ void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
   }
 }
 
+// What a forward job of the spec has comes from its state.
+void Lend(std::vector<TensorInfo>* table) {
+  for (TensorInfo& tensor : *table) {
+    const bool own = tensor.id == TensorId::kDOut || tensor.id == TensorId::kDLse;
+    if (tensor.direction == Direction::kInput && !own) tensor.direction = Direction::kLent;
+  }
+}
+
 }  // namespace
 
 int64_t TensorInfo::row_bytes() const {
@@ -64,6 +72,7 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
     table.push_back({TensorId::kDBias, RowSpace::kQuery, D::kOutput, pairs.bias_heads,
                      static_cast<int32_t>(pairs.width), DataType::kFp32});
   }
+  if (spec.uses_state()) Lend(&table);
   return table;
 }
 

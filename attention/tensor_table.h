@@ -31,7 +31,8 @@ enum class TensorId : uint8_t {
 };
 
 enum class RowSpace : uint8_t { kQuery, kKey };
-enum class Direction : uint8_t { kInput, kOutput };
+// A lent tensor is an input that a kept state has: nobody sends it.
+enum class Direction : uint8_t { kInput, kOutput, kLent };
 
 // One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, max_logit and d_sink have
 // dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit mask an eighth
@@ -49,7 +50,8 @@ struct TensorInfo {
 
 // The tensors that a job of this spec takes and gives. The data plane, budgets, files and the
 // command line read this table, so that a new operation is new rows in it. Q, K, V, the output and
-// LSE come first, in this order, as inputs or outputs. At most 2^26 keys in a sequence.
+// LSE come first, in this order, as inputs or outputs. Where the spec takes a kept state, all
+// inputs that its forward job has, as inputs or outputs, are lent. At most 2^26 keys in a sequence.
 std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
 
 // The row of `id`, or nullptr.

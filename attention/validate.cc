@@ -13,6 +13,7 @@
 #include "attention/check_limit.h"
 #include "attention/check_mask_cost.h"
 #include "attention/check_pairs.h"
+#include "attention/check_state.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/shard_plan.h"
@@ -355,6 +356,7 @@ absl::Status Validate(const AttentionSpec& spec, const Execution& execution, con
   RETURN_IF_ERROR(CheckPairInputs(spec, limits));
   RETURN_IF_ERROR(CheckSizes(spec, limits));
   RETURN_IF_ERROR(CheckScale(spec));
+  RETURN_IF_ERROR(CheckState(spec, limits.max_keep_state));
   RETURN_IF_ERROR(CheckModifiers(spec));
   RETURN_IF_ERROR(CheckMasks(spec, limits));
   RETURN_IF_ERROR(CheckExecution(spec, execution, limits));

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "attention/spec.h"
 
 namespace annulus {
@@ -30,6 +31,8 @@ struct Limits {
   int64_t max_cut_sequences = 32;  // That the layout zigzag-per-sequence cuts.
   // Of a bias or a bit mask, one head of one row: what a chunk holds.
   int64_t max_pair_bytes = 1 << 20;
+  // A client knows none.
+  absl::Duration max_keep_state = absl::InfiniteDuration();
 };
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command
@@ -50,6 +53,7 @@ struct Limits {
 // - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range
 // - INVALID_MASK: fields of a mask, or the index of one, out of range
 // - INVALID_EXECUTION: fields of the execution out of range or at odds
+// - INVALID_REQUEST: a time for which state is to be kept, or the name of a state, that cannot be
 //
 // and UNIMPLEMENTED with NOT_SERVED for what the table does not serve.
 absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);

@@ -330,7 +330,7 @@ void AttendJob::FillArguments(AttendArguments* arguments) {
   for (const TensorInfo& tensor : TensorTable(spec_)) {
     if (tensor.direction == Direction::kInput) {
       arguments->inputs[tensor.id] = pointers_.at(tensor.id);
-    } else {
+    } else if (tensor.direction == Direction::kOutput) {
       arguments->outputs[tensor.id] = absl::MakeSpan(memory_.at(tensor.id));
     }
   }

@@ -198,6 +198,18 @@ absl::StatusOr<AttendResult> Client::Gradients(AttendArguments arguments) {
   return Attend(std::move(arguments));
 }
 
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id, absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::GetJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Client::ReleaseState(const std::string& job_id, absl::Duration timeout) {
+  v1::ReleaseStateRequest request;
+  request.set_job_id(job_id);
+  return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::ReleaseState, request, timeout);
+}
+
 absl::StatusOr<v1::Plan> Client::Plan(const AttentionSpec& spec, const Execution& execution,
                                       absl::Duration timeout) {
   v1::PlanJobRequest request;

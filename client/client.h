@@ -96,6 +96,15 @@ class Client {
   std::shared_ptr<Call> AttendAsync(AttendArguments arguments,
                                     std::function<void(absl::StatusOr<AttendResult>)> done);
 
+  // A job that the service knows; its spec while it has not ended, or its state is kept. `timeout`
+  // zero: 10 s.
+  absl::StatusOr<v1::Job> GetJob(const std::string& job_id,
+                                 absl::Duration timeout = absl::ZeroDuration());
+  // Lets go of the state of a forward job with spec.forward.keep_state (its name is the job_id of
+  // its stats).
+  absl::StatusOr<v1::Job> ReleaseState(const std::string& job_id,
+                                       absl::Duration timeout = absl::ZeroDuration());
+
   // What would be done. `timeout` zero: 10 s.
   absl::StatusOr<v1::Plan> Plan(const AttentionSpec& spec, const Execution& execution,
                                 absl::Duration timeout = absl::ZeroDuration());

@@ -180,8 +180,13 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   spec.bit_mask_heads = HeadsFromProto(proto.bit_mask_heads());
   spec.scale = Optional<double>(proto.has_scale(), proto.scale());
   spec.operation = proto.has_gradients() ? Operation::kGradients : Operation::kForward;
+  if (proto.forward().has_keep_state()) {
+    spec.forward.keep_state = DurationFromProto(proto.forward().keep_state());
+  }
   spec.gradients.d_lse = proto.gradients().d_lse();
   spec.gradients.d_bias = proto.gradients().d_bias();
+  spec.gradients.state = proto.gradients().state();
+  spec.gradients.release_state = proto.gradients().release_state();
   spec.modifiers = ModifiersFromProto(proto.modifiers());
   spec.outputs.lse_base =
       proto.outputs().lse_base() == v1::Outputs::LSE_BASE_2 ? LseBase::k2 : LseBase::kE;
@@ -215,6 +220,10 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   if (spec.operation == Operation::kGradients) {
     proto.mutable_gradients()->set_d_lse(spec.gradients.d_lse);
     proto.mutable_gradients()->set_d_bias(spec.gradients.d_bias);
+    proto.mutable_gradients()->set_state(spec.gradients.state);
+    proto.mutable_gradients()->set_release_state(spec.gradients.release_state);
+  } else if (spec.forward.keep_state.has_value()) {
+    *proto.mutable_forward()->mutable_keep_state() = DurationToProto(*spec.forward.keep_state);
   }
   ModifiersToProto(spec.modifiers, &proto);
   if (spec.outputs.lse_base == LseBase::k2) {

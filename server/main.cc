@@ -1,5 +1,6 @@
 // annulus-coordinator: the coordinator with its gateway.
 
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <iostream>
@@ -34,6 +35,8 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
               {absl::ZeroDuration(), absl::Hours(1)}, &coordinator.drain_grace);
   AddDuration(app, {"--max-timeout", "Longest life of a job"}, {absl::Seconds(1), absl::Hours(24)},
               &coordinator.max_timeout);
+  AddDuration(app, {"--max-keep-state", "Longest time for which a job's state is kept"},
+              {absl::Milliseconds(1), absl::Hours(24)}, &coordinator.limits.max_keep_state);
   AddDuration(app, {"--segment", "Predicted length of a segment: what a cancelled job waits for"},
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
 }
@@ -46,13 +49,16 @@ void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
 }
 
 struct Counts {
-  int64_t queued, min_workers, planners, attend_calls, streams;
+  int64_t queued, min_workers, planners, attend_calls, streams, kept_percent;
 };
 
 Counts CountsOf(const CoordinatorServer::Options& options) {
   return {static_cast<int64_t>(options.coordinator.max_queued_jobs),
-          options.coordinator.min_workers, options.planner_threads, options.max_attend_calls,
-          options.max_streams_per_connection};
+          options.coordinator.min_workers,
+          options.planner_threads,
+          options.max_attend_calls,
+          options.max_streams_per_connection,
+          std::lround(options.coordinator.kept_share * 100)};
 }
 
 void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
@@ -61,6 +67,7 @@ void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
   options->planner_threads = static_cast<int>(counts.planners);
   options->max_attend_calls = static_cast<int>(counts.attend_calls);
   options->max_streams_per_connection = static_cast<int>(counts.streams);
+  options->coordinator.kept_share = static_cast<double>(counts.kept_percent) / 100;
 }
 
 void AddCountFlags(CLI::App* app, Counts* counts) {
@@ -74,6 +81,8 @@ void AddCountFlags(CLI::App* app, Counts* counts) {
              {1, 100000}, &counts->attend_calls, "calls");
   AddInteger(app, {"--max-streams", "Calls at once on one connection of a client; more wait there"},
              {1, 100000}, &counts->streams, "calls");
+  AddInteger(app, {"--kept-percent", "Of each worker's staging memory, for state that jobs keep"},
+             {0, 100}, &counts->kept_percent, "percent");
 }
 
 // The first signal drains, the second one ends at once. Signals are blocked in every thread and

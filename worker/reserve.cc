@@ -13,9 +13,14 @@
 namespace annulus {
 
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
-                                      std::function<void()> on_freed) {
+                                      std::function<void()> on_freed, const ShardWork* lender) {
   ShardWork work;
   work.id = IdOf(reserve.shard());
+  work.principal = reserve.principal();
+  if (lender != nullptr && lender->principal != work.principal) {
+    return MakeError(absl::StatusCode::kInternal, "the kept shard is another principal's",
+                     {"INVALID_PLAN", {}, {}, {}});
+  }
   ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
   ASSIGN_OR_RETURN(work.request.execution,
                    ExecutionFromProto(reserve.execution(), "reserve.execution"));
@@ -47,7 +52,8 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
                      reserve.staging_bytes(), ": coordinator and worker do not agree on it"),
         {"INVALID_PLAN", {}, {}, {}});
   }
-  ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed)));
+  ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed),
+                                                    lender == nullptr ? nullptr : lender->staged));
   return work;
 }
 

@@ -13,9 +13,11 @@ namespace annulus {
 // Carries a Reserve out: the rank's rows by the plan, staging memory from `pool`, and what the
 // lanes need later. `on_freed` runs when the memory has been given back. RESOURCE_EXHAUSTED (no
 // room), INVALID_ARGUMENT (a command that makes no sense, or counts other bytes than its plan
-// gives).
+// gives). `lender` is the kept shard that the command names, null where it names none or there is
+// none: INTERNAL / INVALID_PLAN where it is another principal's or does not have what is lent.
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
-                                      std::function<void()> on_freed);
+                                      std::function<void()> on_freed,
+                                      const ShardWork* lender = nullptr);
 
 }  // namespace annulus
 

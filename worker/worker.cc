@@ -282,7 +282,9 @@ void Worker::Impl::Perform(const OpenShard& action) {
   auto freed = [agent, id] {
     if (const auto alive = agent.lock(); alive != nullptr) alive->PostAside(ShardFreed{id});
   };
-  absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed);
+  const auto lender = works_.find(IdOf(action.reserve.lender()));
+  absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed,
+                                               lender == works_.end() ? nullptr : &lender->second);
   if (!work.ok()) {
     LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", ErrorText(work.status()));
     return agent_->Post(Reported{ShardFailedEvent(id, work.status())});

@@ -153,6 +153,9 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
         absl::StrFormat("%08x", job.Crc32c(tensor.id));
   }
   if (outcome.verified.has_value()) json["verified"] = VerifiedJson(*outcome.verified);
+  if (job.spec().keeps_state()) {
+    json["kept_for_seconds"] = absl::ToDoubleSeconds(*job.spec().forward.keep_state);
+  }
   return json;
 }
 
@@ -174,6 +177,10 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
       << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
   if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
+  if (job.spec().keeps_state()) {
+    std::cout << "its state is kept for " << absl::FormatDuration(*job.spec().forward.keep_state)
+              << ": annulus gradients --handle " << stats.job_id() << "\n";
+  }
 }
 
 absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
@@ -181,8 +188,22 @@ absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
   return AttendJob::FromFile(*std::move(request.file), request.spec, request.shape);
 }
 
+ClientOptions OptionsOf(const Flags& flags) {
+  ClientOptions options;
+  options.address = flags.service.address;
+  return options;
+}
+
+absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
+  if (flags.job.handle.empty()) return ReadJob(flags.job);
+  BlockSignals();  // Before the client's threads begin.
+  Client client(OptionsOf(flags));
+  ASSIGN_OR_RETURN(const v1::Job job, client.GetJob(flags.job.handle, flags.service.timeout));
+  return ReadStateJob(flags.job, job);
+}
+
 absl::Status RunJob(const Flags& flags) {
-  ASSIGN_OR_RETURN(JobRequest request, ReadJob(flags.job));
+  ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
   std::optional<SafetensorsWriter> file;
   if (!flags.output.empty()) {
@@ -197,9 +218,7 @@ absl::Status RunJob(const Flags& flags) {
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
   const sigset_t signals = BlockSignals();
-  ClientOptions options;
-  options.address = flags.service.address;
-  Client client(options);
+  Client client(OptionsOf(flags));
   Outcome outcome;
   const absl::Time began = absl::Now();
   absl::StatusOr<AttendResult> result =
@@ -251,6 +270,8 @@ Command AddAttendCommand(CLI::App* program) {
       "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
       "spec says base 2), and max_logit likewise where it asks",
       flags.get());
+  AddDuration(app, {"--keep-for", "Keep the state on the workers for `gradients --handle`"},
+              {absl::Milliseconds(1), absl::Hours(24)}, &flags->job.keep_for);
   return [flags] { return Run(*flags); };
 }
 
@@ -262,6 +283,19 @@ Command AddGradientsCommand(CLI::App* program) {
       "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "
       "one, d_lse");
   AddRunFlags(app, "dq, dk and dv as q, k and v", flags.get());
+  app->add_flag("--d-bias", flags->job.d_bias,
+                "Also the gradient of the bias; or as the spec says");
+  CLI::Option* handle =
+      AddName(app,
+              {"--handle",
+               "Job of `attend --keep-for` whose state to use: the input holds d_out and, where "
+               "there is one, d_lse"},
+              {1, 64}, &flags->job.handle);
+  for (const char* other : {"--synthetic", "--spec", "--mask", "--scale", "--deterministic",
+                            "--arithmetic", "--verify"}) {
+    handle->excludes(other);
+  }
+  app->add_flag("--release", flags->job.release, "Let go of the state after this")->needs(handle);
   return [flags] { return Run(*flags); };
 }
 

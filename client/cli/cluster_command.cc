@@ -51,7 +51,8 @@ nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsRespons
                                {"data_endpoint", worker.data_endpoint()},
                                {"staging", BudgetJson(worker.staging())},
                                {"device", BudgetJson(worker.device())},
-                               {"sessions", BudgetJson(worker.sessions())}});
+                               {"sessions", BudgetJson(worker.sessions())},
+                               {"kept", BudgetJson(worker.kept())}});
   }
   for (const v1::GroupInfo& group : info.groups()) {
     json["groups"].push_back({{"generation", group.generation()},
@@ -64,6 +65,7 @@ nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsRespons
     if (job.has_error())
       entry["error"] = {{"reason", job.error().reason()}, {"message", job.error().message()}};
     if (job.has_plan()) entry["execution"] = ExecutionJson(job.plan().execution());
+    if (job.has_kept_state()) entry["kept_state"] = KeptStateJson(job);
     json["jobs"].push_back(entry);
   }
   return json;
@@ -82,7 +84,8 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
     std::cout << "worker " << worker.slot() << ": " << StateName(worker.state()) << ", "
               << worker.backend() << ", " << worker.data_endpoint() << "; staging "
               << BudgetText(worker.staging()) << ", device " << BudgetText(worker.device())
-              << ", sessions " << BudgetText(worker.sessions()) << "\n";
+              << ", sessions " << BudgetText(worker.sessions()) << ", kept "
+              << BudgetText(worker.kept()) << "\n";
   }
   for (const v1::GroupInfo& group : info.groups()) {
     std::cout << "group " << group.generation() << (group.ready() ? ":" : " (forming):");
@@ -92,6 +95,7 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
   for (const v1::Job& job : jobs.jobs()) {
     std::cout << "job " << job.job_id() << ": " << StateName(job.state());
     if (job.has_error()) std::cout << ", " << job.error().reason();
+    if (job.has_kept_state()) std::cout << ", its state is " << KeptStateText(job);
     std::cout << "\n";
   }
 }

@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 Command AddAttendCommand(CLI::App* program);
 Command AddGradientsCommand(CLI::App* program);
 Command AddMergeCommand(CLI::App* program);
+Command AddReleaseCommand(CLI::App* program);
 Command AddPlanCommand(CLI::App* program);
 Command AddClusterCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

@@ -14,6 +14,7 @@
 #include "attention/validate.h"
 #include "base/command_line.h"
 #include "client/pair_files.h"
+#include "client/state_job.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -74,6 +75,18 @@ absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
     ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file));
   }
   return absl::OkStatus();
+}
+
+Execution ExecutionOf(const JobFlags& flags) {
+  Execution execution;
+  execution.strategy = *ParseStrategy(flags.strategy);
+  execution.layout = *ParseLayout(flags.layout);
+  execution.world_size = static_cast<int32_t>(flags.world_size);
+  execution.ulysses_degree = static_cast<int32_t>(flags.ulysses_degree);
+  execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
+  execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
+  execution.head_deal = *ParseHeadDeal(flags.head_deal);
+  return execution;
 }
 
 }  // namespace
@@ -138,13 +151,7 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
 
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   JobRequest request;
-  request.execution.strategy = *ParseStrategy(flags.strategy);
-  request.execution.layout = *ParseLayout(flags.layout);
-  request.execution.world_size = static_cast<int32_t>(flags.world_size);
-  request.execution.ulysses_degree = static_cast<int32_t>(flags.ulysses_degree);
-  request.execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
-  request.execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
-  request.execution.head_deal = *ParseHeadDeal(flags.head_deal);
+  request.execution = ExecutionOf(flags);
   v1::AttentionSpec spec;
   if (!flags.spec_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(flags.spec_file));
@@ -157,8 +164,15 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
     spec.set_arithmetic(flags.arithmetic == "bf16x3" ? v1::AttentionSpec::ARITHMETIC_BF16X3
                                                      : v1::AttentionSpec::ARITHMETIC_UNSPECIFIED);
   }
+  if (flags.keep_for != absl::ZeroDuration()) {
+    if (spec.has_gradients()) {
+      return InvalidField("BAD_SPEC", "spec.gradients", "only a forward job keeps its state");
+    }
+    *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
+  }
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.gradients) spec.mutable_gradients();
+  if (flags.d_bias) spec.mutable_gradients()->set_d_bias(true);
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {
     RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
@@ -168,6 +182,19 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   } else {
     ASSIGN_OR_RETURN(request.spec, SpecFromProto(spec, "spec"));
   }
+  RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
+  return request;
+}
+
+absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& job) {
+  JobRequest request;
+  request.execution = ExecutionOf(flags);
+  ASSIGN_OR_RETURN(request.spec, SpecOfState(job));
+  ASSIGN_OR_RETURN(request.file, SafetensorsFile::Open(flags.input));
+  ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec));
+  request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
+  request.spec.gradients.d_bias = flags.d_bias;
+  request.spec.gradients.release_state = flags.release;
   RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
   return request;
 }

@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "annulus/v1/jobs.pb.h"
 #include "annulus/v1/types.pb.h"
 #include "attention/spec.h"
 #include "client/attend_job.h"
@@ -29,6 +30,10 @@ struct JobFlags {
   bool gradients = false;      // Of any operation that the spec names, this one.
   bool deterministic = false;  // Or as the spec says.
   std::string arithmetic;      // Empty: as the spec says.
+  absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
+  bool d_bias = false;         // Or as the spec says.
+  std::string handle;          // Of a kept state that gradients use.
+  bool release = false;        // After them.
   std::string mask;            // Empty: as the spec says.
   std::optional<double> scale;
   std::string strategy = "auto";
@@ -51,6 +56,10 @@ struct JobRequest {
 // Reads the files and puts the flags over the spec: each replaces exactly its field. Without an
 // input (plan only) the spec must be whole. Errors: those of the files, CompleteSpec and Validate.
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags);
+
+// Gradients by the state that a job keeps, which says what the flags do not. Errors: those of the
+// input, SpecOfState and Validate.
+absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& job);
 
 }  // namespace annulus
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <iostream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "attention/error.h"
@@ -97,6 +98,33 @@ std::string ExecutionText(const v1::Execution& proto) {
                       LayoutName(execution->layout), ", ",
                       world == 0 ? "any number of" : absl::StrCat(world), " worker",
                       world == 1 ? "" : "s");
+}
+
+std::string StatusText(const v1::KeptState& state) {
+  const std::string name = v1::KeptState::Status_Name(state.status());
+  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+}
+
+std::string ExpiryText(const v1::KeptState& state) {
+  return absl::FormatTime(absl::RFC3339_sec, TimeFromProto(state.expire_time()),
+                          absl::UTCTimeZone());
+}
+
+nlohmann::json KeptStateJson(const v1::Job& job) {
+  const v1::KeptState& state = job.kept_state();
+  nlohmann::json json = {
+      {"status", StatusText(state)}, {"held_bytes", state.held_bytes()}, {"users", state.users()}};
+  if (state.has_expire_time()) json["expire_time"] = ExpiryText(state);
+  return json;
+}
+
+std::string KeptStateText(const v1::Job& job) {
+  const v1::KeptState& state = job.kept_state();
+  std::string text = StatusText(state);
+  if (state.status() == v1::KeptState::STATUS_HELD) {
+    absl::StrAppend(&text, " until ", ExpiryText(state));
+  }
+  return text;
 }
 
 std::string BytesText(double bytes) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "annulus/v1/jobs.pb.h"
 #include "annulus/v1/types.pb.h"
 #include "nlohmann/json.hpp"
 
@@ -36,6 +37,9 @@ ExitCode ReportError(const absl::Status& status, bool json);
 nlohmann::json ExecutionJson(const v1::Execution& execution);
 // "ring-pass-kv, zigzag, 4 workers".
 std::string ExecutionText(const v1::Execution& execution);
+// Of a job with a kept_state: {status, expire_time, held_bytes, users}; "held until …".
+nlohmann::json KeptStateJson(const v1::Job& job);
+std::string KeptStateText(const v1::Job& job);
 // "1.5 GB", "640 B".
 std::string BytesText(double bytes);
 

@@ -9,11 +9,13 @@
 
 #include "absl/strings/str_format.h"
 #include "attention/error.h"
+#include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_family.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
+#include "server/coordinator/kept_state.h"
 
 namespace annulus {
 namespace {
@@ -77,10 +79,14 @@ KernelRates RatesOf(const control::v1::Register& info, const AttentionSpec& spec
 }
 
 // The slowest and smallest of the ready workers: any of them may be the one.
-PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission) {
+PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
+                        const UsedState& state) {
   PlanRequest request;
-  request.sizes = SizesOnOffer(core, submission->execution.world_size);
+  request.sizes = state.execution.has_value()
+                      ? std::vector<int32_t>{state.execution->world_size}
+                      : SizesOnOffer(core, submission->execution.world_size);
   request.submission = std::move(submission);
+  request.pinned = state.execution;
   request.segment_target = core.options.segment_target;
   bool first = true;
   double step_seconds = 0;
@@ -90,6 +96,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
+    request.max_kept_bytes = KeptLimit(core, request.max_staging_bytes);
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
     const KernelRates rates = RatesOf(info, request.submission->spec);
     request.rates.pair_seconds = most(request.rates.pair_seconds, rates.pair_seconds);
@@ -101,6 +108,8 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     first = false;
   }
   if (step_seconds > 0) request.rates.step_seconds = step_seconds;
+  // The state stays beside the job's own tensors.
+  if (state.lender != nullptr) request.max_staging_bytes -= LargestShard(state.lender->plan->bytes);
   return request;
 }
 
@@ -148,7 +157,7 @@ CallKind KindOf(const event::RunJob& event) {
   return event.submission->request.quiet() ? CallKind::kQuietOwner : CallKind::kOwner;
 }
 
-JobRecord& AddJob(Core& core, const event::RunJob& event) {
+JobRecord& AddJob(Core& core, const event::RunJob& event, JobRecord* lender) {
   std::string id;
   do {
     id = absl::StrFormat("job-%016x", core.random());
@@ -158,6 +167,7 @@ JobRecord& AddJob(Core& core, const event::RunJob& event) {
   job.create_time = core.TimeOfDay(core.now);
   job.deadline = DeadlineOf(core, event);
   job.planned_epoch = core.membership_epoch;
+  TakeState(core, job, lender);
   core.jobs.AddCall(job, event.call, KindOf(event));
   core.unannounced.push_back(job.number);
   return job;
@@ -189,9 +199,11 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (core.jobs.request_bytes() + event.submission->bytes > core.options.max_request_bytes) {
     return RequestBytesFullError(core.options.max_request_bytes, core.options.retry_after);
   }
-  PlanRequest request = MakeRequest(core, event.submission);
+  RETURN_IF_ERROR(CheckMayKeep(core, *event.submission));
+  ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, *event.submission));
+  PlanRequest request = MakeRequest(core, event.submission, used);
   if (!PlanInline(core, request)) {
-    JobRecord& job = AddJob(core, event);
+    JobRecord& job = AddJob(core, event, used.lender);
     MakePlan(core, std::move(request), {job.number, 0});
     job.planning = core.last_plan;
     ArmJobTimer(core, job);
@@ -199,8 +211,9 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   }
   PlanResult plan = core.plan(request);
   if (!plan.ok()) return plan.status();
+  if (used.lender != nullptr) RETURN_IF_ERROR(CheckSameShards(**plan, *used.lender));
   if (absl::Status s = CheckDeadline(core, **plan, DeadlineOf(core, event)); !s.ok()) return s;
-  JobRecord& job = AddJob(core, event);
+  JobRecord& job = AddJob(core, event, used.lender);
   job.plan = *std::move(plan);
   Enqueue(core, job);
   return absl::OkStatus();
@@ -216,6 +229,9 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   core.place_again = true;
   const bool waiting = core.queue.Contains(job.number);
   absl::Status refusal = result.status();
+  if (const JobRecord* lender = core.jobs.Find(job.lender); refusal.ok() && lender != nullptr) {
+    refusal = CheckSameShards(**result, *lender);
+  }
   job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
   if (refusal.ok() && !waiting) refusal = CheckDeadline(core, *job.plan, job.deadline);
@@ -255,8 +271,13 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
     core.Emit(action::Answer{event.call, refusal});
     return;
   }
+  const absl::StatusOr<UsedState> used = FindState(core, event.principal, *event.submission);
+  if (!used.ok()) {
+    core.Emit(action::Answer{event.call, used.status()});
+    return;
+  }
   // Elsewhere, however small: dry runs take no time of events.
-  MakePlan(core, MakeRequest(core, event.submission), {0, event.call});
+  MakePlan(core, MakeRequest(core, event.submission, *used), {0, event.call});
 }
 
 void OnPlanned(Core& core, const event::Planned& event) {
@@ -274,7 +295,12 @@ void PlanWaitingJobs(Core& core) {
   for (int64_t number : std::exchange(core.replan, {})) {
     JobRecord& job = *core.jobs.Find(number);
     job.planned_epoch = core.membership_epoch;
-    PlanRequest request = MakeRequest(core, job.submission);
+    const absl::StatusOr<UsedState> used = StateOf(core, job);
+    if (!used.ok()) {
+      EndJob(core, job, v1::Job::STATE_FAILED, used.status());
+      continue;
+    }
+    PlanRequest request = MakeRequest(core, job.submission, *used);
     if (PlanInline(core, request)) {
       AcceptPlan(core, job, core.plan(request));
     } else {

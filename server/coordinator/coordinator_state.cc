@@ -10,6 +10,7 @@
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_flow.h"
 #include "server/coordinator/job_life.h"
+#include "server/coordinator/kept_flow.h"
 #include "server/coordinator/placement.h"
 #include "server/coordinator/queries.h"
 #include "server/coordinator/run_end.h"
@@ -43,6 +44,8 @@ void OnTimer(Core& core, TimerKey key) {
       return OnRunTimer(core, key.number);
     case TimerKey::Kind::kDrain:
       return EndAllJobs(core);
+    case TimerKey::Kind::kKept:
+      return OnKeptTimer(core, key.number);
     case TimerKey::Kind::kRetention:
     case TimerKey::Kind::kReadiness:
       return;
@@ -51,6 +54,7 @@ void OnTimer(Core& core, TimerKey key) {
 
 void StartDrain(Core& core) {
   if (std::exchange(core.draining, true)) return;
+  core.kept_again = true;
   core.drain_deadline = core.now + core.options.drain_grace;
   core.timers.Set(kDrainTimer, core.drain_deadline);
 }
@@ -64,6 +68,7 @@ struct Dispatcher {
   void operator()(const event::WatchJob& e) { OnWatchJob(core, e); }
   void operator()(const event::GetJob& e) { OnGetJob(core, e); }
   void operator()(const event::CancelJob& e) { OnCancelJob(core, e); }
+  void operator()(const event::ReleaseState& e) { OnReleaseState(core, e); }
   void operator()(const event::ListJobs& e) { OnListJobs(core, e); }
   void operator()(const event::GetServerInfo& e) { OnGetServerInfo(core, e); }
   void operator()(const event::CallGone& e) { OnCallGone(core, e.call); }
@@ -114,12 +119,13 @@ void Settle(Core& core) {
   do {
     ExecuteDoomed(core);
     ReconcileGroups(core);
+    SettleKept(core);
     PlanWaitingJobs(core);
     PlaceJobs(core);
     AdvanceRuns(core);
     ReleaseLeaving(core);
-  } while (core.family_dirty || core.place_again || core.advance_again || MayReplan(core) ||
-           !core.doomed_groups.empty() || !core.doomed_workers.empty());
+  } while (core.family_dirty || core.place_again || core.advance_again || core.kept_again ||
+           MayReplan(core) || !core.doomed_groups.empty() || !core.doomed_workers.empty());
   AnnounceJobs(core);
   ForgetJobs(core);
   UpdateReadiness(core);

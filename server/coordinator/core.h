@@ -29,7 +29,8 @@ namespace annulus {
 
 // All that the coordinator knows, and the actions of the event at hand. The rules that change it
 // are the free functions of the *_flow, job_life and run_end files, in layers:
-//   state → worker_flow → group_flow → placement, admission → run_flow → job_life → run_end → Core
+//   state → worker_flow → group_flow → placement, admission → run_flow → kept_flow → job_life →
+//   kept_state, run_end → Core
 // A lower layer never calls a higher one: it leaves a mark (doomed, *_again) that the end of the
 // event takes up.
 struct Core {
@@ -70,11 +71,15 @@ struct Core {
   int64_t last_turn = 0;
   // Waiting jobs whose plan must be made again.
   std::set<int64_t> replan;
+  // Forward jobs whose state is awaited, held, or on its way out.
+  std::set<int64_t> keeping;
 
   // Marks. The family must be compared with the membership; waiting jobs, or runs, may move on.
   bool family_dirty = false;
   bool place_again = false;
   bool advance_again = false;
+  // Kept states must be looked at.
+  bool kept_again = false;
   // Grows with every change of the membership that plans are made from.
   int64_t membership_epoch = 0;
   // The last incarnations that were lost in this term. A few: one that is forgotten is known by its

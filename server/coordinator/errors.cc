@@ -1,6 +1,7 @@
 #include "server/coordinator/errors.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,17 @@ absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string
 absl::Status Retryable(absl::StatusCode code, absl::string_view reason, absl::string_view message,
                        absl::Duration retry_after) {
   return MakeError(code, message, ErrorDetail{std::string(reason), {}, {}, retry_after});
+}
+
+absl::Status StateError(absl::StatusCode code, absl::string_view reason, absl::string_view name,
+                        absl::string_view description,
+                        std::optional<absl::Duration> retry_after = std::nullopt) {
+  constexpr char kField[] = "spec.gradients.state";
+  return MakeError(code, absl::StrCat(kField, ": ", description),
+                   ErrorDetail{std::string(reason),
+                               {{"state", std::string(name.substr(0, 64))}},
+                               {{kField, std::string(description)}},
+                               retry_after});
 }
 
 }  // namespace
@@ -106,6 +118,49 @@ absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after) {
 
 absl::Status InvalidPageError(absl::string_view field, absl::string_view description) {
   return InvalidField("INVALID_REQUEST", field, description);
+}
+
+absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("the state of ", limit, " jobs is kept already"),
+                   ErrorDetail{"TOO_MANY_STATES",
+                               {{"limit", absl::StrCat(limit)}},
+                               {{"spec.forward.keep_state", "no more states can be kept now"}},
+                               retry_after});
+}
+
+absl::Status StateNotFoundError(absl::string_view name) {
+  return StateError(absl::StatusCode::kNotFound, "STATE_NOT_FOUND", name,
+                    "no such job keeps its state");
+}
+
+absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_after) {
+  return StateError(absl::StatusCode::kFailedPrecondition, "STATE_NOT_READY", name,
+                    "the forward job has not succeeded yet", retry_after);
+}
+
+absl::Status StateExpiredError(absl::string_view name) {
+  return StateError(absl::StatusCode::kNotFound, "STATE_EXPIRED", name,
+                    "the state was not kept for longer");
+}
+
+absl::Status StateReleasedError(absl::string_view name) {
+  return StateError(absl::StatusCode::kNotFound, "STATE_RELEASED", name,
+                    "the state has been released");
+}
+
+absl::Status StateLostError(absl::string_view name) {
+  return StateError(absl::StatusCode::kNotFound, "STATE_LOST", name,
+                    "a worker that kept the state is gone; send its tensors");
+}
+
+absl::Status StateMismatchError(absl::string_view field, absl::string_view description) {
+  return InvalidField("STATE_MISMATCH", field, description);
+}
+
+absl::Status OtherShardsError() {
+  return Error(absl::StatusCode::kInternal, "INVALID_PLAN",
+               "the plan gives the ranks other rows than those whose state is kept");
 }
 
 absl::Status ExpiredInQueueError() {

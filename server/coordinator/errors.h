@@ -27,6 +27,18 @@ absl::Status RequestIdReusedError(absl::string_view request_id);
 absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after);
 absl::Status InvalidPageError(absl::string_view field, absl::string_view description);
 
+// Of states that forward jobs keep: the field at fault is spec.gradients.state, but for those that
+// say another.
+absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);
+absl::Status StateNotFoundError(absl::string_view name);
+absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_after);
+absl::Status StateExpiredError(absl::string_view name);
+absl::Status StateReleasedError(absl::string_view name);
+absl::Status StateLostError(absl::string_view name);
+absl::Status StateMismatchError(absl::string_view field, absl::string_view description);
+// The same, where it is the service's fault.
+absl::Status OtherShardsError();
+
 // Ends of jobs.
 absl::Status ExpiredInQueueError();
 absl::Status ExpiredRunningError(absl::string_view state);

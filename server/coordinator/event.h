@@ -41,6 +41,7 @@ struct RunJob {
 };
 struct PlanJob {
   int64_t call = 0;
+  std::string principal;
   std::shared_ptr<const Submission> submission;
 };
 struct WatchJob {
@@ -52,6 +53,10 @@ struct GetJob {
   std::string principal, job_id;
 };
 struct CancelJob {
+  int64_t call = 0;
+  std::string principal, job_id;
+};
+struct ReleaseState {
   int64_t call = 0;
   std::string principal, job_id;
 };
@@ -80,10 +85,10 @@ struct Drain {};
 
 }  // namespace event
 
-using Event =
-    std::variant<event::WorkerSaid, event::WorkerGone, event::RunJob, event::PlanJob,
-                 event::WatchJob, event::GetJob, event::CancelJob, event::ListJobs,
-                 event::GetServerInfo, event::CallGone, event::Planned, event::Tick, event::Drain>;
+using Event = std::variant<event::WorkerSaid, event::WorkerGone, event::RunJob, event::PlanJob,
+                           event::WatchJob, event::GetJob, event::CancelJob, event::ReleaseState,
+                           event::ListJobs, event::GetServerInfo, event::CallGone, event::Planned,
+                           event::Tick, event::Drain>;
 
 namespace action {
 

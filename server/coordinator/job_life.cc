@@ -12,6 +12,7 @@
 #include "proto/job_stats.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_view.h"
+#include "server/coordinator/kept_state.h"
 #include "server/coordinator/run_end.h"
 
 namespace annulus {
@@ -61,6 +62,8 @@ void FillStats(const Core& core, JobRecord& job) {
 // No present worker could ever serve the job: why.
 absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   const absl::Duration retry = core.options.retry_after;
+  // The state's own workers are there, or its loss would have ended the job.
+  if (job.lender != 0) return StateLostError(job.submission->spec.gradients.state);
   if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
   const int32_t ready = core.workers.ready_count();
   if (ready == 0) return NoWorkersError(retry);
@@ -117,6 +120,7 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
   job.error = std::move(error);
   job.ended = core.now;
   job.end_time = core.TimeOfDay(core.now);
+  const bool stays = SettleState(core, job, state);
   SetState(core, job, state);
   FinishCalls(core, job);
   core.Log(LogLevel::kInfo, job.id,
@@ -125,13 +129,19 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
   const int64_t run = std::exchange(job.run, 0);
   core.timers.Cancel(TimerOf(job));
   ForgetPlacement(job);
-  core.jobs.Retire(job);
   core.place_again = true;
+  if (stays) return core.jobs.Hold(job);
+  core.jobs.Retire(job, job.ended);
   HaltRun(core, run, Group::kAlive);
 }
 
 void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
   job.run = 0;
+  if (const JobRecord* lender = core.jobs.Find(job.lender);
+      lender != nullptr && lender->kept.status == KeptStatus::kLost) {
+    EndJob(core, job, v1::Job::STATE_FAILED, StateLostError(lender->id));
+    return;
+  }
   if (job.submission->request.single_attempt() || job.attempt >= core.options.max_attempts) {
     EndJob(core, job, v1::Job::STATE_FAILED,
            GroupLostError(cause, job.attempt, core.options.retry_after));

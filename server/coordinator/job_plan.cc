@@ -1,5 +1,7 @@
 #include "server/coordinator/job_plan.h"
 
+#include <algorithm>
+
 #include "attention/tensor_table.h"
 
 namespace annulus {
@@ -9,12 +11,19 @@ std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (const Shard& shard : plan.shards) {
     for (const TensorInfo& tensor : table) {
+      if (tensor.direction == Direction::kLent) continue;
       const int64_t size = shard.rows(tensor.rows).rows() * tensor.row_bytes();
       ShardBytes& of = bytes[shard.owner];
       (tensor.direction == Direction::kInput ? of.input : of.output) += size;
     }
   }
   return bytes;
+}
+
+int64_t LargestShard(const std::vector<ShardBytes>& bytes) {
+  int64_t largest = 0;
+  for (const ShardBytes& b : bytes) largest = std::max(largest, b.total());
+  return largest;
 }
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,9 @@ struct PlanRequest {
   Rates rates;                    // Of the slowest worker.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
+  int64_t max_kept_bytes = 0;     // What a kept state may take of it.
+  // What a state that the job uses leaves of its execution.
+  std::optional<Execution> pinned;
   absl::Duration segment_target = absl::Milliseconds(100);
 };
 
@@ -49,6 +53,7 @@ using PlanFunction = std::function<PlanResult(const PlanRequest&)>;
 
 // Staging bytes of each rank's shard.
 std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan& plan);
+int64_t LargestShard(const std::vector<ShardBytes>& bytes);
 
 }  // namespace annulus
 

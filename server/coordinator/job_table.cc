@@ -77,8 +77,19 @@ void JobTable::RemoveCall(int64_t call) {
   by_call_.erase(it);
 }
 
-void JobTable::Retire(JobRecord& job) {
-  retired_.insert({job.ended, job.number});
+void JobTable::Hold(JobRecord& job) {
+  ++held_;
+  job.has_placement = false;
+  job.placement = v1::Plan();
+}
+
+void JobTable::Unhold(JobRecord& job, absl::Time now) {
+  --held_;
+  Retire(job, now);
+}
+
+void JobTable::Retire(JobRecord& job, absl::Time since) {
+  retired_.insert({since, job.number});
   request_bytes_ -= job.submission->bytes;
   job.submission = WithoutSpec(*job.submission);
   job.plan.reset();

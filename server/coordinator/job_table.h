@@ -21,12 +21,30 @@ namespace annulus {
 
 enum class CallKind : uint8_t { kWatcher, kOwner, kQuietOwner };
 
+// What became of a forward job's state.
+enum class KeptStatus : uint8_t {
+  kNone,     // It keeps none.
+  kAwaited,  // It will be kept when the job succeeds.
+  kHeld,     // Gradients jobs may name it.
+  kReleased,
+  kExpired,
+  kLost,
+};
+struct KeptState {
+  KeptStatus status = KeptStatus::kNone;
+  int64_t run = 0;  // That holds it; 0: it is freed.
+  absl::Time expires = absl::InfiniteFuture();
+  absl::Time expire_time;  // Time of day.
+  int32_t users = 0;       // Jobs that have named it and not ended.
+};
+
 // One job, from its submission until it is forgotten.
 struct JobRecord {
   int64_t number = 0;  // Grows with submission.
   std::string id;
   std::string principal;
-  std::shared_ptr<const Submission> submission;  // Without its spec when the job has ended.
+  // Without its spec when the job has ended and its state is gone.
+  std::shared_ptr<const Submission> submission;
   v1::Job::State state = v1::Job::STATE_QUEUED;
   absl::Status error;  // Of a failed or cancelled job.
 
@@ -48,6 +66,8 @@ struct JobRecord {
   bool has_placement = false;
   v1::Plan placement;
   v1::JobStats stats;
+  KeptState kept;
+  int64_t lender = 0;  // The forward job whose state it uses; 0: none.
 
   // Calls that follow it. When the last owner goes, a job that is not detached is cancelled. The
   // quiet ones, of both, hear of placements and the end only.
@@ -79,9 +99,12 @@ class JobTable {
   void AddCall(JobRecord& job, int64_t call, CallKind kind);
   void RemoveCall(int64_t call);
 
-  // The job has ended: it may be forgotten. Its ids, execution, error and stats stay until then;
-  // its spec and its plan, which may be large, go.
-  void Retire(JobRecord& job);
+  // The job has ended, and holds no state (any more): from `since` on it may be forgotten. Its ids,
+  // execution, error and stats stay until then; its spec and its plan, which may be large, go.
+  void Retire(JobRecord& job, absl::Time since);
+  // It has ended and holds state: until it is retired it is no longer active.
+  void Hold(JobRecord& job);
+  void Unhold(JobRecord& job, absl::Time now);
   // Forgets what ended before `time`, and the oldest beyond `keep`. Returns when the next one is
   // due.
   absl::Time Forget(absl::Time time, size_t keep);
@@ -92,7 +115,7 @@ class JobTable {
 
   // Memory of the requests of jobs that have not ended.
   int64_t request_bytes() const { return request_bytes_; }
-  size_t active() const { return jobs_.size() - retired_.size(); }
+  size_t active() const { return jobs_.size() - retired_.size() - held_; }
   std::map<int64_t, JobRecord>& all() { return jobs_; }
   const std::map<int64_t, JobRecord>& all() const { return jobs_; }
 
@@ -101,11 +124,12 @@ class JobTable {
 
   int64_t last_number_ = 0;
   int64_t request_bytes_ = 0;
+  size_t held_ = 0;
   std::map<int64_t, JobRecord> jobs_;
   std::map<std::string, int64_t, std::less<>> by_id_;
   std::map<std::pair<std::string, std::string>, int64_t> by_request_;
   std::map<int64_t, int64_t> by_call_;
-  std::set<std::pair<absl::Time, int64_t>> retired_;  // By end.
+  std::set<std::pair<absl::Time, int64_t>> retired_;  // Since when.
 };
 
 }  // namespace annulus

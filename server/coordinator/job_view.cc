@@ -11,6 +11,35 @@ int64_t MostBytesSent(const Cost& cost) {
   return most;
 }
 
+v1::KeptState::Status StatusView(KeptStatus status) {
+  switch (status) {
+    case KeptStatus::kHeld:
+      return v1::KeptState::STATUS_HELD;
+    case KeptStatus::kReleased:
+      return v1::KeptState::STATUS_RELEASED;
+    case KeptStatus::kExpired:
+      return v1::KeptState::STATUS_EXPIRED;
+    case KeptStatus::kLost:
+      return v1::KeptState::STATUS_LOST;
+    case KeptStatus::kNone:
+    case KeptStatus::kAwaited:
+      return v1::KeptState::STATUS_UNSPECIFIED;
+  }
+  return v1::KeptState::STATUS_UNSPECIFIED;
+}
+
+void DescribeState(const JobRecord& job, v1::KeptState* view) {
+  view->set_status(StatusView(job.kept.status));
+  if (job.kept.expires != absl::InfiniteFuture()) {
+    *view->mutable_expire_time() = TimeToProto(job.kept.expire_time);
+  }
+  view->set_users(job.kept.users);
+  if (job.kept.run == 0) return;
+  int64_t bytes = 0;
+  for (const ShardBytes& of : job.plan->bytes) bytes += of.total();
+  view->set_held_bytes(bytes);
+}
+
 }  // namespace
 
 v1::Plan PlanView(const JobPlan& plan) {
@@ -57,6 +86,9 @@ v1::Job JobView(const JobRecord& job, JobDetail detail) {
   if (job.terminal()) *view.mutable_end_time() = TimeToProto(job.end_time);
   if (job.state == v1::Job::STATE_DRAINING || job.state == v1::Job::STATE_SUCCEEDED) {
     *view.mutable_stats() = job.stats;
+  }
+  if (job.kept.status != KeptStatus::kNone && job.state == v1::Job::STATE_SUCCEEDED) {
+    DescribeState(job, view.mutable_kept_state());
   }
   return view;
 }

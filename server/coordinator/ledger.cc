@@ -12,7 +12,8 @@ bool Ledger::HasRoom(int64_t worker, PoolBytes bytes) const {
   const Account& account = it->second;
   // Subtractions, because sums of hostile sizes could overflow.
   return bytes.staging <= account.limits.staging - account.used.staging &&
-         bytes.device <= account.limits.device - account.used.device;
+         bytes.device <= account.limits.device - account.used.device &&
+         bytes.kept <= account.limits.kept - account.used.kept;
 }
 
 bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
@@ -24,8 +25,10 @@ bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
     PoolBytes& held = account.runs[run];
     held.staging += claim.bytes.staging;
     held.device += claim.bytes.device;
+    held.kept += claim.bytes.kept;
     account.used.staging += claim.bytes.staging;
     account.used.device += claim.bytes.device;
+    account.used.kept += claim.bytes.kept;
   }
   return true;
 }
@@ -46,6 +49,7 @@ void Ledger::Release(int64_t run, int64_t worker) {
   if (held == it->second.runs.end()) return;
   it->second.used.staging -= held->second.staging;
   it->second.used.device -= held->second.device;
+  it->second.used.kept -= held->second.kept;
   it->second.runs.erase(held);
 }
 

@@ -7,11 +7,12 @@
 
 namespace annulus {
 
-// Bytes of the pools of one worker that jobs use. (The third pool, sessions, is the worker's own
-// until jobs can hold sessions.)
+// Bytes of the pools of one worker that jobs use. (The pool of sessions is the worker's own until
+// jobs can hold sessions.)
 struct PoolBytes {
   int64_t staging = 0;
   int64_t device = 0;
+  int64_t kept = 0;  // Of staging: what is to stay when the job has ended.
 };
 
 // What each worker's pools hold, by run: the authority of admission. Never more than the limits.

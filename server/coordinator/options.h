@@ -10,10 +10,16 @@
 
 namespace annulus {
 
+inline Limits DefaultLimits() {
+  Limits limits;
+  limits.max_keep_state = absl::Minutes(10);
+  return limits;
+}
+
 // Every limit and interval of the coordinator's decisions.
 struct CoordinatorOptions {
   std::string version = "0.1.0";
-  Limits limits;
+  Limits limits = DefaultLimits();
   // What GetServerInfo says of the other rooms' limits.
   int32_t max_chunk_bytes = 1 << 20;
   int64_t max_inline_elements = 1 << 16;
@@ -53,6 +59,10 @@ struct CoordinatorOptions {
   int64_t upload_floor_bytes_per_second = int64_t{1} << 20;
   absl::Duration default_result_ttl = absl::Seconds(60);
   absl::Duration max_result_ttl = absl::Hours(1);
+  // State that is kept for gradients jobs: how much of a worker's staging memory it may take, and
+  // of how many jobs.
+  double kept_share = 0.5;
+  size_t max_kept_states = 1024;
   // Ended jobs that can still be asked for.
   absl::Duration job_retention = absl::Minutes(5);
   size_t max_retained_jobs = 1000;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
 #include "proto/ticket.h"
+#include "server/coordinator/group_family.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
 
@@ -37,16 +38,32 @@ bool IsClaimed(const Pass& pass, const std::vector<int64_t>& workers) {
                      [&](int64_t worker) { return pass.claimed.count(worker) != 0; });
 }
 
-bool HasRoom(const Core& core, const JobPlan& plan, const std::vector<int64_t>& workers) {
+bool WillKeep(const JobRecord& job) { return job.kept.status == KeptStatus::kAwaited; }
+
+// What placing takes; device memory at once where nobody is asked for it later.
+PoolBytes BytesOf(const JobRecord& job, size_t rank, bool solo) {
+  const int64_t staging = job.plan->bytes[rank].total();
+  return {staging, solo ? job.plan->cost.peak_bytes_per_rank : 0, WillKeep(job) ? staging : 0};
+}
+
+bool HasRoom(const Core& core, const JobRecord& job, const std::vector<int64_t>& workers) {
   for (size_t rank = 0; rank < workers.size(); ++rank) {
-    const PoolBytes bytes{plan.bytes[rank].total(),
-                          plan.world_size() == 1 ? plan.cost.peak_bytes_per_rank : 0};
+    const PoolBytes bytes = BytesOf(job, rank, job.plan->world_size() == 1);
     if (!core.ledger.HasRoom(workers[rank], bytes)) return false;
   }
   return true;
 }
 
-Place FindWorker(Pass& pass, const JobPlan& plan) {
+// For the end of other states, which may be long in coming: that keeps nobody else waiting.
+bool WaitsForStates(const Core& core, const JobRecord& job, const std::vector<int64_t>& workers) {
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    const PoolBytes kept{0, 0, BytesOf(job, rank, false).kept};
+    if (!core.ledger.HasRoom(workers[rank], kept)) return true;
+  }
+  return false;
+}
+
+Place FindWorker(Pass& pass, const JobRecord& job) {
   Place place;
   int32_t least = 0;
   int64_t freest = -1;
@@ -56,7 +73,7 @@ Place FindWorker(Pass& pass, const JobPlan& plan) {
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
     const std::vector<int64_t> one = {number};
-    if (!IsClaimed(pass, one) && HasRoom(pass.core, plan, one)) {
+    if (!IsClaimed(pass, one) && HasRoom(pass.core, job, one)) {
       if (place.workers.empty() || load < least) {
         place.workers = one;
         least = load;
@@ -77,11 +94,11 @@ bool TakesJobs(const Core& core, const GroupRecord& group) {
                      [&](int64_t member) { return core.workers.Find(member)->ready(); });
 }
 
-Place FindGroup(Pass& pass, const JobPlan& plan) {
+Place FindGroup(Pass& pass, const JobRecord& job) {
   Place place;
   size_t smallest = 0;
   int32_t least = 0;
-  const auto size = static_cast<size_t>(plan.world_size());
+  const auto size = static_cast<size_t>(job.plan->world_size());
   for (const auto& [number, group] : pass.core.groups.all()) {
     if (!group.wanted || !group.live() || group.members.size() < size) continue;
     if (place.possible && group.members.size() > smallest) continue;
@@ -92,7 +109,7 @@ Place FindGroup(Pass& pass, const JobPlan& plan) {
     const int32_t load = pass.ahead_of_group[number];
     if (!TakesJobs(pass.core, group) || load >= pass.core.options.jobs_ahead_per_group) continue;
     const std::vector<int64_t> ranks(group.members.begin(), group.members.begin() + size);
-    if (IsClaimed(pass, ranks) || !HasRoom(pass.core, plan, ranks)) {
+    if (IsClaimed(pass, ranks) || !HasRoom(pass.core, job, ranks)) {
       if (place.wanted.empty()) place.wanted = ranks;
     } else if (place.workers.empty() || load < least) {
       place.group = number;
@@ -107,12 +124,55 @@ Place FindGroup(Pass& pass, const JobPlan& plan) {
   return place;
 }
 
+bool BeginsWith(const std::vector<int64_t>& members, const std::vector<int64_t>& ranks) {
+  return members.size() >= ranks.size() && std::equal(ranks.begin(), ranks.end(), members.begin());
+}
+
+bool WillBeGroup(const Core& core, const std::vector<int64_t>& ranks) {
+  const auto family = GroupFamily(core.workers.LocalityOrder());
+  return std::any_of(family.begin(), family.end(),
+                     [&](const auto& members) { return BeginsWith(members, ranks); });
+}
+
+void TakeOrWant(const Pass& pass, const JobRecord& job, std::vector<int64_t> ranks, Place* place) {
+  const bool room = !IsClaimed(pass, ranks) && HasRoom(pass.core, job, ranks);
+  (room ? place->workers : place->wanted) = std::move(ranks);
+}
+
+// Only the workers that hold the state, each as the rank whose rows it has.
+Place FindLender(Pass& pass, const JobRecord& job) {
+  const Core& core = pass.core;
+  Place place;
+  const RunRecord* lender = core.runs.Find(core.jobs.Find(job.lender)->kept.run);
+  if (lender == nullptr) return place;
+  std::vector<int64_t> ranks;
+  for (const RunRank& rank : lender->ranks) ranks.push_back(rank.worker);
+  if (ranks.size() == 1) {
+    const WorkerRecord* worker = core.workers.Find(ranks[0]);
+    place.possible = worker != nullptr && worker->eligible();
+    const bool taken = pass.solo_on_worker[ranks[0]] >= core.options.solo_jobs_per_worker;
+    if (place.possible && worker->ready() && !taken) TakeOrWant(pass, job, ranks, &place);
+    return place;
+  }
+  place.possible = WillBeGroup(core, ranks);
+  for (const auto& [number, group] : core.groups.all()) {
+    if (!group.wanted || !group.live() || !BeginsWith(group.members, ranks)) continue;
+    if (!TakesJobs(core, group)) continue;
+    if (pass.ahead_of_group[number] >= core.options.jobs_ahead_per_group) continue;
+    place.group = number;
+    TakeOrWant(pass, job, ranks, &place);
+    break;
+  }
+  return place;
+}
+
 void NoteWhetherPossible(Core& core, JobRecord& job, bool possible) {
   if (possible) {
     if (job.unplaceable_since == absl::InfiniteFuture()) return;
     job.unplaceable_since = absl::InfiniteFuture();
   } else {
-    if (job.submission->execution.world_size == 0 && job.planned_epoch != core.membership_epoch) {
+    if (job.submission->execution.world_size == 0 && job.lender == 0 &&
+        job.planned_epoch != core.membership_epoch) {
       core.replan.insert(job.number);
     }
     if (job.unplaceable_since != absl::InfiniteFuture()) return;
@@ -139,6 +199,8 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
   reserve.set_principal(job.principal);
   reserve.set_staging_bytes(run.plan->bytes[rank].total());
   reserve.set_solo(run.solo());
+  reserve.set_keep(run.keep);
+  if (run.lender != 0) *reserve.mutable_lender() = core.runs.Find(run.lender)->Key(rank);
   *reserve.mutable_upload_time() = DurationToProto(run.upload_deadline - core.now);
   if (job.detached()) {
     // The coordinator's own clock ends the job; this is for when it cannot.
@@ -190,15 +252,18 @@ RunRecord& AddRun(Core& core, JobRecord& job, const Place& place) {
   run.priority = job.submission->execution.priority;
   run.group = place.group;
   run.plan = job.plan;
+  run.keep = WillKeep(job);
+  if (job.lender != 0) {
+    run.lender = core.jobs.Find(job.lender)->kept.run;
+    ++core.runs.Find(run.lender)->borrowers;
+  }
   run.upload_deadline = UploadDeadline(core, job);
   std::vector<Ledger::Claim> claims;
   for (size_t rank = 0; rank < place.workers.size(); ++rank) {
     RunRank of;
     of.worker = place.workers[rank];
     run.ranks.push_back(std::move(of));
-    claims.push_back({place.workers[rank],
-                      {job.plan->bytes[rank].total(),
-                       place.group == 0 ? job.plan->cost.peak_bytes_per_rank : 0}});
+    claims.push_back({place.workers[rank], BytesOf(job, rank, place.group == 0)});
   }
   core.ledger.Reserve(run.number, claims);
   job.run = run.number;
@@ -229,13 +294,17 @@ bool TryPlace(Pass& pass, JobRecord& job) {
     return false;
   }
   const bool solo = job.plan->world_size() == 1;
-  const Place place = solo ? FindWorker(pass, *job.plan) : FindGroup(pass, *job.plan);
+  const Place place = job.lender != 0 ? FindLender(pass, job)
+                      : solo          ? FindWorker(pass, job)
+                                      : FindGroup(pass, job);
   NoteWhetherPossible(pass.core, job, place.possible);
   if (!place.workers.empty()) {
     PlaceRun(pass, job, place);
     return true;
   }
-  pass.claimed.insert(place.wanted.begin(), place.wanted.end());
+  if (!WaitsForStates(pass.core, job, place.wanted)) {
+    pass.claimed.insert(place.wanted.begin(), place.wanted.end());
+  }
   return false;
 }
 

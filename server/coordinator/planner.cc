@@ -20,30 +20,40 @@ namespace {
 
 constexpr int32_t kMaxSegments = 10000;
 
-absl::Status TooLarge(int64_t needed, int64_t limit) {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   absl::StrCat("a shard of the job needs ", needed,
-                                " bytes of staging memory and a worker has ", limit),
-                   ErrorDetail{"INSUFFICIENT_CAPACITY",
-                               {{"budget", "staging"},
-                                {"needed_bytes", absl::StrCat(needed)},
-                                {"limit_bytes", absl::StrCat(limit)}},
-                               {{"spec.sequences", "more rows than the workers can stage"}},
-                               {}});
+struct StagingLimit {
+  int64_t bytes = 0;
+  bool kept = false;  // The part for kept states.
+};
+
+StagingLimit LimitOf(const PlanRequest& request) {
+  const bool kept = request.submission->spec.keeps_state();
+  return {kept ? std::min(request.max_staging_bytes, request.max_kept_bytes)
+               : request.max_staging_bytes,
+          kept};
 }
 
-int64_t LargestShard(const std::vector<ShardBytes>& bytes) {
-  int64_t largest = 0;
-  for (const ShardBytes& b : bytes) largest = std::max(largest, b.total());
-  return largest;
+absl::Status TooLarge(int64_t needed, const StagingLimit& limit) {
+  const FieldViolation field =
+      limit.kept ? FieldViolation{"spec.forward.keep_state", "more than workers keep"}
+                 : FieldViolation{"spec.sequences", "more rows than the workers can stage"};
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("a shard of the job needs ", needed,
+                                " bytes of staging memory and a worker has ", limit.bytes,
+                                limit.kept ? " for states that are kept" : ""),
+                   ErrorDetail{"INSUFFICIENT_CAPACITY",
+                               {{"budget", limit.kept ? "kept" : "staging"},
+                                {"needed_bytes", absl::StrCat(needed)},
+                                {"limit_bytes", absl::StrCat(limit.bytes)}},
+                               {field},
+                               {}});
 }
 
 absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request,
                                                       const std::vector<int32_t>& sizes) {
   const Submission& job = *request.submission;
-  ASSIGN_OR_RETURN(
-      std::vector<Candidate> candidates,
-      ChooseExecution(job.spec, job.execution, {sizes, request.rates, request.max_device_bytes}));
+  ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
+                   ChooseExecution(job.spec, request.pinned.value_or(job.execution),
+                                   {sizes, request.rates, request.max_device_bytes}));
   auto plan = std::make_shared<JobPlan>();
   plan->granule = GranuleOf(job.spec);
   plan->execution = candidates.front().execution;
@@ -100,10 +110,11 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
 
 PlanResult MakeJobPlan(const PlanRequest& request) {
   std::vector<int32_t> sizes = request.sizes;
+  const StagingLimit limit = LimitOf(request);
   while (true) {
     ASSIGN_OR_RETURN(std::shared_ptr<JobPlan> plan, PlanForSizes(request, sizes));
     const int64_t largest = LargestShard(plan->bytes);
-    if (largest <= request.max_staging_bytes) {
+    if (largest <= limit.bytes) {
       RETURN_IF_ERROR(CutLongJob(request, plan.get()));
       return std::shared_ptr<const JobPlan>(std::move(plan));
     }
@@ -112,7 +123,7 @@ PlanResult MakeJobPlan(const PlanRequest& request) {
     sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](int32_t s) { return s <= size; }),
                 sizes.end());
     if (sizes.empty() || request.submission->execution.world_size != 0) {
-      return TooLarge(largest, request.max_staging_bytes);
+      return TooLarge(largest, limit);
     }
   }
 }

@@ -42,6 +42,7 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
     SetBudget(view->mutable_staging(), used.staging, limits.staging);
     SetBudget(view->mutable_device(), used.device, limits.device);
     SetBudget(view->mutable_sessions(), 0, worker.info.session_limit_bytes());
+    SetBudget(view->mutable_kept(), used.kept, limits.kept);
   }
 }
 
@@ -64,6 +65,7 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
   limits->set_max_queued_jobs(static_cast<int32_t>(options.max_queued_jobs));
   *limits->mutable_max_timeout() = DurationToProto(options.max_timeout);
   limits->set_max_inline_elements(options.max_inline_elements);
+  *limits->mutable_max_keep_state() = DurationToProto(options.limits.max_keep_state);
 }
 
 void DescribeCapabilities(v1::ServerInfo* info) {
@@ -116,8 +118,9 @@ void OnGetJob(Core& core, const event::GetJob& event) {
   if (job == nullptr) {
     core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else {
-    core.Emit(action::Answer{
-        event.call, JobView(*job, job->terminal() ? JobDetail::kListed : JobDetail::kFull)});
+    const bool has_spec = !job->terminal() || job->kept.run != 0;
+    core.Emit(action::Answer{event.call,
+                             JobView(*job, has_spec ? JobDetail::kFull : JobDetail::kListed)});
   }
 }
 

@@ -11,6 +11,10 @@ void EraseIfGone(Core& core, int64_t number) {
   const RunRecord& run = *core.runs.Find(number);
   if (!std::all_of(run.ranks.begin(), run.ranks.end(), [](const RunRank& r) { return r.gone; }))
     return;
+  if (RunRecord* lender = core.runs.Find(run.lender); lender != nullptr) {
+    --lender->borrowers;
+    core.kept_again = true;
+  }
   core.timers.Cancel(TimerOf(number));
   core.runs.Erase(number);
   core.family_dirty = true;  // A group or a worker that waited for its last run may go.

@@ -8,6 +8,7 @@
 #include "server/coordinator/errors.h"
 #include "server/coordinator/issue.h"
 #include "server/coordinator/job_life.h"
+#include "server/coordinator/kept_flow.h"
 #include "server/coordinator/run_end.h"
 
 namespace annulus {
@@ -136,7 +137,7 @@ void OnDrained(const Report& report, const control::v1::OutputDrained& drained) 
     OnOutputReady(report, drained.report(), DurationFromProto(drained.age()));
   if (!report.rank.output_ready) return;
   report.rank.drained = true;
-  if (report.run.solo()) RankFreed(report.core, report.run, report.number);
+  if (report.run.solo() && !report.run.keep) RankFreed(report.core, report.run, report.number);
   FinishIfDrained(report);
 }
 
@@ -220,6 +221,7 @@ void AdvanceRuns(Core& core) {
 void LoseRun(Core& core, int64_t number, const absl::Status& cause) {
   RunRecord* run = core.runs.Find(number);
   if (run == nullptr) return;
+  if (run->state == State::kKept) return LoseKeptRun(core, *run);
   const bool was_live = run->live();
   const int64_t job = run->job;
   HaltRun(core, number, Group::kGone);

@@ -28,8 +28,8 @@ control::v1::ShardKey RunRecord::Key(int32_t rank) const {
 }
 
 const char* RunStateName(RunRecord::State state) {
-  static constexpr const char* kNames[] = {"uploading", "ready",    "preparing", "prepared",
-                                           "running",   "draining", "halting",   "dropping"};
+  static constexpr const char* kNames[] = {"uploading", "ready", "preparing", "prepared", "running",
+                                           "draining",  "kept",  "halting",   "dropping"};
   return kNames[static_cast<int>(state)];
 }
 

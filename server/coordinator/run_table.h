@@ -37,6 +37,7 @@ struct RunRecord {
     kPrepared,   // Waits for its first segment.
     kRunning,    // Segments are issued; or solo, from the complete shard on.
     kDraining,   // Every rank's outputs are in staging.
+    kKept,       // Its job has succeeded, and its shards stay to lend their tensors.
     kHalting,    // Ended early: issued segments are running out.
     kDropping,   // Waits for every rank's Dropped.
   };
@@ -56,14 +57,18 @@ struct RunRecord {
   int32_t issued = 0;    // To every rank.
   int64_t turn = 0;      // When its last segment was issued, among all segments; 0: none was.
   absl::Time upload_deadline;
+  bool keep = false;      // Its workers hold the shards until they are told to drop them.
+  int64_t lender = 0;     // The run whose shards lend tensors to this one's; 0: none.
+  int32_t borrowers = 0;  // Runs that it lends to.
 
   bool solo() const { return group == 0; }
-  bool live() const { return state != State::kHalting && state != State::kDropping; }
+  bool live() const { return state < State::kKept; }
   // Placed and not yet started: counts as ahead in its group or worker.
   bool ahead() const { return state <= State::kPrepared; }
   // Still needs its group's communicator.
   bool needs_group() const {
-    return !solo() && state != State::kDraining && state != State::kDropping;
+    return !solo() && state != State::kDraining && state != State::kKept &&
+           state != State::kDropping;
   }
   int32_t RankOf(int64_t worker) const;  // -1: none that holds something.
   int32_t SegmentsDone() const;          // By every rank that is not gone.

@@ -63,6 +63,20 @@ std::string FingerprintOf(const v1::RunJobRequest& request) {
   return Sha256(text);
 }
 
+// Of all of the spec but the operation, its arithmetic, and what adds an output; with its defaults
+// written out.
+std::string StateFingerprintOf(AttentionSpec spec) {
+  if (!spec.keeps_state() && !spec.uses_state()) return "";
+  spec.operation = Operation::kForward;
+  spec.forward = ForwardOptions();
+  spec.outputs.max_logit = false;
+  spec.arithmetic = Arithmetic::kOfType;
+  spec.head_dim_v = spec.value_dim();
+  spec.out_dtype = spec.output_dtype();
+  spec.scale = spec.scale_or_default();
+  return Sha256(SpecToProto(spec).SerializeAsString());
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
@@ -83,6 +97,7 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   submission->request = std::move(request);
   submission->bytes = BytesOf(*submission);
   submission->fingerprint = FingerprintOf(submission->request);
+  submission->state_fingerprint = StateFingerprintOf(submission->spec);
   return submission;
 }
 

@@ -22,6 +22,9 @@ struct Submission {
   int64_t bytes = 0;
   // SHA-256 of what makes it this job and no other; see SameJob.
   std::string fingerprint;
+  // SHA-256 of what a forward job whose state is kept and a gradients job that uses it must agree
+  // in; empty for others.
+  std::string state_fingerprint;
 };
 
 // Translates and validates; called where the request arrives, before the state machine sees it.

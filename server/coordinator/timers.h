@@ -22,7 +22,8 @@ struct TimerKey {
     kRun,
     kRetention,
     kReadiness,
-    kDrain
+    kDrain,
+    kKept
   };
   Kind kind = Kind::kWorker;
   int64_t number = 0;

@@ -9,6 +9,7 @@
 #include "proto/convert.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_flow.h"
+#include "server/coordinator/kept_state.h"
 #include "server/coordinator/registration.h"
 #include "server/coordinator/run_end.h"
 #include "server/coordinator/run_flow.h"
@@ -83,7 +84,8 @@ void Accept(Core& core, int64_t connection, const WorkerEvent& event) {
     core.timers.Set({TimerKey::Kind::kReadiness, 0}, core.started + core.options.lease);
   }
   core.ledger.AddWorker(worker.number,
-                        {worker.info.staging_limit_bytes(), worker.info.device_limit_bytes()});
+                        {worker.info.staging_limit_bytes(), worker.info.device_limit_bytes(),
+                         KeptLimit(core, worker.info.staging_limit_bytes())});
   Welcome(core, worker);
   ClearLeftovers(core, worker);
   ArmTimer(core, worker);
@@ -186,7 +188,7 @@ void Dispatch(Core& core, WorkerRecord& worker, const WorkerEvent& event) {
       return OnBeat(core, worker, event.beat());
     case WorkerEvent::kLeaving:
       if (!std::exchange(worker.leaving, true)) MembershipChanged(core);
-      core.family_dirty = true;
+      core.family_dirty = core.kept_again = true;
       return;
     case WorkerEvent::kGroupOpened:
     case WorkerEvent::kGroupConnected:

@@ -75,7 +75,8 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
     return reactor;
   }
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response, event::PlanJob{call, *std::move(submission)});
+  return Ask(brain_, call, context, response,
+             event::PlanJob{call, kAnonymous, *std::move(submission)});
 }
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
@@ -114,6 +115,14 @@ grpc::ServerUnaryReactor* JobsService::CancelJob(grpc::CallbackServerContext* co
   const int64_t call = brain_->NewNumber();
   return Ask(brain_, call, context, response,
              event::CancelJob{call, kAnonymous, request->job_id()});
+}
+
+grpc::ServerUnaryReactor* JobsService::ReleaseState(grpc::CallbackServerContext* context,
+                                                    const v1::ReleaseStateRequest* request,
+                                                    v1::Job* response) {
+  const int64_t call = brain_->NewNumber();
+  return Ask(brain_, call, context, response,
+             event::ReleaseState{call, kAnonymous, request->job_id()});
 }
 
 }  // namespace annulus

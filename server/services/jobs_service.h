@@ -29,6 +29,9 @@ class JobsService final : public v1::Jobs::CallbackService {
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
                                       const v1::CancelJobRequest* request,
                                       v1::Job* response) override;
+  grpc::ServerUnaryReactor* ReleaseState(grpc::CallbackServerContext* context,
+                                         const v1::ReleaseStateRequest* request,
+                                         v1::Job* response) override;
 
  private:
   Brain* const brain_;

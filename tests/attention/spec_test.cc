@@ -138,6 +138,30 @@ TEST(TensorTableTest, TheGradientOfABiasIsShapedAsItAndOfFp32) {
   EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDBias), nullptr);
 }
 
+TEST(TensorTableTest, AStateLendsAllButTheGradientsIntoItsOutputs) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp16;
+  spec.q_heads = spec.kv_heads = 2;
+  spec.head_dim = 8;
+  spec.sequences = {{3, 5, "", 0, 0}};
+  spec.modifiers.bias = Bias();
+  spec.operation = Operation::kGradients;
+  spec.gradients.d_lse = true;
+  const std::vector<TensorInfo> whole = TensorTable(spec);
+  spec.gradients.state = "job";
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  ASSERT_EQ(table.size(), whole.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool sent = table[i].id == TensorId::kDOut || table[i].id == TensorId::kDLse;
+    const bool lent = whole[i].direction == Direction::kInput && !sent;
+    EXPECT_EQ(table[i].direction, lent ? Direction::kLent : whole[i].direction)
+        << TensorName(table[i].id);
+    EXPECT_EQ(table[i].row_bytes(), whole[i].row_bytes());
+  }
+  spec.operation = Operation::kForward;
+  EXPECT_EQ(TensorTable(spec)[0].direction, Direction::kInput) << "the operation is another";
+}
+
 TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {
   EXPECT_EQ(TensorName(TensorId::kQ), "q");
   EXPECT_EQ(TensorName(TensorId::kOut), "output");

@@ -187,6 +187,22 @@ TEST(ClientTest, ANewCallThatEndsIsTheWorkersEnd) {
   EXPECT_EQ(service.exchanges(), 1);
 }
 
+// Who is told that a state is kept may name it.
+TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
+  FakeService service(Script({Act::kSaysSoLate}));
+  Client client(At(service));
+  ClientJob job(60);
+  AttendArguments arguments = job.Arguments(DataPath::kDirect);
+  arguments.spec.forward.keep_state = absl::Minutes(1);
+  arguments.timeout = absl::Milliseconds(300);
+  EXPECT_EQ(client.Attend(arguments).status().code(), absl::StatusCode::kDeadlineExceeded);
+  service.LetJobsEnd();
+  arguments.timeout = absl::Seconds(20);
+  const auto result = client.Attend(std::move(arguments));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(service.ended_well(), 1) << "before the client said so";
+}
+
 TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
   FakeService service(Script({Act::kCorrupt}));
   Client client(At(service));

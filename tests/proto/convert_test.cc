@@ -24,6 +24,8 @@ v1::AttentionSpec FullSpec() {
   spec.set_scale(0);
   spec.mutable_gradients()->set_d_lse(true);
   spec.mutable_gradients()->set_d_bias(true);
+  spec.mutable_gradients()->set_state("job-1");
+  spec.mutable_gradients()->set_release_state(true);
   spec.mutable_modifiers()->set_soft_cap(30);
   spec.mutable_modifiers()->add_alibi_slopes(0.5f);
   spec.mutable_modifiers()->add_sinks(-1.f);
@@ -68,6 +70,15 @@ TEST(ConvertTest, ASpecWithEveryFieldComesBackEqual) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   const v1::AttentionSpec back = SpecToProto(*spec);
   EXPECT_TRUE(MessageDifferencer::Equals(proto, back)) << back.DebugString();
+}
+
+TEST(ConvertTest, AForwardSpecComesBackEqual) {
+  v1::AttentionSpec proto = FullSpec();
+  proto.mutable_forward()->mutable_keep_state()->set_seconds(90);
+  proto.mutable_forward()->mutable_keep_state()->set_nanos(5);
+  absl::StatusOr<AttentionSpec> spec = SpecFromProto(proto, "spec");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(proto, SpecToProto(*spec)));
 }
 
 // A field that is added to the message must be converted: this counts them.

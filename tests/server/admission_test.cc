@@ -232,7 +232,7 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   harness_.Start(2);
   auto submission = MakeSubmission(harness_.Request(2), harness_.core().options);
   const int64_t call = harness_.NewCall();
-  harness_.Handle(event::PlanJob{call, *submission});
+  harness_.Handle(event::PlanJob{call, "anonymous", *submission});
   // However small, it is planned elsewhere.
   EXPECT_FALSE(harness_.call(call).answer.has_value());
   ASSERT_EQ(harness_.plans_wanted.size(), 1u);
@@ -243,7 +243,7 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   EXPECT_TRUE(plan.shards(0).ticket().empty());
   EXPECT_EQ(harness_.core().jobs.all().size(), 0u);
   submission = MakeSubmission(harness_.Request(9), harness_.core().options);
-  harness_.Handle(event::PlanJob{call, *submission});
+  harness_.Handle(event::PlanJob{call, "anonymous", *submission});
   EXPECT_EQ(ReasonOf(harness_.call(call).answer->status()), "INSUFFICIENT_WORKERS");
 }
 
@@ -282,7 +282,7 @@ TEST_F(AdmissionTest, JobsAreCountedOnce) {
   for (int i = 0; i < 100; ++i) request.mutable_spec()->add_sequences();
   harness_.Run(request);
   auto submission = MakeSubmission(harness_.Request(1), harness_.core().options);
-  harness_.Handle(event::PlanJob{harness_.NewCall(), *submission});
+  harness_.Handle(event::PlanJob{harness_.NewCall(), "anonymous", *submission});
   harness_.Run(harness_.Request(1));
   EXPECT_EQ(harness_.Info().queued_jobs(), 1) << "the one that is being planned";
   EXPECT_EQ(harness_.Info().running_jobs(), 1);

@@ -200,7 +200,7 @@ class BusyBrainTest : public testing::Test {
     });
     return sink;
   }
-  static Event PlanJob(int64_t call) { return event::PlanJob{call, Job()}; }
+  static Event PlanJob(int64_t call) { return event::PlanJob{call, "anonymous", Job()}; }
   static Event GetServerInfo(int64_t call) { return event::GetServerInfo{call}; }
   bool PostBeat() {
     event::WorkerSaid said;

@@ -34,11 +34,12 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   if (!plan_error.ok()) return plan_error;
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
-  int32_t size = job.execution.world_size;
+  const Execution asked = request.pinned.value_or(job.execution);
+  int32_t size = asked.world_size;
   for (int32_t offered : request.sizes) {
-    if (job.execution.world_size == 0 && offered <= auto_size) size = offered;
+    if (asked.world_size == 0 && offered <= auto_size) size = offered;
   }
-  plan->execution = job.execution;
+  plan->execution = asked;
   plan->execution.world_size = size;
   plan->execution.strategy = Strategy::kRingPassKv;
   plan->execution.layout = Layout::kContiguous;

@@ -110,6 +110,34 @@ TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
   }
 }
 
+// A state decides who has which rows, and leaves the strategy open.
+TEST(PlannerTest, WhatIsPinnedIsMet) {
+  PlanRequest request = Plan(Request(0, 512), Rates());
+  request.sizes = {3};
+  request.pinned = Execution();
+  request.pinned->world_size = 3;
+  request.pinned->layout = Layout::kStriped;
+  request.pinned->stripe = 4;
+  const PlanResult plan = MakeJobPlan(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->world_size(), 3);
+  EXPECT_EQ((*plan)->execution.layout, Layout::kStriped);
+  EXPECT_EQ((*plan)->shards.shards[0].q_rows.ranges()[0].block, 4);
+}
+
+TEST(PlannerTest, StateThatIsKeptHasItsShareOfStaging) {
+  v1::RunJobRequest job = Request(1, 256);
+  job.mutable_spec()->mutable_forward()->mutable_keep_state()->set_seconds(1);
+  PlanRequest request = Plan(job, Rates());
+  request.max_kept_bytes = LargestShard((*MakeJobPlan(Plan(Request(1, 256), Rates())))->bytes);
+  EXPECT_TRUE(MakeJobPlan(request).ok());
+  --request.max_kept_bytes;
+  const ErrorDetail detail = DetailOf(MakeJobPlan(request).status());
+  EXPECT_EQ(detail.reason, "INSUFFICIENT_CAPACITY");
+  ASSERT_EQ(detail.fields.size(), 1u);
+  EXPECT_EQ(detail.fields[0].field, "spec.forward.keep_state");
+}
+
 TEST(PlannerTest, CapacityNamesTheFieldThatAsksForIt) {
   PlanRequest request = Plan(Request(2, 4096), Rates());
   request.max_staging_bytes = 1000;

@@ -51,6 +51,8 @@ const std::vector<Expected>& Reachable() {
       {"GetJob",
        {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
         "none"}},
+      {"ReleaseState", {"none", "awaited", "held", "over"}},
+      {"Gradients", {"none", "awaited", "held", "over"}},
       {"Planned", {"waiting", "forgotten"}},
       {"Drain", {"serving"}},
   };
@@ -99,6 +101,12 @@ const JobRecord* JobById(const Core& core, const std::string& id) {
     if (job.id == id) return &job;
   }
   return nullptr;
+}
+
+const char* StateKeptBy(const JobRecord* job) {
+  if (job == nullptr || job->kept.status == KeptStatus::kNone) return "none";
+  if (job->kept.status == KeptStatus::kAwaited) return "awaited";
+  return job->kept.status == KeptStatus::kHeld ? "held" : "over";
 }
 
 const JobRecord* JobByCall(const Core& core, int64_t call) {
@@ -164,6 +172,10 @@ void EventCoverage::Note(const Core& core, const Event& event) {
     Count("WorkerGone", StateOfWorker(OnConnection(core, gone->connection)));
   } else if (const auto* run = std::get_if<event::RunJob>(&event)) {
     Count("RunJob", StateOf(JobByRequest(core, *run)));
+    const AttentionSpec& spec = run->submission->spec;
+    if (spec.uses_state()) Count("Gradients", StateKeptBy(JobById(core, spec.gradients.state)));
+  } else if (const auto* release = std::get_if<event::ReleaseState>(&event)) {
+    Count("ReleaseState", StateKeptBy(JobById(core, release->job_id)));
   } else if (const auto* call = std::get_if<event::CallGone>(&event)) {
     Count("CallGone", StateOf(JobByCall(core, call->call)));
   } else if (const auto* cancel = std::get_if<event::CancelJob>(&event)) {

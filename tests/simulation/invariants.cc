@@ -25,6 +25,7 @@ absl::Status Invariants::Check(const Core& core) {
   RETURN_IF_ERROR(CheckLedger(core));
   RETURN_IF_ERROR(CheckJobs(core));
   RETURN_IF_ERROR(CheckRuns(core));
+  RETURN_IF_ERROR(CheckStates(core));
   return CheckGroups(core);
 }
 
@@ -48,6 +49,7 @@ absl::Status Invariants::CheckLedger(const Core& core) const {
       if (!Holds(run, run.ranks[rank])) continue;
       PoolBytes& of = held[run.ranks[rank].worker];
       of.staging += run.plan->bytes[rank].total();
+      if (run.keep) of.kept += run.plan->bytes[rank].total();
       if (device && run.live() && !run.ranks[rank].output_ready) {
         of.device += run.plan->cost.peak_bytes_per_rank;
       }
@@ -55,10 +57,11 @@ absl::Status Invariants::CheckLedger(const Core& core) const {
   }
   for (const auto& [number, worker] : core.workers.all()) {
     const PoolBytes used = core.ledger.used(number), limits = core.ledger.limits(number);
-    if (used.staging > limits.staging || used.device > limits.device) {
+    if (used.staging > limits.staging || used.device > limits.device || used.kept > limits.kept) {
       return Broken(10, "more is reserved on ", worker.slot(), " than it has");
     }
-    if (used.staging != held[number].staging || used.device < held[number].device) {
+    if (used.staging != held[number].staging || used.device < held[number].device ||
+        used.kept != held[number].kept) {
       return Broken(10, "the ledger of ", worker.slot(), " is not the sum of its runs");
     }
     if (used.staging < 0 || used.device < 0) return Broken(10, "negative bytes");
@@ -112,6 +115,43 @@ absl::Status Invariants::CheckRuns(const Core& core) const {
     for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
       if (group->members[rank] != run.ranks[rank].worker)
         return Broken(13, "ranks are not the group's");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckStates(const Core& core) const {
+  std::map<int64_t, int32_t> users, borrowers;
+  for (const auto& [number, job] : core.jobs.all()) users[job.lender] += !job.terminal();
+  for (const auto& [number, run] : core.runs.all()) {
+    ++borrowers[run.lender];
+    const RunRecord* lender = core.runs.Find(run.lender);
+    if (run.lender != 0 && run.live() &&
+        (lender == nullptr || lender->state != RunRecord::State::kKept)) {
+      return Broken(15, "run ", number, " borrows from one that is gone");
+    }
+  }
+  for (const auto& [number, job] : core.jobs.all()) {
+    const RunRecord* run = core.runs.Find(job.kept.run);
+    if (job.kept.users != users[number]) return Broken(15, job.id, " miscounts its users");
+    if (run != nullptr && run->borrowers != borrowers[run->number]) {
+      return Broken(15, job.id, " miscounts its borrowers");
+    }
+    if (job.kept.status != KeptStatus::kHeld) continue;
+    if (core.now >= job.kept.expires) return Broken(15, "the state of ", job.id, " has expired");
+    if (run == nullptr || run->state != RunRecord::State::kKept || run->job != number ||
+        std::any_of(run->ranks.begin(), run->ranks.end(), [](const auto& r) { return r.gone; })) {
+      return Broken(15, "the state of ", job.id, " is not there");
+    }
+  }
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.state != RunRecord::State::kKept) continue;
+    const JobRecord* job = core.jobs.Find(run.job);
+    if (job == nullptr || job->kept.run != number || core.keeping.count(run.job) == 0) {
+      return Broken(15, "run ", number, " is kept for nobody");
+    }
+    if (job->kept.status != KeptStatus::kHeld && job->kept.users == 0 && run.borrowers == 0) {
+      return Broken(15, "the state of ", job->id, " outlives its users");
     }
   }
   return absl::OkStatus();

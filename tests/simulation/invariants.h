@@ -22,6 +22,7 @@ class Invariants {
   absl::Status CheckLedger(const Core& core) const;
   absl::Status CheckJobs(const Core& core);
   absl::Status CheckRuns(const Core& core) const;
+  absl::Status CheckStates(const Core& core) const;
   absl::Status CheckGroups(const Core& core);
 
   int64_t term_ = 0;

@@ -37,12 +37,30 @@ v1::RunJobRequest SimClients::NewRequest() {
   if (agenda_->Chance(0.3)) {
     *request.mutable_timeout() = DurationToProto(absl::Milliseconds(1 + agenda_->Below(8000)));
   }
+  if (agenda_->Chance(0.25)) {
+    *request.mutable_spec()->mutable_forward()->mutable_keep_state() =
+        DurationToProto(absl::Milliseconds(1 + agenda_->Below(10000)));
+  }
+  return request;
+}
+
+// Gradients of a job that keeps its state, or has kept it, or will.
+v1::RunJobRequest SimClients::NewGradients() {
+  const auto& [job_id, forward] = kept_[agenda_->Below(kept_.size())];
+  v1::RunJobRequest request = forward;
+  v1::Gradients& gradients = *request.mutable_spec()->mutable_gradients();
+  gradients.set_state(job_id);
+  gradients.set_release_state(agenda_->Chance(0.4));
+  if (agenda_->Chance(0.9)) request.mutable_execution()->clear_world_size();
+  if (agenda_->Chance(0.05)) request.mutable_spec()->set_scale(2);
   return request;
 }
 
 void SimClients::Submit() {
   v1::RunJobRequest request;
-  if (!named_.empty() && agenda_->Chance(0.3)) {
+  if (!kept_.empty() && agenda_->Chance(0.5)) {
+    request = NewGradients();
+  } else if (!named_.empty() && agenda_->Chance(0.3)) {
     request = named_[agenda_->Below(named_.size())];
     // Not always the same content.
     if (agenda_->Chance(0.1)) request.mutable_spec()->mutable_sequences(0)->set_q_len(61);
@@ -81,6 +99,13 @@ void SimClients::Disturb(int64_t number) {
   if (agenda_->Chance(0.25)) {
     agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
       around_->Tell(event::CancelJob{++last_call_, "anonymous", AnyJob()});
+    });
+  }
+  if (agenda_->Chance(0.2)) {
+    agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
+      const bool known = !kept_.empty() && agenda_->Chance(0.7);
+      around_->Tell(event::ReleaseState{
+          ++last_call_, "anonymous", known ? kept_[agenda_->Below(kept_.size())].first : AnyJob()});
     });
   }
   if (agenda_->Chance(0.3)) {
@@ -136,6 +161,11 @@ void SimClients::OnEvent(int64_t number, const v1::JobEvent& event) {
     }
     jobs_.push_back(event.job_id());
     call.job_id = event.job_id();
+    if (call.owner && call.submission->spec.keeps_state()) {
+      v1::RunJobRequest request = call.submission->request;
+      request.clear_request_id();
+      kept_.emplace_back(call.job_id, std::move(request));
+    }
   }
   if (event.has_state_changed()) {
     call.terminal = event.state_changed().state() >= v1::Job::STATE_SUCCEEDED;

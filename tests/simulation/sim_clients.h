@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,9 +29,9 @@ class ClientSurroundings {
   virtual void ClientViolation(const std::string& what) = 0;
 };
 
-// Clients of all manners: patient and impatient, detached, retrying under one request_id, watching,
-// cancelling, vanishing, slow. They check what they are told: numbered events, one end, nothing
-// after it.
+// Clients of all manners: patient and impatient, detached, retrying under one request_id, keeping
+// state and using it, watching, cancelling, vanishing, slow. They check what they are told:
+// numbered events, one end, nothing after it.
 class SimClients {
  public:
   SimClients(const CoordinatorOptions& options, int workers, Agenda* agenda,
@@ -64,6 +65,7 @@ class SimClients {
   };
 
   v1::RunJobRequest NewRequest();
+  v1::RunJobRequest NewGradients();
   void Disturb(int64_t call);
   void SendShards(int64_t number, Call& call, const v1::Plan& plan);
   void Watch(const std::string& job_id);
@@ -79,6 +81,8 @@ class SimClients {
   std::map<int64_t, Call> calls_;
   std::vector<std::string> jobs_;
   std::vector<v1::RunJobRequest> named_;
+  // Jobs that keep their state, with their requests.
+  std::vector<std::pair<std::string, v1::RunJobRequest>> kept_;
   std::map<std::string, int> ends_;
 };
 

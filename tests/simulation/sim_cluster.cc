@@ -103,10 +103,10 @@ void SimCluster::CrashCoordinator() {
 PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
   const Submission& job = *request.submission;
   auto plan = std::make_shared<JobPlan>();
-  plan->execution = job.execution;
+  plan->execution = request.pinned.value_or(job.execution);
   // AUTO takes what the request's size says, so that all sizes occur.
   const auto offered = static_cast<int64_t>(request.sizes.size());
-  if (job.execution.world_size == 0) {
+  if (plan->execution.world_size == 0) {
     plan->execution.world_size = request.sizes[job.spec.q_rows() % offered];
   }
   plan->execution.strategy = Strategy::kRingPassKv;

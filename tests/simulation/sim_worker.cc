@@ -1,5 +1,6 @@
 #include "tests/simulation/sim_worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,8 @@ void SimWorker::Open(const control::v1::Reserve& reserve) {
   const ShardBytes bytes = BytesOfShards(*spec, *plan)[id.rank];
   held.output = bytes.output;
   held.device_needed = DeviceBytes(spec->q_rows());
+  held.lender = IdOf(reserve.lender());
+  if (spec->uses_state()) CheckLender(held.lender, id.rank);
   shards_[id] = std::move(held);
   if (staging_used() > limits_.staging) {
     around_->Violation(absl::StrCat("staging of ", slot_, " is over its limit"));
@@ -164,6 +167,19 @@ void SimWorker::Open(const control::v1::Reserve& reserve) {
   WorkerEvent fact;
   *fact.mutable_shard_complete()->mutable_shard() = reserve.shard();
   Report(std::move(fact), absl::Milliseconds(1));
+}
+
+void SimWorker::CheckLender(const ShardId& lender, int32_t rank) {
+  const auto found = shards_.find(lender);
+  if (found == shards_.end() || found->second.closing || !found->second.published ||
+      !found->second.reserve.keep() || lender.rank != rank) {
+    around_->Violation(absl::StrCat("no kept shard on ", slot_, " lends what a job borrows"));
+  }
+}
+
+bool SimWorker::Lends(const ShardId& id) const {
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [&](const auto& entry) { return entry.second.lender == id; });
 }
 
 void SimWorker::Upload(const ShardId& id) {
@@ -256,6 +272,11 @@ void SimWorker::Close(const ShardId& id) {
     return Later(absl::ZeroDuration(), [this, id] { Handle(ShardFreed{id}); });
   }
   it->second.closing = true;
+  for (const auto& [other, held] : shards_) {
+    if (held.lender == id && !held.closing && !agent_->fenced()) {
+      around_->Violation(absl::StrCat("a shard on ", slot_, " is dropped while it lends"));
+    }
+  }
   if (frees_late) {
     Later(absl::ZeroDuration(), [this, id] { Handle(ShardFreed{id}); });
     return Later(absl::Seconds(1), [this, id] { shards_.erase(id); });
@@ -272,8 +293,8 @@ bool SimWorker::InLane(const ShardId& id) const {
 
 void SimWorker::Free(const ShardId& id) {
   if (shards_.count(id) == 0) return;
-  // The lane still works on it: its memory goes when the lane lets go.
-  if (InLane(id)) return Later(absl::Milliseconds(20), [this, id] { Free(id); });
+  // The lane still works on it, or on what it lends: its memory goes when the lane lets go.
+  if (InLane(id) || Lends(id)) return Later(absl::Milliseconds(20), [this, id] { Free(id); });
   shards_.erase(id);
   Handle(ShardFreed{id});
 }

@@ -87,6 +87,7 @@ class SimWorker {
     int64_t staging = 0, device = 0;
     int64_t device_needed = 0;
     int64_t output = 0;
+    ShardId lender;    // Of what it borrows; nobody's where it borrows nothing.
     bool ran = false;  // Solo.
     bool published = false;
     bool closing = false;
@@ -102,6 +103,8 @@ class SimWorker {
   void Later(absl::Duration delay, std::function<void()> what);
 
   void Open(const control::v1::Reserve& reserve);
+  void CheckLender(const ShardId& lender, int32_t rank);
+  bool Lends(const ShardId& id) const;
   void Prepare(const ShardId& id);
   void RunSolo(const ShardId& id);
   void Publish(const ShardId& id);

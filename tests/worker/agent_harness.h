@@ -65,10 +65,11 @@ class AgentHarness {
     return key;
   }
   static ShardId Id(int n) { return IdOf(Key(n)); }
-  void Reserve(int n, bool solo = false) {
+  void Reserve(int n, bool solo = false, bool keep = false) {
     Command command;
     *command.mutable_reserve()->mutable_shard() = Key(n);
     command.mutable_reserve()->set_solo(solo);
+    command.mutable_reserve()->set_keep(keep);
     Order(command);
   }
   void Drop(int n) {

@@ -83,6 +83,25 @@ TEST_F(AgentJobsTest, ASoloShardNeedsNoCommand) {
   EXPECT_EQ(agent_.state().shards(), 0u);
 }
 
+TEST_F(AgentJobsTest, ASoloShardThatIsKeptStaysUntilItIsDropped) {
+  agent_.Reserve(1, /*solo=*/true, /*keep=*/true);
+  agent_.Complete(1);
+  agent_.Report(Ready(1));
+  EXPECT_EQ(agent_.SentNames(), "");
+  agent_.Report(ShardFact(1, "drained"));
+  ASSERT_EQ(agent_.SentNames(), "output_ready output_drained") << "all that was not told";
+  EXPECT_EQ(agent_.Sent()[0].output_ready().report().backend(), "cpu/test");
+  EXPECT_TRUE(agent_.All<CloseShard>().empty());
+  agent_.Advance(absl::Seconds(1));
+  agent_.Tick();
+  EXPECT_EQ(agent_.SentNames(), "") << "nothing is told twice";
+  EXPECT_EQ(agent_.state().shards(), 1u);
+  agent_.Drop(1);
+  EXPECT_EQ(agent_.All<CloseShard>().size(), 1u);
+  agent_.Handle(ShardFreed{AgentHarness::Id(1)});
+  EXPECT_EQ(agent_.SentNames(), "dropped");
+}
+
 TEST_F(AgentJobsTest, OutputsThatNobodyFetchesAreToldOfInTime) {
   agent_.Reserve(1, /*solo=*/true);
   agent_.Complete(1);

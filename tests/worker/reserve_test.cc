@@ -1,5 +1,6 @@
 #include "worker/reserve.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "attention/error.h"
@@ -66,6 +67,19 @@ TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
     EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
     EXPECT_EQ(budget_->used_bytes(), 0);
   }
+}
+
+TEST_F(ReserveTest, LendsToNobodyElse) {
+  control::v1::Reserve reserve = SecondHalf();
+  reserve.set_principal("one");
+  const auto lender = OpenReserve(reserve, pool_.get(), nullptr);
+  ASSERT_TRUE(lender.ok());
+  reserve.mutable_spec()->mutable_gradients()->set_state("job");
+  reserve.mutable_shard()->set_job_id("other");
+  reserve.set_principal("another");
+  const auto work = OpenReserve(reserve, pool_.get(), nullptr, &*lender);
+  EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
+  EXPECT_THAT(work.status().message(), testing::HasSubstr("principal"));
 }
 
 }  // namespace

@@ -107,6 +107,67 @@ TEST_F(StagedShardTest, WholeTensorsCompleteIt) {
   ExpectContents();
 }
 
+ShardShape ByState(int64_t q_rows = 5, int64_t kv_rows = 7) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 3;
+  spec.operation = Operation::kGradients;
+  spec.gradients.state = "job";
+  return {TensorTable(spec), q_rows, kv_rows};
+}
+
+TEST_F(StagedShardTest, BorrowsWhatAnotherOneHas) {
+  UploadCall call;
+  ASSERT_TRUE(PutAll(&call).ok());
+  const int64_t kept = budget_->used_bytes();
+  auto borrower = StagedShard::Create(
+      pool_.get(), ByState(), [this] { ++freed_; }, shard_);
+  ASSERT_TRUE(borrower.ok()) << borrower.status();
+  // d_out, dq, dk and dv.
+  EXPECT_EQ(budget_->used_bytes() - kept, 2 * 5 * 24 + 2 * 7 * 12);
+  EXPECT_EQ((*borrower)->expected_bytes(), 5 * 24) << "d_out alone";
+  EXPECT_EQ((*borrower)->output_bytes(), 5 * 24 + 2 * 7 * 12);
+  const std::vector<TensorInfo>& table = (*borrower)->shape().tensors;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].direction != Direction::kLent) continue;
+    const auto* lent = FindTensor(shard_->shape().tensors, table[i].id);
+    EXPECT_EQ((*borrower)->tensor_data(i),
+              shard_->tensor_data(lent - shard_->shape().tensors.data()));
+  }
+  const std::string bytes(24, 'x');
+  const std::vector<absl::string_view> pieces = {bytes};
+  UploadCall second;
+  EXPECT_EQ(Reason((*borrower)->Write(&second, {{TensorId::kQ, 0, 1, 0, 0, {}}, pieces})),
+            "UNKNOWN_TENSOR");
+  // The lender's memory stays as long as it is lent.
+  shard_.reset();
+  EXPECT_EQ(freed_, 0);
+  borrower->reset();
+  EXPECT_EQ(freed_, 2);
+  EXPECT_EQ(budget_->used_bytes(), 0);
+}
+
+TEST_F(StagedShardTest, BorrowsNothingThatIsNotThere) {
+  const auto refused = [&](const ShardShape& shape, std::shared_ptr<StagedShard> lender) {
+    return Reason(StagedShard::Create(pool_.get(), shape, nullptr, std::move(lender)).status()) ==
+           "INVALID_PLAN";
+  };
+  EXPECT_TRUE(refused(ByState(), nullptr));
+  EXPECT_TRUE(refused(ByState(), shard_)) << "not complete";
+  UploadCall call;
+  ASSERT_TRUE(PutAll(&call).ok());
+  EXPECT_FALSE(refused(ByState(), shard_));
+  EXPECT_TRUE(refused(ByState(4, 7), shard_)) << "other rows";
+  EXPECT_TRUE(refused(ByState(5, 8), shard_)) << "other rows";
+  ShardShape other = ByState();
+  other.tensors[0].heads = 2;
+  EXPECT_TRUE(refused(other, shard_)) << "other heads";
+  auto borrower = StagedShard::Create(pool_.get(), ByState(), nullptr, shard_);
+  EXPECT_TRUE(refused(ByState(), *borrower)) << "what is lent is not lent on";
+}
+
 TEST_F(StagedShardTest, ItsBytesReturnWithTheLastReference) {
   EXPECT_EQ(budget_->used_bytes(), 5 * 24 + 2 * 7 * 12 + 5 * 24 + 5 * 16);
   auto other = shard_;

@@ -98,7 +98,10 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       break;
     case WorkerEvent::kOutputDrained:
       shard = advance(fact.output_drained().shard(), Stage::kDrained);
-      if (shard != nullptr && shard->solo) {  // It is told when the shard is freed.
+      if (shard != nullptr && shard->keep && shard->untold_report.has_value()) {
+        TellNow(IdOf(fact.output_drained().shard()), now);
+      } else if (shard != nullptr && shard->solo && !shard->keep) {
+        // It is told when the shard is freed.
         shard->stage = Stage::kFreeing;
         return Do(CloseShard{IdOf(fact.output_drained().shard()),
                              JobEndedError("its outputs are delivered")});

@@ -170,9 +170,10 @@ void AgentState::Obey(const WorkerCommand& command) {
 }
 
 void AgentState::Reserve(const control::v1::Reserve& reserve) {
-  const bool added =
-      shards_.emplace(IdOf(reserve.shard()), Shard{Stage::kUploading, reserve.solo(), {}, {}})
-          .second;
+  const bool added = shards_
+                         .emplace(IdOf(reserve.shard()),
+                                  Shard{Stage::kUploading, reserve.solo(), reserve.keep(), {}, {}})
+                         .second;
   if (added) Do(OpenShard{reserve});
 }
 

@@ -48,6 +48,7 @@ class AgentState {
   size_t shards() const { return shards_.size(); }
   size_t groups() const { return groups_.size(); }
   bool connected() const { return link_.up(); }
+  bool fenced() const { return fenced_; }
 
  private:
   // How far a shard has come. A stage is entered once, in this order, though some are skipped.
@@ -82,6 +83,7 @@ class AgentState {
   struct Shard {
     Stage stage = Stage::kUploading;
     bool solo = false;
+    bool keep = false;  // Until it is dropped, also when it is drained.
     std::optional<annulus::v1::ShardReport> untold_report;  // Of outputs,
     absl::Time ready;                                       // there since then.
   };

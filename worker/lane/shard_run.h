@@ -24,6 +24,7 @@ struct ShardWork {
   ShardId id;
   ProgramRequest request;
   std::shared_ptr<StagedShard> staged;
+  std::string principal;
 };
 
 // A shard with its program and device memory. Members die in reverse order: the executor, the

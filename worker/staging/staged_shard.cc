@@ -68,6 +68,23 @@ class PieceReader {
   size_t offset_ = 0;
 };
 
+absl::Status CheckLender(const ShardShape& shape, const StagedShard* lender) {
+  for (const TensorInfo& tensor : shape.tensors) {
+    if (tensor.direction != Direction::kLent) continue;
+    const TensorInfo* lent =
+        lender == nullptr ? nullptr : FindTensor(lender->shape().tensors, tensor.id);
+    if (lent != nullptr && lent->direction != Direction::kLent && lender->complete() &&
+        lent->heads == tensor.heads && lent->dim == tensor.dim && lent->dtype == tensor.dtype &&
+        lender->shape().rows(*lent) == shape.rows(tensor)) {
+      continue;
+    }
+    return MakeError(absl::StatusCode::kInternal,
+                     absl::StrCat("no kept shard lends this one's ", TensorName(tensor.id)),
+                     {"INVALID_PLAN", {}, {}, {}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int64_t ShardShape::bytes(Direction direction) const {
@@ -85,33 +102,41 @@ struct StagedShard::Target {
   int32_t heads = 0;       // Of the tensor.
 };
 
-absl::StatusOr<std::shared_ptr<StagedShard>> StagedShard::Create(PagePool* pool, ShardShape shape,
-                                                                 std::function<void()> on_freed) {
+absl::StatusOr<std::shared_ptr<StagedShard>> StagedShard::Create(
+    PagePool* pool, ShardShape shape, std::function<void()> on_freed,
+    std::shared_ptr<const StagedShard> lender) {
+  RETURN_IF_ERROR(CheckLender(shape, lender.get()));
   const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
   const int64_t padding = kAlignment * static_cast<int64_t>(shape.tensors.size());
   ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, pool->Allocate(bytes, padding));
   return std::shared_ptr<StagedShard>(
-      new StagedShard(std::move(shape), std::move(memory), std::move(on_freed)));
+      new StagedShard(std::move(shape), std::move(memory), std::move(on_freed), std::move(lender)));
 }
 
 StagedShard::StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory,
-                         std::function<void()> on_freed)
+                         std::function<void()> on_freed, std::shared_ptr<const StagedShard> lender)
     : shape_(std::move(shape)),
       expected_bytes_(shape_.bytes(Direction::kInput)),
       output_bytes_(shape_.bytes(Direction::kOutput)),
       on_freed_(std::move(on_freed)),
+      lender_(std::move(lender)),
       memory_(std::move(memory)) {
   int64_t offset = 0;
   for (const TensorInfo& tensor : shape_.tensors) {
+    arrived_.emplace_back(shape_.rows(tensor), tensor.heads);
+    if (tensor.direction == Direction::kLent) {
+      data_.push_back(lender_->DataOf(tensor.id));
+      continue;
+    }
     data_.push_back(memory_.get() + offset);
     const int64_t bytes = shape_.rows(tensor) * tensor.row_bytes();
     offset += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    arrived_.emplace_back(shape_.rows(tensor), tensor.heads);
   }
 }
 
 StagedShard::~StagedShard() {
   memory_.reset();
+  lender_.reset();
   if (on_freed_) on_freed_();
 }
 
@@ -191,6 +216,11 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
     }
   }
   return absl::OkStatus();
+}
+
+std::byte* StagedShard::DataOf(TensorId id) const {
+  const TensorInfo* tensor = FindTensor(shape_.tensors, id);
+  return data_[tensor - shape_.tensors.data()];
 }
 
 bool StagedShard::complete() const {

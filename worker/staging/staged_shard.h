@@ -50,16 +50,20 @@ struct MissingPiece {
 };
 
 // Host memory of one shard's tensors, inputs and outputs, each planar ([rows, heads, dim], the
-// shard's own rows, which increase with the job's rows), and what of the inputs has arrived. The
-// memory's bytes return to the budget when the last reference goes. Thread-safe; the tensors' bytes
+// shard's own rows, which increase with the job's rows), and what of the inputs has arrived. What
+// is lent lies in another shard, which stays as long as this one. The memory's bytes return to the
+// budget when the last reference goes. Thread-safe; the tensors' bytes
 // are written by Write alone until complete(), and by the executor after it.
 class StagedShard {
  public:
-  // Takes the bytes of all tensors from the pool's budget. RESOURCE_EXHAUSTED where it or the
-  // machine has no room. `on_freed` runs after the memory has been given back, on whatever thread
-  // held the last reference; it may be empty.
-  static absl::StatusOr<std::shared_ptr<StagedShard>> Create(PagePool* pool, ShardShape shape,
-                                                             std::function<void()> on_freed);
+  // Takes the bytes of all inputs and outputs from the pool's budget. RESOURCE_EXHAUSTED where it
+  // or the machine has no room. `on_freed` runs after the memory has been given back, on whatever
+  // thread held the last reference; it may be empty. `lender` has every tensor of the shape that is
+  // lent, its inputs complete, else INTERNAL / INVALID_PLAN; null where none is lent. Its outputs
+  // are there, too: that is for the caller to know.
+  static absl::StatusOr<std::shared_ptr<StagedShard>> Create(
+      PagePool* pool, ShardShape shape, std::function<void()> on_freed,
+      std::shared_ptr<const StagedShard> lender = nullptr);
   ~StagedShard();
 
   // Checks a chunk, its CRC included, and copies it into place. Nothing of a refused chunk is kept.
@@ -84,7 +88,9 @@ class StagedShard {
  private:
   struct Target;  // A chunk resolved against the shape.
 
-  StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory, std::function<void()> on_freed);
+  std::byte* DataOf(TensorId id) const;  // Of a tensor of the shape.
+  StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory, std::function<void()> on_freed,
+              std::shared_ptr<const StagedShard> lender);
   absl::StatusOr<Target> Resolve(const ArrivingChunk& chunk) const;
   absl::Status Place(const Target& target, const ArrivingChunk& chunk) REQUIRES(mutex_);
 
@@ -92,6 +98,7 @@ class StagedShard {
   int64_t expected_bytes_ = 0;
   int64_t output_bytes_ = 0;
   std::function<void()> on_freed_;
+  std::shared_ptr<const StagedShard> lender_;
   std::shared_ptr<std::byte> memory_;
   std::vector<std::byte*> data_;
 

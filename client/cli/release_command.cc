@@ -1,0 +1,44 @@
+// annulus release: lets go of the state that a forward job keeps.
+#include <iostream>
+
+#include "base/command_line.h"
+#include "client/cli/commands.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/report.h"
+#include "client/client.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  ServiceFlags service;
+  std::string handle;
+};
+
+int Run(const Flags& flags) {
+  ClientOptions options;
+  options.address = flags.service.address;
+  Client client(options);
+  const absl::StatusOr<v1::Job> job = client.ReleaseState(flags.handle, flags.service.timeout);
+  if (!job.ok()) return ReportError(job.status(), flags.service.json);
+  if (flags.service.json) {
+    std::cout << KeptStateJson(*job).dump(2) << std::endl;
+  } else {
+    std::cout << "job " << job->job_id() << ": its state is " << KeptStateText(*job) << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddReleaseCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  flags->service.timeout = absl::Seconds(30);
+  CLI::App* app = program->add_subcommand(
+      "release", "Let go of the state that `attend --keep-for` has left on the workers");
+  AddServiceFlags(app, &flags->service);
+  AddName(app, {"--handle", "Job whose state it is"}, {1, 64}, &flags->handle)->required();
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace annulus

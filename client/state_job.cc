@@ -1,0 +1,73 @@
+#include "client/state_job.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+std::string ReasonOf(v1::KeptState::Status status) {
+  switch (status) {
+    case v1::KeptState::STATUS_RELEASED:
+      return "STATE_RELEASED";
+    case v1::KeptState::STATUS_EXPIRED:
+      return "STATE_EXPIRED";
+    case v1::KeptState::STATUS_LOST:
+      return "STATE_LOST";
+    default:
+      return "STATE_NOT_FOUND";
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
+  if (job.kept_state().status() != v1::KeptState::STATUS_HELD || !job.has_spec()) {
+    return MakeError(absl::StatusCode::kNotFound,
+                     absl::StrCat("job ", job.job_id(), " keeps no state (any more)"),
+                     {ReasonOf(job.kept_state().status()), {{"state", job.job_id()}}, {}, {}});
+  }
+  ASSIGN_OR_RETURN(AttentionSpec spec, SpecFromProto(job.spec(), "spec"));
+  spec.operation = Operation::kGradients;
+  spec.forward = ForwardOptions();
+  spec.outputs.max_logit = false;
+  spec.arithmetic = Arithmetic::kOfType;
+  spec.gradients.state = job.job_id();
+  return spec;
+}
+
+absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec) {
+  const absl::string_view name = TensorName(TensorId::kDOut);
+  const SafetensorInfo* d_out = file.Find(name);
+  if (d_out == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  JobShape shape;
+  shape.dtype = spec.dtype;
+  shape.q_tokens = spec.q_rows();
+  shape.kv_tokens = spec.kv_rows();
+  shape.q_heads = spec.q_heads;
+  shape.kv_heads = spec.kv_heads;
+  shape.head_dim = spec.head_dim;
+  shape.head_dim_v = spec.value_dim();
+  if (d_out->shape.size() != 4) return shape;
+  const Sequence& first = spec.sequences.front();
+  const bool equal = std::all_of(
+      spec.sequences.begin(), spec.sequences.end(),
+      [&](const Sequence& s) { return s.q_len == first.q_len && s.kv_len == first.kv_len; });
+  if (!equal || d_out->shape[0] != static_cast<int64_t>(spec.sequences.size())) {
+    return InvalidField("SHAPE_MISMATCH", name,
+                        absl::StrCat("a batch of ", d_out->shape[0], " where the job has ",
+                                     spec.sequences.size(), equal ? "" : " unequal", " sequences"));
+  }
+  shape.batch = d_out->shape[0];
+  shape.q_tokens = first.q_len;
+  shape.kv_tokens = first.kv_len;
+  return shape;
+}
+
+}  // namespace annulus

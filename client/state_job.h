@@ -1,0 +1,24 @@
+#ifndef ANNULUS_CLIENT_STATE_JOB_H_
+#define ANNULUS_CLIENT_STATE_JOB_H_
+
+#include "absl/status/statusor.h"
+#include "annulus/v1/jobs.pb.h"
+#include "attention/spec.h"
+#include "client/attend_job.h"
+#include "client/safetensors.h"
+
+namespace annulus {
+
+// Gradients by the state of a forward job, which says all but the gradients into its outputs.
+
+// The spec of gradients by the state that `job` keeps, as GetJob tells of it. NOT_FOUND with the
+// service's own reason (STATE_EXPIRED …) where it keeps none.
+absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job);
+
+// The shape of the job, with a batch where d_out has one. INVALID_ARGUMENT: MISSING_TENSOR without
+// d_out, SHAPE_MISMATCH where a batch cannot be.
+absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_STATE_JOB_H_

@@ -1,0 +1,155 @@
+#include "server/coordinator/kept_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "attention/degrees.h"
+#include "attention/status_macros.h"
+#include "server/coordinator/errors.h"
+
+namespace annulus {
+namespace {
+
+TimerKey TimerOf(const JobRecord& job) { return {TimerKey::Kind::kKept, job.number}; }
+
+// One rank has all rows whatever the layout.
+absl::StatusOr<Execution> Pin(const Execution& asked, const Execution& kept) {
+  Execution pinned = asked;
+  if (asked.world_size != 0 && asked.world_size != kept.world_size) {
+    return StateMismatchError("execution.world_size",
+                              absl::StrCat("the state is kept on ", kept.world_size, " ranks"));
+  }
+  pinned.world_size = kept.world_size;
+  if (kept.world_size == 1) return pinned;
+  if (asked.layout != Layout::kAuto && asked.layout != kept.layout) {
+    return StateMismatchError("execution.layout", absl::StrCat("the state is kept in the layout ",
+                                                               LayoutName(kept.layout)));
+  }
+  if (asked.stripe != 0 && asked.stripe != std::max(1, kept.stripe)) {
+    return StateMismatchError("execution.stripe", absl::StrCat("the state is kept in stripes of ",
+                                                               std::max(1, kept.stripe)));
+  }
+  pinned.layout = kept.layout;
+  pinned.stripe = kept.stripe;
+  RETURN_IF_ERROR(CheckDegrees(pinned));
+  return pinned;
+}
+
+bool WorkersStay(const Core& core, const RunRecord& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
+    const WorkerRecord* worker = core.workers.Find(rank.worker);
+    return !rank.gone && worker != nullptr && !worker->leaving;
+  });
+}
+
+}  // namespace
+
+int64_t KeptLimit(const Core& core, int64_t staging_bytes) {
+  return static_cast<int64_t>(core.options.kept_share * static_cast<double>(staging_bytes));
+}
+
+absl::Status StateError(const JobRecord& lender) {
+  switch (lender.kept.status) {
+    case KeptStatus::kReleased:
+      return StateReleasedError(lender.id);
+    case KeptStatus::kExpired:
+      return StateExpiredError(lender.id);
+    case KeptStatus::kLost:
+      return StateLostError(lender.id);
+    case KeptStatus::kNone:
+    case KeptStatus::kAwaited:
+    case KeptStatus::kHeld:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
+                                    const Submission& submission) {
+  if (!submission.spec.uses_state()) return UsedState();
+  const std::string& name = submission.spec.gradients.state;
+  JobRecord* lender = core.jobs.Find(principal, name);
+  if (lender == nullptr || lender->kept.status == KeptStatus::kNone) {
+    return StateNotFoundError(name);
+  }
+  if (lender->kept.status == KeptStatus::kAwaited) {
+    return StateNotReadyError(name, core.options.retry_after);
+  }
+  RETURN_IF_ERROR(StateError(*lender));
+  if (lender->submission->state_fingerprint != submission.state_fingerprint) {
+    return StateMismatchError("spec", "is not that of the forward job whose state it names");
+  }
+  ASSIGN_OR_RETURN(Execution pinned, Pin(submission.execution, lender->plan->execution));
+  return UsedState{lender, std::move(pinned)};
+}
+
+absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job) {
+  if (job.lender == 0) return UsedState();
+  JobRecord* lender = core.jobs.Find(job.lender);
+  ASSIGN_OR_RETURN(Execution pinned, Pin(job.submission->execution, lender->plan->execution));
+  return UsedState{lender, std::move(pinned)};
+}
+
+absl::Status CheckMayKeep(const Core& core, const Submission& submission) {
+  if (!submission.spec.keeps_state() || core.keeping.size() < core.options.max_kept_states) {
+    return absl::OkStatus();
+  }
+  return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
+}
+
+absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender) {
+  const std::vector<Shard>& ours = plan.shards.shards;
+  const std::vector<Shard>& kept = lender.plan->shards.shards;
+  const bool same = std::equal(
+      ours.begin(), ours.end(), kept.begin(), kept.end(), [](const Shard& a, const Shard& b) {
+        return a.owner == b.owner && a.q_rows.ranges() == b.q_rows.ranges() &&
+               a.kv_rows.ranges() == b.kv_rows.ranges();
+      });
+  return same ? absl::OkStatus() : OtherShardsError();
+}
+
+void TakeState(Core& core, JobRecord& job, JobRecord* lender) {
+  if (job.submission->spec.keeps_state()) {
+    job.kept.status = KeptStatus::kAwaited;
+    core.keeping.insert(job.number);
+  }
+  if (lender == nullptr) return;
+  job.lender = lender->number;
+  ++lender->kept.users;
+}
+
+bool SettleState(Core& core, JobRecord& job, v1::Job::State state) {
+  const bool succeeded = state == v1::Job::STATE_SUCCEEDED;
+  core.kept_again |= job.lender != 0 || job.kept.status != KeptStatus::kNone;
+  if (job.lender != 0) {
+    JobRecord* lender = core.jobs.Find(job.lender);
+    --lender->kept.users;
+    if (succeeded && job.submission->spec.gradients.release_state) {
+      EndState(core, *lender, KeptStatus::kReleased);
+    }
+  }
+  if (job.kept.status != KeptStatus::kAwaited) return false;
+  RunRecord* run = core.runs.Find(job.run);
+  const bool stays = succeeded && run != nullptr && !core.draining && WorkersStay(core, *run);
+  if (!stays) {
+    job.kept.status = succeeded ? KeptStatus::kLost : KeptStatus::kNone;
+    return false;
+  }
+  const absl::Duration keep = *job.submission->spec.forward.keep_state;
+  job.kept.status = KeptStatus::kHeld;
+  job.kept.run = run->number;
+  job.kept.expires = core.now + keep;
+  job.kept.expire_time = core.TimeOfDay(job.kept.expires);
+  core.timers.Set(TimerOf(job), job.kept.expires);
+  run->state = RunRecord::State::kKept;
+  return true;
+}
+
+void EndState(Core& core, JobRecord& job, KeptStatus why) {
+  if (job.kept.status != KeptStatus::kHeld && job.kept.status != KeptStatus::kAwaited) return;
+  job.kept.status = why;
+  core.timers.Cancel(TimerOf(job));
+  core.kept_again = true;
+}
+
+}  // namespace annulus

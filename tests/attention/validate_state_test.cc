@@ -1,0 +1,40 @@
+// What Validate() says of states that are kept and used.
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/attention/validate_request.h"
+
+namespace annulus {
+namespace {
+
+TEST(ValidateStateTest, KeepingHasABound) {
+  Request request;
+  request.limits.max_keep_state = absl::Seconds(10);
+  const auto reason = [&](absl::Duration keep) {
+    request.spec.forward.keep_state = keep;
+    return DetailOf(request.Check()).reason;
+  };
+  EXPECT_EQ(reason(absl::Nanoseconds(1)), "");
+  EXPECT_EQ(reason(absl::Seconds(10)), "");
+  EXPECT_EQ(reason(absl::Seconds(11)), "INVALID_REQUEST");
+  EXPECT_EQ(reason(absl::ZeroDuration()), "INVALID_REQUEST");
+  EXPECT_EQ(reason(absl::Seconds(-1)), "INVALID_REQUEST");
+  ExpectInvalid(request, "INVALID_REQUEST", "spec.forward.keep_state");
+}
+
+TEST(ValidateStateTest, NamesAreShortAndPrintable) {
+  Request request;
+  request.spec.operation = Operation::kGradients;
+  request.spec.gradients.release_state = true;
+  ExpectInvalid(request, "INVALID_REQUEST", "spec.gradients.release_state");
+  request.spec.gradients.state = std::string(64, 'x');
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  for (const std::string& name : {std::string(65, 'x'), std::string("a b"), std::string("\x7f"),
+                                  std::string("\xc3\xa9"), std::string("a\0b", 3)}) {
+    request.spec.gradients.state = name;
+    ExpectInvalid(request, "INVALID_REQUEST", "spec.gradients.state");
+  }
+}
+
+}  // namespace
+}  // namespace annulus

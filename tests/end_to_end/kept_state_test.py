@@ -1,0 +1,227 @@
+"""Gradients by the handle of a forward job: the bits of a job with everything uploaded, and what becomes of a state that is gone."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import numpy
+
+from tests.end_to_end import processes, raw_client, service_case
+from tests.end_to_end.attend_case import load_tensors, rounded, save_tensors
+from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
+
+WORKERS = 3
+CAUSAL = {"masks": [{"causal": True}]}
+WINDOW = {"masks": [{"causal": True, "windowLeft": "40", "alwaysVisible": "3"}], "scale": -0.3}
+SINKS = {"masks": [{"causal": True}], "modifiers": {"sinks": [1.0, -2.0, 0.5, 3.0], "softCap": 4.0}}
+DROPOUT = {"dropout": {"rate": 0.3, "seed": "9"}, "outputs": {"maxLogit": True}}
+PAIRS = {"modifiers": {"bias": {"heads": 4}, "lseOffset": True}}
+PACKED = {"masks": [{"causal": True}], "sequences": [{"qLen": str(q), "kvLen": str(k)} for q, k in ((40, 60), (0, 5), (110, 105))]}
+# Ranks, layout, strategies of both jobs, spec, type, batch, d_lse, path of both jobs.
+JOBS = (
+    (1, "auto", "auto", "auto", CAUSAL, "fp32", 2, True, "direct", "gateway"),
+    (2, "zigzag", "ring-pass-kv", "ring-pass-q", CAUSAL, "bf16", None, True, "gateway", "direct"),
+    (3, "striped", "all-gather-kv", "ulysses", WINDOW, "fp32", None, False, "direct", "direct"),
+    (3, "by-area", "halo", "rotate-kv", PACKED, "fp16", None, True, "direct", "gateway"),
+    (2, "zigzag-per-sequence", "tree", "double-ring", SINKS, "bf16", 2, False, "gateway", "gateway"),
+    (3, "contiguous", "ulysses-ring", "halo", DROPOUT, "fp32", None, True, "direct", "direct"),
+    (2, "contiguous", "rotate-kv", "ring-pass-kv", PAIRS, "fp32", None, True, "gateway", "direct"),
+)
+
+
+class KeptStateTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        flags = ("--kept-percent", "40", "--max-keep-state", "2m")
+        cls.service = cls.enterClassContext(processes.Processes(WORKERS, flags))
+        cls.stubs = cls.enterClassContext(raw_client.Stubs(cls.service.address))
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+
+    def tearDown(self):
+        service_case.await_idle(self.service)
+
+    def annulus(self, verb, *flags, expect=0):
+        done = self.service.annulus(verb, "--json", *flags)
+        self.assertEqual(done.returncode, expect, f"{verb} {flags}\n{done.stdout}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def forward(self, spec=CAUSAL, dtype="fp32", batch=None, keep="60s", flags=()):
+        """(facts of a forward job that keeps its state, its inputs and outputs and gradients into them)."""
+        random = numpy.random.default_rng(3)
+        shapes = {"q": (150, 4, 24), "k": (170, 2, 24), "v": (170, 2, 16)}
+        lead = () if batch is None else (batch,)
+        tensors = {name: rounded(random.standard_normal(lead + shape), dtype) for name, shape in shapes.items()}
+        if spec is PAIRS:
+            tensors["bias"] = random.standard_normal((4, 150, 170)).astype(numpy.float32)
+            tensors["lse_offset"] = random.standard_normal((4, 150)).astype(numpy.float32)
+        save_tensors(self.path("in"), tensors, dtype)
+        with open(self.path("spec"), "w", encoding="utf-8") as file:
+            json.dump(spec, file)
+        facts = self.annulus("attend", "--input", self.path("in"), "--output", self.path("out"), "--spec", self.path("spec"),
+                             "--keep-for", keep, *flags)
+        answer, _ = load_tensors(self.path("out"))
+        tensors.update(output=answer["output"], lse=answer["lse"])
+        tensors["d_out"] = rounded(random.standard_normal(answer["output"].shape), dtype)
+        tensors["d_lse"] = random.standard_normal(answer["lse"].shape).astype(numpy.float32)
+        return facts, tensors
+
+    def kept_job(self, job_id):
+        jobs = service_case.cluster_state(self.service)["jobs"]
+        return next(job for job in jobs if job["job_id"] == job_id)["kept_state"]
+
+    def kept_bytes(self):
+        return sum(worker["kept"]["used_bytes"] for worker in service_case.cluster_state(self.service)["workers"])
+
+    def by_handle(self, handle, tensors, dtype, *flags, expect=0):
+        upstream = {name: tensors[name] for name in ("d_out", "d_lse") if name in tensors}
+        save_tensors(self.path("upstream"), upstream, dtype, fp32=("d_lse",))
+        return self.annulus("gradients", "--input", self.path("upstream"), "--output", self.path("by handle"), "--handle", handle,
+                            *flags, expect=expect)
+
+    def uploaded(self, tensors, spec, dtype, *flags):
+        save_tensors(self.path("all"), tensors, dtype, fp32=("lse", "d_lse"))
+        with open(self.path("spec"), "w", encoding="utf-8") as file:
+            json.dump({name: value for name, value in spec.items() if name != "outputs"}, file)
+        return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec", self.path("spec"),
+                            *flags)
+
+    def assert_same_bits(self):
+        got, got_types = load_tensors(self.path("by handle"))
+        right, right_types = load_tensors(self.path("uploaded"))
+        self.assertEqual(got_types, right_types)
+        self.assertEqual(set(got), set(right))
+        for name, array in right.items():
+            self.assertGreater(numpy.abs(array).max(), 0, name)
+            self.assertEqual(got[name].tobytes(), array.tobytes(), name)
+
+    def test_gradients_are_those_of_a_job_with_everything_uploaded(self):
+        for ranks, layout, first, second, spec, dtype, batch, d_lse, path, path_back in JOBS:
+            with self.subTest(ranks=ranks, layout=layout, strategies=(first, second), dtype=dtype):
+                place = ("--world-size", str(ranks), "--layout", layout)
+                facts, tensors = self.forward(spec, dtype, batch, flags=(*place, "--strategy", first, "--path", path, "--verify", "20"))
+                if not d_lse:
+                    del tensors["d_lse"]
+                handle = facts["job_id"]
+                state = self.kept_job(handle)
+                self.assertEqual((state["status"], state["users"]), ("held", 0))
+                self.assertGreaterEqual(state["held_bytes"], facts["input_bytes"] + facts["output_bytes"])
+                self.assertEqual(self.kept_bytes(), state["held_bytes"])
+                d_bias = ("--d-bias",) if spec is PAIRS else ()
+                back = self.by_handle(handle, tensors, dtype, "--strategy", second, "--path", path_back, "--release", *d_bias)
+                whole = self.uploaded(tensors, spec, dtype, *place, "--strategy", second, *d_bias)
+                self.assertEqual((back["world_size"], back["strategy"], back["layout"]),
+                                 (whole["world_size"], whole["strategy"], whole["layout"]))
+                self.assertEqual(back["input_bytes"], sum(tensors[name].size * (4 if name == "d_lse" or dtype == "fp32" else 2)
+                                                          for name in ("d_out", "d_lse") if name in tensors))
+                self.assertLess(back["input_bytes"], whole["input_bytes"])
+                self.assert_same_bits()
+                self.assertEqual(self.kept_job(handle)["status"], "released")
+                service_case.await_idle(self.service)
+
+    def test_a_state_serves_until_it_is_released(self):
+        facts, tensors = self.forward(flags=("--world-size", "2"))
+        handle = facts["job_id"]
+        self.assertEqual(facts["kept_for_seconds"], 60)
+        self.uploaded(tensors, CAUSAL, "fp32", "--world-size", "2", "--layout", facts["layout"], "--strategy", "rotate-kv")
+        for _ in range(2):
+            self.by_handle(handle, tensors, "fp32", "--strategy", "rotate-kv")
+            self.assert_same_bits()
+        self.assertEqual(self.kept_job(handle)["status"], "held")
+        self.assertEqual(self.annulus("release", "--handle", handle)["status"], "released")
+        service_case.await_idle(self.service)
+        self.assertEqual(self.kept_bytes(), 0)
+        self.assertEqual(self.kept_job(handle)["held_bytes"], 0)
+        error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
+        self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_RELEASED"))
+        self.assertEqual(self.annulus("release", "--handle", "job-of-nobody", expect=3)["error"]["reason"], "JOB_NOT_FOUND")
+
+    def test_a_state_expires(self):
+        facts, tensors = self.forward(keep="1s")
+        service_case.await_idle(self.service)
+        self.assertEqual(self.kept_job(facts["job_id"])["status"], "expired")
+        error = self.by_handle(facts["job_id"], tensors, "fp32", expect=3)["error"]
+        self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_EXPIRED"))
+
+    def test_a_state_is_lost_with_a_worker_and_its_tensors_give_the_same(self):
+        flags = ("--world-size", str(WORKERS), "--layout", "zigzag")
+        facts, tensors = self.forward(flags=flags)
+        handle = facts["job_id"]
+        self.by_handle(handle, tensors, "fp32", "--strategy", "all-gather-kv")
+        self.service.worker(1).kill()
+        service_case.wait_for(lambda: self.kept_job(handle)["status"] == "lost", 20, "the loss of the state")
+        error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
+        self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_LOST"))
+        service_case.await_idle(self.service)
+        self.service.start_worker(1)
+        self.service.await_workers(WORKERS)
+        # The answer of before the loss is that of a job by everything, on a worker that was replaced.
+        by_handle = load_tensors(self.path("by handle"))[0]
+        done = {}
+
+        def again():
+            save_tensors(self.path("all"), tensors, "fp32")
+            done["code"] = self.service.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec",
+                                                self.path("spec"), "--strategy", "all-gather-kv", *flags).returncode
+            return done["code"] == 0
+
+        service_case.wait_for(again, 30, lambda: f"a group of {WORKERS}; {done}")
+        for name, array in load_tensors(self.path("uploaded"))[0].items():
+            self.assertEqual(by_handle[name].tobytes(), array.tobytes(), name)
+
+    def refused(self, code, reason, field, handle, **execution):
+        spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_FP32, q_heads=2, kv_heads=1, head_dim=8,
+                                       gradients=types_pb2.Gradients(state=handle))
+        spec.sequences.add(q_len=8, kv_len=8)
+
+        def attend():
+            with raw_client.Attend(self.stubs, 30) as call:
+                call.start(spec, types_pb2.Execution(**execution))
+                call.accepted()
+
+        def run_job():
+            request = jobs_pb2.RunJobRequest(spec=spec, execution=types_pb2.Execution(**execution))
+            with raw_client.Stream(self.stubs.jobs.RunJob, 30, request) as call:
+                call.read()
+
+        def plan_job():
+            request = jobs_pb2.PlanJobRequest(spec=spec, execution=types_pb2.Execution(**execution))
+            raw_client.call(self.stubs.jobs.PlanJob, request, 30)
+
+        for entry in (attend, run_job, plan_job):
+            with self.subTest(entry=entry.__name__, reason=reason):
+                with self.assertRaises(raw_client.CallError) as caught:
+                    entry()
+                error = caught.exception
+                self.assertEqual((error.code, error.reason), (code, reason), str(error))
+                self.assertEqual(list(error.fields), [field], str(error))
+
+    def test_what_does_not_fit_is_refused_at_every_entry(self):
+        spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_FP32, q_heads=2, kv_heads=1, head_dim=8)
+        spec.forward.keep_state.FromSeconds(60)
+        spec.sequences.add(q_len=8, kv_len=8)
+        request = attention_pb2.AttendInlineRequest(spec=spec, execution=types_pb2.Execution(world_size=2),
+                                                    synthetic=attention_pb2.SyntheticInputs(seed=1))
+        handle = raw_client.call(self.stubs.attention.AttendInline, request, 30).stats.job_id
+        self.assertEqual(self.kept_job(handle)["status"], "held")
+        self.refused("NOT_FOUND", "STATE_NOT_FOUND", "spec.gradients.state", "job-of-nobody")
+        self.refused("INVALID_ARGUMENT", "INVALID_REQUEST", "spec.gradients.state", "a b")
+        self.refused("INVALID_ARGUMENT", "STATE_MISMATCH", "execution.world_size", handle, world_size=3)
+        spec.sequences[0].kv_len = 9
+        request.spec.CopyFrom(spec)
+        other = raw_client.call(self.stubs.attention.AttendInline, request, 30).stats.job_id
+        self.refused("INVALID_ARGUMENT", "STATE_MISMATCH", "spec", other)
+        for job in (handle, other):
+            raw_client.call(self.stubs.jobs.ReleaseState, jobs_pb2.ReleaseStateRequest(job_id=job))
+        for keep in (0, 121):
+            request.spec.forward.keep_state.FromSeconds(keep)
+            with self.assertRaises(raw_client.CallError) as caught:
+                raw_client.call(self.stubs.attention.AttendInline, request, 30)
+            self.assertEqual(caught.exception.reason, "INVALID_REQUEST")
+
+
+if __name__ == "__main__":
+    unittest.main()

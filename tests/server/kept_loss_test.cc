@@ -1,0 +1,109 @@
+// How kept states are lost: with workers, with groups, with the coordinator.
+#include <algorithm>
+
+#include "tests/server/kept_state_case.h"
+
+namespace annulus {
+namespace {
+
+using control::v1::WorkerCommand;
+using v1::Job;
+using v1::KeptState;
+
+// One of its jobs waits, one is at work: both end, and the survivor's memory is free.
+TEST_F(KeptStateTest, IsLostWithAWorker) {
+  harness_.Start(2);
+  harness_.hold = {WorkerCommand::kRunSegment};
+  const std::string idle = Keep(1);
+  harness_.hold.clear();
+  const std::string forward = Keep(2);
+  const int64_t at_work = harness_.Run(Gradients(forward));
+  harness_.hold = {WorkerCommand::kRunSegment};
+  harness_.Upload(harness_.JobOf(at_work));
+  harness_.Obey();
+  const int64_t second = harness_.Run(Gradients(forward));
+  const int64_t waits = harness_.Run(Gradients(forward));
+  const int64_t waits_too = harness_.Run(Gradients(forward));
+  EXPECT_EQ(harness_.StateOf(waits_too), Job::STATE_QUEUED);
+  harness_.silent.insert("w1");
+  harness_.hold.clear();
+  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.Obey();
+  for (int64_t call : {at_work, second, waits, waits_too}) {
+    EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
+    EXPECT_EQ(ErrorOf(call).code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
+  }
+  EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
+  EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(forward)))), "STATE_LOST");
+  EXPECT_EQ(StatusOf(idle), KeptState::STATUS_HELD) << "it lies on w0 alone";
+  EXPECT_TRUE(Release(idle).ok());
+  ExpectIdle();
+}
+
+TEST_F(KeptStateTest, IsLostWithItsOnlyWorker) {
+  harness_.Start(2);
+  const std::string forward = Keep(1);
+  const int64_t call = harness_.Run(Gradients(forward));
+  harness_.silent.insert("w0");
+  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
+  EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
+  ExpectIdle();
+}
+
+// The group is formed anew of the same workers, whose shards are still there.
+TEST_F(KeptStateTest, OutlivesItsGroup) {
+  harness_.Start(2);
+  const std::string forward = Keep(2);
+  const int64_t call = harness_.Run(Gradients(forward, /*release=*/true));
+  BreakGroup();
+  EXPECT_EQ(StatusOf(forward), KeptState::STATUS_HELD);
+  harness_.Obey();
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  EXPECT_EQ(harness_.Placed(call).attempt(), 2);
+  EXPECT_EQ(ReserveOf("w1", harness_.JobOf(call), 2).lender().attempt(), 1);
+  Finish(call, 2);
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+  ExpectIdle();
+}
+
+// A worker that comes first in the order takes a place beside w0.
+TEST_F(KeptStateTest, CannotBeUsedWhenItsWorkersAreNoGroup) {
+  harness_.Start(2);
+  const std::string forward = Keep(2);
+  harness_.AddWorker("a");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  const int64_t call = harness_.Run(Gradients(forward));
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
+  harness_.Advance(harness_.core().options.regroup_wait + absl::Seconds(1));
+  EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
+  EXPECT_TRUE(Release(forward).ok());
+  ExpectIdle();
+}
+
+TEST_F(KeptStateTest, HoldsNoWorkerThatWantsToLeave) {
+  harness_.Start(2);
+  const std::string forward = Keep(2);
+  Leave("w1");
+  harness_.Obey();
+  EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
+  ExpectIdle();
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  const auto& told = harness_.worker("w1").history;
+  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [](const auto& c) { return c.has_drain(); }));
+}
+
+TEST_F(KeptStateTest, HoldsNoCoordinatorThatDrains) {
+  harness_.Start(1);
+  Keep(1);
+  harness_.Handle(event::Drain{});
+  harness_.Obey();
+  EXPECT_TRUE(harness_.stopped);
+}
+
+}  // namespace
+}  // namespace annulus
