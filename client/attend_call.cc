@@ -1,7 +1,6 @@
 #include "client/attend_call.h"
 
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,11 +14,6 @@
 
 namespace annulus {
 namespace {
-
-double RandomFraction() {
-  thread_local std::minstd_rand random{std::random_device{}()};
-  return std::uniform_real_distribution<double>(0, 1)(random);
-}
 
 absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes) {
   const int64_t expected = rows * tensor.row_bytes();

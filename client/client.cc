@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "client/channels.h"
 #include "client/exchange_stream.h"
 #include "client/reachability.h"
+#include "client/retry.h"
 #include "grpcpp/client_context.h"
 #include "proto/convert.h"
 #include "proto/status.h"
@@ -225,7 +227,15 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(absl::Duration timeout) {
 
 absl::StatusOr<v1::Partial> Client::MergePartials(const v1::MergePartialsRequest& request,
                                                   absl::Duration timeout) {
-  return impl_->Unary<v1::Attention>(&v1::Attention::Stub::MergePartials, request, timeout);
+  const absl::Duration limit = timeout == absl::ZeroDuration() ? kUnaryTimeout : timeout;
+  const auto sleep = [](absl::Duration time) {
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
+  };
+  const auto call = [&](absl::Duration left) {
+    return impl_->Unary<v1::Attention>(&v1::Attention::Stub::MergePartials, request, left);
+  };
+  return CallWithRetries<v1::Partial>(RetryPolicy(AttendArguments().max_attempts, RandomFraction),
+                                      SteadyNow() + limit, SteadyNow, sleep, call);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request,

@@ -110,7 +110,8 @@ class Client {
                                 absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
   // Joins finished partials (docs/api.md); one call, so at most kMaxMergeNumbers numbers. What
-  // exceeds it is cut by rows or heads (client/merge_files.h). `timeout` zero: 10 s.
+  // exceeds it is cut by rows or heads (client/merge_files.h). Made again as Attend is, up to 4
+  // times. `timeout` zero: 10 s.
   absl::StatusOr<v1::Partial> MergePartials(const v1::MergePartialsRequest& request,
                                             absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,

@@ -1,6 +1,7 @@
 #include "client/retry.h"
 
 #include <algorithm>
+#include <random>
 
 #include "attention/error.h"
 
@@ -21,6 +22,11 @@ std::optional<absl::Duration> RetryPolicy::Next(const absl::Status& status, absl
   backoff_ = std::min(std::max(backoff_, delay) * 2, absl::Seconds(5));
   if (now + delay >= deadline) return std::nullopt;
   return delay;
+}
+
+double RandomFraction() {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  return std::uniform_real_distribution<double>(0, 1)(random);
 }
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace annulus {
@@ -31,6 +32,24 @@ class RetryPolicy {
   bool lost_ = false;  // A group, since the first attempt.
   absl::Duration backoff_ = absl::Milliseconds(100);
 };
+
+// A random number in [0, 1).
+double RandomFraction();
+
+// A call that waits for its answer, made again as the policy says. `call` gets what is left until
+// `deadline`; times are those of `now`.
+template <typename Response>
+absl::StatusOr<Response> CallWithRetries(
+    RetryPolicy policy, absl::Time deadline, const std::function<absl::Time()>& now,
+    const std::function<void(absl::Duration)>& sleep,
+    const std::function<absl::StatusOr<Response>(absl::Duration left)>& call) {
+  while (true) {
+    absl::StatusOr<Response> response = call(deadline - now());
+    const std::optional<absl::Duration> delay = policy.Next(response.status(), now(), deadline);
+    if (!delay.has_value()) return response;
+    sleep(*delay);
+  }
+}
 
 }  // namespace annulus
 

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "client/retry.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
@@ -285,6 +286,52 @@ TEST(ClientTest, WorkersThatAreGoneEndAJobThatTheCoordinatorForgets) {
   const absl::Status status = client.Attend(std::move(arguments)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_EQ(DetailOf(status).reason, "WORKER_UNREACHABLE");
+}
+
+TEST(ClientTest, AMergeComesAgainWhenItIsToldTo) {
+  FakeService::Options options;
+  options.refused_merges = 3;
+  FakeService service(options);
+  Client client(At(service));
+  EXPECT_TRUE(client.MergePartials({}).ok());
+}
+
+TEST(ClientTest, AMergeThatIsRefusedTooOftenSaysSo) {
+  FakeService::Options options;
+  options.refused_merges = 4;
+  FakeService service(options);
+  Client client(At(service));
+  EXPECT_EQ(DetailOf(client.MergePartials({}).status()).reason, "QUEUE_FULL");
+}
+
+TEST(CallWithRetriesTest, KeepsToDelaysAndDeadline) {
+  absl::Time now = absl::UnixEpoch();
+  std::vector<absl::Duration> left, slept;
+  absl::Status answer = MakeError(absl::StatusCode::kResourceExhausted, "full",
+                                  {"QUEUE_FULL", {}, {}, absl::Seconds(3)});
+  const auto run = [&](absl::Duration limit) {
+    left.clear();
+    slept.clear();
+    return CallWithRetries<int>(
+               RetryPolicy(4, [] { return 0.0; }), now + limit, [&] { return now; },
+               [&](absl::Duration delay) {
+                 slept.push_back(delay);
+                 now += delay;
+               },
+               [&](absl::Duration rest) -> absl::StatusOr<int> {
+                 left.push_back(rest);
+                 return answer;
+               })
+        .status();
+  };
+  EXPECT_EQ(DetailOf(run(absl::Seconds(8))).reason, "QUEUE_FULL");
+  EXPECT_THAT(slept, testing::ElementsAre(absl::Seconds(3), absl::Seconds(3)));
+  EXPECT_THAT(left, testing::ElementsAre(absl::Seconds(8), absl::Seconds(5), absl::Seconds(2)));
+  EXPECT_EQ(run(absl::Minutes(1)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(left.size(), 4u);
+  answer = absl::InvalidArgumentError("x");
+  EXPECT_EQ(run(absl::Minutes(1)), answer);
+  EXPECT_EQ(left.size(), 1u);
 }
 
 TEST(RetryPolicyTest, HonoursWhatTheErrorSays) {

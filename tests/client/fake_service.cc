@@ -76,6 +76,12 @@ struct FakeService::Attention : v1::Attention::Service {
     }
     return grpc::Status::OK;
   }
+  grpc::Status MergePartials(grpc::ServerContext*, const v1::MergePartialsRequest*,
+                             v1::Partial* answer) override {
+    answer->set_lse_base(v1::Outputs::LSE_BASE_E);
+    if (!owner->RefuseMerge()) return grpc::Status::OK;
+    return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", absl::Milliseconds(20));
+  }
   grpc::Status Attend(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) override {
@@ -107,6 +113,11 @@ void FakeService::AnswerInfo() {
 }
 
 FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+bool FakeService::RefuseMerge() {
+  MutexLock lock(&mutex_);
+  return ++merges_ <= options_.refused_merges;
+}
 
 void FakeService::LetJobsEnd() {
   MutexLock lock(&mutex_);

@@ -49,6 +49,7 @@ class FakeService final {
     bool reports = true;        // The workers say what their parts took.
     // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
     std::function<bool(int shard)> drops_exchange = [](int) { return false; };
+    int refused_merges = 0;     // MergePartials calls that end as kQueueFull says.
   };
 
   explicit FakeService(Options options);
@@ -74,6 +75,7 @@ class FakeService final {
     MutexLock lock(&mutex_);
     return count;
   }
+  bool RefuseMerge() EXCLUDES(mutex_);
   v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
   grpc::Status RunJob(grpc::ServerContext*, const v1::RunJobRequest&,
                       grpc::ServerWriter<v1::JobEvent>*);
@@ -109,6 +111,7 @@ class FakeService final {
   int run_jobs_ GUARDED_BY(mutex_) = 0;
   int attends_ GUARDED_BY(mutex_) = 0;
   int exchanges_ GUARDED_BY(mutex_) = 0;
+  int merges_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
