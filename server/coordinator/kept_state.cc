@@ -91,10 +91,16 @@ absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job) {
 }
 
 absl::Status CheckMayKeep(const Core& core, const Submission& submission) {
-  if (!submission.spec.keeps_state() || core.keeping.size() < core.options.max_kept_states) {
-    return absl::OkStatus();
+  if (!submission.spec.keeps_state()) return absl::OkStatus();
+  if (core.keeping.size() >= core.options.max_kept_states) {
+    return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
   }
-  return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
+  // Their requests stay as long as they do, and leave others at least as much room.
+  const int64_t limit = core.options.max_request_bytes / 2;
+  int64_t bytes = submission.bytes;
+  for (int64_t number : core.keeping) bytes += core.jobs.Find(number)->submission->bytes;
+  if (bytes <= limit) return absl::OkStatus();
+  return RequestBytesFullError(limit, core.options.retry_after);
 }
 
 absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender) {

@@ -1,4 +1,7 @@
 // State that forward jobs keep for gradients jobs.
+#include <string>
+#include <vector>
+
 #include "tests/server/kept_state_case.h"
 
 namespace annulus {
@@ -237,6 +240,33 @@ TEST_F(TwoStatesTest, IsBoundedInNumber) {
   harness_.Obey();
   const int64_t fourth = harness_.Run(Forward(1));
   for (int64_t call : {second, fourth}) harness_.Handle(event::CallGone{call});
+  ExpectIdle();
+}
+
+class SmallRequestsTest : public KeptStateTest {
+ protected:
+  SmallRequestsTest() : KeptStateTest(With([](auto& o) { o.max_request_bytes = 8000; })) {}
+};
+
+// Their specs are remembered as long as they are.
+TEST_F(SmallRequestsTest, LeavesRoomForOtherRequests) {
+  harness_.Start(1);
+  std::vector<std::string> kept;
+  int64_t refused = 0;
+  while (kept.size() < 20 && refused == 0) {
+    const int64_t call = harness_.Run(Forward(1));
+    if (harness_.JobOf(call).empty()) {
+      refused = call;
+      continue;
+    }
+    Finish(call);
+    kept.push_back(harness_.JobOf(call));
+  }
+  ASSERT_GE(kept.size(), 1u);
+  ASSERT_NE(refused, 0);
+  EXPECT_EQ(ReasonOf(ErrorOf(refused)), "QUEUE_FULL");
+  Finish(harness_.Run(harness_.Request(1)));
+  for (const std::string& job : kept) EXPECT_TRUE(Release(job).ok());
   ExpectIdle();
 }
 
