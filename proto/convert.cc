@@ -50,6 +50,8 @@ absl::Status CheckAllKnown(const Repeated& messages, absl::string_view path) {
 absl::Status CheckSpecKnown(const v1::AttentionSpec& proto, absl::string_view path) {
   RETURN_IF_ERROR(CheckKnown(proto, path));
   RETURN_IF_ERROR(CheckKnown(proto.forward(), absl::StrCat(path, ".forward")));
+  RETURN_IF_ERROR(
+      CheckKnown(proto.forward().keep_state(), absl::StrCat(path, ".forward.keep_state")));
   RETURN_IF_ERROR(CheckKnown(proto.gradients(), absl::StrCat(path, ".gradients")));
   RETURN_IF_ERROR(CheckKnown(proto.modifiers(), absl::StrCat(path, ".modifiers")));
   RETURN_IF_ERROR(CheckKnown(proto.modifiers().bias(), absl::StrCat(path, ".modifiers.bias")));

@@ -110,6 +110,11 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
   if (draw->OneIn(4)) {
     spec->mutable_gradients()->set_d_lse(draw->OneIn(2));
     spec->mutable_gradients()->set_d_bias(draw->OneIn(spec->modifiers().has_bias() ? 2 : 9));
+    if (draw->OneIn(20)) spec->mutable_gradients()->set_state("job-of-nobody");
+    if (draw->OneIn(40)) spec->mutable_gradients()->set_release_state(true);
+  } else if (draw->OneIn(8)) {
+    spec->mutable_forward()->mutable_keep_state()->set_nanos(
+        static_cast<int32_t>(draw->Below(50) * 1000000));
   }
 }
 
