@@ -49,7 +49,7 @@ class FakeService final {
     bool reports = true;        // The workers say what their parts took.
     // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
     std::function<bool(int shard)> drops_exchange = [](int) { return false; };
-    int refused_merges = 0;     // MergePartials calls that end as kQueueFull says.
+    int refused_merges = 0;  // MergePartials calls that end as kQueueFull says.
   };
 
   explicit FakeService(Options options);
