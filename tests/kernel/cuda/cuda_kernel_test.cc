@@ -62,6 +62,23 @@ TEST(CudaKernelTest, LaunchesDoNotChangeABit) {
   EXPECT_EQ(one.state(), many.state());
 }
 
+TEST(CudaKernelTest, CutsBetweenTilesOfKeysDoNotChangeABit) {
+  const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(64 << 10);
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 2, 1, 40, 70, 400);
+    spec.masks.resize(1);
+    spec.masks[0].causal = true;
+    const reference::Input input = Normal(spec, 13);
+    Cuts cuts;
+    cuts.keys = {64, 192, 320};
+    cuts.call_per_task = true;
+    KernelHarness whole(spec, input, {}), cut(spec, input, cuts);
+    ASSERT_TRUE(whole.Run(*kernel).ok());
+    ASSERT_TRUE(cut.Run(*kernel).ok());
+    EXPECT_TRUE(whole.state() == cut.state()) << DataTypeName(dtype);
+  }
+}
+
 TEST(CudaKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   AttentionSpec spec = Spec(DataType::kBf16, 6, 2, 40, 130, 200);
   spec.masks.resize(1);
@@ -89,6 +106,13 @@ TEST(CudaKernelTest, SpansFarApartAreWithinTheBudget) {
   KernelHarness harness(spec, Normal(spec, 11), {});
   ASSERT_TRUE(harness.Run(*kernel).ok());
   EXPECT_TRUE(reference::CheckWithinBudget(Normal(spec, 11), harness.answer()));
+}
+
+TEST(CudaKernelTest, ProductsOfSplitNumbersAreRefused) {
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16, 4, 4);
+  spec.arithmetic = Arithmetic::kBf16x3;
+  KernelHarness harness(spec, Normal(spec, 1), {});
+  EXPECT_EQ(harness.Run(*MakeEmulatedKernel(64 << 10)).code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(CudaKernelTest, GradientsAreRefused) {

@@ -20,6 +20,7 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
   if (layout.dtype() != DataType::kFp32 && layout.dtype() != DataType::kFp16 &&
       layout.dtype() != DataType::kBf16)
     return Lacks(DataTypeName(layout.dtype()));
+  if (job.spec->arithmetic == Arithmetic::kBf16x3) return Lacks("bf16x3");
   if (layout.head_dim() > kMaxDim || layout.value_dim() > kMaxDim)
     return Lacks(absl::StrCat("head dimensions above ", kMaxDim));
   for (const KernelTask& task : tasks)

@@ -6,8 +6,8 @@
 
 namespace annulus::cuda {
 
-// The running state of a thread's two slots. The four lanes of a slot share its maximum; its weight
-// is the sum of theirs.
+// The running state of a thread's two slots: the four lanes of a slot hold the same. Their weights
+// are summed tile by tile, so that the sum does not depend on how keys are cut into tasks.
 struct SlotState {
   float max[2], weight[2];
 };
@@ -99,6 +99,8 @@ struct Softmax {
         weight += scores[tile][i];
       }
     }
+    weight += gpu.ShuffleXor(weight, 1);
+    weight += gpu.ShuffleXor(weight, 2);
     shrink[HALF] = Exp2<GPU>((old - reference) * kLog2e);
     state.weight[HALF] = state.weight[HALF] * shrink[HALF] + weight;
     state.max[HALF] = now;

@@ -27,7 +27,7 @@ struct StateRows {
       const bool fresh = max == -Infinity();  // Its sums mean nothing.
       state.max[half] = max;
       state.weight[half] = 0;
-      if (row >= 0 && lane % 4 == 0)
+      if (row >= 0)
         state.weight[half] =
             gpu.template Load<float>(At(task.out, row, head, task.weight_offset, 4));
       const std::byte* from = Sum(row, head);
@@ -47,14 +47,12 @@ struct StateRows {
   ANNULUS_GPU void Store(const SlotState& state, const Sums& sums) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float weight = state.weight[half];
-      weight += gpu.ShuffleXor(weight, 1);
-      weight += gpu.ShuffleXor(weight, 2);
       const int32_t row = Row(half), head = Head(half);
       if (row < 0) continue;
       if (lane % 4 == 0) {
         gpu.template Store<float>(At(task.out, row, head, task.max_offset, 4), state.max[half]);
-        gpu.template Store<float>(At(task.out, row, head, task.weight_offset, 4), weight);
+        gpu.template Store<float>(At(task.out, row, head, task.weight_offset, 4),
+                                  state.weight[half]);
       }
       std::byte* to = Sum(row, head);
       ANNULUS_UNROLL
