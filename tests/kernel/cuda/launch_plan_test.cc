@@ -18,15 +18,15 @@ namespace {
 
 class LaunchPlanTest : public testing::Test {
  protected:
-  void Make(const Cuts& cuts, int64_t rows = 500) {
+  void Make(const Cuts& cuts, int64_t rows = 500, int sequences = 1) {
     spec_.dtype = DataType::kBf16;
     spec_.q_heads = 6;
     spec_.kv_heads = 3;
     spec_.head_dim = 8;
     Sequence sequence;
     sequence.q_len = rows;
-    sequence.kv_len = 700;
-    spec_.sequences = {sequence};
+    sequence.kv_len = rows + 200;
+    spec_.sequences.assign(sequences, sequence);
     spec_.masks.resize(1);
     spec_.masks[0].causal = true;
     harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
@@ -154,6 +154,29 @@ TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
   Make({});
   EXPECT_EQ(CutCall(job_, tasks_, *visible_, 500).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+// The least that a call's single launch is given is what its tables take, and little more.
+TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
+  for (const bool alibi : {false, true}) {
+    for (const bool cap : {false, true}) {
+      spec_ = {};
+      if (cap) spec_.modifiers.soft_cap = 3;
+      if (alibi) spec_.modifiers.alibi_slopes.assign(6, 0.5f);
+      Make({}, 3, /*sequences=*/200);
+      int64_t low = 0, high = 1 << 20;  // Too little, enough.
+      while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        const auto cut = CutCall(job_, tasks_, *visible_, middle);
+        (cut.ok() && cut->size() == 1 ? high : low) = middle;
+      }
+      const std::vector<Launch> launches = Launches(high);
+      ASSERT_EQ(launches.size(), 1u);
+      const auto bytes = static_cast<int64_t>(launches[0].bytes.size());
+      EXPECT_LE(bytes, high) << alibi << cap;
+      EXPECT_GT(bytes, high - 512) << alibi << cap;
+    }
+  }
 }
 
 TEST_F(LaunchPlanTest, KindsFollowTypesDimensionsAndModifiers) {

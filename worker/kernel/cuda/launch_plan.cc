@@ -28,11 +28,18 @@ int64_t TilesOf(int64_t q_begin, int64_t q_end, int group) {
 
 bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 
-// Bytes of tables that are the call's, or a task's, whatever rows are in a launch.
+// Bytes of tables that are the call's, or a task's, whatever rows are in a launch: what TableImage
+// makes of them.
 int64_t CallBytes(const KernelJob& job) {
+  constexpr int64_t kGaps = 16 * 16;  // Every table begins at a multiple of 16 bytes.
   const MaskMap& mask = *job.mask;
-  const int64_t pairs = mask.sequences() * mask.q_heads();
-  return 4 * (2 * mask.q_heads() + 2 * (mask.sequences() + 1) + 2 * pairs) + 16 * 16;
+  int64_t entries = mask.q_heads();
+  if (!KindOf(job).changes) return 4 * entries + kGaps;
+  const ChangeRule change = ChangeRuleOf(job);
+  entries += 2 * (mask.sequences() + 1);
+  if (change.alibi) entries += mask.q_heads();
+  if (change.alibi || change.bits) entries += 2 * mask.sequences() * mask.q_heads();
+  return 4 * entries + kGaps;
 }
 int64_t TaskBytes(const KernelJob& job, const KernelTask& bound) {
   return static_cast<int64_t>(sizeof(ForwardTask)) + 4 * job.mask->classes() +
