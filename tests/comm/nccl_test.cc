@@ -129,6 +129,17 @@ TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
   EXPECT_TRUE(group[1]->Bootstrap().ok());
 }
 
+// A bootstrap has a thread of its own, beside the lane's, whose the device is.
+TEST(Nccl, ABootstrapAsksNothingOfTheDevice) {
+  const auto world =
+      std::make_shared<World>(With(&NcclStandIn::Options::id, kNcclUnhandledCudaError));
+  Group group = GroupIn(world, 2);
+  world->cuda.Break(CudaStandIn::kIllegalAddress);
+  const absl::Status status = group[0]->Bootstrap().status();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(), testing::HasSubstr("NCCL: cannot make an id"));
+}
+
 TEST(Nccl, ARankWithAnotherVersionIsNamedByAll) {
   const auto world = std::make_shared<World>();
   NcclStandIn::Options old;

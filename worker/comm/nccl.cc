@@ -79,7 +79,8 @@ class NcclCommunicator final : public CommunicatorBase {
     own_.version = api_->Version();
     if (rank() == 0 && size() > 1) {
       const NcclResult result = api_->GetUniqueId(&own_.id);
-      if (result != kNcclSuccess) return Failure(result, "cannot make an id");
+      // Another thread may be using the device, whose word is not asked for.
+      if (result != kNcclSuccess) return FailureOf(result, Text(result, "cannot make an id"));
     }
     // A group of one has no use for an id.
     if (rank() == 0) own_.id.resize(kNcclIdBytes);
@@ -109,6 +110,9 @@ class NcclCommunicator final : public CommunicatorBase {
   Condition NcclIsThrough();
   Condition Reached(CudaEvent event);
   bool Flush();
+  std::string Text(NcclResult result, absl::string_view what) const;
+  absl::Status FailureOf(NcclResult result, const std::string& text) const;
+  // The same with the device's own word, where it has one: for the owner thread.
   absl::Status Failure(NcclResult result, absl::string_view what) const;
   absl::Status Late() const;
 
@@ -126,21 +130,29 @@ class NcclCommunicator final : public CommunicatorBase {
   int32_t only_peer_ = kNoPeer;  // Of the open step.
 };
 
-absl::Status NcclCommunicator::Failure(NcclResult result, absl::string_view what) const {
+std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) const {
   std::string text = absl::StrCat("NCCL: ", what, ": ", api_->ErrorText(result));
   if (comm_ != nullptr) absl::StrAppend(&text, " ", api_->LastError(comm_));
+  return text;
+}
+
+absl::Status NcclCommunicator::FailureOf(NcclResult result, const std::string& text) const {
+  if (result != kNcclRemoteError && result != kNcclSystemError) return absl::InternalError(text);
+  if (only_peer_ != kNoPeer) return PeerLost(only_peer_, text);
+  return MakeError(absl::StatusCode::kUnavailable, text,
+                   {std::string(kReasonPeerLost), {}, {}, {}});
+}
+
+absl::Status NcclCommunicator::Failure(NcclResult result, absl::string_view what) const {
+  const std::string text = Text(result, what);
   if (result == kNcclUnhandledCudaError) {
-    // The device's own word, where it has one.
     RETURN_IF_ERROR(device_->MakeCurrent());
     if (moved_ != nullptr) {
       const CudaError error = cuda_->EventQuery(moved_);
       if (error != kCudaNotReady) RETURN_IF_ERROR(device_->Check(error, text));
     }
   }
-  if (result != kNcclRemoteError && result != kNcclSystemError) return absl::InternalError(text);
-  if (only_peer_ != kNoPeer) return PeerLost(only_peer_, text);
-  return MakeError(absl::StatusCode::kUnavailable, text,
-                   {std::string(kReasonPeerLost), {}, {}, {}});
+  return FailureOf(result, text);
 }
 
 absl::Status NcclCommunicator::Late() const {
