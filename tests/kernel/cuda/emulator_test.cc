@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernel/cuda/emulated_gpu.h"
@@ -108,15 +109,15 @@ TEST_F(EmulatorTest, FragmentsOfMmaAreThoseOfTheIsa) {
   MultiplyAsTheTablesSay<Element::kFp16>(run);
 }
 
-// The sum of products is half an ulp, which rounding to the nearest even number would take up.
+// The only product is half an ulp, which rounding to the nearest even number would take up.
 TEST_F(EmulatorTest, MmaCutsOffWhatFp32DoesNotHold) {
   float sums[32][4];
   ASSERT_EQ(Run(32,
                 [&](const EmulatedGpu& gpu) {
                   const uint32_t one = PackOf<Element::kBf16>(1, 1);
-                  const uint32_t tiny = PackOf<Element::kBf16>(std::ldexp(1.0f, -27), 0);
+                  const uint32_t tiny = PackOf<Element::kBf16>(std::ldexp(1.0f, -24), 0);
                   const uint32_t a[4] = {one, one, one, one};
-                  const uint32_t b[2] = {tiny, tiny};
+                  const uint32_t b[2] = {gpu.Thread() % 4 == 0 ? tiny : 0, 0};
                   float(&c)[4] = sums[gpu.Thread()];
                   for (float& value : c) value = gpu.Thread() % 2 == 0 ? 1.99999988f : -1.99999988f;
                   gpu.Mma<Element::kBf16>(a, b, c);
@@ -124,6 +125,27 @@ TEST_F(EmulatorTest, MmaCutsOffWhatFp32DoesNotHold) {
             "");
   EXPECT_EQ(sums[0][0], 1.99999988f);
   EXPECT_GT(sums[1][0], -1.99999988f);
+}
+
+// Eight parts of 2^-25 are below what is kept beside a 1, though their sum is not; of 2^-24 they
+// are not.
+TEST_F(EmulatorTest, MmaCutsOffEachProduct) {
+  for (const auto& [exponent, expected] :
+       {std::pair(-25, 1.0f), std::pair(-24, 1 + std::ldexp(1.0f, -21))}) {
+    float sums[32][4];
+    ASSERT_EQ(Run(32,
+                  [&](const EmulatedGpu& gpu) {
+                    const uint32_t one = PackOf<Element::kBf16>(1, 1);
+                    const float part = std::ldexp(1.0f, exponent);
+                    const uint32_t parts = PackOf<Element::kBf16>(part, part);
+                    const uint32_t a[4] = {one, one, one, one}, b[2] = {parts, 0};
+                    float(&c)[4] = sums[gpu.Thread()];
+                    for (float& value : c) value = 1;
+                    gpu.Mma<Element::kBf16>(a, b, c);
+                  }),
+              "");
+    EXPECT_EQ(sums[0][0], expected) << exponent;
+  }
 }
 
 // PTX ISA, ldmatrix: each thread takes two neighbours of row lane / 4; transposed, of column.

@@ -1,5 +1,6 @@
 #include "tests/kernel/cuda/warp_acts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -24,12 +25,30 @@ float Half(uint16_t bits) {
   return (*kAll)[bits];
 }
 
+constexpr int kProductsAtOnce = 8;
+
 // Towards zero.
 float CutOff(double value) {
   const auto nearest = static_cast<float>(value);
   if (std::fabs(static_cast<double>(nearest)) <= std::fabs(value) || std::isinf(value))
     return nearest;
   return std::nextafter(nearest, 0.0f);
+}
+
+// A tensor core's sum of c and some products: each is cut off, towards zero, at the last bit that
+// it keeps of the largest.
+float SumCutOff(float c, const double* products, int count) {
+  constexpr int kBits = 24;  // Behind the first: fp32's 23 and one more.
+  double largest = std::fabs(c), sum = c;
+  for (int k = 0; k < count; ++k) {
+    largest = std::max(largest, std::fabs(products[k]));
+    sum += products[k];
+  }
+  if (largest == 0 || !std::isfinite(sum)) return CutOff(sum);
+  const double unit = std::ldexp(1.0, std::ilogb(largest) - kBits), per_unit = 1 / unit;
+  auto units = static_cast<int64_t>(c * per_unit);
+  for (int k = 0; k < count; ++k) units += static_cast<int64_t>(products[k] * per_unit);
+  return CutOff(static_cast<double>(units) * unit);
 }
 
 template <float (*TO_FLOAT)(uint16_t)>
@@ -52,9 +71,10 @@ void Mma(void* const (&lanes)[kWarp]) {
     float* const c = Of<MmaArgs>(lanes[lane]).c;
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      double sum = 0;
-      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
-      c[i] = CutOff(sum + c[i]);
+      double products[16];
+      for (int k = 0; k < 16; ++k) products[k] = a[row][k] * b[k][column];
+      for (int k = 0; k < 16; k += kProductsAtOnce)
+        c[i] = SumCutOff(c[i], products + k, kProductsAtOnce);
     }
   }
 }

@@ -25,8 +25,11 @@ struct MatrixArgs {
 void ActLoadMatrices(void* const (&lanes)[kWarp]);
 void ActLoadMatricesTransposed(void* const (&lanes)[kWarp]);
 
-// mma.m16n8k16, row by column, c += a · b. Products are exact, their sum with c is cut off at fp32,
-// not rounded: no tensor core is worse by more than its own order of sums.
+// mma.m16n8k16, row by column, c += a · b. The ISA leaves the sum's precision open, so this is an
+// assumption, from what others measured (Fasi et al., "Numerical behavior of NVIDIA tensor cores",
+// 2021, and those who went on): products are exact; c and a few of them are brought to the exponent
+// of the largest and cut off there, and their sum is cut off at fp32. An A100 takes 8 at once and
+// keeps one bit beyond fp32's, an H100 takes 16 and keeps two: here 8 and one, the worse of both.
 struct MmaArgs {
   const uint32_t* a;
   const uint32_t* b;
