@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "attention/mask.h"
 #include "attention/placement.h"
 #include "attention/schedule/fix_order.h"
+#include "attention/schedule/plan_memo.h"
 #include "attention/segment.h"
 #include "attention/status_macros.h"
 
@@ -230,6 +233,7 @@ class Chooser {
   absl::StatusOr<std::vector<Candidate>> Choose() {
     ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesFor(wanted_, choice_.sizes));
     for (const int32_t size : sizes) {
+      cases_.clear();
       const size_t first = candidates_.size();
       for (Execution& execution : Combinations(wanted_, size, spec_)) {
         RETURN_IF_ERROR(Consider(std::move(execution)));
@@ -289,9 +293,10 @@ class Chooser {
     options.layout = execution.layout;
     options.stripe = std::max(1, execution.stripe);
     options.granule = GranuleOf(spec_);
-    ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(spec_, options));
-    ASSIGN_OR_RETURN(candidate->cost,
-                     PredictCost({&spec_, &mask_, &plan, execution}, choice_.rates));
+    ASSIGN_OR_RETURN(PlanCase * of, CaseOf(options));
+    ASSIGN_OR_RETURN(
+        candidate->cost,
+        PredictCost({&spec_, &mask_, &of->plan, execution, &*of->memo}, choice_.rates));
     if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
     if (shared_seconds_ == 0) shared_seconds_ = SecondsOfWork(candidate->cost);
     const int64_t peak = candidate->cost.peak_bytes_per_rank;
@@ -300,6 +305,20 @@ class Chooser {
       candidate->rejected = absl::StrCat("it needs ", peak, " bytes of working memory on a rank");
     }
     return absl::OkStatus();
+  }
+
+  // A plan, and what all strategies on it have in common.
+  struct PlanCase {
+    ShardPlan plan;
+    std::optional<PlanMemo> memo;
+  };
+  absl::StatusOr<PlanCase*> CaseOf(const PlanOptions& options) {
+    std::unique_ptr<PlanCase>& of = cases_[{options.layout, options.stripe}];
+    if (of != nullptr) return of.get();
+    auto made = std::make_unique<PlanCase>();
+    ASSIGN_OR_RETURN(made->plan, MakeShardPlan(spec_, options));
+    made->memo.emplace(ScheduleRequest{&spec_, &mask_, &made->plan, {}});
+    return (of = std::move(made)).get();
   }
 
   double BestSeconds() const { return candidates_[best_].cost.seconds; }
@@ -330,6 +349,8 @@ class Chooser {
   const Choice& choice_;
   const MaskMap mask_;
   std::vector<Candidate> candidates_;
+  // Of the size that is looked at, by layout and stripe.
+  std::map<std::pair<Layout, int64_t>, std::unique_ptr<PlanCase>> cases_;
   int best_ = -1;
   double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
   double shared_seconds_ = 0;  // The same, by the pairs of any candidate.

@@ -1,6 +1,7 @@
 #include "attention/row_pieces.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/mask_rule.h"
 
@@ -8,7 +9,7 @@ namespace annulus {
 namespace {
 
 // The end of strip i of rows 0 … q_len.
-int64_t EndOf(const std::vector<RangeStrips::Strip>& strips, size_t i, int64_t q_len) {
+int64_t EndOfStrip(const std::vector<RangeStrips::Strip>& strips, size_t i, int64_t q_len) {
   return i + 1 < strips.size() ? std::min(q_len, strips[i + 1].begin) : q_len;
 }
 
@@ -64,8 +65,9 @@ RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len,
   const MaskedSequence of(mask, q_len, kv_len);
   for (size_t i = 0; i < strips.strips().size(); ++i) {
     const RangeStrips::Strip& strip = strips.strips()[i];
-    AddRows(of, strip.ranges, {strip.begin, EndOf(strips.strips(), i, q_len)});
+    AddRows(of, strip.ranges, {strip.begin, EndOfStrip(strips.strips(), i, q_len)});
   }
+  JoinBlocks();
 }
 
 void RowPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
@@ -119,22 +121,64 @@ void RowPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals&
   }
 }
 
+int64_t RowPieces::PieceOf(int64_t row) const {
+  return std::upper_bound(pieces_.begin(), pieces_.end(), row,
+                          [](int64_t r, const Piece& p) { return r < p.begin; }) -
+         pieces_.begin() - 1;
+}
+
+RowPieces::Part RowPieces::PartOf(int64_t piece, Interval rows) const {
+  const Interval own{pieces_[piece].begin, EndOf(piece)};
+  const Interval part = Intersect(own, rows);
+  const size_t begin = pieces_[piece].first_sweep;
+  const size_t end = piece + 1 < pieces() ? pieces_[piece + 1].first_sweep : sweeps_.size();
+  return {absl::MakeConstSpan(sweeps_).subspan(begin, end - begin), part.begin - own.begin,
+          part.length()};
+}
+
 template <typename Fn>
 void RowPieces::ForEachPart(Interval rows, Fn fn) const {
   rows = Intersect(rows, {0, q_len_});
   if (rows.length() == 0) return;
-  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), rows.begin,
-                                [](int64_t row, const Piece& p) { return row < p.begin; }) -
-               1;
-  for (; piece != pieces_.end() && piece->begin < rows.end; ++piece) {
-    const bool last = piece + 1 == pieces_.end();
-    const Interval own{piece->begin, last ? q_len_ : (piece + 1)->begin};
-    const Interval part = Intersect(own, rows);
-    const size_t end = last ? sweeps_.size() : (piece + 1)->first_sweep;
-    const auto sweeps = absl::MakeConstSpan(sweeps_).subspan(
-        piece->first_sweep, end - static_cast<size_t>(piece->first_sweep));
-    if (!fn(Part{sweeps, part.begin - own.begin, part.length()})) return;
+  const int64_t last = PieceOf(rows.end - 1);
+  for (int64_t piece = PieceOf(rows.begin); piece <= last; ++piece) {
+    if (!fn(PartOf(piece, rows))) return;
   }
+}
+
+template <typename Fn>
+void RowPieces::ForEachSeen(Interval rows, Fn fn) const {
+  rows = Intersect(rows, {0, q_len_});
+  if (rows.length() == 0) return;
+  const int64_t end = PieceOf(rows.end - 1) + 1;
+  for (int64_t piece = PieceOf(rows.begin); piece < end;) {
+    const int64_t block_end = piece + kBlock;
+    const bool whole = piece % kBlock == 0 && block_end <= end &&
+                       rows.begin <= pieces_[piece].begin && EndOf(block_end - 1) <= rows.end;
+    if (whole && !seen_.empty()) {
+      for (const Interval& keys : seen_[piece / kBlock]) {
+        if (!fn(keys)) return;
+      }
+      piece = block_end;
+      continue;
+    }
+    const Part part = PartOf(piece++, rows);
+    for (const Sweep& sweep : part.sweeps) {
+      const Interval keys{sweep.keys.begin + sweep.begin_step * part.skip,
+                          sweep.keys.end + sweep.end_step * (part.skip + part.rows - 1)};
+      if (!fn(keys)) return;
+    }
+  }
+}
+
+void RowPieces::JoinBlocks() {
+  std::vector<std::vector<Interval>> seen;
+  for (int64_t block = 0; (block + 1) * kBlock <= pieces(); ++block) {
+    std::vector<Interval> keys;
+    AddVisible({pieces_[block * kBlock].begin, EndOf((block + 1) * kBlock - 1)}, &keys);
+    seen.push_back(Normalized(std::move(keys)));
+  }
+  seen_ = std::move(seen);
 }
 
 Intervals RowPieces::KeysOf(int64_t row) const {
@@ -150,23 +194,16 @@ Intervals RowPieces::KeysOf(int64_t row) const {
 }
 
 void RowPieces::AddVisible(Interval rows, std::vector<Interval>* keys) const {
-  ForEachPart(rows, [&](const Part& part) {
-    for (const Sweep& sweep : part.sweeps) {
-      keys->push_back({sweep.keys.begin + sweep.begin_step * part.skip,
-                       sweep.keys.end + sweep.end_step * (part.skip + part.rows - 1)});
-    }
+  ForEachSeen(rows, [&](Interval seen) {
+    keys->push_back(seen);
     return true;
   });
 }
 
 bool RowPieces::SeesAny(Interval rows, Interval keys) const {
   bool sees = false;
-  ForEachPart(rows, [&](const Part& part) {
-    for (const Sweep& sweep : part.sweeps) {
-      const Interval swept{sweep.keys.begin + sweep.begin_step * part.skip,
-                           sweep.keys.end + sweep.end_step * (part.skip + part.rows - 1)};
-      sees = sees || Intersect(swept, keys).length() > 0;
-    }
+  ForEachSeen(rows, [&](Interval seen) {
+    sees = Intersect(seen, keys).length() > 0;
     return !sees;
   });
   return sees;
@@ -176,11 +213,20 @@ int64_t RowPieces::Area(Interval rows, Interval keys) const {
   int64_t area = 0;
   if (keys.length() == 0) return area;
   ForEachPart(rows, [&](const Part& part) {
+    const int64_t more = part.rows - 1;
     for (const Sweep& sweep : part.sweeps) {
-      area +=
-          SumClamped(sweep.keys.end + sweep.end_step * part.skip, sweep.end_step, part.rows, keys) -
-          SumClamped(sweep.keys.begin + sweep.begin_step * part.skip, sweep.begin_step, part.rows,
-                     keys);
+      const int64_t begin = sweep.keys.begin + sweep.begin_step * part.skip;
+      const int64_t end = sweep.keys.end + sweep.end_step * part.skip;
+      // Ends never move back.
+      const int64_t last_end = end + sweep.end_step * more;
+      if (begin >= keys.end || last_end <= keys.begin) continue;
+      if (begin >= keys.begin && last_end <= keys.end) {
+        area += part.rows * (end - begin) +
+                (sweep.end_step - sweep.begin_step) * (part.rows * more / 2);
+        continue;
+      }
+      area += SumClamped(end, sweep.end_step, part.rows, keys) -
+              SumClamped(begin, sweep.begin_step, part.rows, keys);
     }
     return true;
   });
@@ -193,7 +239,7 @@ int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, in
   int64_t cuts = 0;
   for (size_t i = 0; i < strips.strips().size(); ++i) {
     const RangeStrips::Strip& strip = strips.strips()[i];
-    Interval rows{strip.begin, EndOf(strips.strips(), i, q_len)};
+    Interval rows{strip.begin, EndOfStrip(strips.strips(), i, q_len)};
     if (rows.length() == 0 || cuts > limit) break;
     if (strip.ranges.empty()) {
       ++cuts;

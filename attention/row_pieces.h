@@ -61,14 +61,27 @@ class RowPieces {
     int64_t skip = 0, rows = 0;
   };
 
+  // Pieces that are asked about together: what rows of all of them see is worked out once.
+  static constexpr int64_t kBlock = 32;
+
   void AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges, Interval rows);
   void AddPiece(int64_t begin, const Intervals& first, const Intervals& last, int64_t rows);
+  void JoinBlocks();
+  Part PartOf(int64_t piece, Interval rows) const;
+  int64_t PieceOf(int64_t row) const;
+  int64_t EndOf(int64_t piece) const {
+    return piece + 1 < pieces() ? pieces_[piece + 1].begin : q_len_;
+  }
   template <typename Fn>
   void ForEachPart(Interval rows, Fn fn) const;  // Until fn says false.
+  // Until fn(keys) says false: what rows of parts and of whole blocks see.
+  template <typename Fn>
+  void ForEachSeen(Interval rows, Fn fn) const;
 
   int64_t q_len_;
   std::vector<Piece> pieces_;
   std::vector<Sweep> sweeps_;
+  std::vector<std::vector<Interval>> seen_;  // By block of pieces, as a set.
 };
 
 // How many parts the rows of a sequence are cut into at most, before those that go on straight are

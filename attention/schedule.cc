@@ -11,6 +11,7 @@
 #include "attention/schedule/builders.h"
 #include "attention/schedule/fix_order.h"
 #include "attention/schedule/key_pass.h"
+#include "attention/schedule/plan_memo.h"
 #include "attention/status_macros.h"
 
 namespace annulus {
@@ -63,13 +64,13 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
         absl::StrCat("rank ", begin, " is not one of the ", world, " ranks of the plan"));
   }
   ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
-  const Needs needs(request, row.travels);
-  RectangleTable rectangles(*request.mask, *request.plan, in_order ? request.plan->granule : 0);
+  PlanMemo own(request);
+  PlanMemo& memo = request.memo != nullptr ? *request.memo : own;
+  const Needs& needs = memo.NeedsOf(row.travels);
   const bool alone = world == 1 || !needs.any();
   const bool two_passes = in_order && operation == Operation::kGradients && !alone;
-  const GroupView group{request, degrees, needs, rectangles, two_passes};
-  std::optional<Needs> queries;
-  if (two_passes) queries.emplace(request, RowSpace::kQuery);
+  const GroupView group{request, degrees, needs, memo.rectangles(), two_passes};
+  const Needs* const queries = two_passes ? &memo.NeedsOf(RowSpace::kQuery) : nullptr;
   std::vector<RankSchedule> ranks;
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));

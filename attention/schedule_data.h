@@ -92,11 +92,15 @@ struct RankSchedule {
 };
 
 // What a schedule is made from. Pointers must outlive the call.
+class PlanMemo;  // attention/schedule/plan_memo.h
+
 struct ScheduleRequest {
   const AttentionSpec* spec = nullptr;
   const MaskMap* mask = nullptr;
   const ShardPlan* plan = nullptr;
   Execution execution;  // Resolved: neither strategy nor degrees are left to the planner.
+  // Shared by requests that differ in their execution alone; null: nothing is remembered.
+  PlanMemo* memo = nullptr;
 };
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/schedule/plan_memo.h"
 #include "attention/visible_pairs.h"
 
 namespace annulus {
@@ -66,6 +67,24 @@ int64_t ProductsOf(const RankSchedule& schedule, const Task& task) {
   return 2 + (task.out_q >= 0 ? 1 : 0) + (task.out_kv >= 0 ? 2 : 0);
 }
 
+// Visible pairs × query heads, by the share of the products that the task makes.
+int64_t PairsOfTask(const Task& task, int32_t q_shard, int32_t k_shard, int64_t products,
+                    const ScheduleRequest& request, PlanMemo* memo) {
+  const Interval q{task.q_begin, task.q_end}, k{task.k_begin, task.k_end};
+  std::vector<int64_t>& known = memo->PairsOf(q_shard, q, k_shard, k);
+  const std::vector<Shard>& shards = request.plan->shards;
+  int64_t pairs = 0;
+  request.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
+    int64_t& of_class = known[request.mask->ClassOf(head)];
+    if (of_class < 0) {
+      of_class = EstimateVisiblePairs(
+          *request.mask, {&shards[q_shard].q_rows, &shards[k_shard].kv_rows, q, k, head});
+    }
+    pairs += of_class * count * products / kProducts;
+  });
+  return pairs;
+}
+
 }  // namespace
 
 RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step,
@@ -106,20 +125,14 @@ std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
 }
 
 std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request) {
-  const std::vector<Shard>& shards = request.plan->shards;
+  PlanMemo own(request);
+  PlanMemo* const memo = request.memo != nullptr ? request.memo : &own;
   std::vector<int64_t> costs;
   for (const Step& step : schedule.steps) {
     int64_t cost = 0;
     for (const Task& task : step.tasks) {
-      const int64_t products = ProductsOf(schedule, task);
-      request.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
-        const LocalRectangle rectangle = {&shards[schedule.buffers[task.q].shard].q_rows,
-                                          &shards[schedule.buffers[task.kv].shard].kv_rows,
-                                          {task.q_begin, task.q_end},
-                                          {task.k_begin, task.k_end},
-                                          head};
-        cost += EstimateVisiblePairs(*request.mask, rectangle) * count * products / kProducts;
-      });
+      cost += PairsOfTask(task, schedule.buffers[task.q].shard, schedule.buffers[task.kv].shard,
+                          ProductsOf(schedule, task), request, memo);
     }
     costs.push_back(cost);
   }

@@ -311,6 +311,38 @@ TEST(MaskTest, LongRangeListsAreQuick) {
   EXPECT_FALSE(map.SeesAny(0, {1000, 2000}, {2000, 5000}));
 }
 
+// Hundreds of pieces: some are asked about one by one, others in blocks.
+TEST(MaskTest, RangeListsOfManyPiecesSayWhatTheirRowsSee) {
+  std::mt19937 random(7);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % n); };
+  AttentionSpec spec;
+  spec.q_heads = spec.kv_heads = 1;
+  spec.sequences = {{700, 300, "", 0, 0}};
+  Mask& mask = spec.masks.emplace_back();
+  for (int64_t row = 0; row < 700; row += 2) {
+    const int64_t key = below(280);
+    mask.ranges.push_back(
+        {row, row + 1 + below(4), key, key + below(20), static_cast<MaskRange::Kind>(below(4))});
+  }
+  const MaskMap map(spec);
+  for (int i = 0; i < 300; ++i) {
+    const int64_t first = below(701), from = below(301);
+    const Interval rows{first, first + below(701 - first) + 1};
+    const Interval keys{from, from + below(i % 3 == 0 ? 4 : 301)};
+    std::vector<Interval> seen;
+    int64_t area = 0;
+    for (int64_t row = rows.begin; row < std::min<int64_t>(700, rows.end); ++row) {
+      for (const Interval& visible : map.Visible(0, 0, row)) {
+        seen.push_back(visible);
+        area += Intersect(visible, keys).length();
+      }
+    }
+    EXPECT_EQ(map.Area(0, rows, keys), area) << i;
+    EXPECT_EQ(map.SeesAny(0, rows, keys), area > 0) << i;
+    EXPECT_EQ(map.VisibleToAny(0, rows), Normalized(std::move(seen))) << i;
+  }
+}
+
 TEST(MaskTest, NoMaskIsFullAndOneClass) {
   const AttentionSpec spec = SpecOf({Seq(2, 3), Seq(0, 2), Seq(2, 0)}, {}, 5);
   ExpectMatches(
