@@ -6,8 +6,8 @@
 namespace annulus {
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Channel> channel,
-                                                      Ended ended) {
-  std::shared_ptr<ExchangeStream> self(new ExchangeStream());
+                                                      std::shared_ptr<User> user, Ended ended) {
+  std::shared_ptr<ExchangeStream> self(new ExchangeStream(std::move(user)));
   RawStream::Handlers handlers;
   handlers.on_read = [self](const grpc::ByteBuffer& message) {
     // Nobody has asked for anything.
@@ -82,13 +82,11 @@ std::shared_ptr<ExchangeStream> ExchangePool::Take(
 std::shared_ptr<ExchangeStream> ExchangePool::Open(const std::string& endpoint,
                                                    std::shared_ptr<grpc::Channel> channel,
                                                    std::shared_ptr<ExchangeStream::User> user) {
-  std::shared_ptr<ExchangeStream> stream = ExchangeStream::Start(
-      std::move(channel),
+  return ExchangeStream::Start(
+      std::move(channel), std::move(user),
       [pool = weak_from_this(), endpoint, token = open_()](const ExchangeStream* ended) {
         if (const auto alive = pool.lock()) alive->Forget(endpoint, ended);
       });
-  stream->Attach(std::move(user));
-  return stream;
 }
 
 void ExchangePool::Give(const std::string& endpoint, std::shared_ptr<ExchangeStream> stream) {

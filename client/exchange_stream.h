@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,7 +31,8 @@ class ExchangeStream : public std::enable_shared_from_this<ExchangeStream> {
 
   // Called when the call has ended, after the user's OnEnded.
   using Ended = std::function<void(const ExchangeStream*)>;
-  static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel, Ended ended);
+  static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel,
+                                               std::shared_ptr<User> user, Ended ended);
 
   // Between two shards. False: the call has ended meanwhile.
   bool Attach(std::shared_ptr<User> user) EXCLUDES(mutex_);
@@ -43,7 +45,7 @@ class ExchangeStream : public std::enable_shared_from_this<ExchangeStream> {
   void Cancel() { stream_->Cancel(); }
 
  private:
-  ExchangeStream() = default;
+  explicit ExchangeStream(std::shared_ptr<User> user) : user_(std::move(user)) {}
   std::shared_ptr<User> user() EXCLUDES(mutex_);
   void OnDone(const absl::Status& status, const Ended& ended) EXCLUDES(mutex_);
 
@@ -67,7 +69,7 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
   std::shared_ptr<ExchangeStream> Take(const std::string& endpoint,
                                        const std::shared_ptr<ExchangeStream::User>& user)
       EXCLUDES(mutex_);
-  // Attaches `user` to a new one.
+  // A new one, of `user`.
   std::shared_ptr<ExchangeStream> Open(const std::string& endpoint,
                                        std::shared_ptr<grpc::Channel> channel,
                                        std::shared_ptr<ExchangeStream::User> user);

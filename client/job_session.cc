@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "client/grace.h"
@@ -60,6 +61,8 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void OnShardDone(int32_t attempt, Stream stream, absl::Status status);
   void AwaitCoordinator(const absl::Status& status);
   void OnGraceOver();
+  // Calls that are kept between jobs know no deadline, and a call that has ended keeps none.
+  void KeepDeadline();
   void OnPush(TensorChunk chunk, Credit credit);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   void Fail(absl::Status status);
@@ -87,6 +90,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
       worker_error_;  // Of this attempt; the coordinator has not spoken yet.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
   std::optional<Grace> grace_;                // Of worker_error_.
+  std::optional<Grace> deadline_;             // Of outputs, when RunJob has ended.
   bool inputs_closed_ = false;
   bool succeeded_ = false;
   bool run_job_open_ = true;
@@ -158,8 +162,23 @@ void JobSession::Impl::OnRunJobDone(absl::Status status) {
     Fail(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED));
   } else if (!succeeded_) {
     Fail(absl::UnavailableError("the coordinator ended the call before the job"));
+  } else if (live_shards_ > 0 && options_.deadline != absl::InfiniteFuture()) {
+    KeepDeadline();
   }
   FinishIfQuiet();
+}
+
+void JobSession::Impl::KeepDeadline() {
+  deadline_.emplace(options_.deadline - absl::Now(), [weak = weak_from_this()] {
+    const std::shared_ptr<Impl> self = weak.lock();
+    if (self == nullptr) return;
+    self->Post([](Impl* impl) {
+      impl->Fail(NameExpiry(absl::DeadlineExceededError("the outputs did not come in time"),
+                            /*waited=*/false));
+      impl->FinishIfQuiet();
+    });
+  });
+  deadline_->Begin();
 }
 
 void JobSession::Impl::OnPlaced(const v1::Plan& plan) {

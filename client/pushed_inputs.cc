@@ -1,5 +1,6 @@
 #include "client/pushed_inputs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "attention/error.h"
@@ -14,8 +15,10 @@ void PushedInputs::Add(int32_t rank, int64_t bytes) {
 
 ChunkBatch PushedInputs::TakeAll(int32_t rank) {
   ChunkBatch batch;
+  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
+                               [](const auto& entry) { return entry.second.bytes_missing == 0; });
   const Rank& added = ranks_[rank];
-  if (added.bytes_missing == 0 && added.chunks <= kMaxMessageChunks) added.source->Next(&batch);
+  if (all && added.chunks <= kMaxMessageChunks) added.source->Next(&batch);
   return batch;
 }
 

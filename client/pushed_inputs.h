@@ -19,8 +19,9 @@ class PushedInputs {
  public:
   // A rank that needs `bytes`. What is pushed waits for its upload.
   void Add(int32_t rank, int64_t bytes);
-  // The inputs of a rank that has been added, where they are all here and fit one message: its
-  // upload, by other means, is the caller's. Else nothing.
+  // The inputs of a rank that has been added, where those of every rank are here, so that nobody
+  // waits for credits that they hold, and they fit one message: its upload, by other means, is the
+  // caller's. Else nothing.
   ChunkBatch TakeAll(int32_t rank);
   // The source for the rank's upload, and then that upload.
   std::shared_ptr<PushSource> source(int32_t rank) { return ranks_[rank].source; }

@@ -13,8 +13,17 @@ grpc::ByteBuffer MessageOf(const std::string& ticket, const ChunkBatch& inputs) 
   return EncodeChunks(inputs.chunks, &request);
 }
 
-// How a call ends that was kept for too long, or whose worker has gone: nothing was refused.
-bool IsStale(const absl::Status& status) { return status.ok() || absl::IsUnavailable(status); }
+// How a call ends that was kept for too long, whose worker has gone, or that was cut short for the
+// sake of the shard before: nothing was refused.
+bool IsStale(const absl::Status& status) {
+  return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+         absl::IsDeadlineExceeded(status);
+}
+
+// What a worker says that has served the shard, or one that is not the shard's any more.
+bool SaysNoMore(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
 
 }  // namespace
 
@@ -94,7 +103,8 @@ void ShardExchange::FinishIfThrough() {
   std::shared_ptr<ExchangeStream> stream;
   {
     MutexLock lock(&mutex_);
-    if (!written_ || !reported_ || std::exchange(finished_, true)) return;
+    // A call that was cancelled is nobody's any more: its end follows.
+    if (!written_ || !reported_ || cancelled_ || std::exchange(finished_, true)) return;
     stream = stream_;
   }
   stream->Detach();
@@ -106,16 +116,19 @@ void ShardExchange::FinishIfThrough() {
 }
 
 void ShardExchange::OnEnded(const absl::Status& status) {
+  absl::Status end = status.ok() ? absl::UnavailableError("the worker ended the exchange") : status;
   {
     MutexLock lock(&mutex_);
     if (finished_) return;
     if (kept_ && !answered_ && !cancelled_ && IsStale(status)) {
+      stale_ = status;
       return SendLocked(/*may_be_kept=*/false);
     }
     finished_ = true;
+    // The worker may have taken the shard before the first call broke.
+    if (!answered_ && !stale_.ok() && SaysNoMore(status)) end = stale_;
   }
-  done_(receiver_.Judge(status.ok() ? absl::UnavailableError("the worker ended the exchange")
-                                    : status));
+  done_(receiver_.Judge(std::move(end)));
 }
 
 }  // namespace annulus

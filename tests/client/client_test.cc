@@ -204,6 +204,19 @@ TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
   EXPECT_EQ(service.ended_well(), 1) << "before the client said so";
 }
 
+TEST(ClientTest, OutputsThatNeverComeEndWithTheDeadline) {
+  for (const int64_t rows : {60, 100000}) {  // On a call that is kept, and on calls of their own.
+    FakeService service(Script({Act::kNeverSends}));
+    Client client(At(service));
+    ClientJob job(rows);
+    AttendArguments arguments = job.Arguments(DataPath::kDirect);
+    arguments.timeout = absl::Seconds(2);
+    EXPECT_EQ(client.Attend(std::move(arguments)).status().code(),
+              absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(service.ended_well(), 1);
+  }
+}
+
 TEST(ClientTest, AWrongChecksumIsDataLossAndNotSentAgain) {
   FakeService service(Script({Act::kCorrupt}));
   Client client(At(service));

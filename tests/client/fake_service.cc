@@ -295,9 +295,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   {
     MutexLock lock(&mutex_);
     if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
-    if (placement != placements_) {
-      return Error(absl::StatusCode::kAborted, "JOB_ENDED");
-    }
+    if (placement != placements_) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
     shard = shards_[std::stoi(ticket[1])];
   }
   std::vector<v1::Chunk> outputs = OutputsOf(*shard);
@@ -305,7 +303,9 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   {
     MutexLock lock(&mutex_);
     act = now_;
+    shard->fetched = act == Act::kNeverSends;
   }
+  if (act == Act::kNeverSends) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
   if (act == Act::kEndsEarly || act == Act::kEndsFirst) outputs.pop_back();
   v1::FetchShardResponse response;
   for (v1::Chunk& chunk : outputs) {

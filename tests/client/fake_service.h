@@ -38,6 +38,7 @@ class FakeService final {
     kEndsEarly,    // the same, and the last output of each shard is missing
     kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
     kSaysSoLate,   // says that it succeeded only after LetJobsEnd
+    kNeverSends,   // the job succeeds, and the outputs are lost on their way
     kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
   };
   struct Options {

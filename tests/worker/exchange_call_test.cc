@@ -200,6 +200,72 @@ TEST_F(ExchangeTest, ACallThatIsKeptTooLongEndsWellAndOneThatNeverBeganDoesNot) 
   never->OnDone();
 }
 
+TEST_F(ExchangeTest, ChunksWithoutATicketAreNamed) {
+  auto call = Start();
+  PutMessage chunks = Whole(id_, 10);
+  chunks.ticket.clear();
+  call->OnMessage(std::move(chunks));
+  EXPECT_EQ(outcome().AwaitReason(), "STREAM_SEQUENCE");
+}
+
+TEST_F(ExchangeTest, AMessageThatOvertakesAWriteIsTheNextShards) {
+  Open(id_, 10);
+  auto call = Start();
+  PutMessage some = Whole(id_, 10);
+  some.parts.pop_back();
+  call->OnMessage(std::move(some));
+  ASSERT_TRUE(outcome().AwaitRead(2));  // Under way until the next shard comes.
+  PutStream other;
+  auto put = Put(&other, Ticket(id_, 10));
+  ASSERT_TRUE(other.outcome.AwaitRead(2));
+  put->OnMessage(Chunk(TensorId::kV, 0, 10));
+  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  const ShardId next{"job", 2, 0};
+  Open(next, 10);
+  call->OnMessage(Whole(next, 10));  // The client has read before this side knows it.
+  call->OnHalfClose();
+  ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
+  EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
+  call->OnWritten(true);
+  ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
+  board_.Publish(next, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(2));
+  call->OnWritten(true);
+  EXPECT_TRUE(outcome().AwaitEnd().ok());
+}
+
+TEST_F(ExchangeTest, IdleCallsLeaveRoomForOthers) {
+  std::vector<std::unique_ptr<PutStream>> streams;
+  std::vector<std::shared_ptr<PutCall>> others;
+  for (int i = 0; i < 5; ++i) {  // Of 8.
+    streams.push_back(std::make_unique<PutStream>());
+    others.push_back(std::make_shared<PutCall>(&board_, &copies_, streams.back().get()));
+    others.back()->Start();
+  }
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  call->OnWritten(true);
+  EXPECT_TRUE(outcome().AwaitEnd().ok());
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+  for (auto& other : others) other->OnCancelled();
+}
+
+TEST_F(ExchangeTest, WhatAClientCutShortIsNotDelivered) {
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  board_.Publish(id_, report_);
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  call->OnCancelled();
+  call->OnWritten(true);  // Its bytes had left already.
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
+}
+
 TEST_F(ExchangeTest, AReaderThatNeverReadsIsCut) {
   Open(id_, 10);
   auto call = Start();

@@ -9,15 +9,26 @@ namespace annulus {
 
 void ExchangeCall::BeginShard() {
   auto put = std::make_shared<PutCall>(board_, pool_, static_cast<PutCall::Stream*>(this));
+  const bool crowded = board_->calls() > board_->options().max_calls / 2;
   {
     MutexLock lock(&mutex_);
     if (finished_) return;
-    if (closed_) return EndLocked(absl::OkStatus());
+    // Calls that wait for nobody in particular leave room for those that come.
+    if (crowded && served_ && !early_.has_value()) return EndLocked(absl::OkStatus());
     put_ = put;
     fetch_.reset();
-    put_done_ = delivered_ = false;
+    put_done_ = false;
   }
   put->Start();
+  std::optional<PutMessage> early;
+  {
+    MutexLock lock(&mutex_);
+    early = std::exchange(early_, std::nullopt);
+    between_ = early.has_value();
+    if (!finished_) put.reset();
+  }
+  if (put != nullptr) return put->OnCancelled();  // It may have come to the board too late.
+  if (early.has_value()) HandOver(*std::move(early));
 }
 
 void ExchangeCall::EndLocked(const absl::Status& status) {
@@ -26,20 +37,34 @@ void ExchangeCall::EndLocked(const absl::Status& status) {
 }
 
 void ExchangeCall::OnMessage(PutMessage message) {
+  {
+    MutexLock lock(&mutex_);
+    reading_ = false;
+    if (between_) {
+      early_ = std::move(message);
+      return;
+    }
+  }
+  HandOver(std::move(message));
+}
+
+void ExchangeCall::HandOver(PutMessage message) {
   std::shared_ptr<PutCall> put;
   std::shared_ptr<FetchCall> fetch;
   {
     MutexLock lock(&mutex_);
-    reading_ = false;
+    between_ = false;
     if (finished_) return;
     if (put_done_) {
       return EndLocked(InvalidField("STREAM_SEQUENCE", "step",
                                     "a message came before the outputs of the shard before"));
     }
     put = put_;
-    if (fetch_ == nullptr)
-      fetch = fetch_ =
-          std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this));
+    // Chunks without a ticket are PutCall's to refuse.
+    if (fetch_ == nullptr && (!message.ticket.empty() || message.parts.empty())) {
+      fetch_ = std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this));
+      fetch = fetch_;
+    }
   }
   if (fetch != nullptr) {
     v1::FetchShardRequest request;
@@ -61,6 +86,8 @@ void ExchangeCall::OnHalfClose() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
+    reading_ = false;
+    if (between_) return;  // The next PutCall will ask.
     if (IdleLocked()) return EndLocked(absl::OkStatus());
     put = put_;
   }
@@ -69,21 +96,22 @@ void ExchangeCall::OnHalfClose() {
 
 void ExchangeCall::OnWritten(bool ok) {
   std::shared_ptr<FetchCall> fetch;
-  bool last = false;
+  bool last = false, delivered = false;
   {
     MutexLock lock(&mutex_);
     // A broken call may end without a cancellation that says so.
     if (!ok) return EndLocked(absl::CancelledError("the client is gone"));
     fetch = fetch_;
-    last = last_;
+    last = std::exchange(last_, false);
+    delivered = last && !finished_;
   }
   if (!last) return fetch->OnWritten(true);
-  fetch->OnDone(/*delivered=*/true);
+  fetch->OnDone(delivered);
   {
     MutexLock lock(&mutex_);
-    last_ = false;
     delivered_ = served_ = true;
     if (!put_done_) return;
+    delivered_ = false;
   }
   BeginShard();
 }
@@ -108,7 +136,11 @@ void ExchangeCall::OnDone() {
 
 void ExchangeCall::ReadNext() {
   MutexLock lock(&mutex_);
-  if (finished_ || closed_ || std::exchange(reading_, true)) return;
+  // What came early is what the PutCall asks for.
+  if (finished_ || reading_ || early_.has_value()) return;
+  // Not here, where the PutCall's lock is held.
+  if (closed_) return pool_->Queue([self = shared_from_this()] { self->OnHalfClose(); });
+  reading_ = true;
   stream_->ReadNext();
 }
 
@@ -116,12 +148,13 @@ void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {
   MutexLock lock(&mutex_);
   if (!status.ok()) {
     // Nobody owes a shard: a client that keeps the call for later may find it gone.
-    const bool late = absl::IsDeadlineExceeded(status) && IdleLocked();
-    return EndLocked(late ? absl::OkStatus() : status);
+    const bool late = absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+    return EndLocked(late && IdleLocked() ? absl::OkStatus() : status);
   }
   put_done_ = true;
   // Not here, where the old PutCall's lock is held.
-  if (delivered_) pool_->Queue([self = shared_from_this()] { self->BeginShard(); });
+  if (std::exchange(delivered_, false))
+    pool_->Queue([self = shared_from_this()] { self->BeginShard(); });
 }
 
 void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) {
@@ -133,7 +166,7 @@ void ExchangeCall::WriteLast(const std::vector<LeavingChunk>& chunks,
                              const v1::ShardReport& report) {
   MutexLock lock(&mutex_);
   if (finished_) return;
-  last_ = true;
+  last_ = between_ = true;
   stream_->Write(chunks, &report);
 }
 

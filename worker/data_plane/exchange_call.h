@@ -2,6 +2,7 @@
 #define ANNULUS_WORKER_DATA_PLANE_EXCHANGE_CALL_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,6 +63,8 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   void Cancel() override { stream_->Cancel(); }
 
   void BeginShard() EXCLUDES(mutex_);
+  // A message to the shard that has begun, or that it begins.
+  void HandOver(PutMessage message) EXCLUDES(mutex_);
   void EndLocked(const absl::Status& status) REQUIRES(mutex_);
   // The client may leave: it has what it came for and has begun nothing new.
   bool IdleLocked() const REQUIRES(mutex_) { return served_ && fetch_ == nullptr; }
@@ -77,8 +80,11 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   bool closed_ GUARDED_BY(mutex_) = false;     // The client's side.
   bool put_done_ GUARDED_BY(mutex_) = false;   // The shard's inputs are here.
   bool last_ GUARDED_BY(mutex_) = false;       // The shard's last message is being written.
-  bool delivered_ GUARDED_BY(mutex_) = false;  // It has been.
-  bool served_ GUARDED_BY(mutex_) = false;     // A shard before this one.
+  bool delivered_ GUARDED_BY(mutex_) = false;  // It has been; put_done_ is awaited.
+  // From the write of a shard's last message to the start of the next; what comes meanwhile.
+  bool between_ GUARDED_BY(mutex_) = true;
+  std::optional<PutMessage> early_ GUARDED_BY(mutex_);
+  bool served_ GUARDED_BY(mutex_) = false;  // A shard before this one.
   bool finished_ GUARDED_BY(mutex_) = false;
 };
 
