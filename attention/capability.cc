@@ -311,10 +311,12 @@ std::vector<Capability> FeaturesOf(const AttentionSpec& spec, const Execution& e
   return features;
 }
 
-absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) {
+namespace {
+
+absl::Status NotServedError(const std::vector<Capability>& features) {
   ErrorDetail detail;
   std::vector<std::string> names, sentences;
-  for (const Capability& feature : FeaturesOf(spec, execution)) {
+  for (const Capability& feature : features) {
     if (feature.served) continue;
     names.push_back(feature.feature);
     sentences.push_back(
@@ -326,6 +328,31 @@ absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) 
   detail.metadata["features"] = absl::StrJoin(names, ",");
   return MakeError(absl::StatusCode::kUnimplemented,
                    absl::StrCat("not served: ", absl::StrJoin(sentences, " ")), detail);
+}
+
+}  // namespace
+
+absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) {
+  return NotServedError(FeaturesOf(spec, execution));
+}
+
+absl::Span<const Capability> CudaLacks() {
+  static const auto& lacks = *new std::vector<Capability>{
+      {"operation/gradients", false, "The kernel for GPUs computes forward only.",
+       "spec.gradients"}};
+  return lacks;
+}
+
+absl::Status CheckServedByCuda(const AttentionSpec& spec, const Execution& execution) {
+  std::vector<Capability> lacking;
+  for (const Capability& used : FeaturesOf(spec, execution)) {
+    for (const Capability& lacks : CudaLacks()) {
+      if (lacks.feature != used.feature) continue;
+      lacking.push_back(lacks);
+      lacking.back().field_path = used.field_path;
+    }
+  }
+  return NotServedError(lacking);
 }
 
 }  // namespace annulus

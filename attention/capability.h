@@ -33,6 +33,13 @@ std::vector<Capability> FeaturesOf(const AttentionSpec& spec, const Execution& e
 // served, and their names in metadata "features", separated by commas.
 absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution);
 
+// Features of the table that a worker with a GPU does not serve, and why. It says so when a job is
+// placed on it, since a coordinator has workers of one kind and does not ask which.
+absl::Span<const Capability> CudaLacks();
+
+// As CheckServed, of CudaLacks.
+absl::Status CheckServedByCuda(const AttentionSpec& spec, const Execution& execution);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_CAPABILITY_H_

@@ -1,13 +1,17 @@
 #include "worker/backend.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "base/device_name.h"
+#include "base/log.h"
 #include "worker/comm/gloo.h"
+#include "worker/cuda_backend.h"
 #include "worker/device/host.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
@@ -28,9 +32,7 @@ absl::StatusOr<CheckedPath> ChoosePath(const std::string& name) {
                    {"KERNEL_SELF_CHECK_FAILED", {{"path", name}, {"cpu", CpuModel()}}, {}, {}});
 }
 
-}  // namespace
-
-absl::StatusOr<Engine> MakeEngine(const BackendOptions& options) {
+absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
   ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options.kernel));
@@ -54,6 +56,34 @@ absl::StatusOr<Engine> MakeEngine(const BackendOptions& options) {
     return MakeGlooCommunicator(gloo);
   };
   return engine;
+}
+
+// The GPU to take; nothing: the CPU.
+absl::StatusOr<std::optional<int>> ChooseGpu(const BackendOptions& options) {
+  if (options.device == "cpu") return std::nullopt;
+  if (options.device == "auto") {
+    const absl::StatusOr<int> gpus = GpusHere();
+    if (gpus.ok()) {
+      LogInfo(kNoJob, "GPUs: ", *gpus, "; cuda:0 is taken");
+    } else {
+      LogInfo(kNoJob, "no GPU: ", gpus.status().message(), "; the CPU is taken");
+      return std::nullopt;
+    }
+  }
+  if (options.kernel != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kernel path \"", options.kernel, "\" is one of the CPU, and the device is a GPU"));
+  }
+  if (options.device == "auto") return 0;
+  ASSIGN_OR_RETURN(const int number, GpuNumber(options.device));
+  return number;
+}
+
+}  // namespace
+
+absl::StatusOr<Engine> MakeEngine(const BackendOptions& options) {
+  ASSIGN_OR_RETURN(const std::optional<int> gpu, ChooseGpu(options));
+  return gpu.has_value() ? MakeCudaEngine(options, *gpu) : MakeCpuEngine(options);
 }
 
 }  // namespace annulus

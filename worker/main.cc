@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "base/command_line.h"
+#include "base/device_name.h"
 #include "base/log.h"
 #include "worker/backend.h"
 #include "worker/measure.h"
@@ -30,6 +31,9 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kTiB = int64_t{1} << 40;
 constexpr int kFailed = 1;
+// Of links that cannot be measured in one process: GPUs behind PCIe.
+constexpr int64_t kAssumedLinkBytesPerSecond = 20'000'000'000;
+constexpr double kAssumedStepSeconds = 30e-6;
 
 struct Flags {
   WorkerOptions worker;
@@ -107,12 +111,26 @@ void AddSizes(CLI::App* app, Flags* flags) {
              "threads");
   AddInteger(app, {"--copy-threads", "Threads that copy and check tensors on their way in and out"},
              {1, 64}, &flags->copy_threads, "threads");
-  AddChoice(app, {"--kernel", "Instruction set of the attention kernel"},
+  AddText(app,
+          {"--device",
+           "What computes: the CPU, a GPU, or the first GPU where there is one and else the CPU"},
+          "cpu|auto|cuda:N", flags->backend.device,
+          [flags](const std::string& text) -> absl::Status {
+            flags->backend.device = text;
+            return CheckDeviceName(text);
+          });
+  AddText(app, {"--nccl-library", "NCCL's library, which workers with GPUs load"}, "LIBRARY",
+          flags->backend.nccl_library, [flags](const std::string& text) -> absl::Status {
+            if (text.empty()) return absl::InvalidArgumentError("no library");
+            flags->backend.nccl_library = text;
+            return absl::OkStatus();
+          });
+  AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
             {"auto", "amx", "avx512", "avx2", "portable"}, &flags->backend.kernel);
   AddBytes(app,
            {"--link-rate",
             "Bytes per second between this worker and others, for planning; 0: measured on this "
-            "machine"},
+            "machine, or 20 GB/s between GPUs"},
            {0, kTiB}, &flags->link_rate);
 }
 
@@ -164,6 +182,7 @@ absl::Status Measure(Flags* flags) {
     flags->backend.comm_host = flags->comm_address;
   }
   flags->backend.threads = static_cast<int>(flags->threads);
+  flags->backend.device_bytes = flags->worker.device_bytes;
   flags->worker.copy_threads = static_cast<int>(flags->copy_threads);
   absl::StatusOr<Engine> engine = MakeEngine(flags->backend);
   if (!engine.ok()) return engine.status();
@@ -200,6 +219,12 @@ absl::Status Measure(Flags* flags) {
     const bool first = worker.row_seconds == 0;
     worker.row_seconds =
         first ? rate->row_seconds : std::min(worker.row_seconds, rate->row_seconds);
+  }
+  if (worker.engine.one_rank_a_process) {
+    worker.step_seconds = kAssumedStepSeconds;
+    worker.link_bytes_per_second =
+        static_cast<double>(flags->link_rate > 0 ? flags->link_rate : kAssumedLinkBytesPerSecond);
+    return absl::OkStatus();
   }
   const absl::StatusOr<double> step = MeasureStep(worker.engine, flags->measure_time / 8);
   if (!step.ok()) return step.status();

@@ -65,18 +65,18 @@ Tensors InputsOf(const AttentionSpec& spec) {
 }
 
 // Of the job on one rank, in place.
-absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Tensors* tensors) {
+absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& device,
+                    Tensors* tensors) {
   ProgramRequest request;
   request.spec = spec;
   request.execution.strategy = Strategy::kRingPassKv;
   request.execution.layout = request.plan_options.layout = Layout::kContiguous;
   request.execution.world_size = 1;
   ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
-  const std::unique_ptr<Device> device = MakeHostDevice();
   Executor::Options options;
   options.program = program;
-  ASSIGN_OR_RETURN(options.memory, device->Allocate(program->placement.arena_bytes));
-  options.device = device.get();
+  ASSIGN_OR_RETURN(options.memory, device.Allocate(program->placement.arena_bytes));
+  options.device = &device;
   options.kernel = &kernel;
   Executor executor(std::move(options));
   StagedTensors staged;
@@ -118,11 +118,12 @@ absl::Status CompareOutputs(const AttentionSpec& spec, const Tensors& ours,
 }
 
 // Runs `spec` on both kernels; `tensors` holds the inputs, and afterwards the yardstick's outputs.
-absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel,
+absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device* device,
                       AttentionKernel& yardstick, Tensors* tensors) {
   Tensors ours = *tensors;
-  RETURN_IF_ERROR(RunJob(spec, kernel, &ours));
-  RETURN_IF_ERROR(RunJob(spec, yardstick, tensors));
+  const std::unique_ptr<Device> host = MakeHostDevice();
+  RETURN_IF_ERROR(RunJob(spec, kernel, device == nullptr ? *host : *device, &ours));
+  RETURN_IF_ERROR(RunJob(spec, yardstick, *host, tensors));
   return CompareOutputs(spec, ours, *tensors);
 }
 
@@ -134,16 +135,18 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
 
 }  // namespace
 
-absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick) {
+absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device,
+                         bool gradients) {
   for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
     AttentionSpec spec = FixedSpec(dtype);
     Tensors forward = InputsOf(spec);
-    RETURN_IF_ERROR(CheckJob(spec, kernel, yardstick, &forward));
+    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward));
+    if (!gradients) continue;
     spec.operation = Operation::kGradients;
     Tensors tensors = InputsOf(spec);
     // q, k, v, the output and LSE come first, in both tables.
     std::copy_n(forward.begin(), 5, tensors.begin());
-    RETURN_IF_ERROR(CheckJob(spec, kernel, yardstick, &tensors));
+    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &tensors));
   }
   return absl::OkStatus();
 }
@@ -151,9 +154,10 @@ absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick) {
 absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick) {
   AttentionSpec spec = FixedSpec(DataType::kFp32);
   Tensors ours = InputsOf(spec), tensors = ours;
-  RETURN_IF_ERROR(RunJob(spec, yardstick, &tensors));
+  const std::unique_ptr<Device> host = MakeHostDevice();
+  RETURN_IF_ERROR(RunJob(spec, yardstick, *host, &tensors));
   spec.arithmetic = Arithmetic::kBf16x3;
-  RETURN_IF_ERROR(RunJob(spec, kernel, &ours));
+  RETURN_IF_ERROR(RunJob(spec, kernel, *host, &ours));
   return CompareOutputs(spec, ours, tensors);
 }
 

@@ -52,6 +52,14 @@ const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
   return nullptr;
 }
 
+// Of a Reserve command: what the engine refuses of it.
+absl::Status CheckServedBy(const Engine& engine, const control::v1::Reserve& reserve) {
+  if (!engine.check_served) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const AttentionSpec spec, SpecFromProto(reserve.spec(), "spec"));
+  ASSIGN_OR_RETURN(const Execution execution, ExecutionFromProto(reserve.execution(), "execution"));
+  return engine.check_served(spec, execution);
+}
+
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
   LogError(job, "flight record: ", record, "; ending the process");
   _exit(kStuckExitCode);
@@ -283,8 +291,11 @@ void Worker::Impl::Perform(const OpenShard& action) {
     if (const auto alive = agent.lock(); alive != nullptr) alive->PostAside(ShardFreed{id});
   };
   const auto lender = works_.find(IdOf(action.reserve.lender()));
-  absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, pool_.get(), freed,
-                                               lender == works_.end() ? nullptr : &lender->second);
+  const absl::Status served = CheckServedBy(options_.engine, action.reserve);
+  absl::StatusOr<ShardWork> work =
+      served.ok() ? OpenReserve(action.reserve, pool_.get(), freed,
+                                lender == works_.end() ? nullptr : &lender->second)
+                  : served;
   if (!work.ok()) {
     LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", ErrorText(work.status()));
     return agent_->Post(Reported{ShardFailedEvent(id, work.status())});

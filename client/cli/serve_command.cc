@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/device_name.h"
 #include "base/log.h"
 #include "client/cli/child_process.h"
 #include "client/cli/commands.h"
@@ -28,6 +29,7 @@ constexpr absl::Duration kWorkerEnd = absl::Seconds(10);
 struct Flags {
   std::string address = "127.0.0.1:8001";
   int64_t workers = 2;
+  std::string device = "cpu";
   int64_t threads = 0;
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
@@ -46,6 +48,12 @@ int64_t PoolBytes(int64_t workers) {
   sysinfo(&info);
   const int64_t memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
   return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
+}
+
+// Each worker has a GPU of its own.
+std::string DeviceOf(const std::string& device, int64_t worker) {
+  const absl::StatusOr<int> first = GpuNumber(device);
+  return first.ok() ? absl::StrCat("cuda:", *first + worker) : device;
 }
 
 // The value of "name=value" in a line of such words.
@@ -150,6 +158,8 @@ absl::Status Service::StartWorker(int64_t index) {
       absl::StrCat(flags_.staging_bytes > 0 ? flags_.staging_bytes : pool),
       "--device-bytes",
       absl::StrCat(flags_.device_bytes > 0 ? flags_.device_bytes : pool),
+      "--device",
+      DeviceOf(flags_.device, index),
       "--log-level",
       flags_.log_level,
       "--log-format",
@@ -251,6 +261,13 @@ Command AddServeCommand(CLI::App* program) {
   AddAddress(app, {"--address", "Where to listen for clients; port 0 takes a free one"},
              &flags->address);
   AddInteger(app, {"--workers", "How many worker processes"}, {1, 64}, &flags->workers, "workers");
+  AddText(
+      app,
+      {"--device", "What computes; with cuda:N worker i has GPU N + i; auto goes with one worker"},
+      "cpu|auto|cuda:N", flags->device, [flags](const std::string& text) -> absl::Status {
+        flags->device = text;
+        return CheckDeviceName(text);
+      });
   AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
              {0, 1024}, &flags->threads, "threads");
   AddBytes(app,
@@ -278,7 +295,15 @@ Command AddServeCommand(CLI::App* program) {
           return absl::StartsWith(text, "--") ? "" : "'" + text + "' is no flag";
         });
   }
-  return [flags] { return Service(*flags).Run(); };
+  return [flags] {
+    if (flags->device == "auto" && flags->workers > 1) {
+      std::cerr
+          << "annulus serve: --device auto goes with --workers 1; with cuda:0 each worker has "
+             "a GPU of its own\n";
+      return kUsageExitCode;
+    }
+    return Service(*flags).Run();
+  };
 }
 
 }  // namespace annulus

@@ -51,6 +51,27 @@ TEST(CapabilityTest, EveryEnumValueHasItsRow) {
   }
 }
 
+// What GPUs lack is a part of what is served, under the same names and fields.
+TEST(CapabilityTest, WhatGpusLackIsRefusedByTheirWorkers) {
+  for (const Capability& lacks : CudaLacks()) {
+    const auto served = CapabilityTable();
+    EXPECT_TRUE(std::any_of(served.begin(), served.end(), [&](const Capability& row) {
+      return row.served && row.feature == lacks.feature && row.field_path == lacks.field_path;
+    })) << lacks.feature;
+    EXPECT_FALSE(lacks.served);
+    EXPECT_FALSE(lacks.why_not.empty());
+  }
+  AttentionSpec spec = PlainSpec();
+  EXPECT_TRUE(CheckServedByCuda(spec, Execution()).ok());
+  spec.operation = Operation::kGradients;
+  const absl::Status refused = CheckServedByCuda(spec, Execution());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(DetailOf(refused).reason, "NOT_SERVED");
+  EXPECT_EQ(DetailOf(refused).metadata["features"], "operation/gradients");
+  ASSERT_EQ(DetailOf(refused).fields.size(), 1u);
+  EXPECT_EQ(DetailOf(refused).fields[0].field, "spec.gradients");
+}
+
 TEST(CapabilityTest, FeaturesOfAPlainRequest) {
   const std::vector<std::string> expected = {
       "dtype/fp32", "out-dtype/as-dtype", "out-dtype/fp32", "operation/forward",

@@ -40,6 +40,19 @@ def held_bytes(service):
 
 
 class ServeTest(unittest.TestCase):
+    def test_an_automatic_device_is_for_one_worker(self):
+        done = cluster.run("annulus", "serve", "--workers", "2", "--device", "auto")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        self.assertIn("--device auto goes with --workers 1", done.stderr)
+
+    def test_a_device_goes_to_each_worker(self):
+        done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
+        with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
+            self.assertIsNone(service._process.poll())
+
     def await_that(self, condition, what):
         deadline = time.monotonic() + WAIT_SECONDS
         while not condition():

@@ -266,6 +266,26 @@ TEST_F(WorkerTest, FencesItselfAndComesBackAsAnother) {
   ExpectAllStagingIsFree();
 }
 
+class PartialBackendTest : public WorkerTest {
+ protected:
+  PartialBackendTest()
+      : WorkerTest([](WorkerOptions* options) {
+          options->engine.check_served = [](const AttentionSpec& spec, const Execution&) {
+            return spec.head_dim == kDim ? absl::UnimplementedError("not of four dimensions")
+                                         : absl::OkStatus();
+          };
+        }) {}
+};
+
+TEST_F(PartialBackendTest, RefusesAReservationThatItsBackendDoesNotServe) {
+  Reserve("job");
+  const auto failed = coordinator_.log.Wait(Event::kShardFailed);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->shard_failed().error().message(), "not of four dimensions");
+  EXPECT_EQ(failed->shard_failed().error().code(),
+            static_cast<int>(absl::StatusCode::kUnimplemented));
+}
+
 class LostDeviceTest : public WorkerTest {
  protected:
   LostDeviceTest()

@@ -22,6 +22,14 @@ std::string CapabilitiesPage() {
                     row.served ? "yes" : "no", " | ", row.why_not, row.why_not.empty() ? "" : " ",
                     "|\n");
   }
+  absl::StrAppend(&page,
+                  "\n## On GPUs\n\n"
+                  "A worker with a GPU ([gpu.md](gpu.md)) refuses these with the same error when a "
+                  "job is placed on it, before a byte moves:\n\n"
+                  "| feature | field | why not |\n| --- | --- | --- |\n");
+  for (const Capability& row : CudaLacks()) {
+    absl::StrAppend(&page, "| ", row.feature, " | `", row.field_path, "` | ", row.why_not, " |\n");
+  }
   return page;
 }
 

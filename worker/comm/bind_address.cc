@@ -62,6 +62,18 @@ absl::StatusOr<BindAddress> OfInterface(const std::string& interface) {
   return absl::UnavailableError(absl::StrCat("no address at interface \"", interface, "\""));
 }
 
+bool SameAddress(const sockaddr* a, const BindAddress& b) {
+  const BindAddress other = AddressOf(a);
+  if (other.storage.ss_family != b.storage.ss_family) return false;
+  if (b.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(other.storage).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(b.storage).sin_addr.s_addr;
+  }
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(other.storage).sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6&>(b.storage).sin6_addr,
+                     sizeof(in6_addr)) == 0;
+}
+
 absl::Status TryToBind(const BindAddress& address) {
   const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool bound =
@@ -89,6 +101,19 @@ absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
     return absl::UnavailableError(absl::StrCat("cannot bind \"", name, "\": ", bound.message()));
   }
   return address;
+}
+
+absl::StatusOr<std::string> InterfaceOf(const std::string& host) {
+  ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(host, ""));
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    return absl::UnavailableError(absl::StrCat("network interfaces: ", std::strerror(errno)));
+  }
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (IsInternet(i->ifa_addr) && SameAddress(i->ifa_addr, address)) return i->ifa_name;
+  }
+  return absl::UnavailableError(absl::StrCat("no interface has the address of \"", host, "\""));
 }
 
 }  // namespace annulus

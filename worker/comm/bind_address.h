@@ -20,6 +20,10 @@ struct BindAddress {
 absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
                                                const std::string& interface);
 
+// The name of the network interface that has the address `host`. As ResolveBindAddress, and
+// UNAVAILABLE where no interface of this machine has it.
+absl::StatusOr<std::string> InterfaceOf(const std::string& host);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_WORKER_COMM_BIND_ADDRESS_H_

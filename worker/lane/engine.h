@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "attention/spec.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
 #include "worker/kernel/attention_kernel.h"
@@ -26,6 +28,11 @@ struct Engine {
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
   bool serves_bf16x3 = false;  // Arithmetic::kBf16x3; else its kernels refuse it.
+  // Refuses what of served requests this back-end does not serve (UNIMPLEMENTED). Empty: nothing.
+  std::function<absl::Status(const AttentionSpec&, const Execution&)> check_served;
+  // Two ranks cannot meet in one process, so that what a transfer costs cannot be measured at
+  // start.
+  bool one_rank_a_process = false;
 };
 
 }  // namespace annulus

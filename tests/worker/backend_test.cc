@@ -1,0 +1,49 @@
+#include "worker/backend.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/cuda_backend.h"
+
+namespace annulus {
+namespace {
+
+using absl::StatusCode;
+
+BackendOptions On(const std::string& device) {
+  BackendOptions options;
+  options.device = device;
+  options.comm_host = "127.0.0.1";
+  options.device_bytes = 64 << 20;
+  return options;
+}
+
+TEST(Backend, UnknownDevicesAreRefused) {
+  EXPECT_EQ(MakeEngine(On("tpu")).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Backend, APathOfTheCpuGoesWithNoGpu) {
+  BackendOptions options = On("cuda:0");
+  options.kernel = "portable";
+  EXPECT_EQ(MakeEngine(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Backend, TheCpuServesEverything) {
+  const auto engine = MakeEngine(On("cpu"));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_FALSE(engine->check_served);
+  EXPECT_FALSE(engine->one_rank_a_process);
+}
+
+TEST(Backend, WithoutAGpuAutoIsTheCpuAndOthersSayWhy) {
+  const auto gpus = GpusHere();
+  if (gpus.ok()) GTEST_SKIP() << "there is a GPU here";
+  EXPECT_EQ(gpus.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(MakeEngine(On("cuda:0")).status(), gpus.status());
+  EXPECT_EQ(gpus.status().message().find('\n'), absl::string_view::npos);
+  const auto engine = MakeEngine(On("auto"));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ(engine->description.rfind("cpu/", 0), 0u) << engine->description;
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,26 @@
+#ifndef ANNULUS_WORKER_BACKEND_OPTIONS_H_
+#define ANNULUS_WORKER_BACKEND_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace annulus {
+
+struct BackendOptions {
+  // "cpu", "cuda:N" (the N-th GPU, from 0), or "auto": cuda:0 where there is a GPU, else cpu.
+  std::string device = "cpu";
+  // Of the CPU: others than "auto" go with no GPU.
+  std::string kernel = "auto";  // "auto", "amx", "avx512", "avx2" or "portable".
+  int threads = 1;              // Of one kernel.
+  // Where ranks reach each other: an address or host name of this machine, or else the name of a
+  // network interface.
+  std::string comm_host;
+  std::string comm_interface;
+  // Of a GPU. What arenas may take; where NCCL is, as for dlopen.
+  int64_t device_bytes = 0;
+  std::string nccl_library = "libnccl.so.2";
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_BACKEND_OPTIONS_H_

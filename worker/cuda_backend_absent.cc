@@ -1,0 +1,11 @@
+#include "worker/cuda_backend.h"
+
+namespace annulus {
+
+absl::StatusOr<int> GpusHere() {
+  return absl::FailedPreconditionError("this program was built without CUDA");
+}
+
+absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions&, int) { return GpusHere().status(); }
+
+}  // namespace annulus
