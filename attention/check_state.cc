@@ -20,6 +20,10 @@ absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep) {
         "INVALID_REQUEST", "spec.forward.keep_state",
         absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max_keep)));
   }
+  if (spec.keeps_state() && spec.outputs.lse_base != LseBase::kE) {
+    return InvalidField("INVALID_REQUEST", "spec.forward.keep_state",
+                        "gradients take the natural-log LSE only");
+  }
   const std::string& state = spec.gradients.state;
   if (state.size() > kMaxName) {
     return InvalidField("INVALID_REQUEST", "spec.gradients.state",

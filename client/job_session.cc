@@ -362,8 +362,9 @@ void JobSession::Impl::FinishIfQuiet() {
   if (finished_ || live_shards_ > 0) return;
   if (!stats_.has_value()) stats_ = seen_.Get();
   // With all rows here and checked, nothing that the coordinator may still say changes them. But a
-  // request id is free, and a kept state there, for the next job only when this one has ended.
-  const bool awaited = !options_.request.request_id().empty() || options_.spec.keeps_state();
+  // request id is free, and a state kept or released, only when this one has ended.
+  const bool awaited = !options_.request.request_id().empty() || options_.spec.keeps_state() ||
+                       options_.spec.gradients.release_state;
   const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() && !awaited;
   if (run_job_open_ && !complete) return;
   finished_ = true;

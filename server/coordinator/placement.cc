@@ -54,11 +54,15 @@ bool HasRoom(const Core& core, const JobRecord& job, const std::vector<int64_t>&
   return true;
 }
 
-// For the end of other states, which may be long in coming: that keeps nobody else waiting.
+// For the end of states, which may be long in coming, and that of one may wait for a job behind
+// this one: that keeps nobody else waiting.
 bool WaitsForStates(const Core& core, const JobRecord& job, const std::vector<int64_t>& workers) {
   for (size_t rank = 0; rank < workers.size(); ++rank) {
-    const PoolBytes kept{0, 0, BytesOf(job, rank, false).kept};
-    if (!core.ledger.HasRoom(workers[rank], kept)) return true;
+    const PoolBytes need = BytesOf(job, rank, false);
+    if (!core.ledger.HasRoom(workers[rank], {0, 0, need.kept})) return true;
+    const PoolBytes used = core.ledger.used(workers[rank]);
+    const int64_t free = core.ledger.limits(workers[rank]).staging - used.staging;
+    if (need.staging > free && need.staging <= free + used.kept) return true;
   }
   return false;
 }

@@ -282,13 +282,6 @@ TEST(ValidateTest, DeterministicJobs) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.stripe");
 }
 
-TEST(ValidateTest, DeterministicGradientsAreNotServed) {
-  Request request;
-  request.spec.deterministic = true;
-  request.spec.operation = Operation::kGradients;
-  ExpectNotServed(request, "spec.deterministic");
-}
-
 TEST(ValidateArithmeticTest, Bf16x3IsForTheScoresOfFp32) {
   Request request;
   request.spec.dtype = DataType::kFp32;

@@ -36,5 +36,14 @@ TEST(ValidateStateTest, NamesAreShortAndPrintable) {
   }
 }
 
+TEST(ValidateStateTest, OnlyAnLseThatGradientsTakeIsKept) {
+  Request request;
+  request.limits.max_keep_state = absl::Seconds(10);
+  request.spec.forward.keep_state = absl::Seconds(1);
+  EXPECT_TRUE(request.Check().ok());
+  request.spec.outputs.lse_base = LseBase::k2;
+  ExpectInvalid(request, "INVALID_REQUEST", "spec.forward.keep_state");
+}
+
 }  // namespace
 }  // namespace annulus

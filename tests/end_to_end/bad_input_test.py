@@ -158,12 +158,14 @@ class BadInputTest(ServiceCase):
         self.refused(heads, "INVALID_ARGUMENT", "SHAPE_MISMATCH", "spec.modifiers.bias.heads")
         self.refused(dtype, "INVALID_ARGUMENT", "UNSUPPORTED_DTYPE", "spec.modifiers.bias.dtype")
 
-    def test_gradients_with_a_bias_are_not_served(self):
+    def test_the_gradient_of_a_bias_that_is_not_there(self):
         def change(spec):
-            spec.gradients.SetInParent()
-            spec.modifiers.bias.SetInParent()
+            spec.gradients.d_bias = True
 
-        self.refused(change, "UNIMPLEMENTED", "NOT_SERVED", "spec.modifiers.bias")
+        entries = (attend, run_job, plan_job)
+        self.refused(
+            change, "INVALID_ARGUMENT", "INVALID_MODIFIER", "spec.gradients.d_bias", entries=entries
+        )
 
     def test_a_tensor_larger_than_the_budgets(self):
         def change(spec):  # 512 GiB of keys.

@@ -228,6 +228,27 @@ TEST_F(KeptStateTest, TakesNoMoreThanItsShareOfStaging) {
   ExpectIdle();
 }
 
+// A job that lacks only what states hold takes nothing from jobs behind it: one of those may end a
+// state.
+TEST_F(KeptStateTest, WhoWaitsForStatesKeepsNobodyWaiting) {
+  const int64_t state = kRows * (4 * 4 * 4 + 4);
+  harness_.staging_limit = 3 * state;
+  harness_.Start(1);
+  const std::string first = Keep(1);
+  const int64_t large = harness_.Run(harness_.Request(1, kRows * 5 / 2));
+  EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
+  const int64_t small = harness_.Run(harness_.Request(1));
+  EXPECT_EQ(harness_.StateOf(small), Job::STATE_UPLOADING);
+  const int64_t gradients = harness_.Run(Gradients(first, /*release=*/true));
+  EXPECT_EQ(harness_.StateOf(gradients), Job::STATE_UPLOADING);
+  Finish(gradients);
+  harness_.Handle(event::CallGone{small});
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(large), Job::STATE_UPLOADING);
+  harness_.Handle(event::CallGone{large});
+  ExpectIdle();
+}
+
 TEST_F(TwoStatesTest, IsBoundedInNumber) {
   harness_.Start(1);
   const std::string first = Keep(1);
