@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/numeric/int128.h"
 #include "attention/schedule/plan_memo.h"
 #include "attention/visible_pairs.h"
 
@@ -80,7 +81,7 @@ int64_t PairsOfTask(const Task& task, int32_t q_shard, int32_t k_shard, int64_t 
       of_class = EstimateVisiblePairs(
           *request.mask, {&shards[q_shard].q_rows, &shards[k_shard].kv_rows, q, k, head});
     }
-    pairs += of_class * count * products / kProducts;
+    pairs += static_cast<int64_t>(absl::int128(of_class) * count * products / kProducts);
   });
   return pairs;
 }

@@ -239,11 +239,12 @@ TEST_F(KeptStateTest, WhoWaitsForStatesKeepsNobodyWaiting) {
   EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
   const int64_t small = harness_.Run(harness_.Request(1));
   EXPECT_EQ(harness_.StateOf(small), Job::STATE_UPLOADING);
+  harness_.Handle(event::CallGone{small});
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
   const int64_t gradients = harness_.Run(Gradients(first, /*release=*/true));
   EXPECT_EQ(harness_.StateOf(gradients), Job::STATE_UPLOADING);
   Finish(gradients);
-  harness_.Handle(event::CallGone{small});
-  harness_.Obey();
   EXPECT_EQ(harness_.StateOf(large), Job::STATE_UPLOADING);
   harness_.Handle(event::CallGone{large});
   ExpectIdle();
