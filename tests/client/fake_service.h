@@ -57,14 +57,14 @@ class FakeService final {
   ~FakeService();
 
   std::string address() const { return address_; }
-  int run_jobs() EXCLUDES(mutex_) { return Get(run_jobs_); }
-  int attends() EXCLUDES(mutex_) { return Get(attends_); }
+  int run_jobs() EXCLUDES(mutex_) { return Get(&FakeService::run_jobs_); }
+  int attends() EXCLUDES(mutex_) { return Get(&FakeService::attends_); }
   void AnswerInfo() EXCLUDES(mutex_);
   void LetJobsEnd() EXCLUDES(mutex_);
   // ExchangeShards calls.
-  int exchanges() EXCLUDES(mutex_) { return Get(exchanges_); }
+  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }
   // RunJob calls that ended by themselves, with OK.
-  int ended_well() EXCLUDES(mutex_) { return Get(ended_well_); }
+  int ended_well() EXCLUDES(mutex_) { return Get(&FakeService::ended_well_); }
 
  private:
   using Shard = FakeShard;
@@ -72,9 +72,9 @@ class FakeService final {
   struct DataPlane;
   struct Attention;
 
-  int Get(const int& count) EXCLUDES(mutex_) {
+  int Get(int FakeService::*count) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
-    return count;
+    return this->*count;
   }
   bool RefuseMerge() EXCLUDES(mutex_);
   v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
