@@ -40,6 +40,33 @@ class ExchangeTest : public DataPlaneTest {
     return all;
   }
   Outcome& outcome() { return stream_.outcome; }
+  // A call that has brought all of `id_` and whose first message of outputs is being written.
+  std::shared_ptr<ExchangeCall> StartAndServe() {
+    Open(id_, 10);
+    auto call = Start();
+    call->OnMessage(Whole(id_, 10));
+    board_.Publish(id_, report_);
+    EXPECT_TRUE(outcome().AwaitMessages(1));
+    return call;
+  }
+  // A call that has brought all of `id_` but its values, and reads.
+  std::shared_ptr<ExchangeCall> StartWithoutValues() {
+    Open(id_, 10);
+    auto call = Start();
+    PutMessage some = Whole(id_, 10);
+    some.parts.pop_back();
+    call->OnMessage(std::move(some));
+    EXPECT_TRUE(outcome().AwaitRead(2));
+    return call;
+  }
+  // Another call brings them, while this one reads.
+  void PutValues() {
+    PutStream other;
+    auto put = Put(&other, Ticket(id_, 10));
+    ASSERT_TRUE(other.outcome.AwaitRead(2));
+    put->OnMessage(Chunk(TensorId::kV, 0, 10));
+    EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  }
 
   ExchangeTestStream stream_;
   std::shared_ptr<ExchangeCall> call_;
@@ -117,22 +144,13 @@ TEST_F(ExchangeTest, AWrongChunkEndsTheCall) {
 }
 
 TEST_F(ExchangeTest, RowsThatAreMissingAtTheEndAreNamed) {
-  Open(id_, 10);
-  auto call = Start();
-  PutMessage some = Whole(id_, 10);
-  some.parts.pop_back();
-  call->OnMessage(std::move(some));
-  ASSERT_TRUE(outcome().AwaitRead(2));
+  auto call = StartWithoutValues();
   call->OnHalfClose();
   EXPECT_EQ(outcome().AwaitReason(), "MISSING_ROWS");
 }
 
-TEST_F(ExchangeTest, AClientMayCloseItsSideWhileItWaits) {
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+TEST_F(ExchangeTest, ACloseThatIsReadAfterTheOutputsEndsTheCallWell) {
+  auto call = StartAndServe();
   EXPECT_FALSE(outcome().ended());
   call->OnWritten(true);
   ASSERT_TRUE(outcome().AwaitRead(2));
@@ -141,33 +159,15 @@ TEST_F(ExchangeTest, AClientMayCloseItsSideWhileItWaits) {
 }
 
 TEST_F(ExchangeTest, NothingMayComeBeforeTheOutputsOfWhatIsThere) {
-  Open(id_, 10);
-  auto call = Start();
-  PutMessage some = Whole(id_, 10);
-  some.parts.pop_back();
-  call->OnMessage(std::move(some));
-  ASSERT_TRUE(outcome().AwaitRead(2));
-  PutStream other;  // Brings what is missing, while this call reads.
-  auto put = Put(&other, Ticket(id_, 10));
-  ASSERT_TRUE(other.outcome.AwaitRead(2));
-  put->OnMessage(Chunk(TensorId::kV, 0, 10));
-  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  auto call = StartWithoutValues();
+  PutValues();
   call->OnMessage(Whole({"job", 2, 0}, 10));
   EXPECT_EQ(outcome().AwaitReason(), "STREAM_SEQUENCE");
 }
 
 TEST_F(ExchangeTest, AReadThatWasUnderWayServesTheNextShard) {
-  Open(id_, 10);
-  auto call = Start();
-  PutMessage some = Whole(id_, 10);
-  some.parts.pop_back();
-  call->OnMessage(std::move(some));
-  ASSERT_TRUE(outcome().AwaitRead(2));
-  PutStream other;
-  auto put = Put(&other, Ticket(id_, 10));
-  ASSERT_TRUE(other.outcome.AwaitRead(2));
-  put->OnMessage(Chunk(TensorId::kV, 0, 10));
-  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  auto call = StartWithoutValues();
+  PutValues();
   board_.Publish(id_, report_);
   ASSERT_TRUE(outcome().AwaitMessages(1));
   call->OnWritten(true);
@@ -180,11 +180,7 @@ TEST_F(ExchangeTest, AReadThatWasUnderWayServesTheNextShard) {
 }
 
 TEST_F(ExchangeTest, ACallThatIsKeptTooLongEndsWellAndOneThatNeverBeganDoesNot) {
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   call->OnWritten(true);
   ASSERT_TRUE(outcome().AwaitRead(2));
   ExchangeTestStream silent;
@@ -209,17 +205,8 @@ TEST_F(ExchangeTest, ChunksWithoutATicketAreNamed) {
 }
 
 TEST_F(ExchangeTest, AMessageThatOvertakesAWriteIsTheNextShards) {
-  Open(id_, 10);
-  auto call = Start();
-  PutMessage some = Whole(id_, 10);
-  some.parts.pop_back();
-  call->OnMessage(std::move(some));
-  ASSERT_TRUE(outcome().AwaitRead(2));  // Under way until the next shard comes.
-  PutStream other;
-  auto put = Put(&other, Ticket(id_, 10));
-  ASSERT_TRUE(other.outcome.AwaitRead(2));
-  put->OnMessage(Chunk(TensorId::kV, 0, 10));
-  EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+  auto call = StartWithoutValues();
+  PutValues();
   board_.Publish(id_, report_);
   ASSERT_TRUE(outcome().AwaitMessages(1));
   const ShardId next{"job", 2, 0};
@@ -244,11 +231,7 @@ TEST_F(ExchangeTest, IdleCallsLeaveRoomForOthers) {
     others.push_back(std::make_shared<PutCall>(&board_, &copies_, streams.back().get()));
     others.back()->Start();
   }
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   call->OnWritten(true);
   EXPECT_TRUE(outcome().AwaitEnd().ok());
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
@@ -256,22 +239,14 @@ TEST_F(ExchangeTest, IdleCallsLeaveRoomForOthers) {
 }
 
 TEST_F(ExchangeTest, WhatAClientCutShortIsNotDelivered) {
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   call->OnCancelled();
   call->OnWritten(true);  // Its bytes had left already.
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
 }
 
 TEST_F(ExchangeTest, AReaderThatNeverReadsIsCut) {
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   Advance(absl::Minutes(2));
   board_.Tick();
   EXPECT_TRUE(outcome().Get().cancelled);
@@ -290,11 +265,7 @@ TEST_F(ExchangeTest, AJobThatEndsEndsItsCall) {
 }
 
 TEST_F(ExchangeTest, AClientThatGoesDrainsNothing) {
-  Open(id_, 10);
-  auto call = Start();
-  call->OnMessage(Whole(id_, 10));
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   call->OnWritten(false);
   EXPECT_EQ(outcome().AwaitEnd().code(), absl::StatusCode::kCancelled);
   call->OnDone();
