@@ -21,14 +21,17 @@ void ExchangeCall::BeginShard() {
   }
   put->Start();
   std::optional<PutMessage> early;
+  bool closed = false;
   {
     MutexLock lock(&mutex_);
     early = std::exchange(early_, std::nullopt);
     between_ = early.has_value();
+    closed = closed_;
     if (!finished_) put.reset();
   }
   if (put != nullptr) return put->OnCancelled();  // It may have come to the board too late.
-  if (early.has_value()) HandOver(*std::move(early));
+  if (early.has_value()) return HandOver(*std::move(early));
+  if (closed) OnHalfClose();
 }
 
 void ExchangeCall::EndLocked(const absl::Status& status) {
@@ -87,7 +90,7 @@ void ExchangeCall::OnHalfClose() {
     MutexLock lock(&mutex_);
     closed_ = true;
     reading_ = false;
-    if (between_) return;  // The next PutCall will ask.
+    if (between_) return;  // BeginShard comes back to it.
     if (IdleLocked()) return EndLocked(absl::OkStatus());
     put = put_;
   }
@@ -136,8 +139,8 @@ void ExchangeCall::OnDone() {
 
 void ExchangeCall::ReadNext() {
   MutexLock lock(&mutex_);
-  // What came early is what the PutCall asks for.
-  if (finished_ || reading_ || early_.has_value()) return;
+  // What came early is what the PutCall asks for; BeginShard sees to it, and to the end.
+  if (finished_ || reading_ || early_.has_value() || (closed_ && between_)) return;
   // Not here, where the PutCall's lock is held.
   if (closed_) return pool_->Queue([self = shared_from_this()] { self->OnHalfClose(); });
   reading_ = true;
