@@ -53,25 +53,18 @@ Entry Measure(const Case& c, AttentionKernel& kernel, int threads) {
   constexpr int kRepeats = 7;
   KernelJobData data(SpecOf(c), /*seed=*/1);
   data.Run(kernel);  // Touches all memory once.
-  std::vector<double> rates, ratios, roofs;
+  std::vector<double> rates, roofs;
   for (int i = 0; i < kRepeats; ++i) {
     roofs.push_back(ReadBytesPerSecond(data.keys_and_values(), threads) / 1e9);
     rates.push_back(static_cast<double>(data.keys_and_values().size()) / data.Run(kernel) / 1e9);
-    ratios.push_back(rates.back() / roofs.back());
   }
-  Entry entry;
+  Entry entry = EntryOfRounds(rates, roofs);
   entry.name =
       absl::StrCat("decode ", kernel.Description(), " ", c.name, ", ", threads, " threads");
-  entry.value = Summarize(rates).median;
   entry.unit = "GB/s";
   entry.compared_to = "a plain read of the same memory by as many threads, alternating";
-  entry.ratio = Summarize(ratios).median;
   if (c.bar > 0) entry.bar = c.bar;
-  entry.ceiling = Summarize(roofs).median;
-  entry.repeats = kRepeats;
-  entry.spread = Summarize(ratios).spread;
-  std::fprintf(stderr, "%-60s %6.1f GB/s  %.3f (spread %.3f)\n", entry.name.c_str(), entry.value,
-               *entry.ratio, entry.spread);
+  Say(entry);
   return entry;
 }
 

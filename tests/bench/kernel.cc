@@ -89,26 +89,18 @@ Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, i
   constexpr int kRepeats = 5;
   KernelJobData data(SpecOf(c), /*seed=*/1);
   data.Run(kernel);  // Touches all memory once.
-  std::vector<double> rates, ratios, peaks;
+  std::vector<double> rates, peaks;
   for (int i = 0; i < kRepeats; ++i) {
-    const double peak = roof.gflops();
-    peaks.push_back(peak);
+    peaks.push_back(roof.gflops());
     rates.push_back(data.flops() / data.Run(kernel) / 1e9);
-    ratios.push_back(rates.back() / peak);
   }
-  Entry entry;
+  Entry entry = EntryOfRounds(rates, peaks);
   entry.name =
       absl::StrCat("kernel ", path, " ", c.name, ", ", threads, " threads, of ", roof.name);
-  entry.value = Summarize(rates).median;
   entry.unit = "GFLOP/s";
   entry.compared_to = absl::StrCat(roof.name, " of the same threads, alternating");
-  entry.ratio = Summarize(ratios).median;
   if (roof.bar > 0) entry.bar = roof.bar;
-  entry.ceiling = Summarize(peaks).median;
-  entry.repeats = kRepeats;
-  entry.spread = Summarize(ratios).spread;
-  std::fprintf(stderr, "%-60s %7.1f GFLOP/s  %.3f (spread %.3f)\n", entry.name.c_str(), entry.value,
-               *entry.ratio, entry.spread);
+  Say(entry);
   return entry;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/bench/report.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "nlohmann/json.hpp"
 
@@ -26,6 +27,24 @@ Summary Summarize(std::vector<double> samples) {
       samples.size() % 2 == 1 ? samples[half] : (samples[half - 1] + samples[half]) / 2;
   const double spread = median != 0 ? (samples.back() - samples.front()) / median : 0;
   return {median, spread};
+}
+
+Entry EntryOfRounds(const std::vector<double>& values, const std::vector<double>& roofs) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / roofs[i]);
+  const Summary ratio = Summarize(ratios);
+  Entry entry;
+  entry.value = Summarize(values).median;
+  entry.ratio = ratio.median;
+  entry.ceiling = Summarize(roofs).median;
+  entry.repeats = static_cast<int>(values.size());
+  entry.spread = ratio.spread;
+  return entry;
+}
+
+void Say(const Entry& entry) {
+  std::fprintf(stderr, "%-60s %7.1f %s  %.3f (spread %.3f)\n", entry.name.c_str(), entry.value,
+               entry.unit.c_str(), entry.ratio.value_or(0), entry.spread);
 }
 
 std::string ToJson(const std::vector<Entry>& entries) {

@@ -34,6 +34,12 @@ struct Summary {
 };
 Summary Summarize(std::vector<double> samples);
 
+// Repeats of something and of its roof, in turns: the entry with both medians and that of the
+// ratios. Name, bar and what it is compared to are the caller's.
+Entry EntryOfRounds(const std::vector<double>& values, const std::vector<double>& roofs);
+// A line about it on standard error.
+void Say(const Entry& entry);
+
 // The entries as a JSON array, which a benchmark prints on standard output and nothing else; `met`
 // is derived. Text for a person goes to standard error.
 std::string ToJson(const std::vector<Entry>& entries);

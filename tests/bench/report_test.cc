@@ -22,6 +22,15 @@ TEST(ReportTest, MedianAndSpread) {
   EXPECT_DOUBLE_EQ(Summarize({4, 2, 3}).spread, 2.0 / 3);
 }
 
+TEST(ReportTest, RoundsAreComparedOneByOne) {
+  const Entry entry = EntryOfRounds({2, 9, 4}, {4, 10, 4});  // Ratios 0.5, 0.9 and 1.
+  EXPECT_EQ(entry.value, 4);
+  EXPECT_DOUBLE_EQ(*entry.ratio, 0.9);
+  EXPECT_EQ(*entry.ceiling, 4);
+  EXPECT_EQ(entry.repeats, 3);
+  EXPECT_DOUBLE_EQ(entry.spread, 0.5 / 0.9);
+}
+
 TEST(ReportTest, BarIsJudgedInItsDirection) {
   const auto json = nlohmann::json::parse(
       ToJson({WithBar(0.8, 0.7, true), WithBar(0.6, 0.7, true), WithBar(1.2, 1.35, false),

@@ -8,6 +8,7 @@
 
 #include "tests/kernel/gradient_harness.h"
 #include "tests/kernel/kernel_conformance.h"
+#include "tests/kernel/pair_cases.h"
 
 namespace annulus {
 namespace {
@@ -21,11 +22,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class GradientPairs : public KernelConformance {
  protected:
-  static Input Filled(const AttentionSpec& spec, uint64_t seed) {
-    Input input = Normal(spec, seed);
-    FillPairs(seed + 1, spec, &input);
-    return input;
-  }
   static Upstream Upstreams(const AttentionSpec& spec, const Input& input, uint64_t seed) {
     return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
                         reference::PrecisionOf(spec.output_dtype()), seed % 2 == 0, seed + 2);
@@ -38,35 +34,14 @@ class GradientPairs : public KernelConformance {
 };
 
 TEST_P(GradientPairs, AloneAndWithEverythingElse) {
-  constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
   for (int n = 0; n < 10; n += RunsASample() ? 5 : 1) {
     SCOPED_TRACE(testing::Message() << "case " << n);
-    AttentionSpec spec = Spec(kTypes[n % 3], 6, 3, 40);
-    spec.head_dim_v = 33;
-    spec.sequences = {Rows(40, 301), Rows(50, 20), Rows(21, 21), Rows(3, 0)};
-    // Bias, bits, or both.
-    if (n % 4 != 0) spec.modifiers.bias = Bias{kTypes[n / 3 % 3], n % 8 < 4 ? 1 : 6};
-    if (n % 4 != 1) {
-      spec.masks = {n % 5 == 0 ? Causal() : Mask()};
-      spec.masks[0].bit_mask = true;
-      spec.bit_mask_heads = n % 8 < 6 ? 1 : 6;
-    }
-    if (n % 7 == 0) spec.modifiers.soft_cap = 1.5;
-    if (n % 7 < 2) spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.01f, -0.1f, 1.0f};
-    if (n % 7 == 2) spec.modifiers.sinks = {0.5f, -1, 2, 0, 3, 1};
-    if (n % 7 == 3) spec.dropout = Dropout{0.2, 7};
-    spec.modifiers.lse_offset = n % 5 < 2;
+    AttentionSpec spec = PairsSpec(n, {Rows(40, 301), Rows(50, 20), Rows(21, 21), Rows(3, 0)});
     spec.operation = Operation::kGradients;
     spec.gradients.d_bias = n % 4 != 0 && n % 3 != 1;
-    Cuts cuts;
-    cuts.q_rows = {17, 60};
-    cuts.q_heads = {1 + n % 5};
-    cuts.keys = {37, 100};
-    cuts.key_shards = 1 + n % 3;
-    cuts.striped = n % 2 == 0;
-    cuts.call_per_task = n % 5 == 1;
-    const Input input = Filled(spec, 300 + n);
-    ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, n), cuts));
+    const Input input = WithPairs(spec, 300 + n);
+    ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, n),
+                                      PairsCuts(n, {17, 60})));
   }
 }
 
@@ -84,7 +59,7 @@ TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
     Cuts cuts;
     cuts.key_shards = 2;
     cuts.striped = heads == 4;
-    const Input input = Filled(spec, 55);
+    const Input input = WithPairs(spec, 55);
     ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), cuts));
   }
 }
@@ -95,7 +70,7 @@ TEST_P(GradientPairs, AnOffsetAloneAndUnderASoftCap) {
     spec.sequences = {Rows(80, 300)};
     spec.modifiers.lse_offset = true;
     if (cap) spec.modifiers.soft_cap = 1.2;
-    const Input input = Filled(spec, 41);
+    const Input input = WithPairs(spec, 41);
     ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), {}));
   }
 }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/kernel/kernel_conformance.h"
+#include "tests/kernel/pair_cases.h"
 
 namespace annulus {
 namespace {
@@ -15,39 +16,12 @@ using reference::Input;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-Input Filled(const AttentionSpec& spec, uint64_t seed) {
-  Input input = Normal(spec, seed);
-  FillPairs(seed + 1, spec, &input);
-  return input;
-}
-
 TEST_P(KernelConformance, BiasAndBitMaskInEveryTypeAndNumberOfHeads) {
-  constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
   for (int n = 0; n < 36; n += RunsASample() ? 5 : 1) {
     SCOPED_TRACE(testing::Message() << "case " << n);
-    AttentionSpec spec = Spec(kTypes[n % 3], 6, 3, 40);
-    spec.head_dim_v = 33;
-    spec.sequences = {Rows(70, 301), Rows(90, 40), Rows(21, 21), Rows(3, 0)};
-    // Bias, bits, or both.
-    if (n % 4 != 0) spec.modifiers.bias = Bias{kTypes[n / 3 % 3], n % 8 < 4 ? 1 : 6};
-    if (n % 4 != 1) {
-      spec.masks = {n % 5 == 0 ? Causal() : Mask()};
-      spec.masks[0].bit_mask = true;
-      spec.bit_mask_heads = n % 8 < 6 ? 1 : 6;
-    }
-    if (n % 7 == 0) spec.modifiers.soft_cap = 1.5;
-    if (n % 7 < 2) spec.modifiers.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.01f, -0.1f, 1.0f};
-    if (n % 7 == 2) spec.modifiers.sinks = {0.5f, -1, 2, 0, 3, 1};
-    if (n % 7 == 3) spec.dropout = Dropout{0.2, 7};
-    spec.modifiers.lse_offset = n % 5 < 2;
-    Cuts cuts;
-    cuts.q_rows = {17, 90};
-    cuts.q_heads = {1 + n % 5};
-    cuts.keys = {37, 100};
-    cuts.key_shards = 1 + n % 3;
-    cuts.striped = n % 2 == 0;
-    cuts.call_per_task = n % 5 == 1;
-    ASSERT_TRUE(WithinBudget(*kernel_, spec, Filled(spec, 300 + n), cuts));
+    const AttentionSpec spec =
+        PairsSpec(n, {Rows(70, 301), Rows(90, 40), Rows(21, 21), Rows(3, 0)});
+    ASSERT_TRUE(WithinBudget(*kernel_, spec, WithPairs(spec, 300 + n), PairsCuts(n, {17, 90})));
   }
 }
 
@@ -90,7 +64,7 @@ TEST_P(KernelConformance, TheBitMaskCountsOnlyWhereAMaskNamesIt) {
   spec.masks[2].bit_mask = true;
   spec.sequences[1].mask = 2;
   spec.bit_mask_heads = 4;
-  ASSERT_TRUE(WithinBudget(*kernel_, spec, Filled(spec, 5), {}));
+  ASSERT_TRUE(WithinBudget(*kernel_, spec, WithPairs(spec, 5), {}));
 }
 
 // Long rows: whole blocks without a boundary of a mask, where nothing but the bias hides keys.
@@ -101,7 +75,7 @@ TEST_P(KernelConformance, LongRowsOfBias) {
     spec.modifiers.bias = Bias{dtype, 2};
     spec.masks = {Mask()};
     spec.masks[0].bit_mask = true;
-    ASSERT_TRUE(WithinBudget(*kernel_, spec, Filled(spec, 9), {}));
+    ASSERT_TRUE(WithinBudget(*kernel_, spec, WithPairs(spec, 9), {}));
   }
 }
 
