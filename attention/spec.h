@@ -130,7 +130,8 @@ struct Execution {
   int32_t ring_degree = 0;        // world_size / ulysses_degree; 0: chosen by the planner.
   int32_t inner_ring_degree = 0;  // Of a double ring, neighbours; 0: chosen by the planner.
   HeadDeal head_deal = HeadDeal::kAuto;
-  int32_t stripe = 0;  // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
+  int32_t stripe =
+      0;  // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
   bool bf16_partials = false;
   int32_t priority = 0;
   bool timeline = false;
