@@ -1,6 +1,5 @@
 #include "attention/schedule.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -17,7 +17,7 @@
 namespace annulus {
 
 // One ExchangeShards call, lent to one shard after another. Thread-safe.
-class ExchangeStream : public std::enable_shared_from_this<ExchangeStream> {
+class ExchangeStream {
  public:
   // The shard that has the call. Called as RawStream::Handlers are.
   class User {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "client/grace.h"
 #include "client/pushed_inputs.h"

@@ -26,7 +26,7 @@ namespace annulus {
 inline constexpr int64_t kMaxWithTicket = int64_t{512} << 10;
 
 // One PutShard call: the ticket and the source's chunks. Thread-safe.
-class ShardUpload : public std::enable_shared_from_this<ShardUpload> {
+class ShardUpload {
  public:
   struct Options {
     RawStream::Call call;  // `method` is filled in.

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"

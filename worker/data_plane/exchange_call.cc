@@ -1,6 +1,5 @@
 #include "worker/data_plane/exchange_call.h"
 
-#include <string>
 #include <utility>
 
 #include "attention/error.h"
