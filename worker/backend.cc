@@ -43,7 +43,10 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   engine.description = absl::StrCat(probe->Description(), " + gloo");
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");
-  engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> { return MakeHostDevice(); };
+  engine.make_device =
+      [memory = MakeHostMemory(options.device_bytes)]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    return MakeHostDevice(memory);
+  };
   engine.make_kernel = [kernel](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
     return CpuKernel::Create(kernel);
   };

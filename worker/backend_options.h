@@ -16,8 +16,9 @@ struct BackendOptions {
   // network interface.
   std::string comm_host;
   std::string comm_interface;
-  // Of a GPU. What arenas may take; where NCCL is, as for dlopen.
+  // What arenas may take: of a GPU from the start; of a CPU what is kept for the next job counts.
   int64_t device_bytes = 0;
+  // Of a GPU: where NCCL is, as for dlopen.
   std::string nccl_library = "libnccl.so.2";
 };
 

@@ -1,8 +1,13 @@
 #include "worker/device/host.h"
 
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/error.h"
@@ -37,24 +42,65 @@ TEST(HostDevice, MemoryOutlivesItsDevice) {
   EXPECT_EQ(memory.get()[63], std::byte{7});
 }
 
-TEST(HostDevice, GivesTheLastBlockToARequestOfItsKind) {
-  const auto device = MakeHostDevice();
-  DeviceMemory first = *device->Allocate(int64_t{4} << 20);
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(HostDevice, GivesAFreedBlockToARequestOfItsKind) {
+  const auto device = MakeHostDevice(MakeHostMemory(64 * kMiB));
+  DeviceMemory first = *device->Allocate(4 * kMiB);
   const std::byte* block = first.get();
   first.reset();
-  DeviceMemory second = *device->Allocate(int64_t{3} << 20);
+  DeviceMemory second = *device->Allocate(3 * kMiB);
   EXPECT_EQ(second.get(), block);
-  EXPECT_NE((*device->Allocate(int64_t{3} << 20)).get(), block);  // It is in use.
+  EXPECT_NE((*device->Allocate(3 * kMiB)).get(), block);  // It is in use.
   second.reset();
-  EXPECT_NE((*device->Allocate(int64_t{5} << 20)).get(), block);  // Too small for it.
+  EXPECT_NE((*device->Allocate(5 * kMiB)).get(), block);  // Too small for it.
 }
 
 TEST(HostDevice, KeepsALargeBlockFromASmallRequest) {
-  const auto device = MakeHostDevice();
-  DeviceMemory large = *device->Allocate(int64_t{4} << 20);
-  const std::byte* block = large.get();
-  large.reset();
-  EXPECT_NE((*device->Allocate(int64_t{1} << 20)).get(), block);
+  const auto device = MakeHostDevice(MakeHostMemory(1024 * kMiB));
+  for (const auto& [size, request] : {std::pair(4 * kMiB, 1 * kMiB), {90 * kMiB, 70 * kMiB}}) {
+    DeviceMemory large = *device->Allocate(size);
+    const std::byte* block = large.get();
+    large.reset();
+    EXPECT_NE((*device->Allocate(request)).get(), block) << size;
+    EXPECT_EQ((*device->Allocate(size - kMiB)).get(), block) << size;
+  }
+}
+
+TEST(HostDevice, DevicesOfAProcessShareWhatIsKept) {
+  const auto memory = MakeHostMemory(64 * kMiB);
+  const auto one = MakeHostDevice(memory), two = MakeHostDevice(memory);
+  DeviceMemory first = *one->Allocate(4 * kMiB);
+  const std::byte* block = first.get();
+  first.reset();
+  EXPECT_EQ((*two->Allocate(4 * kMiB)).get(), block);
+}
+
+// Bytes of this process's anonymous memory that are there.
+int64_t ResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "RssAnon: %ld", &kib) == 1) return kib << 10;
+  }
+  return 0;
+}
+
+TEST(HostDevice, WhatIsKeptAndInUseStaysWithinTheLimit) {
+  const auto device = MakeHostDevice(MakeHostMemory(96 * kMiB));
+  const auto touched = [&](int64_t bytes) {
+    DeviceMemory memory = *device->Allocate(bytes);
+    std::memset(memory.get(), 1, bytes);
+    return memory;
+  };
+  const int64_t before = ResidentBytes();
+  touched(48 * kMiB);
+  EXPECT_GT(ResidentBytes() - before, 32 * kMiB);  // It is kept.
+  const DeviceMemory large = touched(80 * kMiB);   // For which it makes room.
+  EXPECT_LT(ResidentBytes() - before, 112 * kMiB);
+  touched(48 * kMiB);
+  EXPECT_LT(ResidentBytes() - before, 112 * kMiB);  // Nothing more fits.
 }
 
 // 3 rows of 2 bytes out of rows of 5 into rows of 4, and nothing beside them.

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,8 @@ namespace {
 constexpr int64_t kAlignment = 128;
 // Large blocks are aligned to huge pages and ask for them: a kernel streams through them.
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kMostKeptBytes = int64_t{256} << 20;
+// Smaller blocks may serve much smaller requests.
+constexpr int64_t kSmallBlock = int64_t{64} << 20;
 // More than any machine has; some allocators end the process on such a request.
 constexpr int64_t kMostBytes = int64_t{1} << 39;
 
@@ -35,8 +38,7 @@ absl::Status Copy(const Copy2d& copy) {
 std::byte* NewBlock(int64_t bytes) {
   const bool huge = bytes >= 2 * kHugePage;
   void* memory = nullptr;
-  if (bytes > kMostBytes ||
-      posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes > 0 ? bytes : 1) != 0) {
+  if (posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes > 0 ? bytes : 1) != 0) {
     return nullptr;
   }
   // Advice: small pages work too.
@@ -44,49 +46,85 @@ std::byte* NewBlock(int64_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// The block that was freed last, for the next job: the kernel clears every fresh page, which takes
-// a small job as long as its attention.
-class KeptBlock {
- public:
-  ~KeptBlock() { std::free(block_); }
+}  // namespace
 
-  // A block of at least `bytes`, of `*size`; null when none is kept that is not far too large.
-  std::byte* Take(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
+class HostMemory {
+ public:
+  explicit HostMemory(int64_t kept_bytes) : limit_(kept_bytes) {}
+  ~HostMemory() {
     MutexLock lock(&mutex_);
-    if (block_ == nullptr || size_ < bytes || size_ / 2 > bytes) return nullptr;
-    *size = size_;
-    return std::exchange(block_, nullptr);
+    ShrinkLocked(0);
   }
-  void Give(std::byte* block, int64_t size) EXCLUDES(mutex_) {
+
+  // A block of at least `bytes`, of `*size`; null where the machine has none.
+  std::byte* Take(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
-      if (size <= kMostKeptBytes) {
-        std::swap(block_, block);
-        size_ = size;
+      if (const auto kept = kept_.lower_bound(bytes); kept != kept_.end() && Fits(*kept, bytes)) {
+        std::byte* block = kept->second;
+        *size = kept->first;
+        kept_bytes_ -= *size;
+        used_bytes_ += *size;
+        kept_.erase(kept);
+        return block;
       }
+      used_bytes_ += bytes;
+      ShrinkLocked(limit_ - used_bytes_);
     }
-    std::free(block);
+    *size = bytes;
+    std::byte* block = NewBlock(bytes);
+    if (block == nullptr) Forget(bytes);
+    return block;
+  }
+  void Give(std::byte* block, int64_t size) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    used_bytes_ -= size;
+    kept_bytes_ += size;
+    kept_.emplace(size, block);
+    ShrinkLocked(limit_ - used_bytes_);
   }
 
  private:
+  static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
+    const int64_t spare = kept.first <= kSmallBlock ? bytes : bytes / 8;
+    return kept.first - bytes <= spare;
+  }
+  void Forget(int64_t bytes) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    used_bytes_ -= bytes;
+  }
+  void ShrinkLocked(int64_t bytes) REQUIRES(mutex_) {
+    while (!kept_.empty() && kept_bytes_ > bytes) {
+      const auto largest = std::prev(kept_.end());
+      kept_bytes_ -= largest->first;
+      std::free(largest->second);
+      kept_.erase(largest);
+    }
+  }
+
+  const int64_t limit_;
   Mutex mutex_;
-  std::byte* block_ GUARDED_BY(mutex_) = nullptr;
-  int64_t size_ GUARDED_BY(mutex_) = 0;
+  std::multimap<int64_t, std::byte*> kept_ GUARDED_BY(mutex_);  // By size.
+  int64_t kept_bytes_ GUARDED_BY(mutex_) = 0;
+  int64_t used_bytes_ GUARDED_BY(mutex_) = 0;
 };
+
+namespace {
 
 class HostDevice final : public Device {
  public:
+  explicit HostDevice(std::shared_ptr<HostMemory> memory) : memory_(std::move(memory)) {}
+
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override {
     if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes));
-    int64_t size = bytes;
-    std::byte* memory = kept_->Take(bytes, &size);
-    if (memory == nullptr) memory = NewBlock(bytes);
-    if (memory == nullptr) {
+    int64_t size = 0;
+    std::byte* block = bytes > kMostBytes ? nullptr : memory_->Take(bytes, &size);
+    if (block == nullptr) {
       return MakeError(absl::StatusCode::kResourceExhausted,
                        absl::StrCat("no host memory for ", bytes, " bytes"),
                        {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
     }
-    return DeviceMemory(memory, [kept = kept_, size](std::byte* p) { kept->Give(p, size); });
+    return DeviceMemory(block, [memory = memory_, size](std::byte* p) { memory->Give(p, size); });
   }
 
   absl::Status CopyIn(const Copy2d& copy) override { return Copy(copy); }
@@ -95,11 +133,17 @@ class HostDevice final : public Device {
   std::string Description() const override { return "host"; }
 
  private:
-  const std::shared_ptr<KeptBlock> kept_ = std::make_shared<KeptBlock>();
+  const std::shared_ptr<HostMemory> memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeHostDevice() { return std::make_unique<HostDevice>(); }
+std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes) {
+  return std::make_shared<HostMemory>(kept_bytes);
+}
+
+std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory) {
+  return std::make_unique<HostDevice>(std::move(memory));
+}
 
 }  // namespace annulus

@@ -1,16 +1,25 @@
 #ifndef ANNULUS_WORKER_DEVICE_HOST_H_
 #define ANNULUS_WORKER_DEVICE_HOST_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "worker/device/device.h"
 
 namespace annulus {
 
+// Blocks that devices of one process have freed, kept for their next requests: the kernel clears
+// every page that a process touches first, which takes as long as attention does where rows are
+// short. Thread-safe.
+class HostMemory;
+
+// `kept_bytes`: what is kept and what is in use never exceed it together, unless what is in use
+// does alone. 0: nothing is kept.
+std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes);
+
 // Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
-// one. It holds on to the block that was freed last, up to 256 MiB, and gives it to the next
-// request of at least half its size.
-std::unique_ptr<Device> MakeHostDevice();
+// one. A block goes to a request of at least half its size, above 64 MiB of eight ninths.
+std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory = MakeHostMemory(0));
 
 }  // namespace annulus
 
