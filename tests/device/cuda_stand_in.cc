@@ -205,6 +205,7 @@ CudaError CudaStandIn::EventQuery(CudaEvent event) {
 }
 
 bool CudaStandIn::Known(const std::byte* data, int64_t bytes) const {
+  if (options_.pageable) return true;
   const auto after = pieces_.upper_bound(const_cast<std::byte*>(data));
   if (after == pieces_.begin()) return false;
   const auto& [memory, piece] = *std::prev(after);

@@ -28,6 +28,7 @@ class CudaStandIn final : public CudaApi {
     // Every piece of work waits for a random time below it.
     absl::Duration max_delay = absl::Microseconds(50);
     uint64_t seed = 1;
+    bool pageable = false;  // Copies take host memory that is not pinned, as CUDA's do, late.
     CudaError at_start = kCudaSuccess;  // What DeviceCount says.
   };
   // cudaErrorInvalidValue, cudaErrorInvalidResourceHandle, cudaErrorIllegalAddress.

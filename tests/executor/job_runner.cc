@@ -122,14 +122,19 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input
 void RankJob::MakeExecutor(Executor::Options options) {
   const int64_t bytes = program_->placement.arena_bytes;
   if (options.device == nullptr) options.device = device_.get();
+  arena_device_ = options.device;
   memory_ = *options.device->Allocate(bytes + 2 * kFence);
-  std::fill_n(memory_.get(), bytes + 2 * kFence, kUnwritten);
+  const std::vector<std::byte> unwritten(bytes + 2 * kFence, kUnwritten);
+  const auto all = static_cast<int64_t>(unwritten.size());
+  status_.Update(options.device->CopyIn({memory_.get(), all, unwritten.data(), all, all, 1}));
+  status_.Update(options.device->Synchronize());
   options.program = program_;
   options.memory = DeviceMemory(memory_, memory_.get() + kFence);
   executor_ = std::make_unique<Executor>(std::move(options));
 }
 
 absl::Status RankJob::RunAll(int32_t segments) {
+  RETURN_IF_ERROR(status_);
   RETURN_IF_ERROR(executor_->CopyIn(staged_));
   const int32_t steps = static_cast<int32_t>(program_->schedule.steps.size());
   for (const Segment& segment : CutSegments(steps, segments)) {
@@ -139,8 +144,12 @@ absl::Status RankJob::RunAll(int32_t segments) {
 }
 
 testing::AssertionResult RankJob::UsedExactlyItsArena() const {
-  const int64_t bytes = program_->placement.arena_bytes;
-  const std::byte* arena = memory_.get() + kFence;
+  const int64_t bytes = program_->placement.arena_bytes, all = bytes + 2 * kFence;
+  std::vector<std::byte> memory(all);
+  absl::Status copied = arena_device_->CopyOut({memory.data(), all, memory_.get(), all, all, 1});
+  copied.Update(arena_device_->Synchronize());
+  if (!copied.ok()) return testing::AssertionFailure() << copied;
+  const std::byte* arena = memory.data() + kFence;
   for (int64_t i = 0; i < kFence; ++i) {
     if (arena[-1 - i] != kUnwritten || arena[bytes + i] != kUnwritten) {
       return testing::AssertionFailure() << "rank " << program_->rank << " wrote outside its arena";

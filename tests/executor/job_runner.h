@@ -47,7 +47,7 @@ class RankJob {
   const absl::Status& status() const { return status_; }
   const RankProgram& program() const { return *program_; }
   const StagedTensors& staged() const { return staged_; }
-  // Options that are not ours to fill are taken from `options`.
+  // Options that are not ours to fill are taken from `options`; its device outlives this.
   void MakeExecutor(Executor::Options options);
   // Copies in, runs all segments, copies out.
   absl::Status RunAll(int32_t segments);
@@ -60,6 +60,7 @@ class RankJob {
   std::unique_ptr<Device> device_ = MakeHostDevice();
   std::vector<std::vector<std::byte>> tensors_;
   StagedTensors staged_;
+  Device* arena_device_ = nullptr;
   DeviceMemory memory_;
   std::unique_ptr<Executor> executor_;
 };

@@ -1,7 +1,6 @@
 // Whole jobs where nothing is done when it is asked for: kernels, copies and transfers wait in the
 // queues of a GPU's stand-in, each for a random time.
 
-#include <algorithm>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "tests/comm/nccl_stand_in.h"
 #include "tests/device/cuda_stand_in.h"
 #include "tests/executor/conformance_cases.h"
+#include "tests/executor/gpu_group.h"
 #include "tests/kernel/reference_kernel.h"
 #include "tests/sanitized.h"
 #include "worker/comm/nccl.h"
@@ -54,44 +54,28 @@ class QueuedKernel final : public AttentionKernel {
   ReferenceKernel inner_;
 };
 
-// A GPU, and the ranks of one group on it.
-class GpuGroup {
+// A stand-in of a GPU, with what moves messages on it, and the ranks of one group.
+class StandInGroup {
  public:
-  explicit GpuGroup(int32_t ranks) : cuda_(CudaOptions()) {
+  StandInGroup(bool nccl, int32_t ranks) : cuda_(CudaOptions()) {
     CudaContext::Options options;
     options.arena_bytes = 64 << 20;
     options.workspace_bytes = 0;
     options.bounce_bytes = 8 * 3000;
-    context_ = *CudaContext::Create(&cuda_, options);
-    NcclStandIn::Options nccl;
-    nccl.cuda = &cuda_;
-    nccl_ = std::make_unique<NcclStandIn>(nccl);
-    for (int32_t r = 0; r < ranks; ++r) {
-      devices_.push_back(*CudaDevice::Create(context_));
-      kernels_.push_back(std::make_unique<QueuedKernel>(&cuda_, devices_[r].get()));
-    }
-    group_ = ConnectedGroup([this](int32_t size) { return Communicators(size); }, ranks);
+    NcclStandIn::Options nccl_options;
+    nccl_options.cuda = &cuda_;
+    nccl_ = std::make_unique<NcclStandIn>(nccl_options);
+    auto group = GpuGroup::Create(
+        *CudaContext::Create(&cuda_, options), ranks,
+        [this](CudaDevice* device) { return std::make_unique<QueuedKernel>(&cuda_, device); },
+        [this, nccl](const std::vector<CudaDevice*>& devices) {
+          return nccl ? OverNccl(devices) : GpuGroup::Copying(devices);
+        });
+    EXPECT_TRUE(group.ok()) << group.status();
+    if (group.ok()) group_ = *std::move(group);
   }
 
-  testing::AssertionResult Run(const JobCase& job) {
-    JobRunner runner(job);
-    if (!runner.status().ok()) return testing::AssertionFailure() << runner.status();
-    const auto statuses = RunRanks(runner.ranks(), [&](int32_t r) {
-      Executor::Options options;
-      options.device = devices_[r].get();
-      options.kernel = kernels_[r].get();
-      options.communicator = runner.ranks() == 1 ? nullptr : group_[r].get();
-      runner.rank(r).MakeExecutor(std::move(options));
-      return runner.rank(r).RunAll(job.segments);
-    });
-    const absl::Status status = FirstError(statuses);
-    if (!status.ok()) return testing::AssertionFailure() << Describe(job) << ": " << status;
-    for (int32_t r = 0; r < runner.ranks(); ++r) {
-      const testing::AssertionResult used = runner.rank(r).UsedExactlyItsArena();
-      if (!used) return testing::AssertionFailure() << Describe(job) << ": " << used.message();
-    }
-    return runner.Judge();
-  }
+  testing::AssertionResult Run(const JobCase& job) { return group_->Run(job); }
 
  private:
   static CudaStandIn::Options CudaOptions() {
@@ -100,39 +84,44 @@ class GpuGroup {
     options.seed = kSeed;
     return options;
   }
-  Group Communicators(int32_t size) {
+  absl::StatusOr<Group> OverNccl(const std::vector<CudaDevice*>& devices) {
     Group group;
-    for (int32_t r = 0; r < size; ++r) {
+    for (CudaDevice* device : devices) {
       NcclOptions options;
       options.api = nccl_.get();
-      options.device = devices_[r].get();
-      options.rank = r;
-      options.size = size;
-      group.push_back(*MakeNcclCommunicator(options));
+      options.device = device;
+      options.rank = static_cast<int32_t>(group.size());
+      options.size = static_cast<int32_t>(devices.size());
+      ASSIGN_OR_RETURN(auto communicator, MakeNcclCommunicator(options));
+      group.push_back(std::move(communicator));
     }
     return group;
   }
 
   CudaStandIn cuda_;
-  std::shared_ptr<CudaContext> context_;
   std::unique_ptr<NcclStandIn> nccl_;
-  std::vector<std::unique_ptr<CudaDevice>> devices_;
-  std::vector<std::unique_ptr<QueuedKernel>> kernels_;
-  Group group_;
+  std::unique_ptr<GpuGroup> group_;
 };
 
+class QueuedDevice : public testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Messages, QueuedDevice, testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Nccl" : "Copies"; });
+
 // A part of a covering of the conformance suite's axes: all strategies, forward and backward.
-TEST(QueuedDevice, JobsAreAsRightAsOnTheHost) {
+TEST_P(QueuedDevice, JobsAreAsRightAsOnTheHost) {
   constexpr size_t kEvery = kSanitized ? 12 : 4;
-  std::map<int32_t, std::unique_ptr<GpuGroup>> groups;
+  std::map<int32_t, std::unique_ptr<StandInGroup>> groups;
   std::map<Strategy, int> strategies;
   int64_t gradients = 0;
   const std::vector<Combination> covering = CoverPairs(ConformanceSizes(), IsMeaningful, kSeed);
-  for (size_t i = 0; i < covering.size(); i += kEvery) {
+  for (size_t i = GetParam() ? 0 : kEvery / 2; i < covering.size(); i += kEvery) {
     const ConformanceJob made = MakeConformanceJob(covering[i], kSeed + i);
     if (made.cpu_kernel) continue;  // These are too large for the reference kernel.
-    std::unique_ptr<GpuGroup>& group = groups[made.job.plan.world_size];
-    if (group == nullptr) group = std::make_unique<GpuGroup>(made.job.plan.world_size);
+    std::unique_ptr<StandInGroup>& group = groups[made.job.plan.world_size];
+    if (group == nullptr) {
+      group = std::make_unique<StandInGroup>(GetParam(), made.job.plan.world_size);
+    }
     SCOPED_TRACE(Describe(covering[i]));
     EXPECT_TRUE(group->Run(made.job));
     ++strategies[made.job.execution.strategy];

@@ -16,8 +16,8 @@ std::vector<std::string> KernelNames();
 // Whether suites run a sample of their cases.
 bool KernelsAreSlow();
 
-// nullptr for a path that this CPU lacks. Packing memory is small, so that calls of the tests run
-// in several phases.
+// nullptr for a path that this machine lacks. Packing memory is small, so that calls of the tests
+// run in several phases.
 std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads);
 
 }  // namespace annulus

@@ -14,13 +14,14 @@
 namespace annulus {
 
 // Every AttentionKernel: the CPU's paths, and (but under sanitizers, where it would only be tested
-// itself) the fp64 stand-in of the tests; in tests/kernel/cuda, the GPU's. A file that uses it
+// itself) the fp64 stand-in of the tests; in tests/kernel/cuda, the GPU's on an emulator, and in
+// tests/gpu on a GPU. A file that uses it
 // says INSTANTIATE_TEST_SUITE_P over KernelNames().
 class KernelConformance : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     kernel_ = MakeKernel(GetParam(), /*threads=*/2);
-    if (kernel_ == nullptr) GTEST_SKIP() << "this CPU lacks " << GetParam();
+    if (kernel_ == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
   }
 
   std::unique_ptr<AttentionKernel> kernel_;

@@ -41,6 +41,10 @@ class InProcessHub::State {
   // Waits for the step of `rank`; gives the bytes it received.
   absl::StatusOr<int64_t> Join(int32_t rank, absl::Time deadline) EXCLUDES(mutex_);
   void Interrupt(int32_t rank) EXCLUDES(mutex_);
+  // What the mover does before a step of `rank`.
+  absl::Status BeginStep(int32_t rank) {
+    return options_.mover == nullptr ? absl::OkStatus() : options_.mover->BeginStep(rank);
+  }
   // Withdraws what `rank` posted, fails those who wait for it, and waits for copies under way.
   void Leave(int32_t rank) EXCLUDES(mutex_);
 
@@ -233,11 +237,20 @@ void InProcessHub::State::MoveMessages() {
 // Without the lock, so that a thread sanitizer sees every use of a message's memory that is not
 // ordered by Start and Join.
 void InProcessHub::State::Move(const Message& message) {
-  if (message.bytes > 0) std::memcpy(message.to, message.from, message.bytes);
+  absl::Status moved;
+  if (message.bytes > 0 && options_.mover != nullptr) {
+    moved = options_.mover->Move(message.source, message.target, message.from, message.to,
+                                 message.bytes);
+  } else if (message.bytes > 0) {
+    std::memcpy(message.to, message.from, message.bytes);
+  }
   MutexLock lock(&mutex_);
-  ranks_[message.target].received += message.bytes;
+  if (moved.ok()) ranks_[message.target].received += message.bytes;
   for (const int32_t r : {message.source, message.target}) {
-    --ranks_[r].waiting;
+    if (moved.ok())
+      --ranks_[r].waiting;
+    else
+      Fail(r, moved);
     --ranks_[r].copying;
     ranks_[r].changed.SignalAll();
   }
@@ -270,6 +283,7 @@ class InProcessCommunicator final : public CommunicatorBase {
 
   absl::Status DoStart(absl::Span<const SendMessage> sends,
                        absl::Span<const ReceiveMessage> receives) override {
+    RETURN_IF_ERROR(hub_->BeginStep(rank()));
     return hub_->Post(rank(), sends, receives);
   }
 

@@ -1,13 +1,28 @@
 #ifndef ANNULUS_WORKER_COMM_IN_PROCESS_H_
 #define ANNULUS_WORKER_COMM_IN_PROCESS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "worker/comm/communicator.h"
 
 namespace annulus {
+
+// How the bytes of messages move where that is not the processor's work: between blocks in the
+// memory of a GPU that the ranks share.
+class MessageMover {
+ public:
+  virtual ~MessageMover() = default;
+  // Owner thread of `rank`, before the messages of a step are posted: they come after all that the
+  // rank's device has been given, and nobody waits for that here.
+  virtual absl::Status BeginStep(int32_t rank) = 0;
+  // The hub's thread: returns when the bytes lie at `to`. What fails, fails for both ranks.
+  virtual absl::Status Move(int32_t source, int32_t target, const std::byte* from, std::byte* to,
+                            int64_t bytes) = 0;
+};
 
 // Where the ranks of one group in one process meet. Its thread moves the messages, so that memory
 // is read and written between Start and Join as it is with a network. Thread-safe.
@@ -19,6 +34,7 @@ class InProcessHub {
     // times give (messages of one pair included). Zero: bytes move at once.
     absl::Duration max_delay = absl::ZeroDuration();
     uint64_t seed = 0;
+    std::shared_ptr<MessageMover> mover = nullptr;  // Null: bytes are copied by the hub's thread.
   };
   explicit InProcessHub(const Options& options);
   ~InProcessHub();

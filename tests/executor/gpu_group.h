@@ -1,0 +1,49 @@
+#ifndef ANNULUS_TESTS_EXECUTOR_GPU_GROUP_H_
+#define ANNULUS_TESTS_EXECUTOR_GPU_GROUP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/comm/group.h"
+#include "tests/executor/job_runner.h"
+#include "worker/device/cuda_device.h"
+
+namespace annulus {
+
+// The ranks of a group on one GPU (or its stand-in), as threads of this process: each has queues, a
+// kernel and a communicator of its own.
+class GpuGroup {
+ public:
+  using MakeKernel = std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>(CudaDevice*)>;
+  // Not yet connected, by rank; they borrow the devices.
+  using MakeCommunicators =
+      std::function<absl::StatusOr<Group>(const std::vector<CudaDevice*>& devices)>;
+
+  static absl::StatusOr<std::unique_ptr<GpuGroup>> Create(std::shared_ptr<CudaContext> context,
+                                                          int32_t ranks,
+                                                          const MakeKernel& make_kernel,
+                                                          const MakeCommunicators& communicators);
+
+  // Copies between queues of one GPU instead of NCCL.
+  static absl::StatusOr<Group> Copying(const std::vector<CudaDevice*>& devices);
+
+  // Runs and judges a job of at most as many ranks.
+  testing::AssertionResult Run(const JobCase& job);
+
+  CudaDevice* device(int32_t rank) { return devices_[rank].get(); }
+  AttentionKernel* kernel(int32_t rank) { return kernels_[rank].get(); }
+  // Null in a group of one.
+  Communicator* communicator(int32_t rank) { return group_.empty() ? nullptr : group_[rank].get(); }
+
+ private:
+  std::vector<std::unique_ptr<CudaDevice>> devices_;
+  std::vector<std::unique_ptr<AttentionKernel>> kernels_;
+  Group group_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_EXECUTOR_GPU_GROUP_H_

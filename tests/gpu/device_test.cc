@@ -1,0 +1,78 @@
+// Devices on CUDA's own runtime: the conformance suite on memory that this process can read, and
+// copies to the GPU's own and back.
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "tests/device/device_conformance.h"
+#include "tests/gpu/cuda_host_function.h"
+#include "tests/gpu/real_gpu.h"
+#include "worker/device/cuda_runtime.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kArenaBytes = 40 << 20;
+
+DeviceUnderTest OnRuntime() {
+  const std::shared_ptr<CudaApi> api = MakeHostMemoryRuntime();
+  CudaContext::Options options;
+  options.arena_bytes = kArenaBytes;
+  options.workspace_bytes = 1 << 20;
+  options.bounce_bytes = 8 * 5000;
+  DeviceUnderTest made;
+  auto context = CudaContext::Create(api.get(), options);
+  EXPECT_TRUE(context.ok()) << context.status();
+  auto device = CudaDevice::Create(*context);
+  EXPECT_TRUE(device.ok()) << device.status();
+  made.launch = [device = device->get()](std::function<void()> kernel) -> absl::Status {
+    const absl::StatusOr<CudaStream> stream = device->Compute();
+    if (!stream.ok()) return stream.status();
+    return device->Check(LaunchOnHost(*stream, std::move(kernel)), "a launch");
+  };
+  made.keeps = std::make_shared<std::pair<std::shared_ptr<CudaApi>, std::shared_ptr<CudaContext>>>(
+      api, *context);
+  made.device = *std::move(device);
+  return made;
+}
+
+std::vector<DeviceCase> Cases() {
+  if (!CountGpus(CudaRuntime()).ok()) return {};
+  return {DeviceCase{"CudaRuntime", OnRuntime}};
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceConformance);
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(GpuDevice, CopiesToItsOwnMemoryAndBack) {
+  const auto context = RealGpu(kArenaBytes);
+  if (!context.ok()) GTEST_SKIP() << context.status().message();
+  const auto device = CudaDevice::Create(*context);
+  ASSERT_TRUE(device.ok()) << device.status();
+  std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());
+  RecordProperty("seed", testing::UnitTest::GetInstance()->random_seed());
+  const auto draw = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % most); };
+  for (int round = 0; round < 50; ++round) {
+    const int64_t width = draw(9000), rows = draw(500);
+    const int64_t host_stride = width + draw(9), device_stride = width + draw(9);
+    std::vector<std::byte> source(rows * host_stride), target(rows * host_stride);
+    for (std::byte& byte : source) byte = static_cast<std::byte>(random());
+    const auto memory = (*device)->Allocate(rows * device_stride);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    std::byte* const data = memory->get();
+    ASSERT_TRUE(
+        (*device)->CopyIn({data, device_stride, source.data(), host_stride, width, rows}).ok());
+    ASSERT_TRUE(
+        (*device)->CopyOut({target.data(), host_stride, data, device_stride, width, rows}).ok());
+    const absl::Status done = (*device)->Synchronize();
+    ASSERT_TRUE(done.ok()) << done;
+    for (int64_t row = 0; row < rows; ++row) {
+      ASSERT_EQ(std::memcmp(&source[row * host_stride], &target[row * host_stride], width), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,75 @@
+"""Whole jobs through the service, by workers with `--device`; their answers are judged in fp64 by `annulus attend --verify`.
+
+    python3 -m tests.gpu.end_to_end --workers 2 [--device cuda:0] [--nccl-library PATH]
+
+Several workers share one GPU: NCCL refuses that of processes of one machine, so each has a machine's name of its own.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+from tests.end_to_end import processes
+
+# So that two ranks can share a GPU, and nothing of a network is looked for.
+NCCL = {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
+        "NCCL_RAS_ENABLE": "0"}
+# Sequences, rows, keys, query and key/value heads, dimension, type, seed.
+JOBS = (
+    ("1,4096,4096,8,8,128,bf16,1", "causal"),
+    ("1,1500,2500,8,2,64,fp16,2", "full"),
+    ("2,700,700,4,4,128,fp32,3", "causal"),
+    ("1,2048,2048,2,2,256,bf16,4", "full"),
+    ("4,1,8192,16,2,128,bf16,5", "causal"),
+)
+STRATEGIES = ("ring-pass-kv", "ring-pass-q", "ulysses", "all-gather-kv")
+VERIFIED_ROWS = "32"
+
+
+class GpuProcesses(processes.Processes):
+    def start_worker(self, number):
+        os.environ["NCCL_HOSTID"] = f"annulus-{number}"
+        return super().start_worker(number)
+
+
+def attend(service, *flags):
+    done = service.annulus("attend", "--json", "--verify", VERIFIED_ROWS, *flags)
+    if done.returncode != 0:
+        raise SystemExit(f"attend {' '.join(flags)}: {done.stderr.strip()}\n{service.tail()}")
+    return json.loads(done.stdout)
+
+
+def check_device(facts, device, what):
+    if not facts["backend"].startswith(device.split(":")[0]):
+        raise SystemExit(f"{what} ran on {facts['backend']!r}, not on {device}")
+
+
+def run(workers, device, nccl_library):
+    os.environ.update({name: value for name, value in NCCL.items() if name not in os.environ})
+    flags = {"--device": device, "--threads": "2", "--staging-bytes": "1GiB", "--device-bytes": "2GiB", "--measure-time": "50ms"}
+    if nccl_library:
+        flags["--nccl-library"] = nccl_library
+    with GpuProcesses(workers, worker_flags=flags) as service:
+        for number, (shape, mask) in enumerate(JOBS):
+            ranks = ("--world-size", str(workers))
+            if workers > 1:
+                ranks += ("--strategy", STRATEGIES[number % len(STRATEGIES)])
+            facts = attend(service, "--synthetic", shape, "--mask", mask, *ranks)
+            check_device(facts, device, shape)
+            verified = facts["verified"]
+            print(f"{shape} {mask} {facts['strategy']} on {facts['backend']}: {facts['running_seconds']:.4f} s, error "
+                  f"{verified['output_error']:.3g} of {verified['output_budget']:.3g} allowed")
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="tests.gpu.end_to_end", description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--nccl-library", default="")
+    flags = parser.parse_args(arguments)
+    run(flags.workers, flags.device, flags.nccl_library)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,27 @@
+"""The jobs that run.sh sends to workers with GPUs, on workers with CPUs: their flags, their checks, their end."""
+
+import contextlib
+import io
+import unittest
+
+from tests.gpu import end_to_end
+
+
+class EndToEndTest(unittest.TestCase):
+    def test_jobs_by_two_workers_are_told_of(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            end_to_end.main(["--workers", "2", "--device", "cpu"])
+        self.assertEqual(len(said.getvalue().splitlines()), len(end_to_end.JOBS))
+        for strategy in end_to_end.STRATEGIES:
+            self.assertIn(strategy, said.getvalue())
+
+    def test_a_job_that_ran_elsewhere_is_a_failure(self):
+        wrong = {"backend": "cpu/avx2 + gloo", "verified": {}}
+        with self.assertRaises(SystemExit):
+            end_to_end.check_device(wrong, "cuda:0", "a job")
+        end_to_end.check_device({"backend": "cuda/mma + nccl 2.28.9"}, "cuda:0", "a job")
+
+
+if __name__ == "__main__":
+    unittest.main()

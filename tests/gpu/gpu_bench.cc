@@ -1,0 +1,262 @@
+// Measures the kernel, and virtual ranks, on the first GPU of this machine. Figures as a JSON array
+// on standard output; what they are compared to beside ours is tests/gpu/peers.py's.
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "tests/bench/report.h"
+#include "tests/executor/gpu_group.h"
+#include "tests/gpu/device_job.h"
+#include "tests/gpu/real_gpu.h"
+#include "worker/device/cuda_runtime.h"
+
+namespace annulus {
+namespace {
+
+using bench::Entry;
+using bench::Summarize;
+using bench::Summary;
+
+constexpr int kNoGpu = 3;  // The exit code that says so.
+constexpr int64_t kArenaBytes = int64_t{6} << 30;
+constexpr int kRepeats = 20;
+constexpr int kRingRepeats = 5;
+
+AttentionSpec Forward(int64_t length, int32_t dim, int32_t heads, bool causal) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = spec.kv_heads = heads;
+  spec.head_dim = dim;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = spec.sequences[0].kv_len = length;
+  if (causal) {
+    spec.masks.resize(1);
+    spec.masks[0].causal = true;
+  }
+  return spec;
+}
+
+// As peers.py names it.
+std::string NameOf(int64_t length, int32_t dim, bool causal) {
+  return absl::StrCat("forward bf16 S", length, " D", dim, causal ? " causal" : " full");
+}
+
+Entry EntryOf(const std::string& name, const Summary& summary, const std::string& unit,
+              int repeats) {
+  Entry entry;
+  entry.name = name;
+  entry.value = summary.median;
+  entry.unit = unit;
+  entry.repeats = repeats;
+  entry.spread = summary.spread;
+  return entry;
+}
+
+class GpuBench {
+ public:
+  GpuBench(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaDevice> device,
+           std::unique_ptr<AttentionKernel> kernel)
+      : context_(std::move(context)), device_(std::move(device)), kernel_(std::move(kernel)) {}
+
+  absl::Status Kernels() {
+    for (const int64_t length : {8192, 16384, 32768}) {
+      for (const bool causal : {false, true}) RETURN_IF_ERROR(Kernel(length, 128, causal));
+    }
+    for (const int32_t dim : {64, 256}) RETURN_IF_ERROR(Kernel(16384, dim, false));
+    return absl::OkStatus();
+  }
+
+  // What it costs to leave the running state and to take it up again.
+  absl::Status CarriedState() {
+    ASSIGN_OR_RETURN(const auto job,
+                     DeviceJob::Create(Forward(8192, 128, 16, false), device_.get()));
+    std::vector<double> ratios;
+    for (int n = 0; n < kRepeats + 2; ++n) {
+      ASSIGN_OR_RETURN(const double whole, job->Run(*kernel_, 1));
+      ASSIGN_OR_RETURN(const double halves, job->Run(*kernel_, 2));
+      if (n >= 2) ratios.push_back(halves / whole);
+    }
+    Entry entry = EntryOf("carried state: 8k keys in two calls", Summarize(ratios), "x", kRepeats);
+    entry.compared_to = "the same keys in one call";
+    entry.ratio = entry.value;
+    entry.higher_is_better = false;
+    entry.bar = 1.10;
+    entries_.push_back(entry);
+    return absl::OkStatus();
+  }
+
+  absl::Status VirtualRanks(bool causal);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  absl::Status Kernel(int64_t length, int32_t dim, bool causal) {
+    ASSIGN_OR_RETURN(const auto job,
+                     DeviceJob::Create(Forward(length, dim, 16, causal), device_.get()));
+    std::vector<double> rates;
+    for (int n = 0; n < kRepeats + 2; ++n) {
+      ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1));
+      if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
+    }
+    entries_.push_back(EntryOf(NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
+    bench::Say(entries_.back());
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::unique_ptr<CudaDevice> device_;
+  const std::unique_ptr<AttentionKernel> kernel_;
+  std::vector<Entry> entries_;
+};
+
+// The ranks of a job, with their tensors in staging.
+class RingJob {
+ public:
+  static absl::StatusOr<std::unique_ptr<RingJob>> Create(const AttentionSpec& spec, int32_t ranks,
+                                                         std::shared_ptr<CudaContext> context) {
+    auto job = std::make_unique<RingJob>();
+    ASSIGN_OR_RETURN(job->group_,
+                     GpuGroup::Create(std::move(context), ranks, KernelOn, GpuGroup::Copying));
+    ProgramRequest request;
+    request.spec = spec;
+    request.plan_options.world_size = ranks;
+    request.plan_options.layout = ranks == 1 ? Layout::kContiguous : Layout::kZigzag;
+    request.execution.strategy = ranks == 1 ? Strategy::kRotateKv : Strategy::kRingPassKv;
+    for (request.rank = 0; request.rank < ranks; ++request.rank) {
+      ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
+      job->Stage(*program);
+      ASSIGN_OR_RETURN(DeviceMemory memory,
+                       job->group_->device(request.rank)->Allocate(program->placement.arena_bytes));
+      job->memory_.push_back(std::move(memory));
+      job->programs_.push_back(std::move(program));
+    }
+    return job;
+  }
+
+  int64_t arena_bytes() const { return programs_.front()->placement.arena_bytes; }
+
+  // Seconds from the first rank's first step to the end of the last one's last.
+  absl::StatusOr<double> Run() {
+    const auto ranks = static_cast<int32_t>(programs_.size());
+    std::vector<std::unique_ptr<Executor>> executors;
+    for (int32_t r = 0; r < ranks; ++r) {
+      Executor::Options options;
+      options.program = programs_[r];
+      options.memory = memory_[r];
+      options.device = group_->device(r);
+      options.kernel = group_->kernel(r);
+      options.communicator = group_->communicator(r);
+      executors.push_back(std::make_unique<Executor>(std::move(options)));
+      RETURN_IF_ERROR(executors[r]->CopyIn(staged_[r]));
+      RETURN_IF_ERROR(group_->device(r)->Synchronize());
+    }
+    const auto began = absl::Now();
+    const auto statuses = RunRanks(ranks, [&](int32_t r) {
+      const auto steps = static_cast<int32_t>(programs_[r]->schedule.steps.size());
+      return executors[r]->Run({0, steps}, /*transfers_only=*/false);
+    });
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
+    RETURN_IF_ERROR(FirstError(statuses));
+    return seconds;
+  }
+
+ private:
+  void Stage(const RankProgram& program) {
+    StagedTensors staged;
+    for (const TensorInfo& tensor : TensorTable(program.spec)) {
+      const int64_t rows = program.plan.shards[program.rank].rows(tensor.rows).rows();
+      const int64_t bytes = rows * tensor.row_bytes();
+      tensors_.push_back(
+          tensor.direction == Direction::kInput
+              ? RepeatedNormals(tensor.dtype, rows * tensor.heads * tensor.dim, tensors_.size() + 1)
+              : std::vector<std::byte>(bytes));
+      staged.data.push_back(tensors_.back().data());
+    }
+    staged_.push_back(std::move(staged));
+  }
+
+  std::unique_ptr<GpuGroup> group_;
+  std::vector<std::shared_ptr<const RankProgram>> programs_;
+  std::vector<std::vector<std::byte>> tensors_;
+  std::vector<StagedTensors> staged_;
+  std::vector<DeviceMemory> memory_;
+};
+
+// Bytes per rank that a ring cannot do without: its rows, a double buffer of keys and values, and
+// the running state.
+double LeastBytes(const AttentionSpec& spec, int32_t ranks) {
+  const double rows = static_cast<double>(spec.q_rows()) / ranks, dim = spec.head_dim;
+  const double q = spec.q_heads, kv = spec.kv_heads, bytes = 2;
+  return rows * dim * (2 * q * bytes + 2 * kv * bytes) + 4 * rows * q +
+         4 * rows * kv * dim * bytes + 4 * rows * q * dim;
+}
+
+absl::Status GpuBench::VirtualRanks(bool causal) {
+  constexpr int32_t kRanks = 4;
+  const AttentionSpec spec = Forward(65536, 128, 8, causal);
+  ASSIGN_OR_RETURN(const auto one, RingJob::Create(spec, 1, context_));
+  ASSIGN_OR_RETURN(const auto ring, RingJob::Create(spec, kRanks, context_));
+  std::vector<double> ratios;
+  for (int n = 0; n < kRingRepeats + 1; ++n) {
+    ASSIGN_OR_RETURN(const double alone, one->Run());
+    ASSIGN_OR_RETURN(const double together, ring->Run());
+    if (n >= 1) ratios.push_back(alone / together);
+  }
+  const std::string mask = causal ? "causal" : "full";
+  Entry entry = EntryOf(absl::StrCat("virtual ranks W=4, 64k tokens, ", mask), Summarize(ratios),
+                        "x", kRingRepeats);
+  entry.compared_to = "one kernel over the whole sequence";
+  entry.ratio = entry.value;
+  entry.bar = 0.8;
+  entries_.push_back(entry);
+  bench::Say(entry);
+  const double least = LeastBytes(spec, kRanks);
+  const auto peak = static_cast<double>(ring->arena_bytes());
+  Entry memory = EntryOf(absl::StrCat("arena of a rank, W=4, 64k tokens, ", mask),
+                         {peak / 1048576, 0}, "MiB", 1);
+  memory.compared_to = "its rows, a double buffer of keys and values, and the running state";
+  memory.ratio = peak / least;
+  memory.higher_is_better = false;
+  memory.bar = 1.25;
+  entries_.push_back(memory);
+  return absl::OkStatus();
+}
+
+absl::Status Measure(GpuBench* measured) {
+  RETURN_IF_ERROR(measured->Kernels());
+  RETURN_IF_ERROR(measured->CarriedState());
+  RETURN_IF_ERROR(measured->VirtualRanks(false));
+  return measured->VirtualRanks(true);
+}
+
+int Main() {
+  if (const auto gpus = CountGpus(CudaRuntime()); !gpus.ok()) {
+    std::cerr << gpus.status().message() << "\n";
+    return kNoGpu;
+  }
+  const auto open = []() -> absl::StatusOr<std::unique_ptr<GpuBench>> {
+    ASSIGN_OR_RETURN(auto context, RealGpu(kArenaBytes));
+    ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context));
+    ASSIGN_OR_RETURN(auto kernel, KernelOn(device.get()));
+    return std::make_unique<GpuBench>(context, std::move(device), std::move(kernel));
+  };
+  const auto measured = open();
+  const absl::Status status = measured.ok() ? Measure(measured->get()) : measured.status();
+  // What was measured before a failure is told, too.
+  if (measured.ok()) std::cout << bench::ToJson((*measured)->entries()) << std::endl;
+  if (status.ok()) return 0;
+  std::cerr << status << "\n";
+  return 1;
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main() { return annulus::Main(); }

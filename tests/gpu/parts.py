@@ -1,0 +1,70 @@
+"""The parts of a run on a GPU."""
+
+import os
+import shutil
+import sys
+
+from tests.gpu.runner import Part
+
+KERNEL_SUITES = ("conformance", "dropout", "modifiers", "pairs", "special_values")
+# Small enough for a checker that slows a kernel down a hundred times.
+CHECKED_CASES = "*RowsWithoutKeys*:*ARowThatSeesNothing*:*WhatIsMasked*"
+SANITIZER_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
+
+
+def find_sanitizer():
+    return shutil.which("compute-sanitizer") or next((path for path in SANITIZER_PLACES if os.access(path, os.X_OK)), None)
+
+
+def gtest(program, name, title, seconds, *flags, before=(), environment=None):
+    command = [*before, program, f"--gtest_output=json:{name}.json", *flags]
+    return Part(name, title, seconds, command, "gtest", environment or {})
+
+
+def script(module, *arguments):
+    return [sys.executable, "-m", f"tests.gpu.{module}", *arguments]
+
+
+def skip(reason):
+    """The command of a part for which the machine lacks something."""
+    return [sys.executable, "-c", f"print({reason!r}); raise SystemExit(77)"]
+
+
+def checked(place, tool):
+    name, title = f"sanitizer_{tool}", f"compute-sanitizer's {tool} on a small part of the kernel's suites"
+    sanitizer = find_sanitizer()
+    if sanitizer is None:
+        return Part(name, title, 10, skip("no compute-sanitizer here"))
+    before = [sanitizer, "--tool", tool, "--error-exitcode", "9"]
+    return gtest(place.test("kernel_special_values_test"), name, title, 90, f"--gtest_filter={CHECKED_CASES}", before=before)
+
+
+def all_parts(place):
+    """`place` says where programs are: test(name), programs, and nccl, NCCL's library or None."""
+    nccl = {"ANNULUS_NCCL_LIBRARY": place.nccl} if place.nccl else {}
+    jobs = {"ANNULUS_PROGRAMS": place.programs}
+    parts = [gtest(place.test("device_test"), "device", "copies, queues and events on CUDA's runtime", 30)]
+    parts += [gtest(place.test(f"kernel_{suite}_test"), f"kernel_{suite}", f"the kernel's suite {suite}, on the GPU", 90)
+              for suite in KERNEL_SUITES]
+    parts += [
+        gtest(place.test("virtual_ranks_test"), "virtual_ranks", "jobs of every strategy by ranks that share the GPU", 90),
+        gtest(place.test("nccl_ranks_test"), "nccl_ranks", "NCCL between two processes on the GPU", 60, environment=nccl),
+    ]
+    for workers in (1, 2):
+        title = f"jobs by {workers} worker{'s' if workers > 1 else ''} with --device cuda:0, answers judged in fp64"
+        name = f"jobs_{workers}"
+        if place.nccl is None:
+            parts.append(Part(name, title, 10, skip("no NCCL here, which a worker with a GPU loads")))
+            continue
+        parts.append(Part(name, title, 90, script("end_to_end", "--workers", str(workers), "--nccl-library", place.nccl),
+                          environment=jobs))
+    parts += [
+        Part("bench", "the kernel, carried state, virtual ranks, memory", 150,
+             ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures"),
+        Part("peers", "cuDNN, FlashAttention and a matrix product, by torch", 60, script("peers", "figures", "peers.json"),
+             "figures"),
+        Part("torch_answers", "answers beside those of torch's SDPA", 60, script("peers", "answers", place.programs, place.nccl or "")),
+        checked(place, "memcheck"),
+        checked(place, "racecheck"),
+    ]
+    return parts

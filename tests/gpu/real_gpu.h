@@ -1,0 +1,22 @@
+#ifndef ANNULUS_TESTS_GPU_REAL_GPU_H_
+#define ANNULUS_TESTS_GPU_REAL_GPU_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/device/cuda_device.h"
+#include "worker/kernel/attention_kernel.h"
+
+namespace annulus {
+
+// The first GPU of this machine, with so much memory for blocks, and CUDA's own runtime; or why
+// there is none, in one line.
+absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
+
+// What a worker would run on it. Borrows the device.
+absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_GPU_REAL_GPU_H_

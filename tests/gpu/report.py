@@ -1,0 +1,78 @@
+"""One report of a run, as JSON and as Markdown."""
+
+import json
+import os
+
+# What our figures are held against where the same shape was measured beside them: the name that theirs
+# have before the shape, the words, the bar.
+PEERS = (("cudnn ", "cuDNN, same card, same run", None), ("sdpa ", "torch's SDPA, same card, same run", None))
+CEILING = "gemm bf16 8192"
+CAUSAL_BAR = 0.85
+
+
+def compared(figures):
+    """Ours with their ratios to peers, to the ceiling and between causal and full, as figures of their own."""
+    values = {figure["name"]: figure["value"] for figure in figures}
+    derived = []
+
+    def add(name, ratio, to, bar):
+        derived.append({"name": name, "value": ratio, "unit": "x", "compared_to": to, "ratio": ratio, "better": "higher",
+                        "bar": bar, "met": None if bar is None else ratio >= bar})
+
+    for name, value in values.items():
+        if not name.startswith("forward "):
+            continue
+        for prefix, words, bar in PEERS:
+            if values.get(prefix + name):
+                add(f"{name} / {prefix.strip()}", value / values[prefix + name], words, bar)
+        if values.get(CEILING):
+            add(f"{name} / GEMM", value / values[CEILING], "a product of 8192^3, same run", None)
+        full = name.replace(" causal", " full")
+        if name.endswith(" causal") and values.get(full):
+            add(f"{name} / full", value / values[full], "the same without a mask", CAUSAL_BAR)
+    return derived
+
+
+def figures_of(parts):
+    found = [figure for facts in parts.values() for figure in facts.get("figures", [])]
+    return found + compared(found)
+
+
+def number(value):
+    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def cell(text):
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def markdown(report):
+    lines = [f"# GPU report, {report['date']}", ""]
+    lines += [f"- {name}: {cell(value)}" for name, value in report["machine"].items()]
+    lines += ["", f"**{report['verdict']}**", "", "| part | what | result | cases | s |", "| --- | --- | --- | --- | --- |"]
+    for name, facts in report["parts"].items():
+        cases = facts.get("cases")
+        count = f"{cases['passed']} passed, {cases['failed']} failed, {cases['skipped']} skipped" if cases else ""
+        note = f": {cell(facts['note'])}" if facts["note"] else ""
+        lines.append(f"| {name} | {cell(facts['title'])} | {facts['status']}{note} | {count} | {facts['seconds']} |")
+    if report["figures"]:
+        lines += ["", "| figure | value | unit | compared to | ratio | bar | met |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for figure in report["figures"]:
+        met = {True: "yes", False: "no"}.get(figure.get("met"), "")
+        lines.append(f"| {cell(figure['name'])} | {number(figure['value'])} | {figure['unit']} | {cell(figure.get('compared_to', ''))}"
+                     f" | {number(figure.get('ratio'))} | {number(figure.get('bar'))} | {met} |")
+    for name, facts in report["parts"].items():
+        if facts["tail"]:
+            lines += ["", f"The end of {name}:", ""] + ["    " + line for line in facts["tail"]]
+    return "\n".join(lines) + "\n"
+
+
+def write(out, date, machine, verdict, parts, titles):
+    """report.json and report.md in `out`; the report."""
+    known = {name: {**facts, "title": titles[name]} for name, facts in parts.items()}
+    report = {"date": date, "verdict": verdict, "machine": machine, "parts": known, "figures": figures_of(known)}
+    with open(os.path.join(out, "report.json"), "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=2)
+    with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as file:
+        file.write(markdown(report))
+    return report

@@ -1,0 +1,180 @@
+"""The program behind run.sh."""
+
+import argparse
+import datetime
+import glob
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import site
+import subprocess
+import sys
+
+from tests.gpu import report, runner
+from tests.gpu.parts import KERNEL_SUITES, all_parts
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MANIFEST = "MANIFEST.json"
+TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "gpu_probe",
+         *(f"kernel_{suite}_test" for suite in KERNEL_SUITES))
+CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
+NCCL_NAME = "libnccl.so.2"
+
+
+class Unsuited(Exception):
+    """This machine cannot run it; one line why."""
+
+
+def version(text):
+    return tuple(int(part) for part in text.split("."))
+
+
+def libc_version():
+    """(2, 36) of glibc; None of another C library."""
+    found = re.fullmatch(r"glibc (\d+)\.(\d+).*", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def check_machine(manifest, machine=platform.machine, libc=libc_version):
+    """Raises Unsuited where a bundle's programs would not start."""
+    if machine() != manifest["machine"]:
+        raise Unsuited(f"this is {machine()}, and the bundle is for {manifest['machine']}")
+    have, need = libc(), version(manifest["glibc"])
+    if have is None:
+        raise Unsuited(f"the C library here is not glibc, and the bundle needs glibc {manifest['glibc']}")
+    if have < need:
+        raise Unsuited(f"glibc here is {have[0]}.{have[1]}, and the bundle needs {manifest['glibc']}")
+
+
+class Bundle:
+    """What tools/gpu_bundle made, unpacked."""
+
+    def __init__(self, root):
+        with open(os.path.join(root, MANIFEST), encoding="utf-8") as file:
+            self.manifest = json.load(file)
+        check_machine(self.manifest)
+        self.commit = self.manifest["commit"]
+        self.programs = os.path.join(root, "bin")
+
+    def test(self, name):
+        return os.path.join(self.programs, name)
+
+
+class Build:
+    """A repository: builds what it needs."""
+
+    def __init__(self, root):
+        bazel = shlex.split(os.environ.get("BAZEL", "bazel"))
+        if shutil.which(bazel[0]) is None:
+            raise Unsuited(f"no {bazel[0]} here to build with, and this is no bundle")
+
+        def ask(*command):
+            done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Unsuited(f"{shlex.join(command)}: {done.stderr.strip().splitlines()[-1]}")
+            return done.stdout.strip()
+
+        labels = ["//:programs", *(f"//tests/gpu:{name}" for name in TESTS)]
+        flags = shlex.split(os.environ.get("BAZEL_FLAGS", ""))
+        if subprocess.call([*bazel, "build", "--curses=no", *flags, *labels], cwd=root) != 0:
+            raise Unsuited("it does not build here; a CUDA toolkit is needed (docs/gpu.md)")
+        self._bin = ask(*bazel, "info", *flags, "bazel-bin")
+        changes = "+changes" if ask("git", "status", "--porcelain") else ""
+        self.commit = ask("git", "rev-parse", "HEAD") + changes
+        self.programs = os.path.join(self._bin, "bin")
+
+    def test(self, name):
+        return os.path.join(self._bin, "tests", "gpu", name)
+
+
+def find_nccl():
+    """NCCL's library: as the environment says, the system's, or that of a Python package."""
+    asked = os.environ.get("ANNULUS_NCCL_LIBRARY")
+    if asked:
+        return asked
+    try:
+        known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
+    except OSError:
+        known = ""
+    of_system = [line.split("=>")[1].strip() for line in known.splitlines() if NCCL_NAME in line and "=>" in line]
+    folders = [*sys.path, *site.getsitepackages()]
+    of_python = [path for folder in folders if folder for path in glob.glob(os.path.join(folder, "nvidia", "nccl", "lib", NCCL_NAME))]
+    return next(iter(of_system + of_python), None)
+
+
+def gpu_of(place):
+    """What gpu_probe says; None and its reason where there is no GPU."""
+    done = subprocess.run([place.test("gpu_probe")], capture_output=True, text=True, timeout=120)
+    if done.returncode == 0:
+        return json.loads(done.stdout), ""
+    said = done.stderr.strip().splitlines()
+    reason = said[-1] if said else f"gpu_probe ended with {done.returncode}"
+    if done.returncode != runner.NO_GPU:
+        raise Unsuited(reason)
+    return None, reason
+
+
+def clocks():
+    """What nvidia-smi says of the cards; it is only asked."""
+    try:
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return "no nvidia-smi"
+    return "; ".join(done.stdout.strip().splitlines()) or "nvidia-smi says nothing"
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Runs everything that a GPU is needed for.")
+    parser.add_argument("--out", default="gpu_report", help="folder of the report and of what has finished")
+    parser.add_argument("--fresh", action="store_true", help="forget what has finished")
+    parser.add_argument("--seconds", type=int, default=530, help="for all parts together (default: 530)")
+    parser.add_argument("--only", action="append", help="a part by its name; again for more")
+    parser.add_argument("--list", action="store_true", help="name the parts")
+    return parser.parse_args(arguments)
+
+
+def chosen(parts, only):
+    unknown = set(only or ()) - {part.name for part in parts}
+    if unknown:
+        print(f"tests/gpu/run.sh: no part {', '.join(sorted(unknown))}", file=sys.stderr)
+        raise SystemExit(runner.USAGE)
+    return [part for part in parts if not only or part.name in only]
+
+
+VERDICTS = {runner.PASSED: "All parts passed or were skipped with a reason.", runner.FAILED: "Something failed.",
+            runner.NOT_ALL: "Not all parts have run: run it again."}
+
+
+def main(arguments):
+    flags = parse(arguments)
+    try:
+        place = Bundle(ROOT) if os.path.exists(os.path.join(ROOT, MANIFEST)) else Build(ROOT)
+        gpu, reason = gpu_of(place)
+    except Unsuited as error:
+        print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
+        return runner.UNSUITED
+    place.nccl = find_nccl()
+    parts = chosen(all_parts(place), flags.only)
+    if flags.list:
+        print("\n".join(f"{part.name}: {part.title} (at most {part.seconds} s)" for part in parts))
+        return runner.PASSED
+    if gpu is None:
+        print(f"tests/gpu/run.sh: no GPU to run on: {reason}", file=sys.stderr)
+        return runner.NO_GPU
+    before = clocks()
+    out = os.path.abspath(flags.out)
+    code, facts = runner.run(parts, out, f"{place.commit} {gpu['description']}", flags.seconds, flags.fresh)
+    machine = {"commit": place.commit, "GPU": gpu["description"], "multiprocessors": gpu["multiprocessors"],
+               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", "NCCL": place.nccl or "none",
+               "clocks before": before, "clocks after": clocks(), "asked": CLOCKS, "system": platform.platform()}
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    report.write(out, date, machine, VERDICTS[code], facts, {part.name: part.title for part in parts})
+    print(f"{VERDICTS[code]} {os.path.join(out, 'report.md')}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

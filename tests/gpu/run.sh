@@ -1,0 +1,20 @@
+#!/bin/bash
+# Everything that a GPU is needed for, in one go: tests, jobs and measurements, with one report.
+#
+#   tests/gpu/run.sh [--out DIR] [--fresh] [--seconds N] [--only PART] [--list]
+#
+# From a repository it builds first; from an unpacked bundle (tools/gpu_bundle) it runs what is there.
+# What has finished is kept in DIR and not done again, unless --fresh says so. It changes no setting of
+# the GPU and stops at once where there is none.
+#
+# Exit codes: 0 all passed or were skipped with a reason, 1 something failed, 2 wrong arguments, 3 no GPU
+# here, 4 this machine cannot run it, 5 the time was up before the last part: run it again.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if ! command -v python3 > /dev/null; then
+  echo "tests/gpu/run.sh: no python3 here" >&2
+  exit 4
+fi
+root=$here
+[ -f "$here/MANIFEST.json" ] || root=$(cd "$here/../.." && pwd)
+PYTHONPATH=$root PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 exec python3 -m tests.gpu.run "$@"

@@ -1,0 +1,208 @@
+"""The runner of GPU tests, with parts that need no GPU; and a bundle of a program that finds none."""
+
+import contextlib
+import io
+import json
+import os
+import platform
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+from tests.gpu import parts, report, run, runner
+from tests.gpu.runner import Part
+from tools.testing import gpu_bundle
+
+GTEST = {"testsuites": [{"testsuite": [
+    {"name": "a", "result": "COMPLETED"},
+    {"name": "b", "result": "SKIPPED", "skipped": [{"message": "file.cc:3\nno such thing here\n"}]},
+]}]}
+
+
+def fake(name, code, result="", seconds=20, write=None):
+    """A part that writes its result file and runs a line of Python."""
+    save = f"open({name + '.json'!r}, 'w').write({json.dumps(write)!r})\n" if write is not None else ""
+    return Part(name, f"the part {name}", seconds, [sys.executable, "-c", save + code], result)
+
+
+class RunnerTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.out = os.path.join(folder.name, "out")
+        self.said = []
+
+    def go(self, all_parts, seconds=60, fresh=False, identity="one"):
+        return runner.run(all_parts, self.out, identity, seconds, fresh, self.said.append)
+
+    def test_a_failing_part_does_not_stop_the_others(self):
+        code, facts = self.go([
+            fake("bad", "print('oh'); raise SystemExit(3)"),
+            Part("absent", "no such program", 5, ["/no/such/program"]),
+            fake("good", ""),
+            fake("lacking", "print('first'); print('no torch here'); raise SystemExit(77)"),
+        ])
+        self.assertEqual(code, runner.FAILED)
+        self.assertEqual([facts[name]["status"] for name in ("bad", "absent", "good", "lacking")],
+                         ["failed", "failed", "passed", "skipped"])
+        self.assertEqual((facts["bad"]["note"], facts["bad"]["tail"]), ("ended with 3", ["oh"]))
+        self.assertEqual(facts["lacking"]["note"], "no torch here")
+        self.assertEqual(self.go([fake("good", "")])[0], runner.PASSED)
+
+    def test_what_has_finished_is_not_run_again_unless_it_is_to_be(self):
+        counting = [fake("counts", "open('count', 'a').write('x')")]
+        for identity, fresh, wanted in (("one", False, 1), ("one", False, 1), ("two", False, 2), ("two", True, 3)):
+            self.assertEqual(self.go(counting, fresh=fresh, identity=identity)[0], runner.PASSED)
+            self.assertEqual(os.path.getsize(os.path.join(self.out, "count")), wanted, (identity, fresh))
+
+    def test_a_part_is_killed_at_its_limit_with_what_it_started_and_run_again(self):
+        line = "import subprocess; subprocess.Popen(['sleep', '100']); open('began', 'a').write('x'); print('on', flush=True); "
+        hanging = fake("hangs", line + "import time; time.sleep(100)", seconds=1)
+        began = time.monotonic()
+        code, facts = self.go([hanging, fake("good", "")])
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual((code, facts["hangs"]["status"], facts["good"]["status"]), (runner.FAILED, "timed out", "passed"))
+        self.assertEqual(facts["hangs"]["tail"], ["on"])
+        self.go([hanging])
+        self.assertEqual(os.path.getsize(os.path.join(self.out, "began")), 2)
+
+    def test_without_time_parts_wait_for_the_next_run(self):
+        good = [fake("one", ""), fake("two", "")]
+        code, facts = self.go(good, seconds=1)
+        self.assertEqual((code, facts["one"]["status"]), (runner.NOT_ALL, "not run"))
+        self.assertEqual(self.go(good)[0], runner.PASSED)
+        # One that the end of all cuts short has not had its time.
+        slow = fake("slow", "import time; time.sleep(100)", seconds=50)
+        code, facts = self.go([slow], seconds=6)
+        self.assertEqual((code, facts["slow"]["status"]), (runner.NOT_ALL, "not run"))
+
+    def test_a_broken_state_begins_anew(self):
+        self.go([fake("one", "")])
+        with open(os.path.join(self.out, "state.json"), "w", encoding="utf-8") as file:
+            file.write("{")
+        self.assertEqual(self.go([fake("one", "")])[0], runner.PASSED)
+        self.assertNotIn("before", self.said[-1])
+
+    def test_results_are_read(self):
+        failures = {"testsuites": [{"testsuite": [{"name": "a", "failures": [{}], "result": "COMPLETED"}]}]}
+        skips = {"testsuites": [{"testsuite": GTEST["testsuites"][0]["testsuite"][1:]}]}
+        _, facts = self.go([
+            fake("mixed", "", "gtest", write=GTEST),
+            fake("failing", "", "gtest", write=failures),
+            fake("skipping", "", "gtest", write=skips),
+            fake("silent", "", "gtest"),
+            fake("measures", "", "figures", write=[{"name": "f", "value": 2, "unit": "x"}]),
+        ])
+        self.assertEqual(facts["mixed"]["cases"], {"passed": 1, "failed": 0, "skipped": 1})
+        self.assertEqual([facts[name]["status"] for name in ("mixed", "failing", "skipping", "silent", "measures")],
+                         ["passed", "failed", "skipped", "failed", "passed"])
+        self.assertEqual(facts["skipping"]["note"], "no such thing here")
+        self.assertEqual(facts["measures"]["figures"][0]["value"], 2)
+
+    def test_the_report_tells_it_all(self):
+        ours = {"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}
+        causal = {"name": "forward bf16 S8192 D128 causal", "value": 270.0, "unit": "TFLOP/s"}
+        theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
+        gemm = {"name": "gemm bf16 8192", "value": 750.0, "unit": "TFLOP/s"}
+        _, facts = self.go([
+            fake("bench", "", "figures", write=[ours, causal]), fake("peers", "", "figures", write=[theirs, gemm]),
+            fake("bad", "print('why'); raise SystemExit(1)"),
+        ])
+        titles = {name: f"the part {name}" for name in facts}
+        told = report.write(self.out, "2026-01-02", {"GPU": "a | b"}, "Something failed.", facts, titles)
+        ratios = {figure["name"]: (figure["ratio"], figure["met"]) for figure in told["figures"] if figure.get("ratio")}
+        self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, None))
+        self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
+        self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
+        with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
+            text = file.read()
+        for wanted in ("2026-01-02", "a \\| b", "Something failed.", "| bad | the part bad | failed: ended with 1 |", "    why"):
+            self.assertIn(wanted, text)
+        with open(os.path.join(self.out, "report.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file), told)
+
+    def test_every_part_has_a_name_of_its_own_and_all_fit_into_nine_minutes_with_a_resumption(self):
+        class Place:
+            programs, nccl = "/programs", "/lib/libnccl.so.2"
+
+            @staticmethod
+            def test(name):
+                assert name in run.TESTS, name
+                return "/programs/" + name
+
+        everything = parts.all_parts(Place)
+        self.assertEqual(len({part.name for part in everything}), len(everything))
+        self.assertTrue(all(part.seconds <= 150 for part in everything))
+        self.assertEqual(run.chosen(everything, ["bench"])[0].name, "bench")
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+            run.chosen(everything, ["none"])
+        self.assertEqual(ended.exception.code, runner.USAGE)
+
+
+class BundleTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_what_a_machine_may_lack_is_taken_along(self):
+        text = "\tlinux-vdso.so.1 (0x1)\n\tlibgrpc.so.29 => /usr/lib/libgrpc.so.29 (0x2)\n\tlibc.so.6 => /lib/libc.so.6 (0x3)\n" \
+               "\tlibm.so.6 => /lib/libm.so.6 (0x3)\n\tlibcrypto.so.3 => /lib/libcrypto.so.3 (0x4)\n\t/lib64/ld-linux-x86-64.so.2 (0x5)\n"
+        self.assertEqual(sorted(gpu_bundle.libraries_in(text)), ["libcrypto.so.3", "libgrpc.so.29"])
+        with self.assertRaises(gpu_bundle.BundleError):
+            gpu_bundle.libraries_in("\tlibx.so => not found\n")
+        self.assertEqual(gpu_bundle.glibc_in("GLIBC_2.4 GLIBC_2.34 GLIBC_2.9 GLIBCXX_3.4.30"), (2, 34))
+
+    def test_a_machine_that_cannot_run_it_is_told_so(self):
+        manifest = {"machine": "x86_64", "glibc": "2.36"}
+
+        def why(machine, libc):
+            with self.assertRaises(run.Unsuited) as refused:
+                run.check_machine(manifest, lambda: machine, lambda: libc)
+            return str(refused.exception)
+
+        self.assertEqual(why("x86_64", (2, 31)), "glibc here is 2.31, and the bundle needs 2.36")
+        self.assertIn("not glibc", why("x86_64", None))
+        self.assertIn("aarch64", why("aarch64", (2, 40)))
+        run.check_machine(manifest, lambda: "x86_64", lambda: (2, 100))
+
+    def test_it_starts_from_its_own_folder_and_finds_no_gpu(self):
+        probe = os.path.join(self.folder, "gpu_probe")
+        with open(probe, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho 'no NVIDIA driver here' >&2\nexit 3\n")
+        os.chmod(probe, os.stat(probe).st_mode | stat.S_IXUSR)
+        filled = os.path.join(self.folder, "filled")
+        manifest = gpu_bundle.fill(filled, {"gpu_probe": probe, "annulus": "/bin/true"}, "abc")
+        self.assertEqual((manifest["commit"], manifest["machine"]), ("abc", platform.machine()))
+        self.assertGreater(run.version(manifest["glibc"]), (2, 1))
+        archive = os.path.join(self.folder, "bundle.tar.xz")
+        self.assertLess(gpu_bundle.pack(filled, archive), gpu_bundle.MOST_BYTES)
+        with tarfile.open(archive) as packed:
+            packed.extractall(self.folder)
+        environment = {"PATH": os.environ["PATH"]}
+        command = [os.path.join(self.folder, "annulus-gpu", "run.sh"), "--out", os.path.join(self.folder, "report")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd="/")
+        self.assertEqual((done.returncode, done.stdout), (runner.NO_GPU, ""), done.stderr)
+        self.assertEqual(done.stderr, "tests/gpu/run.sh: no GPU to run on: no NVIDIA driver here\n")
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "report")))
+        listed = subprocess.run([*command, "--list"], env=environment, capture_output=True, text=True, timeout=60, cwd="/")
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertIn("virtual_ranks: ", listed.stdout)
+
+    def test_one_that_is_too_large_is_none(self):
+        with open(os.path.join(self.folder, "noise"), "wb") as file:
+            file.write(os.urandom(1 << 16))
+        limit, gpu_bundle.MOST_BYTES = gpu_bundle.MOST_BYTES, 1 << 12
+        try:
+            with self.assertRaises(gpu_bundle.BundleError):
+                gpu_bundle.pack(os.path.join(self.folder, "noise"), os.path.join(self.folder, "b.tar.xz"))
+        finally:
+            gpu_bundle.MOST_BYTES = limit
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,133 @@
+"""The program behind tools/gpu_bundle: one archive that tests/gpu/run.sh runs from, wherever there is a GPU."""
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+from tests.gpu.run import MANIFEST, TESTS
+
+MOST_BYTES = 60 << 20
+PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
+# Parts of glibc, which a machine has to have itself: they belong to its kernel and loader.
+GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|mvec))\.so.*")
+# The runner, and what it uses of the tests of whole jobs.
+SOURCES = ("tests/gpu/run.py", "tests/gpu/runner.py", "tests/gpu/parts.py", "tests/gpu/report.py", "tests/gpu/peers.py",
+           "tests/gpu/end_to_end.py", "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
+# A package of this name that a machine has installed must not be taken for ours.
+PACKAGES = ("tests/__init__.py", "tests/gpu/__init__.py", "tests/end_to_end/__init__.py")
+# Programs look beside themselves for their libraries, and so do these: nothing else on the machine sees them.
+LINK = "--linkopt=-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"
+
+
+class BundleError(Exception):
+    """No bundle; one line why."""
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BundleError(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def libraries_in(ldd):
+    """Name -> path of what `ldd` says a program loads and a machine may lack."""
+    found = {}
+    for line in ldd.splitlines():
+        if "not found" in line:
+            raise BundleError(f"a library is missing here: {line.strip()}")
+        match = re.match(r"\s*(\S+) => (/\S+)", line)
+        if match and not GLIBC.fullmatch(match[1]):
+            found[match[1]] = match[2]
+    return found
+
+
+def glibc_in(versions):
+    """The newest version of glibc that `readelf --version-info` names, as (2, 36); (0, 0) where it names none."""
+    return max(((int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", versions)), default=(0, 0))
+
+
+def install(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o755)
+    subprocess.run(["strip", "--strip-unneeded", target], stderr=subprocess.DEVNULL)  # Scripts stay as they are.
+
+
+def fill(folder, programs, commit):
+    """Puts programs (name -> path), their libraries, the runner and the manifest into the folder."""
+    libraries = {}
+    for name, path in programs.items():
+        install(path, os.path.join(folder, "bin", name))
+        if subprocess.run(["readelf", "-h", path], capture_output=True).returncode == 0:
+            libraries.update(libraries_in(run("ldd", path)))
+    os.makedirs(os.path.join(folder, "lib"), exist_ok=True)
+    for name, path in libraries.items():
+        install(os.path.realpath(path), os.path.join(folder, "lib", name))
+    need = (2, 0)
+    for place in ("bin", "lib"):
+        for name in sorted(os.listdir(os.path.join(folder, place))):
+            done = subprocess.run(["readelf", "--version-info", os.path.join(folder, place, name)], capture_output=True, text=True)
+            need = max(need, glibc_in(done.stdout))
+    for source in SOURCES:
+        os.makedirs(os.path.dirname(os.path.join(folder, source)), exist_ok=True)
+        shutil.copyfile(source, os.path.join(folder, source))
+    for package in PACKAGES:
+        with open(os.path.join(folder, package), "w", encoding="utf-8"):
+            pass
+    shutil.copy("tests/gpu/run.sh", os.path.join(folder, "run.sh"))
+    manifest = {"commit": commit, "machine": platform.machine(), "glibc": f"{need[0]}.{need[1]}"}
+    with open(os.path.join(folder, MANIFEST), "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=2)
+    return manifest
+
+
+def pack(folder, target):
+    with tarfile.open(target, "w:xz", preset=6) as archive:
+        archive.add(folder, arcname="annulus-gpu")
+    size = os.path.getsize(target)
+    if size > MOST_BYTES:
+        raise BundleError(f"{target} is of {size} bytes, more than {MOST_BYTES}")
+    return size
+
+
+def build():
+    """Program -> path, and the commit."""
+    bazel = shlex.split(os.environ.get("BAZEL", "bazel"))
+    flags = shlex.split(os.environ.get("BAZEL_FLAGS", ""))
+    labels = ["//:programs", *(f"//tests/gpu:{name}" for name in TESTS)]
+    if subprocess.call([*bazel, "build", "--curses=no", "--show_progress_rate_limit=10", *flags, LINK, *labels]) != 0:
+        raise BundleError("it does not build; a CUDA toolkit is needed (docs/gpu.md)")
+    place = run(*bazel, "info", *flags, "bazel-bin").strip()
+    programs = {name: os.path.join(place, "bin", name) for name in PROGRAMS}
+    programs.update({name: os.path.join(place, "tests", "gpu", name) for name in TESTS})
+    changes = "+changes" if run("git", "status", "--porcelain") else ""
+    return programs, run("git", "rev-parse", "HEAD").strip() + changes
+
+
+def main(arguments):
+    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
+        print("usage: tools/gpu_bundle [FILE.tar.xz]", file=sys.stderr)
+        return 2
+    target = arguments[0] if arguments else "gpu_bundle.tar.xz"
+    try:
+        programs, commit = build()
+        with tempfile.TemporaryDirectory() as folder:
+            manifest = fill(folder, programs, commit)
+            size = pack(folder, target)
+    except BundleError as error:
+        print(f"tools/gpu_bundle: {error}", file=sys.stderr)
+        return 1
+    print(f"{target}: {size / 2**20:.1f} MiB, {manifest['machine']}, glibc {manifest['glibc']} or newer, commit {manifest['commit']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
