@@ -6,7 +6,7 @@ import unittest
 
 import yaml
 
-MANIFESTS = ("deploy/base/coordinator.yaml", "deploy/base/worker.yaml")
+MANIFESTS = ("deploy/base/coordinator.yaml", "deploy/base/worker.yaml", "deploy/gpu/worker.yaml")
 
 
 class FlagsTest(unittest.TestCase):
@@ -18,7 +18,7 @@ class FlagsTest(unittest.TestCase):
             for manifest in manifests:
                 template = manifest["spec"].get("template", {"spec": {"containers": []}})
                 for container in template["spec"]["containers"]:
-                    (program,) = container["command"]
+                    (program,) = container.get("command", ["annulus-worker"])  # A patch of the worker.
                     seen.add(program)
                     help_text = subprocess.run(
                         [f"bin/{program}", "--help"], capture_output=True, text=True, timeout=30

@@ -1,6 +1,7 @@
 """The Kubernetes manifests render, are valid, and agree with one another."""
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -17,9 +18,9 @@ def render(folder):
     # kubectl refuses a kustomization that is reached through links out of its folder, and Bazel's
     # test tree consists of them.
     with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as copy:
-        subprocess.run(["cp", "-rL", folder, copy], check=True)
+        subprocess.run(["cp", "-rL", os.path.dirname(folder), copy], check=True)
         done = subprocess.run(
-            [KUBECTL, "kustomize", os.path.join(copy, os.path.basename(folder))],
+            [KUBECTL, "kustomize", os.path.join(copy, folder)],
             env={"HOME": copy, "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
@@ -45,9 +46,11 @@ def validate(text, version):
 
 
 class ManifestsTest(unittest.TestCase):
+    FOLDER = "deploy/base"
+
     @classmethod
     def setUpClass(cls):
-        cls.text = render("deploy/base")
+        cls.text = render(cls.FOLDER)
         cls.all = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(cls.text)}
         cls.pods = {
             name: manifest["spec"]["template"]
@@ -168,6 +171,61 @@ class ManifestsTest(unittest.TestCase):
                 if "endPort" in port
             ]
             self.assertEqual(ranges, [wanted])
+
+
+class GpuManifestsTest(ManifestsTest):
+    """All of that of the overlay with GPUs, and what it is for."""
+
+    FOLDER = "deploy/gpu"
+
+    def flags(self, name):
+        return dict(argument.lstrip("-").split("=", 1) for argument in self.container(name)["args"])
+
+    def test_each_worker_has_a_gpu_and_the_coordinator_none(self):
+        resources = self.container("annulus-worker")["resources"]
+        self.assertEqual((resources["limits"]["nvidia.com/gpu"], resources["requests"]["nvidia.com/gpu"]), ("1", "1"))
+        self.assertNotIn("nvidia.com/gpu", self.container("annulus-coordinator")["resources"]["limits"])
+        self.assertEqual(self.flags("annulus-worker")["device"], "cuda:0")
+        self.assertNotIn("affinity", self.pods["annulus-coordinator"]["spec"])
+        self.assertEqual(list(self.pods["annulus-worker"]["spec"]["affinity"]), ["podAffinity"])
+
+    def test_the_overlay_says_all_that_the_base_says_to_workers(self):
+        base = next(d for d in yaml.safe_load_all(render("deploy/base")) if d["kind"] == "StatefulSet")
+        (container,) = base["spec"]["template"]["spec"]["containers"]
+        said = {argument.lstrip("-").split("=", 1)[0] for argument in container["args"]}
+        self.assertEqual(set(self.flags("annulus-worker")) - said, {"device", "locality"})
+        self.assertEqual(said - set(self.flags("annulus-worker")), set())
+        names = {variable["name"] for variable in self.container("annulus-worker")["env"]}
+        self.assertLessEqual({"POD_NAME", "POD_IP", "NODE_NAME", "NCCL_RAS_ENABLE"}, names)
+
+    def test_shared_memory_is_memory_and_fits_the_limit_beside_staging(self):
+        volumes = {volume["name"]: volume["emptyDir"] for volume in self.pods["annulus-worker"]["spec"]["volumes"]}
+        mounts = {mount["mountPath"]: mount["name"] for mount in self.container("annulus-worker")["volumeMounts"]}
+        shared = volumes[mounts["/dev/shm"]]
+        self.assertEqual(shared["medium"], "Memory")
+        staging = self.flags("annulus-worker")["staging-bytes"]
+        limit = self.container("annulus-worker")["resources"]["limits"]["memory"]
+        gib = [int(text.removesuffix("GiB").removesuffix("Gi")) for text in (shared["sizeLimit"], staging, limit)]
+        self.assertGreaterEqual(gib[0], 1)
+        self.assertLessEqual(gib[0] + gib[1] + 4, gib[2], "with 4 GiB for the rest")
+
+    def test_a_worker_may_take_minutes_to_start(self):
+        probe = self.container("annulus-worker")["startupProbe"]
+        self.assertGreaterEqual(probe["periodSeconds"] * probe["failureThreshold"], 300)
+        self.assertEqual(probe["grpc"]["service"], "liveness")
+
+    def test_its_image_has_what_the_other_has_and_nccl(self):
+        def packages(path):
+            with open(path, encoding="utf-8") as file:
+                return set(re.findall(r"\blib[a-z+]+[0-9][0-9.]*", file.read()))
+
+        plain, gpu = packages("deploy/Dockerfile"), packages("deploy/gpu.Dockerfile")
+        self.assertTrue(plain)
+        self.assertLessEqual(plain, gpu)
+        with open("deploy/gpu.Dockerfile", encoding="utf-8") as file:
+            self.assertIn("libnccl.so.2 /usr/local/lib/", file.read())
+        self.assertTrue(self.container("annulus-worker")["image"].startswith("annulus-gpu:"))
+        self.assertTrue(self.container("annulus-coordinator")["image"].startswith("annulus:"))
 
 
 if __name__ == "__main__":
