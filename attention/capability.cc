@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "attention/degrees.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -169,14 +170,28 @@ Row MergesInAnyOrder() {
                    });
 }
 
-template <Strategy strategy>
-Row AddsByRank() {
-  return NotServed(
-      absl::StrCat("deterministic/gradients-", StrategyName(strategy)), "execution.strategy",
-      "Ranks that share a key/value head would add up its gradients by rank.",
-      [](const Request& r) {
-        return If(r.spec.deterministic && IsGradients(r) && r.execution.strategy == strategy);
-      });
+// Whether all ways that a request leaves open exchange heads by a degree with `shares`.
+bool MustShare(const Request& r, bool (*shares)(const AttentionSpec&, int32_t)) {
+  const Execution& e = r.execution;
+  if (!r.spec.deterministic) return false;
+  if (e.ulysses_degree > 0) return shares(r.spec, e.ulysses_degree);
+  const bool exchanges = e.strategy == Strategy::kUlysses || e.strategy == Strategy::kUlyssesRing;
+  if (!exchanges || e.world_size == 0) return false;
+  const std::vector<Execution> ways = ResolveDegrees(e, e.world_size, r.spec.q_heads);
+  return !ways.empty() && std::all_of(ways.begin(), ways.end(), [&](const Execution& way) {
+    return shares(r.spec, way.ulysses_degree);
+  });
+}
+
+void AddSharedGradients(std::vector<Row>* rows) {
+  rows->push_back(NotServed("deterministic/gradients-of-shared-heads", "execution.ulysses_degree",
+                            "It must divide spec.kv_heads: ranks that share a key/value head would "
+                            "add up its gradients by rank.",
+                            [](const Request& r) { return If(MustShare(r, SharesKeyHeads)); }));
+  rows->push_back(NotServed("deterministic/d-bias-of-exchanged-heads", "execution.ulysses_degree",
+                            "Ranks that exchange heads would add up the gradient of a bias of one "
+                            "head by rank.",
+                            [](const Request& r) { return If(MustShare(r, SharesBiasGradient)); }));
 }
 
 void AddVariants(std::vector<Row>* rows) {
@@ -204,8 +219,7 @@ void AddVariants(std::vector<Row>* rows) {
   rows->push_back(Served("deterministic/gradients", "spec.deterministic", [](const Request& r) {
     return If(r.spec.deterministic && IsGradients(r));
   }));
-  rows->push_back(AddsByRank<Strategy::kUlysses>());
-  rows->push_back(AddsByRank<Strategy::kUlyssesRing>());
+  AddSharedGradients(rows);
   rows->push_back(NotServed(
       "deterministic/d-bias-of-masked-heads", "spec.gradients.d_bias",
       "A bias of one head gets gradients of heads with masks of their own in the plan's order.",

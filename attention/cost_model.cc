@@ -199,11 +199,6 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
   if (wanted.strategy == Strategy::kAuto) {
     strategies.assign(std::begin(kStrategies),
                       size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
-    if (spec.deterministic) {
-      strategies.erase(std::remove_if(strategies.begin(), strategies.end(),
-                                      [&](Strategy s) { return !FoldsInOrder(s, spec.operation); }),
-                       strategies.end());
-    }
   }
   if (wanted.layout == Layout::kAuto) {
     layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));
@@ -218,6 +213,7 @@ std::vector<Execution> Combinations(const Execution& wanted, int32_t size,
         open.stripe = wanted.stripe > 0 ? wanted.stripe : StripeOf(spec);
       for (Execution& execution : ResolveDegrees(open, size, spec.q_heads)) {
         if (wanted.strategy == Strategy::kAuto && IsTrivialGrid(execution)) continue;
+        if (!FoldsInOrder(spec, strategy, execution.ulysses_degree)) continue;
         executions.push_back(std::move(execution));
       }
     }

@@ -97,6 +97,15 @@ std::vector<HeadDeal> DealChoices(const Execution& execution, int32_t ulysses, i
 
 }  // namespace
 
+bool SharesKeyHeads(const AttentionSpec& spec, int32_t ulysses) {
+  return spec.operation == Operation::kGradients && spec.kv_heads % ulysses != 0;
+}
+
+bool SharesBiasGradient(const AttentionSpec& spec, int32_t ulysses) {
+  return spec.operation == Operation::kGradients && spec.gradients.d_bias && ulysses > 1 &&
+         spec.modifiers.bias && spec.modifiers.bias->heads == 1;
+}
+
 absl::Status CheckDegrees(const Execution& execution) {
   RETURN_IF_ERROR(CheckStrategy(execution));
   const int32_t world = execution.world_size;

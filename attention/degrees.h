@@ -20,6 +20,11 @@ struct Degrees {
   HeadDeal deal = HeadDeal::kWholeHeads;
 };
 
+// Whether several of the ranks that exchange heads make gradients of one key/value head, and of a
+// bias of one head, which are then sums of theirs. False for what makes no such gradients.
+bool SharesKeyHeads(const AttentionSpec& spec, int32_t ulysses);
+bool SharesBiasGradient(const AttentionSpec& spec, int32_t ulysses);
+
 // Whether the degrees of an execution fit its strategy, its world size (0: any) and one another.
 // INVALID_ARGUMENT / INVALID_EXECUTION with the field at fault. Fields are at least 0.
 absl::Status CheckDegrees(const Execution& execution);

@@ -53,21 +53,23 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
                                                      int32_t end) {
   ASSIGN_OR_RETURN(const BuilderRow row, BuilderOf(request));
   const bool in_order = request.spec->deterministic;
-  const Operation operation = request.spec->operation;
-  if (in_order && (row.travels != RowSpace::kKey || !FoldsInOrder(row.strategy, operation))) {
-    return absl::InvalidArgumentError("a deterministic job's sums may not be added up by rank");
-  }
   const int32_t world = request.plan->world_size;
   if (begin < 0 || end > world) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", begin, " is not one of the ", world, " ranks of the plan"));
   }
   ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
+  if (!FoldsInOrder(*request.spec, row.strategy, degrees.ulysses)) {
+    return absl::InvalidArgumentError("a deterministic job's sums may not be added up by rank");
+  }
   PlanMemo own(request);
   PlanMemo& memo = request.memo != nullptr ? *request.memo : own;
   const Needs& needs = memo.NeedsOf(row.travels);
   const bool alone = world == 1 || !needs.any();
-  const bool two_passes = in_order && operation == Operation::kGradients && !alone;
+  // Where all ranks exchange whole key/value heads, each makes the gradients of its own as one rank
+  // would.
+  const bool two_passes =
+      in_order && request.spec->operation == Operation::kGradients && !alone && degrees.ring > 1;
   const GroupView group{request, degrees, needs, memo.rectangles(), two_passes};
   const Needs* const queries = two_passes ? &memo.NeedsOf(RowSpace::kQuery) : nullptr;
   std::vector<RankSchedule> ranks;

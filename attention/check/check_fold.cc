@@ -15,11 +15,24 @@ bool IsState(const RankSchedule& schedule, int32_t buffer) {
          kind == BlockKind::kDBias;
 }
 
+// A gradient of a bias that comes home is no sum where nothing is added to it there.
+bool GetsMore(const RankSchedule& schedule, int32_t buffer) {
+  for (const Step& step : schedule.steps) {
+    for (const Task& task : step.tasks) {
+      if (task.out_bias == buffer) return true;
+    }
+  }
+  return false;
+}
+
 absl::Status CheckNothingMerges(int32_t rank, int32_t k, const RankSchedule& schedule) {
   const Step& step = schedule.steps[k];
   for (const std::vector<Transfer>* transfers : {&step.sends, &step.receives}) {
     for (const Transfer& transfer : *transfers) {
-      if (IsState(schedule, transfer.buffer)) {
+      const bool d_bias = schedule.buffers[transfer.buffer].kind == BlockKind::kDBias;
+      const bool received = transfers == &step.receives;
+      if (d_bias ? received && GetsMore(schedule, transfer.buffer)
+                 : IsState(schedule, transfer.buffer)) {
         return Broken(rank, k, "sums of a deterministic job are sent");
       }
     }

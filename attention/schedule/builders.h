@@ -16,7 +16,7 @@ namespace annulus {
 // does in step k is done in step k + 1. Gradients of what has travelled go home in fp32 in the step
 // after they are made, where they are added to the owner's and rounded in the last step; those of
 // keys in a ring travel behind the keys (KeyGradients) and go home from the last stop. Where keys
-// stay, so do their gradients.
+// stay, so do their gradients. What one rank of an exchange makes all of goes home rounded.
 using ScheduleBuilder = RankSchedule (*)(const GroupView& group, int32_t rank);
 
 // Tasks over own rows, no transfers.

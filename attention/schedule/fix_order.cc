@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/degrees.h"
+
 namespace annulus {
 namespace {
 
@@ -79,10 +81,10 @@ class Order {
 
 }  // namespace
 
-bool FoldsInOrder(Strategy strategy, Operation operation) {
-  const bool queries_travel = strategy == Strategy::kRingPassQ || strategy == Strategy::kTree;
-  const bool heads_travel = strategy == Strategy::kUlysses || strategy == Strategy::kUlyssesRing;
-  return !queries_travel && (operation == Operation::kForward || !heads_travel);
+bool FoldsInOrder(const AttentionSpec& spec, Strategy strategy, int32_t ulysses_degree) {
+  if (!spec.deterministic) return true;
+  return strategy != Strategy::kRingPassQ && strategy != Strategy::kTree &&
+         !SharesKeyHeads(spec, ulysses_degree) && !SharesBiasGradient(spec, ulysses_degree);
 }
 
 void FixOrder(const ScheduleRequest& request, RankSchedule* schedule) {

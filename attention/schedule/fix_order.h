@@ -5,9 +5,10 @@
 
 namespace annulus {
 
-// Whether a strategy's tasks can be put into one order for all plans: whether sums over parts of a
-// row's keys, or of a key's queries, stay where they are.
-bool FoldsInOrder(Strategy strategy, Operation operation);
+// Whether a job that is to be deterministic is so by a strategy: whether its tasks can be put into
+// one order for all plans, as sums over parts of a row's keys, or of a key's queries and their
+// heads, stay where they are. True for other jobs.
+bool FoldsInOrder(const AttentionSpec& spec, Strategy strategy, int32_t ulysses_degree);
 
 // Puts a rank's tasks into the order of their global keys, each into the earliest step that has its
 // keys and in which everything before it has been done. Transfers stay. Tasks that add to gradients

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/schedule/head_shares.h"
 #include "attention/schedule/schedule_writer.h"
 
 namespace annulus {
@@ -14,6 +15,7 @@ class KeyPass {
       : group_(group),
         rank_(rank),
         queries_(queries),
+        shares_(*group.request.spec, group.degrees),
         inputs_(schedule.inputs),
         writer_(group, std::move(schedule)) {}
 
@@ -68,19 +70,29 @@ class KeyPass {
   }
 
   void Receive(int32_t peer, int32_t step) {
+    const int32_t member = peer % group_.degrees.ulysses;
     for (const int32_t shard : queries_.ShardsOf(peer)) {
-      for (const Interval& rows : queries_.Of(rank_, shard)) {
-        const int32_t q = writer_.AddBuffer(
-            {BlockKind::kQGrad, shard, rows.begin, rows.end, 0, group_.request.spec->q_heads});
-        writer_.Receive(step, q, rows, peer);
-        Attend(step + 1, q, rows);
+      for (int32_t to = 0; to < group_.degrees.ulysses; ++to) {
+        const Interval heads = shares_.Queries(member, to);
+        if (heads.length() > 0) ReceiveHeads(peer, step, shard, heads);
       }
+    }
+  }
+
+  void ReceiveHeads(int32_t peer, int32_t step, int32_t shard, Interval heads) {
+    for (const Interval& rows : queries_.Of(rank_, shard)) {
+      const int32_t q =
+          writer_.AddBuffer({BlockKind::kQGrad, shard, rows.begin, rows.end,
+                             static_cast<int32_t>(heads.begin), static_cast<int32_t>(heads.end)});
+      writer_.Receive(step, q, rows, peer);
+      Attend(step + 1, q, rows);
     }
   }
 
   const GroupView& group_;
   const int32_t rank_;
   const Needs& queries_;
+  const HeadShares shares_;  // How ranks that exchange heads cut their queries.
   const std::vector<int32_t> inputs_;
   ScheduleWriter writer_;
   std::vector<int32_t> own_queries_;

@@ -83,8 +83,19 @@ class GridRank {
   Block GradientsOf(int32_t shard, int32_t atom, Interval rows) const {
     return BlockOf(BlockKind::kDkv, shard, rows, shares_.atoms()[atom]);
   }
+  Block FinishedOf(int32_t shard, int32_t atom, Interval rows) const {
+    return BlockOf(BlockKind::kDkvOut, shard, rows, shares_.atoms()[atom]);
+  }
   Block OutputOf(int32_t shard, Interval heads) const {
     return BlockOf(pass_.finished, shard, {0, QueryRows(shard)}, heads);
+  }
+
+  // Whether gradients of an atom's keys are complete where they are made: by one rank, for all
+  // rows.
+  bool Completes(int32_t atom) const {
+    int32_t users = 0;
+    for (int32_t member = 0; member < members_; ++member) users += Needs(member, atom) ? 1 : 0;
+    return exchanges_ == 1 && users == 1;
   }
 
   // For whose queries `member` of an exchange needs an atom.
@@ -152,12 +163,14 @@ class GridRank {
   void AddOwnKeys(int32_t shard, int32_t atom, Interval rows) {
     Keys own{shard, member_, atom, {{writer_.AddInput(KeysOf(shard, atom, rows)), rows}}, {}, -1};
     if (pass_.key_gradients) {
-      Block block = GradientsOf(shard, atom, rows);
-      own.gradients = {{writer_.AddBuffer(block), rows}};
-      block.kind = BlockKind::kDkvOut;
-      own.out = writer_.AddOutput(block);
+      if (!Completes(atom) || Needs(member_, atom)) own.gradients = AllGradients(shard, atom, rows);
+      own.out = writer_.AddOutput(FinishedOf(shard, atom, rows));
     }
     own_keys_.push_back(std::move(own));
+  }
+
+  std::vector<Ring::Part> AllGradients(int32_t shard, int32_t atom, Interval rows) {
+    return {{writer_.AddBuffer(GradientsOf(shard, atom, rows)), rows}};
   }
 
   void AddSlice(int32_t shard, int32_t owner, int32_t q) {
@@ -205,7 +218,12 @@ class GridRank {
       writer_.Receive(pass_.first, buffer, rows, peer);
       keys.parts.push_back({buffer, rows});
     }
-    if (pass_.key_gradients) {
+    const Interval all{0, KeyRows(shard)};
+    if (pass_.key_gradients && Completes(atom) && all.length() > 0) {
+      keys.gradients = AllGradients(shard, atom, all);
+      keys.out = writer_.AddBuffer(FinishedOf(shard, atom, all));
+      writer_.SendHome(first_ + 1, keys.out, all, peer);
+    } else if (pass_.key_gradients) {
       for (const Interval& rows : ring.Wanted(shard)) {
         keys.gradients.push_back({writer_.AddBuffer(GradientsOf(shard, atom, rows)), rows});
         writer_.SendHome(first_ + 1, keys.gradients.back().buffer, rows, peer);
@@ -219,7 +237,7 @@ class GridRank {
     for (const Keys& keys : own_keys_) {
       for (const Slice& slice : slices_) {
         Attend(slice.owner == member_ ? pass_.first : first_, slice, keys.parts[0].buffer,
-               keys.parts[0].rows, pass_.key_gradients ? keys.gradients[0].buffer : -1);
+               keys.parts[0].rows, keys.gradients.empty() ? -1 : keys.gradients[0].buffer);
       }
     }
     for (const Keys& keys : received_keys_) AttendAll(first_, keys);
@@ -292,9 +310,20 @@ class GridRank {
   }
 
   // Gradients of own keys come from the members of this exchange, and from the last stop of each
-  // ring that they went round.
+  // ring that they went round; finished, from the one that made all of them.
   void FinishKeys() {
+    for (const Keys& keys : received_keys_) {
+      if (keys.out < 0) continue;
+      writer_.Apply(writer_.last_task_step(), Op::Kind::kFinish, keys.gradients[0].buffer,
+                    keys.out);
+    }
     for (const Keys& own : own_keys_) {
+      if (own.gradients.empty()) {
+        for (int32_t member = 0; member < members_; ++member) {
+          if (Needs(member, own.atom)) ReceiveFinished(own, member);
+        }
+        continue;
+      }
       const int32_t dkv = own.gradients[0].buffer;
       for (int32_t member = 0; member < members_; ++member) {
         if (!Needs(member, own.atom)) continue;
@@ -307,6 +336,10 @@ class GridRank {
       }
       writer_.Apply(writer_.steps() - 1, Op::Kind::kFinish, dkv, own.out);
     }
+  }
+
+  void ReceiveFinished(const Keys& own, int32_t member) {
+    writer_.Receive(first_ + 1, own.out, own.parts[0].rows, RankOf(exchange_, member));
   }
 
   // Outputs of others' queries go home in the last step.

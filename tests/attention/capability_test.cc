@@ -121,13 +121,13 @@ TEST(CapabilityTest, DeterministicGradientsAreServedWhereNothingIsAddedUpByRank)
     const absl::Status status = CheckServed(spec, execution);
     return status.ok() ? std::string() : DetailOf(status).fields.at(0).field;
   };
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                  Strategy::kRotateKv, Strategy::kHalo, Strategy::kDoubleRing}) {
+  for (const Strategy strategy :
+       {Strategy::kAuto, Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,
+        Strategy::kHalo, Strategy::kDoubleRing, Strategy::kUlysses, Strategy::kUlyssesRing}) {
     execution.strategy = strategy;
     EXPECT_EQ(refused_at(), "") << StrategyName(strategy);
   }
-  for (const Strategy strategy :
-       {Strategy::kRingPassQ, Strategy::kTree, Strategy::kUlysses, Strategy::kUlyssesRing}) {
+  for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
     execution.strategy = strategy;
     EXPECT_EQ(refused_at(), "execution.strategy") << StrategyName(strategy);
   }
@@ -138,6 +138,42 @@ TEST(CapabilityTest, DeterministicGradientsAreServedWhereNothingIsAddedUpByRank)
   spec.masks.resize(2);
   spec.masks[1].query_heads = {0};
   EXPECT_EQ(refused_at(), "spec.gradients.d_bias");
+}
+
+TEST(CapabilityTest, DeterministicGradientsNeedADegreeThatDividesTheKeyHeads) {
+  AttentionSpec spec = PlainSpec();
+  spec.q_heads = 8;
+  spec.kv_heads = 4;
+  spec.operation = Operation::kGradients;
+  spec.deterministic = true;
+  const auto refused = [&](Strategy strategy, int32_t world, int32_t degree) {
+    Execution execution;
+    execution.strategy = strategy;
+    execution.world_size = world;
+    execution.ulysses_degree = degree;
+    const absl::Status status = CheckServed(spec, execution);
+    if (status.ok()) return std::string();
+    EXPECT_EQ(DetailOf(status).fields.at(0).field, "execution.ulysses_degree");
+    return DetailOf(status).metadata.at("features");
+  };
+  const std::string shared = "deterministic/gradients-of-shared-heads";
+  EXPECT_EQ(refused(Strategy::kUlysses, 4, 0), "");
+  EXPECT_EQ(refused(Strategy::kUlysses, 8, 0), shared);
+  EXPECT_EQ(refused(Strategy::kUlysses, 3, 0), shared);
+  EXPECT_EQ(refused(Strategy::kUlysses, 0, 3), shared);
+  EXPECT_EQ(refused(Strategy::kAuto, 0, 3), shared);
+  EXPECT_EQ(refused(Strategy::kAuto, 3, 0), "");
+  EXPECT_EQ(refused(Strategy::kUlyssesRing, 6, 0), "");  // 2 × 3.
+  EXPECT_EQ(refused(Strategy::kUlyssesRing, 6, 3), shared);
+  EXPECT_EQ(refused(Strategy::kUlyssesRing, 9, 0), shared);
+  spec.modifiers.bias = Bias();
+  spec.gradients.d_bias = true;
+  EXPECT_EQ(refused(Strategy::kUlysses, 4, 0), "deterministic/d-bias-of-exchanged-heads");
+  EXPECT_EQ(refused(Strategy::kUlysses, 1, 0), "");
+  spec.modifiers.bias->heads = 8;
+  EXPECT_EQ(refused(Strategy::kUlysses, 4, 0), "");
+  spec.deterministic = false;
+  EXPECT_EQ(refused(Strategy::kUlysses, 8, 0), "");
 }
 
 }  // namespace

@@ -203,6 +203,11 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   // Half of everything in the exchange and home, gradients of queries rounded; and half the heads
   // of two shards one hop on, their gradients home.
   EXPECT_EQ(MostSentByGrid(spec), (q_grad + kv + dkv + dq / 2) / 2 + kv + dkv);
+  // Key/value heads of one rank each: their gradients go home rounded. Two ranks to each of two
+  // heads: both send sums.
+  EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2) / 4 + 3 * (kv + dkv) / 2);
+  spec.kv_heads = 4;
+  EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2 + 2 * kv + 2 * kv) / 4);
 }
 
 // Five products where a forward pass has two.

@@ -2,7 +2,10 @@
 
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "attention/cost_model.h"
 #include "attention/error.h"
 #include "gtest/gtest.h"
 
@@ -90,6 +93,41 @@ TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
   EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].ulysses_degree, 1);
   // A square double ring comes first.
   EXPECT_EQ(ResolveDegrees(Of(Strategy::kDoubleRing), 12, 1)[0].inner_ring_degree, 3);
+}
+
+// (strategy, degree) of all ways that a deterministic gradients job of 8 over 2 heads may run.
+std::set<std::pair<Strategy, int32_t>> WaysInOrder(const Execution& wanted,
+                                                   std::vector<int32_t> sizes) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.sequences = {{65536, 65536, "", 0, 0}};
+  spec.operation = Operation::kGradients;
+  spec.deterministic = true;
+  Choice choice;
+  choice.sizes = std::move(sizes);
+  choice.max_peak_bytes = int64_t{1} << 40;
+  const auto candidates = ChooseExecution(spec, wanted, choice);
+  EXPECT_TRUE(candidates.ok()) << candidates.status();
+  std::set<std::pair<Strategy, int32_t>> ways;
+  for (const Candidate& candidate : *candidates) {
+    ways.insert({candidate.execution.strategy, candidate.execution.ulysses_degree});
+  }
+  return ways;
+}
+
+TEST(DegreesTest, DeterministicGradientsAreNotAddedUpByRank) {
+  const std::set<std::pair<Strategy, int32_t>> exchanges = {{Strategy::kUlysses, 1},
+                                                            {Strategy::kUlysses, 2}};
+  EXPECT_EQ(WaysInOrder(Of(Strategy::kUlysses), {1, 2, 4}), exchanges);
+  Execution four;
+  four.world_size = 4;
+  const auto ways = WaysInOrder(four, {4});
+  EXPECT_EQ(ways.count({Strategy::kUlyssesRing, 2}), 1u);
+  EXPECT_EQ(ways.count({Strategy::kUlysses, 4}), 0u);
+  EXPECT_EQ(ways.count({Strategy::kRingPassQ, 1}), 0u);
 }
 
 }  // namespace

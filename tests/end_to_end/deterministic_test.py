@@ -95,9 +95,9 @@ class DeterministicTest(unittest.TestCase):
             return tuple(json.loads(done.stdout)[f"{name}_crc32c"] for name in ("dq", "dk", "dv"))
 
         expected = bits("--deterministic", "--world-size", "1")
-        plans = itertools.product((1, 2, 3, 4), LAYOUTS, ("auto", "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "double-ring"))
+        plans = itertools.product((1, 2, 3, 4), LAYOUTS, STRATEGIES)
         for index, (world, layout, strategy) in enumerate(plans):
-            if index % 5:
+            if index % 5 or (strategy == "ulysses" and world > 2):
                 continue
             flags = ("--deterministic", "--world-size", str(world), "--layout", layout, "--strategy", strategy,
                      "--path", ("direct", "gateway")[index % 2])
@@ -107,8 +107,8 @@ class DeterministicTest(unittest.TestCase):
         self.assertGreater(len({bits("--world-size", str(world)) for world in (1, 2, 3, 4)}), 1)
 
     def test_gradients_that_would_be_added_up_by_rank_are_refused(self):
-        for strategy in ("ulysses", "ulysses-ring", "tree"):
-            done = self.service.annulus("gradients", "--synthetic", SHAPE, "--deterministic", "--strategy", strategy)
+        for how in (("ulysses", "--world-size", "4"), ("ulysses-ring", "--ulysses-degree", "3"), ("tree",)):
+            done = self.service.annulus("gradients", "--synthetic", SHAPE, "--deterministic", "--strategy", *how)
             self.assertEqual(done.returncode, 3)
             self.assertIn("NOT_SERVED", done.stderr)
 

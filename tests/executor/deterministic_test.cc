@@ -9,6 +9,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "attention/degrees.h"
 #include "attention/shard_plan.h"
 #include "tests/executor/job_runner.h"
@@ -21,9 +22,6 @@ namespace {
 constexpr Strategy kStrategies[] = {
     Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv,  Strategy::kHalo,
     Strategy::kUlysses,    Strategy::kUlyssesRing, Strategy::kDoubleRing};
-constexpr Strategy kGradientStrategies[] = {Strategy::kRingPassKv, Strategy::kAllGatherKv,
-                                            Strategy::kRotateKv, Strategy::kHalo,
-                                            Strategy::kDoubleRing};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
@@ -53,31 +51,37 @@ Bits Run(const JobCase& job, const std::string& path, int threads) {
   return {answer.out, answer.lse, answer.max_logit};
 }
 
-void Plan(int32_t world, Layout layout, Strategy strategy, int64_t n, JobCase* job) {
-  job->plan = {world, layout, /*stripe=*/kFoldTile, GranuleOf(job->spec)};
+// Ways to run a job that add no gradients up by rank.
+std::vector<Execution> Ways(const AttentionSpec& spec, int32_t world, Strategy strategy) {
   Execution open;
   open.strategy = strategy;
-  const std::vector<Execution> ways = ResolveDegrees(open, world, job->spec.q_heads);
-  job->execution = ways[n % ways.size()];
+  std::vector<Execution> ways;
+  for (const Execution& way : ResolveDegrees(open, world, spec.q_heads)) {
+    if (SharesKeyHeads(spec, way.ulysses_degree)) continue;
+    if (!SharesBiasGradient(spec, way.ulysses_degree)) ways.push_back(way);
+  }
+  return ways;
 }
 
-std::vector<Strategy> StrategiesFor(const AttentionSpec& spec) {
-  if (spec.operation == Operation::kForward)
-    return {std::begin(kStrategies), std::end(kStrategies)};
-  return {std::begin(kGradientStrategies), std::end(kGradientStrategies)};
+bool Plan(int32_t world, Layout layout, Strategy strategy, int64_t n, JobCase* job) {
+  job->plan = {world, layout, /*stripe=*/kFoldTile, GranuleOf(job->spec)};
+  const std::vector<Execution> ways = Ways(job->spec, world, strategy);
+  if (!ways.empty()) job->execution = ways[n % ways.size()];
+  return !ways.empty();
 }
 
 // Runs by every `every`-th plan that differ from W = 1 on one thread.
-int64_t Differing(JobCase job, const std::string& path, int64_t every = 1) {
+int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
+                  absl::Span<const Strategy> strategies = kStrategies) {
   Plan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
   job.parts = job.segments = 1;
   const Bits expected = Run(job, path, 1);
   int64_t differing = 0, n = -1;
   for (const int32_t world : {1, 2, 3, 4}) {
     for (const Layout layout : kLayouts) {
-      for (const Strategy strategy : StrategiesFor(job.spec)) {
+      for (const Strategy strategy : strategies) {
         if (++n % every != static_cast<int64_t>(job.seed) % every) continue;
-        Plan(world, layout, strategy, n, &job);
+        if (!Plan(world, layout, strategy, n, &job)) continue;
         job.parts = 1 + n % 3;
         job.segments = 1 + n % 2;
         if (Same(Run(job, path, 1 + n % 3), expected)) continue;
@@ -205,6 +209,34 @@ TEST(DeterministicTest, GradientsUnderMasksAndModifiers) {
   job.spec.modifiers.bias = Bias{DataType::kBf16, 1};
   job.spec.gradients.d_bias = true;
   EXPECT_EQ(Differing(job, "auto", 9), 0);
+}
+
+// Each rank makes the gradients of its heads in one pass, or, in a grid, in two.
+TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
+  constexpr Strategy kExchanges[] = {Strategy::kUlysses, Strategy::kUlyssesRing};
+  JobCase job = GradientJob(DataType::kBf16);
+  job.spec.q_heads = 8;
+  job.spec.kv_heads = 4;
+  job.spec.sequences[0].q_len = 350;
+  job.spec.sequences[0].kv_len = 400;
+  Mask odd;
+  odd.chunk = 190;
+  odd.query_heads = {1, 2, 7};
+  job.spec.masks = {Causal(), odd};
+  job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f, 0, 1, 2, 3};
+  job.spec.modifiers.bias = Bias{DataType::kBf16, 8};
+  job.spec.gradients.d_bias = true;
+  EXPECT_FALSE(Ways(job.spec, 2, Strategy::kUlysses).empty());
+  EXPECT_TRUE(Ways(job.spec, 3, Strategy::kUlysses).empty());
+  EXPECT_FALSE(Ways(job.spec, 4, Strategy::kUlysses).empty());
+  EXPECT_EQ(Ways(job.spec, 4, Strategy::kUlyssesRing).at(0).ulysses_degree, 2);
+  EXPECT_EQ(Differing(job, "auto", 2, kExchanges), 0);
+  job.seed = 2;
+  job.spec.gradients.d_bias = false;
+  job.spec.modifiers.bias.reset();
+  EXPECT_EQ(Differing(job, "auto", 2, kExchanges), 0);
+  job.spec.deterministic = false;
+  EXPECT_GT(Differing(job, "auto", 3, kExchanges), 1);
 }
 
 TEST(DeterministicTest, RandomJobs) {
