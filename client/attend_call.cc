@@ -1,5 +1,7 @@
 #include "client/attend_call.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -22,9 +24,9 @@ absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes) {
                       absl::StrCat(bytes, " bytes, the spec says ", expected));
 }
 
-absl::Status CheckMemory(const AttendArguments& arguments) {
-  const std::vector<TensorInfo> table = TensorTable(arguments.spec);
-  const ShardRows rows = WholeJob(arguments.spec);
+absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& arguments) {
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  const ShardRows rows = WholeJob(spec);
   for (const TensorInfo& tensor : table) {
     if (tensor.direction == Direction::kInput) {
       const auto input = arguments.inputs.find(tensor.id);
@@ -47,12 +49,26 @@ absl::Status CheckMemory(const AttendArguments& arguments) {
   return absl::OkStatus();
 }
 
+AttentionSpec WithoutState(AttentionSpec spec) {
+  spec.gradients.state.clear();
+  spec.gradients.release_state = false;
+  return spec;
+}
+
+bool IsGone(const absl::Status& status) {
+  constexpr absl::string_view kReasons[] = {"STATE_LOST", "STATE_EXPIRED", "STATE_RELEASED",
+                                            "STATE_NOT_FOUND"};
+  return absl::IsNotFound(status) &&
+         std::count(std::begin(kReasons), std::end(kReasons), DetailOf(status).reason) > 0;
+}
+
 }  // namespace
 
 AttendCall::AttendCall(AttendContext context, AttendArguments arguments, absl::Time deadline,
                        Done done)
     : context_(std::move(context)),
       arguments_(std::move(arguments)),
+      spec_(arguments_.spec),
       deadline_(deadline),
       done_(std::move(done)),
       retry_(arguments_.max_attempts, RandomFraction) {}
@@ -66,9 +82,27 @@ void AttendCall::Start() {
     // Perhaps inside of gRPC: only hand over.
     self->context_.wakes ? finish() : self->context_.callbacks->Post(finish);
   });
-  absl::Status status = Validate(arguments_.spec, arguments_.execution, Limits());
-  if (status.ok()) status = CheckMemory(arguments_);
+  const absl::Status status = Check();
   status.ok() ? ChoosePath() : Deliver(status);
+}
+
+absl::Status AttendCall::Check() const {
+  RETURN_IF_ERROR(Validate(spec_, arguments_.execution, Limits()));
+  if (!arguments_.upload_without_state) return CheckMemory(spec_, arguments_);
+  if (!spec_.uses_state()) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.state",
+                        "names no state that the job could do without");
+  }
+  const AttentionSpec whole = WithoutState(spec_);
+  RETURN_IF_ERROR(Validate(whole, arguments_.execution, Limits()));
+  return CheckMemory(whole, arguments_);
+}
+
+bool AttendCall::GiveUpState(const absl::Status& status) {
+  if (!arguments_.upload_without_state || !spec_.uses_state() || !IsGone(status)) return false;
+  result_.state_gone = DetailOf(status).reason;
+  spec_ = WithoutState(spec_);
+  return true;
 }
 
 void AttendCall::ChoosePath() {
@@ -152,9 +186,9 @@ std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   options.deadline = GrpcDeadline();
   options.request.set_request_id(arguments_.request_id);
   options.request.set_quiet(!arguments_.progress);
-  *options.request.mutable_spec() = SpecToProto(arguments_.spec);
+  *options.request.mutable_spec() = SpecToProto(spec_);
   *options.request.mutable_execution() = ExecutionToProto(arguments_.execution);
-  options.spec = arguments_.spec;
+  options.spec = spec_;
   options.inputs = std::move(inputs);
   options.outputs = Outputs();
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), this);
@@ -167,9 +201,9 @@ std::function<void()> AttendCall::StartGateway(InputMemory inputs) {
   options.metadata = context_.metadata;
   options.deadline = GrpcDeadline();
   options.start.set_request_id(arguments_.request_id);
-  *options.start.mutable_spec() = SpecToProto(arguments_.spec);
+  *options.start.mutable_spec() = SpecToProto(spec_);
   *options.start.mutable_execution() = ExecutionToProto(arguments_.execution);
-  options.spec = arguments_.spec;
+  options.spec = spec_;
   options.inputs = std::move(inputs);
   options.outputs = Outputs();
   const std::shared_ptr<GatewaySession> session = GatewaySession::Start(std::move(options), this);
@@ -211,8 +245,11 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
     cancelled = cancelled_;
   }
   if (status.code() == absl::StatusCode::kUnavailable) context_.forget_path();
-  const std::optional<absl::Duration> delay =
-      cancelled ? std::nullopt : retry_.Next(status, SteadyNow(), deadline_);
+  std::optional<absl::Duration> delay;
+  if (!cancelled) {
+    delay =
+        GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
+  }
   if (!delay.has_value()) return Deliver(status);
   const int wait = BeginWait();
   if (wait == 0) return;

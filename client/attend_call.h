@@ -49,6 +49,9 @@ class AttendCall : public Client::Call,
   void Cancel() override EXCLUDES(mutex_);
 
  private:
+  absl::Status Check() const;
+  // Whether the job, which ended so, is now one without its state.
+  bool GiveUpState(const absl::Status& status);
   void ChoosePath() EXCLUDES(mutex_);
   // A wait, for a path or for the next attempt, ends once: by one of the things waited for, whose
   // EndWait is then true, or by Cancel. 0: cancelled before, and delivered.
@@ -70,6 +73,7 @@ class AttendCall : public Client::Call,
 
   const AttendContext context_;
   const AttendArguments arguments_;
+  AttentionSpec spec_;  // Of the next session.
   const absl::Time deadline_;
   Done done_;
   RetryPolicy retry_;

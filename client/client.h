@@ -54,6 +54,11 @@ struct AttendArguments {
   int max_attempts = 4;
   // See RunJobRequest.
   std::string request_id;
+  // Of gradients by a state (spec.gradients.state): `inputs` are those of the same job without one,
+  // of which only what the state lacks is sent; and where the state is gone (NOT_FOUND with
+  // STATE_LOST, STATE_EXPIRED, STATE_RELEASED or STATE_NOT_FOUND) the job is sent again, without it
+  // and with all of them. AttendResult says so.
+  bool upload_without_state = false;
   // Called from threads of the client; must not wait.
   std::function<void(const JobProgress&)> progress;
   std::function<void(const std::string& job_id, const v1::Plan&)> placed;
@@ -64,6 +69,9 @@ struct AttendResult {
   v1::Plan plan;  // Of the run that counted.
   DataPath path = DataPath::kAuto;
   int attempts = 0;  // Sends.
+  // Why the state that the job named was not used (STATE_LOST …), and everything was sent; else
+  // empty.
+  std::string state_gone;
 };
 
 // A client of one coordinator. Thread-safe. The destructor cancels what is under way and waits for
@@ -80,8 +88,9 @@ class Client {
   absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
 
   // The same with the operation of the spec set to gradients: inputs as TensorTable() lists them,
-  // the output and LSE of a forward job among them (and D_LSE where spec.gradients.d_lse says so);
-  // outputs dq, dk and dv.
+  // the output and LSE of a forward job among them (and D_LSE where spec.gradients.d_lse says so),
+  // or with spec.gradients.state D_OUT and D_LSE alone; outputs dq, dk and dv, d_sink of each row
+  // where there are sinks, and d_bias where spec.gradients.d_bias asks for it.
   absl::StatusOr<AttendResult> Gradients(AttendArguments arguments);
 
   // A job under way. Dropping it leaves the job alone.

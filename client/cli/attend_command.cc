@@ -36,6 +36,8 @@ struct Outcome {
   AttendResult result;
   absl::Duration took;
   std::optional<Verification> verified;
+  AttentionSpec sent;  // As it was sent last.
+  std::string handle;  // Of the state that was asked for.
 };
 
 DataPath PathNamed(const std::string& name) {
@@ -85,9 +87,18 @@ nlohmann::json StatsJson(const v1::JobStats& stats) {
           {"backend", stats.backend()}};
 }
 
+// What the service was sent: less than the job has where a state had the rest.
+int64_t BytesSent(const Outcome& outcome) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : TensorTable(outcome.sent)) {
+    if (tensor.direction != Direction::kInput) continue;
+    bytes += RowsOf(tensor, outcome.sent) * tensor.row_bytes();
+  }
+  return bytes;
+}
+
 double GigabytesPerSecond(const AttendJob& job, const Outcome& outcome) {
-  const auto bytes =
-      static_cast<double>(job.bytes(Direction::kInput) + job.bytes(Direction::kOutput));
+  const auto bytes = static_cast<double>(BytesSent(outcome) + job.bytes(Direction::kOutput));
   return bytes / 1e9 / absl::ToDoubleSeconds(outcome.took);
 }
 
@@ -144,7 +155,11 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   json["seconds"] = absl::ToDoubleSeconds(outcome.took);
   json["predicted_seconds"] =
       absl::ToDoubleSeconds(DurationFromProto(result.plan.predicted_time()));
-  json["input_bytes"] = job.bytes(Direction::kInput);
+  json["input_bytes"] = BytesSent(outcome);
+  if (!outcome.handle.empty()) {
+    json["state"] = {{"job_id", outcome.handle}, {"used", result.state_gone.empty()}};
+    if (!result.state_gone.empty()) json["state"]["reason"] = result.state_gone;
+  }
   json["output_bytes"] = job.bytes(Direction::kOutput);
   json["gigabytes_per_second"] = GigabytesPerSecond(job, outcome);
   for (const TensorInfo& tensor : TensorTable(job.spec())) {
@@ -173,9 +188,13 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
              "%.1f ms: queued %.1f, uploading %.1f, running %.1f (%.1f of it waiting for others)\n",
              absl::ToDoubleMilliseconds(outcome.took), ms(stats.queued()), ms(stats.uploading()),
              ms(stats.running()), ms(stats.exposed_communication()))
-      << "sent " << BytesText(static_cast<double>(job.bytes(Direction::kInput))) << ", received "
+      << "sent " << BytesText(static_cast<double>(BytesSent(outcome))) << ", received "
       << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
+  if (!result.state_gone.empty()) {
+    std::cout << "the state of job " << outcome.handle << " is gone (" << result.state_gone
+              << "): everything was sent\n";
+  }
   if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
   if (job.spec().keeps_state()) {
     std::cout << "its state is kept for " << absl::FormatDuration(*job.spec().forward.keep_state)
@@ -195,7 +214,7 @@ ClientOptions OptionsOf(const Flags& flags) {
 }
 
 absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
-  if (flags.job.handle.empty()) return ReadJob(flags.job);
+  if (flags.job.handle.empty() || flags.job.or_upload) return ReadJob(flags.job);
   BlockSignals();  // Before the client's threads begin.
   Client client(OptionsOf(flags));
   ASSIGN_OR_RETURN(const v1::Job job, client.GetJob(flags.job.handle, flags.service.timeout));
@@ -213,6 +232,11 @@ absl::Status RunJob(const Flags& flags) {
   AttendArguments arguments;
   job.FillArguments(&arguments);
   arguments.execution = execution;
+  if (flags.job.or_upload) {
+    arguments.spec.gradients.state = flags.job.handle;
+    arguments.spec.gradients.release_state = flags.job.release;
+    arguments.upload_without_state = true;
+  }
   arguments.timeout = flags.service.timeout;
   arguments.path = PathNamed(flags.path);
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
@@ -220,6 +244,8 @@ absl::Status RunJob(const Flags& flags) {
   const sigset_t signals = BlockSignals();
   Client client(OptionsOf(flags));
   Outcome outcome;
+  outcome.sent = arguments.spec;
+  outcome.handle = flags.job.handle;
   const absl::Time began = absl::Now();
   absl::StatusOr<AttendResult> result =
       RunCancellable(signals, &client, std::move(arguments), [&file] { file.reset(); });
@@ -227,6 +253,7 @@ absl::Status RunJob(const Flags& flags) {
   bar.Clear();
   if (!result.ok()) return result.status();
   outcome.result = *std::move(result);
+  if (!outcome.result.state_gone.empty()) outcome.sent = job.spec();
   ASSIGN_OR_RETURN(outcome.verified,
                    TakeAnswer(job, flags.verify, file.has_value() ? &*file : nullptr));
   if (flags.service.json) {
@@ -245,6 +272,18 @@ int Run(const Flags& flags) {
   }
   const absl::Status status = RunJob(flags);
   return status.ok() ? kExitOk : ReportError(status, flags.service.json);
+}
+
+// Whether flags say what the job of --handle says.
+bool SaysTwice(const CLI::App& app, const Flags& flags) {
+  if (flags.job.handle.empty() || flags.job.or_upload) return false;
+  for (const char* other :
+       {"--spec", "--mask", "--scale", "--deterministic", "--arithmetic", "--verify"}) {
+    if (app.count(other) == 0) continue;
+    std::cerr << "annulus gradients: --handle without --or-upload excludes " << other << "\n";
+    return true;
+  }
+  return false;
 }
 
 void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
@@ -281,22 +320,27 @@ Command AddGradientsCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand(
       "gradients",
       "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "
-      "one, d_lse");
-  AddRunFlags(app, "dq, dk and dv as q, k and v", flags.get());
+      "one, d_lse; or from d_out and d_lse by the state that a forward job has kept");
+  AddRunFlags(
+      app,
+      "dq, dk and dv as q, k and v, where there are sinks d_sink, [heads], and with --d-bias "
+      "d_bias as bias",
+      flags.get());
   app->add_flag("--d-bias", flags->job.d_bias,
                 "Also the gradient of the bias; or as the spec says");
   CLI::Option* handle =
       AddName(app,
               {"--handle",
                "Job of `attend --keep-for` whose state to use: the input holds d_out and, where "
-               "there is one, d_lse"},
+               "there is one, d_lse, and the job says what flags say elsewhere"},
               {1, 64}, &flags->job.handle);
-  for (const char* other : {"--synthetic", "--spec", "--mask", "--scale", "--deterministic",
-                            "--arithmetic", "--verify"}) {
-    handle->excludes(other);
-  }
+  handle->excludes("--synthetic");
+  app->add_flag("--or-upload", flags->job.or_upload,
+                "Where the state is gone, send everything: the input holds all that gradients take "
+                "without --handle, and flags and --spec say the job")
+      ->needs(handle);
   app->add_flag("--release", flags->job.release, "Let go of the state after this")->needs(handle);
-  return [flags] { return Run(*flags); };
+  return [flags, app] { return SaysTwice(*app, *flags) ? kExitUsage : Run(*flags); };
 }
 
 }  // namespace annulus

@@ -33,6 +33,7 @@ struct JobFlags {
   absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
   bool d_bias = false;         // Or as the spec says.
   std::string handle;          // Of a kept state that gradients use.
+  bool or_upload = false;      // Or do without, where it is gone.
   bool release = false;        // After them.
   std::string mask;            // Empty: as the spec says.
   std::optional<double> scale;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/error.h"
 #include "base/mutex.h"
 #include "client/callback_thread.h"
 #include "grpcpp/create_channel.h"
@@ -61,6 +62,59 @@ TEST(AttendCallTest, CancelEndsThePauseBeforeTheNextAttempt) {
   EXPECT_TRUE(status.code() == absl::StatusCode::kCancelled ||
               status.code() == absl::StatusCode::kUnavailable)
       << status;
+}
+
+// Gradients of a small job by the state of job "kept", with everything at hand.
+struct StateJob : ClientJob {
+  StateJob() : ClientJob(20), dq(q.size(), -1), dk(kv.size(), -1), dv(kv.size(), -1) {}
+  AttendArguments Gradients(DataPath path) {
+    AttendArguments arguments = Arguments(path);
+    arguments.spec.operation = Operation::kGradients;
+    arguments.spec.gradients.state = "kept";
+    arguments.upload_without_state = true;
+    arguments.inputs[TensorId::kOut] = arguments.inputs[TensorId::kDOut] = Bytes(q);
+    arguments.inputs[TensorId::kLse] = Bytes(lse);
+    arguments.outputs = {{TensorId::kDq, MutableBytes(dq)},
+                         {TensorId::kDk, MutableBytes(dk)},
+                         {TensorId::kDv, MutableBytes(dv)}};
+    return arguments;
+  }
+  std::vector<float> dq, dk, dv;
+};
+
+TEST(AttendCallTest, WithoutItsStateAJobIsSentWhole) {
+  FakeService service(Script({Act::kStateGone, Act::kServe}));
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    Client client(At(service));
+    StateJob job;
+    const auto result = client.Attend(job.Gradients(path));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->state_gone, "STATE_LOST");
+    EXPECT_EQ(result->attempts, 2);
+    EXPECT_EQ(job.dq.back(), 19);
+    EXPECT_EQ(job.dk.back(), 32);
+  }
+  EXPECT_EQ(service.run_jobs(), 2);
+  EXPECT_EQ(service.attends(), 2);
+}
+
+TEST(AttendCallTest, AJobThatIsToHaveItsStateIsNotSentWhole) {
+  FakeService service(Script({Act::kStateGone}));
+  Client client(At(service));
+  StateJob job;
+  AttendArguments arguments = job.Gradients(DataPath::kDirect);
+  arguments.upload_without_state = false;
+  arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+  const absl::Status status = client.Attend(arguments).status();
+  EXPECT_EQ(DetailOf(status).reason, "STATE_LOST");
+  EXPECT_EQ(service.run_jobs(), 1);
+  // What would be sent then has to be there, and a state to be named.
+  arguments.upload_without_state = true;
+  EXPECT_EQ(DetailOf(client.Attend(arguments).status()).reason, "MISSING_TENSOR");
+  arguments = job.Gradients(DataPath::kDirect);
+  arguments.spec.gradients.state.clear();
+  EXPECT_EQ(DetailOf(client.Attend(arguments).status()).fields.at(0).field, "spec.gradients.state");
+  EXPECT_EQ(service.run_jobs(), 1);
 }
 
 class SilentServiceTest : public testing::Test {

@@ -22,15 +22,6 @@ grpc::Status Error(absl::StatusCode code, const std::string& reason,
   return ToGrpcStatus(MakeError(code, reason, {reason, {}, {}, retry_after}));
 }
 
-RowMap Striped(int64_t rows, int rank, int world, int64_t stripe) {
-  std::vector<RowRange> ranges;
-  for (int64_t begin = rank * stripe; begin < rows; begin += world * stripe) {
-    const int64_t size = std::min(stripe, rows - begin);
-    ranges.push_back({begin, size, size, 1});
-  }
-  return RowMap(ranges);
-}
-
 }  // namespace
 
 struct FakeService::Jobs : v1::Jobs::Service {
@@ -186,6 +177,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (act == Act::kRestarted) {
     return Error(absl::StatusCode::kUnavailable, "STARTING", absl::Minutes(5));
   }
+  if (act == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
   v1::JobEvent event;
   event.set_job_id("job-1");
   event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
@@ -370,6 +362,7 @@ grpc::Status FakeService::Attend(
     MutexLock lock(&mutex_);
     now_ = options_.act(++attends_);
     if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
+    if (now_ == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
     const AttentionSpec spec = *SpecFromProto(request.start().spec(), "spec");
     whole.rows = WholeJob(spec);
     for (const TensorInfo& tensor : table_) {

@@ -30,6 +30,7 @@ class FakeService final {
     kQueueFull,    // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
     kRestarted,    // UNAVAILABLE / STARTING with a delay of 5 minutes
     kGroupLost,    // after placing, ABORTED / GROUP_LOST
+    kStateGone,    // NOT_FOUND / STATE_LOST
     kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
     kNeverPlace,   // waits for the end of the call
     kCorrupt,      // serves outputs with a wrong CRC

@@ -20,8 +20,8 @@ std::string OutputBytes(const FakeShard& shard, const TensorInfo& tensor, int64_
   }
   std::string bytes;
   for (int64_t row = begin; row < begin + count; ++row) {
-    const auto value = static_cast<float>(shard.rows.q.Global(row));
-    for (int head = 0; head < tensor.heads; ++head) {
+    const auto value = static_cast<float>(shard.rows.of(tensor).Global(row));
+    for (int i = 0; i < tensor.heads * tensor.dim; ++i) {
       bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
   }
@@ -29,6 +29,15 @@ std::string OutputBytes(const FakeShard& shard, const TensorInfo& tensor, int64_
 }
 
 }  // namespace
+
+RowMap Striped(int64_t rows, int rank, int world, int64_t stripe) {
+  std::vector<RowRange> ranges;
+  for (int64_t begin = rank * stripe; begin < rows; begin += world * stripe) {
+    const int64_t size = std::min(stripe, rows - begin);
+    ranges.push_back({begin, size, size, 1});
+  }
+  return RowMap(ranges);
+}
 
 absl::Status StoreChunk(const v1::Chunk& chunk, const std::vector<TensorInfo>& table,
                         FakeShard* shard) {
@@ -53,7 +62,7 @@ std::vector<v1::Chunk> FakeOutputs(const FakeShard& shard, const std::vector<Ten
   std::vector<v1::Chunk> chunks;
   for (const TensorInfo& tensor : table) {
     if (tensor.direction != Direction::kOutput) continue;
-    for (int64_t end = shard.rows.q.rows(); end > 0;) {
+    for (int64_t end = shard.rows.of(tensor).rows(); end > 0;) {
       v1::Chunk& chunk = chunks.emplace_back();
       chunk.set_tensor(static_cast<v1::TensorId>(tensor.id));
       chunk.set_row_count(std::min<int64_t>(end, 7));

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "annulus/v1/types.pb.h"
+#include "attention/row_map.h"
 #include "attention/tensor_table.h"
 #include "client/scatter.h"
 
@@ -21,12 +22,15 @@ struct FakeShard {
   bool fetched = false;
 };
 
+// Every world-th stripe, from number `rank` on.
+RowMap Striped(int64_t rows, int rank, int world, int64_t stripe);
+
 // Puts a chunk where it belongs, once it is checked as a worker would.
 absl::Status StoreChunk(const v1::Chunk& chunk, const std::vector<TensorInfo>& table,
                         FakeShard* shard);
 
-// Instead of attention the output is q, and the LSE of (row, head) is the job's row: small chunks,
-// last rows first, with wrong checksums where they are to be corrupt.
+// Instead of attention the output is q, and every number of another tensor is the job's row: small
+// chunks, last rows first, with wrong checksums where they are to be corrupt.
 std::vector<v1::Chunk> FakeOutputs(const FakeShard& shard, const std::vector<TensorInfo>& table,
                                    bool corrupt);
 

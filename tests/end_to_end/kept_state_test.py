@@ -89,6 +89,10 @@ class KeptStateTest(unittest.TestCase):
         return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec", self.path("spec"),
                             *flags)
 
+    def or_upload(self, handle, *flags):
+        return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("by handle"), "--handle", handle,
+                            "--or-upload", "--spec", self.path("spec"), *flags)
+
     def assert_same_bits(self):
         got, got_types = load_tensors(self.path("by handle"))
         right, right_types = load_tensors(self.path("uploaded"))
@@ -126,10 +130,14 @@ class KeptStateTest(unittest.TestCase):
         facts, tensors = self.forward(flags=("--world-size", "2"))
         handle = facts["job_id"]
         self.assertEqual(facts["kept_for_seconds"], 60)
-        self.uploaded(tensors, CAUSAL, "fp32", "--world-size", "2", "--layout", facts["layout"], "--strategy", "rotate-kv")
+        place = ("--world-size", "2", "--layout", facts["layout"], "--strategy", "rotate-kv")
+        whole = self.uploaded(tensors, CAUSAL, "fp32", *place)
         for _ in range(2):
             self.by_handle(handle, tensors, "fp32", "--strategy", "rotate-kv")
             self.assert_same_bits()
+        back = self.or_upload(handle, "--path", "direct")
+        self.assertEqual(back["state"], {"job_id": handle, "used": True})
+        self.assertLess(back["input_bytes"], whole["input_bytes"])
         self.assertEqual(self.kept_job(handle)["status"], "held")
         self.assertEqual(self.annulus("release", "--handle", handle)["status"], "released")
         service_case.await_idle(self.service)
@@ -137,6 +145,11 @@ class KeptStateTest(unittest.TestCase):
         self.assertEqual(self.kept_job(handle)["held_bytes"], 0)
         error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
         self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_RELEASED"))
+        for path in ("direct", "gateway"):
+            back = self.or_upload(handle, *place, "--path", path, "--verify", "20", "--release")
+            self.assertEqual(back["state"], {"job_id": handle, "used": False, "reason": "STATE_RELEASED"})
+            self.assertEqual((back["input_bytes"], back["sends"]), (whole["input_bytes"], 2))
+            self.assert_same_bits()
         self.assertEqual(self.annulus("release", "--handle", "job-of-nobody", expect=3)["error"]["reason"], "JOB_NOT_FOUND")
 
     def test_a_state_expires(self):
