@@ -360,13 +360,16 @@ absl::Span<const Capability> CudaLacks() {
   return lacks;
 }
 
-absl::Status CheckServedByCuda(const AttentionSpec& spec, const Execution& execution) {
+absl::Status CheckNotLacking(absl::Span<const Capability> lacks, const AttentionSpec& spec,
+                             const Execution& execution) {
+  if (lacks.empty()) return absl::OkStatus();
   std::vector<Capability> lacking;
   for (const Capability& used : FeaturesOf(spec, execution)) {
-    for (const Capability& lacks : CudaLacks()) {
-      if (lacks.feature != used.feature) continue;
-      lacking.push_back(lacks);
-      lacking.back().field_path = used.field_path;
+    for (const Capability& lack : lacks) {
+      if (lack.feature != used.feature) continue;
+      lacking.push_back(used);
+      lacking.back().served = false;
+      lacking.back().why_not = lack.why_not;
     }
   }
   return NotServedError(lacking);

@@ -33,12 +33,13 @@ std::vector<Capability> FeaturesOf(const AttentionSpec& spec, const Execution& e
 // served, and their names in metadata "features", separated by commas.
 absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution);
 
-// Features of the table that a worker with a GPU does not serve, and why. It says so when a job is
-// placed on it, since a coordinator has workers of one kind and does not ask which.
+// Features of the table that a worker with a GPU does not serve, and why. A worker tells its
+// coordinator what it lacks when it registers, and requests that use such are refused at submit.
 absl::Span<const Capability> CudaLacks();
 
-// As CheckServed, of CudaLacks.
-absl::Status CheckServedByCuda(const AttentionSpec& spec, const Execution& execution);
+// As CheckServed, of the features of `lacks`; their field_path is not asked.
+absl::Status CheckNotLacking(absl::Span<const Capability> lacks, const AttentionSpec& spec,
+                             const Execution& execution);
 
 }  // namespace annulus
 

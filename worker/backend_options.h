@@ -18,6 +18,8 @@ struct BackendOptions {
   std::string comm_interface;
   // What arenas may take: of a GPU from the start; of a CPU what is kept for the next job counts.
   int64_t device_bytes = 0;
+  // Of a GPU: what is pinned for staging at the start.
+  int64_t staging_bytes = 0;
   // Of a GPU: where NCCL is, as for dlopen.
   std::string nccl_library = "libnccl.so.2";
 };

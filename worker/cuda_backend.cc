@@ -69,6 +69,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   CudaContext::Options context_options;
   context_options.ordinal = ordinal;
   context_options.arena_bytes = options.device_bytes;
+  context_options.staging_bytes = options.staging_bytes;
   ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context,
                    CudaContext::Create(CudaRuntime(), context_options));
   RETURN_IF_ERROR(SetInterface(options));
@@ -78,6 +79,12 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   engine.make_device = [context]() -> absl::StatusOr<std::unique_ptr<Device>> {
     return CudaDevice::Create(context);
   };
+  engine.make_solo_device = [context]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    return CudaDevice::Create(context, CudaPriority::kSolo);
+  };
+  if (options.staging_bytes > 0) {
+    engine.take_staging = [context](int64_t bytes) { return context->staging()->Take(bytes); };
+  }
   engine.make_kernel = [threads = options.threads](Device* device) {
     return MakeKernel(device, threads);
   };
@@ -89,7 +96,8 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
     made.size = size;
     return MakeNcclCommunicator(made);
   };
-  engine.check_served = CheckServedByCuda;
+  engine.lacks.assign(CudaLacks().begin(), CudaLacks().end());
+  engine.device_kind = DeviceKind::kCuda;
   engine.one_rank_a_process = true;
   engine.description = absl::StrCat("cuda/mma + nccl ", NcclVersionText(nccl->Version()), ", ",
                                     context->description());

@@ -183,6 +183,7 @@ absl::Status Measure(Flags* flags) {
   }
   flags->backend.threads = static_cast<int>(flags->threads);
   flags->backend.device_bytes = flags->worker.device_bytes;
+  flags->backend.staging_bytes = flags->worker.staging_bytes;
   flags->worker.copy_threads = static_cast<int>(flags->copy_threads);
   absl::StatusOr<Engine> engine = MakeEngine(flags->backend);
   if (!engine.ok()) return engine.status();

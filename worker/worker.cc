@@ -54,10 +54,10 @@ const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
 
 // Of a Reserve command: what the engine refuses of it.
 absl::Status CheckServedBy(const Engine& engine, const control::v1::Reserve& reserve) {
-  if (!engine.check_served) return absl::OkStatus();
+  if (engine.lacks.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const AttentionSpec spec, SpecFromProto(reserve.spec(), "spec"));
   ASSIGN_OR_RETURN(const Execution execution, ExecutionFromProto(reserve.execution(), "execution"));
-  return engine.check_served(spec, execution);
+  return CheckNotLacking(engine.lacks, spec, execution);
 }
 
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
@@ -75,7 +75,7 @@ class Worker::Impl {
       : options_(std::move(options)),
         staging_(MemoryBudget::Create("staging", options_.staging_bytes)),
         device_(MemoryBudget::Create("device", options_.device_bytes)),
-        pool_(PagePool::Create(staging_)) {}
+        pool_(PagePool::Create(staging_, options_.engine.take_staging)) {}
   ~Impl();
 
   absl::Status Start();
@@ -281,6 +281,14 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   self.set_version(kVersion);
+  self.set_device_kind(options_.engine.device_kind == DeviceKind::kCuda
+                           ? control::v1::DEVICE_KIND_CUDA
+                           : control::v1::DEVICE_KIND_CPU);
+  for (const Capability& lack : options_.engine.lacks) {
+    control::v1::Lack* said = self.add_lacks();
+    said->set_feature(lack.feature);
+    said->set_why_not(lack.why_not);
+  }
   return self;
 }
 

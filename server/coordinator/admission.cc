@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
@@ -54,6 +55,23 @@ absl::Status CheckArithmetic(const Core& core, const Submission& submission) {
   for (const auto& [number, worker] : core.workers.all()) {
     if (worker.ready() && worker.info.bf16x3_flops_per_second() == 0)
       return ArithmeticNotServedError(worker.info.slot(), worker.info.backend());
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Capability> LacksOf(const WorkerRecord& worker) {
+  std::vector<Capability> lacks;
+  for (const control::v1::Lack& lack : worker.info.lacks()) {
+    lacks.push_back({lack.feature(), /*served=*/false, lack.why_not(), /*field_path=*/""});
+  }
+  return lacks;
+}
+
+// Any of the ready workers may be the one.
+absl::Status CheckLacks(const Core& core, const Submission& submission) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (worker.ready())
+      RETURN_IF_ERROR(CheckNotLacking(LacksOf(worker), submission.spec, submission.execution));
   }
   return absl::OkStatus();
 }
@@ -193,6 +211,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (absl::Status s = CheckOpen(core); !s.ok()) return s;
   if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
   if (absl::Status s = CheckArithmetic(core, *event.submission); !s.ok()) return s;
+  if (absl::Status s = CheckLacks(core, *event.submission); !s.ok()) return s;
   if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
@@ -264,6 +283,7 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
   absl::Status refusal = CheckOpen(core);
   if (refusal.ok()) refusal = CheckWorldSize(core, *event.submission);
   if (refusal.ok()) refusal = CheckArithmetic(core, *event.submission);
+  if (refusal.ok()) refusal = CheckLacks(core, *event.submission);
   if (refusal.ok() && core.plannings.size() >= core.options.max_queued_jobs) {
     refusal = QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }

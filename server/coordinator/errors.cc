@@ -215,6 +215,16 @@ absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int
                 {"coordinator", absl::StrCat(ours)}});
 }
 
+absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
+                              absl::string_view ours) {
+  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+               absl::StrCat("it computes on ", theirs, ", and worker ", other, " on ", ours,
+                            ": all workers of a coordinator are of one kind (--device)"),
+               {{"what", "device_kind"},
+                {"worker", std::string(theirs)},
+                {"coordinator", std::string(ours)}});
+}
+
 absl::Status LeaseExpiredError(absl::string_view slot) {
   return Error(absl::StatusCode::kAborted, "LEASE_EXPIRED",
                "this incarnation of the worker counts as lost", {{"slot", std::string(slot)}});

@@ -50,6 +50,9 @@ absl::Status ScheduleMismatchError(absl::string_view what);
 
 // To workers, and why they or their groups went.
 absl::Status InvalidRegistrationError(absl::string_view what);
+// `other`: the slot of a worker that is there. The kinds in words: "a CPU".
+absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
+                              absl::string_view ours);
 absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
 absl::Status LeaseExpiredError(absl::string_view slot);
 absl::Status SlotTakenError(absl::string_view slot);

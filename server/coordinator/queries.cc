@@ -68,12 +68,24 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
   *limits->mutable_max_keep_state() = DurationToProto(options.limits.max_keep_state);
 }
 
-void DescribeCapabilities(v1::ServerInfo* info) {
+// Why a request with the feature is refused by the workers that are ready now; empty: it is not.
+std::string WhyLacking(const Core& core, const std::string& feature) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    for (const control::v1::Lack& lack : worker.info.lacks()) {
+      if (worker.ready() && lack.feature() == feature) return lack.why_not();
+    }
+  }
+  return "";
+}
+
+void DescribeCapabilities(const Core& core, v1::ServerInfo* info) {
   for (const Capability& capability : CapabilityTable()) {
+    const std::string lacking =
+        capability.served ? WhyLacking(core, capability.feature) : std::string();
     v1::CapabilityInfo* view = info->add_capabilities();
     view->set_feature(capability.feature);
-    view->set_served(capability.served);
-    view->set_why_not(capability.why_not);
+    view->set_served(capability.served && lacking.empty());
+    view->set_why_not(capability.served ? lacking : capability.why_not);
     view->set_field_path(capability.field_path);
   }
 }
@@ -150,7 +162,7 @@ void OnGetServerInfo(Core& core, const event::GetServerInfo& event) {
   DescribeLimits(core.options, info.mutable_limits());
   DescribeWorkers(core, &info);
   DescribeGroups(core, &info);
-  DescribeCapabilities(&info);
+  DescribeCapabilities(core, &info);
   info.set_term(core.term);
   const size_t queued = core.queued_jobs();
   info.set_queued_jobs(static_cast<int32_t>(queued));

@@ -12,6 +12,8 @@ namespace {
 
 using Kind = RegistrationVerdict::Kind;
 constexpr size_t kMaxName = 253;
+constexpr size_t kMaxSentence = 1000;
+constexpr int kMaxLacks = 100;
 // A term is the microsecond at which it began, so one beyond this is a mistake or a lie: to go past
 // it would void all that is at work, and in the end there would be no higher one.
 constexpr absl::Duration kMaxTermLead = absl::Hours(24);
@@ -54,9 +56,32 @@ absl::Status CheckRegister(const control::v1::Register& info) {
   if (!(info.flops_per_second() > 0) || !(info.link_bytes_per_second() > 0)) {
     return InvalidRegistrationError("rates: more than 0");
   }
+  if (info.lacks_size() > kMaxLacks) return InvalidRegistrationError("lacks: too many");
+  for (const control::v1::Lack& lack : info.lacks()) {
+    if (lack.feature().empty() || lack.feature().size() > kMaxName ||
+        lack.why_not().size() > kMaxSentence) {
+      return InvalidRegistrationError("lacks: a feature's name and a sentence");
+    }
+  }
   for (const double seconds :
        {info.pair_seconds(), info.bf16_pair_seconds(), info.row_seconds(), info.step_seconds()}) {
     if (!(seconds >= 0 && seconds < 1)) return InvalidRegistrationError("seconds: 0 to 1");
+  }
+  return absl::OkStatus();
+}
+
+// Unspecified is what workers say that know no other.
+absl::string_view DeviceOf(const control::v1::Register& info) {
+  return info.device_kind() == control::v1::DEVICE_KIND_CUDA ? "a GPU" : "a CPU";
+}
+
+// Ranks of two kinds cannot meet in a group. The one whose place it takes does not count.
+absl::Status CheckDevice(const Core& core, const control::v1::Register& info,
+                         const WorkerRecord* present) {
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (&worker != present && DeviceOf(worker.info) != DeviceOf(info)) {
+      return OtherDeviceError(DeviceOf(info), worker.slot(), DeviceOf(worker.info));
+    }
   }
   return absl::OkStatus();
 }
@@ -88,6 +113,7 @@ RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::Worke
     return Refuse(present != nullptr ? SlotTakenError(info.slot())
                                      : LeaseExpiredError(info.slot()));
   }
+  if (absl::Status s = CheckDevice(core, info, present); !s.ok()) return Refuse(std::move(s));
   if (core.draining) return Refuse(DrainingError(core.options.retry_after));
   if (present != nullptr) return {Kind::kReplace, absl::OkStatus(), present->number};
   if (core.workers.all().size() >= static_cast<size_t>(core.options.max_workers)) {

@@ -62,9 +62,9 @@ TEST(CapabilityTest, WhatGpusLackIsRefusedByTheirWorkers) {
     EXPECT_FALSE(lacks.why_not.empty());
   }
   AttentionSpec spec = PlainSpec();
-  EXPECT_TRUE(CheckServedByCuda(spec, Execution()).ok());
+  EXPECT_TRUE(CheckNotLacking(CudaLacks(), spec, Execution()).ok());
   spec.operation = Operation::kGradients;
-  const absl::Status refused = CheckServedByCuda(spec, Execution());
+  const absl::Status refused = CheckNotLacking(CudaLacks(), spec, Execution());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(DetailOf(refused).reason, "NOT_SERVED");
   EXPECT_EQ(DetailOf(refused).metadata["features"], "operation/gradients");

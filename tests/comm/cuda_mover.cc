@@ -26,7 +26,7 @@ class CudaMover final : public MessageMover {
 
   absl::Status Open() {
     RETURN_IF_ERROR(devices_.front()->MakeCurrent());
-    RETURN_IF_ERROR(Ok(api_->StreamCreate(&stream_, /*urgent=*/true)));
+    RETURN_IF_ERROR(Ok(api_->StreamCreate(&stream_, CudaPriority::kTransfers)));
     RETURN_IF_ERROR(Ok(api_->EventCreate(&moved_)));
     for (CudaEvent& event : ready_) RETURN_IF_ERROR(Ok(api_->EventCreate(&event)));
     return absl::OkStatus();

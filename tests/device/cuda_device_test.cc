@@ -161,6 +161,18 @@ TEST(CudaDevice, PinnedMemoryIsCopiedWithoutABounce) {
   EXPECT_EQ(std::memcmp(back.get(), host.get(), 100000), 0);
 }
 
+// A step of a group does not wait behind all of a large job of one worker, and neither do messages.
+TEST(CudaDevice, MessagesGoBeforeGroupsAndGroupsBeforeJobsOfOneWorker) {
+  Gpu gpu;
+  const auto group = gpu.Device();
+  const auto solo = *CudaDevice::Create(gpu.context, CudaPriority::kSolo);
+  EXPECT_EQ(gpu.api.PriorityOf(*solo->Compute()), CudaPriority::kSolo);
+  EXPECT_EQ(gpu.api.PriorityOf(*group->Compute()), CudaPriority::kGroup);
+  for (const auto* device : {&group, &solo}) {
+    EXPECT_EQ(gpu.api.PriorityOf((*device)->transfers()), CudaPriority::kTransfers);
+  }
+}
+
 TEST(CudaDevice, UploadsKeepTheOrderOfLaunches) {
   Gpu gpu;
   const auto device = gpu.Device();
@@ -181,7 +193,7 @@ TEST(CudaDevice, AStreamCanBeOrderedAfterAllThatIsQueued) {
   const auto device = gpu.Device();
   ASSERT_TRUE(device->Compute().ok());  // On this thread.
   CudaStream other = nullptr;
-  ASSERT_EQ(gpu.api.StreamCreate(&other, true), 0);
+  ASSERT_EQ(gpu.api.StreamCreate(&other, CudaPriority::kTransfers), 0);
   for (int i = 0; i < 20; ++i) {
     int done = 0, seen = 0;
     ASSERT_EQ(gpu.api.Launch(*device->Compute(), [&] { ++done; }), 0);

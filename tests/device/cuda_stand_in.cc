@@ -97,11 +97,17 @@ CudaError CudaStandIn::HostMalloc(std::byte** memory, int64_t bytes) {
 }
 CudaError CudaStandIn::HostFree(std::byte* memory) { return GiveBack(Kind::kPinned, memory); }
 
-CudaError CudaStandIn::StreamCreate(CudaStream* stream, bool) {
+CudaPriority CudaStandIn::PriorityOf(CudaStream stream) const {
+  MutexLock lock(&mutex_);
+  return streams_.at(stream)->priority;
+}
+
+CudaError CudaStandIn::StreamCreate(CudaStream* stream, CudaPriority priority) {
   MutexLock lock(&mutex_);
   if (broken_ != kCudaSuccess) return broken_;
   auto made = std::make_unique<Stream>();
   made->ordinal = current;
+  made->priority = priority;
   *stream = made.get();
   made->thread = std::thread([this, self = made.get()] { Run(self); });
   streams_[*stream] = std::move(made);

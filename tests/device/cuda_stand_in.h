@@ -42,6 +42,8 @@ class CudaStandIn final : public CudaApi {
   CudaError Launch(CudaStream stream, std::function<void()> kernel);
   // From now on every call fails, as after a fault of a kernel, and nothing more is done.
   void Break(CudaError error);
+  // Of a stream that is there.
+  CudaPriority PriorityOf(CudaStream stream) const;
   // Streams, events and pieces of memory that have not been given back.
   int64_t live() const;
 
@@ -55,7 +57,7 @@ class CudaStandIn final : public CudaApi {
   CudaError Free(std::byte* memory) override;
   CudaError HostMalloc(std::byte** memory, int64_t bytes) override;
   CudaError HostFree(std::byte* memory) override;
-  CudaError StreamCreate(CudaStream* stream, bool urgent) override;
+  CudaError StreamCreate(CudaStream* stream, CudaPriority priority) override;
   CudaError StreamDestroy(CudaStream stream) override;
   CudaError StreamWait(CudaStream stream, CudaEvent event) override;
   CudaError EventCreate(CudaEvent* event) override;
@@ -75,6 +77,7 @@ class CudaStandIn final : public CudaApi {
   };
   struct Stream {
     int ordinal = 0;
+    CudaPriority priority = CudaPriority::kSolo;
     bool ending = false;
     std::deque<Work> queue;
     CondVar changed;

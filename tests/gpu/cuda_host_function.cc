@@ -34,8 +34,8 @@ class HostMemoryRuntime final : public CudaApi {
     return inner_->HostMalloc(memory, bytes);
   }
   CudaError HostFree(std::byte* memory) override { return inner_->HostFree(memory); }
-  CudaError StreamCreate(CudaStream* stream, bool urgent) override {
-    return inner_->StreamCreate(stream, urgent);
+  CudaError StreamCreate(CudaStream* stream, CudaPriority priority) override {
+    return inner_->StreamCreate(stream, priority);
   }
   CudaError StreamDestroy(CudaStream stream) override { return inner_->StreamDestroy(stream); }
   CudaError StreamWait(CudaStream stream, CudaEvent event) override {

@@ -80,6 +80,33 @@ TEST_F(AdmissionTest, Bf16x3IsRefusedWhereAReadyWorkerDoesNotServeIt) {
   EXPECT_EQ(detail.metadata.at("slot"), "other");
 }
 
+// What workers lack is refused before a byte moves, and told to whoever asks; other jobs run.
+TEST_F(AdmissionTest, WhatAReadyWorkerLacksIsRefused) {
+  control::v1::WorkerEvent event = harness_.RegisterEvent("w0", "i0");
+  control::v1::Lack* lack = event.mutable_register_()->add_lacks();
+  lack->set_feature("mask/causal");
+  lack->set_why_not("It sees everything.");
+  harness_.Connect(harness_.worker("w0"), event);
+  v1::RunJobRequest request = harness_.Request(1);
+  request.mutable_spec()->add_masks()->set_causal(true);
+  const int64_t call = harness_.Run(request);
+  ExpectRefused(call, absl::StatusCode::kUnimplemented, "NOT_SERVED");
+  const ErrorDetail detail = DetailOf(*harness_.call(call).finished);
+  ASSERT_EQ(detail.fields.size(), 1u);
+  EXPECT_EQ(detail.fields[0].field, "spec.masks[0].causal");
+  EXPECT_EQ(detail.fields[0].description, "It sees everything.");
+  EXPECT_EQ(detail.metadata.at("features"), "mask/causal");
+  EXPECT_FALSE(harness_.call(harness_.Run(harness_.Request(1))).finished.has_value());
+  int lacking = 0;
+  for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
+    if (told.why_not() != "It sees everything.") continue;
+    EXPECT_EQ(told.feature(), "mask/causal");
+    EXPECT_FALSE(told.served());
+    ++lacking;
+  }
+  EXPECT_EQ(lacking, 1);
+}
+
 TEST_F(AdmissionTest, InsufficientCapacityComesFromPlanning) {
   harness_.Start(1);
   harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",

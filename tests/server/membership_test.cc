@@ -178,6 +178,11 @@ TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
       {"INVALID_REGISTRATION", [](auto* r) { r->set_staging_limit_bytes(-1); }},
       {"INVALID_REGISTRATION", [](auto* r) { r->set_flops_per_second(0); }},
       {"INVALID_REGISTRATION", [](auto* r) { r->clear_data_endpoint(); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->add_lacks(); }},
+      {"INVALID_REGISTRATION",
+       [](auto* r) {
+         for (int i = 0; i < 101; ++i) r->add_lacks()->set_feature("mask/full");
+       }},
       {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_protocol_version(99); }},
       {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_schedule_version(99); }},
   };
@@ -191,6 +196,41 @@ TEST_F(MembershipTest, RefusesWorkersThatDoNotFit) {
     EXPECT_EQ(ReasonOf(*worker.closed), c.reason);
     EXPECT_EQ(harness_.Info().workers_size(), 0);
   }
+}
+
+TEST_F(MembershipTest, WorkersAreOfOneKind) {
+  const auto connect = [&](const std::string& slot, control::v1::DeviceKind kind) {
+    WorkerEvent event = harness_.RegisterEvent(slot, slot + "'s");
+    event.mutable_register_()->set_device_kind(kind);
+    auto& worker = harness_.worker(slot);
+    worker = {};
+    harness_.Connect(worker, event);
+    return worker.closed;
+  };
+  EXPECT_FALSE(connect("gpu-0", control::v1::DEVICE_KIND_CUDA).has_value());
+  const auto refused = connect("cpu-0", control::v1::DEVICE_KIND_CPU);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(ReasonOf(*refused), "INCOMPATIBLE_WORKER");
+  EXPECT_EQ(refused->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused->message(),
+            "it computes on a CPU, and worker gpu-0 on a GPU: all workers of a coordinator are of "
+            "one kind (--device)");
+  // One that does not say is a CPU.
+  EXPECT_TRUE(connect("old-0", control::v1::DEVICE_KIND_UNSPECIFIED).has_value());
+  EXPECT_FALSE(connect("gpu-1", control::v1::DEVICE_KIND_CUDA).has_value());
+  EXPECT_EQ(harness_.Info().workers_size(), 2);
+}
+
+// A place that goes from one kind to another, where nobody else is.
+TEST_F(MembershipTest, TheOnlyWorkerMayComeBackAsAnother) {
+  harness_.AddWorker("w0");
+  WorkerEvent event = harness_.RegisterEvent("w0", "on a GPU");
+  event.mutable_register_()->set_device_kind(control::v1::DEVICE_KIND_CUDA);
+  auto& worker = harness_.worker("w0");
+  worker = {};
+  harness_.Connect(worker, event);
+  EXPECT_FALSE(worker.closed.has_value());
+  EXPECT_EQ(harness_.Info().workers_size(), 1);
 }
 
 TEST_F(MembershipTest, TooManyWorkersAreRefused) {

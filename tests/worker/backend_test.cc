@@ -30,7 +30,8 @@ TEST(Backend, APathOfTheCpuGoesWithNoGpu) {
 TEST(Backend, TheCpuServesEverything) {
   const auto engine = MakeEngine(On("cpu"));
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_FALSE(engine->check_served);
+  EXPECT_TRUE(engine->lacks.empty());
+  EXPECT_EQ(engine->device_kind, DeviceKind::kCpu);
   EXPECT_FALSE(engine->one_rank_a_process);
 }
 

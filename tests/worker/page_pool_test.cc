@@ -91,6 +91,29 @@ TEST(PagePoolTest, WhatIsKeptMakesRoom) {
   EXPECT_LE(pool->kept_bytes(), 256 << 10);
 }
 
+// Pinned memory, say: preferred while there is any, under the same budget, and never kept.
+TEST(PagePoolTest, MemoryOfASourceIsPreferred) {
+  auto budget = MemoryBudget::Create("staging", 1 << 20);
+  std::vector<std::byte> own(8192);
+  bool lent = false;
+  auto pool = PagePool::Create(budget, [&](int64_t bytes) -> std::shared_ptr<std::byte> {
+    if (lent || bytes > 8192) return nullptr;
+    lent = true;
+    return {own.data(), [&lent](std::byte*) { lent = false; }};
+  });
+  auto first = pool->Allocate(5000);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->get(), own.data());
+  EXPECT_EQ(budget->used_bytes(), 5000);
+  auto second = pool->Allocate(5000);  // It has no more.
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(second->get(), own.data());
+  pool.reset();
+  first->reset();
+  EXPECT_FALSE(lent);
+  EXPECT_EQ(budget->used_bytes(), 5000);
+}
+
 TEST(PagePoolTest, ThreadsShareABudget) {
   auto budget = MemoryBudget::Create("staging", 1 << 20);
   auto pool = PagePool::Create(budget);

@@ -266,22 +266,48 @@ TEST_F(WorkerTest, FencesItselfAndComesBackAsAnother) {
   ExpectAllStagingIsFree();
 }
 
+class PinnedStagingTest : public WorkerTest {
+ protected:
+  PinnedStagingTest()
+      : WorkerTest([this](WorkerOptions* options) {
+          options->engine.take_staging = [this](int64_t bytes) {
+            taken_ += bytes;
+            return std::shared_ptr<std::byte>(new std::byte[bytes],
+                                              std::default_delete<std::byte[]>());
+          };
+        }) {}
+  std::atomic<int64_t> taken_{0};
+};
+
+TEST_F(PinnedStagingTest, ShardsLieInItsBackendsMemory) {
+  Reserve("job");
+  const PutAnswer put = Put(Ticket("job"), AllChunks());
+  EXPECT_TRUE(put.status.ok()) << put.status;
+  ExpectAnswer("job");
+  EXPECT_GE(taken_, 4096);
+}
+
 class PartialBackendTest : public WorkerTest {
  protected:
   PartialBackendTest()
       : WorkerTest([](WorkerOptions* options) {
-          options->engine.check_served = [](const AttentionSpec& spec, const Execution&) {
-            return spec.head_dim == kDim ? absl::UnimplementedError("not of four dimensions")
-                                         : absl::OkStatus();
-          };
+          options->engine.lacks = {{"mask/full", false, "Not without a mask.", ""}};
+          options->engine.device_kind = DeviceKind::kCuda;
         }) {}
 };
+
+TEST_F(PartialBackendTest, SaysWhatItLacksWhenItRegisters) {
+  EXPECT_EQ(self_.device_kind(), control::v1::DEVICE_KIND_CUDA);
+  ASSERT_EQ(self_.lacks_size(), 1);
+  EXPECT_EQ(self_.lacks(0).feature(), "mask/full");
+  EXPECT_EQ(self_.lacks(0).why_not(), "Not without a mask.");
+}
 
 TEST_F(PartialBackendTest, RefusesAReservationThatItsBackendDoesNotServe) {
   Reserve("job");
   const auto failed = coordinator_.log.Wait(Event::kShardFailed);
   ASSERT_TRUE(failed.has_value());
-  EXPECT_EQ(failed->shard_failed().error().message(), "not of four dimensions");
+  EXPECT_EQ(failed->shard_failed().error().reason(), "NOT_SERVED");
   EXPECT_EQ(failed->shard_failed().error().code(),
             static_cast<int>(absl::StatusCode::kUnimplemented));
 }

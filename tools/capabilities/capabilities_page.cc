@@ -24,9 +24,9 @@ std::string CapabilitiesPage() {
   }
   absl::StrAppend(&page,
                   "\n## On GPUs\n\n"
-                  "A worker with a GPU ([gpu.md](gpu.md)) refuses these with the same error when a "
-                  "job is placed on it, and stores none of its bytes; bf16x3 is refused at submit, "
-                  "as it is while any ready worker is a CPU without AMX:\n\n"
+                  "Where the workers have GPUs ([gpu.md](gpu.md)) these are refused at submit with "
+                  "the same error, and `GetServerInfo` says that they are not served; bf16x3 is "
+                  "refused, too, while any ready worker is a CPU without AMX:\n\n"
                   "| feature | field | why not |\n| --- | --- | --- |\n");
   for (const Capability& row : CudaLacks()) {
     absl::StrAppend(&page, "| ", row.feature, " | `", row.field_path, "` | ", row.why_not, " |\n");

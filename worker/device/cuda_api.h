@@ -22,6 +22,14 @@ inline constexpr CudaError kCudaDevicesUnavailable = 46;
 inline constexpr CudaError kCudaNoDevice = 100;
 inline constexpr CudaError kCudaNotReady = 600;
 
+// Of queues: what waits in one of a higher priority goes first wherever the device is free to
+// choose, which it is whenever a block of threads ends.
+enum class CudaPriority : uint8_t {
+  kSolo,       // Jobs of one worker, which nobody else waits for.
+  kGroup,      // Steps of groups.
+  kTransfers,  // Their messages.
+};
+
 struct CudaProperties {
   std::string name;
   int major = 0, minor = 0;  // Compute capability.
@@ -51,8 +59,7 @@ class CudaApi {
   virtual CudaError HostMalloc(std::byte** memory, int64_t bytes) = 0;
   virtual CudaError HostFree(std::byte* memory) = 0;
 
-  // `urgent`: of the highest priority.
-  virtual CudaError StreamCreate(CudaStream* stream, bool urgent) = 0;
+  virtual CudaError StreamCreate(CudaStream* stream, CudaPriority priority) = 0;
   virtual CudaError StreamDestroy(CudaStream stream) = 0;
   // What is queued from now on waits for the event as it was last recorded.
   virtual CudaError StreamWait(CudaStream stream, CudaEvent event) = 0;

@@ -1,7 +1,6 @@
 #include "worker/device/cuda_context.h"
 
 #include <cstdlib>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"

@@ -38,9 +38,9 @@ Copy2d Piece(const Copy2d& copy, int64_t row, int64_t rows, int64_t column, int6
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
-    std::shared_ptr<CudaContext> context) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(context)));
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(std::shared_ptr<CudaContext> context,
+                                                               CudaPriority priority) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(context), priority));
   RETURN_IF_ERROR(device->Open());
   return device;
 }
@@ -49,7 +49,8 @@ absl::Status CudaDevice::Open() {
   RETURN_IF_ERROR(MakeCurrent());
   const int64_t bytes = context_->options().bounce_bytes / (2 * kBounces);
   if (bytes < 1) return absl::InvalidArgumentError("no pinned memory for copies");
-  RETURN_IF_ERROR(Check(context_->api()->StreamCreate(&transfers_, /*urgent=*/true), "a stream"));
+  RETURN_IF_ERROR(
+      Check(context_->api()->StreamCreate(&transfers_, CudaPriority::kTransfers), "a stream"));
   RETURN_IF_ERROR(OpenQueue(&compute_, kUploads, kUploadBytes));
   RETURN_IF_ERROR(OpenQueue(&in_, kBounces, bytes));
   return OpenQueue(&out_, kBounces, bytes);
@@ -57,7 +58,7 @@ absl::Status CudaDevice::Open() {
 
 absl::Status CudaDevice::OpenQueue(Queue* queue, int bounces, int64_t bounce_bytes) {
   CudaApi* const api = context_->api();
-  RETURN_IF_ERROR(Check(api->StreamCreate(&queue->stream, /*urgent=*/false), "a stream"));
+  RETURN_IF_ERROR(Check(api->StreamCreate(&queue->stream, priority_), "a stream"));
   RETURN_IF_ERROR(Check(api->EventCreate(&queue->reached), "an event"));
   queue->bounce_bytes = bounce_bytes;
   std::byte* memory = nullptr;

@@ -23,7 +23,9 @@ namespace annulus {
 class CudaDevice final : public Device {
  public:
   // FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(std::shared_ptr<CudaContext> context);
+  // `priority`: of its queues beside that for transfers.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
+      std::shared_ptr<CudaContext> context, CudaPriority priority = CudaPriority::kGroup);
   ~CudaDevice() override;
 
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override;
@@ -66,7 +68,8 @@ class CudaDevice final : public Device {
     size_t next = 0;
   };
 
-  explicit CudaDevice(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  CudaDevice(std::shared_ptr<CudaContext> context, CudaPriority priority)
+      : context_(std::move(context)), priority_(priority) {}
   absl::Status Open();
   absl::Status OpenQueue(Queue* queue, int bounces, int64_t bounce_bytes);
   void Close(Queue* queue);
@@ -81,6 +84,7 @@ class CudaDevice final : public Device {
   bool Pinned(const std::byte* data, int64_t stride, const Copy2d& copy) const;
 
   const std::shared_ptr<CudaContext> context_;
+  const CudaPriority priority_;
   absl::Status fault_;
   Queue compute_, in_, out_;
   CudaStream transfers_ = nullptr;

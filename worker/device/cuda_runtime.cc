@@ -63,12 +63,16 @@ class RuntimeApi final : public CudaApi {
   }
   CudaError HostFree(std::byte* memory) override { return Seen(cudaFreeHost(memory)); }
 
-  CudaError StreamCreate(CudaStream* stream, bool urgent) override {
+  CudaError StreamCreate(CudaStream* stream, CudaPriority priority) override {
     int least = 0, greatest = 0;
     const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (error != cudaSuccess) return Seen(error);
+    // The greater the lower; where there are two, groups share the lower with jobs of one worker.
+    const int level = priority == CudaPriority::kTransfers ? greatest
+                      : priority == CudaPriority::kGroup   ? (least + greatest) / 2
+                                                           : least;
     return Seen(cudaStreamCreateWithPriority(reinterpret_cast<cudaStream_t*>(stream),
-                                             cudaStreamNonBlocking, urgent ? greatest : least));
+                                             cudaStreamNonBlocking, level));
   }
   CudaError StreamDestroy(CudaStream stream) override {
     return Seen(cudaStreamDestroy(Stream(stream)));

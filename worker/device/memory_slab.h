@@ -24,7 +24,6 @@ class MemorySlab : public std::enable_shared_from_this<MemorySlab> {
 
   // Whether all of [data, data + bytes) lies in it.
   bool Holds(const std::byte* data, int64_t bytes) const;
-  int64_t bytes() const { return bytes_; }
   int64_t free_bytes() const;
   int64_t largest_gap() const;
 

@@ -1,19 +1,23 @@
 #ifndef ANNULUS_WORKER_LANE_ENGINE_H_
 #define ANNULUS_WORKER_LANE_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "attention/spec.h"
+#include "attention/capability.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
 #include "worker/kernel/attention_kernel.h"
 
 namespace annulus {
+
+// Workers of different kinds cannot connect to one another.
+enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 // A back-end, as the lanes see it: how to make one of each seam. worker/backend.h chooses; tests
 // bring their own. The functions may be called from any thread; what they make has one owner thread
@@ -21,15 +25,22 @@ namespace annulus {
 struct Engine {
   // Each lane has one, and gives it to what works on its memory; it outlives them.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;
+  // For the lane of jobs of one worker, where its device is another; empty: make_device.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_solo_device;
   std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>(Device* device)> make_kernel;
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Device* device, int32_t rank,
                                                               int32_t size)>
       make_communicator;
+  // Memory for staging that the device reads and writes by itself; null where none is left. Empty:
+  // any memory does. Any thread.
+  std::function<std::shared_ptr<std::byte>(int64_t bytes)> take_staging;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
   bool serves_bf16x3 = false;  // Arithmetic::kBf16x3; else its kernels refuse it.
-  // Refuses what of served requests this back-end does not serve (UNIMPLEMENTED). Empty: nothing.
-  std::function<absl::Status(const AttentionSpec&, const Execution&)> check_served;
+  // What of the capability table this back-end does not serve: registered, so that the coordinator
+  // refuses it at submit.
+  std::vector<Capability> lacks;
+  DeviceKind device_kind = DeviceKind::kCpu;
   // Two ranks cannot meet in one process, so that what a transfer costs cannot be measured at
   // start.
   bool one_rank_a_process = false;

@@ -7,7 +7,9 @@
 namespace annulus {
 
 absl::StatusOr<std::unique_ptr<SoloLane>> SoloLane::Create(Options options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.engine.make_device());
+  const Engine& engine = options.engine;
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                   engine.make_solo_device ? engine.make_solo_device() : engine.make_device());
   ASSIGN_OR_RETURN(std::unique_ptr<AttentionKernel> kernel,
                    options.engine.make_kernel(device.get()));
   return std::unique_ptr<SoloLane>(

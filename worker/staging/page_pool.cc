@@ -26,11 +26,12 @@ struct Lease {
 
 }  // namespace
 
-std::shared_ptr<PagePool> PagePool::Create(std::shared_ptr<MemoryBudget> budget) {
-  return std::shared_ptr<PagePool>(new PagePool(std::move(budget)));
+std::shared_ptr<PagePool> PagePool::Create(std::shared_ptr<MemoryBudget> budget, Source source) {
+  return std::shared_ptr<PagePool>(new PagePool(std::move(budget), std::move(source)));
 }
 
-PagePool::PagePool(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+PagePool::PagePool(std::shared_ptr<MemoryBudget> budget, Source source)
+    : budget_(std::move(budget)), source_(std::move(source)) {}
 
 PagePool::~PagePool() {
   MutexLock lock(&mutex_);
@@ -45,6 +46,13 @@ int64_t PagePool::kept_bytes() const {
 absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int64_t padding) {
   ASSIGN_OR_RETURN(Reservation reservation, budget_->Reserve(bytes));
   const int64_t size = RoundUp(std::max<int64_t>(1, bytes + padding));
+  auto lease = std::make_shared<Lease>();
+  if (std::shared_ptr<std::byte> memory = source_ ? source_(size) : nullptr; memory != nullptr) {
+    std::byte* const data = memory.get();
+    lease->memory = std::move(memory);
+    lease->reservation = std::move(reservation);
+    return std::shared_ptr<std::byte>(std::move(lease), data);
+  }
   std::byte* data = TakeKept(size);
   if (data == nullptr) {
     void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -58,7 +66,6 @@ absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int
     if (size >= kHugePage) madvise(fresh, size, MADV_HUGEPAGE);
     data = static_cast<std::byte*>(fresh);
   }
-  auto lease = std::make_shared<Lease>();
   lease->reservation = std::move(reservation);
   lease->memory = std::shared_ptr<void>(data, [pool = shared_from_this(), size](void* memory) {
     pool->GiveBack(static_cast<std::byte*>(memory), size);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -17,13 +18,18 @@ namespace annulus {
 // exceed the budget's limit together. Thread-safe.
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
-  static std::shared_ptr<PagePool> Create(std::shared_ptr<MemoryBudget> budget);
+  // Memory that is preferred, page-aligned or not: of so many bytes, or null where none is left. It
+  // was taken beforehand, and is no part of what is kept.
+  using Source = std::function<std::shared_ptr<std::byte>(int64_t bytes)>;
+
+  // An empty source has none.
+  static std::shared_ptr<PagePool> Create(std::shared_ptr<MemoryBudget> budget, Source source = {});
   ~PagePool();
 
-  // `bytes` (>= 0) of page-aligned memory with undefined contents, and `padding` more that the
-  // budget is not charged for (at most a page). Its destructor, on any thread, is the one place
-  // where the memory and its bytes of the budget return. RESOURCE_EXHAUSTED: BUDGET_EXCEEDED,
-  // OUT_OF_MEMORY.
+  // `bytes` (>= 0) of memory, page-aligned where it is not the source's, with undefined contents,
+  // and `padding` more that the budget is not charged for (at most a page). Its destructor, on any
+  // thread, is the one place where the memory and its bytes of the budget return.
+  // RESOURCE_EXHAUSTED: BUDGET_EXCEEDED, OUT_OF_MEMORY.
   absl::StatusOr<std::shared_ptr<std::byte>> Allocate(int64_t bytes, int64_t padding = 0);
 
   const MemoryBudget& budget() const { return *budget_; }
@@ -31,7 +37,7 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   int64_t kept_bytes() const;
 
  private:
-  explicit PagePool(std::shared_ptr<MemoryBudget> budget);
+  PagePool(std::shared_ptr<MemoryBudget> budget, Source source);
 
   // `bytes` (whole pages) of a kept piece that is little larger, whose rest is unmapped; or
   // nullptr.
@@ -41,6 +47,7 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   void GiveBack(std::byte* data, int64_t size);
 
   const std::shared_ptr<MemoryBudget> budget_;
+  const Source source_;
   mutable Mutex mutex_;
   std::multimap<int64_t, std::byte*> kept_ GUARDED_BY(mutex_);  // By size.
   int64_t kept_bytes_ GUARDED_BY(mutex_) = 0;
