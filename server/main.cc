@@ -12,6 +12,7 @@
 #include "base/command_line.h"
 #include "base/log.h"
 #include "base/steady_time.h"
+#include "proto/callback_threads.h"
 #include "server/coordinator_server.h"
 
 namespace annulus {
@@ -126,6 +127,7 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  LimitCallbackThreads();
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
     std::cerr << "annulus-coordinator: " << ErrorText(server.status()) << "\n";

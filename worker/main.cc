@@ -21,6 +21,7 @@
 #include "base/command_line.h"
 #include "base/device_name.h"
 #include "base/log.h"
+#include "proto/callback_threads.h"
 #include "worker/backend.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
@@ -252,6 +253,7 @@ int Run(Flags flags) {
   const sigset_t signals = BlockSignals();
   flags.log.component = flags.worker.slot;
   InitLogging(flags.log);
+  LimitCallbackThreads();
   if (const absl::Status measured = Measure(&flags); !measured.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(measured));
     return kFailed;

@@ -19,6 +19,7 @@
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
 #include "client/client.h"
+#include "proto/callback_threads.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -242,6 +243,7 @@ absl::Status RunJob(const Flags& flags) {
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
   const sigset_t signals = BlockSignals();
+  LimitCallbackThreads();
   Client client(OptionsOf(flags));
   Outcome outcome;
   outcome.sent = arguments.spec;

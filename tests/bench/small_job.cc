@@ -6,6 +6,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
+#include "proto/callback_threads.h"
 #include "tests/bench/jobs.h"
 #include "tests/bench/kernel_job.h"
 #include "tests/bench/report.h"
@@ -54,6 +55,7 @@ Entry MakeEntry(const char* name, const std::vector<double>& job, double empty, 
 
 int Main() {
   const Serve serve(1, {});
+  LimitCallbackThreads();  // As the command line's client does.
   Client client(OptionsFor(serve));
   auto health = grpc::health::v1::Health::NewStub(
       grpc::CreateChannel(serve.address(), grpc::InsecureChannelCredentials()));
