@@ -22,9 +22,9 @@ void Turns::Take() {
 void Turns::Ask() {
   MutexLock lock(&mutex_);
   ++asked_;
-  if (stopping_ || std::exchange(busy_, true)) return;
-  handed_over_ = true;
-  changed_.SignalAll();
+  if (stopping_ || busy_) return;
+  aside_ = true;
+  if (sleeps_until_ > options_.now() + kNap) changed_.SignalAll();
 }
 
 void Turns::Work() {
@@ -49,7 +49,7 @@ bool Turns::EndTurn(uint64_t asked) {
   const absl::Time wake = options_.wake();
   MutexLock lock(&mutex_);
   if (asked != asked_ && !stopping_) return false;
-  busy_ = false;
+  busy_ = aside_ = false;
   active_ = true;
   wake_ = wake;
   if (stopping_ || wake_ + kNap < sleeps_until_) changed_.SignalAll();
@@ -60,6 +60,7 @@ bool Turns::AwaitTurn(absl::Time longest) {
   MutexLock lock(&mutex_);
   for (;;) {
     if (std::exchange(handed_over_, false)) return true;
+    if (!busy_ && aside_) return busy_ = true;
     if (stopping_ && !busy_) return false;
     const absl::Time now = options_.now();
     const absl::Time wake = std::min(wake_, longest);

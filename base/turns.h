@@ -43,7 +43,8 @@ class Turns {
   void Start() EXCLUDES(mutex_);
   // An event may wait: it is handled here before this returns, or by the thread that has the turn.
   void Take() EXCLUDES(mutex_);
-  // The same, but never handled here: for who may hold a lock that handling takes.
+  // The same, but never handled here: for who may hold a lock that handling takes. The time keeper
+  // does it, after its nap where it has one, unless somebody's Take() comes before.
   void Ask() EXCLUDES(mutex_);
   // Waits for the turn's end. Nothing is handled once it has returned. Idempotent; not with the
   // turn.
@@ -62,6 +63,7 @@ class Turns {
   CondVar changed_;
   bool busy_ GUARDED_BY(mutex_) = true;  // Somebody has the turn; before Start(), nobody may.
   bool handed_over_ GUARDED_BY(mutex_) = false;  // To the time keeper.
+  bool aside_ GUARDED_BY(mutex_) = false;        // An Ask() waits, and nobody has the turn.
   bool active_ GUARDED_BY(mutex_) = false;       // There was a turn since the time keeper looked.
   bool stopping_ GUARDED_BY(mutex_) = false;
   uint64_t asked_ GUARDED_BY(mutex_) = 0;

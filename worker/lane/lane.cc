@@ -36,11 +36,20 @@ Lane::~Lane() {
 
 void Lane::Prepare(ShardWork work) {
   const ShardId id = work.id;
+  {
+    MutexLock lock(&known_mutex_);
+    known_.insert(id);
+  }
   const bool posted = side_.Post([this, work = std::move(work)] { DoPrepare(work); });
   if (!posted) options_.report(ShardFailedEvent(id, LaneFullError("shards")));
 }
 
 void Lane::Release(const ShardId& id) {
+  {
+    // No thread needs to wake for what runs elsewhere.
+    MutexLock lock(&known_mutex_);
+    if (known_.erase(id) == 0) return;
+  }
   // By way of the side thread, behind a Prepare that may be there.
   side_.PostAlways([this, id] { lane_.PostAlways([this, id] { runs_.erase(id); }); });
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,7 +46,7 @@ class Lane {
   void Prepare(ShardWork work);
   // OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup.
   void Command(const control::v1::WorkerCommand& command);
-  // Lets go of a shard, after what was asked of it before.
+  // Lets go of a shard, after what was asked of it before. Does nothing to others.
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
@@ -76,6 +77,10 @@ class Lane {
   LaneGroups groups_;
   LaneGauge gauge_;
   std::map<ShardId, std::shared_ptr<ShardRun>> runs_;  // Lane thread.
+
+  Mutex known_mutex_;
+  // Prepared, perhaps in vain, and not released.
+  std::set<ShardId> known_ GUARDED_BY(known_mutex_);
 
   Mutex current_mutex_;
   GroupId current_group_ GUARDED_BY(current_mutex_);
