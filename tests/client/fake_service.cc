@@ -214,8 +214,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (!writer->Write(event)) return grpc::Status::CANCELLED;
   MutexLock lock(&mutex_);
   ++ended_well_;
-  job_over_ =
-      true;  // Not signalled: the workers see it at their next look, when this call has ended.
+  job_over_ = true;  // Not signalled: workers see it at their next look, when this call has ended.
   return grpc::Status::OK;
 }
 
@@ -279,7 +278,8 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   const std::vector<std::string> ticket = absl::StrSplit(shard_ticket, '/');
   const int placement = std::stoi(ticket[0]);
   const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
-    return placement != placements_ || now_ == Act::kWorkersGone ||
+    if (placement != placements_ || now_ == Act::kWorkersGone) return true;
+    return now_ != Act::kGroupLost &&
            std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return !s->missing; });
   };
   if (!Await(context, ready)) return grpc::Status::CANCELLED;
