@@ -1,6 +1,7 @@
 // The CPU kernel against the roof of this machine: multiply-adds per second of a microbenchmark,
 // alternating with it in one process. Arguments: names of cases to run (default: all); --threads N.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -45,7 +46,10 @@ std::vector<Case> AllCases() {
   }
   cases.push_back({"fp16 full 4k", DataType::kFp16, 4096, 4, 4, 128, false, 0.6});
   cases.push_back({"fp16 causal 8k", DataType::kFp16, 8192, 2, 2, 128, true, 0});
-  cases.push_back({"fp32 full 128 rows", DataType::kFp32, 128, 8, 8, 128, false, 0});
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    cases.push_back(
+        {absl::StrCat(DataTypeName(dtype), " full 128 rows"), dtype, 128, 8, 8, 128, false, 0});
+  }
   return cases;
 }
 
@@ -73,7 +77,26 @@ struct Roof {
   double bar;  // 0: none.
 };
 
-std::vector<Roof> RoofsOf(const Case& c, const std::string& path, int threads) {
+double Gflops(KernelJobData& data, AttentionKernel& kernel) {
+  constexpr double kFlops = 4e9;  // Of small jobs as many as take some milliseconds.
+  const int calls = std::max(1, static_cast<int>(kFlops / data.flops()));
+  double seconds = 0;
+  for (int i = 0; i < calls; ++i) seconds += data.Run(kernel);
+  return calls * data.flops() / seconds / 1e9;
+}
+
+// A call of few rows against the same kernel's own rate.
+std::vector<Roof> OwnRoof(const Case& c, AttentionKernel& kernel) {
+  Case large = c;
+  large.rows = 4096;
+  const auto data = std::make_shared<KernelJobData>(SpecOf(large), /*seed=*/2);
+  data->Run(kernel);
+  return {{"its own rate at 4k rows", [=, &kernel] { return Gflops(*data, kernel); }, 0.5}};
+}
+
+std::vector<Roof> RoofsOf(const Case& c, AttentionKernel& kernel, const std::string& path,
+                          int threads) {
+  if (c.rows <= 128) return OwnRoof(c, kernel);
   constexpr double kSeconds = 0.2;
   std::vector<Roof> roofs = {
       {"FMA peak", [=] { return FmaPeakGflops(path, threads, kSeconds); }, c.bar}};
@@ -92,7 +115,7 @@ Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, i
   std::vector<double> rates, peaks;
   for (int i = 0; i < kRepeats; ++i) {
     peaks.push_back(roof.gflops());
-    rates.push_back(data.flops() / data.Run(kernel) / 1e9);
+    rates.push_back(Gflops(data, kernel));
   }
   Entry entry = EntryOfRounds(rates, peaks);
   entry.name =
@@ -128,7 +151,7 @@ int Main(int argc, char** argv) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted = wanted || c.name == name;
     if (!wanted) continue;
-    for (const Roof& roof : RoofsOf(c, path, threads)) {
+    for (const Roof& roof : RoofsOf(c, **kernel, path, threads)) {
       entries.push_back(Measure(c, **kernel, path, threads, roof));
     }
   }

@@ -300,12 +300,21 @@ TEST_P(KernelConformance, Bf16x3IsNotFp32) {
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
 
-// Whether a block is attended whole or part by part depends on all rows of a tile.
+// Whether a block is attended whole or part by part depends on all rows of a tile, and on how many
+// keys it has.
 TEST_P(KernelConformance, ARowDoesNotDependOnWhatItsNeighboursSee) {
-  for (const double scale : {0.3, -0.3, 0.0}) {
-    AttentionSpec spec = Spec(DataType::kBf16, 2, 1, 40);
-    spec.scale = scale;
-    spec.sequences = {Rows(70, 600)};
+  struct Variant {
+    double scale;
+    int64_t keys;
+    DataType dtype;
+  };
+  for (const Variant& v : {Variant{0.3, 600, DataType::kBf16}, Variant{-0.3, 352, DataType::kBf16},
+                           Variant{0.0, 600, DataType::kBf16}, Variant{0.3, 448, DataType::kBf16},
+                           Variant{0.3, 352, DataType::kFp16}}) {
+    SCOPED_TRACE(v.keys);
+    AttentionSpec spec = Spec(v.dtype, 2, 1, 40);
+    spec.scale = v.scale;
+    spec.sequences = {Rows(70, v.keys)};
     const Input input = Normal(spec, 23);
     KernelHarness alone(spec, input, {});
     ASSERT_TRUE(alone.Run(*kernel_).ok());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -56,6 +57,23 @@ TileIsa MispacksBf16() {
   };
   return isa;
 }
+// As if fp16 numbers had the bits of bf16 ones.
+TileIsa CutsFp16Short() {
+  TileIsa isa = Damaged("cuts-fp16-short");
+  isa.pack_values = [](const ElementRows& rows, const uint8_t* present, int count, int dim,
+                       float* out) {
+    const bool finite = kPortableIsa.pack_values(rows, present, count, dim, out);
+    if (rows.dtype != DataType::kFp16) return finite;
+    for (int64_t i = 0; i < PackedValueFloats(kPortableIsa, dim); ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, out + i, sizeof(bits));
+      bits &= 0xffff0000u;
+      std::memcpy(out + i, &bits, sizeof(bits));
+    }
+    return finite;
+  };
+  return isa;
+}
 const GradientIsa& WrongGradients() {
   static const GradientIsa isa = [] {
     GradientIsa wrong = *kPortableIsa.gradients;
@@ -96,8 +114,8 @@ TEST_F(SelfCheckTest, EveryPathOfThisCpuPasses) {
 }
 
 TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
-  const std::vector<TileIsa> faults = {LosesAScore(), MakesNan(), ForgetsOldWeights(),
-                                       MispacksBf16(), MistakesGradients()};
+  const std::vector<TileIsa> faults = {LosesAScore(),  MakesNan(),      ForgetsOldWeights(),
+                                       MispacksBf16(), CutsFp16Short(), MistakesGradients()};
   for (const TileIsa& fault : faults) {
     const TileIsa* candidates[] = {&fault, &kPortableIsa};
     const absl::StatusOr<CheckedPath> path = FirstSoundPath(candidates);

@@ -66,15 +66,21 @@ struct Split {
     return _mm512_test_epi32_mask(marks, marks) != 0;
   }
 
-  // Scores with an infinity on either side, one by one: they are infinite or NaN, whatever the
-  // order of the sum.
+  // Scores with an infinity on either side, 16 keys at a time: they are infinite or NaN, whatever
+  // the order of the sum.
   static void MendScores(const TileBlock& tile) {
     if (!HasInfinities(tile)) return;
     for (int row = 0; row < tile.rows; ++row) {
       const KeySpan part = WrittenPart<Avx512>(tile, row);
-      for (int key = part.begin; key < part.end; ++key) {
-        if (QueryMarks(tile)[row] == 0 && KeyMarks(tile)[key] == 0) continue;
-        tile.scores[int64_t{row} * kKeyBlock + key] = tile.score_scale * Dot(tile, row, key);
+      const bool whole = QueryMarks(tile)[row] != 0;
+      for (int key = part.begin; key < part.end; key += kTile) {
+        const __m512i marks = _mm512_maskz_cvtepu8_epi32(
+            kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(KeyMarks(tile) + key)));
+        const __mmask16 marked = whole ? kAll : _mm512_test_epi32_mask(marks, marks);
+        if (marked == 0) continue;
+        _mm512_mask_storeu_ps(
+            tile.scores + int64_t{row} * kKeyBlock + key, marked,
+            _mm512_mul_ps(_mm512_set1_ps(tile.score_scale), Dots(tile, row, key)));
       }
     }
   }
@@ -86,17 +92,30 @@ struct Split {
     __builtin_memcpy(parts, bits, sizeof(parts));
     return parts[0] + parts[1];
   }
-  static float Dot(const TileBlock& tile, int row, int key) {
-    const int64_t tiles = Chunks(tile.head_dim) * int64_t{2} * kTileNumbers;
+  // A row's products with 16 keys, a pair of dimensions at a time.
+  static __m512 Dots(const TileBlock& tile, int row, int key) {
+    constexpr int kParted = 2 * kTileNumbers;
+    const int64_t tiles = Chunks(tile.head_dim) * int64_t{kParted};
     const Bf16* q =
         reinterpret_cast<const Bf16*>(tile.queries) + row / kTile * tiles + row % kTile * kChunk;
-    const Bf16* k =
-        reinterpret_cast<const Bf16*>(tile.keys) + key / kTile * tiles + key % kTile * 2;
-    float sum = 0;
-    for (int d = 0; d < tile.head_dim; ++d) {
-      const int64_t chunk = d / kChunk * int64_t{2} * kTileNumbers;
-      const int at = d % kChunk;
-      sum += Number(q + chunk + at) * Number(k + chunk + at / 2 * kChunk + at % 2);
+    const Bf16* k = reinterpret_cast<const Bf16*>(tile.keys) + key / kTile * tiles;
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    const auto first = [](__m512i pairs) {
+      return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16));
+    };
+    const auto second = [upper](__m512i pairs) {
+      return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
+    };
+    __m512 sum = _mm512_setzero_ps();
+    for (int d = 0; d < tile.head_dim; d += 2) {
+      const int64_t chunk = d / kChunk * int64_t{kParted};
+      const Bf16 *of_row = q + chunk + d % kChunk, *of_keys = k + chunk + d % kChunk * kTile;
+      const __m512i high = _mm512_loadu_si512(of_keys);
+      const __m512i low = _mm512_loadu_si512(of_keys + kTileNumbers);
+      sum = _mm512_fmadd_ps(_mm512_set1_ps(Number(of_row)), _mm512_add_ps(first(high), first(low)),
+                            sum);
+      sum = _mm512_fmadd_ps(_mm512_set1_ps(Number(of_row + 1)),
+                            _mm512_add_ps(second(high), second(low)), sum);
     }
     return sum;
   }

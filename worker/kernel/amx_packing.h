@@ -65,34 +65,35 @@ inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int cou
   }
 }
 
-// 16 numbers of a row, from `begin` on.
-inline __m256i LoadPart16(const std::byte* row, int begin, int dim) {
-  const int left = dim - begin;
-  const auto mask = static_cast<__mmask16>(left >= kTile ? 0xffffu : (1u << left) - 1);
-  return _mm256_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
+// Numbers [begin, begin + 16) of two rows in turn.
+inline __m512i InTurn(__m512i even, __m512i odd, int begin) {
+  constexpr uint32_t kOdd = 32u << 16, kStep = 0x10001u;
+  alignas(64) uint32_t lanes[kTile];
+  for (int i = 0; i < kTile; ++i) lanes[i] = kOdd + static_cast<uint32_t>(begin + i) * kStep;
+  return _mm512_permutex2var_epi16(even, _mm512_load_si512(lanes), odd);
 }
 
 inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
                           float* out) {
   auto* to = reinterpret_cast<Bf16*>(out);
+  constexpr int kBeside = kKeyChunks * kTileNumbers;
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
-  bool finite = true;
-  const auto load = [&](int row, int column) {
-    return row < count && present[row] ? LoadPart16(rows.first + row * rows.stride, column, dim)
-                                       : _mm256_setzero_si256();
-  };
-  for (int column = 0; column < dim; column += kTile) {
-    Bf16* tile = to + int64_t{column / kTile} * kKeyChunks * kTileNumbers;
+  __m512i largest = _mm512_setzero_si512();
+  for (int column = 0; column < dim; column += kChunk) {
+    const auto load = [&](int row) {
+      if (row >= count || !present[row]) return _mm512_setzero_si512();
+      const __m512i part = LoadPart32(rows.first + row * rows.stride, column, dim);
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(part, exponent));
+      return part;
+    };
+    Bf16* tile = to + int64_t{column / kTile} * kBeside;
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
-      const __m512i even = _mm512_maskz_cvtepu16_epi32(kAll, load(key, column));
-      const __m512i odd = _mm512_maskz_cvtepu16_epi32(kAll, load(key + 1, column));
-      const __m512i pairs = _mm512_or_si512(even, _mm512_maskz_slli_epi32(kAll, odd, 16));
-      const __m512i bits = _mm512_and_si512(pairs, exponent);
-      finite = finite && _mm512_cmpeq_epi16_mask(bits, exponent) == 0;
-      _mm512_storeu_si512(tile, pairs);
+      const __m512i even = load(key), odd = load(key + 1);
+      _mm512_storeu_si512(tile, InTurn(even, odd, 0));
+      if (column + kTile < dim) _mm512_storeu_si512(tile + kBeside, InTurn(even, odd, kTile));
     }
   }
-  return finite;
+  return _mm512_cmpeq_epi16_mask(largest, exponent) == 0;
 }
 
 }  // namespace

@@ -83,14 +83,19 @@ void ScoreAmx(const TileBlock& tile) {
 }
 
 inline void SoftmaxAmx(const TileBlock& tile) {
+  RowScores scores;
   for (int row = 0; row < tile.rows; row += kTile) {
-    const ScoreView view{tile.scores + int64_t{row} * kKeyBlock, kKeyBlock, kTile};
-    const auto part = [&](int r) {
-      const KeySpan keys = WrittenPart<Avx512>(tile, row + r);
-      return ChunkSpan{keys.begin / kTile, keys.end / kTile};
-    };
-    SoftmaxRows(tile, row, MinInt(kTile, tile.rows - row), view, part,
-                [&](int r, int c, __m512 p) { _mm512_storeu_ps(view.At(r, c), p); });
+    const ScoreView<kKeyBlock, kTile> view{tile.scores + int64_t{row} * kKeyBlock};
+    const int count = MinInt(kTile, tile.rows - row);
+    for (int r = 0; r < kTile; ++r) {
+      const KeySpan keys = r < count ? WrittenPart<Avx512>(tile, row + r) : KeySpan{};
+      scores.part[r] = {keys.begin / kTile, keys.end / kTile};
+      _mm512_store_ps(scores.largest[r], LargestOf(view, r, scores.part[r]));
+    }
+    WeighRows(tile, row, count, view, scores, [&](int r, int c, __m512 first, __m512 second) {
+      _mm512_storeu_ps(view.At(r, c), first);
+      _mm512_storeu_ps(view.At(r, c + 1), second);
+    });
   }
 }
 

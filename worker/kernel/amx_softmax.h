@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "worker/kernel/amx_packing.h"
+#include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
@@ -14,12 +14,12 @@
 namespace annulus {
 namespace {
 
-// Row r's scores of keys [16 c, 16 c + 16) at first + r · row_stride + c · chunk_stride.
+// Row r's scores of keys [16 c, 16 c + 16) at first + r · ROW + c · CHUNK.
+template <int ROW, int CHUNK>
 struct ScoreView {
-  float* first = nullptr;
-  int row_stride = 0, chunk_stride = 0;
+  float* first;
 
-  float* At(int row, int chunk) const { return first + row * row_stride + chunk * chunk_stride; }
+  float* At(int row, int chunk) const { return first + row * ROW + chunk * CHUNK; }
 };
 
 // Chunks of 16 keys.
@@ -27,33 +27,8 @@ struct ChunkSpan {
   int begin = 0, end = kKeyBlock / kTile;
 };
 
-// 2^t for t <= about 0; exactly 1 at 0, exactly 0 at −inf; NaN stays NaN. Relative error 1.5e-7:
-// what is multiplied with it has 8 bits.
-inline __m512 Exp2Bf16(__m512 t) {
-  constexpr int kRoundDown = 0x09;
-  const __m512 f = _mm512_maskz_reduce_ps(Avx512::kAll, t, kRoundDown);
-  __m512 p = _mm512_set1_ps(1.867130399e-03f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.017029777e-03f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.579991266e-02f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.401644439e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931512952e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  return _mm512_maskz_scalef_ps(Avx512::kAll, p, t);
-}
-
-// Of each row's 16 lanes, the result in the row's lane.
-template <class Op>
-inline __m512 AcrossLanes(const float (&lanes)[kTile][kTile], const Op& op) {
-  __m512 square[kTile];
-  Unroll<kTile>([&](int r) { square[r] = _mm512_load_ps(lanes[r]); });
-  Avx512::Transpose(square);
-  for (int width = kTile / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) square[i] = op(square[i], square[i + width]);
-  }
-  return square[0];
-}
-
-inline __m512 LargestOf(const ScoreView& view, int row, ChunkSpan part) {
+template <class View>
+inline __m512 LargestOf(View view, int row, ChunkSpan part) {
   __m512 top[4];
   for (__m512& one : top) one = _mm512_set1_ps(kMinusInf);
   int c = part.begin;
@@ -90,50 +65,68 @@ struct RowStates {
   }
 };
 
+// Of each of 16 rows what it sees, rounded out to chunks (empty: nothing), and of each of 16 lanes
+// the largest of its scores.
+struct RowScores {
+  ChunkSpan part[kTile];
+  alignas(64) float largest[kTile][kTile];
+};
+
+// The exponentials of four chunks, or of the `left` of them that there are; zeros for the others.
+template <class View, class Weight>
+inline __attribute__((always_inline)) void WeighFour(View view, int row, int chunk, int left,
+                                                     const Weight& weight, __m512 (&sum)[4],
+                                                     __m512 (&weights)[4]) {
+  Unroll<4>([&](int i) {
+    weights[i] = _mm512_setzero_ps();
+    if (i >= left) return;
+    weights[i] = weight(_mm512_loadu_ps(view.At(row, chunk + i)));
+    sum[i] = _mm512_add_ps(sum[i], weights[i]);
+  });
+}
+
 // scores → exp(scale · score − max) of rows [row, row + count) of the tile, count <= 16, with their
-// state brought up to date. part(r): what row r sees, rounded out to chunks; empty: nothing.
-// weigh(r, c, weights): takes the weights of a chunk, in order of c.
-template <class Part, class Weigh>
-inline void SoftmaxRows(const TileBlock& tile, int row, int count, const ScoreView& view,
-                        const Part& part, const Weigh& weigh) {
-  alignas(64) float lanes[kTile][kTile];
+// state brought up to date. weigh(r, c, first, second): takes the weights of chunks c and c + 1,
+// in order of c.
+template <class View, class Weigh>
+inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int row, int count,
+                                                     View view, RowScores& scores,
+                                                     const Weigh& weigh) {
   RowStates states;
-  for (int r = 0; r < kTile; ++r) {
-    const ChunkSpan seen = r < count ? part(r) : ChunkSpan{0, 0};
-    if (seen.begin < seen.end) states.seeing |= static_cast<__mmask16>(1u << r);
-    _mm512_store_ps(lanes[r], LargestOf(view, r, seen));
+  for (int r = 0; r < count; ++r) {
+    if (scores.part[r].begin < scores.part[r].end) states.seeing |= static_cast<__mmask16>(1u << r);
   }
   const __m512 scale = _mm512_set1_ps(tile.softmax_scale);
   const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
-  states.Begin(tile, row, _mm512_mul_ps(AcrossLanes(lanes, max), scale));
-  alignas(64) float references[kTile];
+  states.Begin(tile, row, _mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
+  alignas(64) float references[kTile], sums[kTile][kTile];
   _mm512_store_ps(references, states.reference);
   const __m512 log2e = _mm512_set1_ps(kLog2e);
   for (int r = 0; r < count; ++r) {
-    const ChunkSpan seen = part(r);
+    const ChunkSpan seen = scores.part[r];
     const __m512 reference = _mm512_set1_ps(references[r]);
-    __m512 sum[4];
-    for (__m512& one : sum) one = _mm512_setzero_ps();
-    const auto add = [&](int c, int lane) {
-      // Not as one multiply-add: the largest score must give exactly 0.
-      const __m512 score = _mm512_mul_ps(_mm512_loadu_ps(view.At(r, c)), scale);
-      const __m512 t = _mm512_mul_ps(_mm512_sub_ps(score, reference), log2e);
-      const __m512 p = Exp2Bf16(t);
-      sum[lane] = _mm512_add_ps(sum[lane], p);
-      weigh(r, c, p);
+    // Not as one multiply-add: the largest score must give exactly 0.
+    const auto weight = [&](__m512 score) {
+      return Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(score, scale), reference), log2e));
     };
-    const int fours = (seen.end - seen.begin) / 4;  // From a multiple of 4 on.
-    for (int four = 0; four < fours; ++four) {
-      Unroll<4>([&](int i) { add(seen.begin + 4 * four + i, i); });
+    __m512 sum[4], weights[4];
+    for (__m512& one : sum) one = _mm512_setzero_ps();
+    int c = seen.begin;  // A multiple of 4.
+    for (; c + 4 <= seen.end; c += 4) {
+      WeighFour(view, r, c, 4, weight, sum, weights);
+      weigh(r, c, weights[0], weights[1]);
+      weigh(r, c + 2, weights[2], weights[3]);
     }
-    for (int i = 0; i < 3; ++i) {
-      if (seen.begin + 4 * fours + i < seen.end) add(seen.begin + 4 * fours + i, i);
+    if (c < seen.end) {
+      WeighFour(view, r, c, seen.end - c, weight, sum, weights);
+      weigh(r, c, weights[0], weights[1]);
+      if (c + 2 < seen.end) weigh(r, c + 2, weights[2], weights[3]);
     }
-    _mm512_store_ps(lanes[r],
+    _mm512_store_ps(sums[r],
                     _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
   }
   const auto plus = [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); };
-  states.End(tile, row, AcrossLanes(lanes, plus));
+  states.End(tile, row, AcrossLanes(sums, plus));
 }
 
 }  // namespace

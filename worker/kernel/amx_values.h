@@ -38,36 +38,44 @@ void RoundRow(const TileBlock& tile, int row, Hull hull) {
   }
 }
 
-// The block's own sum is built first and added once, to rows that see something of it.
-template <class FORMAT, int ROWS, int COLUMNS>
-void AddColumns(const TileBlock& tile, int row, int column, const Operands& of) {
-  alignas(64) float block[ROWS * kTile * COLUMNS * kTile];
-  Multiply<ROWS, COLUMNS, FORMAT::kValueProducts>(
-      of, {block, COLUMNS * kTile, kTile, kTile * COLUMNS * kTile});
+// Adds a block's own sums, [rows][32 columns], to those of rows that see something of it, which are
+// multiplied by their alpha first.
+template <int ROWS>
+inline void AddSums(const TileBlock& tile, int row, int column, const float* alphas,
+                    const float* block) {
   const int rows = MinInt(ROWS * kTile, tile.rows - row);
-  for (int r = 0; r < rows; ++r) {
+  const bool both = column + kTile < tile.value_dim;
+  float* sums = tile.sums + int64_t{row} * tile.sum_stride + column;
+  for (int r = 0; r < rows; ++r, sums += tile.sum_stride, block += 2 * kTile) {
     const int group = (row + r) / kRowGroup;
     if (tile.group_begin[group] >= tile.group_end[group]) continue;
-    const __m512 alpha = _mm512_set1_ps(tile.alpha[row + r]);
-    for (int c = 0; c < COLUMNS; ++c) {
-      float* sums = tile.sums + int64_t{row + r} * tile.sum_stride + column + c * kTile;
-      const __m512 more = _mm512_load_ps(block + (r * COLUMNS + c) * kTile);
-      _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, more));
-    }
+    const __m512 alpha = _mm512_set1_ps(alphas[r]);
+    const auto add = [alpha](float* to, const float* more) {
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_loadu_ps(to), alpha, _mm512_load_ps(more)));
+    };
+    add(sums, block);
+    if (both) add(sums + kTile, block + kTile);
   }
 }
 
-// Weights times values, from key chunk `first` on.
+// Weights times values, from key chunk `first` on. The block's own sums are built first and added
+// once, those of two columns while the next two are multiplied.
 template <class FORMAT, int ROWS>
 void AddAllColumns(const TileBlock& tile, int row, int first, Operands of) {
   constexpr int kPartNumbers = FORMAT::kParts * kTileNumbers;
+  constexpr int kBelow = 2 * kTile * kTile;
+  alignas(64) float block[2][ROWS * kBelow];
   of.right_beside = kKeyChunks * kPartNumbers;
-  for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
-    of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kPartNumbers +
-               int64_t{column / kTile} * of.right_beside;
-    column + kTile < tile.value_dim ? AddColumns<FORMAT, ROWS, 2>(tile, row, column, of)
-                                    : AddColumns<FORMAT, ROWS, 1>(tile, row, column, of);
+  of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kPartNumbers;
+  int column = 0;
+  for (; column < tile.value_dim; column += 2 * kTile, of.right += 2 * of.right_beside) {
+    const Product out{block[column / kChunk % 2], 2 * kTile, kTile, kBelow};
+    column + kTile < tile.value_dim ? Multiply<ROWS, 2, FORMAT::kValueProducts>(of, out)
+                                    : Multiply<ROWS, 1, FORMAT::kValueProducts>(of, out);
+    if (column > 0)
+      AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
   }
+  AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
 }
 
 template <class FORMAT, int ROWS>
@@ -94,53 +102,6 @@ void AccumulateAmx(const TileBlock& tile) {
   for (int row = 0; row < tile.rows; row += 2 * kTile) {
     tile.rows - row > kTile ? AccumulateRows<FORMAT, 2>(tile, row)
                             : AccumulateRows<FORMAT, 1>(tile, row);
-  }
-}
-
-// The row alone in a tile of zeros, and of the values only what it sees: the same sums in the same
-// order, because what is left out would have been multiplied by zero.
-template <class FORMAT>
-void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
-  const TileUse use;
-  constexpr int kParts = FORMAT::kParts;
-  alignas(64) Bf16 weights[kTile][kKeyBlock * kParts] = {};
-  alignas(64) Bf16 seen[kKeyBlock] = {};
-  for (int i = 0; i < count; ++i) {
-    for (int key = spans[i].begin; key < spans[i].end; ++key) seen[key] = 0xffff;
-  }
-  const int first = spans[0].begin / kChunk;
-  const int chunks = (spans[count - 1].end + kChunk - 1) / kChunk - first;
-  const auto keep_seen = [](Bf16* at, __m512i mask) {
-    _mm512_storeu_si512(at, _mm512_and_si512(_mm512_loadu_si512(at), mask));
-  };
-  for (int key = first * kChunk; key < (first + chunks) * kChunk; key += kChunk) {
-    Bf16* to = &weights[0][key * kParts];
-    RoundWeights<FORMAT>(row.scores, key, 0, kKeyBlock, to, kChunk);
-    for (int p = 0; p < kParts; ++p) keep_seen(to + p * kChunk, _mm512_loadu_si512(seen + key));
-  }
-  alignas(64) Bf16 values[kKeyChunks][kParts * kTileNumbers];
-  const __m512 alpha = _mm512_set1_ps(*row.alpha);
-  for (int column = 0; column < row.value_dim; column += kTile) {
-    const float* from = row.values + column / kTile * (sizeof(values) / sizeof(float));
-    __builtin_memcpy(values, from, sizeof(values));
-    for (int pair = first * kTile; pair < (first + chunks) * kTile; ++pair) {
-      int mask;
-      __builtin_memcpy(&mask, seen + 2 * pair, sizeof(mask));
-      Bf16* to = values[pair / kTile] + pair % kTile * kChunk;
-      for (int p = 0; p < kParts; ++p) keep_seen(to + p * kTileNumbers, _mm512_set1_epi32(mask));
-    }
-    Fence();
-    alignas(64) float block[kTile * kTile];
-    Operands of;
-    of.left_chunk = kParts * kChunk;
-    of.left = &weights[0][first * kChunk * kParts];
-    of.left_stride = sizeof(weights[0]);
-    of.left_low = kChunk;
-    of.right = values[first];
-    of.chunks = chunks;
-    Multiply<1, 1, FORMAT::kValueProducts>(of, {block, kTile, 0, 0});
-    float* sums = row.sums + column;
-    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, _mm512_load_ps(block)));
   }
 }
 

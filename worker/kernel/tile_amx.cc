@@ -2,8 +2,10 @@
 // (isa_dispatch.h).
 #include <immintrin.h>
 
+#include "worker/kernel/amx_attend.h"
 #include "worker/kernel/amx_formats.h"
 #include "worker/kernel/amx_packing.h"
+#include "worker/kernel/amx_row.h"
 #include "worker/kernel/amx_softmax.h"
 #include "worker/kernel/amx_values.h"
 #include "worker/kernel/tile_functions.h"
@@ -12,58 +14,19 @@
 namespace annulus {
 namespace {
 
-// A strip of rows against the whole block. Its scores lie tile by tile, [key chunk][row][16 keys],
-// 32 KiB that stay in the first cache, and its weights, rounded, in the first half of each pair of
-// tiles, low parts in the second: the same operations as one after the other, with less way between
-// them.
-template <class FORMAT, int ROWS>
-void AttendRows(const TileBlock& tile, int row) {
-  constexpr int kTileFloats = kTile * kTile;
-  constexpr int kChunkFloats = ROWS * kTileFloats;
-  constexpr int kNumbersOfFloat = sizeof(float) / sizeof(Bf16);
-  Operands of = QueriesAndKeys<FORMAT>(tile, row);
-  for (int key = 0; key < kKeyBlock; key += 2 * kTile) {
-    of.right = KeysFrom<FORMAT>(tile, key);
-    Multiply<ROWS, 2, FORMAT::kScoreProducts>(
-        of, {tile.scores + key / kTile * kChunkFloats, kTile, kChunkFloats, kTileFloats});
-  }
-  for (int i = 0; i < ROWS; ++i) {
-    const ScoreView view{tile.scores + i * kTileFloats, kTile, kChunkFloats};
-    __m512 even = _mm512_setzero_ps();
-    SoftmaxRows(
-        tile, row + i * kTile, MinInt(kTile, tile.rows - row - i * kTile), view,
-        [](int) { return ChunkSpan(); },
-        [&](int r, int c, __m512 p) {
-          if (c % 2 == 0) {
-            even = p;
-          } else {
-            FORMAT::StoreWeights(even, p, reinterpret_cast<Bf16*>(view.At(r, c - 1)),
-                                 kChunkFloats * kNumbersOfFloat);
-          }
-        });
-  }
-  Fence();
-  Operands weights;
-  weights.left = reinterpret_cast<const Bf16*>(tile.scores);
-  weights.left_stride = kChunk * sizeof(Bf16);
-  weights.left_low = kChunkFloats * kNumbersOfFloat;
-  weights.left_chunk = 2 * weights.left_low;
-  weights.left_below = kTileNumbers;
-  weights.chunks = kKeyChunks;
-  AddAllColumns<FORMAT, ROWS>(tile, row, 0, weights);
-}
-
 template <class FORMAT>
-void AttendAmx(const TileBlock& tile) {
-  if (FORMAT::HasInfinities(tile)) {
-    ScoreAmx<FORMAT>(tile);
-    SoftmaxAmx(tile);
-    return AccumulateAmx<FORMAT>(tile);
-  }
-  const TileUse use;
-  Fence();
-  for (int row = 0; row < tile.rows; row += 2 * kTile) {
-    tile.rows - row > kTile ? AttendRows<FORMAT, 2>(tile, row) : AttendRows<FORMAT, 1>(tile, row);
+void AttendAmx(const TileBlock& tile, const PackedBlock* blocks, int count) {
+  TileBlock of = tile;
+  for (int i = 0; i < count; ++i) {
+    of.keys = blocks[i].keys;
+    of.values = blocks[i].values;
+    if (!FORMAT::HasInfinities(of)) {
+      AttendBlock<FORMAT>(of, blocks[i].count);
+      continue;
+    }
+    ScoreAmx<FORMAT>(of);
+    SoftmaxAmx(of);
+    AccumulateAmx<FORMAT>(of);
   }
 }
 

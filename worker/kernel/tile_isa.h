@@ -60,6 +60,13 @@ struct TileBlock {
   const int16_t* group_end = nullptr;
 };
 
+// What PackKeys and PackValues made of a block, of which rows see the first `count` keys.
+struct PackedBlock {
+  const float *keys = nullptr, *values = nullptr;
+  int count = 0;  // A multiple of kAttendedKeys.
+};
+inline constexpr int kAttendedKeys = 32;
+
 // Keys [begin, end) of a block.
 struct KeySpan {
   int16_t begin = 0, end = 0;
@@ -101,9 +108,9 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // score, softmax and accumulate in one, of a block that every row sees whole, with the same bits.
-  // nullptr: none.
-  void (*attend)(const TileBlock& tile);
+  // score, softmax and accumulate in one, of blocks one after the other whose keys every row sees,
+  // instead of the tile's own keys and values; with the same bits. nullptr: none.
+  void (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;

@@ -10,6 +10,8 @@ namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 constexpr int kMaxPanel = 64;
+// Blocks between looks at whether to stop.
+constexpr int64_t kBlocksAtOnce = 16;
 
 // Where the state of one (row, head) lies in a block of partials.
 struct StateAt {
@@ -213,21 +215,43 @@ void TileLoop::NoteSeen(int64_t first) {
   }
 }
 
-void TileLoop::RunBlock(const KernelTask& task, const BlockPlace& place) {
+int TileLoop::AttendedKeys(int64_t first) const {
+  if (call_.isa->attend == nullptr || tile_.score_scale != 1) return 0;
+  if (rules_.change_scores() || rules_.drop_weights()) return 0;
+  if (!masked_) return kKeyBlock;
+  const Interval common = Intersect(seen_by_all_, {first, first + kKeyBlock});
+  if (common.begin != first || common.length() % kAttendedKeys != 0) return 0;
+  for (int group = 0; group * kRowGroup < tile_.rows; ++group) {
+    if (s_.group_begin_[group] != 0 || s_.group_end_[group] != common.length()) return 0;
+  }
+  return static_cast<int>(common.length());
+}
+
+int TileLoop::Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end) {
   const int64_t first = place.block * kKeyBlock;
-  if (!FindVisible(first)) return;
+  const bool ahead = &packed != passing_;
+  const int64_t whole = std::min(end, seen_by_all_.end / kKeyBlock) - place.block;
+  const int count = masked_ || !ahead ? 1 : static_cast<int>(std::min(whole, kBlocksAtOnce));
+  std::array<PackedBlock, kBlocksAtOnce> blocks;
+  for (int i = 0; i < count; ++i) {
+    const int64_t pack = ahead ? place.pack + i : 0;
+    blocks[i] = {packed.Keys(pack), packed.Values(pack), AttendedKeys(first)};
+  }
+  call_.isa->attend(tile_, blocks.data(), count);
+  NoteSeen(first);
+  return count;
+}
+
+int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end) {
+  const int64_t first = place.block * kKeyBlock;
+  if (!FindVisible(first)) return 1;
   const bool ahead = call_.packed != nullptr;
   if (!ahead) passing_->Pack(*place.source, place.kv_head, place.block, 0);
   const PackedKeys& packed = ahead ? *call_.packed : *passing_;
+  if (AttendedKeys(first) > 0) return Attend(packed, place, end);
   const int64_t pack = ahead ? place.pack : 0;
   tile_.keys = packed.Keys(pack);
   tile_.values = packed.Values(pack);
-  const bool plain =
-      !masked_ && tile_.score_scale == 1 && !rules_.change_scores() && !rules_.drop_weights();
-  if (plain && call_.isa->attend != nullptr) {
-    call_.isa->attend(tile_);
-    return NoteSeen(first);
-  }
   call_.isa->score(tile_);
   rules_.SetKeys(task, first);
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
@@ -240,6 +264,7 @@ void TileLoop::RunBlock(const KernelTask& task, const BlockPlace& place) {
   } else {
     call_.isa->accumulate(tile_);
   }
+  return 1;
 }
 
 void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
@@ -273,12 +298,15 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const int64_t block_begin = std::max(unit.block_begin, begin / kKeyBlock);
   const int64_t block_end = std::min(unit.block_end, (end + kKeyBlock - 1) / kKeyBlock);
   const PackedSource& packed = phase.packed[unit.packed];
-  for (int64_t block = block_begin; block < block_end; ++block) {
+  for (int64_t block = block_begin; block < block_end;) {
     if (Stopped()) return;
-    RunBlock(task, {&call_.plan->sources[packed.source], item.kv_head, block,
-                    phase.PackOf(packed, item.kv_head, block)});
+    const int count = RunBlocks(task,
+                                {&call_.plan->sources[packed.source], item.kv_head, block,
+                                 phase.PackOf(packed, item.kv_head, block)},
+                                block_end);
     if (call_.control.progress != nullptr)
-      call_.control.progress->fetch_add(1, std::memory_order_relaxed);
+      call_.control.progress->fetch_add(count, std::memory_order_relaxed);
+    block += count;
   }
   StoreState(task);
 }

@@ -77,7 +77,13 @@ class TileLoop {
     int32_t kv_head = 0;
     int64_t block = 0, pack = 0;
   };
-  void RunBlock(const KernelTask& task, const BlockPlace& place);
+  // Attends to the block, and to blocks behind it and before `end` where it can in one go; returns
+  // to how many.
+  int RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end);
+  // Keys of the block that all slots see, from its first one on, where they see no others and
+  // `attend` takes so many; else 0.
+  int AttendedKeys(int64_t first) const;
+  int Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end);
   void AccumulateRowByRow(int64_t first);
 
   const TileCall& call_;
