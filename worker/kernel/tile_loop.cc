@@ -13,21 +13,34 @@ constexpr int kMaxPanel = 64;
 // Blocks between looks at whether to stop.
 constexpr int64_t kBlocksAtOnce = 16;
 
-// Where the state of one (row, head) lies in a block of partials.
-struct StateAt {
-  std::byte *sum, *max, *weight;
-};
+// Where the state of a (row, head) lies in a block of partials.
+class StatePlaces {
+ public:
+  struct At {
+    std::byte *sum, *max, *weight;
+  };
 
-StateAt FindState(const BlockLayout& layout, const BlockView& view, int64_t row, int32_t q_head) {
-  const int32_t heads = view.block.head_end - view.block.head_begin;
-  const int64_t head = q_head - view.block.head_begin;
-  std::byte* at =
-      view.data + (row - view.block.row_begin) * layout.RowBytes(BlockKind::kPartial, heads);
-  constexpr int64_t kFloat = sizeof(float);
-  return {at + head * layout.value_dim() * kFloat,
-          at + layout.SecondOffset(BlockKind::kPartial, heads) + head * kFloat,
-          at + layout.ThirdOffset(BlockKind::kPartial, heads) + head * kFloat};
-}
+  StatePlaces(const BlockLayout& layout, const BlockView& view)
+      : view_(view),
+        sum_bytes_(layout.value_dim() * kFloat),
+        row_bytes_(layout.RowBytes(BlockKind::kPartial, Heads())),
+        max_offset_(layout.SecondOffset(BlockKind::kPartial, Heads())),
+        weight_offset_(layout.ThirdOffset(BlockKind::kPartial, Heads())) {}
+
+  At Find(int64_t row, int32_t q_head) const {
+    const int64_t head = q_head - view_.block.head_begin;
+    std::byte* at = view_.data + (row - view_.block.row_begin) * row_bytes_;
+    return {at + head * sum_bytes_, at + max_offset_ + head * kFloat,
+            at + weight_offset_ + head * kFloat};
+  }
+
+ private:
+  static constexpr int64_t kFloat = sizeof(float);
+  int32_t Heads() const { return view_.block.head_end - view_.block.head_begin; }
+
+  const BlockView& view_;
+  const int64_t sum_bytes_, row_bytes_, max_offset_, weight_offset_;
+};
 
 int RoundDown(int value, int to) { return value / to * to; }
 int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
@@ -98,9 +111,10 @@ void TileLoop::PackQueries(const KernelTask& task) {
 
 void TileLoop::LoadState(const KernelTask& task) {
   const size_t bytes = sizeof(float) * tile_.value_dim;
+  const StatePlaces places(*call_.job->layout, task.out_q);
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
-    const StateAt at = FindState(*call_.job->layout, task.out_q, slot.row, slot.q_head);
+    const StatePlaces::At at = places.Find(slot.row, slot.q_head);
     float* sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
     std::memcpy(&s_.max_[i], at.max, sizeof(float));
     std::memcpy(&s_.weight_[i], at.weight, sizeof(float));
@@ -112,9 +126,10 @@ void TileLoop::LoadState(const KernelTask& task) {
 
 void TileLoop::StoreState(const KernelTask& task) {
   const size_t bytes = sizeof(float) * tile_.value_dim;
+  const StatePlaces places(*call_.job->layout, task.out_q);
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
-    const StateAt at = FindState(*call_.job->layout, task.out_q, slot.row, slot.q_head);
+    const StatePlaces::At at = places.Find(slot.row, slot.q_head);
     std::memcpy(at.sum, s_.sums_ + int64_t{i} * tile_.sum_stride, bytes);
     std::memcpy(at.max, &s_.max_[i], sizeof(float));
     std::memcpy(at.weight, &s_.weight_[i], sizeof(float));
