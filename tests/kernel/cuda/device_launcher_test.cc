@@ -10,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "tests/device/cuda_stand_in.h"
+#include "tests/kernel/cuda/emulated_hopper.h"
 #include "tests/kernel/cuda/emulated_launcher.h"
 #include "tests/kernel/cuda/emulated_run.h"
 #include "tests/kernel/kernel_harness.h"
@@ -24,6 +25,10 @@ class EmulatedTable final : public KernelTable {
   EmulatedTable(CudaStandIn* api, GlobalMemory* memory) : api_(api), memory_(memory) {}
 
   CudaError Prepare(int64_t) override { return prepared; }
+  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) override {
+    EmulateMaps({&map, 1}, to);
+    return kCudaSuccess;
+  }
   CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                     CudaStream stream) override {
     return api_->Launch(stream, [=] { Note(EmulateForward(kind, args, blocks, memory_)); });

@@ -1,9 +1,11 @@
 #include "tests/kernel/cuda/emulated_launcher.h"
 
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "tests/kernel/cuda/emulated_hopper.h"
 #include "tests/kernel/cuda/emulated_run.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
 
@@ -51,22 +53,33 @@ class KernelWithMemory : public AttentionKernel {
 
 }  // namespace
 
-EmulatedLauncher::EmulatedLauncher(GlobalMemory* memory, int64_t max_tables)
-    : memory_(memory), max_tables_(max_tables) {}
+EmulatedLauncher::EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, bool hopper,
+                                   uint64_t seed)
+    : memory_(memory), max_tables_(max_tables), hopper_(hopper), seed_(seed) {}
 
 absl::StatusOr<const std::byte*> EmulatedLauncher::Upload(absl::Span<const std::byte> tables) {
   if (static_cast<int64_t>(tables.size()) > max_tables_)
     return absl::ResourceExhaustedError("more tables than there may be");
   // What was uploaded before is gone, and read no more.
-  uploaded_ = std::make_unique<std::byte[]>(tables.size());
-  std::memcpy(uploaded_.get(), tables.data(), tables.size());
-  memory_->Add(uploaded_.get(), static_cast<int64_t>(tables.size()), false);
-  return uploaded_.get();
+  constexpr size_t kAlignment = 256;  // As a device's memory.
+  uploaded_.assign(tables.size() + kAlignment, std::byte{0});
+  void* at = uploaded_.data();
+  size_t room = uploaded_.size();
+  auto* const to = static_cast<std::byte*>(std::align(kAlignment, tables.size(), at, room));
+  std::memcpy(to, tables.data(), tables.size());
+  memory_->Add(to, static_cast<int64_t>(tables.size()), false);
+  return to;
+}
+
+absl::Status EmulatedLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
+  EmulateMaps(maps, to);
+  return absl::OkStatus();
 }
 
 absl::Status EmulatedLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,
                                        int64_t blocks) {
-  return StatusOf(EmulateForward(kind, args, blocks, memory_));
+  return StatusOf(kind.hopper ? EmulateHopper(kind, args, blocks, memory_, seed_++)
+                              : EmulateForward(kind, args, blocks, memory_));
 }
 
 absl::Status EmulatedLauncher::Op(const OpArgs& args, int64_t blocks) {
@@ -79,12 +92,23 @@ std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory
   return std::make_unique<KernelWithMemory>(std::move(memory), std::move(kernel), std::move(done));
 }
 
-std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables) {
+namespace {
+
+std::unique_ptr<AttentionKernel> Make(int64_t max_tables, bool hopper, uint64_t seed) {
   auto memory = std::make_shared<GlobalMemory>();
   CudaKernel::Options options;
-  options.launcher = std::make_unique<EmulatedLauncher>(memory.get(), max_tables);
+  options.launcher = std::make_unique<EmulatedLauncher>(memory.get(), max_tables, hopper, seed);
   return WithMemory(memory, *CudaKernel::Create(std::move(options)),
                     [] { return absl::OkStatus(); });
+}
+
+}  // namespace
+
+std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables) {
+  return Make(max_tables, /*hopper=*/false, 0);
+}
+std::unique_ptr<AttentionKernel> MakeEmulatedHopperKernel(int64_t max_tables, uint64_t seed) {
+  return Make(max_tables, /*hopper=*/true, seed);
 }
 
 }  // namespace annulus::cuda

@@ -16,11 +16,14 @@ namespace annulus::cuda {
 // Runs the kernels' own source on the CPU, at once. A fault is INTERNAL.
 class EmulatedLauncher : public Launcher {
  public:
-  // `memory` has what launches may touch, but for what is uploaded.
-  EmulatedLauncher(GlobalMemory* memory, int64_t max_tables);
+  // `memory` has what launches may touch, but for what is uploaded. `hopper`: a device of sm_90a,
+  // whose parts are late as `seed` says.
+  EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, bool hopper, uint64_t seed);
 
   int64_t max_tables() const override { return max_tables_; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
+  bool has_hopper() const override { return hopper_; }
+  absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
   absl::Status Op(const OpArgs& args, int64_t blocks) override;
   std::string Description() const override { return "emulated"; }
@@ -28,7 +31,9 @@ class EmulatedLauncher : public Launcher {
  private:
   GlobalMemory* const memory_;
   const int64_t max_tables_;
-  std::unique_ptr<std::byte[]> uploaded_;
+  const bool hopper_;
+  uint64_t seed_;
+  std::vector<std::byte> uploaded_;
 };
 
 // Runs `kernel`, and tells `memory` which blocks each call may use. `done` ends what a call has
@@ -40,6 +45,7 @@ std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory
 // The CUDA kernel on host memory. `max_tables` is small in most tests, so that calls become several
 // launches.
 std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables);
+std::unique_ptr<AttentionKernel> MakeEmulatedHopperKernel(int64_t max_tables, uint64_t seed);
 
 }  // namespace annulus::cuda
 

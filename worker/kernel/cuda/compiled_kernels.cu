@@ -1,7 +1,11 @@
 #include <cuda_runtime.h>
 
+#include <vector>
+
 #include "worker/kernel/cuda/compiled_kernels.h"
+#include "worker/kernel/cuda/encode_map.h"
 #include "worker/kernel/cuda/forward_kernel.cuh"
+#include "worker/kernel/cuda/hopper_kernel.cuh"
 #include "worker/kernel/cuda/op_block.h"
 
 namespace annulus::cuda {
@@ -14,16 +18,34 @@ __global__ void __launch_bounds__(kThreads) ApplyOp(const __grid_constant__ OpAr
 }
 
 const void* FunctionOf(const ForwardKind& kind) {
+  if (kind.hopper)
+    return kind.element == Element::kFp16 ? HopperOfFp16(kind.dim) : HopperOfBf16(kind.dim);
   if (kind.element == Element::kFp32) return ForwardOfFp32(kind);
   return kind.element == Element::kFp16 ? ForwardOfFp16(kind) : ForwardOfBf16(kind);
 }
 
 template <class ARGS>
-cudaError_t Launch(const void* function, int64_t shared_bytes, const ARGS& args, int64_t blocks,
-                   CudaStream stream) {
+cudaError_t Launch(const void* function, int threads, int64_t shared_bytes, const ARGS& args,
+                   int64_t blocks, CudaStream stream) {
   void* arguments[] = {const_cast<ARGS*>(&args)};
-  return cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), arguments,
+  return cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)), dim3(threads), arguments,
                           static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream));
+}
+
+int64_t BytesOf(const ForwardKind& kind) {
+  return kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind);
+}
+
+// Of all kinds that there are.
+std::vector<ForwardKind> AllKinds() {
+  std::vector<ForwardKind> kinds;
+  for (const int dim : {64, 128, 256}) {
+    for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16}) {
+      for (const bool changes : {false, true}) kinds.push_back({element, dim, changes});
+      if (element != Element::kFp32) kinds.push_back({element, dim, false, true});
+    }
+  }
+  return kinds;
 }
 
 class CompiledTable final : public KernelTable {
@@ -31,28 +53,26 @@ class CompiledTable final : public KernelTable {
   CudaError Prepare(int64_t max_shared_bytes) override {
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&ApplyOp));
-    for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16}) {
-      for (const int dim : {64, 128, 256}) {
-        for (const bool changes : {false, true}) {
-          if (error != cudaSuccess) return error;
-          const ForwardKind kind = {element, dim, changes};
-          const int64_t bytes = SharedBytesOf(kind);
-          if (bytes > max_shared_bytes) continue;
-          error =
-              cudaFuncSetAttribute(FunctionOf(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    for (const ForwardKind& kind : AllKinds()) {
+      if (error != cudaSuccess) return error;
+      const int64_t bytes = BytesOf(kind);
+      if (bytes > max_shared_bytes) continue;
+      error = cudaFuncSetAttribute(FunctionOf(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(bytes));
-        }
-      }
     }
     return error;
   }
 
+  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) override {
+    return EncodeTensorMap(map, to);
+  }
   CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                     CudaStream stream) override {
-    return Launch(FunctionOf(kind), SharedBytesOf(kind), args, blocks, stream);
+    const int threads = kind.hopper ? kHopperThreads : kThreads;
+    return Launch(FunctionOf(kind), threads, BytesOf(kind), args, blocks, stream);
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
-    return Launch(reinterpret_cast<const void*>(&ApplyOp), 0, args, blocks, stream);
+    return Launch(reinterpret_cast<const void*>(&ApplyOp), kThreads, 0, args, blocks, stream);
   }
 };
 

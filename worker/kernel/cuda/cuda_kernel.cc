@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/launch_plan.h"
 #include "worker/kernel/cuda/op_plan.h"
 #include "worker/kernel/visibility.h"
@@ -36,20 +37,23 @@ absl::StatusOr<std::unique_ptr<CudaKernel>> CudaKernel::Create(Options options) 
 }
 
 std::string CudaKernel::Description() const {
-  return absl::StrCat("cuda/mma (", launcher_->Description(), ")");
+  return absl::StrCat(launcher_->has_hopper() ? "cuda/wgmma+mma (" : "cuda/mma (",
+                      launcher_->Description(), ")");
 }
 
 absl::Status CudaKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                     const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
-  const ForwardKind kind = KindOf(job);
+  ForwardKind kind = KindOf(job);
+  kind.hopper = launcher_->has_hopper() && HopperServes(job, tasks);
   const CallVisibility visible(*job.mask, tasks, *pool_);
   ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
-                   CutCall(job, tasks, visible, launcher_->max_tables()));
+                   CutCall(job, tasks, visible, launcher_->max_tables(), kind.hopper));
   for (const LaunchPieces& pieces : launches) {
     if (control.stop != nullptr && control.stop->load())
       return absl::CancelledError("the kernel was told to stop");
-    Launch launch = MakeLaunch(job, tasks, visible, pieces);
+    Launch launch = MakeLaunch(job, tasks, visible, pieces, kind.hopper);
+    RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
     if (control.progress != nullptr) control.progress->fetch_add(launch.blocks);

@@ -3,15 +3,20 @@
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "worker/kernel/cuda/forward_config.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 
 absl::StatusOr<std::unique_ptr<DeviceLauncher>> DeviceLauncher::Create(CudaDevice* device,
                                                                        KernelTable* kernels,
-                                                                       int64_t table_bytes) {
-  std::unique_ptr<DeviceLauncher> launcher(new DeviceLauncher(device, kernels, table_bytes));
-  RETURN_IF_ERROR(device->MakeCurrent());
+                                                                       int64_t table_bytes,
+                                                                       bool hopper) {
   const CudaProperties& properties = device->context()->properties();
+  // Code for sm_90a runs on nothing else, not even on what came after.
+  const bool is_hopper = properties.major == 9 && properties.minor == 0;
+  std::unique_ptr<DeviceLauncher> launcher(
+      new DeviceLauncher(device, kernels, table_bytes, hopper && is_hopper));
+  RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(
       device->Check(kernels->Prepare(properties.shared_bytes_per_block), "loading the kernels"));
   ASSIGN_OR_RETURN(launcher->tables_, device->Allocate(table_bytes));
@@ -28,9 +33,16 @@ absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::by
   return tables_.get();
 }
 
+absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
+  for (size_t i = 0; i < maps.size(); ++i)
+    RETURN_IF_ERROR(device_->Check(kernels_->EncodeMap(maps[i], to + i * kMapBytes),
+                                   "describing a tensor to the GPU"));
+  return absl::OkStatus();
+}
+
 absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,
                                      int64_t blocks) {
-  const int64_t shared = SharedBytesOf(kind);
+  const int64_t shared = kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind);
   if (shared > device_->context()->properties().shared_bytes_per_block) {
     return absl::UnimplementedError(absl::StrCat(
         "this GPU has less shared memory than the kernel for head dimension ", kind.dim, " takes"));

@@ -69,6 +69,16 @@ struct ForwardTables {
   // (ALiBi), and whether the bit mask counts.
   int64_t shifts, has_bits;
   int64_t slopes;  // float of each query head
+  // Of the kernel for Hopper. unit_runs: int32, where a unit's runs begin in key_runs; one more
+  // ends the last. maps: tensor maps of each task's keys and values.
+  int64_t unit_runs, key_runs, maps;
+};
+
+// Tiles of keys of a unit, in order: what no slot sees is left out. Of those that are not masked
+// every slot that sees something sees all.
+struct KeyTileRun {
+  int32_t begin, end;
+  int32_t masked;
 };
 
 // What a job does to scores and weights beside the mask. All zero: nothing.
@@ -96,6 +106,7 @@ struct ForwardKind {
   Element element = Element::kNone;
   int dim = 0;
   bool changes = false;
+  bool hopper = false;  // The kernel for sm_90a (hopper_config.h), which has no changes.
 };
 
 }  // namespace annulus::cuda

@@ -7,12 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/table_image.h"
 
 namespace annulus::cuda {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // Pieces are cut at multiples, where that is enough.
+// Pieces are cut at multiples of a tile's slots, where that is enough.
+int64_t SlotsOfTile(bool hopper) { return hopper ? kHopperSlots : kTileSlots; }
 
 struct HeadRange {
   int32_t begin, end;
@@ -22,36 +25,62 @@ HeadRange KvHeads(const Task& task, int group) {
   return {task.head_begin / group, (task.head_end + group - 1) / group};
 }
 
-int64_t TilesOf(int64_t q_begin, int64_t q_end, int group) {
-  return (q_end * group + kTileSlots - 1) / kTileSlots - q_begin * group / kTileSlots;
+int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
+  return (q_end * group + slots - 1) / slots - q_begin * group / slots;
 }
 
 bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 
 // Bytes of tables that are the call's, or a task's, whatever rows are in a launch: what TableImage
 // makes of them.
-int64_t CallBytes(const KernelJob& job) {
-  constexpr int64_t kGaps = 16 * 16;  // Every table begins at a multiple of 16 bytes.
+int64_t CallBytes(const KernelJob& job, bool hopper) {
+  // Every table begins at a multiple of 16 bytes, maps at one of theirs.
+  const int64_t gaps = 16 * 16 + (hopper ? kMapBytes : 0);
   const MaskMap& mask = *job.mask;
   int64_t entries = mask.q_heads();
-  if (!KindOf(job).changes) return 4 * entries + kGaps;
+  if (!KindOf(job).changes) return 4 * entries + gaps;
   const ChangeRule change = ChangeRuleOf(job);
   entries += 2 * (mask.sequences() + 1);
   if (change.alibi) entries += mask.q_heads();
   if (change.alibi || change.bits) entries += 2 * mask.sequences() * mask.q_heads();
-  return 4 * entries + kGaps;
+  return 4 * entries + gaps;
 }
-int64_t TaskBytes(const KernelJob& job, const KernelTask& bound) {
+int64_t TaskBytes(const KernelJob& job, const KernelTask& bound, bool hopper) {
   return static_cast<int64_t>(sizeof(ForwardTask)) + 4 * job.mask->classes() +
+         (hopper ? kMapsOfTask * kMapBytes : 0) +
          static_cast<int64_t>((bound.q_rows->ranges().size() + bound.k_rows->ranges().size()) *
                               sizeof(RowRun));
+}
+
+// What the rows of a piece that a tile has see.
+std::vector<KeyTileRun> RunsOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                               const CallVisibility& visible, const TaskPiece& piece,
+                               int32_t kv_head, int64_t tile) {
+  const Task& task = tasks[piece.task].task;
+  const int64_t group = job.layout->group();
+  const int64_t begin = std::max(piece.q_begin, tile * kHopperSlots / group);
+  const int64_t end = std::min(piece.q_end, ((tile + 1) * kHopperSlots + group - 1) / group);
+  const auto first = static_cast<int32_t>(kv_head * group);
+  KeyTileRuns runs(HopperKeys(KindOf(job).dim));
+  if (!HasTables(task)) {
+    const Interval all = {task.k_begin, task.k_end};
+    runs.AddRow({&all, 1});
+    return runs.Take();
+  }
+  job.mask->ForEachClass(std::max(first, task.head_begin),
+                         std::min(first + static_cast<int32_t>(group), task.head_end),
+                         [&](int32_t head, int32_t) {
+                           for (int64_t row = begin; row < end; ++row)
+                             runs.AddRow(visible.Of(piece.task, head, row));
+                         });
+  return runs.Take();
 }
 
 class CallCutter {
  public:
   CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks,
-             const CallVisibility& visible, int64_t max_bytes)
-      : job_(job), tasks_(tasks), visible_(visible), max_bytes_(max_bytes) {}
+             const CallVisibility& visible, int64_t max_bytes, bool hopper)
+      : job_(job), tasks_(tasks), visible_(visible), max_bytes_(max_bytes), hopper_(hopper) {}
 
   absl::StatusOr<std::vector<LaunchPieces>> Cut() {
     for (size_t t = 0; t < tasks_.size(); ++t) {
@@ -68,8 +97,9 @@ class CallCutter {
     const Task& task = tasks_[index].task;
     const int group = job_.layout->group();
     const HeadRange heads = KvHeads(task, group);
-    int64_t bytes = (heads.end - heads.begin) * TilesOf(begin, end, group) *
+    int64_t bytes = (heads.end - heads.begin) * TilesOf(begin, end, group, SlotsOfTile(hopper_)) *
                     static_cast<int64_t>(sizeof(ForwardItem) + sizeof(int32_t));
+    if (hopper_) bytes += RunBytes({index, begin, end}, heads, group);
     if (!HasTables(task)) return bytes;
     job_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
       bytes += 4 * (end - begin + 1);
@@ -79,12 +109,26 @@ class CallCutter {
     return bytes;
   }
 
+  // Rows that are added later cut runs in two, at most.
+  int64_t RunBytes(const TaskPiece& piece, const HeadRange& heads, int group) const {
+    const int64_t first = piece.q_begin * group / kHopperSlots;
+    const int64_t last = first + TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
+    int64_t bytes = 0;
+    for (int32_t head = heads.begin; head < heads.end; ++head) {
+      for (int64_t tile = first; tile < last; ++tile) {
+        const size_t runs = RunsOf(job_, tasks_, visible_, piece, head, tile).size();
+        bytes += static_cast<int64_t>(sizeof(int32_t) + 2 * runs * sizeof(KeyTileRun));
+      }
+    }
+    return bytes;
+  }
+
   absl::Status AddTask(int32_t index) {
     const Task& task = tasks_[index].task;
-    const int64_t own = TaskBytes(job_, tasks_[index]);
+    const int64_t own = TaskBytes(job_, tasks_[index], hopper_);
     int64_t begin = task.q_begin;
     bool open = false;  // The last piece of the launch is this task's, and ends at `begin`.
-    for (int64_t step = kRowsAtOnce; begin < task.q_end;) {
+    for (int64_t step = SlotsOfTile(hopper_); begin < task.q_end;) {
       const int64_t end = std::min(task.q_end, begin + step);
       const int64_t bytes = (open ? 0 : own) + RowBytes(index, begin, end);
       if (used_ + bytes > max_bytes_) {
@@ -115,26 +159,27 @@ class CallCutter {
   void Flush() {
     if (!pieces_.empty()) launches_.push_back(std::move(pieces_));
     pieces_.clear();
-    used_ = CallBytes(job_);
+    used_ = CallBytes(job_, hopper_);
   }
 
   const KernelJob& job_;
   const absl::Span<const KernelTask> tasks_;
   const CallVisibility& visible_;
   const int64_t max_bytes_;
-  int64_t used_ = CallBytes(job_);
+  const bool hopper_;
+  int64_t used_ = CallBytes(job_, hopper_);
   LaunchPieces pieces_;
   std::vector<LaunchPieces> launches_;
 };
 
 // Visible (row, key) pairs of a tile of a piece, about.
 int64_t CostOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
-               const CallVisibility& visible, const TaskPiece& piece, int32_t kv_head,
-               int64_t tile) {
+               const CallVisibility& visible, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               int64_t slots) {
   const Task& task = tasks[piece.task].task;
   const int64_t group = job.layout->group();
-  const int64_t begin = std::max(piece.q_begin, tile * kTileSlots / group);
-  const int64_t end = std::min(piece.q_end, ((tile + 1) * kTileSlots + group - 1) / group);
+  const int64_t begin = std::max(piece.q_begin, tile * slots / group);
+  const int64_t end = std::min(piece.q_end, ((tile + 1) * slots + group - 1) / group);
   const auto first = static_cast<int32_t>(kv_head * group);
   const int32_t head_begin = std::max(first, task.head_begin);
   const int32_t head_end = std::min(first + static_cast<int32_t>(group), task.head_end);
@@ -156,22 +201,23 @@ struct PlannedItem {
 
 // Largest first; each has its pieces in their order.
 std::vector<PlannedItem> PlanItems(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                   const CallVisibility& visible, const LaunchPieces& pieces) {
+                                   const CallVisibility& visible, const LaunchPieces& pieces,
+                                   int64_t slots) {
   const int group = job.layout->group();
   std::vector<PlannedItem> items;
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
   for (size_t p = 0; p < pieces.size(); ++p) {
     const KernelTask& bound = tasks[pieces[p].task];
     const HeadRange heads = KvHeads(bound.task, group);
-    const int64_t first = pieces[p].q_begin * group / kTileSlots;
-    const int64_t last = first + TilesOf(pieces[p].q_begin, pieces[p].q_end, group);
+    const int64_t first = pieces[p].q_begin * group / slots;
+    const int64_t last = first + TilesOf(pieces[p].q_begin, pieces[p].q_end, group, slots);
     for (int32_t head = heads.begin; head < heads.end; ++head) {
       for (int64_t tile = first; tile < last; ++tile) {
         const auto [at, added] = index.try_emplace({bound.out_q.data, head, tile}, items.size());
         if (added) items.push_back({{tile, head, 0, 0}, {}, 0});
         PlannedItem& item = items[at->second];
         item.units.push_back(static_cast<int32_t>(p));
-        item.cost += CostOf(job, tasks, visible, pieces[p], head, tile);
+        item.cost += CostOf(job, tasks, visible, pieces[p], head, tile, slots);
       }
     }
   }
@@ -196,18 +242,30 @@ ForwardKind KindOf(const KernelJob& job) {
 
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible,
-                                                  int64_t max_bytes) {
-  return CallCutter(job, tasks, visible, max_bytes).Cut();
+                                                  const CallVisibility& visible, int64_t max_bytes,
+                                                  bool hopper) {
+  return CallCutter(job, tasks, visible, max_bytes, hopper).Cut();
 }
 
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                  const CallVisibility& visible, const LaunchPieces& pieces) {
+                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper) {
   TableImage image(job);
-  for (const TaskPiece& piece : pieces) image.AddTask(tasks[piece.task], piece, visible);
-  const std::vector<PlannedItem> items = PlanItems(job, tasks, visible, pieces);
-  for (const PlannedItem& item : items) image.AddItem(item.item, item.units);
   Launch launch;
+  for (const TaskPiece& piece : pieces) {
+    image.AddTask(tasks[piece.task], piece, visible);
+    if (!hopper) continue;
+    launch.maps.push_back(KeyMap(job, tasks[piece.task]));
+    launch.maps.push_back(ValueMap(job, tasks[piece.task]));
+  }
+  const std::vector<PlannedItem> items =
+      PlanItems(job, tasks, visible, pieces, SlotsOfTile(hopper));
+  for (const PlannedItem& item : items) {
+    image.AddItem(item.item, item.units);
+    if (!hopper) continue;
+    for (const int32_t unit : item.units)
+      image.AddRuns(RunsOf(job, tasks, visible, pieces[unit], item.item.kv_head, item.item.tile));
+  }
+  if (hopper) image.AddMaps(static_cast<int64_t>(launch.maps.size()));
   launch.blocks = static_cast<int64_t>(items.size());
   launch.args = image.args();
   launch.bytes = image.Take(&launch.args.at);

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/tensor_map.h"
 #include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
@@ -28,18 +29,22 @@ using LaunchPieces = std::vector<TaskPiece>;
 
 // Cuts a call into launches whose tables fit into `max_bytes`: an accumulator row sees its tasks in
 // list order, within launches and from one to the next. RESOURCE_EXHAUSTED where one row's do not.
+// `hopper`: for the kernel of sm_90a (hopper_plan.h).
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible, int64_t max_bytes);
+                                                  const CallVisibility& visible, int64_t max_bytes,
+                                                  bool hopper = false);
 
-// A launch: `bytes` go to the device, and their address into args.tables.
+// A launch: `bytes` go to the device, and their address into args.tables. `maps` are encoded at
+// args.at.maps of them before.
 struct Launch {
   std::vector<std::byte> bytes;
+  std::vector<TensorMapSpec> maps;
   ForwardArgs args = {};
   int64_t blocks = 0;
 };
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                  const CallVisibility& visible, const LaunchPieces& pieces);
+                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper = false);
 
 }  // namespace annulus::cuda
 

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "worker/kernel/cuda/forward_args.h"
 #include "worker/kernel/cuda/op_args.h"
+#include "worker/kernel/cuda/tensor_map.h"
 
 namespace annulus::cuda {
 
@@ -24,6 +25,10 @@ class Launcher {
   // Copies to the device; the address, of 16 bytes at least, is good for what is launched until the
   // next Upload. RESOURCE_EXHAUSTED above max_tables.
   virtual absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) = 0;
+  // Whether kinds with `hopper` are served.
+  virtual bool has_hopper() const = 0;
+  // kMapBytes for each map, as a device reads them.
+  virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;
   virtual absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args,
                                int64_t blocks) = 0;
   virtual absl::Status Op(const OpArgs& args, int64_t blocks) = 0;

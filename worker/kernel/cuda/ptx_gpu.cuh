@@ -9,7 +9,7 @@
 
 namespace annulus::cuda {
 
-extern __shared__ __align__(128) unsigned char g_shared[];
+extern __shared__ __align__(1024) unsigned char g_shared[];
 
 // A thread of a real device, from sm_80 on: each member is an instruction or two of PTX. Addresses
 // in shared memory are offsets from its start. Everything that a warp does together (shuffles,
@@ -113,7 +113,7 @@ struct PtxGpu {
     return __half2float(__ushort_as_half(bits));
   }
 
- private:
+ protected:
   ANNULUS_GPU static uint32_t SharedAddress(uint32_t at) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(g_shared)) + at;
   }

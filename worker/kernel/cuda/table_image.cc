@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/dropout.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 namespace {
@@ -181,6 +182,12 @@ void TableImage::AddItem(ForwardItem item, const std::vector<int32_t>& units) {
   items_.push_back(item);
 }
 
+void TableImage::AddRuns(const std::vector<KeyTileRun>& runs) {
+  if (unit_runs_.empty()) unit_runs_.push_back(0);
+  key_runs_.insert(key_runs_.end(), runs.begin(), runs.end());
+  unit_runs_.push_back(Narrow(key_runs_.size()));
+}
+
 ForwardArgs TableImage::args() const {
   const BlockLayout& layout = *job_.layout;
   ForwardArgs args = {};
@@ -209,6 +216,12 @@ std::vector<std::byte> TableImage::Take(ForwardTables* at) {
   at->shifts = Append(shifts_, &bytes);
   at->has_bits = Append(has_bits_, &bytes);
   at->slopes = Append(slopes_, &bytes);
+  at->unit_runs = Append(unit_runs_, &bytes);
+  at->key_runs = Append(key_runs_, &bytes);
+  if (maps_ > 0) {
+    at->maps = (static_cast<int64_t>(bytes.size()) + kMapBytes - 1) / kMapBytes * kMapBytes;
+    bytes.resize(at->maps + maps_ * kMapBytes);
+  }
   return bytes;
 }
 

@@ -26,6 +26,11 @@ class TableImage {
   // `units`: tasks in the order in which they were added. Where they lie is filled in.
   void AddItem(ForwardItem item, const std::vector<int32_t>& units);
 
+  // Of the next unit of those that AddItem has added, for the kernel of sm_90a.
+  void AddRuns(const std::vector<KeyTileRun>& runs);
+  // Room for so many tensor maps.
+  void AddMaps(int64_t count) { maps_ = count; }
+
   // All but the address and the offsets of the tables.
   ForwardArgs args() const;
   // All tables, one after the other, and where each begins.
@@ -42,7 +47,9 @@ class TableImage {
   std::vector<ForwardTask> tasks_;
   std::vector<ForwardItem> items_;
   std::vector<int32_t> units_, class_of_head_, classes_, firsts_, q_begins_, k_begins_, shifts_,
-      has_bits_;
+      has_bits_, unit_runs_;
+  std::vector<KeyTileRun> key_runs_;
+  int64_t maps_ = 0;
   std::vector<KeySpan32> spans_;
   std::vector<RowRun> runs_;
   std::map<const RowMap*, int32_t> runs_of_map_;

@@ -1,0 +1,24 @@
+#ifndef ANNULUS_TESTS_KERNEL_CUDA_EMULATED_HOPPER_H_
+#define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_HOPPER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "tests/kernel/cuda/memory_checks.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/tensor_map.h"
+
+namespace annulus::cuda {
+
+// A map of the emulator is its TensorMapSpec.
+void EmulateMaps(absl::Span<const TensorMapSpec> maps, std::byte* to);
+
+// A launch of the kernel for sm_90a, block by block. The first fault and the seed, or empty.
+std::string EmulateHopper(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
+                          GlobalMemory* memory, uint64_t seed);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_KERNEL_CUDA_EMULATED_HOPPER_H_

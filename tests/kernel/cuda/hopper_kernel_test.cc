@@ -1,0 +1,230 @@
+// The kernel for sm_90a, its own source run by the emulator: what the conformance suites do not ask
+// of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/cuda/hopper_plan.h"
+
+namespace annulus::cuda {
+namespace {
+
+Sequence Rows(int64_t q_len, int64_t kv_len) {
+  Sequence sequence;
+  sequence.q_len = q_len;
+  sequence.kv_len = kv_len;
+  return sequence;
+}
+
+AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t dim, int64_t rows,
+                   int64_t keys) {
+  AttentionSpec spec;
+  spec.dtype = dtype;
+  spec.q_heads = q_heads;
+  spec.kv_heads = kv_heads;
+  spec.head_dim = dim;
+  spec.sequences = {Rows(rows, keys)};
+  return spec;
+}
+
+AttentionSpec Causal(AttentionSpec spec) {
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  return spec;
+}
+
+reference::Input Normal(const AttentionSpec& spec, uint64_t seed) {
+  reference::Input input = reference::InputOf(spec);
+  FillNormal(seed, reference::PrecisionOf(spec.dtype), 1, &input);
+  return input;
+}
+
+bool Served(KernelHarness& harness) {
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  return HopperServes(harness.job(), tasks);
+}
+
+// The job is this kernel's, and its answer within the budget.
+void Check(const AttentionSpec& spec, const reference::Input& input, const Cuts& cuts,
+           uint64_t seed) {
+  KernelHarness harness(spec, input, cuts);
+  ASSERT_TRUE(Served(harness)) << Describe(spec, cuts);
+  const absl::Status status = harness.Run(*MakeEmulatedHopperKernel(64 << 10, seed));
+  ASSERT_TRUE(status.ok()) << status << "\n" << Describe(spec, cuts);
+  EXPECT_TRUE(reference::CheckWithinBudget(input, harness.answer())) << Describe(spec, cuts);
+}
+
+TEST(HopperKernelTest, EveryTypeAndDimension) {
+  for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+    for (const int32_t dim : {64, 128, 256}) {
+      const AttentionSpec spec = Causal(Spec(dtype, 2, 1, dim, 70, 150));
+      Check(spec, Normal(spec, dim), {}, dim);
+    }
+  }
+}
+
+// Random masks, cuts, heads, dimensions and lengths; what is asynchronous is late at random.
+class RandomJob {
+ public:
+  explicit RandomJob(uint64_t seed) : random_(seed) {
+    const auto kv_heads = static_cast<int32_t>(Between(1, 2));
+    spec = Spec(Odds(2) ? DataType::kBf16 : DataType::kFp16,
+                kv_heads * static_cast<int32_t>(Between(1, 5)), kv_heads, 8, 0, 0);
+    spec.head_dim = 8 * static_cast<int32_t>(Odds(4) ? Between(17, 32) : Between(1, 16));
+    spec.sequences.clear();
+    for (int64_t n = Between(1, 3); n > 0; --n)
+      spec.sequences.push_back(Rows(Between(0, 90), Odds(3) ? Between(0, 500) : Between(0, 150)));
+    if (Odds(4)) spec.scale = Odds(2) ? -0.125 : 0.0;
+    if (Odds(3)) spec.out_dtype = DataType::kFp32;
+    if (!Odds(4)) MakeMask();
+    for (int64_t n = Between(0, 1); n > 0; --n) cuts.q_rows.push_back(Between(0, 100));
+    for (int64_t n = Between(0, 2); n > 0; --n) cuts.keys.push_back(Between(0, 400));
+    if (Odds(3)) cuts.q_heads.push_back(static_cast<int32_t>(Between(0, spec.q_heads)));
+    std::sort(cuts.keys.begin(), cuts.keys.end());
+    cuts.key_shards = static_cast<int>(Between(1, 2));
+    cuts.striped = Odds(2);
+    cuts.call_per_task = Odds(3);
+  }
+
+  AttentionSpec spec;
+  Cuts cuts;
+
+ private:
+  int64_t Between(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  bool Odds(int one_in) { return Between(1, one_in) == 1; }
+  void MakeMask() {
+    spec.masks.resize(1);
+    Mask& mask = spec.masks[0];
+    mask.causal = !Odds(3);
+    if (Odds(3)) mask.alignment = Mask::Alignment::kTopLeft;
+    if (Odds(3)) mask.window_left = Between(0, 200);
+    if (Odds(4)) mask.window_right = Between(0, 50);
+    if (Odds(3)) mask.always_visible = Between(0, 20);
+    if (Odds(6)) mask.chunk = Between(1, 64);
+    if (Odds(5)) mask.prefix = Between(0, 150);
+  }
+
+  std::mt19937_64 random_;
+};
+
+TEST(HopperKernelTest, RandomJobsAreWithinTheErrorBudget) {
+  for (uint64_t seed = 20261122; seed < 20261122 + 16; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const RandomJob job(seed);
+    Check(job.spec, Normal(job.spec, seed), job.cuts, seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(HopperKernelTest, LengthsAtTheEdgesOfTiles) {
+  for (const int64_t rows : {1, 63, 64, 65, 127, 128, 129}) {
+    for (const int64_t keys : {1, 127, 128, 129, 257}) {
+      const AttentionSpec spec = Causal(Spec(DataType::kBf16, 1, 1, 16, rows, keys));
+      Check(spec, Normal(spec, rows * 1000 + keys), {}, rows + keys);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Tensor cores cut every sum off in the same direction, which must not add up over many keys.
+TEST(HopperKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 3, 12000);
+  spec.out_dtype = DataType::kFp32;
+  reference::Input input = Normal(spec, 5);
+  for (double& value : input.v) value = 1 + (value > 0 ? 0.25 : 0);
+  Check(spec, input, {}, 1);
+}
+
+// Whenever copies land and products are done.
+TEST(HopperKernelTest, WhatIsLateChangesNoBit) {
+  const AttentionSpec spec = Causal(Spec(DataType::kBf16, 2, 1, 128, 70, 500));
+  const reference::Input input = Normal(spec, 3);
+  Cuts cuts;
+  cuts.keys = {300};
+  KernelHarness first(spec, input, cuts);
+  ASSERT_TRUE(first.Run(*MakeEmulatedHopperKernel(64 << 10, 1)).ok());
+  for (uint64_t seed = 2; seed < 5; ++seed) {
+    KernelHarness other(spec, input, cuts);
+    ASSERT_TRUE(other.Run(*MakeEmulatedHopperKernel(64 << 10, seed)).ok());
+    EXPECT_EQ(first.state(), other.state()) << "seed " << seed;
+  }
+}
+
+TEST(HopperKernelTest, LaunchesAndCutsBetweenTilesDoNotChangeABit) {
+  const AttentionSpec spec = Causal(Spec(DataType::kFp16, 3, 1, 64, 150, 600));
+  const reference::Input input = Normal(spec, 7);
+  Cuts cuts;
+  cuts.keys = {128, 384};
+  cuts.call_per_task = true;
+  KernelHarness whole(spec, input, {}), many(spec, input, {}), cut(spec, input, cuts);
+  ASSERT_TRUE(whole.Run(*MakeEmulatedHopperKernel(1 << 20, 1)).ok());
+  ASSERT_TRUE(many.Run(*MakeEmulatedHopperKernel(6 << 10, 2)).ok());
+  ASSERT_TRUE(cut.Run(*MakeEmulatedHopperKernel(1 << 20, 3)).ok());
+  EXPECT_EQ(whole.state(), many.state());
+  EXPECT_EQ(whole.state(), cut.state());
+}
+
+// NaN and infinities of keys that some rows do not see reach those that do, and no others.
+TEST(HopperKernelTest, ValuesThatAreNotFiniteReachThoseWhoSeeThem) {
+  const double kInf = std::numeric_limits<double>::infinity();
+  for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+    for (const int32_t dim : {64, 256}) {
+      const AttentionSpec spec = Causal(Spec(dtype, 2, 1, dim, 140, 140));
+      reference::Input input = Normal(spec, 9), other = input;
+      const auto set = [&](int64_t key, int column, double value) {
+        input.v[key * dim + column] = value;
+      };
+      set(70, 5, std::nan(""));
+      set(100, dim - 1, kInf);
+      KernelHarness with(spec, input, {}), without(spec, other, {});
+      ASSERT_TRUE(with.Run(*MakeEmulatedHopperKernel(64 << 10, 1)).ok());
+      ASSERT_TRUE(without.Run(*MakeEmulatedHopperKernel(64 << 10, 2)).ok());
+      const reference::Answer a = with.answer(), b = without.answer();
+      for (int64_t row = 0; row < 140; ++row) {
+        for (int column = 0; column < dim; ++column) {
+          const float value = a.out[row * 2 * dim + column];
+          if (column == 5 && row >= 70)
+            EXPECT_TRUE(std::isnan(value)) << row;
+          else if (column == dim - 1 && row >= 100)
+            EXPECT_EQ(value, kInf) << row;
+          else
+            ASSERT_NEAR(value, b.out[row * 2 * dim + column], 0.02) << row << " " << column;
+        }
+      }
+    }
+  }
+}
+
+// A window far from the first tokens, which stay visible: tiles between them are left out.
+TEST(HopperKernelTest, SpansFarApartAreWithinTheBudget) {
+  AttentionSpec spec = Causal(Spec(DataType::kBf16, 1, 1, 16, 300, 1200));
+  spec.masks[0].window_left = 40;
+  spec.masks[0].always_visible = 3;
+  Check(spec, Normal(spec, 11), {}, 4);
+}
+
+// What is not this kernel's is the portable one's, in the same calls.
+TEST(HopperKernelTest, OthersAreServedToo) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    AttentionSpec spec = Causal(Spec(dtype, 2, 1, 24, 30, 50));
+    if (dtype == DataType::kBf16) spec.modifiers.soft_cap = 2;
+    const reference::Input input = Normal(spec, 13);
+    KernelHarness harness(spec, input, {});
+    EXPECT_FALSE(Served(harness));
+    ASSERT_TRUE(harness.Run(*MakeEmulatedHopperKernel(64 << 10, 1)).ok());
+    EXPECT_TRUE(reference::CheckWithinBudget(input, harness.answer()));
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,241 @@
+#include "tests/kernel/cuda/hopper_machine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kGroup = 128;
+// The largest number of barriers of a block, each of which is an actor of its own.
+constexpr int kMostBarriers = 32;
+
+}  // namespace
+
+HopperMachine::HopperMachine(int threads, GlobalMemory* global, uint64_t seed)
+    : global_(global), random_(seed), warps_(threads / kWarp), groups_(threads / kGroup) {
+  for (int t = 0; t < threads; ++t) threads_.push_back(std::make_unique<Thread>());
+}
+
+void HopperMachine::Start(const std::function<void(int)>& body) {
+  barriers_.clear();
+  meetings_.clear();
+  acquired_.clear();
+  copies_.clear();
+  fault_.clear();
+  warps_.assign(warps_.size(), Warp());
+  groups_.assign(groups_.size(), GroupProducts());
+  for (size_t t = 0; t < threads_.size(); ++t) {
+    Thread& thread = *threads_[t];
+    thread.running = true;
+    thread.waiting = thread.polling = thread.fenced = false;
+    thread.committed = true;
+    thread.issued = 0;
+    thread.clock.assign(threads_.size() + kMostBarriers, 0);
+    thread.clock[t] = 1;
+    thread.held.clear();
+    thread.flights.clear();
+    thread.lefts.clear();
+    thread.reads.clear();
+    thread.fiber.Start([&body, t] { body(static_cast<int>(t)); });
+  }
+}
+
+std::string HopperMachine::Run(int64_t number, uint32_t shared_bytes,
+                               const std::function<void(int)>& body) {
+  number_ = number;
+  shared_ = std::make_unique<HopperShared>(shared_bytes, static_cast<int>(threads_.size()));
+  constexpr uint64_t kLazy[] = {2, 40, uint64_t{1} << 62};
+  lazy_ = kLazy[random_() % 3];
+  Start(body);
+  std::vector<size_t> order(warps_.size());
+  for (size_t w = 0; w < order.size(); ++w) order[w] = w;
+  for (bool left = true; left;) {
+    std::shuffle(order.begin(), order.end(), random_);
+    bool any = left = false;
+    for (const size_t warp : order) {
+      for (size_t t = warp * kWarp; t < (warp + 1) * kWarp; ++t) {
+        Thread& thread = *threads_[t];
+        left |= thread.running;
+        if (!thread.running || thread.waiting) continue;
+        any = true;
+        thread.running = thread.fiber.Resume();
+        if (fault_.empty() && random_() % lazy_ == 0) Proceed();
+        if (!fault_.empty()) return fault_;
+      }
+    }
+    if (!any && left && !Proceed()) return "threads wait for what does not come";
+    if (!fault_.empty()) return fault_;
+  }
+  return AtTheEnd();
+}
+
+std::string HopperMachine::AtTheEnd() const {
+  if (!copies_.empty()) return "the block ends before its copies";
+  for (const GroupProducts& group : groups_)
+    if (group.done < group.products.size()) return "the block ends before its products";
+  for (const std::unique_ptr<Thread>& thread : threads_)
+    if (!thread->reads.empty()) return "the block ends without having waited for its products";
+  return "";
+}
+
+void HopperMachine::Fail(int thread, const std::string& fault) {
+  fault_ = absl::StrCat("block ", number_, ", thread ", thread, ": ", fault);
+  threads_[thread]->fiber.Pause();
+}
+
+void HopperMachine::Pause(int thread, bool polling) {
+  threads_[thread]->waiting = true;
+  threads_[thread]->polling = polling;
+  threads_[thread]->fiber.Pause();
+}
+
+void HopperMachine::WakePollers() {
+  for (const std::unique_ptr<Thread>& thread : threads_)
+    if (thread->polling) thread->waiting = thread->polling = false;
+}
+
+bool HopperMachine::Proceed() {
+  std::vector<int> groups;
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].done < groups_[g].products.size() &&
+        groups_[g].products[groups_[g].done].come == kGroup)
+      groups.push_back(static_cast<int>(g));
+  const size_t choices = copies_.size() + groups.size();
+  if (choices == 0) return false;
+  const size_t choice = random_() % choices;
+  if (choice < copies_.size()) {
+    const BoxCopy copy = copies_[choice];
+    copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(choice));
+    fault_ = Land(copy);
+  } else {
+    fault_ = Execute(groups[choice - copies_.size()]);
+  }
+  WakePollers();
+  return true;
+}
+
+void HopperMachine::Read(int thread, const void* at, int64_t size, size_t alignment) {
+  if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Fail(thread, "misaligned global access");
+  FailIf(thread, global_->Read(at, size, number_));
+}
+
+void HopperMachine::Write(int thread, const void* at, int64_t size, size_t alignment) {
+  if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Fail(thread, "misaligned global access");
+  FailIf(thread, global_->Write(at, size, number_));
+}
+
+std::byte* HopperMachine::ReadShared(int thread, uint32_t at, uint32_t size) {
+  FailIf(thread, shared_->Read(at, size, Me(thread)));
+  return shared_->data() + at;
+}
+
+std::byte* HopperMachine::WriteShared(int thread, uint32_t at, uint32_t size) {
+  FailIf(thread, shared_->Write(at, size, Me(thread)));
+  return shared_->data() + at;
+}
+
+bool HopperMachine::Meet(int thread, int name, int first, int count, bool value) {
+  Meeting& meeting = meetings_[name];
+  if (thread < first || thread >= first + count) Fail(thread, "a barrier of other threads");
+  if (meeting.clock.empty()) meeting.clock.assign(threads_[0]->clock.size(), 0);
+  Join(meeting.clock, threads_[thread]->clock);
+  meeting.any |= value;
+  if (++meeting.come < count) {
+    Pause(thread, false);
+    return meeting.result;
+  }
+  meeting.result = meeting.any;
+  meeting.any = false;
+  meeting.come = 0;
+  for (int t = first; t < first + count; ++t) {
+    Thread& other = *threads_[t];
+    other.clock = meeting.clock;
+    ++other.clock[t];
+    other.waiting = false;
+  }
+  return meeting.result;
+}
+
+void HopperMachine::Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine) {
+  Warp& warp = warps_[thread / kWarp];
+  if (warp.come > 0 && (warp.act != act || warp.detail != detail))
+    Fail(thread, "the threads of a warp do different things where they must do one together");
+  warp.act = act;
+  warp.detail = detail;
+  warp.lanes[thread % kWarp] = mine;
+  if (++warp.come < kWarp) return Pause(thread, false);
+  act(warp.lanes);
+  warp.come = 0;
+  const int first = thread / kWarp * kWarp;
+  for (int t = first; t < first + kWarp; ++t) threads_[t]->waiting = false;
+}
+
+void HopperMachine::MakeBarrier(int thread, uint32_t at, int arrivals) {
+  if (at % 8 != 0) Fail(thread, "a misaligned barrier");
+  if (barriers_.count(at) > 0) Fail(thread, "a barrier that is made twice");
+  if (barriers_.size() == kMostBarriers) Fail(thread, "more barriers than the emulator has");
+  std::memset(WriteShared(thread, at, 8), 0, 8);
+  HopperMbarrier barrier;
+  barrier.index = static_cast<int>(threads_.size() + barriers_.size());
+  barrier.arrivals = barrier.pending = arrivals;
+  barrier.maker = thread;
+  barrier.clock.assign(threads_[0]->clock.size(), 0);
+  barriers_[at] = barrier;
+}
+
+void HopperMachine::FenceBarriers(int thread) {
+  for (auto& [at, barrier] : barriers_)
+    if (barrier.maker == thread && barrier.made == 0)
+      barrier.made = threads_[thread]->clock[thread];
+}
+
+HopperMbarrier& HopperMachine::Find(int thread, uint32_t at) {
+  const auto found = barriers_.find(at);
+  if (found == barriers_.end()) Fail(thread, "a barrier that is not there");
+  HopperMbarrier& barrier = found->second;
+  if (barrier.made == 0 || threads_[thread]->clock[barrier.maker] < barrier.made)
+    Fail(thread, "a barrier whose making is not ordered before its use");
+  return barrier;
+}
+
+void HopperMachine::EndPhase(HopperMbarrier& barrier) {
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  ++barrier.phase;
+  barrier.pending = barrier.arrivals;
+  WakePollers();
+}
+
+void HopperMachine::Arrive(int thread, uint32_t at, uint32_t expected_bytes) {
+  HopperMbarrier& barrier = Find(thread, at);
+  if (barrier.pending == 0) Fail(thread, "more arrivals than a phase has");
+  Clock& mine = threads_[thread]->clock;
+  Join(barrier.clock, mine);
+  ++mine[thread];
+  barrier.bytes += expected_bytes;
+  --barrier.pending;
+  EndPhase(barrier);
+}
+
+void HopperMachine::AwaitBarrier(int thread, uint32_t at, uint32_t parity) {
+  HopperMbarrier& barrier = Find(thread, at);
+  const auto [waiter, first] =
+      barrier.waiters.try_emplace(thread, 1 - parity, parity == 1 ? -1 : 0);
+  auto& [last, phases] = waiter->second;
+  if (last == parity) Fail(thread, "a phase of a barrier that is awaited twice");
+  last = parity;
+  while ((barrier.phase & 1) == parity) Pause(thread, true);
+  if (static_cast<int64_t>(barrier.phase) != phases + 1)
+    Fail(thread, "a barrier that is phases ahead of who waits for it");
+  ++phases;
+  Join(threads_[thread]->clock, barrier.clock);
+}
+
+void HopperMachine::AcquireMap(int thread, const void* map) {
+  Read(thread, map, sizeof(TensorMapSpec), 64);
+  acquired_.insert({thread, map});
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,119 @@
+#ifndef ANNULUS_TESTS_KERNEL_CUDA_HOPPER_MACHINE_H_
+#define ANNULUS_TESTS_KERNEL_CUDA_HOPPER_MACHINE_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/kernel/cuda/emulated_block.h"
+#include "tests/kernel/cuda/fiber.h"
+#include "tests/kernel/cuda/hopper_parts.h"
+#include "tests/kernel/cuda/hopper_shared.h"
+#include "tests/kernel/cuda/memory_checks.h"
+
+namespace annulus::cuda {
+
+// EmulatedBlock for sm_90a: the threads of a block, and what works behind their backs, at random
+// times: copies of boxes and products of groups of four warps. What a device would do wrong in
+// silence is a fault, whether or not it happened here: order is told by vector clocks.
+class HopperMachine {
+ public:
+  // `seed` says when things happen.
+  HopperMachine(int threads, GlobalMemory* global, uint64_t seed);
+
+  // As EmulatedBlock::Run.
+  std::string Run(int64_t number, uint32_t shared_bytes, const std::function<void(int)>& body);
+
+  // Called by threads.
+  void Read(int thread, const void* at, int64_t size, size_t alignment);
+  void Write(int thread, const void* at, int64_t size, size_t alignment);
+  std::byte* ReadShared(int thread, uint32_t at, uint32_t size);
+  std::byte* WriteShared(int thread, uint32_t at, uint32_t size);
+  void FenceAsync(int thread) { shared_->Fence(Me(thread)); }
+  // All `count` threads from `first` on; the or of their values. `name` keeps barriers apart.
+  bool Meet(int thread, int name, int first, int count, bool value);
+  void Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine);
+
+  void MakeBarrier(int thread, uint32_t at, int arrivals);
+  void FenceBarriers(int thread);
+  void Arrive(int thread, uint32_t at, uint32_t expected_bytes);
+  void AwaitBarrier(int thread, uint32_t at, uint32_t parity);
+
+  void AcquireMap(int thread, const void* map);
+  void LoadBox(int thread, uint32_t to, const void* map, int32_t column, int32_t head, int32_t row,
+               uint32_t barrier);
+
+  // A product of a group. `left`: registers of 16 depths, or nullptr: of the first descriptor.
+  void HoldForProducts(int thread, const void* registers, size_t bytes);
+  void FenceProducts(int thread) { threads_[thread]->fenced = true; }
+  void Multiply(int thread, const GroupProduct& product, const uint32_t* left, float* sums);
+  void CommitProducts(int thread);
+  void AwaitProducts(int thread);
+
+ private:
+  struct Thread {
+    Fiber fiber;
+    bool running = false, waiting = false, polling = false;
+    bool fenced = false, committed = true;
+    size_t issued = 0;  // Products of its group.
+    Clock clock;
+    std::vector<HeldRegisters> held;
+    std::vector<SumsInFlight> flights;
+    std::vector<std::pair<const uint32_t*, std::vector<uint32_t>>> lefts;
+    std::vector<std::shared_ptr<ProductReads>> reads;
+  };
+  struct Warp {
+    int come = 0;
+    EmulatedBlock::WarpAct act = nullptr;
+    int detail = 0;
+    void* lanes[kWarp] = {};
+  };
+  struct Meeting {
+    int come = 0;
+    bool any = false, result = false;
+    Clock clock;
+  };
+
+  void Fail(int thread, const std::string& fault);
+  void FailIf(int thread, const std::string& fault) {
+    if (!fault.empty()) Fail(thread, fault);
+  }
+  void Pause(int thread, bool polling);
+  void WakePollers();
+  Actor Me(int thread) const { return {thread, &threads_[thread]->clock}; }
+  void Start(const std::function<void(int)>& body);
+  std::string AtTheEnd() const;
+  HopperMbarrier& Find(int thread, uint32_t at);
+  void EndPhase(HopperMbarrier& barrier);
+  // Does one thing that is under way, drawn at random. False: there is none.
+  bool Proceed();
+  std::string Land(const BoxCopy& copy);
+  std::string Execute(int group);
+  std::string ReadOperands(int group, const IssuedProduct& issued, std::vector<float>* left,
+                           std::vector<float>* right);
+  SumsInFlight& FlightOf(int thread, float* sums, int count);
+
+  GlobalMemory* const global_;
+  std::mt19937_64 random_;
+  uint64_t lazy_ = 1;  // Something that is under way is done once in as many turns.
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Warp> warps_;
+  std::unique_ptr<HopperShared> shared_;
+  std::map<uint32_t, HopperMbarrier> barriers_;
+  std::map<int, Meeting> meetings_;
+  std::set<std::pair<int, const void*>> acquired_;
+  std::deque<BoxCopy> copies_;
+  std::vector<GroupProducts> groups_;
+  int64_t number_ = 0;
+  std::string fault_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_KERNEL_CUDA_HOPPER_MACHINE_H_

@@ -1,0 +1,207 @@
+#include "worker/kernel/cuda/hopper_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/kernel/kernel_harness.h"
+#include "tests/reference/from_spec.h"
+#include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/launch_plan.h"
+
+namespace annulus::cuda {
+namespace {
+
+AttentionSpec Spec(int32_t dim) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 6;
+  spec.kv_heads = 2;
+  spec.head_dim = dim;
+  Sequence sequence;
+  sequence.q_len = 300;
+  sequence.kv_len = 500;
+  spec.sequences = {sequence};
+  spec.masks.resize(1);
+  spec.masks[0].causal = true;
+  spec.masks[0].window_left = 170;
+  spec.masks[0].always_visible = 5;
+  return spec;
+}
+
+bool Served(const AttentionSpec& spec) {
+  KernelHarness harness(spec, reference::InputOf(spec), {});
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  return HopperServes(harness.job(), tasks);
+}
+
+// What rows see of tile `tile`: 0 nothing, 1 something, 2 every row that sees something sees all.
+int SeenOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int keys) {
+  bool any = false, all = true;
+  for (const std::vector<Interval>& spans : rows) {
+    int64_t seen = 0, in_all = 0;
+    for (const Interval& span : spans) {
+      in_all += span.length();
+      seen += Intersect(span, {tile * keys, (tile + 1) * keys}).length();
+    }
+    any |= seen > 0;
+    all &= in_all == 0 || seen == keys;
+  }
+  return !any ? 0 : all ? 2 : 1;
+}
+
+TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 500; ++round) {
+    const int keys = round % 2 == 0 ? 64 : 128;
+    std::vector<std::vector<Interval>> rows(1 + random() % 6);
+    KeyTileRuns runs(keys);
+    for (std::vector<Interval>& spans : rows) {
+      int64_t at = 0;
+      for (int n = static_cast<int>(random() % 4); n > 0; --n) {
+        const int64_t begin = at + static_cast<int64_t>(random() % 300);
+        at = begin + 1 + static_cast<int64_t>(random() % 600);
+        if (random() % 3 == 0) at = (at + 127) / 128 * 128;
+        spans.push_back({begin, at});
+        ++at;
+      }
+      for (int same = static_cast<int>(random() % 3); same >= 0; --same) runs.AddRow(spans);
+    }
+    std::vector<int> told(60);
+    int32_t last = 0;
+    for (const KeyTileRun& run : runs.Take()) {
+      EXPECT_LE(last, run.begin);
+      EXPECT_LT(run.begin, run.end);
+      last = run.end;
+      for (int32_t tile = run.begin; tile < run.end; ++tile) told[tile] = run.masked != 0 ? 1 : 2;
+    }
+    for (int tile = 0; tile < 60; ++tile)
+      ASSERT_EQ(told[tile], SeenOf(rows, tile, keys)) << "round " << round << " tile " << tile;
+  }
+}
+
+TEST(HopperPlanTest, ServesWhatItCan) {
+  EXPECT_TRUE(Served(Spec(64)));
+  EXPECT_TRUE(Served(Spec(40)));
+  AttentionSpec spec = Spec(128);
+  spec.dtype = DataType::kFp16;
+  EXPECT_TRUE(Served(spec));
+  spec.head_dim_v = 64;
+  EXPECT_TRUE(Served(spec));
+  spec.head_dim_v = 120;  // A row is not a whole number of keys.
+  EXPECT_FALSE(Served(spec));
+  spec = Spec(128);
+  spec.dtype = DataType::kFp32;
+  EXPECT_FALSE(Served(spec));
+  EXPECT_FALSE(Served(Spec(36)));
+  spec = Spec(64);
+  spec.deterministic = true;
+  EXPECT_FALSE(Served(spec));
+  spec = Spec(64);
+  spec.modifiers.soft_cap = 3;
+  EXPECT_FALSE(Served(spec));
+  spec = Spec(64);
+  spec.dropout = Dropout{0.5, 1};
+  EXPECT_FALSE(Served(spec));
+}
+
+TEST(HopperPlanTest, MemoryThatIsNotAlignedIsNotServed) {
+  const AttentionSpec spec = Spec(64);
+  KernelHarness harness(spec, reference::InputOf(spec), {});
+  std::vector<KernelTask> tasks = harness.Tasks();
+  EXPECT_TRUE(HopperServes(harness.job(), tasks));
+  for (BlockView KernelTask::*view : {&KernelTask::q, &KernelTask::kv, &KernelTask::out_q}) {
+    std::vector<KernelTask> moved = tasks;
+    (moved.back().*view).data += 4;
+    EXPECT_FALSE(HopperServes(harness.job(), moved));
+  }
+}
+
+template <class T>
+T Get(const Launch& launch, int64_t table, int64_t index) {
+  T value;
+  std::memcpy(&value, launch.bytes.data() + table + index * static_cast<int64_t>(sizeof(T)),
+              sizeof(T));
+  return value;
+}
+
+// Each slot's keys lie in its tile's runs, unmasked ones hide none, and launches of any size fit.
+TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
+  const AttentionSpec spec = Spec(64);
+  Cuts cuts;
+  cuts.q_rows = {130, 131};
+  cuts.keys = {100, 333};
+  cuts.key_shards = 2;
+  KernelHarness harness(spec, reference::InputOf(spec), cuts);
+  const KernelJob job = harness.job();
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  const auto pool = *ComputePool::Create(1);
+  const CallVisibility visible(*job.mask, tasks, *pool);
+  for (const int64_t max_bytes : {1 << 20, 12 << 10}) {
+    const auto cut = CutCall(job, tasks, visible, max_bytes, /*hopper=*/true);
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    EXPECT_EQ(cut->size() > 1, max_bytes < 1 << 20);
+    int64_t slots_seen = 0;
+    for (const LaunchPieces& pieces : *cut) {
+      const Launch launch = MakeLaunch(job, tasks, visible, pieces, /*hopper=*/true);
+      EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
+      EXPECT_EQ(launch.args.at.maps % kMapBytes, 0);
+      ASSERT_EQ(launch.maps.size(), 2 * pieces.size());
+      for (int64_t b = 0; b < launch.blocks; ++b) {
+        const auto item = Get<ForwardItem>(launch, launch.args.at.items, b);
+        for (int32_t u = item.unit_begin; u < item.unit_end; ++u) {
+          const TaskPiece& piece = pieces[Get<int32_t>(launch, launch.args.at.units, u)];
+          std::vector<std::vector<Interval>> rows;
+          for (int64_t n = item.tile * kHopperSlots; n < (item.tile + 1) * kHopperSlots; ++n) {
+            const int64_t row = n / 3;
+            if (row < piece.q_begin || row >= piece.q_end) continue;
+            const auto spans =
+                visible.Of(piece.task, static_cast<int32_t>(item.kv_head * 3 + n % 3), row);
+            rows.emplace_back(spans.begin(), spans.end());
+            ++slots_seen;
+          }
+          std::vector<int> told(10);
+          const auto last = Get<int32_t>(launch, launch.args.at.unit_runs, u + 1);
+          for (auto i = Get<int32_t>(launch, launch.args.at.unit_runs, u); i < last; ++i) {
+            const auto run = Get<KeyTileRun>(launch, launch.args.at.key_runs, i);
+            for (int32_t t = run.begin; t < run.end; ++t) told[t] = run.masked != 0 ? 1 : 2;
+          }
+          for (int tile = 0; tile < 10; ++tile) ASSERT_EQ(told[tile], SeenOf(rows, tile, 128));
+        }
+      }
+    }
+    int64_t slots = 0;
+    for (const KernelTask& bound : tasks)
+      slots +=
+          (bound.task.q_end - bound.task.q_begin) * (bound.task.head_end - bound.task.head_begin);
+    EXPECT_EQ(slots_seen, slots);
+  }
+}
+
+TEST(HopperPlanTest, MapsHoldTheKeysOfATask) {
+  const AttentionSpec spec = Spec(64);
+  Cuts cuts;
+  cuts.keys = {100};
+  KernelHarness harness(spec, reference::InputOf(spec), cuts);
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  const KernelTask& second = tasks.back();
+  ASSERT_EQ(second.task.k_begin, 100);
+  const TensorMapSpec keys = KeyMap(harness.job(), second);
+  const TensorMapSpec values = ValueMap(harness.job(), second);
+  const int64_t row = 2 * 2 * 64 * 2;  // Heads, keys and values, columns, bytes.
+  EXPECT_EQ(keys.base, second.kv.data + 100 * row);
+  EXPECT_EQ(values.base, second.kv.data + 100 * row + row / 2);
+  EXPECT_EQ(keys.rows, second.task.k_end - 100);
+  EXPECT_EQ(keys.row_bytes, row);
+  EXPECT_EQ(keys.head_bytes, 128);
+  EXPECT_EQ(keys.heads, 2);
+  EXPECT_EQ(keys.columns, 64);
+  EXPECT_EQ(keys.box_rows, 128);
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,52 @@
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime.h>
+
+#include "worker/kernel/cuda/encode_map.h"
+#include "worker/kernel/cuda/hopper_config.h"
+
+namespace annulus::cuda {
+namespace {
+
+using Encode = PFN_cuTensorMapEncodeTiled_v12000;
+
+struct Driver {
+  cudaError_t error = cudaSuccess;
+  Encode encode = nullptr;
+};
+
+// The program links no driver.
+Driver FindDriver() {
+  Driver driver;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  void* entry = nullptr;
+  driver.error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                  cudaEnableDefault, &found);
+  driver.encode = reinterpret_cast<Encode>(entry);
+  if (driver.error == cudaSuccess && (found != cudaDriverEntryPointSuccess || entry == nullptr))
+    driver.error = cudaErrorNotSupported;
+  return driver;
+}
+
+}  // namespace
+
+CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to) {
+  static const Driver driver = FindDriver();
+  if (driver.error != cudaSuccess) return driver.error;
+  static_assert(sizeof(CUtensorMap) == kMapBytes);
+  const cuuint64_t dims[] = {static_cast<cuuint64_t>(map.columns),
+                             static_cast<cuuint64_t>(map.heads), static_cast<cuuint64_t>(map.rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(map.head_bytes),
+                                static_cast<cuuint64_t>(map.row_bytes)};
+  const cuuint32_t box[] = {kPanelColumns, 1, static_cast<cuuint32_t>(map.box_rows)};
+  const cuuint32_t steps[] = {1, 1, 1};
+  // The bits of numbers do not matter: what is outside is 0 of any type.
+  const CUresult result =
+      driver.encode(reinterpret_cast<CUtensorMap*>(to), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+                    const_cast<std::byte*>(map.base), dims, strides, box, steps,
+                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace annulus::cuda

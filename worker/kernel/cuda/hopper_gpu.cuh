@@ -1,0 +1,140 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GPU_CUH_
+#define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GPU_CUH_
+
+#include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_wgmma.cuh"
+#include "worker/kernel/cuda/ptx_gpu.cuh"
+
+namespace annulus::cuda {
+
+// A thread of sm_90a. What is asynchronous here says until when.
+struct PtxHopperGpu : PtxGpu {
+  // The same number, which the compiler takes for another: nothing is made of it beforehand.
+  ANNULUS_GPU int Anew(int value) const {
+    asm volatile("" : "+r"(value));
+    return value;
+  }
+
+  // A barrier in shared memory, for phases of `arrivals` each; others may use it when its maker has
+  // fenced and met them.
+  ANNULUS_GPU void MakeBarrier(uint32_t at, int arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(SharedAddress(at)), "r"(arrivals)
+                 : "memory");
+  }
+  ANNULUS_GPU void FenceBarriers() const {
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+  }
+  ANNULUS_GPU void Arrive(uint32_t at) const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(SharedAddress(at)) : "memory");
+  }
+  // The phase ends when as many bytes have come, too.
+  ANNULUS_GPU void ArriveExpecting(uint32_t at, uint32_t bytes) const {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(SharedAddress(at)),
+        "r"(bytes)
+        : "memory");
+  }
+  // Until the phase with this parity is over; the one before the first counts as odd and over.
+  ANNULUS_GPU void AwaitBarrier(uint32_t at, uint32_t parity) const {
+    uint32_t over;
+    do {
+      asm volatile(
+          "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;\n}\n"
+          : "=r"(over)
+          : "r"(SharedAddress(at)), "r"(parity)
+          : "memory");
+    } while (over == 0);
+  }
+
+  // Whoever uses a map in global memory that the host has written asks for it first.
+  ANNULUS_GPU void AcquireMap(const void* map) const {
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;\n" ::"l"(map) : "memory");
+  }
+  // Brings a box of a tensor of (columns, heads, rows), zeros where there is none, and tells the
+  // barrier.
+  ANNULUS_GPU void LoadBox(uint32_t to, const void* map, int32_t column, int32_t head, int32_t row,
+                           uint32_t barrier) const {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];\n" ::"r"(SharedAddress(to)),
+        "l"(map), "r"(column), "r"(head), "r"(row), "r"(SharedAddress(barrier))
+        : "memory");
+  }
+  // What the thread has written to shared memory may be read by products, once they are ordered
+  // behind it.
+  ANNULUS_GPU void FenceAsync() const {
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+  }
+
+  // Groups of four warps.
+  ANNULUS_GPU void SyncGroup(int barrier) const {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kGroupThreads) : "memory");
+  }
+  ANNULUS_GPU bool SyncGroupOr(int barrier, bool value) const {
+    uint32_t any;
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.u32 q, %1, 0;\nbar.red.or.pred p, %2, %3, q;\n"
+        "selp.u32 %0, 1, 0, p;\n}\n"
+        : "=r"(any)
+        : "r"(value ? 1 : 0), "r"(barrier), "n"(kGroupThreads)
+        : "memory");
+    return any != 0;
+  }
+  template <int REGISTERS>
+  ANNULUS_GPU void ReleaseRegisters() const {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+  }
+  template <int REGISTERS>
+  ANNULUS_GPU void TakeRegisters() const {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+  }
+
+  // Products of a group (hopper_layout.h makes descriptors of offsets). Between FenceProducts, to
+  // which all their registers are given, and AwaitProducts nobody touches these, nor what they read
+  // in shared memory.
+  ANNULUS_GPU uint64_t Descriptor(uint64_t of_offset) const {
+    return of_offset + (SharedAddress(0) >> 4);
+  }
+  template <class... REGISTERS>
+  ANNULUS_GPU void FenceProducts(REGISTERS&... registers) const {
+    (Hold(registers), ...);
+    asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+  }
+  template <Element ELEMENT, int COLUMNS>
+  ANNULUS_GPU void MultiplyRows(uint64_t a, uint64_t b, float (&sums)[COLUMNS / 2],
+                                bool add) const {
+    WgmmaRows<ELEMENT, COLUMNS>(a, b, sums, add);
+  }
+  template <Element ELEMENT, int COLUMNS>
+  ANNULUS_GPU void MultiplyColumns(const uint32_t (&a)[4], uint64_t b, float (&sums)[COLUMNS / 2],
+                                   bool add) const {
+    WgmmaColumns<ELEMENT, COLUMNS>(a, b, sums, add);
+  }
+  ANNULUS_GPU void CommitProducts() const {
+    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+  }
+  // All that are committed.
+  template <class... REGISTERS>
+  ANNULUS_GPU void AwaitProducts(REGISTERS&... registers) const {
+    asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+    (Hold(registers), ...);
+  }
+
+ private:
+  // Nothing moves these registers from one side to the other.
+  template <int COUNT>
+  ANNULUS_GPU static void Hold(float (&registers)[COUNT]) {
+    ANNULUS_UNROLL
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+  }
+  template <int COUNT>
+  ANNULUS_GPU static void Hold(uint32_t (&registers)[COUNT][4]) {
+    ANNULUS_UNROLL
+    for (int i = 0; i < COUNT * 4; ++i) asm volatile("" : "+r"(registers[i / 4][i % 4])::"memory");
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GPU_CUH_

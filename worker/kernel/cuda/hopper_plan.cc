@@ -1,0 +1,104 @@
+#include "worker/kernel/cuda/hopper_plan.h"
+
+#include <algorithm>
+
+#include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/launch_plan.h"
+#include "worker/kernel/cuda/table_image.h"
+
+namespace annulus::cuda {
+namespace {
+
+int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
+
+bool Aligned(const BlockAt& block, int64_t offset, int64_t unit) {
+  const auto address = reinterpret_cast<uintptr_t>(block.data);
+  return (address | static_cast<uintptr_t>(block.row_bytes | offset)) % unit == 0;
+}
+
+int64_t ValueOffset(const KernelJob& job, const KernelTask& bound) {
+  const Block& block = bound.kv.block;
+  return job.layout->SecondOffset(BlockKind::kKv, block.head_end - block.head_begin);
+}
+
+bool TaskServed(const KernelJob& job, const KernelTask& bound) {
+  const BlockLayout& layout = *job.layout;
+  const BlockAt kv = BlockAtOf(layout, bound.kv);
+  return Aligned(BlockAtOf(layout, bound.q), 0, 16) && Aligned(kv, ValueOffset(job, bound), 16) &&
+         Aligned(BlockAtOf(layout, bound.out_q), 0, 8) &&
+         kv.row_bytes % (layout.head_dim() * int64_t{2}) == 0 &&
+         kv.row_bytes % (layout.value_dim() * int64_t{2}) == 0;
+}
+
+TensorMapSpec MapOf(const KernelJob& job, const KernelTask& bound, int64_t offset, int32_t dim) {
+  const BlockAt kv = BlockAtOf(*job.layout, bound.kv);
+  const Task& task = bound.task;
+  TensorMapSpec map;
+  map.base = kv.data + (task.k_begin - kv.row_begin) * kv.row_bytes + offset;
+  map.columns = dim;
+  map.heads = bound.kv.block.head_end - bound.kv.block.head_begin;
+  map.rows = Narrow(task.k_end - task.k_begin);
+  map.box_rows = HopperKeys(KindOf(job).dim);
+  map.head_bytes = dim * int64_t{2};
+  map.row_bytes = kv.row_bytes;
+  return map;
+}
+
+}  // namespace
+
+bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+  const ForwardKind kind = KindOf(job);
+  if (kind.element == Element::kFp32 || kind.changes || job.spec->deterministic) return false;
+  if (job.layout->head_dim() % 8 != 0 || job.layout->value_dim() % 8 != 0) return false;
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [&](const KernelTask& bound) { return TaskServed(job, bound); });
+}
+
+void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
+  if (rows_ > 0 && std::equal(spans.begin(), spans.end(), last_.begin(), last_.end())) return;
+  last_.assign(spans.begin(), spans.end());
+  bool sees = false;
+  for (const Interval& span : spans) {
+    if (span.length() <= 0) continue;
+    sees = true;
+    changes_.push_back({Narrow(span.begin / keys_), 1, 0});
+    changes_.push_back({Narrow((span.end + keys_ - 1) / keys_), -1, 0});
+    const int32_t begin = Narrow((span.begin + keys_ - 1) / keys_);
+    const int32_t end = Narrow(span.end / keys_);
+    if (begin >= end) continue;
+    changes_.push_back({begin, 0, 1});
+    changes_.push_back({end, 0, -1});
+  }
+  if (sees) ++rows_;
+}
+
+std::vector<KeyTileRun> KeyTileRuns::Take() {
+  std::sort(changes_.begin(), changes_.end(),
+            [](const Change& a, const Change& b) { return a.at < b.at; });
+  std::vector<KeyTileRun> runs;
+  int32_t seen = 0, whole = 0;
+  for (size_t i = 0; i < changes_.size();) {
+    const int32_t at = changes_[i].at;
+    for (; i < changes_.size() && changes_[i].at == at; ++i) {
+      seen += changes_[i].seen;
+      whole += changes_[i].whole;
+    }
+    if (seen == 0) continue;
+    const int32_t masked = whole == rows_ ? 0 : 1;
+    const int32_t end = changes_[i].at;  // Whatever is seen ends somewhere.
+    if (!runs.empty() && runs.back().end == at && runs.back().masked == masked)
+      runs.back().end = end;
+    else
+      runs.push_back({at, end, masked});
+  }
+  return runs;
+}
+
+TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound) {
+  return MapOf(job, bound, 0, job.layout->head_dim());
+}
+TensorMapSpec ValueMap(const KernelJob& job, const KernelTask& bound) {
+  return MapOf(job, bound, ValueOffset(job, bound), job.layout->value_dim());
+}
+
+}  // namespace annulus::cuda

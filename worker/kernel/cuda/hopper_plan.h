@@ -1,0 +1,49 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_PLAN_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/shard_plan.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/tensor_map.h"
+
+namespace annulus::cuda {
+
+// What the forward kernel for sm_90a needs beside the portable one's plans: pure functions.
+
+// Whether that kernel computes the call: 16-bit inputs whose rows and heads lie as TMA wants them
+// (dimensions that are multiples of 8), no modifier, not deterministic (its tiles are another fold
+// than the portable kernel's).
+bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
+
+// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRow for each slot that
+// sees something, or for one of several that see the same.
+class KeyTileRuns {
+ public:
+  explicit KeyTileRuns(int32_t keys_of_tile) : keys_(keys_of_tile) {}
+
+  // Sorted, disjoint; those that are empty count for nothing.
+  void AddRow(absl::Span<const Interval> spans);
+  std::vector<KeyTileRun> Take();
+
+ private:
+  // At tile `at` so many more slots see something, and so many more see all.
+  struct Change {
+    int32_t at, seen, whole;
+  };
+  const int32_t keys_;
+  int32_t rows_ = 0;
+  std::vector<Interval> last_;  // Of the row before, which a row often equals.
+  std::vector<Change> changes_;
+};
+
+// The keys and the values of a task.
+TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound);
+TensorMapSpec ValueMap(const KernelJob& job, const KernelTask& bound);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_HOPPER_PLAN_H_
