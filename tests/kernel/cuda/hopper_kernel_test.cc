@@ -118,7 +118,7 @@ class RandomJob {
 };
 
 TEST(HopperKernelTest, RandomJobsAreWithinTheErrorBudget) {
-  for (uint64_t seed = 20261122; seed < 20261122 + 16; ++seed) {
+  for (uint64_t seed = 20261122; seed < 20261122 + 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const RandomJob job(seed);
     Check(job.spec, Normal(job.spec, seed), job.cuts, seed);
@@ -138,7 +138,7 @@ TEST(HopperKernelTest, LengthsAtTheEdgesOfTiles) {
 
 // Tensor cores cut every sum off in the same direction, which must not add up over many keys.
 TEST(HopperKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
-  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 3, 12000);
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 3, 20000);
   spec.out_dtype = DataType::kFp32;
   reference::Input input = Normal(spec, 5);
   for (double& value : input.v) value = 1 + (value > 0 ? 0.25 : 0);

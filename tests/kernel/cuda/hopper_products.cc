@@ -7,8 +7,8 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr int kAtOnce = 8;
-constexpr int kBits = 24;  // Behind the first of the largest.
+constexpr int kAtOnce = 16;
+constexpr int kBits = 25;  // Behind the first of the largest.
 
 double FromBits(uint64_t bits) {
   double value;

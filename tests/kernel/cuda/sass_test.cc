@@ -26,7 +26,8 @@ std::string Cuobjdump() {
 
 // How often each instruction occurs in code for sm_90a, by function.
 std::map<std::string, std::map<std::string, int>> Disassemble(const std::string& tool,
-                                                              const std::string& object) {
+                                                              const std::string& object,
+                                                              std::string* first_line) {
   const std::string command = tool + " -arch sm_90a -sass " + object + " 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::map<std::string, std::map<std::string, int>> found;
@@ -34,6 +35,7 @@ std::map<std::string, std::map<std::string, int>> Disassemble(const std::string&
   std::array<char, 4096> buffer;
   while (pipe != nullptr && fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) {
     const std::string line = buffer.data();
+    if (first_line->size() < 2) *first_line = line;
     if (const size_t at = line.find("Function : "); at != std::string::npos)
       function = line.substr(at + 11);
     for (const std::string name : {"HGMMA", "UTMALDG", "USETMAXREG", "SYNCS", "STL", "LDL"})
@@ -47,7 +49,8 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
   if (tool.empty()) GTEST_SKIP() << "no cuobjdump here: CUOBJDUMP names one";
   for (const std::string type : {"bf16", "fp16"}) {
     int kernels = 0;
-    for (auto& [function, count] : Disassemble(tool, kObject + type + ".o")) {
+    std::string first_line;
+    for (auto& [function, count] : Disassemble(tool, kObject + type + ".o", &first_line)) {
       if (function.find("HopperForward") == std::string::npos) continue;
       ++kernels;
       EXPECT_GE(count["HGMMA"], 12) << function;
@@ -59,7 +62,7 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
         EXPECT_EQ(count["STL"] + count["LDL"], 0) << function;
       }
     }
-    EXPECT_EQ(kernels, 3) << type;
+    EXPECT_EQ(kernels, 3) << type << ": " << first_line;
   }
 }
 
