@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
@@ -17,6 +16,7 @@
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/kept_state.h"
+#include "server/coordinator/serving.h"
 
 namespace annulus {
 namespace {
@@ -35,45 +35,22 @@ absl::Status CheckWorldSize(const Core& core, const Submission& submission) {
   return wanted > ready ? InsufficientWorkersError(wanted, ready) : absl::OkStatus();
 }
 
-// Sizes whose formation has not failed lately, and whatever the caller asks for.
-std::vector<int32_t> SizesOnOffer(const Core& core, int32_t wanted) {
-  std::set<int32_t> sizes = {1};
+// Sizes whose formation has not failed lately, and whatever the caller asks for, of workers that
+// serve the job.
+std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission) {
+  const int32_t wanted = submission.execution.world_size;
+  std::set<int32_t> sizes;
+  if (HasServers(core, 1, submission)) sizes.insert(1);
   const int32_t limit = std::min(core.workers.ready_count(), core.options.limits.max_world_size);
   for (const std::vector<int64_t>& members : GroupFamily(core.workers.LocalityOrder())) {
     auto pause = core.groups.pauses().find(members);
     if (pause != core.groups.pauses().end() && pause->second.failures > 0) continue;
+    if (!FirstServe(core, members, members.size(), submission)) continue;
     sizes.insert(static_cast<int32_t>(members.size()));
   }
-  if (wanted > 0) sizes.insert(wanted);
+  if (wanted > 0 && HasServers(core, wanted, submission)) sizes.insert(wanted);
   std::vector<int32_t> offer(sizes.begin(), sizes.upper_bound(limit));
   return offer;
-}
-
-// Any of the ready workers may be the one.
-absl::Status CheckArithmetic(const Core& core, const Submission& submission) {
-  if (submission.spec.arithmetic != Arithmetic::kBf16x3) return absl::OkStatus();
-  for (const auto& [number, worker] : core.workers.all()) {
-    if (worker.ready() && worker.info.bf16x3_flops_per_second() == 0)
-      return ArithmeticNotServedError(worker.info.slot(), worker.info.backend());
-  }
-  return absl::OkStatus();
-}
-
-std::vector<Capability> LacksOf(const WorkerRecord& worker) {
-  std::vector<Capability> lacks;
-  for (const control::v1::Lack& lack : worker.info.lacks()) {
-    lacks.push_back({lack.feature(), /*served=*/false, lack.why_not(), /*field_path=*/""});
-  }
-  return lacks;
-}
-
-// Any of the ready workers may be the one.
-absl::Status CheckLacks(const Core& core, const Submission& submission) {
-  for (const auto& [number, worker] : core.workers.all()) {
-    if (worker.ready())
-      RETURN_IF_ERROR(CheckNotLacking(LacksOf(worker), submission.spec, submission.execution));
-  }
-  return absl::OkStatus();
 }
 
 // Both of one kernel, so that they fit each other.
@@ -96,21 +73,20 @@ KernelRates RatesOf(const control::v1::Register& info, const AttentionSpec& spec
   return own.flops_per_second > 0 ? own : fp32;
 }
 
-// The slowest and smallest of the ready workers: any of them may be the one.
+// The slowest and smallest of the ready workers that serve it: any of them may be the one.
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
                         const UsedState& state) {
   PlanRequest request;
-  request.sizes = state.execution.has_value()
-                      ? std::vector<int32_t>{state.execution->world_size}
-                      : SizesOnOffer(core, submission->execution.world_size);
+  request.sizes = state.execution.has_value() ? std::vector<int32_t>{state.execution->world_size}
+                                              : SizesOnOffer(core, *submission);
   request.submission = std::move(submission);
   request.pinned = state.execution;
   request.segment_target = core.options.segment_target;
   bool first = true;
   double step_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
-    if (!worker.ready()) continue;
     const control::v1::Register& info = worker.info;
+    if (!worker.ready() || !CheckServedBy(info, *request.submission).ok()) continue;
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
@@ -210,8 +186,8 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
 absl::Status Admit(Core& core, const event::RunJob& event) {
   if (absl::Status s = CheckOpen(core); !s.ok()) return s;
   if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
-  if (absl::Status s = CheckArithmetic(core, *event.submission); !s.ok()) return s;
-  if (absl::Status s = CheckLacks(core, *event.submission); !s.ok()) return s;
+  const Submission& submission = *event.submission;
+  RETURN_IF_ERROR(CheckServers(core, submission.execution.world_size, submission));
   if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
@@ -282,8 +258,10 @@ void OnRunJob(Core& core, const event::RunJob& event) {
 void OnPlanJob(Core& core, const event::PlanJob& event) {
   absl::Status refusal = CheckOpen(core);
   if (refusal.ok()) refusal = CheckWorldSize(core, *event.submission);
-  if (refusal.ok()) refusal = CheckArithmetic(core, *event.submission);
-  if (refusal.ok()) refusal = CheckLacks(core, *event.submission);
+  const Submission& submission = *event.submission;
+  if (refusal.ok()) {
+    refusal = CheckServers(core, submission.execution.world_size, submission);
+  }
   if (refusal.ok() && core.plannings.size() >= core.options.max_queued_jobs) {
     refusal = QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }

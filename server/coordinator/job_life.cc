@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "attention/error.h"
+#include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "proto/job_stats.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/kept_state.h"
 #include "server/coordinator/run_end.h"
+#include "server/coordinator/serving.h"
 
 namespace annulus {
 namespace {
@@ -67,6 +69,8 @@ absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
   const int32_t ready = core.workers.ready_count();
   if (ready == 0) return NoWorkersError(retry);
+  const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
+  RETURN_IF_ERROR(CheckServers(core, size, *job.submission));
   if (!job.refusal.ok()) return job.refusal;
   return InsufficientWorkersError(job.plan->world_size(), ready);
 }

@@ -13,6 +13,7 @@
 #include "server/coordinator/group_family.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
+#include "server/coordinator/serving.h"
 
 namespace annulus {
 namespace {
@@ -72,7 +73,7 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
   int32_t least = 0;
   int64_t freest = -1;
   for (const auto& [number, worker] : pass.core.workers.all()) {
-    if (!worker.eligible()) continue;
+    if (!worker.eligible() || !CheckServedBy(worker.info, *job.submission).ok()) continue;
     place.possible = true;
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
@@ -104,7 +105,8 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   int32_t least = 0;
   const auto size = static_cast<size_t>(job.plan->world_size());
   for (const auto& [number, group] : pass.core.groups.all()) {
-    if (!group.wanted || !group.live() || group.members.size() < size) continue;
+    if (!group.wanted || !group.live()) continue;
+    if (!FirstServe(pass.core, group.members, size, *job.submission)) continue;
     if (place.possible && group.members.size() > smallest) continue;
     if (!place.possible || group.members.size() < smallest) {
       place = Place{true, 0, {}, {}};
@@ -123,7 +125,7 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   }
   // The family is being formed or formed again.
   if (!place.possible) {
-    place.possible = pass.core.workers.LocalityOrder().size() >= size;
+    place.possible = HasServers(pass.core, job.plan->world_size(), *job.submission);
   }
   return place;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
@@ -94,6 +95,9 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   ASSIGN_OR_RETURN(submission->spec, SpecFromProto(request.spec(), "spec"));
   ASSIGN_OR_RETURN(submission->execution, ExecutionFromProto(request.execution(), "execution"));
   RETURN_IF_ERROR(Validate(submission->spec, submission->execution, options.limits));
+  for (const Capability& used : FeaturesOf(submission->spec, submission->execution)) {
+    submission->features.insert(used.feature);
+  }
   submission->request = std::move(request);
   submission->bytes = BytesOf(*submission);
   submission->fingerprint = FingerprintOf(submission->request);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,8 @@ struct Submission {
   v1::RunJobRequest request;
   AttentionSpec spec;
   Execution execution;
+  // Of the capability table, that it uses.
+  std::set<std::string> features;
   // Memory that it takes, about.
   int64_t bytes = 0;
   // SHA-256 of what makes it this job and no other; see SameJob.

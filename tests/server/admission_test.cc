@@ -66,20 +66,6 @@ TEST_F(AdmissionTest, EveryTypeHasItsOwnRate) {
   EXPECT_EQ(harness_.planned_flops, 2e10);
 }
 
-TEST_F(AdmissionTest, Bf16x3IsRefusedWhereAReadyWorkerDoesNotServeIt) {
-  harness_.bf16x3_flops = 4e10;
-  harness_.Start(1);
-  harness_.bf16x3_flops = 0;
-  harness_.AddWorker("other");
-  v1::RunJobRequest request = harness_.Request(1);
-  request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
-  const int64_t call = harness_.Run(request);
-  ExpectRefused(call, absl::StatusCode::kUnimplemented, "NOT_SERVED");
-  const ErrorDetail detail = DetailOf(*harness_.call(call).finished);
-  EXPECT_EQ(detail.fields[0].field, "spec.arithmetic");
-  EXPECT_EQ(detail.metadata.at("slot"), "other");
-}
-
 // What workers lack is refused before a byte moves, and told to whoever asks; other jobs run.
 TEST_F(AdmissionTest, WhatAReadyWorkerLacksIsRefused) {
   control::v1::WorkerEvent event = harness_.RegisterEvent("w0", "i0");

@@ -39,6 +39,11 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   for (int32_t offered : request.sizes) {
     if (asked.world_size == 0 && offered <= auto_size) size = offered;
   }
+  planned_size = size;
+  // As the planner: nobody serves it.
+  if (size == 0)
+    return MakeError(absl::StatusCode::kFailedPrecondition, "none",
+                     {"INSUFFICIENT_WORKERS", {}, {}, {}});
   plan->execution = asked;
   plan->execution.world_size = size;
   plan->execution.strategy = Strategy::kRingPassKv;

@@ -100,6 +100,7 @@ class CoordinatorHarness {
   int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
   mutable double planned_flops = 0;  // That the last plan was asked for with.
+  mutable int32_t planned_size = 0;
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;

@@ -37,6 +37,9 @@ v1::RunJobRequest SimClients::NewRequest() {
   if (agenda_->Chance(0.3)) {
     *request.mutable_timeout() = DurationToProto(absl::Milliseconds(1 + agenda_->Below(8000)));
   }
+  if (agenda_->Chance(0.2)) {
+    request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
+  }
   if (agenda_->Chance(0.25)) {
     *request.mutable_spec()->mutable_forward()->mutable_keep_state() =
         DurationToProto(absl::Milliseconds(1 + agenda_->Below(10000)));
@@ -48,6 +51,7 @@ v1::RunJobRequest SimClients::NewRequest() {
 v1::RunJobRequest SimClients::NewGradients() {
   const auto& [job_id, forward] = kept_[agenda_->Below(kept_.size())];
   v1::RunJobRequest request = forward;
+  request.mutable_spec()->clear_arithmetic();
   v1::Gradients& gradients = *request.mutable_spec()->mutable_gradients();
   gradients.set_state(job_id);
   gradients.set_release_state(agenda_->Chance(0.4));

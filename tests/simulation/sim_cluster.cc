@@ -9,6 +9,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "proto/convert.h"
+#include "server/coordinator/errors.h"
 
 namespace annulus {
 
@@ -17,8 +18,7 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-constexpr size_t kMostActions = 20000;  // Of one event.
-constexpr size_t kRemembered = 200;
+constexpr size_t kMostActions = 20000, kRemembered = 200;  // Of one event; of all.
 
 CoordinatorOptions OptionsFor(const SimOptions& options) {
   CoordinatorOptions coordinator;
@@ -101,13 +101,13 @@ void SimCluster::CrashCoordinator() {
 }
 
 PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
-  const Submission& job = *request.submission;
+  if (request.sizes.empty()) return InsufficientWorkersError(1, 0);
   auto plan = std::make_shared<JobPlan>();
+  const Submission& job = *request.submission;
   plan->execution = request.pinned.value_or(job.execution);
   // AUTO takes what the request's size says, so that all sizes occur.
-  const auto offered = static_cast<int64_t>(request.sizes.size());
   if (plan->execution.world_size == 0) {
-    plan->execution.world_size = request.sizes[job.spec.q_rows() % offered];
+    plan->execution.world_size = request.sizes[job.spec.q_rows() % request.sizes.size()];
   }
   plan->execution.strategy = Strategy::kRingPassKv;
   plan->execution.layout = Layout::kZigzag;

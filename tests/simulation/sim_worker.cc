@@ -34,6 +34,8 @@ void SimWorker::Start() {
   self.set_device_limit_bytes(limits_.device);
   self.set_flops_per_second(1e9);
   self.set_link_bytes_per_second(1e9);
+  serves_bf16x3_ = agenda_->Chance(0.7);
+  if (serves_bf16x3_) self.set_bf16x3_flops_per_second(4e9);
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   options.self = [self] { return self; };
@@ -157,6 +159,9 @@ void SimWorker::Open(const control::v1::Reserve& reserve) {
   held.device_needed = DeviceBytes(spec->q_rows());
   held.lender = IdOf(reserve.lender());
   if (spec->uses_state()) CheckLender(held.lender, id.rank);
+  if (spec->arithmetic == Arithmetic::kBf16x3 && !serves_bf16x3_) {
+    around_->Violation(absl::StrCat(slot_, " does not serve what it is given"));
+  }
   shards_[id] = std::move(held);
   if (staging_used() > limits_.staging) {
     around_->Violation(absl::StrCat("staging of ", slot_, " is over its limit"));
@@ -273,7 +278,9 @@ void SimWorker::Close(const ShardId& id) {
   }
   it->second.closing = true;
   for (const auto& [other, held] : shards_) {
-    if (held.lender == id && !held.closing && !agent_->fenced()) {
+    if (!(held.lender == id) || held.closing) continue;
+    // Who lets go of everything does so in any order.
+    if (!agent_->fenced() && !agent_->exited()) {
       around_->Violation(absl::StrCat("a shard on ", slot_, " is dropped while it lends"));
     }
   }

@@ -122,6 +122,7 @@ class SimWorker {
   Agenda* const agenda_;
   SimSurroundings* const around_;
   int64_t life_ = 0;
+  bool serves_bf16x3_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
   absl::Time tick_at_ = absl::InfiniteFuture();
   std::unique_ptr<AgentState> agent_;

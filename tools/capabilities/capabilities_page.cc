@@ -25,8 +25,9 @@ std::string CapabilitiesPage() {
   absl::StrAppend(&page,
                   "\n## On GPUs\n\n"
                   "Where the workers have GPUs ([gpu.md](gpu.md)) these are refused at submit with "
-                  "the same error, and `GetServerInfo` says that they are not served; bf16x3 is "
-                  "refused, too, while any ready worker is a CPU without AMX:\n\n"
+                  "the same error, and `GetServerInfo` says that they are not served; a bf16x3 job "
+                  "is given to no CPU without AMX either, and refused where no worker could run "
+                  "it:\n\n"
                   "| feature | field | why not |\n| --- | --- | --- |\n");
   for (const Capability& row : CudaLacks()) {
     absl::StrAppend(&page, "| ", row.feature, " | `", row.field_path, "` | ", row.why_not, " |\n");

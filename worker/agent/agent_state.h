@@ -49,6 +49,7 @@ class AgentState {
   size_t groups() const { return groups_.size(); }
   bool connected() const { return link_.up(); }
   bool fenced() const { return fenced_; }
+  bool exited() const { return exited_; }
 
  private:
   // How far a shard has come. A stage is entered once, in this order, though some are skipped.

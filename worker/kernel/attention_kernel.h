@@ -71,9 +71,9 @@ struct KernelControl {
 // Computes on one device. One owner thread calls it; calls are ordered. Running state is
 // unnormalised fp32 (BlockKind::kPartial) carried between calls as it is. A row that sees nothing
 // in a task is left bit for bit as it was. Masked keys are never multiplied in, so NaN in them
-// cannot leak. Errors: UNIMPLEMENTED for what the back-end lacks (checked at submit by the
-// capability table, so a caller does not see it), CANCELLED, RESOURCE_EXHAUSTED. After an error
-// outputs of the call are undefined.
+// cannot leak. Errors: UNIMPLEMENTED for what the back-end lacks and the worker has not refused
+// when the job was placed on it, CANCELLED, RESOURCE_EXHAUSTED. After an error outputs of the call
+// are undefined.
 class AttentionKernel {
  public:
   virtual ~AttentionKernel() = default;

@@ -1,0 +1,124 @@
+// Workers of which some serve a job and others do not: bf16x3, which takes AMX.
+
+#include <optional>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+class ServingTest : public testing::Test {
+ protected:
+  explicit ServingTest(CoordinatorOptions options = {}) : harness_(options) {}
+
+  void Serving() { harness_.bf16x3_flops = 4e10; }
+  void Lacking() { harness_.bf16x3_flops = 0; }
+  static v1::RunJobRequest Bf16x3(int32_t world_size) {
+    v1::RunJobRequest request = CoordinatorHarness::Request(world_size);
+    request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
+    return request;
+  }
+  // Where the n-th rank of a job is.
+  std::string EndpointOf(int64_t call, int rank = 0) {
+    return harness_.Placed(call).shards(rank).endpoint();
+  }
+  std::optional<absl::Status> Refusal(int64_t call) { return harness_.call(call).finished; }
+
+  CoordinatorHarness harness_;
+};
+
+TEST_F(ServingTest, JobsOfOneWorkerGoToThoseThatServeThem) {
+  Lacking();
+  harness_.AddWorker("a");
+  Serving();
+  harness_.AddWorker("b");
+  harness_.Obey();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(EndpointOf(harness_.Run(Bf16x3(1))), "b:8004") << i;
+    EXPECT_EQ(harness_.planned_flops, 4e10) << "the other's rate does not count";
+  }
+  EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(1))), "a:8004") << "the one with less to do";
+}
+
+TEST_F(ServingTest, GroupJobsGoToGroupsWhoseRanksServeThem) {
+  Serving();
+  for (const char* slot : {"a", "b"}) harness_.AddWorker(slot);
+  Lacking();
+  for (const char* slot : {"c", "d"}) harness_.AddWorker(slot);
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  for (int i = 0; i < 2; ++i) {
+    const int64_t call = harness_.Run(Bf16x3(2));
+    EXPECT_EQ(EndpointOf(call, 0), "a:8004");
+    EXPECT_EQ(EndpointOf(call, 1), "b:8004");
+  }
+  // The third waits for that group, with another free.
+  EXPECT_EQ(harness_.StateOf(harness_.Run(Bf16x3(2))), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(2))), "c:8004");
+  // Of as many as pay, those that there are.
+  harness_.auto_size = 8;
+  harness_.Run(Bf16x3(0));
+  EXPECT_EQ(harness_.planned_size, 2);
+  const int64_t refused = harness_.Run(Bf16x3(3));
+  ASSERT_TRUE(Refusal(refused).has_value());
+  EXPECT_EQ(ReasonOf(*Refusal(refused)), "NOT_SERVED");
+  EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("slot"), "c");
+}
+
+TEST_F(ServingTest, NoWorkerThatServesIt) {
+  Lacking();
+  harness_.Start(2);
+  const int64_t call = harness_.Run(Bf16x3(0));
+  ASSERT_TRUE(Refusal(call).has_value());
+  EXPECT_EQ(Refusal(call)->code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReasonOf(*Refusal(call)), "NOT_SERVED");
+  EXPECT_EQ(DetailOf(*Refusal(call)).fields.at(0).field, "spec.arithmetic");
+}
+
+CoordinatorOptions OneJobAWorker() {
+  CoordinatorOptions options;
+  options.solo_jobs_per_worker = 1;
+  return options;
+}
+class BusyServingTest : public ServingTest {
+ protected:
+  BusyServingTest() : ServingTest(OneJobAWorker()) {}
+};
+
+TEST_F(BusyServingTest, AJobThatWaitsNeverGoesToOneThatJoinsAndDoesNotServeIt) {
+  Serving();
+  harness_.Start(1);
+  const int64_t first = harness_.Run(Bf16x3(1));
+  const int64_t second = harness_.Run(Bf16x3(1));
+  EXPECT_EQ(harness_.StateOf(second), v1::Job::STATE_QUEUED);
+  Lacking();
+  harness_.AddWorker("x");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(second), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(1))), "x:8004") << "it keeps nobody waiting";
+  harness_.Upload(harness_.JobOf(first));
+  harness_.OutputsReady(harness_.JobOf(first));
+  EXPECT_EQ(EndpointOf(second), "w0:8004");
+}
+
+TEST_F(BusyServingTest, AJobThatWaitsForNobodyEnds) {
+  Serving();
+  harness_.Start(1);
+  harness_.Run(Bf16x3(1));
+  const int64_t waiting = harness_.Run(Bf16x3(0));
+  Lacking();
+  harness_.AddWorker("x");
+  harness_.silent.insert("w0");
+  harness_.Disconnect(harness_.worker("w0"));
+  harness_.Advance(absl::Seconds(30));
+  EXPECT_EQ(harness_.StateOf(waiting), v1::Job::STATE_FAILED);
+  ASSERT_TRUE(Refusal(waiting).has_value());
+  EXPECT_EQ(ReasonOf(*Refusal(waiting)), "NOT_SERVED");
+  EXPECT_EQ(DetailOf(*Refusal(waiting)).metadata.at("slot"), "x");
+}
+
+}  // namespace
+}  // namespace annulus
