@@ -82,6 +82,16 @@ absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
                    ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
+absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the queue holds its limit of ", limit, " jobs whose state is to be kept"),
+      ErrorDetail{"QUEUE_FULL",
+                  {{"limit", absl::StrCat(limit)}},
+                  {{"spec.forward.keep_state", "too many such jobs wait"}},
+                  retry_after});
+}
+
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after) {
   return MakeError(
       absl::StatusCode::kResourceExhausted,

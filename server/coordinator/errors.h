@@ -20,6 +20,7 @@ absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
 // For a worker that cannot multiply as the spec asks.
 absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
+absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after);
 absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining);
 absl::Status JobNotFoundError(absl::string_view job_id);

@@ -61,7 +61,9 @@ void FairQueue::Remove(int64_t job) {
 double FairQueue::rank_seconds() const {
   double sum = 0;
   for (const auto& [name, principal] : principals_) {
-    for (const auto& [key, entry] : principal.waiting) sum += entry.rank_seconds;
+    for (const auto& [key, entry] : principal.waiting) {
+      if (!entry.stands_aside) sum += entry.rank_seconds;
+    }
   }
   return sum;
 }

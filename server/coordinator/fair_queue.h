@@ -24,6 +24,7 @@ class FairQueue {
     int32_t priority = 0;
     double rank_seconds = 0;  // Predicted.
     absl::Time submitted;
+    bool stands_aside = false;  // Others need not wait for it.
   };
 
   FairQueue(std::map<std::string, double> weights, absl::Duration step)
@@ -33,7 +34,7 @@ class FairQueue {
   void Remove(int64_t job);
   bool Contains(int64_t job) const { return index_.count(job) != 0; }
   size_t size() const { return index_.size(); }
-  double rank_seconds() const;
+  double rank_seconds() const;  // Of those that others wait for.
 
   // Offers waiting jobs in order. A job for which `take` says true leaves the queue and is charged
   // to its principal; each job is offered at most once. `take` must not call the queue.

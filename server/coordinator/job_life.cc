@@ -164,7 +164,8 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
 
 void Enqueue(Core& core, JobRecord& job) {
   core.queue.Push({job.number, job.principal, job.submission->execution.priority,
-                   job.plan->cost.seconds * job.plan->world_size(), job.created});
+                   job.plan->cost.seconds * job.plan->world_size(), job.created,
+                   /*stands_aside=*/job.submission->spec.keeps_state()});
   core.place_again = true;
   ArmJobTimer(core, job);
 }

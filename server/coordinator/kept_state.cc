@@ -95,10 +95,19 @@ absl::Status CheckMayKeep(const Core& core, const Submission& submission) {
   if (core.keeping.size() >= core.options.max_kept_states) {
     return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
   }
-  // Their requests stay as long as they do, and leave others at least as much room.
+  // Their requests stay as long as they do, and leave others at least as much room; and those that
+  // wait, perhaps for the ends of states, leave others most of the queue.
   const int64_t limit = core.options.max_request_bytes / 2;
   int64_t bytes = submission.bytes;
-  for (int64_t number : core.keeping) bytes += core.jobs.Find(number)->submission->bytes;
+  size_t waiting = 0;
+  for (int64_t number : core.keeping) {
+    const JobRecord& job = *core.jobs.Find(number);
+    bytes += job.submission->bytes;
+    if (!job.terminal() && job.run == 0) ++waiting;
+  }
+  if (waiting >= core.options.max_waiting_keepers) {
+    return KeepersQueueFullError(core.options.max_waiting_keepers, core.options.retry_after);
+  }
   if (bytes <= limit) return absl::OkStatus();
   return RequestBytesFullError(limit, core.options.retry_after);
 }

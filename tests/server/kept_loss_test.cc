@@ -1,5 +1,6 @@
 // How kept states are lost: with workers, with groups, with the coordinator.
 #include <algorithm>
+#include <vector>
 
 #include "tests/server/kept_state_case.h"
 
@@ -103,6 +104,27 @@ TEST_F(KeptStateTest, HoldsNoCoordinatorThatDrains) {
   harness_.Handle(event::Drain{});
   harness_.Obey();
   EXPECT_TRUE(harness_.stopped);
+}
+
+// The next coordinator serves them, by all their tensors.
+TEST_F(KeptStateTest, JobsThatWaitForAStateHearThatTheCoordinatorDrains) {
+  harness_.Start(2);
+  const std::string forward = Keep(2);
+  harness_.hold = {WorkerCommand::kRunSegment};
+  std::vector<int64_t> calls;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(harness_.Run(Gradients(forward)));
+    if (harness_.StateOf(calls.back()) != Job::STATE_QUEUED) {
+      harness_.Upload(harness_.JobOf(calls.back()));
+    }
+  }
+  const int64_t waits = calls.back();
+  ASSERT_EQ(harness_.StateOf(waits), Job::STATE_QUEUED);
+  harness_.Handle(event::Drain{});
+  EXPECT_EQ(harness_.StateOf(waits), Job::STATE_FAILED);
+  EXPECT_EQ(ErrorOf(waits).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(ErrorOf(waits)), "DRAINING");
+  EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
 }
 
 }  // namespace

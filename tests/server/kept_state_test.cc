@@ -265,6 +265,41 @@ TEST_F(TwoStatesTest, IsBoundedInNumber) {
   ExpectIdle();
 }
 
+class TwoKeepersTest : public KeptStateTest {
+ protected:
+  TwoKeepersTest() : KeptStateTest(With([](auto& o) { o.max_waiting_keepers = 2; })) {}
+};
+
+// They may wait as long as a lease lasts.
+TEST_F(TwoKeepersTest, JobsThatWaitForStatesLeaveOthersTheQueue) {
+  const int64_t state = kRows * (4 * 4 * 4 + 4);
+  harness_.staging_limit = 3 * state;
+  harness_.plan_seconds = 40;
+  harness_.Start(1);
+  const std::string first = Keep(1);
+  std::vector<int64_t> waiting;
+  for (int i = 0; i < 2; ++i) waiting.push_back(harness_.Run(Forward(1)));
+  for (const int64_t call : waiting) EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
+  const absl::Status third = ErrorOf(harness_.Run(Forward(1)));
+  EXPECT_EQ(third.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(third), "QUEUE_FULL");
+  EXPECT_EQ(DetailOf(third).fields.at(0).field, "spec.forward.keep_state");
+  // Neither for room nor for the time that they will take.
+  v1::RunJobRequest request = CoordinatorHarness::Request(1, kRows);
+  *request.mutable_timeout() = DurationToProto(absl::Seconds(60));
+  const int64_t other = harness_.Run(request);
+  EXPECT_EQ(harness_.StateOf(other), Job::STATE_UPLOADING) << ErrorOf(other);
+  EXPECT_TRUE(Release(first).ok());
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(waiting[0]), Job::STATE_UPLOADING);
+  const int64_t fourth = harness_.Run(Forward(1));
+  EXPECT_EQ(harness_.StateOf(fourth), Job::STATE_QUEUED);
+  for (const int64_t call : {waiting[0], waiting[1], other, fourth}) {
+    harness_.Handle(event::CallGone{call});
+  }
+  ExpectIdle();
+}
+
 class SmallRequestsTest : public KeptStateTest {
  protected:
   SmallRequestsTest() : KeptStateTest(With([](auto& o) { o.max_request_bytes = 8000; })) {}

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "proto/convert.h"
@@ -120,6 +121,24 @@ TEST_F(LaneTest, AGroupGivesWhatOneRankGives) {
   for (auto& host : hosts_) {
     EXPECT_EQ(host->log.Count(Event::kSegmentDone), 2);
     EXPECT_EQ(host->device().used_bytes(), 0);
+  }
+}
+
+// A shard that is kept, or not fetched yet, has no plan beside it.
+TEST_F(LaneTest, NothingStaysOfAPlanThatHasRun) {
+  Make(2);
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 2; ++rank) {
+    hosts_[rank]->lane().Command(Segment("job", rank, 0, steps, true));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(hosts_[rank]->log.Wait(Event::kOutputReady).has_value());
+    const std::shared_ptr<StagedShard>& staged = works_[rank].staged;
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (staged.use_count() > 1 && absl::Now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(staged.use_count(), 1) << "the lane has it";
+    hosts_[rank]->lane().Release({"job", 1, rank});
   }
 }
 

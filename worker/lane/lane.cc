@@ -201,7 +201,9 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   options_.report(std::move(event));
   if (!command.last()) return;
   if (!run->failed) Finish(run);
-  run->ReleaseDevice();
+  // Its shard may stay for long after it, fetched late or kept; its program need not.
+  const ShardId id = run->id;
+  runs_.erase(id);
 }
 
 void Lane::Finish(ShardRun* run) {
