@@ -72,6 +72,34 @@ Cuts ManyTasks() {
   return cuts;
 }
 
+// However much a call is, no launch takes a device for long, and none is cut further than that.
+TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
+  Make({});
+  constexpr int64_t kRows = 1 << 21;
+  KernelTask huge = tasks_[0];
+  huge.task.q_end = huge.task.k_end = kRows;
+  huge.task.coverage = Coverage::kFull;
+  const auto cut = CutCall(job_, {huge, huge}, *visible_, /*max_bytes=*/int64_t{1} << 30);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  const double work = 2.0 * kRows * kRows * spec_.q_heads * (8 + 8);
+  EXPECT_GE(cut->size(), work / 2.5e13);
+  EXPECT_LE(cut->size(), work / 2.5e13 * 1.1 + 1);
+  int32_t task = 0;
+  int64_t row = 0;
+  for (const LaunchPieces& pieces : *cut) {
+    for (const TaskPiece& piece : pieces) {
+      if (piece.task != task) {
+        EXPECT_EQ(row, kRows);
+        row = 0;
+      }
+      task = piece.task;
+      EXPECT_EQ(piece.q_begin, row);
+      row = piece.q_end;
+    }
+  }
+  EXPECT_EQ(std::make_pair(task, row), std::make_pair(1, kRows));
+}
+
 // Every (task, row, key/value head) once, and tasks of one accumulator tile in list order.
 TEST_F(LaunchPlanTest, LaunchesOfAnySizeDoTheSameInTheSameOrder) {
   Make(ManyTasks());

@@ -17,6 +17,11 @@ namespace {
 // Pieces are cut at multiples of a tile's slots, where that is enough.
 int64_t SlotsOfTile(bool hopper) { return hopper ? kHopperSlots : kTileSlots; }
 
+// Multiply-adds of a launch, about, where one piece of rows has no more: a fraction of a second of
+// a large GPU, some seconds of FMA. So whoever waits for a device sees it come on, and a call that
+// is told to stop does: a few launches at most are queued ahead.
+constexpr double kMaxLaunchWork = 2.5e13;
+
 struct HeadRange {
   int32_t begin, end;
 };
@@ -123,6 +128,13 @@ class CallCutter {
     return bytes;
   }
 
+  // Of rows of a task, at most.
+  double WorkOf(int32_t index, int64_t rows) const {
+    const Task& task = tasks_[index].task;
+    return static_cast<double>(rows) * static_cast<double>(task.k_end - task.k_begin) *
+           (task.head_end - task.head_begin) * (job_.layout->head_dim() + job_.layout->value_dim());
+  }
+
   absl::Status AddTask(int32_t index) {
     const Task& task = tasks_[index].task;
     const int64_t own = TaskBytes(job_, tasks_[index], hopper_);
@@ -145,7 +157,14 @@ class CallCutter {
         }
         continue;
       }
+      const double work = WorkOf(index, end - begin);
+      if (work_ + work > kMaxLaunchWork && !pieces_.empty()) {
+        Flush();
+        open = false;
+        continue;
+      }
       used_ += bytes;
+      work_ += work;
       if (open)
         pieces_.back().q_end = end;
       else
@@ -160,6 +179,7 @@ class CallCutter {
     if (!pieces_.empty()) launches_.push_back(std::move(pieces_));
     pieces_.clear();
     used_ = CallBytes(job_, hopper_);
+    work_ = 0;
   }
 
   const KernelJob& job_;
@@ -168,6 +188,7 @@ class CallCutter {
   const int64_t max_bytes_;
   const bool hopper_;
   int64_t used_ = CallBytes(job_, hopper_);
+  double work_ = 0;
   LaunchPieces pieces_;
   std::vector<LaunchPieces> launches_;
 };
