@@ -23,6 +23,7 @@ JOBS = (
     ("1,2048,2048,2,2,256,bf16,4", "full"),
     ("4,1,8192,16,2,128,bf16,5", "causal"),
 )
+GRADIENT_JOBS = (("1,1024,1024,4,2,128,bf16,6", "causal"), ("1,700,900,4,4,64,fp32,7", "full"))
 STRATEGIES = ("ring-pass-kv", "ring-pass-q", "ulysses", "all-gather-kv")
 VERIFIED_ROWS = "32"
 
@@ -33,10 +34,14 @@ class GpuProcesses(processes.Processes):
         return super().start_worker(number)
 
 
-def attend(service, *flags):
-    done = service.annulus("attend", "--json", "--verify", VERIFIED_ROWS, *flags)
+def ask(service, verb, *flags):
+    """The answer's facts; None for what the workers do not serve."""
+    done = service.annulus(verb, "--json", "--verify", VERIFIED_ROWS, *flags)
+    said = done.stderr + done.stdout
+    if verb == "gradients" and done.returncode != 0 and "NOT_SERVED" in said:
+        return None
     if done.returncode != 0:
-        raise SystemExit(f"attend {' '.join(flags)}: {done.stderr.strip()}\n{service.tail()}")
+        raise SystemExit(f"{verb} {' '.join(flags)}: {said.strip()}\n{service.tail()}")
     return json.loads(done.stdout)
 
 
@@ -55,11 +60,20 @@ def run(workers, device, nccl_library):
             ranks = ("--world-size", str(workers))
             if workers > 1:
                 ranks += ("--strategy", STRATEGIES[number % len(STRATEGIES)])
-            facts = attend(service, "--synthetic", shape, "--mask", mask, *ranks)
+            facts = ask(service, "attend", "--synthetic", shape, "--mask", mask, *ranks)
             check_device(facts, device, shape)
             verified = facts["verified"]
             print(f"{shape} {mask} {facts['strategy']} on {facts['backend']}: {facts['running_seconds']:.4f} s, error "
                   f"{verified['output_error']:.3g} of {verified['output_budget']:.3g} allowed")
+        for shape, mask in GRADIENT_JOBS:
+            facts = ask(service, "gradients", "--synthetic", shape, "--mask", mask, "--world-size", str(workers))
+            if facts is None:
+                print(f"gradients {shape} {mask}: these workers do not serve them")
+                continue
+            check_device(facts, device, shape)
+            verified = facts["verified"]
+            print(f"gradients {shape} {mask} {facts['strategy']} on {facts['backend']}: {facts['running_seconds']:.4f} s, "
+                  f"{verified['worst_tensor']} off by {verified['error']:.3g} of {verified['budget']:.3g} allowed")
 
 
 def main(arguments):

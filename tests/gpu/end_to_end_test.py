@@ -12,7 +12,8 @@ class EndToEndTest(unittest.TestCase):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             end_to_end.main(["--workers", "2", "--device", "cpu"])
-        self.assertEqual(len(said.getvalue().splitlines()), len(end_to_end.JOBS))
+        self.assertEqual(len(said.getvalue().splitlines()), len(end_to_end.JOBS) + len(end_to_end.GRADIENT_JOBS))
+        self.assertEqual(said.getvalue().count("off by"), len(end_to_end.GRADIENT_JOBS))
         for strategy in end_to_end.STRATEGIES:
             self.assertIn(strategy, said.getvalue())
 
