@@ -31,7 +31,11 @@ class EmulatedTable final : public KernelTable {
   }
   CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                     CudaStream stream) override {
-    return api_->Launch(stream, [=] { Note(EmulateForward(kind, args, blocks, memory_)); });
+    if (kind.hopper) ++hoppers;
+    return api_->Launch(stream, [=] {
+      Note(kind.hopper ? EmulateHopper(kind, args, blocks, memory_, /*seed=*/1)
+                       : EmulateForward(kind, args, blocks, memory_));
+    });
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
     return api_->Launch(stream, [=] { Note(EmulateOp(args, blocks, memory_)); });
@@ -42,6 +46,7 @@ class EmulatedTable final : public KernelTable {
   }
 
   CudaError prepared = kCudaSuccess;
+  int hoppers = 0;
 
  private:
   void Note(const std::string& fault) {
@@ -66,8 +71,8 @@ class DeviceLauncherTest : public testing::Test {
     device_ = *CudaDevice::Create(context_);
   }
 
-  std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes) {
-    auto launcher = DeviceLauncher::Create(device_.get(), &table_, table_bytes);
+  std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes, bool hopper = false) {
+    auto launcher = DeviceLauncher::Create(device_.get(), &table_, table_bytes, hopper);
     EXPECT_TRUE(launcher.ok()) << launcher.status();
     // What is uploaded lies in the device's memory, whose address is known from the first one.
     auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
@@ -156,6 +161,36 @@ TEST_F(DeviceLauncherTest, ManyLaunchesInFlightGiveTheBitsOfOne) {
   EXPECT_EQ(one.state(), many.state());
   EXPECT_EQ(one.answer().out, many.answer().out);
   EXPECT_TRUE(reference::CheckWithinBudget(job.input, many.answer()));
+}
+
+// Its maps travel with the tables. Dimension 16, key and value alike, is its.
+TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
+  const Job job = MakeJob();
+  KernelHarness portable(job.spec, job.input, ManyTasks()), fast(job.spec, job.input, ManyTasks());
+  ASSERT_TRUE(portable.Run(*Kernel(64 << 10)).ok());
+  EXPECT_EQ(table_.hoppers, 0);
+  const absl::Status status = fast.Run(*Kernel(16 << 10, /*hopper=*/true));
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_GT(table_.hoppers, 0);
+  EXPECT_TRUE(reference::CheckWithinBudget(job.input, fast.answer()));
+}
+
+// Code for sm_90a runs on nothing that came before or after.
+TEST_F(DeviceLauncherTest, OnlyAHopperHasItsKernel) {
+  const std::pair<int, int> capabilities[] = {{8, 0}, {8, 9}, {9, 0}, {10, 0}};
+  for (const auto& [major, minor] : capabilities) {
+    CudaStandIn::Options gpu;
+    gpu.major = major;
+    gpu.minor = minor;
+    CudaStandIn api(gpu);
+    CudaContext::Options options;
+    options.arena_bytes = options.workspace_bytes = options.bounce_bytes = 1 << 20;
+    const std::shared_ptr<CudaContext> context = *CudaContext::Create(&api, options);
+    const std::unique_ptr<CudaDevice> device = *CudaDevice::Create(context);
+    const auto launcher = DeviceLauncher::Create(device.get(), &table_, 1 << 10, /*hopper=*/true);
+    ASSERT_TRUE(launcher.ok()) << launcher.status();
+    EXPECT_EQ((*launcher)->has_hopper(), major == 9) << major << "." << minor;
+  }
 }
 
 TEST_F(DeviceLauncherTest, AFaultOfTheDeviceIsTyped) {
