@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "attention/cost_model.h"
 #include "attention/degrees.h"
 #include "proto/convert.h"
@@ -48,6 +52,22 @@ std::vector<Execution> Ways(int32_t q_heads) {
     }
   }
   return ways;
+}
+
+// A part of the grid, such as "128,1024", for a machine that is idle for a minute only.
+std::vector<int64_t> Lengths() {
+  const char* wanted = std::getenv("ANNULUS_BENCH_LENGTHS");
+  if (wanted == nullptr) return {std::begin(kLengths), std::end(kLengths)};
+  std::vector<int64_t> lengths;
+  for (const absl::string_view word : absl::StrSplit(wanted, ',')) {
+    int64_t length = 0;
+    if (!absl::SimpleAtoi(word, &length) || length < 1) {
+      std::fprintf(stderr, "bench: ANNULUS_BENCH_LENGTHS: '%s' is no length\n", wanted);
+      std::exit(1);
+    }
+    lengths.push_back(length);
+  }
+  return lengths;
 }
 
 double Seconds(const google::protobuf::Duration& duration) {
@@ -132,7 +152,7 @@ int Main() {
   const Serve serve(2, {"--threads", "1"});
   Client client(OptionsFor(serve));
   Tally tally;
-  for (const int64_t length : kLengths) {
+  for (const int64_t length : Lengths()) {
     for (const Heads& heads : kHeads) {
       for (int mask = 0; mask < 3; ++mask) {
         const std::string name =
