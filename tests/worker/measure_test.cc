@@ -18,7 +18,8 @@ struct Clock {
 
 struct Link {
   double bytes_per_second = 0;
-  absl::Duration connect, first_message;  // The latter beside its bytes.
+  absl::Duration connect, first_message;                      // The latter beside its bytes.
+  absl::Duration wait_of_every_other = absl::ZeroDuration();  // Message, beside its own time.
 };
 
 // One of two ranks that exchange nothing, and take as long as a link would.
@@ -40,6 +41,7 @@ class SlowCommunicator final : public Communicator {
   absl::Status Join(absl::Time) override {
     if (joins_++ == 0) Pass(link_.first_message);
     Pass(absl::Seconds(static_cast<double>(bytes_) / link_.bytes_per_second));
+    if (joins_ % 2 == 0) Pass(link_.wait_of_every_other);
     return absl::OkStatus();
   }
   void Abort() override {}
@@ -59,14 +61,20 @@ class SlowCommunicator final : public Communicator {
   int joins_ = 0;
 };
 
-double Measured(const Link& link, absl::Duration budget) {
-  Clock clock;
+Engine EngineOf(const Link& link, Clock* clock) {
   Engine engine;
   engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> { return MakeHostDevice(); };
-  engine.make_communicator = [&](Device*, int32_t rank,
+  engine.make_communicator = [link, clock](
+                                 Device*, int32_t rank,
                                  int32_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    return std::make_unique<SlowCommunicator>(rank, link, &clock);
+    return std::make_unique<SlowCommunicator>(rank, link, clock);
   };
+  return engine;
+}
+
+double Measured(const Link& link, absl::Duration budget) {
+  Clock clock;
+  const Engine engine = EngineOf(link, &clock);
   const auto rate = MeasureLink(engine, budget, [&] { return clock.now; });
   return rate.ok() ? *rate : -1;
 }
@@ -79,6 +87,17 @@ TEST(MeasureTest, TheRateOfALinkIsThatOfItsMessages) {
       EXPECT_NEAR(Measured({rate, cost, cost}, budget), rate, rate * 1e-3) << cost;
     }
   }
+}
+
+// As where other workers measure on the same CPUs.
+TEST(MeasureTest, AStepIsAMessageThatWaitsForNoCpu) {
+  Clock clock;
+  Link link{1024 / 150e-6, absl::ZeroDuration(), absl::ZeroDuration()};
+  link.wait_of_every_other = absl::Milliseconds(4);
+  const auto seconds =
+      MeasureStep(EngineOf(link, &clock), absl::ZeroDuration(), [&] { return clock.now; });
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_NEAR(*seconds, 150e-6, 1e-6);
 }
 
 }  // namespace
