@@ -66,11 +66,11 @@ class GpuBench {
       : context_(std::move(context)), device_(std::move(device)), kernel_(std::move(kernel)) {}
 
   absl::Status Kernels() {
-    for (const int64_t length : {8192, 16384, 32768}) {
-      for (const bool causal : {false, true}) RETURN_IF_ERROR(Kernel(length, 128, causal));
-    }
-    for (const int32_t dim : {64, 256}) RETURN_IF_ERROR(Kernel(16384, dim, false));
-    return absl::OkStatus();
+    RETURN_IF_ERROR(Shapes("", *kernel_));
+    const auto hopper = HopperKernelOn(device_.get());
+    if (absl::IsFailedPrecondition(hopper.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(hopper.status());
+    return Shapes("hopper ", **hopper);
   }
 
   // What it costs to leave the running state and to take it up again.
@@ -97,15 +97,26 @@ class GpuBench {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  absl::Status Kernel(int64_t length, int32_t dim, bool causal) {
+  absl::Status Shapes(const std::string& prefix, AttentionKernel& kernel) {
+    for (const int64_t length : {8192, 16384, 32768}) {
+      for (const bool causal : {false, true})
+        RETURN_IF_ERROR(Kernel(prefix, kernel, length, 128, causal));
+    }
+    for (const int32_t dim : {64, 256}) RETURN_IF_ERROR(Kernel(prefix, kernel, 16384, dim, false));
+    return absl::OkStatus();
+  }
+
+  absl::Status Kernel(const std::string& prefix, AttentionKernel& kernel, int64_t length,
+                      int32_t dim, bool causal) {
     ASSIGN_OR_RETURN(const auto job,
                      DeviceJob::Create(Forward(length, dim, 16, causal), device_.get()));
     std::vector<double> rates;
     for (int n = 0; n < kRepeats + 2; ++n) {
-      ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1));
+      ASSIGN_OR_RETURN(const double seconds, job->Run(kernel, 1));
       if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
     }
-    entries_.push_back(EntryOf(NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
+    entries_.push_back(
+        EntryOf(prefix + NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
     bench::Say(entries_.back());
     return absl::OkStatus();
   }

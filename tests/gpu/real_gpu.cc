@@ -16,11 +16,29 @@ absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes) {
   return CudaContext::Create(CudaRuntime(), options);
 }
 
-absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device) {
+namespace {
+
+absl::StatusOr<std::unique_ptr<AttentionKernel>> Make(CudaDevice* device, bool hopper) {
+  ASSIGN_OR_RETURN(std::unique_ptr<cuda::DeviceLauncher> launcher,
+                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(),
+                                                cuda::DeviceLauncher::kTableBytes, hopper));
+  if (hopper && !launcher->has_hopper()) {
+    return absl::FailedPreconditionError("the kernel for Hopper needs a GPU of sm_90");
+  }
   cuda::CudaKernel::Options options;
   options.threads = 2;
-  ASSIGN_OR_RETURN(options.launcher, cuda::DeviceLauncher::Create(device, cuda::CompiledKernels()));
+  options.launcher = std::move(launcher);
   return cuda::CudaKernel::Create(std::move(options));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device) {
+  return Make(device, /*hopper=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device) {
+  return Make(device, /*hopper=*/true);
 }
 
 }  // namespace annulus

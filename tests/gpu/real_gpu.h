@@ -16,6 +16,8 @@ absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
 
 // What a worker would run on it. Borrows the device.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
+// The same with the kernel for Hopper where that serves a call. FAILED_PRECONDITION on other GPUs.
+absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device);
 
 }  // namespace annulus
 

@@ -106,16 +106,18 @@ class RunnerTest(unittest.TestCase):
     def test_the_report_tells_it_all(self):
         ours = {"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}
         causal = {"name": "forward bf16 S8192 D128 causal", "value": 270.0, "unit": "TFLOP/s"}
+        hopper = {"name": "hopper forward bf16 S8192 D128 full", "value": 480.0, "unit": "TFLOP/s"}
         theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
         gemm = {"name": "gemm bf16 8192", "value": 750.0, "unit": "TFLOP/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal]), fake("peers", "", "figures", write=[theirs, gemm]),
+            fake("bench", "", "figures", write=[ours, causal, hopper]), fake("peers", "", "figures", write=[theirs, gemm]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
         titles = {name: f"the part {name}" for name in facts}
         told = report.write(self.out, "2026-01-02", {"GPU": "a | b"}, "Something failed.", facts, titles)
         ratios = {figure["name"]: (figure["ratio"], figure["met"]) for figure in told["figures"] if figure.get("ratio")}
-        self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, None))
+        self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, True))
+        self.assertEqual(ratios["hopper forward bf16 S8192 D128 full / cudnn"], (0.8, True))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
