@@ -20,8 +20,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> Make(CudaDevice* device, bool hopper) {
   ASSIGN_OR_RETURN(std::unique_ptr<cuda::DeviceLauncher> launcher,
-                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(),
-                                                cuda::DeviceLauncher::kTableBytes, hopper));
+                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(), {}, hopper));
   if (hopper && !launcher->has_hopper()) {
     return absl::FailedPreconditionError("the kernel for Hopper needs a GPU of sm_90");
   }

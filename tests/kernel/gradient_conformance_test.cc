@@ -119,8 +119,10 @@ TEST_P(GradientConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
 }
 
 TEST_P(GradientConformance, LengthsAtTheEdgesOfTilesStripesAndBlocks) {
+  int number = 0;
   for (const int64_t rows : {5, 6, 7, 95, 96, 97, 383, 384, 385}) {
     for (const int64_t keys : {17, 255, 256, 257}) {
+      if (RunsASample() && number++ % 5 != 0) continue;
       AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
       spec.sequences = {Rows(rows, keys)};
       spec.masks = {Causal()};
@@ -293,29 +295,6 @@ TEST_P(GradientConformance, ProgressIsCounted) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, GradientConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
-
-TEST(CpuGradients, TheBitsDoNotDependOnThreads) {
-  AttentionSpec spec = Spec(DataType::kBf16, 4, 2, 40);
-  spec.sequences = {Rows(700, 900)};
-  spec.masks = {Causal()};
-  Cuts cuts;
-  cuts.keys = {300};
-  cuts.q_rows = {97};
-  cuts.key_shards = 2;
-  cuts.striped = true;
-  const Input input = Normal(spec, 43);
-  // What they are does not matter here, and the exact ones take long.
-  Upstream up;
-  up.out = up.d_out = Normal(spec, 44).q;
-  up.lse.assign(700 * 4, 3.0);
-  std::vector<std::byte> first;
-  for (const int threads : {1, 2, 3, 5}) {
-    GradientHarness harness(spec, input, up, cuts);
-    ASSERT_TRUE(harness.Run(*MakeKernel("avx2", threads)).ok());
-    if (threads == 1) first = harness.state();
-    EXPECT_EQ(harness.state(), first) << threads;
-  }
-}
 
 }  // namespace
 }  // namespace annulus

@@ -15,7 +15,11 @@ constexpr int64_t kPartialBytes = int64_t{16} << 20;
 int64_t FirstBlock(const Task& task) { return task.k_begin / kKeyBlock; }
 int64_t EndBlock(const Task& task) { return (task.k_end + kKeyBlock - 1) / kKeyBlock; }
 
-Block RowsOf(absl::Span<const KernelTask> tasks) {
+}  // namespace
+
+int64_t KeyBlocksOf(const Task& task) { return EndBlock(task) - FirstBlock(task); }
+
+Block RowsOfTasks(absl::Span<const KernelTask> tasks) {
   Block rows = tasks[0].out_q.block;
   rows.row_begin = tasks[0].task.q_begin;
   rows.row_end = tasks[0].task.q_end;
@@ -30,27 +34,32 @@ Block RowsOf(absl::Span<const KernelTask> tasks) {
   return rows;
 }
 
-}  // namespace
-
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
   if (tasks.empty()) return false;
-  const Block rows = RowsOf(tasks);
+  const Block rows = RowsOfTasks(tasks);
   return rows.row_begin < rows.row_end &&
          rows.row_begin * group / kTileRows == (rows.row_end * group - 1) / kTileRows;
 }
 
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
-  KeyChunks cut;
-  if (job.spec->deterministic || !CoversOneTile(tasks, job.layout->group())) return cut;
+  const KeyChunks whole;
+  if (job.spec->deterministic || !CoversOneTile(tasks, job.layout->group())) return whole;
   int64_t blocks = 0;
   for (const KernelTask& bound : tasks) {
-    if (bound.out_q.data != tasks[0].out_q.data) return cut;
-    blocks += EndBlock(bound.task) - FirstBlock(bound.task);
+    if (bound.out_q.data != tasks[0].out_q.data) return whole;
+    blocks += KeyBlocksOf(bound.task);
   }
-  cut.partial = RowsOf(tasks);
-  const int64_t fit = kPartialBytes / std::max<int64_t>(1, job.layout->BlockBytes(cut.partial));
+  const int64_t bytes = job.layout->BlockBytes(RowsOfTasks(tasks));
+  const int64_t fit = kPartialBytes / std::max<int64_t>(1, bytes);
   const int64_t chunks = std::min(fit, blocks / kChunkBlocks);
-  if (chunks < 2) return cut;
+  return chunks < 2 ? whole : CutIntoChunks(tasks, chunks);
+}
+
+KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks) {
+  KeyChunks cut;
+  cut.partial = RowsOfTasks(tasks);
+  int64_t blocks = 0;
+  for (const KernelTask& bound : tasks) blocks += KeyBlocksOf(bound.task);
   const int64_t size = (blocks + chunks - 1) / chunks;
   int64_t room = size;
   cut.chunks = 1;

@@ -23,6 +23,13 @@ struct KeyChunks {
 // No chunks: the call stays whole. So do deterministic jobs, whose rows fold all keys in one order.
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
+// The tasks, not none, in `chunks` chunks at most, of equal numbers of key blocks (kKeyBlock).
+KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
+
+// Key blocks of a task; the rows and heads of all tasks, not none, as a block like their output.
+int64_t KeyBlocksOf(const Task& task);
+Block RowsOfTasks(absl::Span<const KernelTask> tasks);
+
 // Whether the rows of all tasks lie in one tile of query slots: then a key is met about once, and
 // there is nothing to pack it for ahead of time.
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group);

@@ -115,14 +115,5 @@ TEST(CudaKernelTest, ProductsOfSplitNumbersAreRefused) {
   EXPECT_EQ(harness.Run(*MakeEmulatedKernel(64 << 10)).code(), absl::StatusCode::kUnimplemented);
 }
 
-TEST(CudaKernelTest, GradientsAreRefused) {
-  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 4, 4);
-  KernelHarness harness(spec, Normal(spec, 1), {});
-  std::vector<KernelTask> tasks = harness.Tasks();
-  tasks[0].q.block.kind = BlockKind::kQGrad;
-  EXPECT_EQ(MakeEmulatedKernel(64 << 10)->Accumulate(harness.job(), tasks, {}).code(),
-            absl::StatusCode::kUnimplemented);
-}
-
 }  // namespace
 }  // namespace annulus::cuda

@@ -37,6 +37,10 @@ class EmulatedTable final : public KernelTable {
                        : EmulateForward(kind, args, blocks, memory_));
     });
   }
+  CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
+                      CudaStream stream) override {
+    return api_->Launch(stream, [=] { Note(EmulateGradients(kind, args, blocks, memory_)); });
+  }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
     return api_->Launch(stream, [=] { Note(EmulateOp(args, blocks, memory_)); });
   }
@@ -60,6 +64,8 @@ class EmulatedTable final : public KernelTable {
   std::string fault_ GUARDED_BY(mutex_);
 };
 
+constexpr int64_t kPartialBytes = 16 << 10;
+
 class DeviceLauncherTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -72,12 +78,14 @@ class DeviceLauncherTest : public testing::Test {
   }
 
   std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes, bool hopper = false) {
-    auto launcher = DeviceLauncher::Create(device_.get(), &table_, table_bytes, hopper);
+    auto launcher =
+        DeviceLauncher::Create(device_.get(), &table_, {table_bytes, kPartialBytes}, hopper);
     EXPECT_TRUE(launcher.ok()) << launcher.status();
     // What is uploaded lies in the device's memory, whose address is known from the first one.
     auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
     EXPECT_TRUE(probe.ok());
     tables_ = *probe;
+    partials_ = (*launcher)->partials();
     CudaKernel::Options options;
     options.launcher = *std::move(launcher);
     auto kernel =
@@ -98,10 +106,12 @@ class DeviceLauncherTest : public testing::Test {
     absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                             const KernelControl& control) override {
       test_->memory_->Add(test_->tables_, bytes_, false);
+      test_->memory_->Add(test_->partials_, kPartialBytes, true);
       return kernel_->Accumulate(job, tasks, control);
     }
     absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
       test_->memory_->Add(test_->tables_, bytes_, false);
+      test_->memory_->Add(test_->partials_, kPartialBytes, true);
       return kernel_->Apply(job, op);
     }
     std::string Description() const override { return kernel_->Description(); }
@@ -118,6 +128,7 @@ class DeviceLauncherTest : public testing::Test {
   std::shared_ptr<CudaContext> context_;
   std::unique_ptr<CudaDevice> device_;
   const std::byte* tables_ = nullptr;
+  const std::byte* partials_ = nullptr;
 };
 
 struct Job {
@@ -187,7 +198,8 @@ TEST_F(DeviceLauncherTest, OnlyAHopperHasItsKernel) {
     options.arena_bytes = options.workspace_bytes = options.bounce_bytes = 1 << 20;
     const std::shared_ptr<CudaContext> context = *CudaContext::Create(&api, options);
     const std::unique_ptr<CudaDevice> device = *CudaDevice::Create(context);
-    const auto launcher = DeviceLauncher::Create(device.get(), &table_, 1 << 10, /*hopper=*/true);
+    const auto launcher =
+        DeviceLauncher::Create(device.get(), &table_, {1 << 10, 16}, /*hopper=*/true);
     ASSERT_TRUE(launcher.ok()) << launcher.status();
     EXPECT_EQ((*launcher)->has_hopper(), major == 9) << major << "." << minor;
   }
@@ -208,12 +220,12 @@ TEST_F(DeviceLauncherTest, KernelsThatCannotBeLoadedAreAnErrorAtTheStart) {
 }
 
 TEST_F(DeviceLauncherTest, MemoryThatIsNotThereIsAnErrorAtTheStart) {
-  EXPECT_EQ(DeviceLauncher::Create(device_.get(), &table_, int64_t{1} << 40).status().code(),
+  EXPECT_EQ(DeviceLauncher::Create(device_.get(), &table_, {int64_t{1} << 40, 16}).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(DeviceLauncherTest, TablesThatDoNotFitAreRefused) {
-  auto launcher = DeviceLauncher::Create(device_.get(), &table_, 1000);
+  auto launcher = DeviceLauncher::Create(device_.get(), &table_, {1000, 16});
   ASSERT_TRUE(launcher.ok());
   EXPECT_EQ((*launcher)->Upload(std::vector<std::byte>(1001)).status().code(),
             absl::StatusCode::kResourceExhausted);

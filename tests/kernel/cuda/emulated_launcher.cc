@@ -27,7 +27,7 @@ class KernelWithMemory : public AttentionKernel {
     memory_->Clear();
     for (const KernelTask& task : tasks) {
       for (const BlockView& view : {task.q, task.kv, task.pairs}) Add(job, view, false);
-      Add(job, task.out_q, true);
+      for (const BlockView& view : {task.out_q, task.out_kv, task.out_bias}) Add(job, view, true);
     }
     RETURN_IF_ERROR(kernel_->Accumulate(job, tasks, control));
     return done_();
@@ -55,7 +55,11 @@ class KernelWithMemory : public AttentionKernel {
 
 EmulatedLauncher::EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, bool hopper,
                                    uint64_t seed)
-    : memory_(memory), max_tables_(max_tables), hopper_(hopper), seed_(seed) {}
+    : memory_(memory),
+      max_tables_(max_tables),
+      hopper_(hopper),
+      seed_(seed),
+      partials_(std::make_unique<std::byte[]>(kPartialBytes)) {}
 
 absl::StatusOr<const std::byte*> EmulatedLauncher::Upload(absl::Span<const std::byte> tables) {
   if (static_cast<int64_t>(tables.size()) > max_tables_)
@@ -78,11 +82,18 @@ absl::Status EmulatedLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, 
 
 absl::Status EmulatedLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,
                                        int64_t blocks) {
+  memory_->Add(partials_.get(), kPartialBytes, true);
   return StatusOf(kind.hopper ? EmulateHopper(kind, args, blocks, memory_, seed_++)
                               : EmulateForward(kind, args, blocks, memory_));
 }
 
+absl::Status EmulatedLauncher::Gradients(const GradientKind& kind, const GradientArgs& args,
+                                         int64_t blocks) {
+  return StatusOf(EmulateGradients(kind, args, blocks, memory_));
+}
+
 absl::Status EmulatedLauncher::Op(const OpArgs& args, int64_t blocks) {
+  memory_->Add(partials_.get(), kPartialBytes, true);
   return StatusOf(EmulateOp(args, blocks, memory_));
 }
 

@@ -16,24 +16,32 @@ namespace annulus::cuda {
 // Runs the kernels' own source on the CPU, at once. A fault is INTERNAL.
 class EmulatedLauncher : public Launcher {
  public:
-  // `memory` has what launches may touch, but for what is uploaded. `hopper`: a device of sm_90a,
-  // whose parts are late as `seed` says.
+  // `memory` has what launches may touch, but for what is uploaded and partials. `hopper`: a device
+  // of sm_90a, whose parts are late as `seed` says.
   EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, bool hopper, uint64_t seed);
+
+  std::byte* partials() const override { return partials_.get(); }
+  int64_t partial_bytes() const override { return kPartialBytes; }
 
   int64_t max_tables() const override { return max_tables_; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
   bool has_hopper() const override { return hopper_; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
+  absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,
+                         int64_t blocks) override;
   absl::Status Op(const OpArgs& args, int64_t blocks) override;
   std::string Description() const override { return "emulated"; }
 
  private:
+  static constexpr int64_t kPartialBytes = 16 << 10;
+
   GlobalMemory* const memory_;
   const int64_t max_tables_;
   const bool hopper_;
   uint64_t seed_;
   std::vector<std::byte> uploaded_;
+  const std::unique_ptr<std::byte[]> partials_;
 };
 
 // Runs `kernel`, and tells `memory` which blocks each call may use. `done` ends what a call has

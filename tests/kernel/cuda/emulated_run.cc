@@ -2,6 +2,7 @@
 
 #include "tests/kernel/cuda/emulated_forward.h"
 #include "tests/kernel/cuda/emulated_gpu.h"
+#include "tests/kernel/cuda/emulated_gradients.h"
 #include "worker/kernel/cuda/op_block.h"
 
 namespace annulus::cuda {
@@ -12,6 +13,11 @@ EmulatedForward ForwardOf(Element element) {
   return element == Element::kFp16 ? EmulateFp16 : EmulateBf16;
 }
 
+EmulatedGradients GradientsOf(Element element) {
+  if (element == Element::kFp32) return EmulateGradientsOfFp32;
+  return element == Element::kFp16 ? EmulateGradientsOfFp16 : EmulateGradientsOfBf16;
+}
+
 }  // namespace
 
 std::string EmulateForward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
@@ -20,6 +26,17 @@ std::string EmulateForward(const ForwardKind& kind, const ForwardArgs& args, int
   EmulatedBlock block(kThreads, memory);
   for (int64_t number = 0; number < blocks; ++number) {
     std::string fault = ForwardOf(kind.element)(kind, args, number, &block);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string EmulateGradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
+                             GlobalMemory* memory) {
+  memory->NewLaunch();
+  EmulatedBlock block(kThreads, memory);
+  for (int64_t number = 0; number < blocks; ++number) {
+    std::string fault = GradientsOf(kind.forward.element)(kind, args, number, &block);
     if (!fault.empty()) return fault;
   }
   return "";

@@ -6,6 +6,7 @@
 
 #include "tests/kernel/cuda/memory_checks.h"
 #include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/gradient_args.h"
 #include "worker/kernel/cuda/op_args.h"
 
 namespace annulus::cuda {
@@ -13,6 +14,8 @@ namespace annulus::cuda {
 // A launch, block by block. The first fault, or empty.
 std::string EmulateForward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                            GlobalMemory* memory);
+std::string EmulateGradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
+                             GlobalMemory* memory);
 std::string EmulateOp(const OpArgs& args, int64_t blocks, GlobalMemory* memory);
 
 }  // namespace annulus::cuda

@@ -142,7 +142,10 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const auto pool = *ComputePool::Create(1);
   const CallVisibility visible(*job.mask, tasks, *pool);
   for (const int64_t max_bytes : {1 << 20, 12 << 10}) {
-    const auto cut = CutCall(job, tasks, visible, max_bytes, /*hopper=*/true);
+    CutRule rule;
+    rule.max_bytes = max_bytes;
+    rule.hopper = true;
+    const auto cut = CutCall(job, tasks, visible, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     EXPECT_EQ(cut->size() > 1, max_bytes < 1 << 20);
     int64_t slots_seen = 0;

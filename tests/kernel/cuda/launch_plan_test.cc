@@ -16,6 +16,12 @@
 namespace annulus::cuda {
 namespace {
 
+CutRule RuleOf(int64_t max_bytes) {
+  CutRule rule;
+  rule.max_bytes = max_bytes;
+  return rule;
+}
+
 class LaunchPlanTest : public testing::Test {
  protected:
   void Make(const Cuts& cuts, int64_t rows = 500, int sequences = 1) {
@@ -36,7 +42,7 @@ class LaunchPlanTest : public testing::Test {
   }
 
   std::vector<Launch> Launches(int64_t max_bytes) {
-    auto cut = CutCall(job_, tasks_, *visible_, max_bytes);
+    auto cut = CutCall(job_, tasks_, *visible_, RuleOf(max_bytes));
     EXPECT_TRUE(cut.ok()) << cut.status();
     pieces_ = *cut;
     std::vector<Launch> launches;
@@ -79,7 +85,7 @@ TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
   KernelTask huge = tasks_[0];
   huge.task.q_end = huge.task.k_end = kRows;
   huge.task.coverage = Coverage::kFull;
-  const auto cut = CutCall(job_, {huge, huge}, *visible_, /*max_bytes=*/int64_t{1} << 30);
+  const auto cut = CutCall(job_, {huge, huge}, *visible_, RuleOf(int64_t{1} << 30));
   ASSERT_TRUE(cut.ok()) << cut.status();
   const double work = 2.0 * kRows * kRows * spec_.q_heads * (8 + 8);
   EXPECT_GE(cut->size(), work / 2.5e13);
@@ -180,7 +186,7 @@ TEST_F(LaunchPlanTest, TheLargestItemsComeFirst) {
 
 TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
   Make({});
-  EXPECT_EQ(CutCall(job_, tasks_, *visible_, 500).status().code(),
+  EXPECT_EQ(CutCall(job_, tasks_, *visible_, RuleOf(500)).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
@@ -195,7 +201,7 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
       int64_t low = 0, high = 1 << 20;  // Too little, enough.
       while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        const auto cut = CutCall(job_, tasks_, *visible_, middle);
+        const auto cut = CutCall(job_, tasks_, *visible_, RuleOf(middle));
         (cut.ok() && cut->size() == 1 ? high : low) = middle;
       }
       const std::vector<Launch> launches = Launches(high);

@@ -11,9 +11,11 @@
 
 #include "attention/dtype.h"
 #include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/cuda/emulated_run.h"
 #include "tests/kernel/kernel_harness.h"
 #include "worker/kernel/block_ops.h"
 #include "worker/kernel/compute_pool.h"
+#include "worker/kernel/cuda/op_plan.h"
 
 namespace annulus::cuda {
 namespace {
@@ -116,6 +118,34 @@ TEST_P(OpTest, StatesAreEmptiedMergedAndFinished) {
     Check(KernelOp::Kind::kFinish, a, out);
     Check(KernelOp::Kind::kIdentity, a, a);
   }
+}
+
+// The bits of the CPU's merges, one after the other.
+TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
+  OwnedBlock target = Partial(0, 23, 0, 3), all = Partial(0, 5 * 10, 1, 3);
+  OwnedBlock emulated(BlockLayout(spec_), target.block);
+  emulated.bytes = target.bytes;
+  const BlockLayout layout(spec_);
+  KernelJob job;
+  job.spec = &spec_;
+  job.layout = &layout;
+  Block part = all.block;
+  part.row_begin = 4;  // Each of five is of rows 4 to 13.
+  part.row_end = 14;
+  const int64_t bytes = layout.BlockBytes(part);
+  for (int p = 0; p < 5; ++p) {
+    const BlockView source{part, all.bytes.data() + p * bytes, 0};
+    ASSERT_TRUE(ApplyBlockOp(job, {KernelOp::Kind::kMerge, source, target.view()}, *pool_).ok());
+  }
+  const BlockView first{part, all.bytes.data(), 0};
+  absl::StatusOr<OpArgs> args =
+      MakeMergeArgs(job, {KernelOp::Kind::kMerge, first, emulated.view()}, 5, bytes);
+  ASSERT_TRUE(args.ok()) << args.status();
+  GlobalMemory memory;
+  memory.Add(all.bytes.data(), static_cast<int64_t>(all.bytes.size()), false);
+  memory.Add(emulated.bytes.data(), static_cast<int64_t>(emulated.bytes.size()), true);
+  EXPECT_EQ(EmulateOp(*args, (args->cells + kOpCells - 1) / kOpCells, &memory), "");
+  EXPECT_EQ(target.bytes, emulated.bytes);
 }
 
 TEST_P(OpTest, BlocksAreCopied) {

@@ -16,10 +16,13 @@ struct Report {
   int spilled = -1, registers = -1;
 };
 
-// By architecture and mangled name.
+// By architecture and mangled name. `source`: "forward_bf16", ...
 using Reports = std::map<std::pair<std::string, std::string>, Report>;
 Reports Read(const std::string& source) {
-  std::ifstream file("worker/kernel/cuda/compiled_kernels_nvcc/" + source + ".ptxas.txt");
+  const bool gradients = source.find("gradient") == 0;
+  std::ifstream file("worker/kernel/cuda/compiled_" +
+                     std::string(gradients ? "gradients" : "kernels") + "_nvcc/" + source +
+                     ".ptxas.txt");
   EXPECT_TRUE(file.good());
   const std::regex name("Compiling entry function '(\\w+)' for '(\\w+)'");
   const std::regex spills("(\\d+) bytes spill stores, (\\d+) bytes spill loads");
@@ -37,18 +40,25 @@ Reports Read(const std::string& source) {
   return reports;
 }
 
+// CHANGES = false.
+bool IsPlain(const std::string& mangled) { return mangled.find("Lb0E") != std::string::npos; }
+
 TEST(PtxasTest, FastKernelsSpillNothing) {
   for (const std::string type : {"bf16", "fp16"}) {
-    int fast = 0;
-    for (const auto& [key, report] : Read("forward_" + type)) {
-      EXPECT_GE(report.spilled, 0) << key.second;
-      EXPECT_LE(report.registers, 255) << key.second;
-      EXPECT_LE(report.spilled, 64) << key.second;
-      if (key.second.find("Lb0E") == std::string::npos) continue;  // CHANGES = false
-      ++fast;
-      EXPECT_EQ(report.spilled, 0) << key.first << " " << key.second;
+    // Three dimensions (of keys, dK and dV have one each in the last), two architectures.
+    for (const auto& [file, expected] : std::map<std::string, int>{
+             {"forward_", 6}, {"gradient_query_", 6}, {"gradient_key_", 8}}) {
+      int fast = 0;
+      for (const auto& [key, report] : Read(file + type)) {
+        EXPECT_GE(report.spilled, 0) << key.second;
+        EXPECT_LE(report.registers, 255) << key.second;
+        EXPECT_LE(report.spilled, 64) << key.second;
+        if (!IsPlain(key.second)) continue;
+        ++fast;
+        EXPECT_EQ(report.spilled, 0) << key.first << " " << key.second;
+      }
+      EXPECT_EQ(fast, expected) << file;
     }
-    EXPECT_EQ(fast, 6) << "three dimensions, two architectures";
   }
 }
 
@@ -71,9 +81,12 @@ TEST(PtxasTest, HopperKernelsSpillNothing) {
 }
 
 TEST(PtxasTest, Fp32KernelsSpillLittle) {
-  const Reports reports = Read("forward_fp32");
-  EXPECT_EQ(reports.size(), 12u);
-  for (const auto& [key, report] : reports) EXPECT_LE(report.spilled, 400) << key.second;
+  for (const auto& [file, expected] : std::map<std::string, size_t>{
+           {"forward_fp32", 12}, {"gradient_query_fp32", 12}, {"gradient_key_fp32", 16}}) {
+    const Reports reports = Read(file);
+    EXPECT_EQ(reports.size(), expected) << file;
+    for (const auto& [key, report] : reports) EXPECT_LE(report.spilled, 400) << key.second;
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "worker/kernel/cuda/compiled_kernels.h"
 #include "worker/kernel/cuda/encode_map.h"
 #include "worker/kernel/cuda/forward_kernel.cuh"
+#include "worker/kernel/cuda/gradient_kernel.cuh"
 #include "worker/kernel/cuda/hopper_kernel.cuh"
 #include "worker/kernel/cuda/op_block.h"
 
@@ -22,6 +23,34 @@ const void* FunctionOf(const ForwardKind& kind) {
     return kind.element == Element::kFp16 ? HopperOfFp16(kind.dim) : HopperOfBf16(kind.dim);
   if (kind.element == Element::kFp32) return ForwardOfFp32(kind);
   return kind.element == Element::kFp16 ? ForwardOfFp16(kind) : ForwardOfBf16(kind);
+}
+
+const void* FunctionOf(const GradientKind& kind) {
+  const bool queries = kind.side == GradientSide::kQueries;
+  if (kind.forward.element == Element::kFp32)
+    return queries ? QuerySideOfFp32(kind) : KeySideOfFp32(kind);
+  if (kind.forward.element == Element::kFp16)
+    return queries ? QuerySideOfFp16(kind) : KeySideOfFp16(kind);
+  return queries ? QuerySideOfBf16(kind) : KeySideOfBf16(kind);
+}
+
+template <class KIND>
+cudaError_t AllowShared(const KIND& kind, int64_t bytes, int64_t max_shared_bytes) {
+  if (bytes > max_shared_bytes) return cudaSuccess;
+  return cudaFuncSetAttribute(FunctionOf(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+cudaError_t AllowGradients(const ForwardKind& forward, int64_t max_shared_bytes) {
+  cudaError_t error = cudaSuccess;
+  for (const GradientSide side : {GradientSide::kQueries, GradientSide::kKeysAndValues,
+                                  GradientSide::kKeys, GradientSide::kValues}) {
+    const bool together = side == GradientSide::kKeysAndValues;
+    if (side != GradientSide::kQueries && together == (forward.dim > 128)) continue;
+    const GradientKind kind = {forward, side};
+    if (error == cudaSuccess) error = AllowShared(kind, SharedBytesOf(kind), max_shared_bytes);
+  }
+  return error;
 }
 
 template <class ARGS>
@@ -54,11 +83,8 @@ class CompiledTable final : public KernelTable {
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&ApplyOp));
     for (const ForwardKind& kind : AllKinds()) {
-      if (error != cudaSuccess) return error;
-      const int64_t bytes = BytesOf(kind);
-      if (bytes > max_shared_bytes) continue;
-      error = cudaFuncSetAttribute(FunctionOf(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(bytes));
+      if (error == cudaSuccess) error = AllowShared(kind, BytesOf(kind), max_shared_bytes);
+      if (error == cudaSuccess && !kind.hopper) error = AllowGradients(kind, max_shared_bytes);
     }
     return error;
   }
@@ -70,6 +96,10 @@ class CompiledTable final : public KernelTable {
                     CudaStream stream) override {
     const int threads = kind.hopper ? kHopperThreads : kThreads;
     return Launch(FunctionOf(kind), threads, BytesOf(kind), args, blocks, stream);
+  }
+  CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
+                      CudaStream stream) override {
+    return Launch(FunctionOf(kind), kThreads, SharedBytesOf(kind), args, blocks, stream);
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
     return Launch(reinterpret_cast<const void*>(&ApplyOp), kThreads, 0, args, blocks, stream);

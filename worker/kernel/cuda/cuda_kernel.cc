@@ -1,10 +1,13 @@
 #include "worker/kernel/cuda/cuda_kernel.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "worker/kernel/cuda/gradient_launch.h"
 #include "worker/kernel/cuda/hopper_plan.h"
+#include "worker/kernel/cuda/key_split.h"
 #include "worker/kernel/cuda/launch_plan.h"
 #include "worker/kernel/cuda/op_plan.h"
 #include "worker/kernel/visibility.h"
@@ -25,8 +28,21 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
   if (layout.head_dim() > kMaxDim || layout.value_dim() > kMaxDim)
     return Lacks(absl::StrCat("head dimensions above ", kMaxDim));
   for (const KernelTask& task : tasks)
-    if (task.q.block.kind != BlockKind::kQ) return Lacks("gradients");
+    if (task.q.block.kind != tasks[0].q.block.kind) return Lacks("two operations in one call");
   return absl::OkStatus();
+}
+
+bool IsGradients(absl::Span<const KernelTask> tasks) {
+  return !tasks.empty() && tasks[0].q.block.kind == BlockKind::kQGrad;
+}
+
+absl::Status CheckStop(const KernelControl& control) {
+  if (control.stop == nullptr || !control.stop->load()) return absl::OkStatus();
+  return absl::CancelledError("the kernel was told to stop");
+}
+
+void CountProgress(const KernelControl& control, int64_t blocks) {
+  if (control.progress != nullptr) control.progress->fetch_add(blocks);
 }
 
 }  // namespace
@@ -44,21 +60,74 @@ std::string CudaKernel::Description() const {
 absl::Status CudaKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                     const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
+  if (IsGradients(tasks)) return AddGradients(job, tasks, control);
+  KeyChunks cut = SplitKeys(job, tasks, launcher_->partial_bytes());
+  return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
+}
+
+// All chunks are one launch, but for their tables.
+absl::Status CudaKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
+                                      const KernelControl& control) {
+  const int64_t bytes = job.layout->BlockBytes(cut.partial);
+  const BlockView target = cut.tasks[0].out_q;
+  const auto partial = [&](int32_t chunk) {
+    return BlockView{cut.partial, launcher_->partials() + (chunk - 1) * bytes, 0};
+  };
+  BlockView all = partial(1);  // One after the other, they are one block of many rows.
+  const int64_t rows = cut.partial.row_end - cut.partial.row_begin;
+  all.block.row_end = all.block.row_begin + (cut.chunks - 1) * rows;
+  ASSIGN_OR_RETURN(const OpArgs empty, MakeOpArgs(job, {KernelOp::Kind::kIdentity, {}, all}));
+  RETURN_IF_ERROR(LaunchOp(empty));
+  for (size_t t = 0; t < cut.tasks.size(); ++t)
+    if (cut.chunk[t] > 0) cut.tasks[t].out_q = partial(cut.chunk[t]);
+  RETURN_IF_ERROR(Attend(job, cut.tasks, control));
+  ASSIGN_OR_RETURN(
+      const OpArgs merge,
+      MakeMergeArgs(job, {KernelOp::Kind::kMerge, partial(1), target}, cut.chunks - 1, bytes));
+  return LaunchOp(merge);
+}
+
+absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                const KernelControl& control) {
+  const CallVisibility visible(*job.mask, tasks, *pool_);
   ForwardKind kind = KindOf(job);
   kind.hopper = launcher_->has_hopper() && HopperServes(job, tasks);
-  const CallVisibility visible(*job.mask, tasks, *pool_);
-  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
-                   CutCall(job, tasks, visible, launcher_->max_tables(), kind.hopper));
+  CutRule rule;
+  rule.hopper = kind.hopper;
+  rule.max_bytes = launcher_->max_tables();
+  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches, CutCall(job, tasks, visible, rule));
   for (const LaunchPieces& pieces : launches) {
-    if (control.stop != nullptr && control.stop->load())
-      return absl::CancelledError("the kernel was told to stop");
+    RETURN_IF_ERROR(CheckStop(control));
     Launch launch = MakeLaunch(job, tasks, visible, pieces, kind.hopper);
     RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
-    if (control.progress != nullptr) control.progress->fetch_add(launch.blocks);
+    CountProgress(control, launch.blocks);
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                      const KernelControl& control) {
+  const CallVisibility visible(*job.mask, tasks, *pool_);
+  const ForwardKind kind = KindOf(job);
+  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
+                   CutGradients(job, tasks, visible, launcher_->max_tables()));
+  for (const LaunchPieces& pieces : launches) {
+    RETURN_IF_ERROR(CheckStop(control));
+    GradientLaunch launch = MakeGradientLaunch(job, tasks, visible, pieces);
+    ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
+    for (const GradientGrid& grid : launch.grids) {
+      RETURN_IF_ERROR(CheckStop(control));
+      RETURN_IF_ERROR(launcher_->Gradients({kind, grid.side}, launch.ArgsOf(grid), grid.blocks));
+      CountProgress(control, grid.blocks);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaKernel::LaunchOp(const OpArgs& args) {
+  return launcher_->Op(args, (args.cells + kOpCells - 1) / kOpCells);
 }
 
 absl::Status CudaKernel::Apply(const KernelJob& job, const KernelOp& op) {
@@ -70,7 +139,7 @@ absl::Status CudaKernel::Apply(const KernelJob& job, const KernelOp& op) {
                      launcher_->Upload({reinterpret_cast<const std::byte*>(sinks.data()),
                                         sinks.size() * sizeof(float)}));
   }
-  return launcher_->Op(args, (args.cells + kOpCells - 1) / kOpCells);
+  return LaunchOp(args);
 }
 
 }  // namespace annulus::cuda

@@ -9,17 +9,19 @@
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
 #include "worker/kernel/cuda/launcher.h"
+#include "worker/kernel/key_chunks.h"
 
 namespace annulus::cuda {
 
 // Attention on a GPU by mma.sync, from sm_80 on: fp32, fp16 and bf16 inputs, head dimensions up to
-// 256, forward. fp32 is multiplied by FMA; 16-bit inputs by tensor cores, with weights rounded to
-// the inputs' type; sums are fp32.
+// 256, forward and gradients. fp32 is multiplied by FMA; 16-bit inputs by tensor cores, with
+// weights and dS rounded to the inputs' type; sums are fp32.
 //
 // Calls queue work and return; blocks of a call lie in the device's memory, and stay until it is
 // done. What a call needs beside them are tables, at most the launcher's max_tables at a time: a
-// larger call becomes several launches. `stop` is asked before each of them, and `progress` counts
-// blocks of threads as they are queued: what is queued runs to its end.
+// larger call becomes several launches; and partials of chunks of keys, where few query rows see
+// many (key_split.h), at most the launcher's partial_bytes. `stop` is asked before each of them,
+// and `progress` counts blocks of threads as they are queued: what is queued runs to its end.
 class CudaKernel : public AttentionKernel {
  public:
   struct Options {
@@ -36,6 +38,12 @@ class CudaKernel : public AttentionKernel {
   std::string Description() const override;
 
  private:
+  absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
+  absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                      const KernelControl& control);
+  absl::Status AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                            const KernelControl& control);
+  absl::Status LaunchOp(const OpArgs& args);
   CudaKernel(std::unique_ptr<Launcher> launcher, std::unique_ptr<ComputePool> pool)
       : launcher_(std::move(launcher)), pool_(std::move(pool)) {}
 

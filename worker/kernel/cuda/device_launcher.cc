@@ -3,31 +3,33 @@
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "worker/kernel/cuda/forward_config.h"
+#include "worker/kernel/cuda/gradient_config.h"
 #include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 
 absl::StatusOr<std::unique_ptr<DeviceLauncher>> DeviceLauncher::Create(CudaDevice* device,
                                                                        KernelTable* kernels,
-                                                                       int64_t table_bytes,
+                                                                       const LauncherMemory& memory,
                                                                        bool hopper) {
   const CudaProperties& properties = device->context()->properties();
   // Code for sm_90a runs on nothing else, not even on what came after.
   const bool is_hopper = properties.major == 9 && properties.minor == 0;
   std::unique_ptr<DeviceLauncher> launcher(
-      new DeviceLauncher(device, kernels, table_bytes, hopper && is_hopper));
+      new DeviceLauncher(device, kernels, memory, hopper && is_hopper));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(
       device->Check(kernels->Prepare(properties.shared_bytes_per_block), "loading the kernels"));
-  ASSIGN_OR_RETURN(launcher->tables_, device->Allocate(table_bytes));
+  ASSIGN_OR_RETURN(launcher->tables_, device->Allocate(memory.table_bytes));
+  ASSIGN_OR_RETURN(launcher->partials_, device->Allocate(memory.partial_bytes));
   return launcher;
 }
 
 absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::byte> tables) {
   const auto bytes = static_cast<int64_t>(tables.size());
-  if (bytes > table_bytes_) {
+  if (bytes > memory_.table_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("tables of ", bytes, " bytes, more than ", table_bytes_));
+        absl::StrCat("tables of ", bytes, " bytes, more than ", memory_.table_bytes));
   }
   RETURN_IF_ERROR(device_->Upload(tables_.get(), tables.data(), bytes));
   return tables_.get();
@@ -40,15 +42,25 @@ absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, st
   return absl::OkStatus();
 }
 
+absl::Status DeviceLauncher::CheckShared(int64_t bytes, int dim) const {
+  if (bytes <= device_->context()->properties().shared_bytes_per_block) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "this GPU has less shared memory than the kernel for head dimension ", dim, " takes"));
+}
+
 absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,
                                      int64_t blocks) {
-  const int64_t shared = kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind);
-  if (shared > device_->context()->properties().shared_bytes_per_block) {
-    return absl::UnimplementedError(absl::StrCat(
-        "this GPU has less shared memory than the kernel for head dimension ", kind.dim, " takes"));
-  }
+  RETURN_IF_ERROR(
+      CheckShared(kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind), kind.dim));
   ASSIGN_OR_RETURN(const CudaStream stream, device_->Compute());
   return device_->Check(kernels_->Forward(kind, args, blocks, stream), "launching attention");
+}
+
+absl::Status DeviceLauncher::Gradients(const GradientKind& kind, const GradientArgs& args,
+                                       int64_t blocks) {
+  RETURN_IF_ERROR(CheckShared(SharedBytesOf(kind), kind.forward.dim));
+  ASSIGN_OR_RETURN(const CudaStream stream, device_->Compute());
+  return device_->Check(kernels_->Gradients(kind, args, blocks, stream), "launching gradients");
 }
 
 absl::Status DeviceLauncher::Op(const OpArgs& args, int64_t blocks) {

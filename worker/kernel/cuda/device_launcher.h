@@ -10,43 +10,52 @@
 
 namespace annulus::cuda {
 
+// What a launcher takes of its device.
+struct LauncherMemory {
+  int64_t table_bytes = int64_t{4} << 20;  // Of one launch; longer calls become several.
+  int64_t partial_bytes = int64_t{16} << 20;
+};
+
 // Launches on a lane's compute queue. All device memory that it ever has is taken by Create.
 class DeviceLauncher : public Launcher {
  public:
-  // Tables of one launch; longer calls become several.
-  static constexpr int64_t kTableBytes = int64_t{4} << 20;
-
   // `hopper`: the kernel for sm_90a serves what it can, where the device is one.
   // `device` and `kernels` outlive it. RESOURCE_EXHAUSTED; INTERNAL for a device that fails, or
   // for which no kernel was compiled.
   static absl::StatusOr<std::unique_ptr<DeviceLauncher>> Create(CudaDevice* device,
                                                                 KernelTable* kernels,
-                                                                int64_t table_bytes = kTableBytes,
+                                                                const LauncherMemory& memory = {},
                                                                 bool hopper = false);
 
   // What is queued may still read its tables: waits for it.
   ~DeviceLauncher() override { (void)device_->Synchronize(); }
 
-  int64_t max_tables() const override { return table_bytes_; }
+  std::byte* partials() const override { return partials_.get(); }
+  int64_t partial_bytes() const override { return memory_.partial_bytes; }
+  int64_t max_tables() const override { return memory_.table_bytes; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
   bool has_hopper() const override { return hopper_; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   // UNIMPLEMENTED where the device has too little shared memory for the kernel.
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
+  absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,
+                         int64_t blocks) override;
   absl::Status Op(const OpArgs& args, int64_t blocks) override;
   std::string Description() const override { return device_->Description(); }
 
  private:
-  DeviceLauncher(CudaDevice* device, KernelTable* kernels, int64_t table_bytes, bool hopper)
-      : device_(device), kernels_(kernels), table_bytes_(table_bytes), hopper_(hopper) {}
+  DeviceLauncher(CudaDevice* device, KernelTable* kernels, const LauncherMemory& memory,
+                 bool hopper)
+      : device_(device), kernels_(kernels), memory_(memory), hopper_(hopper) {}
+  absl::Status CheckShared(int64_t bytes, int dim) const;
 
   CudaDevice* const device_;
   KernelTable* const kernels_;
-  const int64_t table_bytes_;
+  const LauncherMemory memory_;
   const bool hopper_;
   // One place is enough: a table comes in the order of launches, after those that read the one
   // before.
-  DeviceMemory tables_;
+  DeviceMemory tables_, partials_;
 };
 
 }  // namespace annulus::cuda

@@ -14,7 +14,7 @@ struct FmaProducts {
   using Sums = float[kColumnTiles][4];
 
   GPU& gpu;
-  const ForwardArgs& args;
+  int32_t head_dim, value_dim;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
   uint32_t queries_at = CONFIG::kQueriesAt + warp * 16 * CONFIG::kRowBytes;
   uint32_t weights_at = CONFIG::kWeightsAt + warp * 16 * CONFIG::kWeightBytes;
@@ -23,7 +23,7 @@ struct FmaProducts {
   ANNULUS_GPU void Score(Scores& scores) const {
     const uint32_t q_at = queries_at + lane / 4 * CONFIG::kRowBytes;
     const uint32_t k_at = CONFIG::kKeysAt + lane % 4 * 2 * CONFIG::kRowBytes;
-    for (int column = 0; column < args.head_dim; column += 4) {
+    for (int column = 0; column < head_dim; column += 4) {
       const auto q0 = gpu.template LoadShared<FourFloats>(q_at + column * 4);
       const auto q1 =
           gpu.template LoadShared<FourFloats>(q_at + 8 * CONFIG::kRowBytes + column * 4);
@@ -43,9 +43,10 @@ struct FmaProducts {
     }
   }
 
-  // sums = shrink · sums + weights · values, by slot. Weights go through shared memory: each lane
-  // needs those of all keys for its two slots.
-  ANNULUS_GPU void Accumulate(const Scores& weights, const float (&shrink)[2], Sums& sums) const {
+  // As of MmaProducts. Weights go through shared memory: each lane needs those of all keys for its
+  // two slots.
+  template <class ADD>
+  ANNULUS_GPU void Accumulate(const Scores& weights, const ADD& add, Sums& sums) const {
     const uint32_t own = weights_at + lane / 4 * CONFIG::kWeightBytes;
     ANNULUS_UNROLL
     for (int tile = 0; tile < kKeyTiles; ++tile) {
@@ -57,8 +58,8 @@ struct FmaProducts {
     gpu.SyncWarp();
     ANNULUS_UNROLL
     for (int column = 0; column < kColumnTiles; column += kColumnsAtOnce) {
-      if (column * 8 >= args.value_dim) break;
-      AccumulateColumns(own, column, shrink, sums);
+      if (column * 8 >= value_dim) break;
+      AccumulateColumns(own, column, add, sums);
     }
     gpu.SyncWarp();
   }
@@ -67,7 +68,8 @@ struct FmaProducts {
   static constexpr int kColumnsAtOnce = 4;
 
   // A tile's sum is made apart: one long sum over all keys would be off by more.
-  ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, const float (&shrink)[2],
+  template <class ADD>
+  ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, const ADD& add,
                                      Sums& sums) const {
     float more[kColumnsAtOnce][4] = {};
     const uint32_t v_from = CONFIG::kValuesAt + first * 32 + lane % 4 * 8;
@@ -78,7 +80,7 @@ struct FmaProducts {
       const auto w1 = gpu.template LoadShared<float>(w_at + 8 * CONFIG::kWeightBytes);
       ANNULUS_UNROLL
       for (int column = 0; column < kColumnsAtOnce; ++column) {
-        if ((first + column) * 8 >= args.value_dim) break;
+        if ((first + column) * 8 >= value_dim) break;
         const auto v =
             gpu.template LoadShared<TwoFloats>(v_from + key * CONFIG::kRowBytes + column * 32);
         ANNULUS_UNROLL
@@ -93,7 +95,7 @@ struct FmaProducts {
       ANNULUS_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& sum = sums[first + column][i];
-        sum = GPU::Fma(sum, shrink[i / 2], more[column][i]);
+        sum = add(sum, i / 2, more[column][i]);
       }
     }
   }

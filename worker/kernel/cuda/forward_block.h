@@ -55,7 +55,7 @@ struct ForwardBlock {
   ANNULUS_GPU KeyTile RunTile(const ForwardItem& item, const ForwardTask& task, const KeyTile& at,
                               KeyTiles<GPU, CONFIG>& tiles, SlotState& state,
                               typename Products::Sums& sums) const {
-    const Products products{gpu, args};
+    const Products products{gpu, args.head_dim, args.value_dim};
     const UnsoundValues<GPU, CONFIG> values{gpu, args, task};
     LoadValues<GPU, CONFIG>(gpu, args, task, item.kv_head, at.tile);
     gpu.CommitCopies();
@@ -75,7 +75,9 @@ struct ForwardBlock {
     gpu.template WaitCopies<1>();
     gpu.Sync();  // Values are there.
     const bool unsound = at.masked && values.Hide();
-    products.Accumulate(scores, shrink, sums);
+    products.Accumulate(
+        scores, [&](float sum, int half, float more) { return GPU::Fma(sum, shrink[half], more); },
+        sums);
     if (unsound) values.Add(item.kv_head, at.tile, scores, seen, sums);
     gpu.Sync();  // Values may be overwritten.
     return next;

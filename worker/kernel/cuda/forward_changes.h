@@ -3,6 +3,7 @@
 
 #include "worker/kernel/cuda/forward_products.h"
 #include "worker/kernel/cuda/forward_tiles.h"
+#include "worker/kernel/cuda/pair_changes.h"
 
 namespace annulus::cuda {
 
@@ -17,20 +18,22 @@ struct ScoreChanges {
   GPU& gpu;
   const ForwardArgs& args;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
+  PairChanges<GPU, CONFIG> pairs{gpu, args};
 
   // Changes what is in `seen`, and takes out of it what a bias or the bit mask hides.
   ANNULUS_GPU void Change(const KeyTile& at, Scores& scores, uint32_t& seen) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const SlotChange slot = ReadSlot(half);
+      const SlotChange slot = pairs.ReadSlot(Slot(half));
       ANNULUS_UNROLL
       for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
         ANNULUS_UNROLL
         for (int c = 0; c < 2; ++c) {
           const uint32_t bit = ScoreBit(tile, 2 * half + c);
           if ((seen & bit) == 0) continue;
-          float& score = scores[tile][2 * half + c];
-          if (!ChangeOne(slot, KeyRow(at, tile, c), score)) seen &= ~bit;
+          float slope;
+          if (!pairs.ChangeScore(slot, KeyRow(at, tile, c), scores[tile][2 * half + c], slope))
+            seen &= ~bit;
         }
       }
     }
@@ -41,10 +44,9 @@ struct ScoreChanges {
     if (args.change.drop_below == 0) return;
     for (int half = 0; half < 2; ++half) {
       const int slot = Slot(half);
-      const uint32_t row[3] = {static_cast<uint32_t>(Get(kSlotSequenceRow, slot)),
-                               static_cast<uint32_t>(Get(kSlotHead, slot)) + (uint32_t{1} << 31),
-                               static_cast<uint32_t>(Get(kSlotSequence, slot))};
-      const int32_t first_key = Get(kSlotFirstKey, slot);
+      uint32_t row[3];
+      pairs.Counters(slot, row);
+      const int32_t first_key = pairs.Get(kSlotFirstKey, slot);
       uint32_t words[4], counter = ~uint32_t{0};  // No key has that one.
       ANNULUS_UNROLL
       for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
@@ -57,9 +59,7 @@ struct ScoreChanges {
             counter = key >> 2;
             Philox(counter, row, args.change.seed, words);
           }
-          const uint32_t low = (key & 1) != 0 ? words[1] : words[0];
-          const uint32_t high = (key & 1) != 0 ? words[3] : words[2];
-          const bool dropped = ((key & 2) != 0 ? high : low) < args.change.drop_below;
+          const bool dropped = pairs.Drops(words, key);
           if (dropped && half == 0) weights[tile][c] = 0;
           if (dropped && half == 1) weights[tile][2 + c] = 0;
         }
@@ -68,62 +68,11 @@ struct ScoreChanges {
   }
 
  private:
-  struct SlotChange {
-    float slope, offset;
-    int32_t position, first_key;
-    uint64_t bias, bits;
-  };
-
   ANNULUS_GPU int Slot(int half) const { return warp * 16 + half * 8 + lane / 4; }
-  ANNULUS_GPU int32_t Get(int field, int slot) const {
-    return gpu.template LoadShared<int32_t>(SlotAt<CONFIG>(field, slot));
-  }
-  ANNULUS_GPU SlotChange ReadSlot(int half) const {
-    const int slot = Slot(half);
-    return {BitsAs<float>(Get(kSlotSlope, slot)),
-            BitsAs<float>(Get(kSlotOffset, slot)),
-            Get(kSlotPosition, slot),
-            Get(kSlotFirstKey, slot),
-            gpu.template LoadShared<uint64_t>(SlotAt<CONFIG>(kSlotBias, 0) + slot * 8),
-            gpu.template LoadShared<uint64_t>(SlotAt<CONFIG>(kSlotBits, 0) + slot * 8)};
-  }
   ANNULUS_GPU int32_t KeyRow(const KeyTile& at, int tile, int c) const {
     const int key = tile * 8 + lane % 4 * 2 + c;
     return gpu.template LoadShared<int32_t>(CONFIG::kKeyRowsAt +
                                             (at.parity * CONFIG::kKeys + key) * 4);
-  }
-
-  // False: the pair is hidden.
-  ANNULUS_GPU bool ChangeOne(const SlotChange& slot, int32_t key_row, float& score) const {
-    const ChangeRule& change = args.change;
-    const int64_t column = key_row - slot.first_key;
-    if (slot.bits != 0) {
-      const auto byte = gpu.template Load<uint8_t>(Pointer(slot.bits) + column / 8);
-      if ((byte >> (column % 8) & 1) == 0) return false;
-    }
-    const float bias = slot.bias != 0 ? ReadBias(Pointer(slot.bias), column) : 0.0f;
-    if (bias == -Infinity()) return false;
-    score += slot.offset;
-    if (change.cap != 0) {
-      const float low = score * change.per_cap_low;
-      score = change.cap * Tanh<GPU>(GPU::Fma(score, change.per_cap_high, low));
-    }
-    if (change.alibi) {
-      const int32_t apart = slot.position - key_row;
-      score = GPU::Fma(-slot.slope, static_cast<float>(apart < 0 ? -apart : apart), score);
-    }
-    score += bias;
-    return true;
-  }
-
-  ANNULUS_GPU float ReadBias(const std::byte* row, int64_t column) const {
-    if (args.change.bias_type == Element::kFp32) return gpu.template Load<float>(row + column * 4);
-    const auto bits = gpu.template Load<uint16_t>(row + column * 2);
-    return args.change.bias_type == Element::kBf16 ? GPU::template ToFloat<Element::kBf16>(bits)
-                                                   : GPU::template ToFloat<Element::kFp16>(bits);
-  }
-  ANNULUS_GPU static const std::byte* Pointer(uint64_t address) {
-    return reinterpret_cast<const std::byte*>(address);
   }
 };
 

@@ -54,14 +54,22 @@ struct SlotFinder {
       Advance(&spans);
     }
     const bool sees = spans.begin < spans.end;
-    Put(kSlotRow, slot, sees ? static_cast<int32_t>(row) : -1);
+    PutHull(slot, sees ? static_cast<int32_t>(row) : -1, spans, end, one);
     Put(kSlotHead, slot, head);
+    if constexpr (CONFIG::kChanges) FindChanges(slot, static_cast<int32_t>(row), head, sees);
+    return spans;
+  }
+
+  // `row`: −1, or a slot that sees what is from spans.begin on, before `end`; all of it where
+  // `one`.
+  ANNULUS_GPU void PutHull(int slot, int32_t row, const SlotSpans& spans, int32_t end,
+                           bool one) const {
+    const bool sees = row >= 0;
+    Put(kSlotRow, slot, row);
     Put(kSlotBegin, slot, sees ? spans.begin : INT_MAX);
     Put(kSlotEnd, slot, sees ? end : INT_MIN);
     Put(kSlotAllBegin, slot, !sees ? INT_MIN : one ? spans.begin : INT_MAX);
     Put(kSlotAllEnd, slot, !sees ? INT_MAX : one ? spans.end : INT_MIN);
-    if constexpr (CONFIG::kChanges) FindChanges(slot, static_cast<int32_t>(row), head, sees);
-    return spans;
   }
 
   ANNULUS_GPU void Advance(SlotSpans* spans) const {

@@ -12,10 +12,12 @@
 #define ANNULUS_GPU __device__ __forceinline__
 #define ANNULUS_UNROLL _Pragma("unroll")
 #define ANNULUS_UNROLL_BY_4 _Pragma("unroll 4")
+#define ANNULUS_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ANNULUS_GPU inline
 #define ANNULUS_UNROLL
 #define ANNULUS_UNROLL_BY_4
+#define ANNULUS_NO_UNROLL
 #endif
 
 namespace annulus::cuda {

@@ -5,6 +5,7 @@
 
 #include "worker/device/cuda_api.h"
 #include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/gradient_args.h"
 #include "worker/kernel/cuda/op_args.h"
 #include "worker/kernel/cuda/tensor_map.h"
 
@@ -17,12 +18,14 @@ class KernelTable {
   virtual ~KernelTable() = default;
 
   // Loads every kernel, so that none is loaded while others run, but for those whose blocks take
-  // more shared memory than `max_shared_bytes` (forward_config.h).
+  // more shared memory than `max_shared_bytes` (SharedBytesOf).
   virtual CudaError Prepare(int64_t max_shared_bytes) = 0;
   // Writes kMapBytes (hopper_config.h), at a multiple of 64: needs a driver.
   virtual CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) = 0;
   virtual CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                             CudaStream stream) = 0;
+  virtual CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
+                              CudaStream stream) = 0;
   virtual CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) = 0;
 };
 

@@ -84,8 +84,8 @@ std::vector<KeyTileRun> RunsOf(const KernelJob& job, absl::Span<const KernelTask
 class CallCutter {
  public:
   CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks,
-             const CallVisibility& visible, int64_t max_bytes, bool hopper)
-      : job_(job), tasks_(tasks), visible_(visible), max_bytes_(max_bytes), hopper_(hopper) {}
+             const CallVisibility& visible, const CutRule& rule)
+      : job_(job), tasks_(tasks), visible_(visible), rule_(rule) {}
 
   absl::StatusOr<std::vector<LaunchPieces>> Cut() {
     for (size_t t = 0; t < tasks_.size(); ++t) {
@@ -102,9 +102,10 @@ class CallCutter {
     const Task& task = tasks_[index].task;
     const int group = job_.layout->group();
     const HeadRange heads = KvHeads(task, group);
-    int64_t bytes = (heads.end - heads.begin) * TilesOf(begin, end, group, SlotsOfTile(hopper_)) *
+    int64_t bytes = (heads.end - heads.begin) *
+                    TilesOf(begin, end, group, SlotsOfTile(rule_.hopper)) *
                     static_cast<int64_t>(sizeof(ForwardItem) + sizeof(int32_t));
-    if (hopper_) bytes += RunBytes({index, begin, end}, heads, group);
+    if (rule_.hopper) bytes += RunBytes({index, begin, end}, heads, group);
     if (!HasTables(task)) return bytes;
     job_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
       bytes += 4 * (end - begin + 1);
@@ -137,21 +138,21 @@ class CallCutter {
 
   absl::Status AddTask(int32_t index) {
     const Task& task = tasks_[index].task;
-    const int64_t own = TaskBytes(job_, tasks_[index], hopper_);
+    const int64_t own = TaskBytes(job_, tasks_[index], rule_.hopper) + rule_.more_of_task;
     int64_t begin = task.q_begin;
     bool open = false;  // The last piece of the launch is this task's, and ends at `begin`.
-    for (int64_t step = SlotsOfTile(hopper_); begin < task.q_end;) {
-      const int64_t end = std::min(task.q_end, begin + step);
+    for (int64_t step = SlotsOfTile(rule_.hopper); begin < task.q_end;) {
+      const int64_t end = std::min(task.q_end, (begin / step + 1) * step);
       const int64_t bytes = (open ? 0 : own) + RowBytes(index, begin, end);
-      if (used_ + bytes > max_bytes_) {
+      if (used_ + bytes > rule_.max_bytes) {
         if (!pieces_.empty()) {
           Flush();
           open = false;
-        } else if (step > 1) {
+        } else if (step > 1 && !rule_.whole_chunks) {
           step = 1;
         } else {
           return MakeError(absl::StatusCode::kResourceExhausted,
-                           absl::StrCat("the mask of one query row takes ", bytes,
+                           absl::StrCat("the mask of ", end - begin, " query rows takes ", bytes,
                                         " bytes, more than a kernel call has for tables"),
                            {"OUT_OF_MEMORY", {}, {}, {}});
         }
@@ -178,16 +179,15 @@ class CallCutter {
   void Flush() {
     if (!pieces_.empty()) launches_.push_back(std::move(pieces_));
     pieces_.clear();
-    used_ = CallBytes(job_, hopper_);
+    used_ = CallBytes(job_, rule_.hopper);
     work_ = 0;
   }
 
   const KernelJob& job_;
   const absl::Span<const KernelTask> tasks_;
   const CallVisibility& visible_;
-  const int64_t max_bytes_;
-  const bool hopper_;
-  int64_t used_ = CallBytes(job_, hopper_);
+  const CutRule rule_;
+  int64_t used_ = CallBytes(job_, rule_.hopper);
   double work_ = 0;
   LaunchPieces pieces_;
   std::vector<LaunchPieces> launches_;
@@ -263,9 +263,9 @@ ForwardKind KindOf(const KernelJob& job) {
 
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible, int64_t max_bytes,
-                                                  bool hopper) {
-  return CallCutter(job, tasks, visible, max_bytes, hopper).Cut();
+                                                  const CallVisibility& visible,
+                                                  const CutRule& rule) {
+  return CallCutter(job, tasks, visible, rule).Cut();
 }
 
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,

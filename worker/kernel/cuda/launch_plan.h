@@ -27,13 +27,19 @@ struct TaskPiece {
 // What one launch does, in task order.
 using LaunchPieces = std::vector<TaskPiece>;
 
-// Cuts a call into launches whose tables fit into `max_bytes`: an accumulator row sees its tasks in
-// list order, within launches and from one to the next. RESOURCE_EXHAUSTED where one row's do not.
-// `hopper`: for the kernel of sm_90a (hopper_plan.h).
+struct CutRule {
+  int64_t max_bytes = 0;      // Of a launch's tables.
+  int64_t more_of_task = 0;   // Bytes of them that a task takes beside those of the forward kernel.
+  bool hopper = false;        // For the kernel of sm_90a (hopper_plan.h).
+  bool whole_chunks = false;  // Rows are cut at multiples of 64 (kChunkRows) only.
+};
+
+// Cuts a call into launches whose tables fit: an accumulator row sees its tasks in list order,
+// within launches and from one to the next. RESOURCE_EXHAUSTED where the least piece's do not.
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible, int64_t max_bytes,
-                                                  bool hopper = false);
+                                                  const CallVisibility& visible,
+                                                  const CutRule& rule);
 
 // A launch: `bytes` go to the device, and their address into args.tables. `maps` are encoded at
 // args.at.maps of them before.

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/gradient_args.h"
 #include "worker/kernel/cuda/op_args.h"
 #include "worker/kernel/cuda/tensor_map.h"
 
@@ -19,6 +20,11 @@ namespace annulus::cuda {
 class Launcher {
  public:
   virtual ~Launcher() = default;
+
+  // Memory on the device for partials of a call, of 16 bytes' alignment at least; what one call
+  // leaves there the next may overwrite.
+  virtual std::byte* partials() const = 0;
+  virtual int64_t partial_bytes() const = 0;
 
   // Bytes that one Upload may take.
   virtual int64_t max_tables() const = 0;
@@ -31,6 +37,8 @@ class Launcher {
   virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;
   virtual absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args,
                                int64_t blocks) = 0;
+  virtual absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,
+                                 int64_t blocks) = 0;
   virtual absl::Status Op(const OpArgs& args, int64_t blocks) = 0;
 
   // "NVIDIA H100, sm_90", ...

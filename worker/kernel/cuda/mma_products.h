@@ -14,7 +14,7 @@ struct MmaProducts {
   using Sums = float[kColumnTiles][4];
 
   GPU& gpu;
-  const ForwardArgs& args;
+  int32_t head_dim, value_dim;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
   uint32_t queries_at = CONFIG::kQueriesAt + warp * 16 * CONFIG::kRowBytes;
 
@@ -23,7 +23,7 @@ struct MmaProducts {
     const uint32_t q_at = queries_at + lane % 16 * CONFIG::kRowBytes + lane / 16 * 16;
     const uint32_t k_at =
         CONFIG::kKeysAt + (lane % 8 + lane / 16 * 8) * CONFIG::kRowBytes + lane / 8 % 2 * 16;
-    for (int column = 0; column < args.head_dim; column += 16) {
+    for (int column = 0; column < head_dim; column += 16) {
       uint32_t q[4];
       gpu.LoadMatrices(q_at + column * 2, q);
       ANNULUS_UNROLL
@@ -36,10 +36,12 @@ struct MmaProducts {
     }
   }
 
-  // sums = shrink · sums + weights · values, by slot. What a product leaves of two tiles of keys is
-  // the left side of the next: 16 slots × 16 keys. A tile's sum is made apart, because tensor cores
-  // cut off what they add to a sum: over many keys that would add up.
-  ANNULUS_GPU void Accumulate(const Scores& weights, const float (&shrink)[2], Sums& sums) const {
+  // sum = add(sum, half, more): `more` is of weights · values, `half` tells which of the thread's
+  // two slots it is for. What a product leaves of two tiles of keys is the left side of the next:
+  // 16 slots × 16 keys. A tile's sum is made apart, because tensor cores cut off what they add to a
+  // sum: over many keys that would add up.
+  template <class ADD>
+  ANNULUS_GPU void Accumulate(const Scores& weights, const ADD& add, Sums& sums) const {
     constexpr Element kElement = CONFIG::kElement;
     uint32_t left[kKeyTiles / 2][4];
     ANNULUS_UNROLL
@@ -52,7 +54,7 @@ struct MmaProducts {
     const uint32_t v_at = CONFIG::kValuesAt + lane % 16 * CONFIG::kRowBytes + lane / 16 * 16;
     ANNULUS_UNROLL
     for (int column = 0; column < kColumnTiles; column += 2) {
-      if (column * 8 >= args.value_dim) break;
+      if (column * 8 >= value_dim) break;
       float more[2][4] = {};
       ANNULUS_UNROLL
       for (int tile = 0; tile < kKeyTiles; tile += 2) {
@@ -65,7 +67,7 @@ struct MmaProducts {
       ANNULUS_UNROLL
       for (int i = 0; i < 8; ++i) {
         float& sum = sums[column + i / 4][i % 4];
-        sum = GPU::Fma(sum, shrink[i % 4 / 2], more[i / 4][i % 4]);
+        sum = add(sum, i % 4 / 2, more[i / 4][i % 4]);
       }
     }
   }

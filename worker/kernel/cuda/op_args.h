@@ -10,6 +10,7 @@ enum class OpKind : int32_t {
   kEmptyState,  // Partials: nothing seen.
   kZero,
   kMerge,
+  kMergeAll,  // Several partials, one after the other.
   kAdd,
   kFinish,  // Partials to outputs.
   kRound,   // fp32 gradients to theirs.
@@ -30,7 +31,9 @@ struct OpArgs {
   OpSection sections[4];  // kFinish: the target's (output, LSE, max_logit).
   int32_t section_count;
   int32_t row_begin, head_begin, heads;
-  int64_t cells;  // Rows times heads.
+  int64_t cells;          // Rows times heads.
+  int32_t partials;       // kMergeAll: so many sources …
+  int64_t partial_bytes;  // … at such a distance.
   int32_t value_dim;
   Element out_element;                // Of outputs …
   int64_t out_bytes;                  // … and of a head of them: kDelta.

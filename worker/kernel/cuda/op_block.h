@@ -23,6 +23,8 @@ struct OpBlock : OpCell<GPU> {
         return;
       case OpKind::kMerge:
         return this->Merge(row, head);
+      case OpKind::kMergeAll:
+        return this->MergeAll(row, head);
       case OpKind::kFinish:
         return this->Finish(row, head);
       case OpKind::kCopy:

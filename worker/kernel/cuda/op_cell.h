@@ -38,6 +38,40 @@ struct OpCell {
              take ? from_weight : mine * weight + theirs * from_weight);
   }
 
+  // The bits of one Merge after the other; sums stay in registers between them.
+  ANNULUS_GPU void MergeAll(int64_t row, int64_t head) const {
+    constexpr int kOfLane = kMaxDim / 32;
+    float max = Read(Target(row, head, 1)), weight = Read(Target(row, head, 2));
+    std::byte* to = Target(row, head, 0);
+    float sums[kOfLane];
+    ANNULUS_UNROLL
+    for (int i = 0; i < kOfLane; ++i)
+      sums[i] = lane + i * 32 < args.value_dim ? Read(to + (lane + i * 32) * 4) : 0.0f;
+    gpu.SyncWarp();  // Before the first lane writes what others read.
+    for (int p = 0; p < args.partials; ++p) {
+      const int64_t at = p * args.partial_bytes;
+      const float from_max = Read(Source(row, head, 1) + at);
+      if (from_max == -Infinity()) continue;
+      const float from_weight = Read(Source(row, head, 2) + at);
+      const bool take = max == -Infinity();
+      const float top = max < from_max ? from_max : max;
+      const float mine = Share(max, top), theirs = Share(from_max, top);
+      const std::byte* from = Source(row, head, 0) + at;
+      ANNULUS_UNROLL
+      for (int i = 0; i < kOfLane; ++i) {
+        if (lane + i * 32 >= args.value_dim) continue;
+        const float more = Read(from + (lane + i * 32) * 4);
+        sums[i] = take ? more : mine * sums[i] + theirs * more;
+      }
+      max = take ? from_max : top;
+      weight = take ? from_weight : mine * weight + theirs * from_weight;
+    }
+    ANNULUS_UNROLL
+    for (int i = 0; i < kOfLane; ++i)
+      if (lane + i * 32 < args.value_dim) Write(to + (lane + i * 32) * 4, sums[i]);
+    if (lane == 0) SetState(row, head, max, weight);
+  }
+
   ANNULUS_GPU void Finish(int64_t row, int64_t head) const {
     const int64_t sum_bytes = int64_t{args.value_dim} * 4;
     const std::byte* from = At(args.source, row, head, 0, sum_bytes);

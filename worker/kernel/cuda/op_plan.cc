@@ -153,6 +153,17 @@ absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op) {
   return args;
 }
 
+absl::StatusOr<OpArgs> MakeMergeArgs(const KernelJob& job, const KernelOp& op, int32_t partials,
+                                     int64_t partial_bytes) {
+  absl::StatusOr<OpArgs> args = MakeOpArgs(job, op);
+  if (!args.ok()) return args;
+  if (args->kind != OpKind::kMerge) return absl::InternalError("only partials are merged");
+  args->kind = OpKind::kMergeAll;
+  args->partials = partials;
+  args->partial_bytes = partial_bytes;
+  return args;
+}
+
 bool NeedsSinks(const KernelJob& job, const OpArgs& args) {
   return !job.spec->modifiers.sinks.empty() &&
          (args.kind == OpKind::kFinish || args.kind == OpKind::kSink);

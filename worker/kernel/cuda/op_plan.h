@@ -12,6 +12,10 @@ namespace annulus::cuda {
 // operation is not made for.
 absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op);
 
+// Of kMerge from `partials` sources, `partial_bytes` apart, of which `op.source` is the first.
+absl::StatusOr<OpArgs> MakeMergeArgs(const KernelJob& job, const KernelOp& op, int32_t partials,
+                                     int64_t partial_bytes);
+
 // Whether the operation reads the job's sinks.
 bool NeedsSinks(const KernelJob& job, const OpArgs& args);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "attention/dropout.h"
@@ -12,22 +11,6 @@ namespace annulus::cuda {
 namespace {
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
-
-// Adds a table at the next multiple of 16 bytes, and says where.
-template <class T>
-int64_t Append(const std::vector<T>& table, std::vector<std::byte>* bytes) {
-  bytes->resize((bytes->size() + 15) / 16 * 16);
-  const size_t at = bytes->size();
-  bytes->resize(at + table.size() * sizeof(T));
-  if (!table.empty()) std::memcpy(bytes->data() + at, table.data(), table.size() * sizeof(T));
-  return static_cast<int64_t>(at);
-}
-
-// Whether sixteen bytes at a time may be copied from every row and head of a section.
-bool Whole(const BlockAt& block, int64_t offset, int64_t head_bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(block.data);
-  return (address | static_cast<uintptr_t>(block.row_bytes | offset | head_bytes)) % 16 == 0;
-}
 
 // A cap below the smallest normal number caps to nothing that fp32 arithmetic here tells from 0.
 void SetCap(double cap, ChangeRule* rule) {
@@ -73,6 +56,11 @@ ChangeRule ChangeRuleOf(const KernelJob& job) {
   rule.seed[0] = dropout.key()[0];
   rule.seed[1] = dropout.key()[1];
   return rule;
+}
+
+bool IsWhole(const BlockAt& block, int64_t offset, int64_t head_bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(block.data);
+  return (address | static_cast<uintptr_t>(block.row_bytes | offset | head_bytes)) % 16 == 0;
 }
 
 BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view) {
@@ -169,9 +157,9 @@ void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
   const int64_t element = BytesPerElement(layout.dtype());
   const int64_t key_bytes = layout.head_dim() * element;
   const int64_t value_bytes = layout.value_dim() * element;
-  entry.q_whole = Whole(entry.q, 0, key_bytes);
-  entry.k_whole = Whole(entry.kv, 0, key_bytes);
-  entry.v_whole = Whole(entry.kv, entry.value_offset, value_bytes);
+  entry.q_whole = IsWhole(entry.q, 0, key_bytes);
+  entry.k_whole = IsWhole(entry.kv, 0, key_bytes);
+  entry.v_whole = IsWhole(entry.kv, entry.value_offset, value_bytes);
   tasks_.push_back(entry);
 }
 
@@ -203,21 +191,21 @@ ForwardArgs TableImage::args() const {
 
 std::vector<std::byte> TableImage::Take(ForwardTables* at) {
   std::vector<std::byte> bytes;
-  at->tasks = Append(tasks_, &bytes);
-  at->items = Append(items_, &bytes);
-  at->units = Append(units_, &bytes);
-  at->class_of_head = Append(class_of_head_, &bytes);
-  at->classes = Append(classes_, &bytes);
-  at->firsts = Append(firsts_, &bytes);
-  at->spans = Append(spans_, &bytes);
-  at->runs = Append(runs_, &bytes);
-  at->q_begins = Append(q_begins_, &bytes);
-  at->k_begins = Append(k_begins_, &bytes);
-  at->shifts = Append(shifts_, &bytes);
-  at->has_bits = Append(has_bits_, &bytes);
-  at->slopes = Append(slopes_, &bytes);
-  at->unit_runs = Append(unit_runs_, &bytes);
-  at->key_runs = Append(key_runs_, &bytes);
+  at->tasks = AppendTable(tasks_, &bytes);
+  at->items = AppendTable(items_, &bytes);
+  at->units = AppendTable(units_, &bytes);
+  at->class_of_head = AppendTable(class_of_head_, &bytes);
+  at->classes = AppendTable(classes_, &bytes);
+  at->firsts = AppendTable(firsts_, &bytes);
+  at->spans = AppendTable(spans_, &bytes);
+  at->runs = AppendTable(runs_, &bytes);
+  at->q_begins = AppendTable(q_begins_, &bytes);
+  at->k_begins = AppendTable(k_begins_, &bytes);
+  at->shifts = AppendTable(shifts_, &bytes);
+  at->has_bits = AppendTable(has_bits_, &bytes);
+  at->slopes = AppendTable(slopes_, &bytes);
+  at->unit_runs = AppendTable(unit_runs_, &bytes);
+  at->key_runs = AppendTable(key_runs_, &bytes);
   if (maps_ > 0) {
     at->maps = (static_cast<int64_t>(bytes.size()) + kMapBytes - 1) / kMapBytes * kMapBytes;
     bytes.resize(at->maps + maps_ * kMapBytes);

@@ -1,7 +1,9 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_TABLE_IMAGE_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_TABLE_IMAGE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -14,6 +16,19 @@ Element ElementOf(DataType dtype);
 ChangeRule ChangeRuleOf(const KernelJob& job);
 // Where a block lies; its rows and heads fit in 32 bits.
 BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view);
+
+// Whether sixteen bytes at a time may be copied from every row and head of a section.
+bool IsWhole(const BlockAt& block, int64_t offset, int64_t head_bytes);
+
+// Adds a table at the next multiple of 16 bytes, and says where.
+template <class T>
+int64_t AppendTable(const std::vector<T>& table, std::vector<std::byte>* bytes) {
+  bytes->resize((bytes->size() + 15) / 16 * 16);
+  const size_t at = bytes->size();
+  bytes->resize(at + table.size() * sizeof(T));
+  if (!table.empty()) std::memcpy(bytes->data() + at, table.data(), table.size() * sizeof(T));
+  return static_cast<int64_t>(at);
+}
 
 // The tables of one launch (ForwardTables), as they are filled.
 class TableImage {

@@ -5,6 +5,32 @@
 
 namespace annulus::cuda {
 
+// Whether some of 16 bytes of elements is infinite or NaN.
+template <class CONFIG>
+ANNULUS_GPU bool IsUnsound(const Chunk& chunk) {
+  bool unsound = false;
+  ANNULUS_UNROLL
+  for (int w = 0; w < 4; ++w) {
+    if constexpr (CONFIG::kWide) {
+      unsound |= !IsFinite(BitsAs<float>(chunk.word[w]));
+    } else {
+      constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
+      unsound |= (chunk.word[w] & kExponent) == kExponent;
+      unsound |= (chunk.word[w] >> 16 & kExponent) == kExponent;
+    }
+  }
+  return unsound;
+}
+
+template <class CONFIG, class GPU>
+ANNULUS_GPU float ReadElement(GPU& gpu, const std::byte* row, int column) {
+  if constexpr (CONFIG::kWide) {
+    return gpu.template Load<float>(row + column * 4);
+  } else {
+    return GPU::template ToFloat<CONFIG::kElement>(gpu.template Load<uint16_t>(row + column * 2));
+  }
+}
+
 // Infinite values and NaN of keys that some slots of a tile do not see: a weight of 0 times one is
 // NaN, so they must not reach the product.
 template <class GPU, class CONFIG>
@@ -26,7 +52,7 @@ struct UnsoundValues {
     const int chunks = Columns(args.value_dim) * CONFIG::kBytes / 16;
     bool unsound = false;
     for (int chunk = part; chunk < chunks; chunk += kThreadsOfKey)
-      unsound |= Unsound(gpu.template LoadShared<Chunk>(at + chunk * 16));
+      unsound |= IsUnsound<CONFIG>(gpu.template LoadShared<Chunk>(at + chunk * 16));
     if (!gpu.SyncOr(unsound)) return false;
     int any = unsound ? 1 : 0;
     for (int lanes = 1; lanes < kThreadsOfKey; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
@@ -60,21 +86,6 @@ struct UnsoundValues {
   }
 
  private:
-  ANNULUS_GPU static bool Unsound(const Chunk& chunk) {
-    bool unsound = false;
-    ANNULUS_UNROLL
-    for (int w = 0; w < 4; ++w) {
-      if constexpr (CONFIG::kWide) {
-        unsound |= !IsFinite(BitsAs<float>(chunk.word[w]));
-      } else {
-        constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
-        unsound |= (chunk.word[w] & kExponent) == kExponent;
-        unsound |= (chunk.word[w] >> 16 & kExponent) == kExponent;
-      }
-    }
-    return unsound;
-  }
-
   ANNULUS_GPU void AddKey(const TwoFloats& first, const TwoFloats& second, const std::byte* values,
                           Sums& sums) const {
     ANNULUS_UNROLL
@@ -83,19 +94,11 @@ struct UnsoundValues {
       for (int c = 0; c < 2; ++c) {
         const int column = tile * 8 + lane % 4 * 2 + c;
         if (column >= args.value_dim) continue;
-        const float value = ReadValue(values, column);
+        const float value = ReadElement<CONFIG>(gpu, values, column);
         if (first.value[1] != 0) sums[tile][c] = GPU::Fma(first.value[0], value, sums[tile][c]);
         if (second.value[1] != 0)
           sums[tile][2 + c] = GPU::Fma(second.value[0], value, sums[tile][2 + c]);
       }
-    }
-  }
-  ANNULUS_GPU float ReadValue(const std::byte* values, int column) const {
-    if constexpr (CONFIG::kWide) {
-      return gpu.template Load<float>(values + column * 4);
-    } else {
-      return GPU::template ToFloat<CONFIG::kElement>(
-          gpu.template Load<uint16_t>(values + column * 2));
     }
   }
 };

@@ -1,0 +1,124 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_GRADIENT_WEIGHTS_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_GRADIENT_WEIGHTS_H_
+
+#include "worker/kernel/cuda/gradient_rows.h"
+#include "worker/kernel/cuda/pair_changes.h"
+
+namespace annulus::cuda {
+
+// A part of the tile at hand: rows [first, first + kPart) of it. Slots and keys are counted in
+// their tiles.
+struct GradientPart {
+  int first = 0;
+  bool masked = false;  // Masks tell which pairs are seen; else all are.
+};
+
+// Scores of a thread's pairs become weights, and dO·v becomes dS before the scale.
+template <class GPU, class CONFIG>
+struct GradientWeights {
+  using Scores = typename GradientProducts<GPU, CONFIG>::Scores;
+
+  GPU& gpu;
+  const GradientArgs& args;
+  int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
+  PairChanges<GPU, CONFIG> pairs{gpu, args.forward};
+
+  // Returns which pairs are seen: bit tile · 4 + i. The others become 0, whatever stood there.
+  ANNULUS_GPU uint32_t Weigh(const GradientPart& part, Scores& scores, Scores& d_scores) const {
+    uint32_t seen = 0;
+    Dropping dropping[2];
+    ANNULUS_UNROLL
+    for (int tile = 0; tile < CONFIG::kPartTiles; ++tile) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int own = warp * 16 + i / 2 * 8 + lane / 4;
+        const int other = part.first + tile * 8 + lane % 4 * 2 + i % 2;
+        const Pair pair = {CONFIG::kOfQueries ? own : other, CONFIG::kOfQueries ? other : own};
+        const bool sees =
+            WeighPair(part, pair, scores[tile][i], d_scores[tile][i], dropping[i / 2]);
+        if (sees) seen |= uint32_t{1} << (tile * 4 + i);
+      }
+    }
+    return seen;
+  }
+
+ private:
+  struct Pair {
+    int slot, key;
+  };
+  // Words of a counter of a slot: neighbours share them.
+  struct Dropping {
+    int slot = -1;
+    uint32_t counter = 0, words[4] = {};
+  };
+
+  ANNULUS_GPU bool WeighPair(const GradientPart& part, const Pair& pair, float& score,
+                             float& d_score, Dropping& dropping) const {
+    bool sees = true;
+    if (part.masked) {
+      const auto mask = gpu.template LoadShared<uint64_t>(CONFIG::kMasksAt + pair.slot * 8);
+      sees = (mask >> pair.key & 1) != 0;
+    }
+    const auto lse = gpu.template LoadShared<float>(CONFIG::kLseAt + pair.slot * 4);
+    const auto delta = gpu.template LoadShared<float>(CONFIG::kDeltaAt + pair.slot * 4);
+    score *= args.forward.scale;
+    if constexpr (CONFIG::kChanges) {
+      if (sees) return WeighChanged(pair, lse, delta, score, d_score, dropping);
+      PutBias(pair, 0);
+    } else {
+      score = Exponential((score - lse) * kLog2e);
+      d_score = score * (d_score - delta);
+    }
+    score = sees ? score : 0.0f;
+    d_score = sees ? d_score : 0.0f;
+    return sees;
+  }
+
+  ANNULUS_GPU bool WeighChanged(const Pair& pair, float lse, float delta, float& score,
+                                float& d_score, Dropping& dropping) const {
+    const auto key_row = gpu.template LoadShared<int32_t>(CONFIG::kKeyRowsAt + pair.key * 4);
+    const SlotChange slot = pairs.ReadSlot(pair.slot);
+    float slope;
+    const bool sees = pairs.ChangeScore(slot, key_row, score, slope);
+    const float weight = Exponential((score - lse) * kLog2e);
+    float kept = 1;
+    if (args.forward.change.drop_below != 0)
+      kept = Kept(pair.slot, static_cast<uint32_t>(key_row - slot.first_key), dropping);
+    const float gradient = weight * (d_score * kept - delta);
+    PutBias(pair, sees ? gradient : 0.0f);
+    score = sees ? weight * kept : 0.0f;
+    d_score = sees ? gradient * slope : 0.0f;
+    return sees;
+  }
+
+  // dS of the bias, for GradientBias.
+  ANNULUS_GPU void PutBias(const Pair& pair, float gradient) const {
+    if constexpr (CONFIG::kOfQueries) {
+      if (!args.d_bias) return;
+      const int column = pair.key % CONFIG::kPart;
+      gpu.template StoreShared<float>(
+          CONFIG::kWeightsAt + pair.slot * CONFIG::kWeightBytes + column * 4, gradient);
+    }
+  }
+
+  ANNULUS_GPU float Kept(int slot, uint32_t key, Dropping& dropping) const {
+    if (dropping.slot != slot || dropping.counter != key >> 2) {
+      dropping.slot = slot;
+      dropping.counter = key >> 2;
+      uint32_t row[3];
+      pairs.Counters(slot, row);
+      Philox(dropping.counter, row, args.forward.change.seed, dropping.words);
+    }
+    return pairs.Drops(dropping.words, key) ? 0.0f : args.kept;
+  }
+
+  // exp2(t); +infinity from 128 on: an LSE that is not the row's own may make any number of t.
+  ANNULUS_GPU static float Exponential(float t) {
+    if constexpr (CONFIG::kWide) return Exp2<GPU>(t > 128.0f ? 128.0f : t);
+    return GPU::Exp2Nearly(t);
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_GRADIENT_WEIGHTS_H_
