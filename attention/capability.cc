@@ -352,10 +352,6 @@ absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) 
 
 absl::Span<const Capability> CudaLacks() {
   static const auto& lacks = *new std::vector<Capability>{
-      {"operation/gradients", false, "The kernel for GPUs computes forward only.",
-       "spec.gradients"},
-      {"state/kept", false, "Only gradients use it, and they are not served.",
-       "spec.forward.keep_state"},
       {"arithmetic/bf16x3", false, "It is a way to use AMX.", "spec.arithmetic"}};
   return lacks;
 }

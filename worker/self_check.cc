@@ -141,13 +141,11 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
 
 }  // namespace
 
-absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device,
-                         bool gradients) {
+absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
   for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
     AttentionSpec spec = FixedSpec(dtype);
     Tensors forward = InputsOf(spec);
     RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward));
-    if (!gradients) continue;
     spec.operation = Operation::kGradients;
     Tensors tensors = InputsOf(spec);
     // q, k, v, the output and LSE come first, in both tables.

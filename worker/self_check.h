@@ -13,12 +13,12 @@
 
 namespace annulus {
 
-// Runs both kernels on a few small jobs whose inputs never change, forward in every type and,
-// where `gradients` says so, backward, in milliseconds. INTERNAL, with the job and the tensor,
+// Runs both kernels on a few small jobs whose inputs never change, forward and backward in every
+// type, in milliseconds. INTERNAL, with the job and the tensor,
 // where what they give is further apart than their types explain, or where `kernel` fails.
 // `device`: that of `kernel`; nullptr: the host, as the yardstick's.
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
-                         Device* device = nullptr, bool gradients = true);
+                         Device* device = nullptr);
 
 // The same of Arithmetic::kBf16x3, against the yardstick's fp32.
 absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick);

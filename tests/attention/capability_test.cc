@@ -64,12 +64,16 @@ TEST(CapabilityTest, WhatGpusLackIsRefusedByTheirWorkers) {
   AttentionSpec spec = PlainSpec();
   EXPECT_TRUE(CheckNotLacking(CudaLacks(), spec, Execution()).ok());
   spec.operation = Operation::kGradients;
+  EXPECT_TRUE(CheckNotLacking(CudaLacks(), spec, Execution()).ok());
+  spec.operation = Operation::kForward;
+  spec.dtype = DataType::kFp32;
+  spec.arithmetic = Arithmetic::kBf16x3;
   const absl::Status refused = CheckNotLacking(CudaLacks(), spec, Execution());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(DetailOf(refused).reason, "NOT_SERVED");
-  EXPECT_EQ(DetailOf(refused).metadata["features"], "operation/gradients");
+  EXPECT_EQ(DetailOf(refused).metadata["features"], "arithmetic/bf16x3");
   ASSERT_EQ(DetailOf(refused).fields.size(), 1u);
-  EXPECT_EQ(DetailOf(refused).fields[0].field, "spec.gradients");
+  EXPECT_EQ(DetailOf(refused).fields[0].field, "spec.arithmetic");
 }
 
 TEST(CapabilityTest, FeaturesOfAPlainRequest) {

@@ -6,7 +6,7 @@ import sys
 
 from tests.gpu.runner import Part
 
-KERNEL_SUITES = ("conformance", "dropout", "modifiers", "pairs", "special_values")
+KERNEL_SUITES = ("conformance", "dropout", "gradient_conformance", "gradient_pairs", "modifiers", "pairs", "special_values")
 # Small enough for a checker that slows a kernel down a hundred times.
 CHECKED_CASES = "*RowsWithoutKeys*:*ARowThatSeesNothing*:*WhatIsMasked*"
 SANITIZER_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
