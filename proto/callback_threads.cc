@@ -1,7 +1,7 @@
 #include "proto/callback_threads.h"
 
+#include <grpc/support/cpu.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -101,14 +101,12 @@ bool ParkThread() {
 }
 
 // As gRPC 1.51 counts them.
-int StartedThreads() {
-  return std::clamp(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / 2, 2, 16);
-}
+int StartedThreads() { return std::clamp(static_cast<int>(gpr_cpu_num_cores()) / 2, 2, 16); }
 
 int UsableCpus() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
-  return std::max(1, CPU_COUNT(&allowed));
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+  return static_cast<int>(gpr_cpu_num_cores());  // More than the set holds.
 }
 
 // Events for threads that would sleep without.

@@ -10,10 +10,10 @@ namespace annulus {
 void KeepCallbackThreads();
 
 // For a process that is ours alone, at its start, once signals are blocked and before other threads
-// are there: as many of gRPC's callback threads as half of the CPUs that the process may use, at
-// least one, and never a deaf one. By itself gRPC 1.51 takes two at least, of which each has to
-// wake the other for every event, and lets them sleep for a tenth of a second after one without
-// events. Returns how many are left.
+// are there: as many of gRPC's callback threads as half of the CPUs that the process may run on (a
+// quota of their time does not count), at least one, and never a deaf one. By itself gRPC 1.51
+// takes two at least, of which each has to wake the other for every event, and lets them sleep for
+// a tenth of a second after one without events. Returns how many are left.
 int LimitCallbackThreads();
 
 // The same with a number, for tests. More than gRPC has started are not added.

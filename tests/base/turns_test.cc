@@ -29,6 +29,7 @@ class TurnsTest : public testing::Test {
     options.wake = [this] { return wake_; };
     options.now = absl::Now;
     options.most_in_a_row = most_in_a_row;
+    options.longest_sleep = longest_sleep_;
     turns_ = std::make_unique<Turns>(std::move(options));
   }
   void Post(int event) {
@@ -73,6 +74,7 @@ class TurnsTest : public testing::Test {
   std::vector<std::thread::id> threads_;
   int ticks_ = 0;
   absl::Time wake_ = absl::InfiniteFuture();
+  absl::Duration longest_sleep_ = absl::Seconds(1);
   Mutex mutex_;
   CondVar changed_;
   std::deque<int> waiting_ GUARDED_BY(mutex_);
@@ -162,6 +164,28 @@ TEST_F(TurnsTest, AnAskedEventIsHandledElsewhere) {
   turns_->Stop();
   ASSERT_EQ(threads_.size(), 1u);
   EXPECT_NE(threads_[0], std::this_thread::get_id());
+}
+
+TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
+  longest_sleep_ = absl::Hours(1);
+  Start();
+  turns_->Start();
+  for (int i = 0; i < 8; ++i) {
+    const bool nap = i % 2 == 0;
+    if (nap) Post(0);
+    if (!nap) {
+      // Long enough for the time keeper to see that nothing happens.
+      MutexLock lock(&mutex_);
+      changed_.WaitUntil(&mutex_, absl::Now() + 6 * Turns::kNap);
+    }
+    {
+      MutexLock lock(&mutex_);
+      waiting_.push_back(i);
+    }
+    turns_->Ask();
+    ASSERT_TRUE(AwaitEvents(i + 1 + (i + 2) / 2)) << i;
+  }
+  turns_->Stop();
 }
 
 TEST_F(TurnsTest, TicksComeHoweverMuchWaits) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "proto/convert.h"
 #include "tests/worker/lane_harness.h"
 
@@ -236,8 +237,10 @@ TEST_F(LaneTest, ReleaseGivesAllMemoryBack) {
     hosts_[0]->lane().Release({std::to_string(i), 1, 0});
   }
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(hosts_[0]->log.Wait(Event::kPrepared).has_value());
-  hosts_[0]->DestroyLane();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (hosts_[0]->device().used_bytes() > 0 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(hosts_[0]->device().used_bytes(), 0);
+  hosts_[0]->DestroyLane();
   EXPECT_EQ(hosts_[0]->staging().used_bytes(), 0);
 }
 

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
@@ -51,13 +52,36 @@ std::byte* NewBlock(int64_t bytes) {
 class HostMemory {
  public:
   explicit HostMemory(int64_t kept_bytes) : limit_(kept_bytes) {}
-  ~HostMemory() {
-    MutexLock lock(&mutex_);
-    ShrinkLocked(0);
-  }
+  ~HostMemory() { Free(Shrink(0)); }
 
   // A block of at least `bytes`, of `*size`; null where the machine has none.
   std::byte* Take(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
+    if (std::byte* kept = TakeKept(bytes, size); kept != nullptr) return kept;
+    *size = bytes;
+    std::byte* block = NewBlock(bytes);
+    if (block != nullptr) return block;
+    Free(Shrink(0));  // What is kept is no reason to fail.
+    block = NewBlock(bytes);
+    if (block == nullptr) Forget(bytes);
+    return block;
+  }
+  void Give(std::byte* block, int64_t size) EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      used_bytes_ -= size;
+      kept_bytes_ += size;
+      kept_.emplace(size, block);
+    }
+    Free(Shrink(limit_));
+  }
+
+ private:
+  static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
+    const int64_t spare = kept.first <= kSmallBlock ? bytes : bytes / 8;
+    return kept.first - bytes <= spare;
+  }
+  // Null where none fits; `bytes` are in use from now on.
+  std::byte* TakeKept(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
       if (const auto kept = kept_.lower_bound(bytes); kept != kept_.end() && Fits(*kept, bytes)) {
@@ -69,37 +93,29 @@ class HostMemory {
         return block;
       }
       used_bytes_ += bytes;
-      ShrinkLocked(limit_ - used_bytes_);
     }
-    *size = bytes;
-    std::byte* block = NewBlock(bytes);
-    if (block == nullptr) Forget(bytes);
-    return block;
-  }
-  void Give(std::byte* block, int64_t size) EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    used_bytes_ -= size;
-    kept_bytes_ += size;
-    kept_.emplace(size, block);
-    ShrinkLocked(limit_ - used_bytes_);
-  }
-
- private:
-  static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
-    const int64_t spare = kept.first <= kSmallBlock ? bytes : bytes / 8;
-    return kept.first - bytes <= spare;
+    Free(Shrink(limit_));
+    return nullptr;
   }
   void Forget(int64_t bytes) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     used_bytes_ -= bytes;
   }
-  void ShrinkLocked(int64_t bytes) REQUIRES(mutex_) {
-    while (!kept_.empty() && kept_bytes_ > bytes) {
+  // Takes the largest out until what is left and what is in use are within `limit`. They are freed
+  // without the lock: it takes long.
+  std::vector<std::byte*> Shrink(int64_t limit) EXCLUDES(mutex_) {
+    std::vector<std::byte*> out;
+    MutexLock lock(&mutex_);
+    while (!kept_.empty() && kept_bytes_ + used_bytes_ > limit) {
       const auto largest = std::prev(kept_.end());
       kept_bytes_ -= largest->first;
-      std::free(largest->second);
+      out.push_back(largest->second);
       kept_.erase(largest);
     }
+    return out;
+  }
+  static void Free(const std::vector<std::byte*>& blocks) {
+    for (std::byte* block : blocks) std::free(block);
   }
 
   const int64_t limit_;
