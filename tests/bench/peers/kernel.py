@@ -1,7 +1,8 @@
 """Our kernel, the machine's roof and PyTorch's scaled_dot_product_attention in turn, on the same shapes and threads.
 
 One round is the roof, ours, theirs; ratios are of rounds, medians of REPEATS of them. Shapes: every length, type, direction at 128
-dimensions, and dimensions, masks and grouped heads at 4k and 8k; with ANNULUS_BENCH_GRID=whole all of them together (hours).
+dimensions, and dimensions, masks and grouped heads at 4k and 8k; with ANNULUS_BENCH_GRID=whole all of them together (hours), with
+ANNULUS_BENCH_GRID=picture those of the picture in docs/performance.md.
 """
 
 import itertools
@@ -32,7 +33,10 @@ GRADIENTS_OVER_FORWARD = 0.8
 def cases():
     """(dtype, length, dim, mask, heads, gradients); bf16x3 is fp32 with that arithmetic, forward only."""
     types = (*DTYPES, "bf16x3")
-    if os.environ.get("ANNULUS_BENCH_GRID") == "whole":
+    grid = os.environ.get("ANNULUS_BENCH_GRID")
+    if grid == "picture":
+        return list(itertools.product(DTYPES, LENGTHS, (128,), ("full", "causal"), ("MHA",), (False,)))
+    if grid == "whole":
         return [case for case in itertools.product(types, LENGTHS, (64, 128, 256), ("full", "causal", "window"), HEADS, (False, True))
                 if case[0] in DTYPES or not case[5]]
     chosen = []
