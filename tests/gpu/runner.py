@@ -2,9 +2,10 @@
 
 A part ends with 0 (passed), 77 (skipped: its last line says why) or anything else (failed). A part that
 outlives its limit is killed with all that it started, counts as failed for this run, and is run again by
-the next one.
+the next one. One that was skipped is run again too: the machine may have what it lacked.
 """
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -13,12 +14,15 @@ import subprocess
 import time
 
 SKIPPED_CODE = 77
-FINISHED = ("passed", "failed", "skipped")
+FINISHED = ("passed", "failed")
 # Exit codes of a run.
 PASSED, FAILED, USAGE, NO_GPU, UNSUITED, NOT_ALL = 0, 1, 2, 3, 4, 5
 TAIL_LINES = 40
 # With less than this left, a part is not begun.
 LEAST_SECONDS = 5
+# For processes that were killed to be gone.
+KILL_SECONDS = 20
+SET_CHILD_SUBREAPER = 36  # Of prctl(2).
 
 
 @dataclasses.dataclass
@@ -62,26 +66,90 @@ class State:
         os.replace(self._path + ".new", self._path)
 
 
-def count_gtest(path):
-    """(cases that passed, failed, were skipped; reasons of the skips) of GoogleTest's JSON."""
+def adopt_orphans():
+    """From now on the processes that a part leaves behind are children of this one, whatever sessions they made for themselves."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def parents():
+    """Process -> its parent, for all that run or wait to be reaped."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                found[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass  # It has ended.
+    return found
+
+
+def descendants():
+    """What this process has started, and what that has."""
+    known = parents()
+    found, new = set(), {os.getpid()}
+    while new:
+        new = {process for process, parent in known.items() if parent in new} - found
+        found |= new
+    return found
+
+
+def kill_all_but(spared):
+    """Kills and reaps this process's descendants; how many would not end."""
+    end = time.monotonic() + KILL_SECONDS
+    while True:
+        # Once more as long as there are any: they may start others meanwhile.
+        left = descendants() - spared
+        if not left or time.monotonic() > end:
+            return len(left)
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for process in left:
+            try:
+                os.waitpid(process, os.WNOHANG)
+            except ChildProcessError:
+                pass  # Another's child: it comes here when that one is gone.
+        time.sleep(0.01)
+
+
+def count_gtest(path, log):
+    """(cases that passed, failed, were skipped) of GoogleTest's JSON, and the skips' reasons, which its log alone has."""
     with open(path, encoding="utf-8") as file:
         suites = json.load(file)["testsuites"]
-    passed, failed, reasons = 0, 0, []
+    passed, failed, skipped = 0, 0, 0
     for case in (case for suite in suites for case in suite["testsuite"]):
         if case.get("failures"):
             failed += 1
         elif case.get("result") == "SKIPPED":
-            reasons += [skip["message"].strip().splitlines()[-1] for skip in case.get("skipped", [])] or [""]
+            skipped += 1
         else:
             passed += 1
-    return passed, failed, reasons
+    return passed, failed, skipped, reasons_in(log)
 
 
-def judge(part, code, out, tail):
-    """What a part that has ended came to."""
+def reasons_in(log):
+    """What tests said that skipped themselves: the lines between "FILE:LINE: Skipped" and "[  SKIPPED ]"."""
+    found, said = [], None
+    for line in log:
+        if said is not None and line.startswith("[ "):
+            found += [" ".join(filter(None, said))]
+            said = None
+        elif said is not None:
+            said.append(line.strip())
+        elif line.endswith(": Skipped"):
+            said = []
+    return [reason for reason in found if reason]
+
+
+def judge(part, code, out, log):
+    """What a part that has ended came to; `log` is all that it said."""
     facts = {"status": {0: "passed", SKIPPED_CODE: "skipped"}.get(code, "failed"), "note": ""}
     if facts["status"] == "skipped":
-        facts["note"] = tail[-1] if tail else ""
+        facts["note"] = log[-1] if log else ""
     elif facts["status"] == "failed":
         facts["note"] = f"ended with {code}"
     path = os.path.join(out, part.name + ".json")
@@ -89,12 +157,12 @@ def judge(part, code, out, tail):
         return facts
     try:
         if part.result == "gtest":
-            passed, failed, reasons = count_gtest(path)
-            facts["cases"] = {"passed": passed, "failed": failed, "skipped": len(reasons)}
+            passed, failed, skipped, reasons = count_gtest(path, log)
+            facts["cases"] = {"passed": passed, "failed": failed, "skipped": skipped}
             if failed:
                 facts["status"] = "failed"
             elif facts["status"] == "passed" and not passed:
-                facts.update(status="skipped", note=reasons[0] if reasons else "no case")
+                facts.update(status="skipped", note=reasons[0] if reasons else "without a reason" if skipped else "no case")
         else:
             with open(path, encoding="utf-8") as file:
                 facts["figures"] = json.load(file)
@@ -110,6 +178,8 @@ def run_part(part, out, seconds):
     path = os.path.join(out, part.name + ".json")
     if os.path.exists(path):
         os.remove(path)
+    adopt_orphans()
+    spared = descendants()
     with open(log, "w", encoding="utf-8") as file:
         try:
             process = subprocess.Popen(part.command, cwd=out, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
@@ -121,18 +191,17 @@ def run_part(part, out, seconds):
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
+            stuck = kill_all_but(spared)
+            process.poll()
     with open(log, encoding="utf-8", errors="replace") as file:
-        tail = file.read().splitlines()[-TAIL_LINES:]
+        said = file.read().splitlines()
     facts = {"status": "timed out", "note": f"no end within {seconds:.0f} s"}
     if code is not None:
-        facts = judge(part, code, out, tail)
+        facts = judge(part, code, out, said)
+    if stuck:
+        facts.update(status="failed", note=f"{facts['note']}; {stuck} of its processes do not end".lstrip("; "))
     facts["seconds"] = round(time.monotonic() - began, 1)
-    facts["tail"] = tail if facts["status"] not in ("passed", "skipped") else []
+    facts["tail"] = said[-TAIL_LINES:] if facts["status"] != "passed" else []
     return facts
 
 

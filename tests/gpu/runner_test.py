@@ -19,8 +19,12 @@ from tools.testing import gpu_bundle
 
 GTEST = {"testsuites": [{"testsuite": [
     {"name": "a", "result": "COMPLETED"},
-    {"name": "b", "result": "SKIPPED", "skipped": [{"message": "file.cc:3\nno such thing here\n"}]},
+    {"name": "b", "result": "SKIPPED"},
 ]}]}
+# As GoogleTest 1.12 says it, whose JSON has no reasons.
+SKIPS = """print("[ RUN      ] A.a\\nfile.cc:3: Skipped\\n\\n[  SKIPPED ] A.a (0 ms)")
+print("[ RUN      ] A.b\\nfile.cc:4: Skipped\\nno such thing\\nhere\\n[  SKIPPED ] A.b (0 ms)")
+print("[  SKIPPED ] 2 tests, listed below:")"""
 
 
 def fake(name, code, result="", seconds=20, write=None):
@@ -70,6 +74,30 @@ class RunnerTest(unittest.TestCase):
         self.go([hanging])
         self.assertEqual(os.path.getsize(os.path.join(self.out, "began")), 2)
 
+    def test_nothing_outlives_a_part_whatever_session_it_is_in(self):
+        # As programs of the end-to-end tests are: a session of its own, and here a parent that is gone too.
+        deep = "import os, subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); " \
+               "open('pids', 'a').write(f'{child.pid} {os.getpid()} '); print('on', flush=True); "
+        between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + 'import time; time.sleep(1000)'!r}], " \
+                  "start_new_session=True, stdout=subprocess.PIPE).stdout.readline(); "
+        for name, end, status in (("hangs", "import time; time.sleep(1000)", "timed out"), ("ends", "", "passed")):
+            _, facts = self.go([fake(name, between + end, seconds=3 if end else 60)])
+            self.assertEqual(facts[name]["status"], status, facts[name])
+        with open(os.path.join(self.out, "pids"), encoding="utf-8") as file:
+            pids = [int(word) for word in file.read().split()]
+        self.assertEqual(len(pids), 4)
+        for pid in pids:
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    def test_a_part_that_was_skipped_is_asked_again(self):
+        lacking = "open('asked', 'a').write('x'); print('no torch here'); raise SystemExit(77)"
+        self.assertEqual(self.go([fake("peers", lacking)])[1]["peers"]["tail"], ["no torch here"])
+        self.assertEqual(self.go([fake("peers", lacking)])[1]["peers"]["status"], "skipped")
+        self.assertEqual(os.path.getsize(os.path.join(self.out, "asked")), 2)
+        self.assertEqual(self.go([fake("peers", "")])[1]["peers"]["status"], "passed")
+        self.assertEqual(self.go([fake("peers", lacking)])[1]["peers"]["status"], "passed")
+
     def test_without_time_parts_wait_for_the_next_run(self):
         good = [fake("one", ""), fake("two", "")]
         code, facts = self.go(good, seconds=1)
@@ -93,7 +121,8 @@ class RunnerTest(unittest.TestCase):
         _, facts = self.go([
             fake("mixed", "", "gtest", write=GTEST),
             fake("failing", "", "gtest", write=failures),
-            fake("skipping", "", "gtest", write=skips),
+            fake("skipping", SKIPS, "gtest", write=skips),
+            fake("silently", "print('a.cc:3: Skipped\\n\\n[  SKIPPED ] A.a')", "gtest", write=skips),
             fake("silent", "", "gtest"),
             fake("measures", "", "figures", write=[{"name": "f", "value": 2, "unit": "x"}]),
         ])
@@ -101,6 +130,8 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual([facts[name]["status"] for name in ("mixed", "failing", "skipping", "silent", "measures")],
                          ["passed", "failed", "skipped", "failed", "passed"])
         self.assertEqual(facts["skipping"]["note"], "no such thing here")
+        self.assertEqual(facts["skipping"]["tail"][-1], "[  SKIPPED ] 2 tests, listed below:")
+        self.assertEqual((facts["silently"]["status"], facts["silently"]["note"]), ("skipped", "without a reason"))
         self.assertEqual(facts["measures"]["figures"][0]["value"], 2)
 
     def test_the_report_tells_it_all(self):
