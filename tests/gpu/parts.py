@@ -21,8 +21,13 @@ def gtest(program, name, title, seconds, *flags, before=(), environment=None):
     return Part(name, title, seconds, command, "gtest", environment or {})
 
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# As run.sh does it: of the folder where a part runs, nothing is taken for a package of ours.
+START = 'import runpy, sys; sys.path[0] = sys.argv.pop(1); runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)'
+
+
 def script(module, *arguments):
-    return [sys.executable, "-m", f"tests.gpu.{module}", *arguments]
+    return [sys.executable, "-c", START, ROOT, f"tests.gpu.{module}", *arguments]
 
 
 def skip(reason):

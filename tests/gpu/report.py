@@ -5,16 +5,26 @@ import os
 
 # What our figures are held against where the same shape was measured beside them: the name that theirs
 # have before the shape, the words, the bar.
-PEERS = (("cudnn ", "cuDNN, same card, same run"), ("sdpa ", "torch's FlashAttention, same card, same run"))
+PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
 # Of cuDNN at 128 dimensions: the portable kernel's, and that of the kernel for Hopper.
 BARS = {"": 0.35, "hopper ": 0.6}
 CEILING = "gemm bf16 8192"
 CAUSAL_BAR = 0.85
 
 
-def compared(figures):
+def together(ours, theirs):
+    """Whether two parts' figures may be held against each other, in words."""
+    cards = "card unknown"
+    if ours.get("card") and theirs.get("card"):
+        cards = "same card" if ours["card"] == theirs["card"] else "another card"
+    return f"{cards}, {'same run' if ours.get('run') == theirs.get('run') else 'another run'}"
+
+
+def compared(parts):
     """Ours with their ratios to peers, to the ceiling and between causal and full, as figures of their own."""
-    values = {figure["name"]: figure["value"] for figure in figures}
+    figures = [(figure, facts) for facts in parts.values() for figure in facts.get("figures", [])]
+    values = {figure["name"]: figure["value"] for figure, _ in figures}
+    part = {figure["name"]: facts for figure, facts in figures}
     derived = []
 
     def add(name, ratio, to, bar):
@@ -29,9 +39,9 @@ def compared(figures):
         for prefix, words in PEERS:
             bar = BARS[kernel] if prefix == "cudnn " and " D128 " in shape else None
             if values.get(prefix + shape):
-                add(f"{name} / {prefix.strip()}", value / values[prefix + shape], words, bar)
+                add(f"{name} / {prefix.strip()}", value / values[prefix + shape], f"{words}, {together(part[name], part[prefix + shape])}", bar)
         if values.get(CEILING):
-            add(f"{name} / GEMM", value / values[CEILING], "a product of 8192^3, same run", None)
+            add(f"{name} / GEMM", value / values[CEILING], f"a product of 8192^3, {together(part[name], part[CEILING])}", None)
         full = name.replace(" causal", " full")
         if name.endswith(" causal") and values.get(full):
             add(f"{name} / full", value / values[full], "the same without a mask", CAUSAL_BAR)
@@ -39,8 +49,7 @@ def compared(figures):
 
 
 def figures_of(parts):
-    found = [figure for facts in parts.values() for figure in facts.get("figures", [])]
-    return found + compared(found)
+    return [figure for facts in parts.values() for figure in facts.get("figures", [])] + compared(parts)
 
 
 def number(value):
@@ -59,7 +68,9 @@ def markdown(report):
         cases = facts.get("cases")
         count = f"{cases['passed']} passed, {cases['failed']} failed, {cases['skipped']} skipped" if cases else ""
         note = f": {cell(facts['note'])}" if facts["note"] else ""
-        lines.append(f"| {name} | {cell(facts['title'])} | {facts['status']}{note} | {count} | {facts['seconds']} |")
+        # Not of the run that this report is of.
+        before = f" ({facts['run']})" if facts.get("run") not in (None, report["date"]) else ""
+        lines.append(f"| {name} | {cell(facts['title'])} | {facts['status']}{before}{note} | {count} | {facts['seconds']} |")
     if report["figures"]:
         lines += ["", "| figure | value | unit | compared to | ratio | bar | met |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for figure in report["figures"]:

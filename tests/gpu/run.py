@@ -3,15 +3,18 @@
 import argparse
 import datetime
 import glob
+import hashlib
 import json
 import os
 import platform
 import re
 import shlex
 import shutil
+import signal
 import site
 import subprocess
 import sys
+import traceback
 
 from tests.gpu import report, runner
 from tests.gpu.parts import KERNEL_SUITES, all_parts
@@ -20,6 +23,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MANIFEST = "MANIFEST.json"
 TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "gpu_probe",
          *(f"kernel_{suite}_test" for suite in KERNEL_SUITES))
+PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
+# What parts run beside programs, and how parts are put together.
+SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/end_to_end/cluster.py",
+           "tests/end_to_end/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
 NCCL_NAME = "libnccl.so.2"
 
@@ -49,6 +56,18 @@ def check_machine(manifest, machine=platform.machine, libc=libc_version):
         raise Unsuited(f"glibc here is {have[0]}.{have[1]}, and the bundle needs {manifest['glibc']}")
 
 
+def digest(paths):
+    """Of the files' names and contents: what has been run is known by it, whatever the commit is called."""
+    whole = hashlib.sha256()
+    for path in sorted(paths, key=os.path.basename):
+        with open(path, "rb") as file:
+            content = hashlib.sha256()
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                content.update(chunk)
+        whole.update(f"{os.path.basename(path)} {content.hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
 class Bundle:
     """What tools/gpu_bundle made, unpacked."""
 
@@ -58,6 +77,9 @@ class Bundle:
         check_machine(self.manifest)
         self.commit = self.manifest["commit"]
         self.programs = os.path.join(root, "bin")
+        folders = [os.path.join(root, name) for name in ("bin", "lib")]
+        self.digest = digest([os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+                             + [os.path.join(root, script) for script in SCRIPTS])
 
     def test(self, name):
         return os.path.join(self.programs, name)
@@ -85,6 +107,8 @@ class Build:
         changes = "+changes" if ask("git", "status", "--porcelain") else ""
         self.commit = ask("git", "rev-parse", "HEAD") + changes
         self.programs = os.path.join(self._bin, "bin")
+        self.digest = digest([self.test(name) for name in TESTS] + [os.path.join(self.programs, name) for name in PROGRAMS]
+                             + [os.path.join(root, script) for script in SCRIPTS])
 
     def test(self, name):
         return os.path.join(self._bin, "tests", "gpu", name)
@@ -107,7 +131,10 @@ def find_nccl():
 
 def gpu_of(place):
     """What gpu_probe says; None and its reason where there is no GPU."""
-    done = subprocess.run([place.test("gpu_probe")], capture_output=True, text=True, timeout=120)
+    try:
+        done = subprocess.run([place.test("gpu_probe")], capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        raise Unsuited("gpu_probe does not end") from None
     if done.returncode == 0:
         return json.loads(done.stdout), ""
     said = done.stderr.strip().splitlines()
@@ -117,13 +144,25 @@ def gpu_of(place):
     return None, reason
 
 
-def clocks():
+def ask_smi(fields):
     """What nvidia-smi says of the cards; it is only asked."""
     try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
-        return "no nvidia-smi"
-    return "; ".join(done.stdout.strip().splitlines()) or "nvidia-smi says nothing"
+        return ""
+    return "; ".join(done.stdout.strip().splitlines())
+
+
+def stamp_of(date):
+    """Which run on which card: kept with what a run finds, because a report may hold several's."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cards = ask_smi("uuid")
+    return {"run": date, "card": f"{cards}, of which CUDA_VISIBLE_DEVICES={visible}" if cards and visible is not None else cards}
+
+
+def verdict(code, only):
+    """In words; of a selection it says that it is one."""
+    return f"Of {', '.join(sorted(set(only)))} alone: {VERDICTS[code]}" if only else VERDICTS[code]
 
 
 def parse(arguments):
@@ -164,17 +203,34 @@ def main(arguments):
     if gpu is None:
         print(f"tests/gpu/run.sh: no GPU to run on: {reason}", file=sys.stderr)
         return runner.NO_GPU
-    before = clocks()
+    before = ask_smi(CLOCKS)
     out = os.path.abspath(flags.out)
-    code, facts = runner.run(parts, out, f"{place.commit} {gpu['description']}", flags.seconds, flags.fresh)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    stamp = stamp_of(date)
+    code, facts = runner.run(parts, out, f"{place.digest} {gpu['description']}", flags.seconds, flags.fresh, stamp=stamp)
     machine = {"commit": place.commit, "GPU": gpu["description"], "multiprocessors": gpu["multiprocessors"],
                "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", "NCCL": place.nccl or "none",
-               "clocks before": before, "clocks after": clocks(), "asked": CLOCKS, "system": platform.platform()}
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    report.write(out, date, machine, VERDICTS[code], facts, {part.name: part.title for part in parts})
-    print(f"{VERDICTS[code]} {os.path.join(out, 'report.md')}")
+               "clocks before": before, "card": stamp["card"], "programs": place.digest, "clocks after": ask_smi(CLOCKS), "asked": CLOCKS, "system": platform.platform()}
+    said = verdict(code, flags.only)
+    report.write(out, date, machine, said, facts, {part.name: part.title for part in parts})
+    print(f"{said} {os.path.join(out, 'report.md')}")
     return code
 
 
+def guarded(arguments):
+    """main(); what it does not expect has a code of its own, so that nobody takes it for a part that failed."""
+    # Like Ctrl-C: the part that runs is killed with all that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return main(arguments)
+    except KeyboardInterrupt:
+        print("tests/gpu/run.sh: stopped; what has finished is kept", file=sys.stderr)
+        return runner.STOPPED
+    except Exception:
+        traceback.print_exc()
+        print("tests/gpu/run.sh: the runner itself is at fault", file=sys.stderr)
+        return runner.BROKEN
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(sys.argv[1:]))

@@ -16,7 +16,7 @@ import time
 SKIPPED_CODE = 77
 FINISHED = ("passed", "failed")
 # Exit codes of a run.
-PASSED, FAILED, USAGE, NO_GPU, UNSUITED, NOT_ALL = 0, 1, 2, 3, 4, 5
+PASSED, FAILED, USAGE, NO_GPU, UNSUITED, NOT_ALL, BROKEN, STOPPED = 0, 1, 2, 3, 4, 5, 6, 130
 TAIL_LINES = 40
 # With less than this left, a part is not begun.
 LEAST_SECONDS = 5
@@ -205,8 +205,8 @@ def run_part(part, out, seconds):
     return facts
 
 
-def run(parts, out, identity, seconds, fresh=False, say=print):
-    """Runs what has not finished, for at most so long in all; (exit code, facts by name)."""
+def run(parts, out, identity, seconds, fresh=False, say=print, stamp=None):
+    """Runs what has not finished, for at most so long in all; (exit code, facts by name). What it runs has the stamp's facts."""
     os.makedirs(out, exist_ok=True)
     state = State(out, identity, fresh)
     end = time.monotonic() + seconds
@@ -225,6 +225,7 @@ def run(parts, out, identity, seconds, fresh=False, say=print):
         # One that was cut short because the whole was is as good as not run.
         if facts[part.name]["status"] == "timed out" and left < part.seconds:
             facts[part.name].update(status="not run", note="the time was up")
+        facts[part.name].update(stamp or {})
         state.keep(part.name, facts[part.name])
         note = f" ({facts[part.name]['note']})" if facts[part.name]["note"] else ""
         say(f"{part.name}: {facts[part.name]['status']} in {facts[part.name]['seconds']} s{note}")

@@ -40,8 +40,8 @@ class RunnerTest(unittest.TestCase):
         self.out = os.path.join(folder.name, "out")
         self.said = []
 
-    def go(self, all_parts, seconds=60, fresh=False, identity="one"):
-        return runner.run(all_parts, self.out, identity, seconds, fresh, self.said.append)
+    def go(self, all_parts, seconds=60, fresh=False, identity="one", stamp=None):
+        return runner.run(all_parts, self.out, identity, seconds, fresh, self.said.append, stamp)
 
     def test_a_failing_part_does_not_stop_the_others(self):
         code, facts = self.go([
@@ -90,6 +90,31 @@ class RunnerTest(unittest.TestCase):
             with self.assertRaises(ProcessLookupError):
                 os.kill(pid, 0)
 
+    def test_a_runner_that_is_stopped_stops_its_part(self):
+        hanging = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); print('on', flush=True); " \
+                  "import time; time.sleep(1000)"
+        text = f"""import sys
+from tests.gpu import run, runner
+part = runner.Part("hangs", "", 100, [sys.executable, "-c", {hanging!r}])
+run.main = lambda out: runner.run([part], out, "one", 100)
+sys.exit(run.guarded({self.out!r}))
+"""
+        process = subprocess.Popen([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                                   stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        log = os.path.join(self.out, "hangs.log")
+        while not (os.path.exists(log) and os.path.getsize(log)):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        known = runner.parents()
+        started = {child for child, parent in known.items() if parent == process.pid}
+        started |= {child for child, parent in known.items() if parent in started}
+        self.assertEqual(len(started), 2)
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, said), (runner.STOPPED, "tests/gpu/run.sh: stopped; what has finished is kept\n"))
+        self.assertFalse(started & set(runner.parents()))
+
     def test_a_part_that_was_skipped_is_asked_again(self):
         lacking = "open('asked', 'a').write('x'); print('no torch here'); raise SystemExit(77)"
         self.assertEqual(self.go([fake("peers", lacking)])[1]["peers"]["tail"], ["no torch here"])
@@ -133,6 +158,24 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(facts["skipping"]["tail"][-1], "[  SKIPPED ] 2 tests, listed below:")
         self.assertEqual((facts["silently"]["status"], facts["silently"]["note"]), ("skipped", "without a reason"))
         self.assertEqual(facts["measures"]["figures"][0]["value"], 2)
+
+    def test_a_report_of_several_runs_or_cards_says_so(self):
+        ours = fake("bench", "", "figures", write=[{"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}])
+        theirs = fake("peers", "", "figures", write=[{"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}])
+        first, second, third = ({"run": run, "card": card} for run, card in (("monday", "A"), ("tuesday", "A"), ("friday", "B")))
+        for stamps, words in (((first, first), "cuDNN, same card, same run"), ((first, second), "cuDNN, same card, another run"),
+                              ((first, third), "cuDNN, another card, another run"), ((None, None), "cuDNN, card unknown, same run")):
+            self.go([ours], stamp=stamps[0], fresh=True)
+            _, facts = self.go([ours, theirs], stamp=stamps[1])
+            told = report.write(self.out, stamps[1] and stamps[1]["run"], {}, "", facts, {name: "" for name in facts})
+            self.assertEqual([figure["compared_to"] for figure in told["figures"] if figure.get("ratio")], [words])
+            with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
+                self.assertEqual("| bench |  | passed (monday) |" in file.read(), stamps[0] != stamps[1])
+
+    def test_the_verdict_on_a_selection_says_what_was_selected(self):
+        self.assertEqual(run.verdict(runner.PASSED, None), "All parts passed or were skipped with a reason.")
+        self.assertEqual(run.verdict(runner.PASSED, ["peers", "bench"]),
+                         "Of bench, peers alone: All parts passed or were skipped with a reason.")
 
     def test_the_report_tells_it_all(self):
         ours = {"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}
@@ -225,6 +268,50 @@ class BundleTest(unittest.TestCase):
         listed = subprocess.run([*command, "--list"], env=environment, capture_output=True, text=True, timeout=60, cwd="/")
         self.assertEqual(listed.returncode, 0, listed.stderr)
         self.assertIn("virtual_ranks: ", listed.stdout)
+
+    def bundle(self, name, probe):
+        """Unpacked, with a probe that is a script of that text."""
+        source = os.path.join(self.folder, name + "_probe")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + probe)
+        folder = os.path.join(self.folder, name)
+        gpu_bundle.fill(folder, {"gpu_probe": source}, "abc+changes")
+        return folder
+
+    def start(self, folder, cwd="/", path=os.environ["PATH"]):
+        return subprocess.run([os.path.join(folder, "run.sh"), "--list"], env={"PATH": path}, capture_output=True, text=True, timeout=60,
+                              cwd=cwd)
+
+    def test_what_was_run_is_known_by_its_contents(self):
+        one, same, other = (run.Bundle(self.bundle(name, text)) for name, text in (("one", "exit 3"), ("same", "exit 3"), ("other", "exit 4")))
+        self.assertEqual(one.commit, other.commit)
+        self.assertEqual(one.digest, same.digest)
+        self.assertNotEqual(one.digest, other.digest)
+        with open(os.path.join(self.folder, "same", "tests", "gpu", "peers.py"), "a", encoding="utf-8") as file:
+            file.write("# Changed.\n")
+        self.assertNotEqual(run.Bundle(os.path.join(self.folder, "same")).digest, one.digest)
+
+    def test_it_takes_nothing_of_the_current_folder_for_its_own(self):
+        os.makedirs(os.path.join(self.folder, "here", "tests"))
+        with open(os.path.join(self.folder, "here", "tests", "__init__.py"), "w", encoding="utf-8") as file:
+            file.write("raise SystemExit('not these tests')\n")
+        here = os.path.join(self.folder, "here")
+        done = self.start(self.bundle("b", "exit 3"), cwd=here)
+        self.assertEqual((done.returncode, done.stderr), (runner.PASSED, ""))
+        done = subprocess.run(parts.script("end_to_end", "--help"), cwd=here, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_what_the_runner_did_not_expect_is_no_failed_part(self):
+        folder = self.bundle("b", "echo no JSON")
+        done = self.start(folder)
+        self.assertEqual(done.returncode, runner.BROKEN, done.stderr)
+        self.assertIn("the runner itself", done.stderr)
+        old = os.path.join(self.folder, "python3")
+        with open(old, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexit 1\n")
+        os.chmod(old, 0o755)
+        done = self.start(folder, path=f"{self.folder}:{os.environ['PATH']}")
+        self.assertEqual((done.returncode, done.stderr), (runner.UNSUITED, "tests/gpu/run.sh: no python3 here of 3.8 or newer\n"))
 
     def test_one_that_is_too_large_is_none(self):
         with open(os.path.join(self.folder, "noise"), "wb") as file:

@@ -11,15 +11,13 @@ import sys
 import tarfile
 import tempfile
 
-from tests.gpu.run import MANIFEST, TESTS
+from tests.gpu.run import MANIFEST, PROGRAMS, SCRIPTS, TESTS
 
 MOST_BYTES = 60 << 20
-PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 # Parts of glibc, which a machine has to have itself: they belong to its kernel and loader.
 GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|mvec))\.so.*")
 # The runner, and what it uses of the tests of whole jobs.
-SOURCES = ("tests/gpu/run.py", "tests/gpu/runner.py", "tests/gpu/parts.py", "tests/gpu/report.py", "tests/gpu/peers.py",
-           "tests/gpu/end_to_end.py", "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
+SOURCES = ("tests/gpu/run.py", "tests/gpu/runner.py", "tests/gpu/report.py", *SCRIPTS)
 # A package of this name that a machine has installed must not be taken for ours.
 PACKAGES = ("tests/__init__.py", "tests/gpu/__init__.py", "tests/end_to_end/__init__.py")
 # Programs look beside themselves for their libraries, and so do these: nothing else on the machine sees them.
