@@ -13,7 +13,8 @@ std::optional<absl::Duration> RetryPolicy::Next(const absl::Status& status, absl
   const bool lost = status.code() == absl::StatusCode::kAborted && detail.reason == "GROUP_LOST";
   const bool may = detail.retry_after.has_value() ||
                    status.code() == absl::StatusCode::kUnavailable || lost ||
-                   (lost_ && detail.reason == "INSUFFICIENT_WORKERS");
+                   (lost_ && (detail.reason == "INSUFFICIENT_WORKERS" ||
+                              detail.reason == "NOT_SERVED"));  // It was, before the loss.
   lost_ = lost_ || lost;
   if (status.ok() || !may || left_ <= 0) return std::nullopt;
   --left_;

@@ -20,9 +20,9 @@ class RetryPolicy {
 
   // How long to wait before the next attempt; absent: do not. An error may be retried when it names
   // a delay (RetryInfo), is UNAVAILABLE, is ABORTED / GROUP_LOST, or, after that, is
-  // INSUFFICIENT_WORKERS: who was lost may be about to come back. A delay that the error names is
-  // kept to; without one it is 0.1 s, or what an earlier error named, doubled for each attempt up
-  // to 5 s, less up to a fifth at random. None when it would end after `deadline`.
+  // INSUFFICIENT_WORKERS or NOT_SERVED: who was lost may be about to come back. A delay that the
+  // error names is kept to; without one it is 0.1 s, or what an earlier error named, doubled for
+  // each attempt up to 5 s, less up to a fifth at random. None when it would end after `deadline`.
   std::optional<absl::Duration> Next(const absl::Status& status, absl::Time now,
                                      absl::Time deadline);
 

@@ -40,15 +40,16 @@ absl::Status CheckWorldSize(const Core& core, const Submission& submission) {
 std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission) {
   const int32_t wanted = submission.execution.world_size;
   std::set<int32_t> sizes;
-  if (HasServers(core, 1, submission)) sizes.insert(1);
+  const auto family = GroupFamily(core.workers.LocalityOrder());
+  if (HasServers(core, family, 1, submission)) sizes.insert(1);
   const int32_t limit = std::min(core.workers.ready_count(), core.options.limits.max_world_size);
-  for (const std::vector<int64_t>& members : GroupFamily(core.workers.LocalityOrder())) {
+  for (const std::vector<int64_t>& members : family) {
     auto pause = core.groups.pauses().find(members);
     if (pause != core.groups.pauses().end() && pause->second.failures > 0) continue;
     if (!FirstServe(core, members, members.size(), submission)) continue;
     sizes.insert(static_cast<int32_t>(members.size()));
   }
-  if (wanted > 0 && HasServers(core, wanted, submission)) sizes.insert(wanted);
+  if (wanted > 0 && HasServers(core, family, wanted, submission)) sizes.insert(wanted);
   std::vector<int32_t> offer(sizes.begin(), sizes.upper_bound(limit));
   return offer;
 }
@@ -86,7 +87,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   double step_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
     const control::v1::Register& info = worker.info;
-    if (!worker.ready() || !CheckServedBy(info, *request.submission).ok()) continue;
+    if (!worker.ready() || !Serves(info, *request.submission)) continue;
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());

@@ -64,6 +64,18 @@ absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready) {
           {}});
 }
 
+absl::Status TooFewServersError(int32_t wanted, int32_t servers) {
+  const std::string why = absl::StrCat(servers, " ready workers serve the job",
+                                       servers < wanted ? "" : ", in no group");
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("execution.world_size: ", wanted, " ranks were asked for and ", why),
+      ErrorDetail{"INSUFFICIENT_WORKERS",
+                  {{"world_size", absl::StrCat(wanted)}, {"ready_workers", absl::StrCat(servers)}},
+                  {{"execution.world_size", why}},
+                  {}});
+}
+
 absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend) {
   const std::string why = absl::StrCat("arithmetic/bf16x3: worker ", slot, " (", backend,
                                        ") does not serve it: it takes a CPU with AMX");

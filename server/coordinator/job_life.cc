@@ -70,9 +70,11 @@ absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   const int32_t ready = core.workers.ready_count();
   if (ready == 0) return NoWorkersError(retry);
   const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
-  RETURN_IF_ERROR(CheckServers(core, size, *job.submission));
+  RETURN_IF_ERROR(CheckAnyServes(core, *job.submission));
   if (!job.refusal.ok()) return job.refusal;
-  return InsufficientWorkersError(job.plan->world_size(), ready);
+  const int32_t servers = ServerCount(core, *job.submission);
+  return servers < ready ? TooFewServersError(size, servers)
+                         : InsufficientWorkersError(size, ready);
 }
 
 std::string StateName(v1::Job::State state) {

@@ -29,6 +29,7 @@ struct Place {
 // What is placed already, counted once for each pass.
 struct Pass {
   Core& core;
+  const std::vector<std::vector<int64_t>> family;  // Of groups that there are or will be.
   std::set<int64_t> claimed;
   std::map<int64_t, int32_t> ahead_of_group;
   std::map<int64_t, int32_t> solo_on_worker;
@@ -73,7 +74,7 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
   int32_t least = 0;
   int64_t freest = -1;
   for (const auto& [number, worker] : pass.core.workers.all()) {
-    if (!worker.eligible() || !CheckServedBy(worker.info, *job.submission).ok()) continue;
+    if (!worker.eligible() || !Serves(worker.info, *job.submission)) continue;
     place.possible = true;
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
@@ -125,7 +126,7 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   }
   // The family is being formed or formed again.
   if (!place.possible) {
-    place.possible = HasServers(pass.core, job.plan->world_size(), *job.submission);
+    place.possible = HasServers(pass.core, pass.family, job.plan->world_size(), *job.submission);
   }
   return place;
 }
@@ -134,9 +135,8 @@ bool BeginsWith(const std::vector<int64_t>& members, const std::vector<int64_t>&
   return members.size() >= ranks.size() && std::equal(ranks.begin(), ranks.end(), members.begin());
 }
 
-bool WillBeGroup(const Core& core, const std::vector<int64_t>& ranks) {
-  const auto family = GroupFamily(core.workers.LocalityOrder());
-  return std::any_of(family.begin(), family.end(),
+bool WillBeGroup(const Pass& pass, const std::vector<int64_t>& ranks) {
+  return std::any_of(pass.family.begin(), pass.family.end(),
                      [&](const auto& members) { return BeginsWith(members, ranks); });
 }
 
@@ -160,7 +160,7 @@ Place FindLender(Pass& pass, const JobRecord& job) {
     if (place.possible && worker->ready() && !taken) TakeOrWant(pass, job, ranks, &place);
     return place;
   }
-  place.possible = WillBeGroup(core, ranks);
+  place.possible = WillBeGroup(pass, ranks);
   for (const auto& [number, group] : core.groups.all()) {
     if (!group.wanted || !group.live() || !BeginsWith(group.members, ranks)) continue;
     if (!TakesJobs(core, group)) continue;
@@ -315,7 +315,7 @@ bool TryPlace(Pass& pass, JobRecord& job) {
 }
 
 Pass StartPass(Core& core) {
-  Pass pass{core, {}, {}, {}};
+  Pass pass{core, GroupFamily(core.workers.LocalityOrder()), {}, {}, {}};
   for (const auto& [number, run] : core.runs.all()) {
     if (run.solo()) {
       if (run.state <= RunRecord::State::kRunning) ++pass.solo_on_worker[run.ranks[0].worker];

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
+#include "server/coordinator/serving.h"
 
 namespace annulus {
 namespace {
@@ -68,20 +70,23 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
   *limits->mutable_max_keep_state() = DurationToProto(options.limits.max_keep_state);
 }
 
-// Why a request with the feature is refused by the workers that are ready now; empty: it is not.
-std::string WhyLacking(const Core& core, const std::string& feature) {
+// Why a request with the feature is refused by each of the workers that are ready now; empty: one
+// serves it, or none is ready.
+std::string WhyRefused(const Core& core, const std::string& feature) {
+  std::string why;
   for (const auto& [number, worker] : core.workers.all()) {
-    for (const control::v1::Lack& lack : worker.info.lacks()) {
-      if (worker.ready() && lack.feature() == feature) return lack.why_not();
-    }
+    if (!worker.ready()) continue;
+    const std::optional<std::string> lacking = WhyLacking(worker.info, feature);
+    if (!lacking.has_value()) return "";
+    if (why.empty()) why = *lacking;
   }
-  return "";
+  return why;
 }
 
 void DescribeCapabilities(const Core& core, v1::ServerInfo* info) {
   for (const Capability& capability : CapabilityTable()) {
     const std::string lacking =
-        capability.served ? WhyLacking(core, capability.feature) : std::string();
+        capability.served ? WhyRefused(core, capability.feature) : std::string();
     v1::CapabilityInfo* view = info->add_capabilities();
     view->set_feature(capability.feature);
     view->set_served(capability.served && lacking.empty());

@@ -3,21 +3,43 @@
 #include <algorithm>
 
 #include "attention/capability.h"
+#include "attention/status_macros.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_family.h"
 
 namespace annulus {
+namespace {
 
-absl::Status CheckServedBy(const control::v1::Register& worker, const Submission& job) {
+// What a worker that does not serve a job lacks.
+absl::Status LackError(const control::v1::Register& worker, const Submission& job) {
   if (job.spec.arithmetic == Arithmetic::kBf16x3 && worker.bf16x3_flops_per_second() == 0) {
     return ArithmeticNotServedError(worker.slot(), worker.backend());
   }
   std::vector<Capability> lacks;
   for (const control::v1::Lack& lack : worker.lacks()) {
-    if (job.features.count(lack.feature()) == 0) continue;
     lacks.push_back({lack.feature(), /*served=*/false, lack.why_not(), /*field_path=*/""});
   }
   return CheckNotLacking(lacks, job.spec, job.execution);
+}
+
+}  // namespace
+
+std::optional<std::string> WhyLacking(const control::v1::Register& worker,
+                                      absl::string_view feature) {
+  for (const control::v1::Lack& lack : worker.lacks()) {
+    if (lack.feature() == feature) return lack.why_not();
+  }
+  if (feature == "arithmetic/bf16x3" && worker.bf16x3_flops_per_second() == 0)
+    return "It takes a CPU with AMX.";
+  return std::nullopt;
+}
+
+bool Serves(const control::v1::Register& worker, const Submission& job) {
+  if (job.spec.arithmetic == Arithmetic::kBf16x3 && worker.bf16x3_flops_per_second() == 0)
+    return false;
+  return std::none_of(
+      worker.lacks().begin(), worker.lacks().end(),
+      [&](const control::v1::Lack& lack) { return job.features.count(lack.feature()) != 0; });
 }
 
 bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t size,
@@ -26,30 +48,52 @@ bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t si
   return std::all_of(workers.begin(), workers.begin() + static_cast<int64_t>(size),
                      [&](int64_t number) {
                        const WorkerRecord* worker = core.workers.Find(number);
-                       return worker != nullptr && CheckServedBy(worker->info, job).ok();
+                       return worker != nullptr && Serves(worker->info, job);
                      });
 }
 
-bool HasServers(const Core& core, int32_t size, const Submission& job) {
+int32_t ServerCount(const Core& core, const Submission& job) {
+  const auto& workers = core.workers.all();
+  return static_cast<int32_t>(std::count_if(workers.begin(), workers.end(), [&](const auto& one) {
+    return one.second.ready() && Serves(one.second.info, job);
+  }));
+}
+
+bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
+                const Submission& job) {
   if (size == 1) {
     const auto& workers = core.workers.all();
     return std::any_of(workers.begin(), workers.end(), [&](const auto& one) {
-      return one.second.ready() && CheckServedBy(one.second.info, job).ok();
+      return one.second.ready() && Serves(one.second.info, job);
     });
   }
-  const auto family = GroupFamily(core.workers.LocalityOrder());
   return std::any_of(family.begin(), family.end(), [&](const std::vector<int64_t>& members) {
     return FirstServe(core, members, static_cast<size_t>(size), job);
   });
 }
 
-absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job) {
-  if (HasServers(core, std::max(1, world_size), job)) return absl::OkStatus();
+absl::Status CheckAnyServes(const Core& core, const Submission& job) {
+  const WorkerRecord* lacking = nullptr;
+  bool suspect = false;
   for (const auto& [number, worker] : core.workers.all()) {
-    if (!worker.ready()) continue;
-    if (absl::Status lacks = CheckServedBy(worker.info, job); !lacks.ok()) return lacks;
+    const bool serves = Serves(worker.info, job);
+    if (serves && worker.ready()) return absl::OkStatus();
+    if (serves && worker.eligible()) suspect = true;
+    if (!serves && worker.ready() && lacking == nullptr) lacking = &worker;
   }
-  return absl::OkStatus();
+  if (suspect) return NoWorkersError(core.options.retry_after);
+  return lacking == nullptr ? absl::OkStatus() : LackError(lacking->info, job);
+}
+
+absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job) {
+  const int32_t size = std::max(1, world_size);
+  if (HasServers(core, GroupFamily(core.workers.LocalityOrder()), size, job)) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckAnyServes(core, job));
+  const int32_t servers = ServerCount(core, job);
+  if (servers == core.workers.ready_count()) return absl::OkStatus();
+  return TooFewServersError(size, servers);
 }
 
 }  // namespace annulus

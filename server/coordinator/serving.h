@@ -2,9 +2,12 @@
 #define ANNULUS_SERVER_COORDINATOR_SERVING_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "annulus/control/v1/control.pb.h"
 #include "server/coordinator/core.h"
 #include "server/coordinator/submission.h"
@@ -13,19 +16,32 @@ namespace annulus {
 
 // Workers differ in what they serve: who is given a job is one of those that serve it.
 
-// OK, or UNIMPLEMENTED / NOT_SERVED with what a worker lacks for a job: bf16x3, or what it says.
-absl::Status CheckServedBy(const control::v1::Register& worker, const Submission& job);
+// Why a worker serves no job that uses a feature of the capability table; nullopt: it serves such.
+std::optional<std::string> WhyLacking(const control::v1::Register& worker,
+                                      absl::string_view feature);
+
+// Whether a worker lacks nothing that a job uses: bf16x3, or what it says.
+bool Serves(const control::v1::Register& worker, const Submission& job);
 
 // Whether the first `size` of `workers` serve it; unknown ones do not.
 bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t size,
                 const Submission& job);
 
 // Whether workers that are there could run it on so many ranks: one that is ready, or the first
-// ones of a group that there is or will be.
-bool HasServers(const Core& core, int32_t size, const Submission& job);
+// ones of a group that there is or will be. `family`: theirs, GroupFamily.
+bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
+                const Submission& job);
 
-// OK where HasServers for the ranks that a request asks for (0: one), else what a ready worker
-// lacks. OK, too, where none lacks anything: then workers are missing.
+// Ready workers that serve it.
+int32_t ServerCount(const Core& core, const Submission& job);
+
+// UNIMPLEMENTED / NOT_SERVED with what a ready worker lacks where each lacks something, or, where
+// one that is not ready now lacks nothing, UNAVAILABLE / NO_WORKERS.
+absl::Status CheckAnyServes(const Core& core, const Submission& job);
+
+// OK where HasServers for the ranks that a request asks for (0: one), or no worker lacks anything.
+// Else as CheckAnyServes, or, where some serve it, but too few or no group of them,
+// FAILED_PRECONDITION / INSUFFICIENT_WORKERS: as where all workers are alike, others may come.
 absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job);
 
 }  // namespace annulus

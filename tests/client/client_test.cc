@@ -375,10 +375,14 @@ TEST(RetryPolicyTest, ALostWorkerMayComeBack) {
   RetryPolicy policy(4, [] { return 0.0; });
   EXPECT_EQ(policy.Next(lost, now, far), absl::Seconds(1));
   EXPECT_EQ(policy.Next(few, now, far), absl::Seconds(2));
-  EXPECT_EQ(policy.Next(few, now, far), absl::Seconds(4));
+  // Those that are left need not serve what the lost one did.
+  const absl::Status lacking =
+      MakeError(absl::StatusCode::kUnimplemented, "lacking", {"NOT_SERVED", {}, {}, {}});
+  EXPECT_EQ(policy.Next(lacking, now, far), absl::Seconds(4));
   EXPECT_EQ(policy.Next(few, now, far), std::nullopt);
   // Where nobody was lost, nobody will come back.
   EXPECT_EQ(RetryPolicy(4, [] { return 0.0; }).Next(few, now, far), std::nullopt);
+  EXPECT_EQ(RetryPolicy(4, [] { return 0.0; }).Next(lacking, now, far), std::nullopt);
 }
 
 }  // namespace

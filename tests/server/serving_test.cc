@@ -63,8 +63,90 @@ TEST_F(ServingTest, GroupJobsGoToGroupsWhoseRanksServeThem) {
   EXPECT_EQ(harness_.planned_size, 2);
   const int64_t refused = harness_.Run(Bf16x3(3));
   ASSERT_TRUE(Refusal(refused).has_value());
-  EXPECT_EQ(ReasonOf(*Refusal(refused)), "NOT_SERVED");
-  EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("slot"), "c");
+  EXPECT_EQ(ReasonOf(*Refusal(refused)), "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("ready_workers"), "2");
+}
+
+// Of a and b, which serve it, and c, which does not, b is lost: as where all are alike, others may
+// come.
+TEST_F(ServingTest, TooFewThatServeItAreTooFewWorkers) {
+  Serving();
+  for (const char* slot : {"a", "b"}) harness_.AddWorker(slot);
+  Lacking();
+  harness_.AddWorker("c");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  for (int i = 0; i < 2; ++i) harness_.Run(Bf16x3(2));
+  const int64_t waiting = harness_.Run(Bf16x3(2));
+  ASSERT_EQ(harness_.StateOf(waiting), v1::Job::STATE_QUEUED);
+  harness_.silent.insert("b");
+  harness_.Disconnect(harness_.worker("b"));
+  harness_.Advance(absl::Seconds(5));
+  const int64_t refused = harness_.Run(Bf16x3(2));
+  harness_.Advance(absl::Seconds(30));
+  for (const int64_t call : {refused, waiting}) {
+    ASSERT_TRUE(Refusal(call).has_value());
+    EXPECT_EQ(ReasonOf(*Refusal(call)), "INSUFFICIENT_WORKERS") << *Refusal(call);
+    EXPECT_EQ(DetailOf(*Refusal(call)).metadata.at("ready_workers"), "1");
+  }
+}
+
+// Two serve it, but each in a group with one that does not.
+TEST_F(ServingTest, ServersInNoGroup) {
+  Serving();
+  harness_.AddWorker("a");
+  harness_.AddWorker("d");
+  Lacking();
+  harness_.AddWorker("b");
+  harness_.AddWorker("c");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  const int64_t refused = harness_.Run(Bf16x3(2));
+  ASSERT_TRUE(Refusal(refused).has_value());
+  EXPECT_EQ(ReasonOf(*Refusal(refused)), "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("ready_workers"), "2");
+  EXPECT_NE(Refusal(refused)->message().find("in no group"), std::string::npos);
+}
+
+// The only one that serves it is suspect: it is given time.
+TEST_F(ServingTest, ASuspectMayComeBack) {
+  Serving();
+  harness_.AddWorker("a");
+  Lacking();
+  harness_.AddWorker("b");
+  harness_.Disconnect(harness_.worker("a"));
+  const int64_t refused = harness_.Run(Bf16x3(0));
+  ASSERT_TRUE(Refusal(refused).has_value());
+  EXPECT_EQ(ReasonOf(*Refusal(refused)), "NO_WORKERS");
+  EXPECT_TRUE(DetailOf(*Refusal(refused)).retry_after.has_value());
+}
+
+TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
+  const auto bf16x3 = [this] {
+    for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
+      if (told.feature() == "arithmetic/bf16x3") return told;
+    }
+    return v1::CapabilityInfo();
+  };
+  Lacking();
+  harness_.AddWorker("a");
+  EXPECT_FALSE(bf16x3().served());
+  EXPECT_EQ(bf16x3().why_not(), "It takes a CPU with AMX.");
+  control::v1::WorkerEvent event = harness_.RegisterEvent("g", "i0");
+  control::v1::Lack* lack = event.mutable_register_()->add_lacks();
+  lack->set_feature("mask/causal");
+  lack->set_why_not("It sees everything.");
+  harness_.Connect(harness_.worker("g"), event);
+  for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
+    if (told.feature() != "mask/causal") continue;
+    EXPECT_TRUE(told.served()) << "a serves it";
+  }
+  Serving();
+  harness_.AddWorker("b");
+  EXPECT_TRUE(bf16x3().served());
+  EXPECT_EQ(bf16x3().why_not(), "");
+  harness_.Disconnect(harness_.worker("b"));
+  EXPECT_FALSE(bf16x3().served()) << "it is not ready";
 }
 
 TEST_F(ServingTest, NoWorkerThatServesIt) {

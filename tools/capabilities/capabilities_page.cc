@@ -24,10 +24,10 @@ std::string CapabilitiesPage() {
   }
   absl::StrAppend(&page,
                   "\n## On GPUs\n\n"
-                  "Where the workers have GPUs ([gpu.md](gpu.md)) these are refused at submit with "
-                  "the same error, and `GetServerInfo` says that they are not served; a bf16x3 job "
-                  "is given to no CPU without AMX either, and refused where no worker could run "
-                  "it:\n\n"
+                  "No worker with a GPU ([gpu.md](gpu.md)) serves these, nor bf16x3 a CPU without "
+                  "AMX: jobs that use them go to workers that serve them. Where no ready worker "
+                  "does, they are refused at submit with the same error, and `GetServerInfo` says "
+                  "that they are not served:\n\n"
                   "| feature | field | why not |\n| --- | --- | --- |\n");
   for (const Capability& row : CudaLacks()) {
     absl::StrAppend(&page, "| ", row.feature, " | `", row.field_path, "` | ", row.why_not, " |\n");
