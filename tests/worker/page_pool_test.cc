@@ -114,6 +114,30 @@ TEST(PagePoolTest, MemoryOfASourceIsPreferred) {
   EXPECT_EQ(budget->used_bytes(), 5000);
 }
 
+TEST(PagePoolTest, BesideASourceNothingIsKept) {
+  constexpr int64_t kBytes = 1 << 20;
+  auto budget = MemoryBudget::Create("staging", kBytes);
+  bool empty = true;
+  int64_t used_when_returned = 0;
+  std::vector<std::byte> own(kBytes);
+  auto pool = PagePool::Create(budget, [&](int64_t) -> std::shared_ptr<std::byte> {
+    if (empty) return nullptr;
+    return {own.data(), [&](std::byte*) { used_when_returned = budget->used_bytes(); }};
+  });
+  auto memory = pool->Allocate(kBytes);
+  ASSERT_TRUE(memory.ok());
+  std::byte* const address = memory->get();
+  memory->reset();
+  EXPECT_EQ(pool->kept_bytes(), 0);
+  unsigned char page;
+  EXPECT_EQ(mincore(address, 1, &page), -1);  // Not mapped.
+  // Its own is back before the bytes are, so that who gets these does not miss it.
+  empty = false;
+  pool->Allocate(kBytes)->reset();
+  EXPECT_EQ(used_when_returned, kBytes);
+  EXPECT_EQ(budget->used_bytes(), 0);
+}
+
 TEST(PagePoolTest, ThreadsShareABudget) {
   auto budget = MemoryBudget::Create("staging", 1 << 20);
   auto pool = PagePool::Create(budget);

@@ -18,8 +18,17 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 int64_t RoundUp(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 // Memory and its reservation die together. The reservation goes first, so that the pool may keep
-// memory as large as the budget.
+// memory as large as the budget; but where there is a source it goes last, so that whoever gets the
+// bytes finds the source's memory free.
 struct Lease {
+  explicit Lease(bool of_source) : memory_first(of_source) {}
+  ~Lease() {
+    if (memory_first) memory = nullptr;
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  const bool memory_first;
   std::shared_ptr<void> memory;
   Reservation reservation;
 };
@@ -46,7 +55,7 @@ int64_t PagePool::kept_bytes() const {
 absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int64_t padding) {
   ASSIGN_OR_RETURN(Reservation reservation, budget_->Reserve(bytes));
   const int64_t size = RoundUp(std::max<int64_t>(1, bytes + padding));
-  auto lease = std::make_shared<Lease>();
+  auto lease = std::make_shared<Lease>(source_ != nullptr);
   if (std::shared_ptr<std::byte> memory = source_ ? source_(size) : nullptr; memory != nullptr) {
     std::byte* const data = memory.get();
     lease->memory = std::move(memory);
@@ -99,6 +108,11 @@ void PagePool::ShrinkLocked(int64_t bytes) {
 }
 
 void PagePool::GiveBack(std::byte* data, int64_t size) {
+  if (source_) {
+    // The source holds as much as the budget already.
+    munmap(data, size);
+    return;
+  }
   MutexLock lock(&mutex_);
   kept_.emplace(size, data);
   kept_bytes_ += size;

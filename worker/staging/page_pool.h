@@ -15,7 +15,9 @@ namespace annulus {
 
 // Host memory under a budget. Freed memory is kept and given out again, because the first touch of
 // a fresh page costs about as much as the copy into it; what is kept and what is in use never
-// exceed the budget's limit together. Thread-safe.
+// exceed the budget's limit together. With a source nothing is kept but what that holds: where it
+// has no piece that is large enough, memory is mapped, and unmapped as soon as it is free, so that
+// this and the source's are never more than twice the limit. Thread-safe.
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
   // Memory that is preferred, page-aligned or not: of so many bytes, or null where none is left. It
