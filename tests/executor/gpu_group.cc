@@ -13,18 +13,32 @@ absl::StatusOr<std::unique_ptr<GpuGroup>> GpuGroup::Create(std::shared_ptr<CudaC
                                                            const MakeKernel& make_kernel,
                                                            const MakeCommunicators& communicators) {
   auto group = std::make_unique<GpuGroup>();
-  std::vector<CudaDevice*> devices;
-  for (int32_t r = 0; r < ranks; ++r) {
-    ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context));
-    ASSIGN_OR_RETURN(auto kernel, make_kernel(device.get()));
-    devices.push_back(device.get());
-    group->devices_.push_back(std::move(device));
-    group->kernels_.push_back(std::move(kernel));
-  }
-  if (ranks == 1) return group;
-  ASSIGN_OR_RETURN(group->group_, communicators(devices));
-  RETURN_IF_ERROR(FirstError(ConnectAll(group->group_, TestDeadline())));
+  group->context_ = std::move(context);
+  group->ranks_ = ranks;
+  group->make_kernel_ = make_kernel;
+  group->make_communicators_ = communicators;
+  RETURN_IF_ERROR(group->Form());
   return group;
+}
+
+absl::Status GpuGroup::Form() {
+  group_.clear();
+  kernels_.clear();
+  devices_.clear();
+  std::vector<CudaDevice*> devices;
+  for (int32_t r = 0; r < ranks_; ++r) {
+    ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context_));
+    ASSIGN_OR_RETURN(auto kernel, make_kernel_(device.get()));
+    devices.push_back(device.get());
+    devices_.push_back(std::move(device));
+    kernels_.push_back(std::move(kernel));
+  }
+  if (ranks_ > 1) {
+    ASSIGN_OR_RETURN(group_, make_communicators_(devices));
+    RETURN_IF_ERROR(FirstError(ConnectAll(group_, TestDeadline())));
+  }
+  formed_ = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Group> GpuGroup::Copying(const std::vector<CudaDevice*>& devices) {
@@ -37,11 +51,22 @@ absl::StatusOr<Group> GpuGroup::Copying(const std::vector<CudaDevice*>& devices)
   return group;
 }
 
-testing::AssertionResult GpuGroup::Run(const JobCase& job) {
+testing::AssertionResult GpuGroup::Run(const JobCase& job, absl::Duration step_timeout) {
+  if (!formed_) {
+    const absl::Status status = Form();
+    if (!status.ok()) return testing::AssertionFailure() << "no new group: " << status;
+  }
+  testing::AssertionResult result = RunOnce(job, step_timeout);
+  formed_ = static_cast<bool>(result);
+  return result;
+}
+
+testing::AssertionResult GpuGroup::RunOnce(const JobCase& job, absl::Duration step_timeout) {
   JobRunner runner(job);
   if (!runner.status().ok()) return testing::AssertionFailure() << runner.status();
   const auto statuses = RunRanks(runner.ranks(), [&](int32_t r) {
     Executor::Options options;
+    options.step_timeout = step_timeout;
     options.device = device(r);
     options.kernel = kernel(r);
     options.communicator = runner.ranks() == 1 ? nullptr : communicator(r);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tests/comm/group.h"
 #include "tests/executor/job_runner.h"
 #include "worker/device/cuda_device.h"
@@ -30,8 +31,9 @@ class GpuGroup {
   // Copies between queues of one GPU instead of NCCL.
   static absl::StatusOr<Group> Copying(const std::vector<CudaDevice*>& devices);
 
-  // Runs and judges a job of at most as many ranks.
-  testing::AssertionResult Run(const JobCase& job);
+  // Runs and judges a job of at most as many ranks. After one that failed, whose messages may still
+  // be on their way, the next has a group of its own.
+  testing::AssertionResult Run(const JobCase& job, absl::Duration step_timeout = absl::Seconds(30));
 
   CudaDevice* device(int32_t rank) { return devices_[rank].get(); }
   AttentionKernel* kernel(int32_t rank) { return kernels_[rank].get(); }
@@ -39,6 +41,14 @@ class GpuGroup {
   Communicator* communicator(int32_t rank) { return group_.empty() ? nullptr : group_[rank].get(); }
 
  private:
+  absl::Status Form();
+  testing::AssertionResult RunOnce(const JobCase& job, absl::Duration step_timeout);
+
+  std::shared_ptr<CudaContext> context_;
+  int32_t ranks_ = 0;
+  MakeKernel make_kernel_;
+  MakeCommunicators make_communicators_;
+  bool formed_ = false;
   std::vector<std::unique_ptr<CudaDevice>> devices_;
   std::vector<std::unique_ptr<AttentionKernel>> kernels_;
   Group group_;

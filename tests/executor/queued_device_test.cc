@@ -22,6 +22,7 @@ namespace annulus {
 namespace {
 
 constexpr uint64_t kSeed = 20261123;
+constexpr absl::Duration kStepTimeout = absl::Seconds(20);
 
 // The reference kernel behind a device's queue.
 class QueuedKernel final : public AttentionKernel {
@@ -75,7 +76,8 @@ class StandInGroup {
     if (group.ok()) group_ = *std::move(group);
   }
 
-  testing::AssertionResult Run(const JobCase& job) { return group_->Run(job); }
+  testing::AssertionResult Run(const JobCase& job) { return group_->Run(job, kStepTimeout); }
+  Communicator* communicator(int32_t rank) { return group_->communicator(rank); }
 
  private:
   static CudaStandIn::Options CudaOptions() {
@@ -107,6 +109,17 @@ class QueuedDevice : public testing::TestWithParam<bool> {};
 
 INSTANTIATE_TEST_SUITE_P(Messages, QueuedDevice, testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Nccl" : "Copies"; });
+
+TEST_P(QueuedDevice, AJobThatFailsLeavesTheNextAlone) {
+  JobCase job;
+  job.spec = SmallSpec(DataType::kFp32, 24, 24);
+  job.execution.strategy = Strategy::kRingPassKv;
+  job.plan.world_size = 2;
+  StandInGroup group(GetParam(), 2);
+  group.communicator(1)->Abort();
+  EXPECT_FALSE(group.Run(job));
+  EXPECT_TRUE(group.Run(job));
+}
 
 // A part of a covering of the conformance suite's axes: all strategies, forward and backward.
 TEST_P(QueuedDevice, JobsAreAsRightAsOnTheHost) {
