@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/device/device_conformance.h"
@@ -38,7 +39,7 @@ DeviceUnderTest OnRuntime() {
 }
 
 std::vector<DeviceCase> Cases() {
-  if (!CountGpus(CudaRuntime()).ok()) return {};
+  if (!WhyNoGpu().empty()) return {};
   return {DeviceCase{"CudaRuntime", OnRuntime}};
 }
 
@@ -47,8 +48,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(GpuDevice, CopiesToItsOwnMemoryAndBack) {
+  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
   const auto context = RealGpu(kArenaBytes);
-  if (!context.ok()) GTEST_SKIP() << context.status().message();
+  ASSERT_TRUE(context.ok()) << context.status();
   const auto device = CudaDevice::Create(*context);
   ASSERT_TRUE(device.ok()) << device.status();
   std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());

@@ -70,19 +70,26 @@ absl::Status PassAround(CudaDevice* device, Communicator* communicator, int32_t 
   return absl::OkStatus();
 }
 
-// A rank's process: says what it needs to be reached, hears of the others, says how it went.
+// What a rank's process does: says what it needs to be reached, hears of the others, says how it
+// went. NOT_FOUND: the machine lacks something.
+using Body = absl::Status (*)(int32_t rank, int to_parent, int from_parent);
+
 absl::Status RunRank(int32_t rank, int to_parent, int from_parent) {
   setenv("NCCL_HOSTID", absl::StrCat("annulus-", rank).c_str(), 1);
   const char* const settings[][2] = {{"NCCL_NET", "Socket"},       {"NCCL_IB_DISABLE", "1"},
                                      {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_NVLS_ENABLE", "0"},
                                      {"NCCL_MAX_CTAS", "2"},       {"NCCL_RAS_ENABLE", "0"}};
   for (const auto& [name, value] : settings) setenv(name, value, /*overwrite=*/0);
-  const auto context = RealGpu(int64_t{64} << 20);
-  if (!context.ok()) return absl::NotFoundError(context.status().message());
+  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) return absl::NotFoundError(lacks);
+  ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context, RealGpu(int64_t{64} << 20));
+  // One that was named is there, and one that is there can be used.
   const char* const library = std::getenv("ANNULUS_NCCL_LIBRARY");
   const auto nccl = LoadNccl(library == nullptr ? "libnccl.so.2" : library);
-  if (!nccl.ok()) return absl::NotFoundError(nccl.status().message());
-  ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Create(*context));
+  if (library == nullptr && absl::StartsWith(nccl.status().message(), "no NCCL: ")) {
+    return absl::NotFoundError(nccl.status().message());
+  }
+  RETURN_IF_ERROR(nccl.status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Create(context));
   NcclOptions options;
   options.api = nccl->get();
   options.device = device.get();
@@ -102,14 +109,21 @@ struct Process {
   int to = -1, from = -1;
 };
 
-// Before anybody has touched CUDA, which does not survive a fork.
-Process StartRank(int32_t rank) {
+// Before anybody has touched CUDA, which does not survive a fork. `before`: those that were started
+// earlier, whose ends it must not keep open.
+Process StartRank(int32_t rank, Body body, const std::vector<Process>& before) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) abort();
   Process process;
   process.pid = fork();
   if (process.pid == 0) {
-    const absl::Status status = RunRank(rank, up[1], down[0]);
+    close(down[1]);
+    close(up[0]);
+    for (const Process& other : before) {
+      close(other.to);
+      close(other.from);
+    }
+    const absl::Status status = body(rank, up[1], down[0]);
     WriteText(up[1], absl::IsNotFound(status) ? absl::StrCat(kMissing, status.message())
                      : status.ok()            ? "done"
                                               : status.ToString());
@@ -122,29 +136,53 @@ Process StartRank(int32_t rank) {
   return process;
 }
 
-TEST(NcclRanks, PassBytesAroundAsProcessesOnOneGpu) {
+// Runs all ranks to their ends; the last that each said. Where one does not come as far as to say
+// how it is reached, the others hear of nobody.
+std::vector<std::string> RunProcesses(Body body) {
   std::vector<Process> processes;
-  for (int32_t r = 0; r < kRanks; ++r) processes.push_back(StartRank(r));
+  for (int32_t r = 0; r < kRanks; ++r) processes.push_back(StartRank(r, body, processes));
   std::vector<std::string> said;
   for (const Process& process : processes) said.push_back(ReadText(process.from));
-  const bool all_here = std::all_of(said.begin(), said.end(), [](const std::string& text) {
-    return absl::StartsWith(text, "nccl/");
-  });
-  if (all_here) {
-    for (const Process& process : processes) {
-      for (const std::string& text : said) WriteText(process.to, text);
-    }
-    for (int32_t r = 0; r < kRanks; ++r) said[r] = ReadText(processes[r].from);
-  }
+  const std::vector<std::string> endpoints = said;
+  const auto started = [](const std::string& text) { return absl::StartsWith(text, "nccl/"); };
+  const bool all_here = std::all_of(endpoints.begin(), endpoints.end(), started);
   for (const Process& process : processes) {
+    if (all_here) {
+      for (const std::string& text : endpoints) WriteText(process.to, text);
+    }
     close(process.to);
-    waitpid(process.pid, nullptr, 0);
-    close(process.from);
   }
   for (int32_t r = 0; r < kRanks; ++r) {
-    if (absl::StartsWith(said[r], kMissing)) GTEST_SKIP() << said[r].substr(sizeof(kMissing) - 1);
-    EXPECT_EQ(said[r], "done") << "rank " << r;
+    if (started(endpoints[r])) said[r] = ReadText(processes[r].from);
+    close(processes[r].from);
+    waitpid(processes[r].pid, nullptr, 0);
   }
+  return said;
+}
+
+bool SaysWhatIsMissing(const std::string& text) { return absl::StartsWith(text, kMissing); }
+
+TEST(NcclRanks, PassBytesAroundAsProcessesOnOneGpu) {
+  const std::vector<std::string> said = RunProcesses(RunRank);
+  if (std::all_of(said.begin(), said.end(), SaysWhatIsMissing)) {
+    GTEST_SKIP() << said[0].substr(sizeof(kMissing) - 1);
+  }
+  for (int32_t r = 0; r < kRanks; ++r) EXPECT_EQ(said[r], "done") << "rank " << r;
+}
+
+template <int32_t kAbsent>
+absl::Status AllButOne(int32_t rank, int to_parent, int from_parent) {
+  if (rank == kAbsent) return absl::InternalError("no memory");
+  alarm(60);  // Instead of waiting for ever.
+  WriteText(to_parent, "nccl/here");
+  return ReadText(from_parent).empty() ? absl::OkStatus() : absl::UnknownError("heard of others");
+}
+
+TEST(NcclRanks, OneThatCannotStartLeavesNobodyWaiting) {
+  const std::vector<std::string> without_first = {"INTERNAL: no memory", "done"};
+  const std::vector<std::string> without_last = {"done", "INTERNAL: no memory"};
+  EXPECT_EQ(RunProcesses(AllButOne<0>), without_first);
+  EXPECT_EQ(RunProcesses(AllButOne<1>), without_last);
 }
 
 }  // namespace

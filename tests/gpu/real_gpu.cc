@@ -10,6 +10,8 @@
 
 namespace annulus {
 
+std::string WhyNoGpu() { return std::string(CountGpus(CudaRuntime()).status().message()); }
+
 absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes) {
   CudaContext::Options options;
   options.arena_bytes = arena_bytes;

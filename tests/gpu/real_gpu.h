@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/device/cuda_device.h"
@@ -10,8 +11,12 @@
 
 namespace annulus {
 
-// The first GPU of this machine, with so much memory for blocks, and CUDA's own runtime; or why
-// there is none, in one line.
+// Why tests that need a GPU skip themselves, in one line: there is none, no driver, or one that is
+// too old. Empty where there is one; what cannot use it, then, is a failure. Touches CUDA.
+std::string WhyNoGpu();
+
+// The first GPU of this machine, with so much memory for blocks, and CUDA's own runtime; or why it
+// cannot be used, in one line.
 absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
 
 // What a worker would run on it. Borrows the device.
