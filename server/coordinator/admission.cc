@@ -195,7 +195,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (core.jobs.request_bytes() + event.submission->bytes > core.options.max_request_bytes) {
     return RequestBytesFullError(core.options.max_request_bytes, core.options.retry_after);
   }
-  RETURN_IF_ERROR(CheckMayKeep(core, *event.submission));
+  RETURN_IF_ERROR(CheckMayKeep(core, event.principal, *event.submission));
   ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, *event.submission));
   PlanRequest request = MakeRequest(core, event.submission, used);
   if (!PlanInline(core, request)) {

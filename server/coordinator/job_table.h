@@ -67,7 +67,8 @@ struct JobRecord {
   v1::Plan placement;
   v1::JobStats stats;
   KeptState kept;
-  int64_t lender = 0;  // The forward job whose state it uses; 0: none.
+  int64_t lender = 0;             // The forward job whose state it uses; 0: none.
+  bool waits_for_states = false;  // When it was last looked at: for the end of some.
 
   // Calls that follow it. When the last owner goes, a job that is not detached is cancelled. The
   // quiet ones, of both, hear of placements and the end only.

@@ -90,22 +90,28 @@ absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job) {
   return UsedState{lender, std::move(pinned)};
 }
 
-absl::Status CheckMayKeep(const Core& core, const Submission& submission) {
+absl::Status CheckMayKeep(const Core& core, absl::string_view principal,
+                          const Submission& submission) {
   if (!submission.spec.keeps_state()) return absl::OkStatus();
   if (core.keeping.size() >= core.options.max_kept_states) {
     return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
   }
   // Their requests stay as long as they do, and leave others at least as much room; and those that
-  // wait, perhaps for the ends of states, leave others most of the queue.
+  // wait leave others half of the queue, since who would end a state must get in. For the ends of
+  // states they may wait long: of those a principal has few.
   const int64_t limit = core.options.max_request_bytes / 2;
   int64_t bytes = submission.bytes;
-  size_t waiting = 0;
+  size_t waiting = 0, own_for_states = 0;
   for (int64_t number : core.keeping) {
     const JobRecord& job = *core.jobs.Find(number);
     bytes += job.submission->bytes;
-    if (!job.terminal() && job.run == 0) ++waiting;
+    if (job.terminal() || job.run != 0) continue;
+    ++waiting;
+    if (job.waits_for_states && job.principal == principal) ++own_for_states;
   }
-  if (waiting >= core.options.max_waiting_keepers) {
+  const size_t half = std::max<size_t>(1, core.options.max_queued_jobs / 2);
+  if (waiting >= half) return KeepersQueueFullError(half, core.options.retry_after);
+  if (own_for_states >= core.options.max_waiting_keepers) {
     return KeepersQueueFullError(core.options.max_waiting_keepers, core.options.retry_after);
   }
   if (bytes <= limit) return absl::OkStatus();

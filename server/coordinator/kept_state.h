@@ -33,9 +33,10 @@ absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
 // The same of a job that was taken, whose state is still there.
 absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job);
 // RESOURCE_EXHAUSTED / TOO_MANY_STATES where a submission wants one more state kept, or QUEUE_FULL
-// where their requests would take more than half of the memory for requests, or too many such jobs
-// wait.
-absl::Status CheckMayKeep(const Core& core, const Submission& submission);
+// where their requests would take more than half of the memory for requests, such jobs wait in half
+// of the queue, or too many of the principal wait for states to end.
+absl::Status CheckMayKeep(const Core& core, absl::string_view principal,
+                          const Submission& submission);
 // INTERNAL / INVALID_PLAN unless a plan gives the ranks the rows that the state has.
 absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender);
 

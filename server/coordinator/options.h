@@ -63,8 +63,7 @@ struct CoordinatorOptions {
   // of how many jobs.
   double kept_share = 0.5;
   size_t max_kept_states = 1024;
-  // Of the jobs that wait, those that will keep their state: they may have to wait for states to
-  // end.
+  // Of a principal's jobs that will keep their state, those that wait for states to end.
   size_t max_waiting_keepers = 64;
   // Ended jobs that can still be asked for.
   absl::Duration job_retention = absl::Minutes(5);

@@ -304,11 +304,12 @@ bool TryPlace(Pass& pass, JobRecord& job) {
                       : solo          ? FindWorker(pass, job)
                                       : FindGroup(pass, job);
   NoteWhetherPossible(pass.core, job, place.possible);
+  job.waits_for_states = place.workers.empty() && WaitsForStates(pass.core, job, place.wanted);
   if (!place.workers.empty()) {
     PlaceRun(pass, job, place);
     return true;
   }
-  if (!WaitsForStates(pass.core, job, place.wanted)) {
+  if (!job.waits_for_states) {
     pass.claimed.insert(place.wanted.begin(), place.wanted.end());
   }
   return false;

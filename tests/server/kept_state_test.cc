@@ -284,6 +284,9 @@ TEST_F(TwoKeepersTest, JobsThatWaitForStatesLeaveOthersTheQueue) {
   EXPECT_EQ(third.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(third), "QUEUE_FULL");
   EXPECT_EQ(DetailOf(third).fields.at(0).field, "spec.forward.keep_state");
+  const int64_t elsewhere = harness_.Run(Forward(1), "somebody");
+  EXPECT_EQ(harness_.StateOf(elsewhere), Job::STATE_QUEUED) << "each principal has its own limit";
+  harness_.Handle(event::CallGone{elsewhere});
   // Neither for room nor for the time that they will take.
   v1::RunJobRequest request = CoordinatorHarness::Request(1, kRows);
   *request.mutable_timeout() = DurationToProto(absl::Seconds(60));
@@ -297,6 +300,32 @@ TEST_F(TwoKeepersTest, JobsThatWaitForStatesLeaveOthersTheQueue) {
   for (const int64_t call : {waiting[0], waiting[1], other, fourth}) {
     harness_.Handle(event::CallGone{call});
   }
+  ExpectIdle();
+}
+
+class BusyKeepersTest : public KeptStateTest {
+ protected:
+  BusyKeepersTest()
+      : KeptStateTest(With([](auto& o) {
+          o.solo_jobs_per_worker = 1;
+          o.max_waiting_keepers = 2;
+          o.max_queued_jobs = 8;
+        })) {}
+};
+
+// A burst of them is taken as that of other jobs, as far as they leave others half of the queue.
+TEST_F(BusyKeepersTest, JobsThatWaitForWorkersAreNotThoseThatWaitForStates) {
+  harness_.Start(1);
+  std::vector<int64_t> calls;
+  for (int i = 0; i < 5; ++i) calls.push_back(harness_.Run(Forward(1)));
+  EXPECT_EQ(harness_.StateOf(calls[0]), Job::STATE_UPLOADING);
+  for (int i = 1; i < 5; ++i) {
+    EXPECT_EQ(harness_.StateOf(calls[i]), Job::STATE_QUEUED) << ErrorOf(calls[i]);
+  }
+  EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Forward(1)))), "QUEUE_FULL");
+  calls.push_back(harness_.Run(harness_.Request(1)));
+  EXPECT_EQ(harness_.StateOf(calls.back()), Job::STATE_QUEUED) << ErrorOf(calls.back());
+  for (const int64_t call : calls) harness_.Handle(event::CallGone{call});
   ExpectIdle();
 }
 
