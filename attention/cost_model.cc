@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/types/span.h"
 #include "attention/block_layout.h"
+#include "attention/capability.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/mask.h"
@@ -149,13 +149,6 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
                                {}});
 }
 
-absl::Status NoWay() {
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, "no strategy runs this job as its execution asks",
-      ErrorDetail{
-          "INVALID_EXECUTION", {}, {{"execution", "degrees or head deal that no way has"}}, {}});
-}
-
 // The field that asks for more ranks than any.
 std::string FieldOfSize(const Execution& wanted) {
   return wanted.world_size > 0       ? "execution.world_size"
@@ -241,7 +234,7 @@ class Chooser {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
-    if (best_ < 0 && smallest_peak_ == std::numeric_limits<int64_t>::max()) return NoWay();
+    if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
     if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
     return Sorted();
   }
@@ -268,6 +261,17 @@ class Chooser {
       best_ = static_cast<int>(candidates_.size()) - 1;
     }
     return absl::OkStatus();
+  }
+
+  // Ways that there would be, were the job not deterministic, are not served.
+  absl::Status NoWay(const std::vector<int32_t>& sizes) const {
+    AttentionSpec free = spec_;
+    free.deterministic = false;
+    for (const int32_t size : sizes) {
+      for (const auto& way : Combinations(wanted_, size, free))
+        RETURN_IF_ERROR(CheckServed(spec_, way));
+    }
+    return InvalidField("INVALID_EXECUTION", "execution", "degrees or head deal that no way has");
   }
 
   // Whether a layout that is left open is worth a look at shards by area: all candidates from

@@ -73,7 +73,9 @@ struct Choice {
 // the one taken. A group is not even looked at where the work, shared out perfectly, cannot make up
 // for its fixed cost, nor, in groups of more than 16, once one is within 1 % of work shared out
 // perfectly. FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted`
-// exceed every size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes.
+// exceed every size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED /
+// NOT_SERVED where the job is deterministic and all that `wanted` leaves open adds up by rank;
+// INVALID_ARGUMENT / INVALID_EXECUTION where it leaves nothing open.
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);

@@ -66,6 +66,11 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
   return plan;
 }
 
+bool NoWay(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnimplemented ||
+         status.code() == absl::StatusCode::kInvalidArgument;
+}
+
 std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
   std::vector<int64_t> result;
   for (double s : seconds) result.push_back(static_cast<int64_t>(s * 1e9));
@@ -111,8 +116,12 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
 PlanResult MakeJobPlan(const PlanRequest& request) {
   std::vector<int32_t> sizes = request.sizes;
   const StagingLimit limit = LimitOf(request);
+  absl::Status too_large;
   while (true) {
-    ASSIGN_OR_RETURN(std::shared_ptr<JobPlan> plan, PlanForSizes(request, sizes));
+    absl::StatusOr<std::shared_ptr<JobPlan>> made = PlanForSizes(request, sizes);
+    // There was a way on fewer workers, and is none on more.
+    if (!too_large.ok() && NoWay(made.status())) return too_large;
+    ASSIGN_OR_RETURN(std::shared_ptr<JobPlan> plan, std::move(made));
     const int64_t largest = LargestShard(plan->bytes);
     if (largest <= limit.bytes) {
       RETURN_IF_ERROR(CutLongJob(request, plan.get()));
@@ -122,9 +131,8 @@ PlanResult MakeJobPlan(const PlanRequest& request) {
     const int32_t size = plan->world_size();
     sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](int32_t s) { return s <= size; }),
                 sizes.end());
-    if (sizes.empty() || request.submission->execution.world_size != 0) {
-      return TooLarge(largest, limit);
-    }
+    too_large = TooLarge(largest, limit);
+    if (sizes.empty() || request.submission->execution.world_size != 0) return too_large;
   }
 }
 

@@ -367,6 +367,27 @@ TEST(CostModelTest, WhatNoWayHasIsTheExecutionsFault) {
   EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION");
 }
 
+TEST(CostModelTest, WaysThatAddUpByRankAreNotServedToDeterministicJobs) {
+  AttentionSpec spec = Spec(64, 64, false);
+  spec.operation = Operation::kGradients;
+  spec.deterministic = true;
+  spec.q_heads = 6;
+  spec.kv_heads = 3;
+  Execution grid;  // Of the ways on four ranks only 2 × 2 has such rings.
+  grid.world_size = 4;
+  grid.ring_degree = 2;
+  Execution pinned;  // To the ranks of a kept state.
+  pinned.strategy = Strategy::kUlysses;
+  pinned.world_size = 2;
+  for (const Execution& wanted : {grid, pinned}) {
+    const absl::Status status = ChooseExecution(spec, wanted, Offer({1, 2, 4})).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_EQ(DetailOf(status).metadata["features"], "deterministic/gradients-of-shared-heads");
+  }
+  spec.kv_heads = 6;
+  EXPECT_TRUE(ChooseExecution(spec, grid, Offer({1, 2, 4})).ok());
+}
+
 TEST(CostModelTest, NothingToAttendCostsNothing) {
   const auto candidates = ChooseExecution(Spec(0, 0, false), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());

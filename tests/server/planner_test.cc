@@ -138,6 +138,19 @@ TEST(PlannerTest, StateThatIsKeptHasItsShareOfStaging) {
   EXPECT_EQ(detail.fields[0].field, "spec.forward.keep_state");
 }
 
+// Two workers would each make a part of the gradients of its one key/value head.
+TEST(PlannerTest, WhatOneWorkerCannotStageIsTooLargeWhereMoreHaveNoWay) {
+  v1::RunJobRequest job = Request(0, 256);
+  job.mutable_spec()->set_deterministic(true);
+  job.mutable_spec()->mutable_gradients();
+  job.mutable_execution()->set_strategy(v1::Execution::STRATEGY_ULYSSES);
+  PlanRequest request = Plan(job, Rates());
+  EXPECT_TRUE(MakeJobPlan(request).ok());
+  request.sizes = {1, 2};
+  request.max_staging_bytes = 1000;
+  EXPECT_EQ(DetailOf(MakeJobPlan(request).status()).reason, "INSUFFICIENT_CAPACITY");
+}
+
 TEST(PlannerTest, CapacityNamesTheFieldThatAsksForIt) {
   PlanRequest request = Plan(Request(2, 4096), Rates());
   request.max_staging_bytes = 1000;
