@@ -84,6 +84,30 @@ TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
   }
 }
 
+// What a launch's tables are counted by, row by row.
+TEST(KeyTileRunsTest, RowsTogetherHaveTwiceTheRunsOfEachAtMost) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 2000; ++round) {
+    KeyTileRuns together(64);
+    size_t apart = 0;
+    for (int rows = 1 + static_cast<int>(random() % 5); rows > 0; --rows) {
+      std::vector<Interval> spans;
+      int64_t at = 0;
+      for (int n = static_cast<int>(random() % 5); n > 0; --n) {
+        const int64_t begin = at + static_cast<int64_t>(random() % 150);
+        at = begin + 1 + static_cast<int64_t>(random() % 300);
+        if (random() % 2 == 0) at = (at + 63) / 64 * 64;
+        spans.push_back({begin, at});
+      }
+      together.AddRow(spans);
+      KeyTileRuns alone(64);
+      alone.AddRow(spans);
+      apart += alone.Take().size();
+    }
+    ASSERT_LE(together.Take().size(), 2 * apart) << "round " << round;
+  }
+}
+
 TEST(HopperPlanTest, ServesWhatItCan) {
   EXPECT_TRUE(Served(Spec(64)));
   EXPECT_TRUE(Served(Spec(40)));

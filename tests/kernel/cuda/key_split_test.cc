@@ -19,9 +19,10 @@ AttentionSpec Decoding(DataType dtype, int64_t keys) {
   return spec;
 }
 
-KeyChunks Split(const AttentionSpec& spec, const Cuts& cuts, int64_t partial_bytes = 1 << 20) {
+KeyChunks Split(const AttentionSpec& spec, const Cuts& cuts, int64_t partial_bytes = 1 << 20,
+                bool hopper = false) {
   KernelHarness harness(spec, reference::InputOf(spec), cuts);
-  return SplitKeys(harness.job(), harness.Tasks(), partial_bytes);
+  return SplitKeys(harness.job(), harness.Tasks(), hopper, partial_bytes);
 }
 
 TEST(KeySplitTest, ChunksAreOfAThousandKeysAtLeastAndFitTheirMemory) {
@@ -42,6 +43,20 @@ TEST(KeySplitTest, EnoughBlocksStayWhole) {
   EXPECT_EQ(Split(spec, {}).chunks, 6);
 }
 
+// Its tiles have 128 slots, and a multiprocessor has room for one block.
+TEST(KeySplitTest, TheKernelForHopperNeedsFewerBlocks) {
+  AttentionSpec spec = Decoding(DataType::kBf16, 10240);
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/true).chunks, 10);
+  spec.sequences = {Rows(64 * 20, 10240)};  // 20 of its tiles of two key/value heads.
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/true).chunks, 3);
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/false).chunks, 3);
+  spec.sequences = {Rows(641, 10240)};  // 11 of its tiles, 21 of the portable kernel's.
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/true).chunks, 5);
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/false).chunks, 6);
+  spec.sequences = {Rows(64 * 33, 10240)};
+  EXPECT_EQ(Split(spec, {}, 1 << 20, /*hopper=*/true).chunks, 0);
+}
+
 TEST(KeySplitTest, DeterministicJobsAndSeveralAccumulatorsStayWhole) {
   AttentionSpec spec = Decoding(DataType::kBf16, 10240);
   Cuts two;
@@ -49,6 +64,14 @@ TEST(KeySplitTest, DeterministicJobsAndSeveralAccumulatorsStayWhole) {
   EXPECT_EQ(Split(spec, two).chunks, 0);
   spec.deterministic = true;
   EXPECT_EQ(Split(spec, {}).chunks, 0);
+}
+
+// Its partials are as well aligned as the call's accumulator.
+TEST(KeySplitTest, SplitCallsOfTheKernelForHopperAreWithinTheBudget) {
+  const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedHopperKernel(64 << 10, /*seed=*/7);
+  const AttentionSpec spec = Decoding(DataType::kBf16, 5000);
+  ASSERT_GT(Split(spec, {}, 16 << 10, /*hopper=*/true).chunks, 1);
+  EXPECT_TRUE(WithinBudget(*kernel, spec, Normal(spec, 8), {}));
 }
 
 TEST(KeySplitTest, SplitCallsAreWithinTheBudget) {

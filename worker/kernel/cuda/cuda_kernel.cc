@@ -61,7 +61,8 @@ absl::Status CudaKernel::Accumulate(const KernelJob& job, absl::Span<const Kerne
                                     const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return AddGradients(job, tasks, control);
-  KeyChunks cut = SplitKeys(job, tasks, launcher_->partial_bytes());
+  const bool hopper = launcher_->has_hopper() && HopperServes(job, tasks);
+  KeyChunks cut = SplitKeys(job, tasks, hopper, launcher_->partial_bytes());
   return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
 }
 

@@ -218,6 +218,7 @@ absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                       (turns + 1) * static_cast<int64_t>(sizeof(GradientGroup)) +
                       4 * 16;  // Four tables more begin at multiples of 16.
   rule.whole_chunks = true;
+  rule.products = 4;  // Of the keys' side: two that weigh, dK and dV.
   return CutCall(job, tasks, visible, rule);
 }
 

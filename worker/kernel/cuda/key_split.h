@@ -12,9 +12,10 @@ namespace annulus::cuda {
 // Few query rows over many keys (decoding) are too few blocks of threads for a GPU: such a call is
 // cut into chunks of keys. The first goes on from the call's accumulator, the others have partials
 // of their own, in `partial_bytes` of memory at most, to be merged in order. How it is cut depends
-// on the call's shape alone, not on the GPU. No chunks: the call stays whole; so do deterministic
-// jobs, whose rows fold all keys in one order. A pure function.
-KeyChunks SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks,
+// on the call's shape and on which kernel serves it (`hopper`: that of sm_90a) alone, not on the
+// GPU. No chunks: the call stays whole; so do deterministic jobs, whose rows fold all keys in one
+// order. A pure function.
+KeyChunks SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
                     int64_t partial_bytes);
 
 }  // namespace annulus::cuda

@@ -133,7 +133,8 @@ class CallCutter {
   double WorkOf(int32_t index, int64_t rows) const {
     const Task& task = tasks_[index].task;
     return static_cast<double>(rows) * static_cast<double>(task.k_end - task.k_begin) *
-           (task.head_end - task.head_begin) * (job_.layout->head_dim() + job_.layout->value_dim());
+           (task.head_end - task.head_begin) * rule_.products *
+           (job_.layout->head_dim() + job_.layout->value_dim()) / 2;
   }
 
   absl::Status AddTask(int32_t index) {

@@ -32,6 +32,7 @@ struct CutRule {
   int64_t more_of_task = 0;   // Bytes of them that a task takes beside those of the forward kernel.
   bool hopper = false;        // For the kernel of sm_90a (hopper_plan.h).
   bool whole_chunks = false;  // Rows are cut at multiples of 64 (kChunkRows) only.
+  int products = 2;           // Of the largest launch, for each pair of a query and a key.
 };
 
 // Cuts a call into launches whose tables fit: an accumulator row sees its tasks in list order,
