@@ -54,7 +54,8 @@ absl::Status CheckNumbers(const Engine& engine) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> yardstick, CpuKernel::Create(portable));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
   ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel, engine.make_kernel(device.get()));
-  const absl::Status checked = CheckKernel(*kernel, *yardstick, device.get());
+  absl::Status checked = CheckKernel(*kernel, *yardstick, device.get());
+  if (checked.ok()) checked = CheckKernelsByShape(*kernel, *yardstick, device.get());
   if (checked.ok()) return checked;
   return MakeError(checked.code(),
                    absl::StrCat(device->Description(), " fails its check: ", checked.message()),

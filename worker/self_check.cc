@@ -133,6 +133,20 @@ absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device
   return CompareOutputs(spec, ours, *tensors);
 }
 
+constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+
+// Forward, and gradients of that.
+absl::Status CheckBothWays(AttentionSpec spec, AttentionKernel& kernel, Device* device,
+                           AttentionKernel& yardstick) {
+  Tensors forward = InputsOf(spec);
+  RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward));
+  spec.operation = Operation::kGradients;
+  Tensors tensors = InputsOf(spec);
+  // q, k, v, the output and LSE come first, in both tables.
+  std::copy_n(forward.begin(), 5, tensors.begin());
+  return CheckJob(spec, kernel, device, yardstick, &tensors);
+}
+
 absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
   CpuKernel::Options options;
   options.isa = &isa;
@@ -142,15 +156,27 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
 }  // namespace
 
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
-  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
-    AttentionSpec spec = FixedSpec(dtype);
-    Tensors forward = InputsOf(spec);
-    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward));
-    spec.operation = Operation::kGradients;
-    Tensors tensors = InputsOf(spec);
-    // q, k, v, the output and LSE come first, in both tables.
-    std::copy_n(forward.begin(), 5, tensors.begin());
-    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &tensors));
+  for (const DataType dtype : kTypes)
+    RETURN_IF_ERROR(CheckBothWays(FixedSpec(dtype), kernel, device, yardstick));
+  return absl::OkStatus();
+}
+
+absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
+                                 Device* device) {
+  for (const DataType dtype : kTypes) {
+    for (const int32_t dim : {64, 128, 256}) {
+      for (const double cap : {0.0, 2.0}) {
+        AttentionSpec spec = FixedSpec(dtype);
+        spec.q_heads = 4;
+        spec.kv_heads = 2;
+        spec.head_dim = spec.head_dim_v = dim;
+        spec.sequences[0].q_len = 9;
+        spec.sequences[0].kv_len = 141;
+        if (cap > 0) spec.modifiers.soft_cap = cap;
+        const absl::Status status = CheckBothWays(spec, kernel, device, yardstick);
+        if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+      }
+    }
   }
   return absl::OkStatus();
 }

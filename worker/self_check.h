@@ -20,6 +20,11 @@ namespace annulus {
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
                          Device* device = nullptr);
 
+// The same of every kernel that a GPU chooses from by head dimensions and modifiers, in tens of
+// milliseconds of the yardstick. What `kernel` says that it does not serve is passed over.
+absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
+                                 Device* device = nullptr);
+
 // The same of Arithmetic::kBf16x3, against the yardstick's fp32.
 absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick);
 

@@ -36,7 +36,11 @@ TEST(CudaGradientsTest, PassesTheCheckOfAWorkersStart) {
   CpuKernel::Options portable;
   portable.isa = &kPortableIsa;
   const std::unique_ptr<CpuKernel> yardstick = *CpuKernel::Create(portable);
-  const absl::Status status = CheckKernel(*MakeEmulatedKernel(64 << 10), *yardstick);
+  absl::Status status = CheckKernel(*MakeEmulatedKernel(64 << 10), *yardstick);
+  EXPECT_TRUE(status.ok()) << status;
+  status = CheckKernelsByShape(*MakeEmulatedKernel(64 << 10), *yardstick);
+  EXPECT_TRUE(status.ok()) << status;
+  status = CheckKernelsByShape(*MakeEmulatedHopperKernel(64 << 10, /*seed=*/3), *yardstick);
   EXPECT_TRUE(status.ok()) << status;
 }
 
