@@ -122,7 +122,8 @@ TEST_P(OpTest, StatesAreEmptiedMergedAndFinished) {
 
 // The bits of the CPU's merges, one after the other.
 TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
-  OwnedBlock target = Partial(0, 23, 0, 3), all = Partial(0, 5 * 10, 1, 3);
+  constexpr int kPartials = 19;
+  OwnedBlock target = Partial(0, 23, 0, 3), all = Partial(0, kPartials * 10, 1, 3);
   OwnedBlock emulated(BlockLayout(spec_), target.block);
   emulated.bytes = target.bytes;
   const BlockLayout layout(spec_);
@@ -130,16 +131,16 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   job.spec = &spec_;
   job.layout = &layout;
   Block part = all.block;
-  part.row_begin = 4;  // Each of five is of rows 4 to 13.
+  part.row_begin = 4;  // Each is of rows 4 to 13.
   part.row_end = 14;
   const int64_t bytes = layout.BlockBytes(part);
-  for (int p = 0; p < 5; ++p) {
+  for (int p = 0; p < kPartials; ++p) {
     const BlockView source{part, all.bytes.data() + p * bytes, 0};
     ASSERT_TRUE(ApplyBlockOp(job, {KernelOp::Kind::kMerge, source, target.view()}, *pool_).ok());
   }
   const BlockView first{part, all.bytes.data(), 0};
   absl::StatusOr<OpArgs> args =
-      MakeMergeArgs(job, {KernelOp::Kind::kMerge, first, emulated.view()}, 5, bytes);
+      MakeMergeArgs(job, {KernelOp::Kind::kMerge, first, emulated.view()}, kPartials, bytes);
   ASSERT_TRUE(args.ok()) << args.status();
   GlobalMemory memory;
   memory.Add(all.bytes.data(), static_cast<int64_t>(all.bytes.size()), false);

@@ -38,37 +38,40 @@ struct OpCell {
              take ? from_weight : mine * weight + theirs * from_weight);
   }
 
-  // The bits of one Merge after the other; sums stay in registers between them.
+  // The bits of one Merge after the other; sums stay in registers between them. Partials are read
+  // some at a time, so that their loads wait for memory together.
   ANNULUS_GPU void MergeAll(int64_t row, int64_t head) const {
-    constexpr int kOfLane = kMaxDim / 32;
     float max = Read(Target(row, head, 1)), weight = Read(Target(row, head, 2));
     std::byte* to = Target(row, head, 0);
     float sums[kOfLane];
-    ANNULUS_UNROLL
-    for (int i = 0; i < kOfLane; ++i)
-      sums[i] = lane + i * 32 < args.value_dim ? Read(to + (lane + i * 32) * 4) : 0.0f;
+    ReadSums(to, sums);
     gpu.SyncWarp();  // Before the first lane writes what others read.
-    for (int p = 0; p < args.partials; ++p) {
-      const int64_t at = p * args.partial_bytes;
-      const float from_max = Read(Source(row, head, 1) + at);
-      if (from_max == -Infinity()) continue;
-      const float from_weight = Read(Source(row, head, 2) + at);
-      const bool take = max == -Infinity();
-      const float top = max < from_max ? from_max : max;
-      const float mine = Share(max, top), theirs = Share(from_max, top);
-      const std::byte* from = Source(row, head, 0) + at;
+    for (int first = 0; first < args.partials; first += kAtOnce) {
+      float maxima[kAtOnce], weights[kAtOnce], more[kAtOnce][kOfLane];
       ANNULUS_UNROLL
-      for (int i = 0; i < kOfLane; ++i) {
-        if (lane + i * 32 >= args.value_dim) continue;
-        const float more = Read(from + (lane + i * 32) * 4);
-        sums[i] = take ? more : mine * sums[i] + theirs * more;
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int partial = first + i < args.partials ? first + i : first;
+        const int64_t at = partial * args.partial_bytes;
+        maxima[i] = first + i == partial ? Read(Source(row, head, 1) + at) : -Infinity();
+        weights[i] = Read(Source(row, head, 2) + at);
+        ReadSums(Source(row, head, 0) + at, more[i]);
       }
-      max = take ? from_max : top;
-      weight = take ? from_weight : mine * weight + theirs * from_weight;
+      ANNULUS_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (maxima[i] == -Infinity()) continue;
+        const bool take = max == -Infinity();
+        const float top = max < maxima[i] ? maxima[i] : max;
+        const float mine = Share(max, top), theirs = Share(maxima[i], top);
+        ANNULUS_UNROLL
+        for (int c = 0; c < kOfLane; ++c)
+          sums[c] = take ? more[i][c] : mine * sums[c] + theirs * more[i][c];
+        max = take ? maxima[i] : top;
+        weight = take ? weights[i] : mine * weight + theirs * weights[i];
+      }
     }
     ANNULUS_UNROLL
-    for (int i = 0; i < kOfLane; ++i)
-      if (lane + i * 32 < args.value_dim) Write(to + (lane + i * 32) * 4, sums[i]);
+    for (int c = 0; c < kOfLane; ++c)
+      if (lane + c * 32 < args.value_dim) Write(to + (lane + c * 32) * 4, sums[c]);
     if (lane == 0) SetState(row, head, max, weight);
   }
 
@@ -128,6 +131,16 @@ struct OpCell {
     const auto bits = gpu.template Load<uint16_t>(from + i * 2);
     return element == Element::kBf16 ? GPU::template ToFloat<Element::kBf16>(bits)
                                      : GPU::template ToFloat<Element::kFp16>(bits);
+  }
+
+ private:
+  static constexpr int kOfLane = kMaxDim / 32;
+  static constexpr int kAtOnce = 8;
+
+  ANNULUS_GPU void ReadSums(const std::byte* from, float (&sums)[kOfLane]) const {
+    ANNULUS_UNROLL
+    for (int c = 0; c < kOfLane; ++c)
+      sums[c] = lane + c * 32 < args.value_dim ? Read(from + (lane + c * 32) * 4) : 0.0f;
   }
 };
 
