@@ -83,6 +83,12 @@ void HopperMachine::HoldForProducts(int thread, const void* registers, size_t by
   threads_[thread]->held.push_back({at, {at, at + bytes}});
 }
 
+void HopperMachine::FenceProducts(int thread) {
+  Thread& mine = *threads_[thread];
+  if (mine.strayed) Fail(thread, "products of a warp that has not met since it waited");
+  mine.fenced = true;
+}
+
 SumsInFlight& HopperMachine::FlightOf(int thread, float* sums, int count) {
   Thread& mine = *threads_[thread];
   for (SumsInFlight& flight : mine.flights)

@@ -152,6 +152,7 @@ bool HopperMachine::Meet(int thread, int name, int first, int count, bool value)
   meeting.come = 0;
   for (int t = first; t < first + count; ++t) {
     Thread& other = *threads_[t];
+    other.strayed = false;
     other.clock = meeting.clock;
     ++other.clock[t];
     other.waiting = false;
@@ -226,6 +227,7 @@ void HopperMachine::AwaitBarrier(int thread, uint32_t at, uint32_t parity) {
   auto& [last, phases] = waiter->second;
   if (last == parity) Fail(thread, "a phase of a barrier that is awaited twice");
   last = parity;
+  threads_[thread]->strayed = true;
   while ((barrier.phase & 1) == parity) Pause(thread, true);
   if (static_cast<int64_t>(barrier.phase) != phases + 1)
     Fail(thread, "a barrier that is phases ahead of who waits for it");

@@ -51,7 +51,7 @@ class HopperMachine {
 
   // A product of a group. `left`: registers of 16 depths, or nullptr: of the first descriptor.
   void HoldForProducts(int thread, const void* registers, size_t bytes);
-  void FenceProducts(int thread) { threads_[thread]->fenced = true; }
+  void FenceProducts(int thread);
   void Multiply(int thread, const GroupProduct& product, const uint32_t* left, float* sums);
   void CommitProducts(int thread);
   void AwaitProducts(int thread);
@@ -61,6 +61,8 @@ class HopperMachine {
     Fiber fiber;
     bool running = false, waiting = false, polling = false;
     bool fenced = false, committed = true;
+    // Whether others of its warp may have gone on before it.
+    bool strayed = false;
     size_t issued = 0;  // Products of its group.
     Clock clock;
     std::vector<HeldRegisters> held;

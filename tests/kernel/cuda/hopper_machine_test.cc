@@ -298,7 +298,7 @@ TEST_F(HopperMachineTest, FaultsOfLeftSides) {
 // A ring of one stage: thread 0 brings two boxes, one after the other, a group multiplies both.
 struct RingFlaws {
   bool acquire = true, fence_barriers = true, order_barriers = true, wait_read = true;
-  bool wait_came = true, sync_warp = true;
+  bool wait_came = true, meet = true, sync_warp = true;
   int arrivals = 4;
   uint32_t bytes = 8192, to = 0;
 };
@@ -321,6 +321,7 @@ std::function<void(const Gpu&)> Ring(const std::byte* map, const RingFlaws& flaw
     if (!Multiplies(gpu)) return;
     for (uint32_t round = 0; round < 2; ++round) {
       if (flaws.wait_came) gpu.AwaitBarrier(kBarrier, round);
+      if (flaws.meet) gpu.SyncWarp();
       float sums[32] = {};
       gpu.FenceProducts(sums);
       gpu.MultiplyRows<Element::kBf16, 64>(AlongRows(0, 8192, 0), AlongRows(0, 8192, 16), sums,
@@ -346,6 +347,7 @@ TEST_F(HopperMachineTest, FaultsOfARing) {
   expect("barrier", [](RingFlaws* f) { f->order_barriers = false; });
   expect("more arrivals", [](RingFlaws* f) { f->wait_read = false; });
   expect("product", [](RingFlaws* f) { f->wait_came = false; });
+  expect("has not met since it waited", [](RingFlaws* f) { f->meet = false; });
   expect("not ordered behind a product", [](RingFlaws* f) { f->sync_warp = false; });
   RingFlaws few;
   few.arrivals = 1;  // The first warp's speaks for all.

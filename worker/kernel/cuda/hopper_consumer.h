@@ -89,6 +89,7 @@ struct HopperConsumer {
   // scores = queries · keys, unscaled.
   ANNULUS_GPU void Score(const HopperStage<CONFIG>& ring, float (&scores)[State::kScores]) const {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage), ring.parity);
+    gpu.SyncWarp();  // Products are of whole warps.
     gpu.FenceProducts(scores);
     ANNULUS_UNROLL
     for (int column = 0; column < CONFIG::kDim; column += 16) {
@@ -107,6 +108,7 @@ struct HopperConsumer {
   ANNULUS_GPU void Accumulate(const HopperStage<CONFIG>& ring, Weights& weights,
                               const float (&shrink)[2], State& state) const {
     constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns;
+    gpu.SyncWarp();
     ANNULUS_UNROLL
     for (int part = 0; part < CONFIG::kParts; ++part) {
       const uint32_t at =
