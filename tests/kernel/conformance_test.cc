@@ -307,12 +307,16 @@ TEST_P(KernelConformance, ARowDoesNotDependOnWhatItsNeighboursSee) {
     double scale;
     int64_t keys;
     DataType dtype;
+    Arithmetic arithmetic = Arithmetic::kOfType;
   };
   for (const Variant& v : {Variant{0.3, 600, DataType::kBf16}, Variant{-0.3, 352, DataType::kBf16},
                            Variant{0.0, 600, DataType::kBf16}, Variant{0.3, 448, DataType::kBf16},
-                           Variant{0.3, 352, DataType::kFp16}}) {
+                           Variant{0.3, 352, DataType::kFp16},
+                           Variant{0.3, 352, DataType::kFp32, Arithmetic::kBf16x3}}) {
+    if (v.arithmetic == Arithmetic::kBf16x3 && GetParam() != "amx") continue;
     SCOPED_TRACE(v.keys);
     AttentionSpec spec = Spec(v.dtype, 2, 1, 40);
+    spec.arithmetic = v.arithmetic;
     spec.scale = v.scale;
     spec.sequences = {Rows(70, v.keys)};
     const Input input = Normal(spec, 23);

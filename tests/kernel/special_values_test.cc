@@ -144,6 +144,36 @@ TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
   }
 }
 
+// The same in a last block of fewer keys, all of which every row sees.
+TEST_P(KernelConformance, InfinitiesInABlockOfFewKeysCountAsWhatTheyAre) {
+  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 2, 40)) {
+    spec.sequences = {Rows(60, 352)};
+    Input input = Normal(spec, 37);
+    input.k[300 * 40 + 33] = -HUGE_VAL;
+    for (int64_t row = 0; row < 120; ++row) {
+      double& q = input.q[row * 40 + 33];
+      q = row % 5 == 0 ? -std::fabs(q) : 0.25 + std::fabs(q);
+    }
+    KernelHarness keys(spec, input, {});
+    ASSERT_TRUE(keys.Run(*kernel_).ok());
+    const reference::Answer answer = keys.answer();
+    for (int64_t row = 0; row < 120; ++row) {
+      EXPECT_EQ(std::isnan(answer.lse[row]), row % 5 == 0) << row;
+    }
+    EXPECT_TRUE(reference::CheckWithinBudget(input, answer));
+
+    input = Normal(spec, 41);
+    input.v[340 * 40 + 3] = HUGE_VAL;
+    KernelHarness values(spec, input, {});
+    ASSERT_TRUE(values.Run(*kernel_).ok());
+    const std::vector<float> out = values.answer().out;
+    for (int64_t i = 0; i < 120 * 40; ++i) {
+      EXPECT_EQ(std::isinf(out[i]), i % 40 == 3) << i;
+      EXPECT_FALSE(std::isnan(out[i])) << i;
+    }
+  }
+}
+
 // A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former.
 TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
   for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, 40)) {
