@@ -1,11 +1,13 @@
 // annulus-coordinator: the coordinator with its gateway.
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "attention/error.h"
@@ -40,6 +42,17 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
               {absl::Milliseconds(1), absl::Hours(24)}, &coordinator.limits.max_keep_state);
   AddDuration(app, {"--segment", "Predicted length of a segment: what a cancelled job waits for"},
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
+}
+
+// The words of --device-kind, by WorkerKind.
+const std::vector<std::string>& KindNames() {
+  static const auto* const names = new std::vector<std::string>{"any", "cpu", "cuda"};
+  return *names;
+}
+
+WorkerKind KindOf(const std::string& name) {
+  const auto& names = KindNames();
+  return static_cast<WorkerKind>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
 void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
@@ -113,6 +126,9 @@ int Main(int argc, char** argv) {
   AddFlags(&app, &options);
   AddSizeFlags(&app, &options);
   AddCountFlags(&app, &counts);
+  std::string kind = "any";
+  AddChoice(&app, {"--device-kind", "What workers compute on; any: what the first of them does"},
+            KindNames(), &kind);
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;
   if (options.coordinator.lease <= options.coordinator.beat_interval) {
@@ -120,6 +136,7 @@ int Main(int argc, char** argv) {
     return kUsageExitCode;
   }
   TakeCounts(counts, &options);
+  options.coordinator.worker_kind = KindOf(kind);
   InitLogging(log);
 
   sigset_t signals;

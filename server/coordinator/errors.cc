@@ -247,6 +247,15 @@ absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
                 {"coordinator", std::string(ours)}});
 }
 
+absl::Status UnwantedDeviceError(absl::string_view theirs, absl::string_view wanted) {
+  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+               absl::StrCat("it computes on ", theirs, ", and the coordinator takes workers on ",
+                            wanted, " alone (its --device-kind)"),
+               {{"what", "device_kind"},
+                {"worker", std::string(theirs)},
+                {"coordinator", std::string(wanted)}});
+}
+
 absl::Status LeaseExpiredError(absl::string_view slot) {
   return Error(absl::StatusCode::kAborted, "LEASE_EXPIRED",
                "this incarnation of the worker counts as lost", {{"slot", std::string(slot)}});

@@ -57,6 +57,8 @@ absl::Status InvalidRegistrationError(absl::string_view what);
 absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
                               absl::string_view ours);
 absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
+// By what the operator said; by what another worker is (OtherDeviceError).
+absl::Status UnwantedDeviceError(absl::string_view theirs, absl::string_view wanted);
 absl::Status LeaseExpiredError(absl::string_view slot);
 absl::Status SlotTakenError(absl::string_view slot);
 absl::Status StaleTermError(int64_t term);

@@ -16,6 +16,9 @@ inline Limits DefaultLimits() {
   return limits;
 }
 
+// What workers compute on; kAny: what the first of those present does.
+enum class WorkerKind { kAny, kCpu, kCuda };
+
 // Every limit and interval of the coordinator's decisions.
 struct CoordinatorOptions {
   std::string version = "0.1.0";
@@ -29,6 +32,7 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(3);
   int32_t missed_beats = 2;
   int32_t max_workers = 1024;
+  WorkerKind worker_kind = WorkerKind::kAny;
   // Ready workers without which the service is not ready and takes no job.
   int32_t min_workers = 1;
   // Commands that a worker has not acknowledged; one more and it is lost.

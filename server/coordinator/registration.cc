@@ -75,9 +75,20 @@ absl::string_view DeviceOf(const control::v1::Register& info) {
   return info.device_kind() == control::v1::DEVICE_KIND_CUDA ? "a GPU" : "a CPU";
 }
 
-// Ranks of two kinds cannot meet in a group. The one whose place it takes does not count.
-absl::Status CheckDevice(const Core& core, const control::v1::Register& info,
+// What the operator said, whoever is here.
+absl::Status CheckWanted(const Core& core, const control::v1::Register& info) {
+  if (core.options.worker_kind == WorkerKind::kAny) return absl::OkStatus();
+  const absl::string_view wanted =
+      core.options.worker_kind == WorkerKind::kCuda ? "a GPU" : "a CPU";
+  return DeviceOf(info) == wanted ? absl::OkStatus() : UnwantedDeviceError(DeviceOf(info), wanted);
+}
+
+// Ranks of two kinds cannot meet in a group. The one whose place it takes does not count, nor does
+// anybody where a higher term begins, which voids them all.
+absl::Status CheckDevice(const Core& core, const control::v1::WorkerEvent& event,
                          const WorkerRecord* present) {
+  const control::v1::Register& info = event.register_();
+  if (HighestTermOf(event) > core.term) return absl::OkStatus();
   for (const auto& [number, worker] : core.workers.all()) {
     if (&worker != present && DeviceOf(worker.info) != DeviceOf(info)) {
       return OtherDeviceError(DeviceOf(info), worker.slot(), DeviceOf(worker.info));
@@ -104,6 +115,7 @@ int64_t HighestTermOf(const control::v1::WorkerEvent& event) {
 RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::WorkerEvent& event) {
   const control::v1::Register& info = event.register_();
   if (absl::Status s = CheckRegister(info); !s.ok()) return Refuse(std::move(s));
+  if (absl::Status s = CheckWanted(core, info); !s.ok()) return Refuse(std::move(s));
   if (absl::Status s = CheckTerm(core, event); !s.ok()) return Refuse(std::move(s));
   const WorkerRecord* present = core.workers.BySlot(info.slot());
   if (present != nullptr && present->info.incarnation() == info.incarnation()) {
@@ -113,7 +125,7 @@ RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::Worke
     return Refuse(present != nullptr ? SlotTakenError(info.slot())
                                      : LeaseExpiredError(info.slot()));
   }
-  if (absl::Status s = CheckDevice(core, info, present); !s.ok()) return Refuse(std::move(s));
+  if (absl::Status s = CheckDevice(core, event, present); !s.ok()) return Refuse(std::move(s));
   if (core.draining) return Refuse(DrainingError(core.options.retry_after));
   if (present != nullptr) return {Kind::kReplace, absl::OkStatus(), present->number};
   if (core.workers.all().size() >= static_cast<size_t>(core.options.max_workers)) {

@@ -29,6 +29,18 @@ class FlagsTest(unittest.TestCase):
                             self.assertIn(argument.split("=")[0], known)
         self.assertEqual(seen, {"annulus-coordinator", "annulus-worker"})
 
+    def test_a_coordinator_knows_what_the_overlay_adds(self):
+        with open("deploy/gpu/kustomization.yaml", encoding="utf-8") as file:
+            added = re.findall(r"value: (--\S+)", file.read())
+        self.assertEqual(added, ["--device-kind=cuda"])
+        # A right flag before a wrong one is passed over.
+        for flags, complaint in (([added[0], "--no-such-flag"], "--no-such-flag"), (["--device-kind=gpu"], "--device-kind")):
+            with self.subTest(flags=flags):
+                command = ["bin/annulus-coordinator", *flags]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(complaint, done.stderr)
+
     def test_a_wrong_flag_ends_with_one_line_and_two(self):
         for program in ("annulus", "annulus-coordinator", "annulus-worker"):
             with self.subTest(program=program):

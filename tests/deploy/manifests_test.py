@@ -186,6 +186,9 @@ class GpuManifestsTest(ManifestsTest):
         self.assertEqual((resources["limits"]["nvidia.com/gpu"], resources["requests"]["nvidia.com/gpu"]), ("1", "1"))
         self.assertNotIn("nvidia.com/gpu", self.container("annulus-coordinator")["resources"]["limits"])
         self.assertEqual(self.flags("annulus-worker")["device"], "cuda:0")
+        self.assertEqual(self.flags("annulus-coordinator")["device-kind"], "cuda")
+        self.assertIn({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+                      self.pods["annulus-worker"]["spec"]["tolerations"])
         self.assertNotIn("affinity", self.pods["annulus-coordinator"]["spec"])
         self.assertEqual(list(self.pods["annulus-worker"]["spec"]["affinity"]), ["podAffinity"])
 

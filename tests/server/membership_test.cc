@@ -221,6 +221,37 @@ TEST_F(MembershipTest, WorkersAreOfOneKind) {
   EXPECT_EQ(harness_.Info().workers_size(), 2);
 }
 
+TEST_F(MembershipTest, TheOperatorSaysWhichKindWhoeverComesFirst) {
+  CoordinatorOptions options;
+  options.worker_kind = WorkerKind::kCuda;
+  CoordinatorHarness harness(options);
+  const auto refused = harness.AddWorker("cpu-0").closed;
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(ReasonOf(*refused), "INCOMPATIBLE_WORKER");
+  EXPECT_EQ(refused->message(),
+            "it computes on a CPU, and the coordinator takes workers on a GPU alone (its "
+            "--device-kind)");
+  WorkerEvent event = harness.RegisterEvent("gpu-0", "gpu-0's");
+  event.mutable_register_()->set_device_kind(control::v1::DEVICE_KIND_CUDA);
+  harness.Connect(harness.worker("gpu-0"), event);
+  EXPECT_FALSE(harness.worker("gpu-0").closed.has_value());
+  EXPECT_EQ(harness.Info().workers_size(), 1);
+  options.worker_kind = WorkerKind::kCpu;
+  EXPECT_FALSE(CoordinatorHarness(options).AddWorker("cpu-0").closed.has_value());
+}
+
+// Those whom it could not meet are void.
+TEST_F(MembershipTest, AHigherTermBeginsWhateverTheKindOfWhoKnowsIt) {
+  harness_.AddWorker("cpu-0");
+  WorkerEvent event = harness_.RegisterEvent("gpu-0", "gpu-0's");
+  event.mutable_register_()->set_device_kind(control::v1::DEVICE_KIND_CUDA);
+  event.mutable_register_()->set_highest_term(harness_.worker("cpu-0").term + 1);
+  harness_.Connect(harness_.worker("gpu-0"), event);
+  EXPECT_FALSE(harness_.worker("gpu-0").closed.has_value());
+  EXPECT_TRUE(harness_.worker("cpu-0").closed.has_value());
+  EXPECT_EQ(harness_.Info().workers_size(), 1);
+}
+
 // A place that goes from one kind to another, where nobody else is.
 TEST_F(MembershipTest, TheOnlyWorkerMayComeBackAsAnother) {
   harness_.AddWorker("w0");
