@@ -2,22 +2,25 @@
 # with the node, by NVIDIA's container runtime.
 #
 #   docker build -f deploy/gpu.Dockerfile -t annulus-gpu:dev .
-ARG CUDA_IMAGE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
-FROM ${CUDA_IMAGE} AS cuda
+ARG CUDA_VERSION=13.0.1
+FROM docker.io/nvidia/cuda:${CUDA_VERSION}-devel-ubuntu24.04 AS cuda
+# Where it is by its version; /usr/local/cuda is a link.
+RUN mv "$(readlink -f /usr/local/cuda)" /toolkit
 
 FROM docker.io/library/debian:bookworm-slim AS build
 # Kept in step among the workers of a group: all need the same version.
 ARG NCCL_VERSION=2.28.9
+ARG CUDA_VERSION
 WORKDIR /src
 COPY tools/setup tools/packages.txt tools/requirements.txt tools/
 RUN tools/setup --build-only
-COPY --from=cuda /usr/local/cuda-13.0 /usr/local/cuda
+COPY --from=cuda /toolkit /usr/local/cuda
 COPY . .
 RUN bazel build //:programs \
     && install -D -t /out --strip bazel-bin/bin/*
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-pip \
-    && python3 -m pip install --no-deps --target /nccl nvidia-nccl-cu13==${NCCL_VERSION}
+    && python3 -m pip install --no-deps --target /nccl "nvidia-nccl-cu${CUDA_VERSION%%.*}"==${NCCL_VERSION}
 
 FROM docker.io/library/debian:bookworm-slim
 RUN apt-get update \

@@ -57,8 +57,10 @@ def entry(name, flops, time):
 
 def figures(path):
     torch = load_torch()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError as error:
+        skip(f"torch {torch.__version__} is too old: {error}")
     torch.manual_seed(1)
     found = []
     size = 8192
@@ -68,9 +70,12 @@ def figures(path):
         q, k, v = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         pairs = length * (length + 1) / 2 if causal else length * length
         shape = f"forward bf16 S{length} D{dim} {'causal' if causal else 'full'}"
-        for prefix, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa", SDPBackend.FLASH_ATTENTION)):
+        for prefix, backend in (("cudnn", "CUDNN_ATTENTION"), ("sdpa", "FLASH_ATTENTION")):
+            if not hasattr(SDPBackend, backend):
+                print(f"torch {torch.__version__} has no {backend}")
+                continue
             try:
-                with sdpa_kernel(backend):
+                with sdpa_kernel(getattr(SDPBackend, backend)):
                     time = seconds(torch, lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
             except RuntimeError as error:
                 print(f"{prefix} {shape}: {error}")

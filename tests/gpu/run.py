@@ -1,6 +1,7 @@
 """The program behind run.sh."""
 
 import argparse
+import ctypes
 import datetime
 import glob
 import hashlib
@@ -45,7 +46,19 @@ def libc_version():
     return (int(found[1]), int(found[2])) if found else None
 
 
-def check_machine(manifest, machine=platform.machine, libc=libc_version):
+def libstdcxx_version():
+    """(3, 4, 30): the newest symbols of the C++ library that programs load here; None where there is none."""
+    try:
+        ctypes.CDLL("libstdc++.so.6")
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            path = next(line.split()[-1] for line in file if "libstdc++.so" in line)
+        with open(path, "rb") as file:
+            return max(tuple(int(part) for part in found) for found in re.findall(rb"GLIBCXX_(\d+)\.(\d+)\.(\d+)", file.read()))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def check_machine(manifest, machine=platform.machine, libc=libc_version, libstdcxx=libstdcxx_version):
     """Raises Unsuited where a bundle's programs would not start."""
     if machine() != manifest["machine"]:
         raise Unsuited(f"this is {machine()}, and the bundle is for {manifest['machine']}")
@@ -54,6 +67,8 @@ def check_machine(manifest, machine=platform.machine, libc=libc_version):
         raise Unsuited(f"the C library here is not glibc, and the bundle needs glibc {manifest['glibc']}")
     if have < need:
         raise Unsuited(f"glibc here is {have[0]}.{have[1]}, and the bundle needs {manifest['glibc']}")
+    if manifest.get("glibcxx") and (libstdcxx() or (0,)) < version(manifest["glibcxx"]):
+        raise Unsuited(f"libstdc++.so.6 is not here or has no GLIBCXX_{manifest['glibcxx']}, which the bundle needs")
 
 
 def digest(paths):

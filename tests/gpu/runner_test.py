@@ -227,10 +227,12 @@ class BundleTest(unittest.TestCase):
 
     def test_what_a_machine_may_lack_is_taken_along(self):
         text = "\tlinux-vdso.so.1 (0x1)\n\tlibgrpc.so.29 => /usr/lib/libgrpc.so.29 (0x2)\n\tlibc.so.6 => /lib/libc.so.6 (0x3)\n" \
+               "\tlibstdc++.so.6 => /lib/libstdc++.so.6 (0x5)\n\tlibgcc_s.so.1 => /lib/libgcc_s.so.1 (0x6)\n" \
                "\tlibm.so.6 => /lib/libm.so.6 (0x3)\n\tlibcrypto.so.3 => /lib/libcrypto.so.3 (0x4)\n\t/lib64/ld-linux-x86-64.so.2 (0x5)\n"
         self.assertEqual(sorted(gpu_bundle.libraries_in(text)), ["libcrypto.so.3", "libgrpc.so.29"])
         with self.assertRaises(gpu_bundle.BundleError):
             gpu_bundle.libraries_in("\tlibx.so => not found\n")
+        self.assertEqual(gpu_bundle.glibcxx_in("GLIBC_2.34 GLIBCXX_3.4.9 GLIBCXX_3.4.30 CXXABI_1.3.9"), (3, 4, 30))
         self.assertEqual(gpu_bundle.glibc_in("GLIBC_2.4 GLIBC_2.34 GLIBC_2.9 GLIBCXX_3.4.30"), (2, 34))
 
     def test_a_machine_that_cannot_run_it_is_told_so(self):
@@ -245,6 +247,12 @@ class BundleTest(unittest.TestCase):
         self.assertIn("not glibc", why("x86_64", None))
         self.assertIn("aarch64", why("aarch64", (2, 40)))
         run.check_machine(manifest, lambda: "x86_64", lambda: (2, 100))
+        manifest["glibcxx"] = "3.4.30"
+        for have in (None, (3, 4, 29)):
+            with self.assertRaises(run.Unsuited):
+                run.check_machine(manifest, lambda: "x86_64", lambda: (2, 100), lambda: have)
+        run.check_machine(manifest, lambda: "x86_64", lambda: (2, 100), lambda: (3, 4, 30))
+        self.assertGreater(run.libstdcxx_version(), (3, 4))
 
     def test_it_starts_from_its_own_folder_and_finds_no_gpu(self):
         probe = os.path.join(self.folder, "gpu_probe")
@@ -300,6 +308,15 @@ class BundleTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (runner.PASSED, ""))
         done = subprocess.run(parts.script("end_to_end", "--help"), cwd=here, capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_torch_that_is_too_old_is_none(self):
+        os.makedirs(os.path.join(self.folder, "torch"))
+        with open(os.path.join(self.folder, "torch", "__init__.py"), "w", encoding="utf-8") as file:
+            file.write("__version__ = '1.13'\nclass cuda:\n    is_available = staticmethod(lambda: True)\n")
+        done = subprocess.run(parts.script("peers", "figures", "f.json"), capture_output=True, text=True, timeout=60, cwd=self.folder,
+                              env={**os.environ, "PYTHONPATH": self.folder})
+        self.assertEqual(done.returncode, runner.SKIPPED_CODE, done.stderr)
+        self.assertIn("torch 1.13 is too old", done.stdout)
 
     def test_what_the_runner_did_not_expect_is_no_failed_part(self):
         folder = self.bundle("b", "echo no JSON")

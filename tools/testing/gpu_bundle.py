@@ -14,8 +14,9 @@ import tempfile
 from tests.gpu.run import MANIFEST, PROGRAMS, SCRIPTS, TESTS
 
 MOST_BYTES = 60 << 20
-# Parts of glibc, which a machine has to have itself: they belong to its kernel and loader.
-GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|mvec))\.so.*")
+# What a machine has to have itself: parts of glibc, which belong to its kernel and loader, and the compiler's libraries, of which
+# ours would need a newer glibc than the programs do.
+OF_MACHINE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|mvec|stdc\+\+|gcc_s))\.so.*")
 # The runner, and what it uses of the tests of whole jobs.
 SOURCES = ("tests/gpu/run.py", "tests/gpu/runner.py", "tests/gpu/report.py", *SCRIPTS)
 # A package of this name that a machine has installed must not be taken for ours.
@@ -42,7 +43,7 @@ def libraries_in(ldd):
         if "not found" in line:
             raise BundleError(f"a library is missing here: {line.strip()}")
         match = re.match(r"\s*(\S+) => (/\S+)", line)
-        if match and not GLIBC.fullmatch(match[1]):
+        if match and not OF_MACHINE.fullmatch(match[1]):
             found[match[1]] = match[2]
     return found
 
@@ -50,6 +51,11 @@ def libraries_in(ldd):
 def glibc_in(versions):
     """The newest version of glibc that `readelf --version-info` names, as (2, 36); (0, 0) where it names none."""
     return max(((int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", versions)), default=(0, 0))
+
+
+def glibcxx_in(versions):
+    """The newest GLIBCXX that it names, as (3, 4, 30); () where it names none."""
+    return max((tuple(map(int, found)) for found in re.findall(r"\bGLIBCXX_(\d+)\.(\d+)\.(\d+)", versions)), default=())
 
 
 def install(source, target):
@@ -69,11 +75,11 @@ def fill(folder, programs, commit):
     os.makedirs(os.path.join(folder, "lib"), exist_ok=True)
     for name, path in libraries.items():
         install(os.path.realpath(path), os.path.join(folder, "lib", name))
-    need = (2, 0)
+    need, need_cxx = (2, 0), ()
     for place in ("bin", "lib"):
         for name in sorted(os.listdir(os.path.join(folder, place))):
             done = subprocess.run(["readelf", "--version-info", os.path.join(folder, place, name)], capture_output=True, text=True)
-            need = max(need, glibc_in(done.stdout))
+            need, need_cxx = max(need, glibc_in(done.stdout)), max(need_cxx, glibcxx_in(done.stdout))
     for source in SOURCES:
         os.makedirs(os.path.dirname(os.path.join(folder, source)), exist_ok=True)
         shutil.copyfile(source, os.path.join(folder, source))
@@ -81,7 +87,7 @@ def fill(folder, programs, commit):
         with open(os.path.join(folder, package), "w", encoding="utf-8"):
             pass
     shutil.copy("tests/gpu/run.sh", os.path.join(folder, "run.sh"))
-    manifest = {"commit": commit, "machine": platform.machine(), "glibc": f"{need[0]}.{need[1]}"}
+    manifest = {"commit": commit, "machine": platform.machine(), "glibc": f"{need[0]}.{need[1]}", "glibcxx": ".".join(map(str, need_cxx))}
     with open(os.path.join(folder, MANIFEST), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=2)
     return manifest
