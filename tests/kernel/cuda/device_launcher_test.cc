@@ -25,7 +25,9 @@ class EmulatedTable final : public KernelTable {
   EmulatedTable(CudaStandIn* api, GlobalMemory* memory) : api_(api), memory_(memory) {}
 
   CudaError Prepare(int64_t) override { return prepared; }
-  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) override {
+  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to, int* refusal) override {
+    *refusal = refused;
+    if (refused != 0) return 1;  // cudaErrorInvalidValue
     EmulateMaps({&map, 1}, to);
     return kCudaSuccess;
   }
@@ -50,6 +52,7 @@ class EmulatedTable final : public KernelTable {
   }
 
   CudaError prepared = kCudaSuccess;
+  int refused = 0;
   int hoppers = 0;
 
  private:
@@ -184,6 +187,15 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_GT(table_.hoppers, 0);
   EXPECT_TRUE(reference::CheckWithinBudget(job.input, fast.answer()));
+}
+
+TEST_F(DeviceLauncherTest, WhatTheDriverSaysOfAMapIsTold) {
+  const Job job = MakeJob();
+  KernelHarness harness(job.spec, job.input, ManyTasks());
+  table_.refused = 1234;
+  const absl::Status status = harness.Run(*Kernel(16 << 10, /*hopper=*/true));
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("1234"), absl::string_view::npos) << status;
 }
 
 // Code for sm_90a runs on nothing that came before or after.

@@ -89,8 +89,8 @@ class CompiledTable final : public KernelTable {
     return error;
   }
 
-  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) override {
-    return EncodeTensorMap(map, to);
+  CudaError EncodeMap(const TensorMapSpec& map, std::byte* to, int* refusal) override {
+    return EncodeTensorMap(map, to, refusal);
   }
   CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                     CudaStream stream) override {

@@ -36,9 +36,12 @@ absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::by
 }
 
 absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
-  for (size_t i = 0; i < maps.size(); ++i)
-    RETURN_IF_ERROR(device_->Check(kernels_->EncodeMap(maps[i], to + i * kMapBytes),
-                                   "describing a tensor to the GPU"));
+  for (size_t i = 0; i < maps.size(); ++i) {
+    int refusal = 0;
+    const CudaError error = kernels_->EncodeMap(maps[i], to + i * kMapBytes, &refusal);
+    RETURN_IF_ERROR(device_->Check(
+        error, absl::StrCat("describing a tensor to the GPU (CUresult ", refusal, ")")));
+  }
   return absl::OkStatus();
 }
 

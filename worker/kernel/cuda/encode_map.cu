@@ -2,6 +2,8 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
+#include <cstring>
+
 #include "worker/kernel/cuda/encode_map.h"
 #include "worker/kernel/cuda/hopper_config.h"
 
@@ -12,27 +14,31 @@ using Encode = PFN_cuTensorMapEncodeTiled_v12000;
 
 struct Driver {
   cudaError_t error = cudaSuccess;
-  Encode encode = nullptr;
+  void* encode = nullptr;
 };
 
 // The program links no driver.
 Driver FindDriver() {
   Driver driver;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  void* entry = nullptr;
-  driver.error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+  driver.error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &driver.encode, 12000,
                                                   cudaEnableDefault, &found);
-  driver.encode = reinterpret_cast<Encode>(entry);
-  if (driver.error == cudaSuccess && (found != cudaDriverEntryPointSuccess || entry == nullptr))
+  if (driver.error == cudaSuccess &&
+      (found != cudaDriverEntryPointSuccess || driver.encode == nullptr))
     driver.error = cudaErrorNotSupported;
   return driver;
 }
 
 }  // namespace
 
-CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to) {
+CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to, int* refusal) {
   static const Driver driver = FindDriver();
+  *refusal = 0;
   if (driver.error != cudaSuccess) return driver.error;
+  return EncodeTensorMapBy(driver.encode, map, to, refusal);
+}
+
+CudaError EncodeTensorMapBy(void* encode, const TensorMapSpec& map, std::byte* to, int* refusal) {
   static_assert(sizeof(CUtensorMap) == kMapBytes);
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(map.columns),
                              static_cast<cuuint64_t>(map.heads), static_cast<cuuint64_t>(map.rows)};
@@ -41,12 +47,15 @@ CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to) {
   const cuuint32_t box[] = {kPanelColumns, 1, static_cast<cuuint32_t>(map.box_rows)};
   const cuuint32_t steps[] = {1, 1, 1};
   // The bits of numbers do not matter: what is outside is 0 of any type.
-  const CUresult result =
-      driver.encode(reinterpret_cast<CUtensorMap*>(to), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-                    const_cast<std::byte*>(map.base), dims, strides, box, steps,
-                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  CUtensorMap made;  // At the multiple of 64 that the driver asks for, as `to` need not be.
+  const CUresult result = reinterpret_cast<Encode>(encode)(
+      &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<std::byte*>(map.base), dims, strides,
+      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  *refusal = static_cast<int>(result);
+  if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+  std::memcpy(to, &made, kMapBytes);
+  return cudaSuccess;
 }
 
 }  // namespace annulus::cuda

@@ -8,10 +8,13 @@
 
 namespace annulus::cuda {
 
-// Writes the 128 bytes that sm_90 takes for a map, at a multiple of 64, by the driver's
-// cuTensorMapEncodeTiled: cudaErrorInvalidValue for what it refuses, another error where there is
-// no driver that has it. Thread-safe.
-CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to);
+// Writes the 128 bytes that sm_90 takes for a map, to any address, by the driver's
+// cuTensorMapEncodeTiled: cudaErrorInvalidValue for what it refuses, with its CUresult in
+// `refusal`, another error and 0 where there is no driver that has it. Thread-safe.
+CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to, int* refusal);
+
+// The same by `encode`: cuTensorMapEncodeTiled, or a stand-in for it.
+CudaError EncodeTensorMapBy(void* encode, const TensorMapSpec& map, std::byte* to, int* refusal);
 
 }  // namespace annulus::cuda
 

@@ -20,8 +20,9 @@ class KernelTable {
   // Loads every kernel, so that none is loaded while others run, but for those whose blocks take
   // more shared memory than `max_shared_bytes` (SharedBytesOf).
   virtual CudaError Prepare(int64_t max_shared_bytes) = 0;
-  // Writes kMapBytes (hopper_config.h), at a multiple of 64: needs a driver.
-  virtual CudaError EncodeMap(const TensorMapSpec& map, std::byte* to) = 0;
+  // Writes kMapBytes (hopper_config.h), to any address: needs a driver. `refusal`: what that says,
+  // as a CUresult, where it refuses the map; else 0.
+  virtual CudaError EncodeMap(const TensorMapSpec& map, std::byte* to, int* refusal) = 0;
   virtual CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                             CudaStream stream) = 0;
   virtual CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
