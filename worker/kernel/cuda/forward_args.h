@@ -13,8 +13,6 @@ inline constexpr int kTileSlots = 64;  // Query slots of a tile (call_plan.h say
 inline constexpr int kThreads = 128;   // Of a block of threads; each warp has 16 slots.
 inline constexpr int kChunkRows = 64;  // Query rows of a chunk: shard-local multiples.
 inline constexpr int kMaxDim = 256;    // Of queries and keys, and of values.
-// Key tiles begin at shard-local multiples of their size, which divides this.
-inline constexpr int kLargestKeyTile = 64;
 
 enum class Element : int32_t { kNone = 0, kFp32 = 1, kFp16 = 2, kBf16 = 3 };
 

@@ -17,6 +17,11 @@ inline constexpr int kConsumerWarps = 8;
 // Registers of a thread, once the block has started.
 inline constexpr int kProducerRegisters = 24;
 inline constexpr int kConsumerRegisters = 240;
+// What the block starts with, as ptxas deals a multiprocessor's out to its threads: the groups can
+// only take what it has.
+inline constexpr int kStartRegisters = 168;
+static_assert(kGroupThreads * (kProducerRegisters + 2 * kConsumerRegisters) ==
+              kHopperThreads * kStartRegisters);
 
 // Keys of a tile. A tile of key/value head h is loaded by what EncodeMaps made of a task's maps.
 constexpr int HopperKeys(int dim) { return dim > 128 ? 64 : 128; }

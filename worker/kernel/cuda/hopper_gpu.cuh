@@ -34,17 +34,23 @@ struct PtxHopperGpu : PtxGpu {
         "r"(bytes)
         : "memory");
   }
-  // Until the phase with this parity is over; the one before the first counts as odd and over.
+  // Until the phase with this parity is over; the one before the first counts as odd and over. A
+  // phase that does not end is a fault of the device, seconds later, not a GPU that hangs. Lanes of
+  // a warp may return one after the other.
   ANNULUS_GPU void AwaitBarrier(uint32_t at, uint32_t parity) const {
-    uint32_t over;
-    do {
-      asm volatile(
-          "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;\n}\n"
-          : "=r"(over)
-          : "r"(SharedAddress(at)), "r"(parity)
-          : "memory");
-    } while (over == 0);
+    // One piece of PTX, which takes no register that the producer does not have.
+    asm volatile(
+        "{\n.reg .pred p;\n.reg .u32 polls;\nmov.u32 polls, 0;\n"
+        "AGAIN:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@p bra OVER;\n"
+        "add.u32 polls, polls, 1;\n"
+        "setp.lt.u32 p, polls, %2;\n"
+        "@p bra AGAIN;\n"
+        "trap;\n"
+        "OVER:\n}\n" ::"r"(SharedAddress(at)),
+        "r"(parity), "n"(kPollsOfHang)
+        : "memory");
   }
 
   // Whoever uses a map in global memory that the host has written asks for it first.
@@ -122,6 +128,8 @@ struct PtxHopperGpu : PtxGpu {
   }
 
  private:
+  static constexpr uint32_t kPollsOfHang = 1u << 26;
+
   // Nothing moves these registers from one side to the other.
   template <int COUNT>
   ANNULUS_GPU static void Hold(float (&registers)[COUNT]) {
