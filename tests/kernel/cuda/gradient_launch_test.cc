@@ -158,6 +158,21 @@ TEST_F(GradientLaunchTest, BlocksThatShareRowsOfABiasAreInLaunchesOfTheirOwn) {
   }
 }
 
+// The keys' side multiplies four times, where the forward kernel does twice.
+TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
+  Make(2, false);
+  constexpr int64_t kRows = 1 << 21;
+  KernelTask huge = tasks_[0];
+  huge.task.q_end = huge.task.k_end = kRows;
+  huge.task.coverage = Coverage::kFull;
+  const auto cut = CutGradients(job_, {huge}, *visible_, int64_t{1} << 30);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  const double rows = kRows - huge.task.q_begin, keys = kRows - huge.task.k_begin;
+  const double work = rows * keys * (huge.task.head_end - huge.task.head_begin) * 2 * (8 + 8);
+  EXPECT_GE(cut->size(), work / 2.5e13);
+  EXPECT_LE(cut->size(), work / 2.5e13 * 1.1 + 1);
+}
+
 TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {
   Make(2, false);
   int inner = 0;
