@@ -145,7 +145,7 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
   job.run = 0;
   if (const JobRecord* lender = core.jobs.Find(job.lender);
       lender != nullptr && lender->kept.status == KeptStatus::kLost) {
-    EndJob(core, job, v1::Job::STATE_FAILED, StateLostError(lender->id));
+    EndJob(core, job, v1::Job::STATE_FAILED, LossError(core, *lender));
     return;
   }
   if (job.submission->request.single_attempt() || job.attempt >= core.options.max_attempts) {

@@ -20,11 +20,6 @@ bool AnyLeaves(const Core& core, const RunRecord& run) {
   });
 }
 
-// Who asks again, and has the tensors, is served by the next coordinator.
-absl::Status WhyItIsGone(const Core& core, const JobRecord& lender) {
-  return core.draining ? DrainingError(core.options.retry_after) : StateLostError(lender.id);
-}
-
 // Jobs that have a run learn it from their run's loss.
 void EndWaitingUsers(Core& core, const JobRecord& lender) {
   std::vector<int64_t> waiting;
@@ -32,7 +27,7 @@ void EndWaitingUsers(Core& core, const JobRecord& lender) {
     if (job.lender == lender.number && !job.terminal() && job.run == 0) waiting.push_back(number);
   }
   for (int64_t number : waiting) {
-    EndJob(core, *core.jobs.Find(number), v1::Job::STATE_FAILED, WhyItIsGone(core, lender));
+    EndJob(core, *core.jobs.Find(number), v1::Job::STATE_FAILED, LossError(core, lender));
   }
 }
 

@@ -64,6 +64,10 @@ absl::Status StateError(const JobRecord& lender) {
   return absl::OkStatus();
 }
 
+absl::Status LossError(const Core& core, const JobRecord& lender) {
+  return core.draining ? DrainingError(core.options.retry_after) : StateLostError(lender.id);
+}
+
 absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
                                     const Submission& submission) {
   if (!submission.spec.uses_state()) return UsedState();

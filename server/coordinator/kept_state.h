@@ -49,6 +49,10 @@ bool SettleState(Core& core, JobRecord& job, v1::Job::State state);
 // Nothing may name the state any more. Does nothing to one that is over.
 void EndState(Core& core, JobRecord& job, KeptStatus why);
 
+// What a job hears whose state is lost before it could use it. While the coordinator drains, that
+// it does: who asks again, and has the tensors, is served by the next one.
+absl::Status LossError(const Core& core, const JobRecord& lender);
+
 // Why a state that is over cannot be used; OK for any other.
 absl::Status StateError(const JobRecord& lender);
 

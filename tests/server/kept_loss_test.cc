@@ -125,6 +125,10 @@ TEST_F(KeptStateTest, JobsThatWaitForAStateHearThatTheCoordinatorDrains) {
   EXPECT_EQ(ErrorOf(waits).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ReasonOf(ErrorOf(waits)), "DRAINING");
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
+  // Nor can one that was placed run again.
+  ASSERT_FALSE(harness_.call(calls[0]).finished.has_value());
+  BreakGroup();
+  EXPECT_EQ(ReasonOf(ErrorOf(calls[0])), "DRAINING");
 }
 
 }  // namespace
