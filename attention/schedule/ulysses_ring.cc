@@ -6,6 +6,7 @@
 #include "attention/schedule/head_shares.h"
 #include "attention/schedule/key_gradients.h"
 #include "attention/schedule/ring.h"
+#include "attention/schedule/row_set.h"
 #include "attention/schedule/schedule_writer.h"
 
 namespace annulus {
@@ -90,12 +91,19 @@ class GridRank {
     return BlockOf(pass_.finished, shard, {0, QueryRows(shard)}, heads);
   }
 
-  // Whether gradients of an atom's keys are complete where they are made: by one rank, for all
-  // rows.
-  bool Completes(int32_t atom) const {
-    int32_t users = 0;
-    for (int32_t member = 0; member < members_; ++member) users += Needs(member, atom) ? 1 : 0;
-    return exchanges_ == 1 && users == 1;
+  // Whether gradients of an atom's keys of a shard go home complete, for all rows: from the one
+  // rank that makes them. Where it wants less than half of the rows they go as others do: sums of
+  // those rows, which of 16-bit tensors are twice as long.
+  bool Completes(int32_t shard, int32_t atom) const {
+    int32_t users = 0, maker = 0;
+    for (int32_t member = 0; member < members_; ++member) {
+      if (!Needs(member, atom)) continue;
+      ++users;
+      maker = member;
+    }
+    if (exchanges_ != 1 || users != 1) return false;
+    if (group_.request.spec->deterministic) return true;
+    return 2 * RowsOf(RingFor(maker, atom).Wanted(shard)) >= KeyRows(shard);
   }
 
   // For whose queries `member` of an exchange needs an atom.
@@ -163,7 +171,8 @@ class GridRank {
   void AddOwnKeys(int32_t shard, int32_t atom, Interval rows) {
     Keys own{shard, member_, atom, {{writer_.AddInput(KeysOf(shard, atom, rows)), rows}}, {}, -1};
     if (pass_.key_gradients) {
-      if (!Completes(atom) || Needs(member_, atom)) own.gradients = AllGradients(shard, atom, rows);
+      if (!Completes(shard, atom) || Needs(member_, atom))
+        own.gradients = AllGradients(shard, atom, rows);
       own.out = writer_.AddOutput(FinishedOf(shard, atom, rows));
     }
     own_keys_.push_back(std::move(own));
@@ -219,7 +228,7 @@ class GridRank {
       keys.parts.push_back({buffer, rows});
     }
     const Interval all{0, KeyRows(shard)};
-    if (pass_.key_gradients && Completes(atom) && all.length() > 0) {
+    if (pass_.key_gradients && Completes(shard, atom) && all.length() > 0) {
       keys.gradients = AllGradients(shard, atom, all);
       keys.out = writer_.AddBuffer(FinishedOf(shard, atom, all));
       writer_.SendHome(first_ + 1, keys.out, all, peer);

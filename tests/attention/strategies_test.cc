@@ -180,6 +180,25 @@ TEST(StrategiesTest, KeysThatNobodySeesDoNotTravelInAGrid) {
   }
 }
 
+// Of 128 keys, 32 a rank, the last 44 are seen: of rank 2's keys twelve, so that sums of these come
+// home; of rank 3's all, which come home finished. Deterministic jobs have one way for all plans.
+TEST(StrategiesTest, GradientsOfKeysThatNobodySeesDoNotTravelInAnExchange) {
+  Mask window = Causal();
+  window.window_left = 28;
+  Execution ulysses = ExecutionOf(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kWholeHeads;
+  ScheduleCase one = {SmallSpec(8, 4, {Lengths(16, 128)}, window), TestPlans(4)[0], ulysses};
+  one.spec.operation = Operation::kGradients;
+  const BuiltCase built(one);
+  one.spec.deterministic = true;
+  const BuiltCase deterministic(one);
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(Received(built.ranks[rank], BlockKind::kDkv), rank == 2 ? 3 * 12 : 0) << rank;
+    EXPECT_EQ(Received(built.ranks[rank], BlockKind::kDkvOut), rank == 3 ? 3 * 32 : 0) << rank;
+    EXPECT_EQ(Received(deterministic.ranks[rank], BlockKind::kDkvOut), 3 * 32) << rank;
+  }
+}
+
 TEST(StrategiesTest, AnOuterHopTakesATurnOfTheInnerRing) {
   const BuiltCase built(Case(Mask(), TestPlans(8)[0], DoubleRing(4)));
   std::map<int32_t, std::vector<int64_t>> rows;  // By peer, the rows of each message of rank 1.
