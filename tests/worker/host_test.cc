@@ -1,12 +1,8 @@
 #include "worker/device/host.h"
 
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,31 +72,19 @@ TEST(HostDevice, DevicesOfAProcessShareWhatIsKept) {
   EXPECT_EQ((*two->Allocate(4 * kMiB)).get(), block);
 }
 
-// Bytes of this process's anonymous memory that are there.
-int64_t ResidentBytes() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    int64_t kib = 0;
-    if (std::sscanf(line.c_str(), "RssAnon: %ld", &kib) == 1) return kib << 10;
-  }
-  return 0;
-}
-
 TEST(HostDevice, WhatIsKeptAndInUseStaysWithinTheLimit) {
-  const auto device = MakeHostDevice(MakeHostMemory(96 * kMiB));
-  const auto touched = [&](int64_t bytes) {
-    DeviceMemory memory = *device->Allocate(bytes);
-    std::memset(memory.get(), 1, bytes);
-    return memory;
-  };
-  const int64_t before = ResidentBytes();
-  touched(48 * kMiB);
-  EXPECT_GT(ResidentBytes() - before, 32 * kMiB);  // It is kept.
-  const DeviceMemory large = touched(80 * kMiB);   // For which it makes room.
-  EXPECT_LT(ResidentBytes() - before, 112 * kMiB);
-  touched(48 * kMiB);
-  EXPECT_LT(ResidentBytes() - before, 112 * kMiB);  // Nothing more fits.
+  const auto memory = MakeHostMemory(96 * kMiB);
+  const auto device = MakeHostDevice(memory);
+  device->Allocate(48 * kMiB)->reset();
+  EXPECT_EQ(KeptBytes(memory.get()), 48 * kMiB);
+  DeviceMemory large = *device->Allocate(80 * kMiB);
+  EXPECT_EQ(KeptBytes(memory.get()), 0);  // It made room.
+  device->Allocate(16 * kMiB)->reset();
+  EXPECT_EQ(KeptBytes(memory.get()), 16 * kMiB);
+  device->Allocate(48 * kMiB)->reset();
+  EXPECT_EQ(KeptBytes(memory.get()), 0);  // Nothing more fits.
+  large.reset();
+  EXPECT_EQ(KeptBytes(memory.get()), 80 * kMiB);
 }
 
 // 3 rows of 2 bytes out of rows of 5 into rows of 4, and nothing beside them.

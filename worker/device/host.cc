@@ -74,6 +74,10 @@ class HostMemory {
     }
     Free(Shrink(limit_));
   }
+  int64_t kept_bytes() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return kept_bytes_;
+  }
 
  private:
   static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
@@ -157,6 +161,8 @@ class HostDevice final : public Device {
 std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes) {
   return std::make_shared<HostMemory>(kept_bytes);
 }
+
+int64_t KeptBytes(HostMemory* memory) { return memory->kept_bytes(); }
 
 std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory) {
   return std::make_unique<HostDevice>(std::move(memory));

@@ -16,6 +16,8 @@ class HostMemory;
 // `kept_bytes`: what is kept and what is in use never exceed it together, unless what is in use
 // does alone. 0: nothing is kept.
 std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes);
+// What is kept now.
+int64_t KeptBytes(HostMemory* memory);
 
 // Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
 // one. A block goes to a request of at least half its size, above 64 MiB of eight ninths.
