@@ -2,7 +2,7 @@
 
 One round is the roof, ours, theirs; ratios are of rounds, medians of REPEATS of them. Shapes: every length, type, direction at 128
 dimensions, and dimensions, masks and grouped heads at 4k and 8k; with ANNULUS_BENCH_GRID=whole all of them together (hours), with
-ANNULUS_BENCH_GRID=picture those of the picture in docs/performance.md.
+ANNULUS_BENCH_GRID=picture those that tools/testing/roofline.py draws.
 """
 
 import itertools
