@@ -65,8 +65,8 @@ TEST(PtxasTest, FastKernelsSpillNothing) {
 }
 
 // The kernel for Hopper: its registers are dealt out anew at run time, and with fewer at the start
-// the last group would wait for its own forever. A dimension of 256 leaves too few for a few
-// numbers of a task, which are read again outside of the loop over tiles.
+// the last group would wait for its own forever. A dimension of 256 leaves too few for nine numbers
+// of a task, which are read again outside of the loop over tiles (sass_test).
 TEST(PtxasTest, HopperKernelsSpillNothing) {
   for (const std::string source : {"hopper_bf16", "hopper_fp16"}) {
     int kernels = 0;
@@ -75,7 +75,7 @@ TEST(PtxasTest, HopperKernelsSpillNothing) {
       ++kernels;
       const bool wide = key.second.find("Li256E") != std::string::npos;
       EXPECT_GE(report.spilled, 0) << key.second;
-      EXPECT_LE(report.spilled, wide ? 200 : 0) << key.second;
+      EXPECT_LE(report.spilled, wide ? 36 + 144 : 0) << key.second;
       EXPECT_EQ(report.registers, kStartRegisters) << key.second;
     }
     EXPECT_EQ(kernels, 3) << source;
