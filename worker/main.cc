@@ -59,7 +59,6 @@ Flags Defaults() {
   flags.worker.data_address = "127.0.0.1:8004";
   flags.worker.staging_bytes = 4 * kGiB;
   flags.worker.device_bytes = 4 * kGiB;
-  flags.worker.session_bytes = 0;
   flags.threads = std::max(1u, std::thread::hardware_concurrency());
   return flags;
 }
@@ -106,8 +105,6 @@ void AddSizes(CLI::App* app, Flags* flags) {
            &worker->staging_bytes);
   AddBytes(app, {"--device-bytes", "Memory for the working sets of running jobs"}, {1 << 20, kTiB},
            &worker->device_bytes);
-  AddBytes(app, {"--session-bytes", "Memory for keys and values that stay between jobs"}, {0, kTiB},
-           &worker->session_bytes);
   AddInteger(app, {"--threads", "Threads of the attention kernel"}, {1, 1024}, &flags->threads,
              "threads");
   AddInteger(app, {"--copy-threads", "Threads that copy and check tensors on their way in and out"},

@@ -266,7 +266,6 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_backend(options_.engine.description);
   self.set_staging_limit_bytes(options_.staging_bytes);
   self.set_device_limit_bytes(options_.device_bytes);
-  self.set_session_limit_bytes(options_.session_bytes);
   self.set_flops_per_second(options_.flops_per_second);
   self.set_bf16_flops_per_second(options_.bf16_flops_per_second);
   self.set_link_bytes_per_second(options_.link_bytes_per_second);

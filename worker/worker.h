@@ -23,7 +23,6 @@ struct WorkerOptions {
   Engine engine;
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
-  int64_t session_bytes = 0;
   double flops_per_second = 0;                                  // fp32
   double bf16_flops_per_second = 0, fp16_flops_per_second = 0;  // 0: as fp32
   double bf16x3_flops_per_second = 0;                           // 0: not served

@@ -84,8 +84,7 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
     std::cout << "worker " << worker.slot() << ": " << StateName(worker.state()) << ", "
               << worker.backend() << ", " << worker.data_endpoint() << "; staging "
               << BudgetText(worker.staging()) << ", device " << BudgetText(worker.device())
-              << ", sessions " << BudgetText(worker.sessions()) << ", kept "
-              << BudgetText(worker.kept()) << "\n";
+              << ", kept " << BudgetText(worker.kept()) << "\n";
   }
   for (const v1::GroupInfo& group : info.groups()) {
     std::cout << "group " << group.generation() << (group.ready() ? ":" : " (forming):");

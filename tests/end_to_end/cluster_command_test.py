@@ -9,14 +9,11 @@ from tests.end_to_end.raw_client import jobs_pb2, types_pb2
 from tests.end_to_end.service_case import ServiceCase, await_idle, cluster_state, wait_for
 
 MIB = 1 << 20
-LIMITS = {"staging": 64 * MIB, "device": 256 * MIB, "sessions": 7 * MIB}
+LIMITS = {"staging": 64 * MIB, "device": 256 * MIB, "sessions": 0}
 
 
 class ClusterCommandTest(ServiceCase):
-    FLAGS = (
-        *("--threads", "1", "--staging-bytes", "64MiB", "--device-bytes", "256MiB"),
-        "--worker-flag=--session-bytes=7MiB",
-    )
+    FLAGS = ("--threads", "1", "--staging-bytes", "64MiB", "--device-bytes", "256MiB")
 
     def text(self):
         done = self.service.annulus("cluster")
