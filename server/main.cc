@@ -58,7 +58,10 @@ WorkerKind KindOf(const std::string& name) {
 void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
   AddBytes(app, {"--max-request-bytes", "Memory for the requests of all jobs that have not ended"},
            {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
-  AddBytes(app, {"--max-inline-bytes", "Memory for the tensors of all AttendInline calls at work"},
+  AddBytes(app,
+           {"--max-inline-bytes",
+            "Memory for the tensors of all AttendInline and MergePartials calls at work; a call of "
+            "more is refused"},
            {1 << 20, int64_t{1} << 40}, &options->max_inline_bytes);
 }
 
@@ -91,7 +94,7 @@ void AddCountFlags(CLI::App* app, Counts* counts) {
              &counts->min_workers, "workers");
   AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, &counts->planners,
              "threads");
-  AddInteger(app, {"--max-attend-calls", "Attend and AttendInline calls that are open at once"},
+  AddInteger(app, {"--max-attend-calls", "Attend, AttendInline and MergePartials calls at once"},
              {1, 100000}, &counts->attend_calls, "calls");
   AddInteger(app, {"--max-streams", "Calls at once on one connection of a client; more wait there"},
              {1, 100000}, &counts->streams, "calls");

@@ -29,6 +29,16 @@ InlineWorkers::~InlineWorkers() {
 }
 
 absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
+  if (bytes > budget_->limit) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("a call of ", bytes, " bytes never fits into --max-inline-bytes, ",
+                     budget_->limit),
+        ErrorDetail{"LIMIT_EXCEEDED",
+                    {{"limit", absl::StrCat(budget_->limit)}, {"requested", absl::StrCat(bytes)}},
+                    {},
+                    {}});
+  }
   if (budget_->used.fetch_add(bytes) + bytes > budget_->limit) {
     budget_->used.fetch_sub(bytes);
     return MakeError(absl::StatusCode::kResourceExhausted,

@@ -28,7 +28,8 @@ class InlineWorkers {
   InlineWorkers& operator=(const InlineWorkers&) = delete;
 
   // A share of the budget until the last copy goes, which may be after the queue.
-  // RESOURCE_EXHAUSTED / QUEUE_FULL.
+  // RESOURCE_EXHAUSTED / QUEUE_FULL where others hold too much; INVALID_ARGUMENT / LIMIT_EXCEEDED
+  // for more than the whole budget.
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
 
   // Whoever posts holds a reservation, which bounds the queue.

@@ -49,6 +49,12 @@ class InlineCallsTest(unittest.TestCase):
             return True
         return False
 
+    def test_a_call_that_never_fits_is_not_told_to_come_back(self):
+        with self.assertRaises(raw_client.CallError) as caught:
+            self.call(BUDGET_MIB * 1024)
+        error = caught.exception
+        self.assertEqual((error.code, error.reason), ("INVALID_ARGUMENT", "LIMIT_EXCEEDED"))
+
     def test_cancelled_calls_give_their_bytes_back(self):
         worker = self.service.worker(0)
         worker.pause()

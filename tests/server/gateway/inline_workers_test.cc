@@ -30,6 +30,15 @@ TEST(InlineWorkersTest, TheBudgetIsNeverPassedAndComesBack) {
   EXPECT_TRUE(queue.Reserve(100).ok());
 }
 
+TEST(InlineWorkersTest, WhatNeverFitsIsNotToldToComeBack) {
+  InlineWorkers queue({1, 100});
+  const absl::Status refused = queue.Reserve(101).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(refused).reason, "LIMIT_EXCEEDED");
+  EXPECT_FALSE(DetailOf(refused).retry_after.has_value());
+  EXPECT_TRUE(queue.Reserve(100).ok());
+}
+
 TEST(InlineWorkersTest, AReservationMayOutliveTheQueue) {
   std::shared_ptr<void> reservation;
   {
