@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
@@ -25,9 +26,21 @@ std::string ReasonOf(v1::KeptState::Status status) {
   }
 }
 
+// Its state will be kept, if it succeeds.
+bool IsAwaited(const v1::Job& job) {
+  return job.state() != v1::Job::STATE_SUCCEEDED && job.state() != v1::Job::STATE_FAILED &&
+         job.state() != v1::Job::STATE_CANCELLED && job.spec().forward().has_keep_state() &&
+         !job.has_kept_state();
+}
+
 }  // namespace
 
 absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
+  if (IsAwaited(job)) {
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     absl::StrCat("job ", job.job_id(), " has not succeeded yet"),
+                     {"STATE_NOT_READY", {{"state", job.job_id()}}, {}, absl::Seconds(1)});
+  }
   if (job.kept_state().status() != v1::KeptState::STATUS_HELD || !job.has_spec()) {
     return MakeError(absl::StatusCode::kNotFound,
                      absl::StrCat("job ", job.job_id(), " keeps no state (any more)"),

@@ -11,8 +11,9 @@ namespace annulus {
 
 // Gradients by the state of a forward job, which says all but the gradients into its outputs.
 
-// The spec of gradients by the state that `job` keeps, as GetJob tells of it. NOT_FOUND with the
-// service's own reason (STATE_EXPIRED …) where it keeps none.
+// The spec of gradients by the state that `job` keeps, as GetJob tells of it. As the service says
+// it: NOT_FOUND (STATE_EXPIRED …) where it keeps none, FAILED_PRECONDITION / STATE_NOT_READY where
+// it has not succeeded yet.
 absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job);
 
 // The shape of the job, with a batch where d_out has one. INVALID_ARGUMENT: MISSING_TENSOR without
