@@ -47,6 +47,16 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceConformance);
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
+// Needs no GPU.
+TEST(GpuDevice, OnlyAnotherGpuMayLackTheKernelForHopper) {
+  CudaProperties properties;
+  for (const auto& [major, minor] : {std::pair(8, 0), std::pair(9, 0), std::pair(12, 0)}) {
+    properties.major = major;
+    properties.minor = minor;
+    EXPECT_EQ(absl::IsFailedPrecondition(WithoutHopperKernel(properties)), major != 9) << major;
+  }
+}
+
 TEST(GpuDevice, CopiesToItsOwnMemoryAndBack) {
   if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
   const auto context = RealGpu(kArenaBytes);

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import subprocess
 import unittest
 
 from tests.gpu import end_to_end
@@ -22,6 +23,19 @@ class EndToEndTest(unittest.TestCase):
         with self.assertRaises(SystemExit):
             end_to_end.check_device(wrong, "cuda:0", "a job")
         end_to_end.check_device({"backend": "cuda/mma + nccl 2.28.9"}, "cuda:0", "a job")
+
+    def test_a_job_that_is_refused_is_a_failure_whatever_it_is(self):
+        class Refusing:
+            def annulus(self, *_):
+                return subprocess.CompletedProcess([], 1, "", "UNIMPLEMENTED: NOT_SERVED")
+
+            def tail(self):
+                return "the log"
+
+        for verb in ("attend", "gradients"):
+            with self.assertRaises(SystemExit) as ended:
+                end_to_end.ask(Refusing(), verb, "--synthetic", "x")
+            self.assertIn("NOT_SERVED", str(ended.exception))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ import sys
 from tests.gpu.runner import Part
 
 KERNEL_SUITES = ("conformance", "dropout", "gradient_conformance", "gradient_pairs", "modifiers", "pairs", "special_values")
-# Small enough for a checker that slows a kernel down a hundred times.
-CHECKED_CASES = "*RowsWithoutKeys*:*ARowThatSeesNothing*:*WhatIsMasked*"
+# Small enough for a checker that slows a kernel down a hundred times: of each suite, parts of the cases' names.
+CHECKED_CASES = {
+    "special_values": ("RowsWithoutKeys", "ARowThatSeesNothing", "WhatIsMasked"),
+    "gradient_conformance": ("RowsAndKeysWithoutPartners", "ARowWhoseLseIsMinusInfinity"),
+}
 SANITIZER_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
 
 
@@ -35,13 +38,14 @@ def skip(reason):
     return [sys.executable, "-c", f"print({reason!r}); raise SystemExit(77)"]
 
 
-def checked(place, tool):
-    name, title = f"sanitizer_{tool}", f"compute-sanitizer's {tool} on a small part of the kernel's suites"
+def checked(place, tool, suite):
+    name, title = f"sanitizer_{tool}_{suite}", f"compute-sanitizer's {tool} on a small part of the kernel's suite {suite}"
     sanitizer = find_sanitizer()
     if sanitizer is None:
         return Part(name, title, 10, skip("no compute-sanitizer here"))
     before = [sanitizer, "--tool", tool, "--error-exitcode", "9"]
-    return gtest(place.test("kernel_special_values_test"), name, title, 90, f"--gtest_filter={CHECKED_CASES}", before=before)
+    cases = ":".join(f"*{case}*" for case in CHECKED_CASES[suite])
+    return gtest(place.test(f"kernel_{suite}_test"), name, title, 90, f"--gtest_filter={cases}", before=before)
 
 
 def all_parts(place):
@@ -69,7 +73,5 @@ def all_parts(place):
         Part("peers", "cuDNN, FlashAttention and a matrix product, by torch", 60, script("peers", "figures", "peers.json"),
              "figures"),
         Part("torch_answers", "answers beside those of torch's SDPA", 60, script("peers", "answers", place.programs, place.nccl or "")),
-        checked(place, "memcheck"),
-        checked(place, "racecheck"),
     ]
-    return parts
+    return parts + [checked(place, tool, suite) for tool in ("memcheck", "racecheck") for suite in CHECKED_CASES]

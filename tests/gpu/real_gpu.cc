@@ -18,14 +18,19 @@ absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes) {
   return CudaContext::Create(CudaRuntime(), options);
 }
 
+absl::Status WithoutHopperKernel(const CudaProperties& properties) {
+  if (properties.major == 9 && properties.minor == 0)
+    return absl::InternalError("a GPU of sm_90, and no kernel for Hopper");
+  return absl::FailedPreconditionError("the kernel for Hopper needs a GPU of sm_90");
+}
+
 namespace {
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> Make(CudaDevice* device, bool hopper) {
   ASSIGN_OR_RETURN(std::unique_ptr<cuda::DeviceLauncher> launcher,
                    cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(), {}, hopper));
-  if (hopper && !launcher->has_hopper()) {
-    return absl::FailedPreconditionError("the kernel for Hopper needs a GPU of sm_90");
-  }
+  if (hopper && !launcher->has_hopper())
+    return WithoutHopperKernel(device->context()->properties());
   cuda::CudaKernel::Options options;
   options.threads = 2;
   options.launcher = std::move(launcher);

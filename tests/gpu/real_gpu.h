@@ -23,6 +23,8 @@ absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
 // The same with the kernel for Hopper where that serves a call. FAILED_PRECONDITION on other GPUs.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device);
+// Why a GPU has none: FAILED_PRECONDITION, which is a skip, where it is another; else INTERNAL.
+absl::Status WithoutHopperKernel(const CudaProperties& properties);
 
 }  // namespace annulus
 

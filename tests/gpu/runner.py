@@ -161,8 +161,10 @@ def judge(part, code, out, log):
             facts["cases"] = {"passed": passed, "failed": failed, "skipped": skipped}
             if failed:
                 facts["status"] = "failed"
+            elif not passed + skipped:
+                facts.update(status="failed", note="no case: none of the suite has such a name")
             elif facts["status"] == "passed" and not passed:
-                facts.update(status="skipped", note=reasons[0] if reasons else "without a reason" if skipped else "no case")
+                facts.update(status="skipped", note=reasons[0] if reasons else "without a reason")
         else:
             with open(path, encoding="utf-8") as file:
                 facts["figures"] = json.load(file)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import re
 import stat
 import subprocess
 import sys
@@ -149,11 +150,12 @@ sys.exit(run.guarded({self.out!r}))
             fake("skipping", SKIPS, "gtest", write=skips),
             fake("silently", "print('a.cc:3: Skipped\\n\\n[  SKIPPED ] A.a')", "gtest", write=skips),
             fake("silent", "", "gtest"),
+            fake("nothing", "", "gtest", write={"testsuites": []}),
             fake("measures", "", "figures", write=[{"name": "f", "value": 2, "unit": "x"}]),
         ])
         self.assertEqual(facts["mixed"]["cases"], {"passed": 1, "failed": 0, "skipped": 1})
-        self.assertEqual([facts[name]["status"] for name in ("mixed", "failing", "skipping", "silent", "measures")],
-                         ["passed", "failed", "skipped", "failed", "passed"])
+        self.assertEqual([facts[name]["status"] for name in ("mixed", "failing", "skipping", "silent", "nothing", "measures")],
+                         ["passed", "failed", "skipped", "failed", "failed", "passed"])
         self.assertEqual(facts["skipping"]["note"], "no such thing here")
         self.assertEqual(facts["skipping"]["tail"][-1], "[  SKIPPED ] 2 tests, listed below:")
         self.assertEqual((facts["silently"]["status"], facts["silently"]["note"]), ("skipped", "without a reason"))
@@ -217,6 +219,14 @@ sys.exit(run.guarded({self.out!r}))
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
             run.chosen(everything, ["none"])
         self.assertEqual(ended.exception.code, runner.USAGE)
+
+    def test_what_a_checker_runs_is_among_the_cases_of_its_suite(self):
+        for suite, cases in parts.CHECKED_CASES.items():
+            self.assertIn(suite, parts.KERNEL_SUITES)
+            with open(f"tests/kernel/{suite}_test.cc", encoding="utf-8") as file:
+                names = re.findall(r"^TEST_P\(\w+, (\w+)\)", file.read(), re.MULTILINE)
+            for case in cases:
+                self.assertTrue([name for name in names if case in name], (suite, case))
 
 
 class BundleTest(unittest.TestCase):
