@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <map>
 #include <memory>
@@ -124,6 +125,44 @@ TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
   }
   const int64_t pairs = harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6;
   EXPECT_EQ(total, pairs);
+}
+
+TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {
+  spec_.masks = {Mask()};
+  spec_.masks[0].window_left = 100;
+  Cuts cuts;
+  cuts.keys = {700};
+  Make(/*causal=*/true, cuts);
+  for (const int64_t max_packs : {1, 6, 30}) {
+    int64_t total = 0;
+    for (const Phase& phase : PlanPhases(plan_, {max_packs, /*threads=*/1})) {
+      EXPECT_FALSE(phase.items.empty());
+      for (const Item& item : phase.items) {
+        EXPECT_GT(item.cost, 0);
+        total += item.cost;
+        for (const int32_t u : item.units) {
+          const Unit& unit = phase.units[u];
+          const Task& task = tasks_[unit.task].task;
+          const Interval keys{std::max(task.k_begin, unit.block_begin * kKeyBlock),
+                              std::min(task.k_end, unit.block_end * kKeyBlock)};
+          const Interval rows{item.tile * kTileRows / 2, (item.tile + 1) * kTileRows / 2};
+          EXPECT_TRUE(harness_->job().mask->SeesAny(0, Intersect(rows, {0, 500}), keys));
+        }
+      }
+    }
+    EXPECT_EQ(total, harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6);
+  }
+}
+
+TEST_F(CallPlanTest, APlanCountsItsUnitsAndEndsWhenItIsToldToStop) {
+  Make(/*causal=*/true, {});
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> progress{0};
+  const KernelControl control{&stop, &progress};
+  EXPECT_FALSE(PlanPhases(plan_, {1, /*threads=*/1}, control).empty());
+  EXPECT_GE(progress.load(), 2000 / kKeyBlock);
+  stop = true;
+  EXPECT_TRUE(PlanPhases(plan_, {1, /*threads=*/1}, control).empty());
 }
 
 TEST_F(CallPlanTest, SourcesAreBuffersWithTheUnionOfTheirTasksRows) {

@@ -26,11 +26,66 @@ HeadRange KvHeads(const Task& task, int group) {
 int64_t FirstTile(const Task& task, int group) { return task.q_begin * group / kTileRows; }
 int64_t EndTile(const Task& task, int group) { return CeilDiv(task.q_end * group, kTileRows); }
 
+int64_t FirstRow(const CallPlan& plan, const Task& task, int64_t tile) {
+  return std::max(task.q_begin, tile * kTileRows / plan.group);
+}
+int64_t EndRow(const CallPlan& plan, const Task& task, int64_t tile) {
+  return std::min(task.q_end, CeilDiv((tile + 1) * kTileRows, plan.group));
+}
+
+// Asked between units of a plan, which it counts.
+bool Stopped(const KernelControl& control) {
+  if (control.stop != nullptr && control.stop->load(std::memory_order_relaxed)) return true;
+  if (control.progress != nullptr) control.progress->fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+// From the first key that a row of each tile sees to behind the last, for each task and class of
+// heads, so that a phase looks at the rows of those tiles only that may see its keys.
+class TileHulls {
+ public:
+  TileHulls(const CallPlan& plan, const KernelControl& control) : of_(plan.tasks.size()) {
+    for (size_t t = 0; t < plan.tasks.size(); ++t) {
+      const Task& task = plan.tasks[t].task;
+      const MaskMap& mask = plan.visible->mask();
+      of_[t].resize(mask.classes());
+      mask.ForEachClass(task.head_begin, task.head_end, [&](int32_t q_head, int32_t) {
+        if (Stopped(control)) return;
+        of_[t][mask.ClassOf(q_head)] = Hulls(plan, static_cast<int32_t>(t), q_head);
+      });
+    }
+  }
+
+  // Of the task's tiles, in order.
+  const std::vector<Interval>& Of(int32_t task, int32_t head_class) const {
+    return of_[task][head_class];
+  }
+
+ private:
+  static std::vector<Interval> Hulls(const CallPlan& plan, int32_t number, int32_t q_head) {
+    const Task& task = plan.tasks[number].task;
+    std::vector<Interval> hulls;
+    for (int64_t tile = FirstTile(task, plan.group); tile < EndTile(task, plan.group); ++tile) {
+      Interval hull{task.k_end, task.k_begin};
+      for (int64_t row = FirstRow(plan, task, tile); row < EndRow(plan, task, tile); ++row) {
+        const absl::Span<const Interval> seen = plan.visible->Of(number, q_head, row);
+        if (seen.empty()) continue;
+        hull = {std::min(hull.begin, seen.front().begin), std::max(hull.end, seen.back().end)};
+      }
+      hulls.push_back(hull);
+    }
+    return hulls;
+  }
+
+  std::vector<std::vector<std::vector<Interval>>> of_;
+};
+
 // Cuts the call's tasks into phases for one range of heads.
 class PhaseBuilder {
  public:
-  PhaseBuilder(const CallPlan& plan, HeadRange heads, int64_t max_packs)
-      : plan_(plan), heads_(heads), max_packs_(max_packs) {
+  PhaseBuilder(const CallPlan& plan, const TileHulls& hulls, HeadRange heads, int64_t max_packs,
+               const KernelControl& control)
+      : plan_(plan), hulls_(hulls), heads_(heads), max_packs_(max_packs), control_(control) {
     Reset();
   }
 
@@ -46,8 +101,10 @@ class PhaseBuilder {
   void MakeItems(Phase& phase) const;
 
   const CallPlan& plan_;
+  const TileHulls& hulls_;
   const HeadRange heads_;
   const int64_t max_packs_;
+  const KernelControl& control_;
   Phase phase_;
   std::vector<int32_t> packed_of_source_;
   int64_t used_ = 0;
@@ -113,19 +170,30 @@ void PhaseBuilder::AddTask(int32_t index) {
 // Visible (row, key) pairs of a unit's rows in `tile`, as seen by `q_head`.
 int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_head) {
   const Task& task = plan.tasks[unit.task].task;
-  const int64_t row_begin = std::max(task.q_begin, tile * kTileRows / plan.group);
-  const int64_t row_end = std::min(task.q_end, CeilDiv((tile + 1) * kTileRows, plan.group));
-  const int64_t k_begin = unit.block_begin * kKeyBlock, k_end = unit.block_end * kKeyBlock;
+  const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
   int64_t pairs = 0;
-  for (int64_t row = row_begin; row < row_end; ++row)
+  for (int64_t row = FirstRow(plan, task, tile); row < EndRow(plan, task, tile); ++row)
     for (const Interval& span : plan.visible->Of(unit.task, q_head, row))
-      pairs += Intersect(span, {k_begin, k_end}).length();
+      pairs += Intersect(span, keys).length();
   return pairs;
+}
+
+// The same of all tiles of the unit's task.
+std::vector<int64_t> Costs(const CallPlan& plan, const Unit& unit,
+                           const std::vector<Interval>& hulls, int32_t q_head) {
+  const int64_t first = FirstTile(plan.tasks[unit.task].task, plan.group);
+  const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
+  std::vector<int64_t> costs(hulls.size(), 0);
+  for (size_t t = 0; t < hulls.size(); ++t) {
+    if (Intersect(hulls[t], keys).length() > 0)
+      costs[t] = Cost(plan, unit, first + static_cast<int64_t>(t), q_head);
+  }
+  return costs;
 }
 
 void PhaseBuilder::MakeItems(Phase& phase) const {
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
-  for (size_t u = 0; u < phase.units.size(); ++u) {
+  for (size_t u = 0; u < phase.units.size() && !Stopped(control_); ++u) {
     const Unit& unit = phase.units[u];
     const KernelTask& bound = plan_.tasks[unit.task];
     const HeadRange own = KvHeads(bound.task, plan_.group);
@@ -136,18 +204,18 @@ void PhaseBuilder::MakeItems(Phase& phase) const {
     for (int32_t head = std::max(own.begin, heads_.begin); head < std::min(own.end, heads_.end);
          ++head) {
       std::vector<int64_t> cost(tiles, 0);
-      mask.ForEachClass(
-          std::max(head * plan_.group, bound.task.head_begin),
-          std::min((head + 1) * plan_.group, bound.task.head_end),
-          [&](int32_t q_head, int32_t count) {
-            std::vector<int64_t>& of_class = costs[mask.ClassOf(q_head)];
-            if (of_class.empty()) {
-              for (size_t t = 0; t < tiles; ++t)
-                of_class.push_back(Cost(plan_, unit, first + static_cast<int64_t>(t), q_head));
-            }
-            for (size_t t = 0; t < tiles; ++t) cost[t] += of_class[t] * count;
-          });
+      mask.ForEachClass(std::max(head * plan_.group, bound.task.head_begin),
+                        std::min((head + 1) * plan_.group, bound.task.head_end),
+                        [&](int32_t q_head, int32_t count) {
+                          const int32_t head_class = mask.ClassOf(q_head);
+                          std::vector<int64_t>& of_class = costs[head_class];
+                          if (of_class.empty())
+                            of_class = Costs(plan_, unit, hulls_.Of(unit.task, head_class), q_head);
+                          for (size_t t = 0; t < of_class.size(); ++t)
+                            cost[t] += of_class[t] * count;
+                        });
       for (size_t t = 0; t < tiles; ++t) {
+        if (cost[t] == 0) continue;
         const int64_t tile = first + static_cast<int64_t>(t);
         const auto [at, added] =
             index.try_emplace({bound.out_q.data, head, tile}, phase.items.size());
@@ -168,7 +236,7 @@ void PhaseBuilder::Flush() {
     phase_.packs += (p.block_end - p.block_begin) * (heads_.end - heads_.begin);
   }
   MakeItems(phase_);
-  phases_.push_back(std::move(phase_));
+  if (!phase_.items.empty()) phases_.push_back(std::move(phase_));
   Reset();
 }
 
@@ -214,7 +282,8 @@ CallPlan PlanCall(absl::Span<const KernelTask> tasks, const CallVisibility& visi
   return plan;
 }
 
-std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits) {
+std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
+                              const KernelControl& control) {
   std::vector<Phase> phases;
   if (plan.tasks.empty()) return phases;
   HeadRange all = KvHeads(plan.tasks[0].task, plan.group);
@@ -222,11 +291,12 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits) {
     const HeadRange own = KvHeads(bound.task, plan.group);
     all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
   }
+  const TileHulls hulls(plan, control);
   const int64_t step = HeadsOfPhase(plan, all, limits);
   for (int64_t head = all.begin; head < all.end; head += step) {
     const HeadRange heads{static_cast<int32_t>(head),
                           static_cast<int32_t>(std::min<int64_t>(all.end, head + step))};
-    PhaseBuilder builder(plan, heads, limits.max_packs);
+    PhaseBuilder builder(plan, hulls, heads, limits.max_packs, control);
     for (size_t t = 0; t < plan.tasks.size(); ++t) builder.AddTask(static_cast<int32_t>(t));
     for (Phase& phase : builder.Take()) phases.push_back(std::move(phase));
   }

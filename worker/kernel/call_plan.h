@@ -84,9 +84,12 @@ struct PhaseLimits {
   int threads = 1;
 };
 
-// The phases of a call, in order. A phase may exceed max_packs only by holding one block of the
-// least number of heads that keeps the threads busy.
-std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits);
+// The phases of a call, in order. What an item sees nothing of is not among its units; items
+// without units and phases without items are left out. Units count as progress; told to stop, it
+// returns what is of no use. A phase may exceed max_packs only by holding one block of the least
+// number of heads that keeps the threads busy.
+std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
+                              const KernelControl& control = {});
 
 // Packed blocks that the largest phase needs.
 int64_t LargestPhase(const std::vector<Phase>& phases);

@@ -21,7 +21,7 @@ absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const Ker
   for (GradientScratch& scratch : scratch_) scratch.Reserve(isa_, *job.layout);
   const GradientRounds rounds = RoundsOf(job);
   call.stripe_slots = rounds.stripe_slots;
-  ForEachRound(tasks, visible, rounds, [&](absl::Span<const GradientItem> items) {
+  ForEachRound(tasks, visible, rounds, control, [&](absl::Span<const GradientItem> items) {
     pool_->ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t index, int thread) {
       const FlushDenormals flush;
       GradientLoop(call, scratch_[thread]).Run(items[index]);

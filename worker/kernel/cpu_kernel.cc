@@ -19,6 +19,8 @@ absl::Status Lacks(absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat("the CPU kernel does not serve ", what));
 }
 
+absl::Status Stopped() { return absl::CancelledError("the kernel was told to stop"); }
+
 absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> tasks) {
   const DataType dtype = job.layout->dtype();
   if (dtype != DataType::kFp32 && dtype != DataType::kFp16 && dtype != DataType::kBf16)
@@ -102,7 +104,9 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   // Each key of a single tile is met once: it is packed then, and stays in the thread's cache.
   const bool passing = CoversOneTile(tasks, job.layout->group());
   if (passing) limits.max_packs = std::numeric_limits<int64_t>::max();
-  const std::vector<Phase> phases = PlanPhases(plan, limits);
+  const std::vector<Phase> phases = PlanPhases(plan, limits, control);
+  const auto stopped = [&] { return control.stop != nullptr && control.stop->load(); };
+  if (stopped()) return Stopped();
   if (passing) {
     for (PackedKeys& one : passing_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, 1));
   } else {
@@ -116,8 +120,7 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   call.control = control;
   for (const Phase& phase : phases) {
     RunPhase(call, phase);
-    if (control.stop != nullptr && control.stop->load())
-      return absl::CancelledError("the kernel was told to stop");
+    if (stopped()) return Stopped();
   }
   return absl::OkStatus();
 }

@@ -5,7 +5,8 @@
 #include <tuple>
 #include <vector>
 
-#include "attention/shard_plan.h"
+#include "attention/interval.h"
+#include "worker/kernel/seen_blocks.h"
 
 namespace annulus {
 namespace {
@@ -68,93 +69,111 @@ class Rounds {
   int64_t items_ = 0;
 };
 
-// Key blocks × stripes of one task.
+// Key blocks × stripes of one task, of which cells where nothing is visible are never looked at.
 class TaskGrid {
  public:
   TaskGrid(absl::Span<const KernelTask> tasks, int32_t task, const CallVisibility& visible,
-           const GradientRounds& shape)
+           const GradientRounds& shape, const KernelControl& control)
       : task_(tasks[task].task),
         number_(task),
-        visible_(visible),
+        mask_(visible.mask()),
         group_(shape.group),
-        stripe_slots_(shape.stripe_slots),
         in_order_(shape.in_order),
         first_block_(task_.k_begin / kKeyBlock),
         blocks_(CeilDiv(task_.k_end, kKeyBlock) - first_block_),
-        first_stripe_(task_.q_begin * group_ / stripe_slots_),
-        stripes_(CeilDiv(task_.q_end * group_, stripe_slots_) - first_stripe_) {}
+        first_stripe_(task_.q_begin * group_ / shape.stripe_slots),
+        stripes_(CeilDiv(task_.q_end * group_, shape.stripe_slots) - first_stripe_) {
+    Look(visible, shape, control);
+    for (int64_t stripe = 0; stripe < stripes_; ++stripe) AddLines(stripe);
+  }
 
-  bool Deal(Rounds* rounds, absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
-    return in_order_ ? DealInOrder(rounds, run) : DealDiagonals(rounds, run);
+  bool Deal(Rounds* rounds, absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) {
+    return lines_.ForEach(
+        in_order_ ? blocks_ : std::max(blocks_, stripes_),
+        [&](int64_t line, int64_t stripe) { AddHeads(BlockOn(line, stripe), stripe, rounds); },
+        [&](int64_t) { return !rounds->full() || rounds->Run(run); });
   }
 
  private:
-  bool DealInOrder(Rounds* rounds,
-                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
-    for (int64_t i = 0; i < blocks_; ++i) {
-      for (int64_t j = 0; j < stripes_; ++j) AddHeads(first_block_ + i, first_stripe_ + j, rounds);
-      if (rounds->full() && !rounds->Run(run)) return false;
+  bool tall() const { return blocks_ >= stripes_; }
+
+  // What heads see: one for all where the task is full, else one for each class of heads.
+  void Look(const CallVisibility& visible, const GradientRounds& shape,
+            const KernelControl& control) {
+    std::vector<Interval> stripes;
+    for (int64_t stripe = first_stripe_; stripe < first_stripe_ + stripes_; ++stripe) {
+      stripes.push_back(
+          {std::max(task_.q_begin, stripe * shape.stripe_slots / group_),
+           std::min(task_.q_end, CeilDiv((stripe + 1) * shape.stripe_slots, group_))});
     }
-    return true;
+    slot_of_class_.assign(mask_.classes(), 0);
+    mask_.ForEachClass(task_.head_begin, task_.head_end, [&](int32_t head, int32_t) {
+      if (task_.coverage == Coverage::kFull && !seen_.empty()) return;
+      slot_of_class_[mask_.ClassOf(head)] = static_cast<int32_t>(seen_.size());
+      seen_.emplace_back(
+          stripes, [&](int64_t row) { return visible.Of(number_, head, row); }, control);
+    });
   }
 
-  // So that neighbours in the list may run side by side.
-  bool DealDiagonals(Rounds* rounds,
-                     absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) const {
-    const int64_t longer = std::max(blocks_, stripes_), shorter = std::min(blocks_, stripes_);
-    for (int64_t diagonal = 0; diagonal < longer; ++diagonal) {
-      for (int64_t i = 0; i < shorter; ++i) {
-        const int64_t j = (i + diagonal) % longer;
-        const bool tall = blocks_ >= stripes_;
-        AddHeads(first_block_ + (tall ? j : i), first_stripe_ + (tall ? i : j), rounds);
-      }
-      if (rounds->full() && !rounds->Run(run)) return false;
+  // A line is a block of keys where items go in order, else a diagonal, so that neighbours in the
+  // list may run side by side: the cells (i, (i + line) mod longer side), where i counts along the
+  // shorter side.
+  void AddLines(int64_t stripe) {
+    std::vector<Interval> seen;  // By any head.
+    for (const SeenBlocks& one : seen_) {
+      const absl::Span<const Interval> blocks = one.Of(stripe);
+      seen.insert(seen.end(), blocks.begin(), blocks.end());
     }
-    return true;
+    for (const Interval& at : Normalized(std::move(seen))) {
+      const Interval blocks{at.begin - first_block_, at.end - first_block_};
+      if (in_order_) {
+        lines_.Add(stripe, blocks);
+      } else if (tall()) {
+        AddDiagonals(stripe, {blocks.begin - stripe, blocks.end - stripe}, blocks_);
+      } else {
+        AddDiagonals(stripe, {stripe - blocks.end + 1, stripe - blocks.begin + 1}, stripes_);
+      }
+    }
+  }
+
+  // Lines that may lie below 0, where they are those at the end.
+  void AddDiagonals(int64_t stripe, Interval lines, int64_t all) {
+    lines_.Add(stripe, {std::max<int64_t>(0, lines.begin), lines.end});
+    lines_.Add(stripe, {lines.begin + all, std::min<int64_t>(0, lines.end) + all});
+  }
+
+  int64_t BlockOn(int64_t line, int64_t stripe) const {
+    if (in_order_) return line;
+    return tall() ? (stripe + line) % blocks_ : (stripe - line + stripes_) % stripes_;
   }
 
   void AddHeads(int64_t block, int64_t stripe, Rounds* rounds) const {
     const int32_t end = static_cast<int32_t>(CeilDiv(task_.head_end, group_));
-    std::vector<Known> classes(visible_.mask().classes(), Known::kNothing);
     for (int32_t head = task_.head_begin / group_; head < end; ++head) {
-      if (AnySees(block, stripe, head, &classes)) rounds->Add({number_, head, block, stripe});
+      if (AnySees(block + first_block_, stripe, head))
+        rounds->Add({number_, head, block + first_block_, stripe + first_stripe_});
     }
   }
 
-  // Heads of one class see the same: what is known of each class is asked once.
-  enum class Known : uint8_t { kNothing, kSees, kSeesNot };
-  bool AnySees(int64_t block, int64_t stripe, int32_t kv_head, std::vector<Known>* classes) const {
+  bool AnySees(int64_t block, int64_t stripe, int32_t kv_head) const {
     const int32_t begin = std::max(kv_head * group_, task_.head_begin);
     const int32_t end = std::min((kv_head + 1) * group_, task_.head_end);
     for (int32_t head = begin; head < end; ++head) {
-      Known& known = (*classes)[visible_.mask().ClassOf(head)];
-      if (known == Known::kNothing) {
-        known = Sees(block, stripe, head) ? Known::kSees : Known::kSeesNot;
-      }
-      if (known == Known::kSees) return true;
-    }
-    return false;
-  }
-
-  bool Sees(int64_t block, int64_t stripe, int32_t q_head) const {
-    const Interval keys{block * kKeyBlock, (block + 1) * kKeyBlock};
-    const int64_t begin = std::max(task_.q_begin, stripe * stripe_slots_ / group_);
-    const int64_t end = std::min(task_.q_end, CeilDiv((stripe + 1) * stripe_slots_, group_));
-    for (int64_t row = begin; row < end; ++row) {
-      for (const Interval& span : visible_.Of(number_, q_head, row)) {
-        if (Intersect(span, keys).length() > 0) return true;
-      }
+      if (seen_[slot_of_class_[mask_.ClassOf(head)]].Has(stripe, block)) return true;
     }
     return false;
   }
 
   const Task& task_;
   const int32_t number_;
-  const CallVisibility& visible_;
+  const MaskMap& mask_;
   const int group_;
-  const int64_t stripe_slots_;
   const bool in_order_;
+  // Stripes and blocks of the grid count from these.
   const int64_t first_block_, blocks_, first_stripe_, stripes_;
+  std::vector<int32_t> slot_of_class_;
+  std::vector<SeenBlocks> seen_;
+  CellLines lines_;
 };
 
 }  // namespace
@@ -166,11 +185,12 @@ GradientRounds RoundsOf(const KernelJob& job) {
 }
 
 void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,
-                  const GradientRounds& shape,
+                  const GradientRounds& shape, const KernelControl& control,
                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run) {
   Rounds rounds(tasks);
   for (size_t t = 0; t < tasks.size(); ++t) {
-    const TaskGrid grid(tasks, static_cast<int32_t>(t), visible, shape);
+    TaskGrid grid(tasks, static_cast<int32_t>(t), visible, shape, control);
+    if (control.stop != nullptr && control.stop->load()) return;
     if (!grid.Deal(&rounds, run)) return;
   }
   rounds.Run(run);

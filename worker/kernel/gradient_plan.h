@@ -35,9 +35,11 @@ struct GradientRounds {
 GradientRounds RoundsOf(const KernelJob& job);
 
 // Calls run(items of a round) for the rounds of a call, in order, until it returns false. Items in
-// which nothing is visible are left out.
+// which nothing is visible are left out. To plan takes one look at each row for each class of
+// heads, and the time of what it deals; each stripe counts as progress, and told to stop it calls
+// no more.
 void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,
-                  const GradientRounds& shape,
+                  const GradientRounds& shape, const KernelControl& control,
                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run);
 
 }  // namespace annulus
