@@ -6,6 +6,7 @@ import unittest
 
 import numpy
 
+from tests.end_to_end import segments
 from tests.end_to_end.attend_case import LAYOUTS, AttendCase, judged, rounded
 
 # Name, ranks, flags, and what the answer then says.
@@ -113,6 +114,7 @@ class SegmentsTest(AttendCase):
                        "--world-size", str(world), *flags)
                 plan = json.loads(self.service.annulus("plan", "--json", *job).stdout)
                 self.assertGreater(plan["predicted_seconds"], 0.004)
+                segments.assert_told(self, self.service.address, 2049, strategy, world)
                 self.attend(*job, "--verify", "128")
 
 
