@@ -13,6 +13,8 @@ from tests.end_to_end import cluster
 
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
 LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
+# Ranks of the n-th of a row of cases, in a cycle that shares no factor with those of layouts, paths and types.
+SEVERAL = (2, 3, 3, 2, 3)
 
 
 # Element types: the name in a file, the bits, and what the judge asks of a naive answer before it believes it.

@@ -1,5 +1,6 @@
 """Gradients of jobs with a bias, a bit mask or an offset of the LSE: real processes, answers judged by numpy and by --verify."""
 
+import itertools
 import json
 import os
 import unittest
@@ -7,9 +8,10 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase
+from tests.end_to_end.attend_case import LAYOUTS, SEVERAL, AttendCase
 
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
+RUNS = (*zip(("auto", *STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
 HEADS, KV_HEADS, DIM, VALUE_DIM = 4, 2, 16, 24
 
 
@@ -55,7 +57,11 @@ class GradientPairsTest(AttendCase):
         save_file({name: numpy.ascontiguousarray(array) for name, array in tensors.items()}, source)
         done = self.service.annulus("gradients", "--json", "--input", source, "--output", target, "--verify", "25", *flags)
         self.assertEqual(done.returncode, 0, f"{flags}\n{done.stdout}\n{done.stderr}")
-        self.assertEqual(json.loads(done.stdout)["verified"]["q_rows"], 25)
+        facts = json.loads(done.stdout)
+        self.assertEqual(facts["verified"]["q_rows"], 25)
+        asked = dict(zip(flags[::2], flags[1::2]))
+        self.assertEqual(str(facts["world_size"]), asked["--world-size"])
+        self.assertIn(asked.get("--strategy", "auto"), (facts["strategy"], "auto"))
         return load_file(target)
 
     def assert_close(self, answer, right, what, rounding=0):
@@ -68,8 +74,8 @@ class GradientPairsTest(AttendCase):
 
     def test_every_strategy_with_each_and_all(self):
         random = numpy.random.default_rng(1)
-        for index, strategy in enumerate(("auto", *STRATEGIES)):
-            q_len, kv_len, world = 70, 83, (2, 3, 1)[index % 3]
+        for index, (strategy, world) in enumerate(RUNS):
+            q_len, kv_len = 70, 83
             flags = ("--strategy", strategy, "--world-size", str(world), "--layout", LAYOUTS[index % 4], "--path", ("direct", "gateway")[index % 2])
             with self.subTest(flags=flags):
                 added, offset, extra = numpy.zeros((HEADS, q_len, kv_len)), numpy.zeros((HEADS, q_len)), {}
@@ -91,8 +97,8 @@ class GradientPairsTest(AttendCase):
 
     def test_the_gradient_of_a_bias_by_every_strategy(self):
         random = numpy.random.default_rng(2)
-        for index, strategy in enumerate(("auto", *STRATEGIES)):
-            q_len, kv_len, heads, world = 60, 75, (1, HEADS)[index % 2], (3, 2, 1)[index % 3]
+        for index, (strategy, world) in enumerate(RUNS):
+            q_len, kv_len, heads = 60, 75, (1, HEADS)[index % 2]
             spec = {"gradients": {"dBias": True}, "modifiers": {"bias": {"heads": heads}}}
             flags = ("--spec", self.spec_file(spec), "--strategy", strategy, "--world-size", str(world), "--layout", LAYOUTS[index % 4],
                      "--path", ("direct", "gateway")[index // 2 % 2])

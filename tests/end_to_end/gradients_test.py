@@ -7,12 +7,14 @@ import unittest
 
 import numpy
 
+from tests.end_to_end import segments
 from tests.end_to_end.attend_case import (
-    LARGEST_BUDGET, LAYOUTS, AttendCase, documented, hidden_by, load_tensors, product, rounded, save_tensors,
-    spacing)
+    LARGEST_BUDGET, LAYOUTS, SEVERAL, AttendCase, documented, hidden_by, load_tensors, product, rounded,
+    save_tensors, spacing)
 
 STRATEGIES = (
     "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
+RUNS = (*zip(("auto", *STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
 MASKS = (
     {},
     {"causal": True},
@@ -131,10 +133,11 @@ class GradientsTest(AttendCase):
         kept = numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(50)] for i in range(40)] for head in range(4)])
         spec = {"masks": [{"causal": True}], "dropout": {"rate": rate, "seed": str(seed)}}
         tensors = self.forward(self.made(numpy.random.default_rng(5), 40, 50), spec, "fp32")
-        for index, strategy in enumerate(("auto", *STRATEGIES)):
-            with self.subTest(strategy=strategy):
-                answer, _ = self.run_gradients(tensors, spec, "fp32", "--strategy", strategy, "--world-size", str(1 + index % 3),
-                                               "--verify", "30")
+        for strategy, world in RUNS:
+            with self.subTest(strategy=strategy, world=world):
+                answer, facts = self.run_gradients(tensors, spec, "fp32", "--strategy", strategy, "--world-size", str(world),
+                                                   "--verify", "30")
+                self.assertEqual(facts["world_size"], world)
                 self.assert_gradients(answer, tensors, hidden_by({"causal": True}, 40, 50), "fp32", strategy, kept)
 
     def test_gradients_of_sinks(self):
@@ -147,13 +150,14 @@ class GradientsTest(AttendCase):
             delta = (tensors["d_out"].astype(numpy.float64) * tensors["output"]).sum(axis=3).swapaxes(1, 2) - tensors["d_lse"]
             terms = -numpy.exp(sinks[:, None] - tensors["lse"]) * delta
             answers = {}
-            for index, strategy in enumerate(("auto", *STRATEGIES)):
-                with self.subTest(strategy=strategy, dtype=dtype):
-                    answer, _ = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--world-size", str(1 + index % 3),
-                                                   "--path", ("direct", "gateway")[index % 2], "--verify", "30")
+            for index, (strategy, world) in enumerate(RUNS):
+                with self.subTest(strategy=strategy, world=world, dtype=dtype):
+                    answer, facts = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--world-size", str(world),
+                                                       "--path", ("direct", "gateway")[index % 2], "--verify", "30")
+                    self.assertEqual(facts["world_size"], world)
                     self.assertEqual((answer["d_sink"].shape, answer["d_sink"].dtype), ((4,), numpy.float32))
                     numpy.testing.assert_allclose(answer["d_sink"], terms.sum(axis=(0, 2)), rtol=0, atol=2e-6 * numpy.abs(terms).sum(axis=(0, 2)).max())
-                    answers[strategy] = answer["d_sink"].tobytes()
+                    answers[strategy, world] = answer["d_sink"].tobytes()
             self.assertEqual(len(set(answers.values())), 1, dtype)
             one = {name: array[0] for name, array in tensors.items()}
             self.assert_gradients({name: answer[name][0] for name in ("dq", "dk", "dv")}, one, hidden_by({"causal": True}, 60, 45), dtype, "sinks")
@@ -216,6 +220,7 @@ class SegmentsTest(AttendCase):
                        "--world-size", "3")
                 plan = json.loads(self.service.annulus("plan", "--json", "--spec", self.spec_file({"gradients": {}}), *job).stdout)
                 self.assertGreater(plan["predicted_seconds"], 0.004)
+                segments.assert_told(self, self.service.address, 1025, strategy, 3, gradients=True)
                 done = self.service.annulus("gradients", "--json", "--verify", "40", *job)
                 self.assertEqual(done.returncode, 0, f"{strategy}\n{done.stdout}\n{done.stderr}")
                 self.assertEqual(json.loads(done.stdout)["strategy"], strategy)

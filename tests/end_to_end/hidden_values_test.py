@@ -22,7 +22,7 @@ class HiddenValuesTest(AttendCase):
         self.clean = {name: random.standard_normal((ROWS, heads, 16)).astype(numpy.float32)
                       for name, heads in (("q", 4), ("k", 2), ("v", 2))}
         self.spec = self.spec_file({"masks": [{"causal": True, "windowLeft": str(WINDOW)}]})
-        self.plans = list(zip(STRATEGIES, itertools.cycle(LAYOUTS), itertools.cycle((3, 1, 4, 2))))
+        self.plans = [*zip(STRATEGIES, itertools.cycle(LAYOUTS), itertools.cycle((3, 2, 4))), ("auto", "zigzag", 1)]
 
     def spoilt(self, key, value):
         tensors = {name: array.copy() for name, array in self.clean.items()}
@@ -38,7 +38,8 @@ class HiddenValuesTest(AttendCase):
         sees[SPOILT[0] : SPOILT[-1] + WINDOW + 1] = True
         for plan in self.plans:
             flags = self.plan_flags(*plan)
-            wanted, _ = self.run_file(self.clean, *flags)
+            wanted, facts = self.run_file(self.clean, *flags)
+            self.assertEqual(facts["world_size"], plan[2])
             for key, value in ((numpy.nan, numpy.nan), (1, numpy.inf), (numpy.inf, -numpy.inf)):
                 with self.subTest(plan=plan, key=key, value=value):
                     answer, _ = self.run_file(self.spoilt(key, value), *flags)

@@ -9,7 +9,7 @@ from tests.end_to_end import raw_client
 from tests.end_to_end.attend_case import LAYOUTS, AttendCase, documented, hidden_by, judged, modified, rounded
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
-STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring")
+STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 OPTIONS = {
     "soft cap": {"softCap": 1.25},
     "alibi": {"alibiSlopes": [0.5, 0.25, 0.125, 0.0625]},
@@ -45,7 +45,7 @@ class ModifiersTest(AttendCase):
             for world in (1, 2 + index % 3):
                 with self.subTest(modifiers=modifiers, q_len=q_len, kv_len=kv_len, mask=mask, world=world):
                     answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--world-size", str(world),
-                                              "--strategy", STRATEGIES[index % 8] if world > 1 else "auto", dtype=dtype)
+                                              "--strategy", STRATEGIES[index % 9] if world > 1 else "auto", dtype=dtype)
                     self.assert_within_budget(answer, exact, naive, str(modifiers), dtype)
 
     def test_dropout_and_outputs_of_every_strategy(self):
