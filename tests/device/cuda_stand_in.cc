@@ -141,7 +141,8 @@ void CudaStandIn::Run(Stream* stream) {
       event_done_.Wait(&mutex_);
     }
     const int64_t most = absl::ToInt64Nanoseconds(options_.max_delay);
-    const absl::Time due = absl::Now() + absl::Nanoseconds(most == 0 ? 0 : random_() % most);
+    const absl::Time due =
+        absl::Now() + work.takes + absl::Nanoseconds(most == 0 ? 0 : random_() % most);
     while (work.run && absl::Now() < due && broken_ == kCudaSuccess) {
       stream->changed.WaitFor(&mutex_, due - absl::Now());
     }
@@ -237,9 +238,11 @@ CudaError CudaStandIn::CopyAsync(const Copy2d& copy, CudaStream stream) {
   return Queue(stream, std::move(work));
 }
 
-CudaError CudaStandIn::Launch(CudaStream stream, std::function<void()> kernel) {
+CudaError CudaStandIn::Launch(CudaStream stream, std::function<void()> kernel,
+                              absl::Duration takes) {
   MutexLock lock(&mutex_);
   Work work;
+  work.takes = takes;
   work.run = std::move(kernel);
   return Queue(stream, std::move(work));
 }

@@ -38,8 +38,9 @@ class CudaStandIn final : public CudaApi {
   // Ends the streams; whoever owns some has destroyed them.
   ~CudaStandIn() override;
 
-  // A kernel, which may call nothing of CUDA.
-  CudaError Launch(CudaStream stream, std::function<void()> kernel);
+  // A kernel, which may call nothing of CUDA, and which takes so long beside what it does.
+  CudaError Launch(CudaStream stream, std::function<void()> kernel,
+                   absl::Duration takes = absl::ZeroDuration());
   // From now on every call fails, as after a fault of a kernel, and nothing more is done.
   void Break(CudaError error);
   // Of a stream that is there.
@@ -74,6 +75,7 @@ class CudaStandIn final : public CudaApi {
     std::function<void()> run;  // Empty: marks or waits for an event.
     std::shared_ptr<Event> mark, wait;
     int64_t number = 0;
+    absl::Duration takes;
   };
   struct Stream {
     int ordinal = 0;

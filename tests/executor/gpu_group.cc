@@ -75,6 +75,8 @@ testing::AssertionResult GpuGroup::RunOnce(const JobCase& job, absl::Duration st
   });
   const absl::Status status = FirstError(statuses);
   if (!status.ok()) return testing::AssertionFailure() << Describe(job) << ": " << status;
+  stats_.clear();
+  for (int32_t r = 0; r < runner.ranks(); ++r) stats_.push_back(runner.rank(r).executor()->stats());
   for (int32_t r = 0; r < runner.ranks(); ++r) {
     const testing::AssertionResult used = runner.rank(r).UsedExactlyItsArena();
     if (!used) return testing::AssertionFailure() << Describe(job) << ": " << used.message();

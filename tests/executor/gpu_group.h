@@ -35,6 +35,8 @@ class GpuGroup {
   // be on their way, the next has a group of its own.
   testing::AssertionResult Run(const JobCase& job, absl::Duration step_timeout = absl::Seconds(30));
 
+  // Of the last job that Run ran.
+  const ExecutionStats& stats(int32_t rank) const { return stats_[rank]; }
   CudaDevice* device(int32_t rank) { return devices_[rank].get(); }
   AttentionKernel* kernel(int32_t rank) { return kernels_[rank].get(); }
   // Null in a group of one.
@@ -52,6 +54,7 @@ class GpuGroup {
   std::vector<std::unique_ptr<CudaDevice>> devices_;
   std::vector<std::unique_ptr<AttentionKernel>> kernels_;
   Group group_;
+  std::vector<ExecutionStats> stats_;
 };
 
 }  // namespace annulus

@@ -165,6 +165,7 @@ absl::Status NcclCommunicator::WaitUntil(absl::Time deadline, const Done& done) 
   for (int poll = 0;; ++poll) {
     ASSIGN_OR_RETURN(const bool yes, done());
     if (yes) return absl::OkStatus();
+    (void)device_->KernelsDone();  // So that it is known when they were.
     if (aborted()) return absl::AbortedError("while NCCL was at work");
     NcclResult state = kNcclSuccess;
     const NcclResult asked = api_->AsyncError(comm_, &state);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 namespace {
@@ -51,6 +52,7 @@ absl::Status CudaDevice::Open() {
   if (bytes < 1) return absl::InvalidArgumentError("no pinned memory for copies");
   RETURN_IF_ERROR(
       Check(context_->api()->StreamCreate(&transfers_, CudaPriority::kTransfers), "a stream"));
+  RETURN_IF_ERROR(Check(context_->api()->EventCreate(&mark_), "an event"));
   RETURN_IF_ERROR(OpenQueue(&compute_, kUploads, kUploadBytes));
   RETURN_IF_ERROR(OpenQueue(&in_, kBounces, bytes));
   return OpenQueue(&out_, kBounces, bytes);
@@ -76,6 +78,7 @@ absl::Status CudaDevice::OpenQueue(Queue* queue, int bounces, int64_t bounce_byt
 CudaDevice::~CudaDevice() {
   (void)Synchronize();
   for (Queue* queue : {&out_, &in_, &compute_}) Close(queue);
+  if (mark_ != nullptr) (void)context_->api()->EventDestroy(mark_);
   if (transfers_ != nullptr) (void)context_->api()->StreamDestroy(transfers_);
 }
 
@@ -214,6 +217,22 @@ absl::Status CudaDevice::Drain(Queue* queue) {
   }
   queue->used = false;
   return absl::OkStatus();
+}
+
+// A fault is the next call's to tell.
+void CudaDevice::MarkKernels() {
+  const bool marked =
+      MakeCurrent().ok() &&
+      Check(context_->api()->EventRecord(mark_, compute_.stream), "an event's record").ok();
+  kernels_done_ = marked ? absl::InfiniteFuture() : absl::InfinitePast();
+}
+
+absl::Time CudaDevice::KernelsDone() {
+  if (kernels_done_ == absl::InfiniteFuture() &&
+      context_->api()->EventQuery(mark_) == kCudaSuccess) {
+    kernels_done_ = SteadyNow();
+  }
+  return kernels_done_;
 }
 
 absl::Status CudaDevice::Synchronize() {

@@ -32,6 +32,8 @@ class CudaDevice final : public Device {
   absl::Status CopyIn(const Copy2d& copy) override;
   absl::Status CopyOut(const Copy2d& copy) override;
   absl::Status Synchronize() override;
+  void MarkKernels() override;
+  absl::Time KernelsDone() override;
   std::string Description() const override { return context_->description(); }
 
   // For kernels: where to launch. Ask before every launch, because it makes the queue wait for the
@@ -88,6 +90,8 @@ class CudaDevice final : public Device {
   absl::Status fault_;
   Queue compute_, in_, out_;
   CudaStream transfers_ = nullptr;
+  CudaEvent mark_ = nullptr;
+  absl::Time kernels_done_ = absl::InfinitePast();  // Those before mark_.
   bool in_is_ahead_ = false;  // Copies in for which compute_ does not wait yet.
 };
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -53,6 +54,13 @@ class Device {
   // Blocks until all queued work is done. INTERNAL / DEVICE_FAULT where some of it failed: the
   // process has lost the device.
   virtual absl::Status Synchronize() = 0;
+
+  // To tell what waits for a kernel from what waits for others: notes how far kernels are queued.
+  virtual void MarkKernels() {}
+  // When (SteadyNow) the kernels before the last mark were seen done, by this call or an earlier
+  // one; InfiniteFuture: not yet. Whoever waits meanwhile asks as it does. In the past where
+  // kernels are done when they return.
+  virtual absl::Time KernelsDone() { return absl::InfinitePast(); }
 
   virtual std::string Description() const = 0;
 };

@@ -1,5 +1,6 @@
 #include "worker/executor/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,8 +76,11 @@ absl::Status Executor::StartTransfers(const BoundStep& step) {
 absl::Status Executor::JoinTransfers() {
   if (options_.communicator == nullptr) return absl::OkStatus();
   const absl::Time began = SteadyNow();
+  options_.device->MarkKernels();
   const absl::Status status = options_.communicator->Join(began + options_.step_timeout);
-  stats_.exposed_communication += SteadyNow() - began;
+  const absl::Time waited_from = std::max(began, options_.device->KernelsDone());
+  const absl::Time ended = SteadyNow();
+  if (waited_from < ended) stats_.exposed_communication += ended - waited_from;
   return status;
 }
 

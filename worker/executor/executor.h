@@ -19,7 +19,7 @@ namespace annulus {
 
 struct ExecutionStats {
   absl::Duration running;                // In Run, all told.
-  absl::Duration exposed_communication;  // In Join.
+  absl::Duration exposed_communication;  // In Join, with the kernels before it done.
   int64_t bytes_sent = 0;
   int64_t tasks = 0;
 };
