@@ -5,13 +5,13 @@
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
-#include "client/grace.h"
 #include "client/pushed_inputs.h"
 #include "client/session_errors.h"
 #include "client/session_stats.h"
 #include "client/shard_calls.h"
 #include "client/strand.h"
 #include "proto/convert.h"
+#include "proto/grace.h"
 
 namespace annulus {
 namespace {

@@ -28,22 +28,34 @@ v1::Plan WithoutEndpoints(v1::Plan plan) {
 
 }  // namespace
 
+GatewayCall::GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
+                         CallGate* gate)
+    : options_(options),
+      gate_(gate),
+      deadline_(DeadlineOf(*context, options)),
+      unread_end_(context) {}
+
 GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
                                 const GatewayServiceOptions& options, CallGate* gate) {
-  std::shared_ptr<GatewayCall> call(new GatewayCall(context, options));
+  std::shared_ptr<GatewayCall> call(new GatewayCall(context, options, gate));
   call->call_self_ = call;
-  absl::StatusOr<std::shared_ptr<void>> place = gate->Enter();
-  if (!place.ok()) {
-    call->End(place.status());
-    return call.get();
-  }
-  call->place_ = *std::move(place);
-  {
-    MutexLock lock(&call->mutex_);
-    call->reading_ = true;
-    call->StartRead(&call->in_);
-  }
+  call->AwaitStart();
   return call.get();
+}
+
+void GatewayCall::AwaitStart() {
+  MutexLock lock(&mutex_);
+  first_message_ = std::make_unique<Grace>(
+      options_.first_message_wait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
+        const std::shared_ptr<GatewayCall> self = weak.lock();
+        if (self == nullptr) return;
+        MutexLock lock(&self->mutex_);
+        if (self->first_message_ == nullptr) return;
+        (void)self->EndLocked(SequenceError("no start message has come in time"));
+      });
+  first_message_->Begin();
+  reading_ = true;
+  StartRead(&in_);
 }
 
 void GatewayCall::OnReadDone(bool ok) {
@@ -52,6 +64,7 @@ void GatewayCall::OnReadDone(bool ok) {
   {
     MutexLock lock(&mutex_);
     closed_ = !ok;
+    first_message_ = nullptr;
     session = session_;
     first = session == nullptr;
     if (finished_ || end_) return;
@@ -80,11 +93,12 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   if (!request.has_start()) return SequenceError("the first message must hold the start");
   const v1::AttendRequest::Start& start = request.start();
   RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
-  ASSIGN_OR_RETURN(JobOptions job, JobOptionsOf(start.spec(), start.execution(),
-                                                DeadlineOf(*context_, options_), options_));
+  ASSIGN_OR_RETURN(JobOptions job,
+                   JobOptionsOf(start.spec(), start.execution(), deadline_, options_));
   job.request.set_request_id(start.request_id());
   // What has passed through is gone: only the caller can send it again.
   job.request.set_single_attempt(true);
+  ASSIGN_OR_RETURN(place_, gate_->Enter());
   session_self_ = call_self_;
   std::shared_ptr<JobSession> session = JobSession::Start(std::move(job), this);
   bool cancelled;
@@ -209,16 +223,26 @@ void GatewayCall::OnWriteDone(bool ok) {
 void GatewayCall::End(const absl::Status& status) {
   std::deque<Output> dropped;
   MutexLock lock(&mutex_);
-  if (finished_ || end_) return;
+  dropped = EndLocked(status);
+}
+
+std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& status) {
+  std::deque<Output> dropped;
+  if (finished_ || end_) return dropped;
   end_ = status;
   if (!status.ok() && outputs_.size() > 1) {
     dropped.assign(std::make_move_iterator(outputs_.begin() + 1),
                    std::make_move_iterator(outputs_.end()));
     outputs_.resize(1);
   }
-  if (!outputs_.empty() && !cancelled_) return;  // OnWriteDone finishes.
+  if (!outputs_.empty() && !cancelled_) {  // OnWriteDone finishes.
+    const absl::Duration left = status.ok() ? deadline_ - options_.clock() : absl::ZeroDuration();
+    unread_end_.Begin(std::max(left, options_.end_patience));
+    return dropped;
+  }
   finished_ = true;
   Finish(ToGrpcStatus(status));
+  return dropped;
 }
 
 void GatewayCall::OnCancel() {
@@ -240,6 +264,7 @@ void GatewayCall::OnCancel() {
 }
 
 void GatewayCall::OnDone() {
+  unread_end_.Over();
   std::shared_ptr<GatewayCall> self;
   MutexLock lock(&mutex_);
   self = std::move(call_self_);

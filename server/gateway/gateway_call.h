@@ -14,6 +14,8 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "proto/grace.h"
+#include "proto/unread_end.h"
 #include "server/gateway/call_gate.h"
 #include "server/gateway/options.h"
 
@@ -26,8 +28,8 @@ namespace annulus {
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                     private JobObserver {
  public:
-  // The reactor of a new call; it deletes itself. It ends at once where the gate lets it not in.
-  // `options` outlives it.
+  // The reactor of a new call; it deletes itself. Its start message asks for a place in the gate,
+  // which it has until it is over. `options` and `gate` outlive it.
   static GatewayCall* Start(grpc::CallbackServerContext* context,
                             const GatewayServiceOptions& options, CallGate* gate);
 
@@ -37,8 +39,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
     Credit credit;
   };
 
-  GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options)
-      : context_(context), options_(options) {}
+  GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
+              CallGate* gate);
 
   // Reactions of the call.
   void OnReadDone(bool ok) override;
@@ -52,6 +54,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void OnOutput(std::vector<TensorChunk> chunks, Credit credit) override;
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
 
+  // Reads the first message, for which there is a time.
+  void AwaitStart() EXCLUDES(mutex_);
   absl::Status StartJob(const grpc::ByteBuffer& message);
   absl::Status TakeChunks(const grpc::ByteBuffer& message);
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
@@ -60,15 +64,20 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void WriteNextLocked() REQUIRES(mutex_);
   // Ends the call with `status`: at once when it is an error, else after what is queued.
   void End(const absl::Status& status) EXCLUDES(mutex_);
+  // What was queued and is not written is returned, to be let go after the lock.
+  std::deque<Output> EndLocked(const absl::Status& status) REQUIRES(mutex_);
 
-  grpc::CallbackServerContext* const context_;
   const GatewayServiceOptions& options_;
+  CallGate* const gate_;
+  const absl::Time deadline_;  // A time of day.
+  UnreadEnd unread_end_;
   std::shared_ptr<void> place_;  // In the gate.
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
 
   Mutex mutex_;
+  std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
   std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.

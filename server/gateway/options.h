@@ -37,8 +37,14 @@ struct GatewayServiceOptions {
   // Messages of a call that have been read and have not left for a worker yet; each has at most
   // 1 MiB of tensor.
   int max_unsent_messages = 4;
-  // Attend and AttendInline calls that are open at once.
+  // Attend, AttendInline and MergePartials calls that are at work at once. An Attend call is from
+  // its start message on.
   int max_attend_calls = 256;
+  // How long an Attend call may be open before its start message is here.
+  absl::Duration first_message_wait = absl::Seconds(10);
+  // How long an error waits for a caller that does not read. A good end waits for as long as the
+  // call may last, too.
+  absl::Duration end_patience = absl::Seconds(2);
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
   // The time of day: gRPC takes deadlines so.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMaxEvents = 1024;
 constexpr size_t kMaxBytes = 16 << 20;
+// For who does not read: until it is cancelled and is not told why.
+constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
 absl::Status SlowClientError() {
   return MakeError(absl::StatusCode::kResourceExhausted, "the client does not read its events",
@@ -19,10 +21,11 @@ absl::Status SlowClientError() {
 
 }  // namespace
 
-JobStream::JobStream(Brain* brain, Peer peer)
+JobStream::JobStream(Brain* brain, Peer peer, grpc::CallbackServerContext* context)
     : brain_(brain),
       number_(brain->NewNumber()),
-      box_(kMaxEvents, kMaxBytes, peer == Peer::kSelf ? Box::JoinEnd::kNo : Box::JoinEnd::kYes) {}
+      box_(kMaxEvents, kMaxBytes, peer == Peer::kSelf ? Box::JoinEnd::kNo : Box::JoinEnd::kYes),
+      unread_end_(context) {}
 
 JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
   JobStream* reactor = stream.get();
@@ -63,6 +66,7 @@ void JobStream::SendLast(v1::JobEvent event) {
 }
 
 void JobStream::GiveUp() {
+  unread_end_.Begin(kEndPatience);
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
   brain_->Post(event::CallGone{number_});
 }
@@ -77,6 +81,7 @@ void JobStream::OnCancel() {
 }
 
 void JobStream::OnDone() {
+  unread_end_.Over();
   // May be the last reference: nothing of this is touched after it.
   std::shared_ptr<JobStream> self = std::move(self_);
 }

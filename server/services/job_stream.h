@@ -6,6 +6,7 @@
 
 #include "annulus/v1/jobs.pb.h"
 #include "grpcpp/support/server_callback.h"
+#include "proto/unread_end.h"
 #include "server/services/brain.h"
 #include "server/services/outbox.h"
 
@@ -19,7 +20,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
  public:
   // Who is at the other end: a process elsewhere, or this one.
   enum class Peer { kRemote, kSelf };
-  JobStream(Brain* brain, Peer peer);
+  JobStream(Brain* brain, Peer peer, grpc::CallbackServerContext* context);
 
   // Hands the call to the brain with its first event, which carries `number()`. Returns the
   // reactor.
@@ -47,6 +48,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   Brain* const brain_;
   const int64_t number_;
   Box box_;
+  UnreadEnd unread_end_;
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };
 

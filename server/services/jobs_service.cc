@@ -81,7 +81,7 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
                                                             const v1::RunJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, peer_);
+  auto stream = std::make_shared<JobStream>(brain_, peer_, context);
   auto submission = MakeSubmission(*request, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
@@ -89,9 +89,9 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
                                                            DeadlineOf(*context, *brain_)});
 }
 
-grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, peer_);
+  auto stream = std::make_shared<JobStream>(brain_, peer_, context);
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request->job_id()});
 }

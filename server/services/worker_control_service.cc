@@ -6,6 +6,7 @@
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/status.h"
+#include "proto/unread_end.h"
 #include "server/coordinator/errors.h"
 #include "server/services/outbox.h"
 
@@ -17,14 +18,19 @@ using control::v1::WorkerEvent;
 
 constexpr size_t kMaxCommands = 8192;
 constexpr size_t kMaxBytes = 256 << 20;
+// For a worker that does not read: until its stream is cancelled and it is not told why.
+constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
 // One worker's stream. Reads one message at a time and posts it; writes what the brain says. Lives
 // until gRPC is done with it and the brain has let go of it.
 class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>,
                            public LinkSink {
  public:
-  explicit WorkerStream(Brain* brain)
-      : brain_(brain), number_(brain->NewNumber()), box_(kMaxCommands, kMaxBytes) {}
+  WorkerStream(Brain* brain, grpc::CallbackServerContext* context)
+      : brain_(brain),
+        number_(brain->NewNumber()),
+        box_(kMaxCommands, kMaxBytes),
+        unread_end_(context) {}
 
   static WorkerStream* Start(std::shared_ptr<WorkerStream> stream) {
     WorkerStream* reactor = stream.get();
@@ -54,7 +60,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
   void OnWriteDone(bool ok) override { Do(box_.Written(ok)); }
   void OnCancel() override { GiveUp(absl::CancelledError("the stream was cancelled")); }
   // May drop the last reference: nothing of this is touched after it.
-  void OnDone() override { std::shared_ptr<WorkerStream> self = std::move(self_); }
+  void OnDone() override {
+    unread_end_.Over();
+    std::shared_ptr<WorkerStream> self = std::move(self_);
+  }
 
  private:
   using Box = Outbox<WorkerCommand>;
@@ -68,12 +77,17 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
     start == Box::Start::kFinish ? Finish(end)
                                  : StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), end);
   }
-  // After Finish nothing may be started, and the brain may finish while a message is taken in.
+  // After Finish nothing may be started, and the brain may finish while a message is taken in. What
+  // was said last may have come to the brain behind the word that the stream is gone.
   void Read() EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    if (!finished_) StartRead(&incoming_);
+    {
+      MutexLock lock(&mutex_);
+      if (!finished_) return StartRead(&incoming_);
+    }
+    brain_->Post(event::WorkerGone{number_});
   }
   void GiveUp(const absl::Status& status) {
+    unread_end_.Begin(kEndPatience);
     brain_->Post(event::WorkerGone{number_});
     Do(box_.End(status, Box::Flush::kNo));
   }
@@ -81,6 +95,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
   Brain* const brain_;
   const int64_t number_;
   Box box_;
+  UnreadEnd unread_end_;
   WorkerEvent incoming_;
   bool known_ = false;  // To the brain. Of the reads, which follow one another.
   std::shared_ptr<WorkerStream> self_;
@@ -91,8 +106,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
 }  // namespace
 
 grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>* WorkerControlService::Connect(
-    grpc::CallbackServerContext*) {
-  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_));
+    grpc::CallbackServerContext* context) {
+  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context));
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_CLIENT_GRACE_H_
-#define ANNULUS_CLIENT_GRACE_H_
+#ifndef ANNULUS_PROTO_GRACE_H_
+#define ANNULUS_PROTO_GRACE_H_
 
 #include <atomic>
 #include <functional>
@@ -11,7 +11,8 @@
 
 namespace annulus {
 
-// How long an error waits for a better one. One owner at a time.
+// A wait whose end is told: for an error until a better one comes, for a peer. By the steady clock.
+// One owner at a time.
 class Grace {
  public:
   // `over` comes on a thread of gRPC, perhaps once more after a CallOff: ask Passed() then.
@@ -32,4 +33,4 @@ class Grace {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_CLIENT_GRACE_H_
+#endif  // ANNULUS_PROTO_GRACE_H_

@@ -1,0 +1,136 @@
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "annulus/v1/attention.grpc.pb.h"
+#include "attention/error.h"
+#include "client/run_job_call.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+#include "proto/status.h"
+#include "server/gateway/attention_service.h"
+#include "tests/client/client_jobs.h"
+#include "tests/client/fake_service.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+
+// A gateway in front of the coordinator and the workers of clients' tests.
+class GatewayCallTest : public testing::Test {
+ protected:
+  void Start(GatewayServiceOptions options) {
+    const auto coordinator =
+        grpc::CreateChannel(behind_->address(), grpc::InsecureChannelCredentials());
+    options.run_job = RemoteRunJob(coordinator, {});
+    options.worker_channel = [coordinator](const std::string&) { return coordinator; };
+    gateway_ = std::make_unique<AttentionService>(std::move(options));
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(gateway_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // No larger windows than at first.
+    stub_ = v1::Attention::NewStub(grpc::CreateCustomChannel(
+        "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials(), arguments));
+    call_ = stub_->Attend(&context_);
+  }
+  ~GatewayCallTest() override {
+    context_.TryCancel();
+    call_.reset();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  // Whether some call is at work at last, or none is.
+  bool Becomes(bool idle) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (gateway_->WaitUntilIdle(absl::Now()) != idle) {
+      if (absl::Now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  // Sends a whole job and takes nothing of what comes.
+  void Send(const ClientJob& job) {
+    v1::AttendRequest request;
+    *request.mutable_start()->mutable_spec() = SpecToProto(job.spec);
+    const auto add = [&](v1::TensorId id, int64_t rows, const std::vector<float>& values) {
+      v1::Chunk* chunk = request.add_chunks();
+      chunk->set_tensor(id);
+      chunk->set_row_count(rows);
+      const auto bytes = ClientJob::Bytes(values);
+      chunk->set_data(bytes.data(), bytes.size());
+    };
+    add(v1::TENSOR_ID_K, job.spec.kv_rows(), job.kv);
+    add(v1::TENSOR_ID_V, job.spec.kv_rows(), job.kv);
+    add(v1::TENSOR_ID_Q, job.spec.q_rows(), job.q);
+    ASSERT_TRUE(call_->Write(request));
+    ASSERT_TRUE(call_->WritesDone());
+  }
+  absl::Status End() {
+    v1::AttendResponse response;
+    while (call_->Read(&response)) {
+    }
+    return FromGrpcStatus(call_->Finish());
+  }
+
+  std::unique_ptr<FakeService> behind_ =
+      std::make_unique<FakeService>(Script({FakeService::Act::kServe}));
+  std::unique_ptr<AttentionService> gateway_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Attention::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AttendRequest, v1::AttendResponse>> call_;
+};
+
+TEST_F(GatewayCallTest, WhoSendsNoStartHasNoPlaceAndIsSentAway) {
+  GatewayServiceOptions options;
+  options.max_attend_calls = 0;
+  options.first_message_wait = absl::Milliseconds(50);
+  Start(std::move(options));
+  const absl::Status status = End();
+  EXPECT_EQ(DetailOf(status).reason, "STREAM_SEQUENCE") << status;
+}
+
+TEST_F(GatewayCallTest, AStartAsksForAPlace) {
+  GatewayServiceOptions options;
+  options.max_attend_calls = 0;
+  options.first_message_wait = kLong;
+  Start(std::move(options));
+  Send(ClientJob(20));
+  const absl::Status status = End();
+  EXPECT_EQ(DetailOf(status).reason, "TOO_MANY_CALLS") << status;
+}
+
+TEST_F(GatewayCallTest, WaitsForACallAtWork) {
+  behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kNeverPlace}));
+  Start({});
+  Send(ClientJob(20));
+  EXPECT_TRUE(Becomes(false));
+  EXPECT_FALSE(gateway_->WaitUntilIdle(absl::Now() + absl::Milliseconds(50)));
+  context_.TryCancel();
+  EXPECT_TRUE(Becomes(true));
+}
+
+// 1 MiB of outputs, where a caller's window is 64 KiB.
+TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
+  GatewayServiceOptions options;
+  options.max_attend_calls = 1;
+  options.max_timeout = absl::Seconds(1);
+  options.end_patience = absl::Milliseconds(50);
+  Start(std::move(options));
+  Send(ClientJob(16000));
+  EXPECT_TRUE(Becomes(false));
+  EXPECT_TRUE(Becomes(true));
+  EXPECT_FALSE(End().ok());
+}
+
+}  // namespace
+}  // namespace annulus
