@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "attention/status_macros.h"
@@ -175,6 +176,36 @@ TEST(Executor, WaitsForItsDeviceAtTheEndOfASegmentAndBeforeItGoes) {
   EXPECT_EQ(device.waits, 1);
   runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));
   EXPECT_EQ(device.waits, 2);
+}
+
+TEST(Executor, CopiesGoPieceByPiece) {
+  Copy2d copy;
+  std::vector<std::byte> source(700), target(700);
+  copy.source = source.data();
+  copy.target = target.data();
+  copy.source_stride = 10;
+  copy.target_stride = 7;
+  copy.width = 5;
+  for (const auto& [rows, most, pieces] : {std::tuple<int64_t, int64_t, int>{0, 20, 0},
+                                           {1, 20, 1},
+                                           {4, 20, 1},
+                                           {9, 20, 3},
+                                           {3, 2, 3}}) {
+    copy.rows = rows;
+    int64_t done = 0;
+    int seen = 0;
+    const absl::Status status = ForEachPiece(copy, most, [&](const Copy2d& piece) {
+      EXPECT_EQ(piece.source, copy.source + done * 10);
+      EXPECT_EQ(piece.target, copy.target + done * 7);
+      EXPECT_EQ(piece.width, 5);
+      done += piece.rows;
+      ++seen;
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok());
+    EXPECT_EQ(done, rows);
+    EXPECT_EQ(seen, pieces) << rows << " rows, " << most << " bytes";
+  }
 }
 
 TEST(Executor, AFaultOfTheDeviceCostsTheResult) {

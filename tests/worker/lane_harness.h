@@ -11,9 +11,9 @@
 #include "attention/spec.h"
 #include "attention/tensor_table.h"
 #include "tests/executor/probe_kernel.h"
+#include "tests/worker/copy_probe.h"
 #include "tests/worker/event_log.h"
 #include "worker/comm/in_process.h"
-#include "worker/device/host.h"
 #include "worker/lane/lane.h"
 #include "worker/lane/solo_lane.h"
 
@@ -25,13 +25,14 @@ class LaneHost {
  public:
   using Hub = std::shared_ptr<InProcessHub>;
 
-  // `before` runs before each call of the kernel.
+  // `before` runs before each call of the kernel, `before_copy` before each piece of a copy.
   explicit LaneHost(
       const Hub* hub, std::function<absl::Status()> before = [] { return absl::OkStatus(); },
-      int64_t device_bytes = 1 << 20, size_t max_waiting = 4096) {
+      int64_t device_bytes = 1 << 20, size_t max_waiting = 4096,
+      std::function<void()> before_copy = [] {}) {
     device_ = MemoryBudget::Create("device", device_bytes);
     Lane::Options lane;
-    lane.engine = MakeEngine(hub, std::move(before));
+    lane.engine = MakeEngine(hub, std::move(before), std::move(before_copy));
     lane.device_budget = device_;
     lane.report = [this](EventLog::Event event) { log.Add(std::move(event)); };
     lane.now = absl::Now;
@@ -103,10 +104,11 @@ class LaneHost {
   EventLog log;
 
  private:
-  static Engine MakeEngine(const Hub* hub, std::function<absl::Status()> before) {
+  static Engine MakeEngine(const Hub* hub, std::function<absl::Status()> before,
+                           std::function<void()> before_copy) {
     Engine engine;
-    engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> {
-      return MakeHostDevice();
+    engine.make_device = [before_copy]() -> absl::StatusOr<std::unique_ptr<Device>> {
+      return std::make_unique<CopyProbe>(before_copy);
     };
     engine.make_kernel = [before](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
       return std::make_unique<ProbeKernel>(before);

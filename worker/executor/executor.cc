@@ -97,7 +97,8 @@ void Executor::Apply(const std::vector<KernelOp>& ops) {
 }
 
 absl::Status Executor::CopyIn(const StagedTensors& staged) {
-  return CopyInputs(*options_.program, staged, options_.memory.get(), *options_.device);
+  return CopyInputs(*options_.program, staged, options_.memory.get(), *options_.device,
+                    options_.control);
 }
 
 absl::Status Executor::CopyOut(const StagedTensors& staged) {
@@ -105,7 +106,8 @@ absl::Status Executor::CopyOut(const StagedTensors& staged) {
   if (next_step_ != static_cast<int32_t>(options_.program->schedule.steps.size())) {
     return absl::FailedPreconditionError("the last segment has not run");
   }
-  RETURN_IF_ERROR(CopyOutputs(*options_.program, staged, options_.memory.get(), *options_.device));
+  RETURN_IF_ERROR(CopyOutputs(*options_.program, staged, options_.memory.get(), *options_.device,
+                              options_.control));
   return options_.device->Synchronize();
 }
 

@@ -46,7 +46,7 @@ class Executor {
   // Waits for what is still queued.
   ~Executor();
 
-  // Staging → input buffers, before the first segment.
+  // Staging → input buffers, before the first segment. CANCELLED by the stop token.
   absl::Status CopyIn(const StagedTensors& staged);
 
   // Runs steps [segment.step_begin, segment.step_end). Segments run in order
@@ -56,7 +56,8 @@ class Executor {
   absl::Status Run(const Segment& segment, bool transfers_only);
 
   // Output buffers → staging, after the last segment (FAILED_PRECONDITION); ends with Synchronize.
-  // The first failure of the kernel, or CANCELLED, when there is no result.
+  // The first failure of the kernel, or CANCELLED, when there is no result or the stop token says
+  // so.
   absl::Status CopyOut(const StagedTensors& staged);
 
   const ExecutionStats& stats() const { return stats_; }

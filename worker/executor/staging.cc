@@ -1,8 +1,8 @@
 #include "worker/executor/staging.h"
 
+#include <algorithm>
 #include <cstdint>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
@@ -148,21 +148,48 @@ class Strips {
   const std::vector<TensorInfo> table_;
 };
 
+// Asked before each piece of a copy.
+absl::Status GoOn(const KernelControl& control) {
+  if (control.stop != nullptr && control.stop->load(std::memory_order_relaxed))
+    return absl::CancelledError("the copy was told to stop");
+  if (control.progress != nullptr) control.progress->fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+absl::Status ForEachPiece(const Copy2d& copy, int64_t most,
+                          absl::FunctionRef<absl::Status(const Copy2d&)> fn) {
+  const int64_t rows = std::max<int64_t>(1, most / std::max<int64_t>(1, copy.width));
+  for (int64_t row = 0; row < copy.rows; row += rows) {
+    Copy2d piece = copy;
+    piece.target += row * copy.target_stride;
+    piece.source += row * copy.source_stride;
+    piece.rows = std::min(rows, copy.rows - row);
+    RETURN_IF_ERROR(fn(piece));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
-                        Device& device) {
+                        Device& device, const KernelControl& control) {
   return Strips(program, staged, arena).ForEach(program.schedule.inputs, [&](const Strip& s) {
-    return device.CopyIn(
-        {s.in_block, s.block_stride, s.in_tensor, s.tensor_stride, s.width, s.rows});
+    const Copy2d copy{s.in_block, s.block_stride, s.in_tensor, s.tensor_stride, s.width, s.rows};
+    return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
+      RETURN_IF_ERROR(GoOn(control));
+      return device.CopyIn(piece);
+    });
   });
 }
 
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
-                         Device& device) {
+                         Device& device, const KernelControl& control) {
   return Strips(program, staged, arena).ForEach(program.schedule.outputs, [&](const Strip& s) {
-    return device.CopyOut(
-        {s.in_tensor, s.tensor_stride, s.in_block, s.block_stride, s.width, s.rows});
+    const Copy2d copy{s.in_tensor, s.tensor_stride, s.in_block, s.block_stride, s.width, s.rows};
+    return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
+      RETURN_IF_ERROR(GoOn(control));
+      return device.CopyOut(piece);
+    });
   });
 }
 

@@ -2,11 +2,14 @@
 #define ANNULUS_WORKER_EXECUTOR_STAGING_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "worker/device/device.h"
 #include "worker/executor/program.h"
+#include "worker/kernel/attention_kernel.h"
 
 namespace annulus {
 
@@ -17,14 +20,22 @@ struct StagedTensors {
   std::vector<std::byte*> data;
 };
 
+// So much is copied between two looks at the control.
+inline constexpr int64_t kCopyPieceBytes = int64_t{64} << 20;
+
+// Calls fn for pieces of `copy`, runs of its rows one after the other of at most `most` bytes or of
+// one row, until it fails. Nothing for a copy without rows.
+absl::Status ForEachPiece(const Copy2d& copy, int64_t most,
+                          absl::FunctionRef<absl::Status(const Copy2d& piece)> fn);
+
 // Queues the copies between staging and a program's buffers in `arena`: planar tensors become the
-// sections of block rows (attention/block_layout.h), K and V interleaved, and back.
-// INVALID_ARGUMENT when `staged` does not fit the spec; UNIMPLEMENTED for a block kind that no
-// tensor fills.
+// sections of block rows (attention/block_layout.h), K and V interleaved, and back. Each piece
+// counts as progress. CANCELLED when told to stop; INVALID_ARGUMENT when `staged` does not fit the
+// spec; UNIMPLEMENTED for a block kind that no tensor fills.
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
-                        Device& device);
+                        Device& device, const KernelControl& control);
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
-                         Device& device);
+                         Device& device, const KernelControl& control);
 
 }  // namespace annulus
 

@@ -156,6 +156,8 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   }
   ShardRun* run = found->second.get();
   gauge_.Begin("RunSegment", found->first, command.segment());
+  SetCurrent(group, run);
+  if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
   if (run->executor == nullptr) {
     run->group = group;
     const absl::Status copied = MakeExecutor(run, communicator);
@@ -168,9 +170,9 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
           absl::FailedPreconditionError("the segment does not follow the one before"));
   } else {
     run->next_step = command.step_end();
-    SetCurrent(group, run);
     RunOn(run, command);
   }
+  SetCurrent(GroupId(), nullptr);
   gauge_.End();
 }
 
@@ -191,7 +193,6 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   Executor& executor = *run->executor;
   const absl::Status status =
       executor.Run({command.step_begin(), command.step_end()}, /*transfers_only=*/run->failed);
-  SetCurrent(GroupId(), nullptr);
   if (executor.communicator_failed()) return Break(command, executor.step(), status);
   if (!status.ok()) Fail(run, status);
   WorkerEvent event;
@@ -202,6 +203,7 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   if (!command.last()) return;
   if (!run->failed) Finish(run);
   // Its shard may stay for long after it, fetched late or kept; its program need not.
+  SetCurrent(GroupId(), nullptr);
   const ShardId id = run->id;
   runs_.erase(id);
 }

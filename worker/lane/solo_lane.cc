@@ -1,5 +1,6 @@
 #include "worker/lane/solo_lane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "attention/status_macros.h"
@@ -21,11 +22,12 @@ SoloLane::SoloLane(Options options, std::unique_ptr<Device> device,
     : options_(std::move(options)),
       device_(std::move(device)),
       kernel_(std::move(kernel)),
-      queue_(options_.max_waiting) {}
+      queue_(/*limit=*/1) {}
 
 SoloLane::~SoloLane() {
   MutexLock lock(&mutex_);
   waiting_.clear();
+  ready_.clear();
   stop_ = true;
 }
 
@@ -36,11 +38,18 @@ void SoloLane::Add(ShardWork work) {
 }
 
 void SoloLane::Run(const ShardId& id) {
+  bool full = false;
   {
     MutexLock lock(&mutex_);
     if (waiting_.count(id) == 0) return;
+    if (std::find(ready_.begin(), ready_.end(), id) != ready_.end()) return;
+    full = ready_.size() >= options_.max_waiting;
+    if (!full) {
+      ready_.push_back(id);
+      if (std::exchange(draining_, true)) return;
+    }
   }
-  if (queue_.Post([this, id] { DoRun(id); })) return;
+  if (!full) return queue_.PostAlways([this] { Drain(); });
   Release(id);
   options_.report(ShardFailedEvent(id, LaneFullError("jobs")));
 }
@@ -53,15 +62,20 @@ void SoloLane::Release(const ShardId& id) {
   if (waiting == waiting_.end()) return;
   released = std::move(waiting->second);
   waiting_.erase(waiting);
+  ready_.erase(std::remove(ready_.begin(), ready_.end(), id), ready_.end());
 }
 
-std::optional<ShardWork> SoloLane::Begin(const ShardId& id) {
+std::optional<ShardWork> SoloLane::Begin() {
   MutexLock lock(&mutex_);
-  const auto waiting = waiting_.find(id);
-  if (waiting == waiting_.end()) return std::nullopt;
+  if (ready_.empty()) {
+    draining_ = false;
+    return std::nullopt;
+  }
+  const auto waiting = waiting_.find(ready_.front());
+  ready_.pop_front();
   ShardWork work = std::move(waiting->second);
   waiting_.erase(waiting);
-  running_ = id;
+  running_ = work.id;
   stop_ = false;
   return work;
 }
@@ -71,17 +85,19 @@ void SoloLane::End() {
   running_.reset();
 }
 
-void SoloLane::DoRun(const ShardId& id) {
-  const std::optional<ShardWork> work = Begin(id);
-  if (!work.has_value()) return;
-  gauge_.Begin("Solo", id, 0);
-  const absl::StatusOr<ExecutionStats> stats = Execute(*work);
+void SoloLane::Drain() {
+  while (const std::optional<ShardWork> work = Begin()) DoRun(*work);
+}
+
+void SoloLane::DoRun(const ShardWork& work) {
+  gauge_.Begin("Solo", work.id, 0);
+  const absl::StatusOr<ExecutionStats> stats = Execute(work);
   gauge_.End();
   // A stopped run was dropped: nobody waits for its end.
   if (stats.ok()) {
-    options_.report(OutputReadyEvent(id, *stats, options_.engine.description));
+    options_.report(OutputReadyEvent(work.id, *stats, options_.engine.description));
   } else if (!stop_) {
-    options_.report(ShardFailedEvent(id, stats.status()));
+    options_.report(ShardFailedEvent(work.id, stats.status()));
   }
   End();
 }

@@ -2,6 +2,7 @@
 #define ANNULUS_WORKER_LANE_SOLO_LANE_H_
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,7 +27,7 @@ class SoloLane {
     std::shared_ptr<MemoryBudget> device_budget;
     // OutputReady or ShardFailed, on the lane's thread.
     std::function<void(control::v1::WorkerEvent)> report;
-    size_t max_waiting = 4096;
+    size_t max_waiting = 4096;  // Jobs that are complete and wait for those before them.
   };
   static absl::StatusOr<std::unique_ptr<SoloLane>> Create(Options options);
   // Stops what runs and drops what waits.
@@ -45,9 +46,11 @@ class SoloLane {
  private:
   SoloLane(Options options, std::unique_ptr<Device> device,
            std::unique_ptr<AttentionKernel> kernel);
-  void DoRun(const ShardId& id);
-  // What waits under this id, and runs from now on. Nothing where it was released.
-  std::optional<ShardWork> Begin(const ShardId& id);
+  // Runs what is ready, until nothing is.
+  void Drain();
+  void DoRun(const ShardWork& work);
+  // The first that is ready, which runs from now on; nothing where none is.
+  std::optional<ShardWork> Begin();
   void End();
   absl::StatusOr<ExecutionStats> Execute(const ShardWork& work);
 
@@ -56,8 +59,10 @@ class SoloLane {
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGauge gauge_;
   Mutex mutex_;
-  // The queue holds ids only, so that a release frees a shard whatever runs in front of it.
+  // Not in the queue, so that a release frees a shard, and its place, whatever runs in front of it.
   std::map<ShardId, ShardWork> waiting_ GUARDED_BY(mutex_);
+  std::deque<ShardId> ready_ GUARDED_BY(mutex_);  // Those of them that shall run, in order.
+  bool draining_ GUARDED_BY(mutex_) = false;      // Drain is posted, or runs.
   std::optional<ShardId> running_ GUARDED_BY(mutex_);
   std::atomic<bool> stop_{false};  // Of what runs; written under the lock.
   WorkQueue queue_;                // Last: its thread ends first.

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_TESTS_WORKER_COPY_PROBE_H_
+#define ANNULUS_TESTS_WORKER_COPY_PROBE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "worker/device/host.h"
+
+namespace annulus {
+
+// Host memory with something to do before each copy.
+class CopyProbe final : public Device {
+ public:
+  explicit CopyProbe(std::function<void()> before_copy) : before_copy_(std::move(before_copy)) {}
+
+  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
+  absl::Status CopyIn(const Copy2d& copy) override {
+    before_copy_();
+    return host_->CopyIn(copy);
+  }
+  absl::Status CopyOut(const Copy2d& copy) override {
+    before_copy_();
+    return host_->CopyOut(copy);
+  }
+  absl::Status Synchronize() override { return host_->Synchronize(); }
+  std::string Description() const override { return "probe"; }
+
+ private:
+  const std::function<void()> before_copy_;
+  const std::unique_ptr<Device> host_ = MakeHostDevice();
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_WORKER_COPY_PROBE_H_
