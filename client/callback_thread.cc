@@ -1,8 +1,15 @@
 #include "client/callback_thread.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace annulus {
+namespace {
+
+// A clock and more than this would overflow.
+constexpr absl::Duration kCentury = absl::Hours(24 * 36525);
+
+}  // namespace
 
 CallbackThread::CallbackThread() : thread_([this] { Run(); }) {}
 
@@ -17,7 +24,8 @@ CallbackThread::~CallbackThread() {
 
 void CallbackThread::PostAfter(absl::Duration delay, std::function<void()> function) {
   MutexLock lock(&mutex_);
-  const Clock::time_point time = Clock::now() + absl::ToChronoNanoseconds(delay);
+  const Clock::time_point time =
+      Clock::now() + absl::ToChronoNanoseconds(std::min(delay, kCentury));
   waiting_.emplace(std::make_pair(time, next_++), std::move(function));
   changed_.SignalAll();
 }

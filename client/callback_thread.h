@@ -23,6 +23,7 @@ class CallbackThread {
   void Post(std::function<void()> function) {
     PostAfter(absl::ZeroDuration(), std::move(function));
   }
+  // A delay may be infinite.
   void PostAfter(absl::Duration delay, std::function<void()> function) EXCLUDES(mutex_);
 
  private:
