@@ -1,6 +1,7 @@
 #include "server/coordinator/registration.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "attention/schedule.h"
@@ -30,6 +31,25 @@ absl::Status CheckTerm(const Core& core, const control::v1::WorkerEvent& event) 
   return InvalidRegistrationError("highest_term: far beyond the present time");
 }
 
+// Plans are made from them: one that is no number would choose for all.
+absl::Status CheckRates(const control::v1::Register& info) {
+  for (const double needed : {info.flops_per_second(), info.link_bytes_per_second()}) {
+    if (!(needed > 0 && std::isfinite(needed)))
+      return InvalidRegistrationError("rates: finite and more than 0");
+  }
+  for (const double rate : {info.bf16_flops_per_second(), info.fp16_flops_per_second(),
+                            info.bf16x3_flops_per_second()}) {
+    if (!(rate >= 0 && std::isfinite(rate)))
+      return InvalidRegistrationError("rates of types: finite and 0 or more");
+  }
+  for (const double seconds :
+       {info.pair_seconds(), info.bf16_pair_seconds(), info.fp16_pair_seconds(),
+        info.bf16x3_pair_seconds(), info.row_seconds(), info.step_seconds()}) {
+    if (!(seconds >= 0 && seconds < 1)) return InvalidRegistrationError("seconds: 0 to 1");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRegister(const control::v1::Register& info) {
   if (absl::Status s = CheckName(info.slot(), "slot: 1 to 253 characters"); !s.ok()) return s;
   if (absl::Status s = CheckName(info.incarnation(), "incarnation: 1 to 253 characters"); !s.ok()) {
@@ -53,9 +73,6 @@ absl::Status CheckRegister(const control::v1::Register& info) {
       info.session_limit_bytes() < 0) {
     return InvalidRegistrationError("limits: 0 or more bytes");
   }
-  if (!(info.flops_per_second() > 0) || !(info.link_bytes_per_second() > 0)) {
-    return InvalidRegistrationError("rates: more than 0");
-  }
   if (info.lacks_size() > kMaxLacks) return InvalidRegistrationError("lacks: too many");
   for (const control::v1::Lack& lack : info.lacks()) {
     if (lack.feature().empty() || lack.feature().size() > kMaxName ||
@@ -63,11 +80,7 @@ absl::Status CheckRegister(const control::v1::Register& info) {
       return InvalidRegistrationError("lacks: a feature's name and a sentence");
     }
   }
-  for (const double seconds :
-       {info.pair_seconds(), info.bf16_pair_seconds(), info.row_seconds(), info.step_seconds()}) {
-    if (!(seconds >= 0 && seconds < 1)) return InvalidRegistrationError("seconds: 0 to 1");
-  }
-  return absl::OkStatus();
+  return CheckRates(info);
 }
 
 // Unspecified is what workers say that know no other.

@@ -216,7 +216,10 @@ void OnWorkerSaid(Core& core, const event::WorkerSaid& said) {
   if (said.event.term() != core.term || said.event.has_register_()) return;
   worker->last_heard = core.now;
   worker->log.Acknowledge(said.event.ack());
-  SetSuspect(core, *worker, false);
+  if (worker->suspect) {
+    SetSuspect(core, *worker, false);
+    ArmTimer(core, *worker);  // A suspect one's is for the end of its lease.
+  }
   if (TakeNumber(core, *worker, said.event)) Dispatch(core, *worker, said.event);
 }
 

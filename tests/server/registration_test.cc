@@ -1,0 +1,59 @@
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/coordinator/event.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+TEST(RegistrationTest, RefusesWorkersThatDoNotFit) {
+  CoordinatorHarness harness;
+  struct Case {
+    const char* reason;
+    std::function<void(control::v1::Register*)> spoil;
+  };
+  const Case cases[] = {
+      {"INVALID_REGISTRATION", [](auto* r) { r->clear_slot(); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_slot(std::string(300, 'x')); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->clear_incarnation(); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_ticket_key("short"); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_staging_limit_bytes(-1); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_flops_per_second(0); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_flops_per_second(HUGE_VAL); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_link_bytes_per_second(0); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_link_bytes_per_second(HUGE_VAL); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_bf16_flops_per_second(-1); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_fp16_flops_per_second(NAN); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_bf16x3_flops_per_second(HUGE_VAL); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_pair_seconds(NAN); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_bf16_pair_seconds(1); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_fp16_pair_seconds(-1); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_bf16x3_pair_seconds(HUGE_VAL); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_row_seconds(-1); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->set_step_seconds(NAN); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->clear_data_endpoint(); }},
+      {"INVALID_REGISTRATION", [](auto* r) { r->add_lacks(); }},
+      {"INVALID_REGISTRATION",
+       [](auto* r) {
+         for (int i = 0; i < 101; ++i) r->add_lacks()->set_feature("mask/full");
+       }},
+      {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_protocol_version(99); }},
+      {"INCOMPATIBLE_WORKER", [](auto* r) { r->set_schedule_version(99); }},
+  };
+  for (const Case& c : cases) {
+    control::v1::WorkerEvent event = harness.RegisterEvent("w0", "i0");
+    c.spoil(event.mutable_register_());
+    auto& worker = harness.worker("w0");
+    worker = {};
+    harness.Connect(worker, event);
+    ASSERT_TRUE(worker.closed.has_value());
+    EXPECT_EQ(ReasonOf(*worker.closed), c.reason);
+    EXPECT_EQ(harness.Info().workers_size(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
