@@ -21,7 +21,8 @@ absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
                          Device* device = nullptr);
 
 // The same of every kernel that a GPU chooses from by head dimensions and modifiers, in tens of
-// milliseconds of the yardstick. What `kernel` says that it does not serve is passed over.
+// milliseconds of the yardstick. Shapes that `kernel` says it does not serve are passed over, but
+// it fails where it serves none of a type, as then nothing has been compared.
 absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
                                  Device* device = nullptr);
 

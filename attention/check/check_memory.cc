@@ -83,7 +83,7 @@ class MemoryCheck {
     for (const Transfer& receive : step.receives) alive = alive && Alive(receive.buffer, 2 * k);
     for (const Task& task : step.tasks) {
       alive = alive && Alive(task.q, 2 * k) && Alive(task.kv, 2 * k) && Alive(task.out_q, 2 * k) &&
-              Alive(task.out_kv, 2 * k) && Alive(task.pairs, 2 * k);
+              Alive(task.out_kv, 2 * k) && Alive(task.pairs, 2 * k) && Alive(task.out_bias, 2 * k);
     }
     for (const Op& op : step.ops) {
       alive = alive && Alive(op.source, 2 * k + 1) && Alive(op.target, 2 * k + 1);

@@ -3,6 +3,7 @@
 
 #include "attention/checker.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -203,6 +204,28 @@ TEST(CheckerTest, OneSlotForTwoBlocksOfKeysIsRefused) {
   placements[0].slots[keys[1]].offset = placements[0].slots[keys[2]].offset;
   const absl::Status status = CheckSchedule(built.request, built.ranks, placements);
   EXPECT_EQ(DetailOf(status).metadata["rule"], "live buffers overlap in memory");
+}
+
+TEST(CheckerTest, AnAccumulatorThatIsNotAliveIsRefused) {
+  AttentionSpec spec = SmallSpec(1, 1, {Lengths(9, 9)}, Mask());
+  spec.operation = Operation::kGradients;
+  spec.modifiers.bias.emplace();
+  spec.gradients.d_bias = true;
+  const BuiltCase built({spec, TestPlans(2)[0], Strategy::kRingPassKv});
+  ASSERT_TRUE(CheckSchedule(built.request, built.ranks, built.placements).ok());
+  const auto& steps = built.ranks[0].steps;
+  const auto step =
+      std::find_if(steps.begin(), steps.end(), [](const Step& one) { return !one.tasks.empty(); });
+  ASSERT_NE(step, steps.end());
+  const Task& task = step->tasks[0];
+  for (const int32_t buffer : {task.out_q, task.out_kv, task.out_bias}) {
+    ASSERT_GE(buffer, 0);
+    std::vector<Placement> placements = built.placements;
+    Placement::Slot& slot = placements[0].slots[buffer];
+    slot.born = slot.dies = static_cast<int32_t>(2 * steps.size());
+    const absl::Status status = CheckSchedule(built.request, built.ranks, placements);
+    EXPECT_EQ(DetailOf(status).metadata["rule"], "a buffer is used outside its lifetime") << buffer;
+  }
 }
 
 TEST(CheckerTest, SaysWhereAndRefusesTheOtherOperation) {

@@ -42,19 +42,19 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 TEST(HostDevice, GivesAFreedBlockToARequestOfItsKind) {
   const auto device = MakeHostDevice(MakeHostMemory(64 * kMiB));
-  DeviceMemory first = *device->Allocate(4 * kMiB);
+  DeviceMemory first = *device->Allocate(9 * kMiB);
   const std::byte* block = first.get();
   first.reset();
-  DeviceMemory second = *device->Allocate(3 * kMiB);
+  DeviceMemory second = *device->Allocate(8 * kMiB);
   EXPECT_EQ(second.get(), block);
-  EXPECT_NE((*device->Allocate(3 * kMiB)).get(), block);  // It is in use.
+  EXPECT_NE((*device->Allocate(8 * kMiB)).get(), block);  // It is in use.
   second.reset();
-  EXPECT_NE((*device->Allocate(5 * kMiB)).get(), block);  // Too small for it.
+  EXPECT_NE((*device->Allocate(10 * kMiB)).get(), block);  // Too small for it.
 }
 
-TEST(HostDevice, KeepsALargeBlockFromASmallRequest) {
+TEST(HostDevice, KeepsABlockFromARequestThatIsMuchSmaller) {
   const auto device = MakeHostDevice(MakeHostMemory(1024 * kMiB));
-  for (const auto& [size, request] : {std::pair(4 * kMiB, 1 * kMiB), {90 * kMiB, 70 * kMiB}}) {
+  for (const auto& [size, request] : {std::pair(16 * kMiB, 8 * kMiB), {90 * kMiB, 70 * kMiB}}) {
     DeviceMemory large = *device->Allocate(size);
     const std::byte* block = large.get();
     large.reset();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/error.h"
 #include "base/log.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/gradient_isa.h"
@@ -91,6 +92,30 @@ TileIsa MistakesGradients() {
   return isa;
 }
 
+// The portable path, less one type.
+class LacksAType final : public AttentionKernel {
+ public:
+  explicit LacksAType(DataType lacked) : lacked_(lacked) {
+    CpuKernel::Options options;
+    options.isa = &kPortableIsa;
+    inner_ = *CpuKernel::Create(options);
+  }
+
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override {
+    if (job.spec->dtype == lacked_) return absl::UnimplementedError("not this type");
+    return inner_->Accumulate(job, tasks, control);
+  }
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+    return inner_->Apply(job, op);
+  }
+  std::string Description() const override { return "lacks a type"; }
+
+ private:
+  const DataType lacked_;
+  std::unique_ptr<AttentionKernel> inner_;
+};
+
 class SelfCheckTest : public testing::Test {
  protected:
   SelfCheckTest() {
@@ -125,6 +150,16 @@ TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
     EXPECT_EQ(path->passed_over, std::vector<std::string>{said});
     EXPECT_NE(log_.str().find(said + ": "), std::string::npos) << log_.str();
   }
+}
+
+TEST_F(SelfCheckTest, AKernelThatServesNoShapeOfATypeIsNotChecked) {
+  LacksAType yardstick(DataType::kUnspecified);
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    LacksAType kernel(dtype);
+    const absl::Status status = CheckKernelsByShape(kernel, yardstick);
+    EXPECT_EQ(DetailOf(status).reason, "KERNEL_SELF_CHECK_FAILED") << status;
+  }
+  EXPECT_TRUE(CheckKernelsByShape(yardstick, yardstick).ok());
 }
 
 TEST_F(SelfCheckTest, NoSoundPathIsAnError) {

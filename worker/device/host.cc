@@ -19,8 +19,6 @@ namespace {
 constexpr int64_t kAlignment = 128;
 // Large blocks are aligned to huge pages and ask for them: a kernel streams through them.
 constexpr int64_t kHugePage = 2 << 20;
-// Smaller blocks may serve much smaller requests.
-constexpr int64_t kSmallBlock = int64_t{64} << 20;
 // More than any machine has; some allocators end the process on such a request.
 constexpr int64_t kMostBytes = int64_t{1} << 39;
 
@@ -81,8 +79,7 @@ class HostMemory {
 
  private:
   static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
-    const int64_t spare = kept.first <= kSmallBlock ? bytes : bytes / 8;
-    return kept.first - bytes <= spare;
+    return kept.first - bytes <= bytes / 8;
   }
   // Null where none fits; `bytes` are in use from now on.
   std::byte* TakeKept(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {

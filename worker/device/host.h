@@ -20,7 +20,8 @@ std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes);
 int64_t KeptBytes(HostMemory* memory);
 
 // Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
-// one. A block goes to a request of at least half its size, above 64 MiB of eight ninths.
+// one, and counts what it asks for. A kept block goes to a request of at least eight ninths of its
+// size, so what is in use exceeds what was asked for by an eighth at most.
 std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory = MakeHostMemory(0));
 
 }  // namespace annulus
