@@ -20,14 +20,14 @@ namespace {
 
 class CallPlanTest : public testing::Test {
  protected:
-  void Make(bool causal, const Cuts& cuts, int64_t rows = 500) {
+  void Make(bool causal, const Cuts& cuts, int64_t rows = 500, int64_t keys = 2000) {
     spec_.dtype = DataType::kFp32;
     spec_.q_heads = 6;
     spec_.kv_heads = 3;
     spec_.head_dim = 1;
     Sequence sequence;
     sequence.q_len = rows;
-    sequence.kv_len = 2000;
+    sequence.kv_len = keys;
     spec_.sequences = {sequence};
     spec_.masks.resize(1);
     spec_.masks[0].causal = causal;
@@ -58,9 +58,11 @@ Seen BlocksSeen(const std::vector<Phase>& phases) {
         EXPECT_GT(u, last) << "units out of task order";
         last = u;
         const Unit& unit = phase.units[u];
-        EXPECT_TRUE(here.insert({u, item.kv_head, item.tile}).second) << "a unit in two items";
-        for (int64_t block = unit.block_begin; block < unit.block_end; ++block)
-          seen[{unit.task, item.kv_head, item.tile}].push_back(block);
+        for (int64_t tile = item.tile; tile < item.tile + item.tiles; ++tile) {
+          EXPECT_TRUE(here.insert({u, item.kv_head, tile}).second) << "a unit in two items";
+          for (int64_t block = unit.block_begin; block < unit.block_end; ++block)
+            seen[{unit.task, item.kv_head, tile}].push_back(block);
+        }
       }
     }
   }
@@ -125,6 +127,35 @@ TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
   }
   const int64_t pairs = harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6;
   EXPECT_EQ(total, pairs);
+}
+
+TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
+  const auto most_tiles = [&](int threads) {
+    int most = 0;
+    int64_t cost = 0, single_cost = 0;
+    const std::vector<Phase> phases = PlanPhases(plan_, {1000, threads, /*tiles=*/2});
+    const std::vector<Phase> single = PlanPhases(plan_, {1000, threads});
+    EXPECT_EQ(BlocksSeen(phases), BlocksSeen(single));
+    for (const Phase& phase : phases) {
+      for (const Item& item : phase.items) {
+        most = std::max(most, item.tiles);
+        cost += item.cost;
+      }
+    }
+    for (const Item& item : single[0].items) single_cost += item.cost;
+    EXPECT_EQ(cost, single_cost);
+    return most;
+  };
+  Cuts cuts;
+  cuts.q_rows = {700};
+  cuts.keys = {500};
+  for (const bool causal : {false, true}) {
+    Make(causal, cuts, /*rows=*/1000, /*keys=*/4000);
+    EXPECT_EQ(most_tiles(/*threads=*/2), 2) << causal;
+    EXPECT_EQ(most_tiles(/*threads=*/8), 1) << "too few items";
+    Make(causal, cuts, /*rows=*/1000, /*keys=*/2000);
+    EXPECT_EQ(most_tiles(/*threads=*/2), 1) << "too few keys";
+  }
 }
 
 TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {

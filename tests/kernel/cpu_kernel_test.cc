@@ -66,6 +66,18 @@ TEST(CpuKernelTest, ThreadsDoNotChangeABit) {
   }
 }
 
+// One thread has items enough for two tiles each, three have not (call_plan.h).
+TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+      Job job = MakeJob(4, 2, 600, 3000);
+      job.spec.dtype = dtype;
+      const std::vector<std::byte> joined = StateAfter(*MakeKernel(isa->name, 1), job, {});
+      EXPECT_EQ(joined, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
+    }
+  }
+}
+
 TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);

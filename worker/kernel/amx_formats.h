@@ -57,9 +57,13 @@ struct Split {
                                             SplitNumbers(kKeyBlock, tile.head_dim));
   }
   static bool HasInfinities(const TileBlock& tile) {
-    __m512i marks =
-        _mm512_maskz_loadu_epi8((uint64_t{1} << (kTileRows - 64)) - 1, QueryMarks(tile) + 64);
-    marks = _mm512_or_si512(marks, _mm512_loadu_si512(QueryMarks(tile)));
+    static_assert(kMostTileRows % 32 == 0);
+    __m512i marks = _mm512_setzero_si512();
+    for (int row = 0; row < kMostTileRows; row += 64) {
+      const int left = kMostTileRows - row;
+      const uint64_t there = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << (left % 64)) - 1;
+      marks = _mm512_or_si512(marks, _mm512_maskz_loadu_epi8(there, QueryMarks(tile) + row));
+    }
     for (int key = 0; key < kKeyBlock; key += 64) {
       marks = _mm512_or_si512(marks, _mm512_loadu_si512(KeyMarks(tile) + key));
     }

@@ -19,7 +19,7 @@ inline void PackQueriesSplit(const QueryRows& rows, double scale, float* out) {
   auto* to = reinterpret_cast<Bf16*>(out);
   auto* marks = reinterpret_cast<uint8_t*>(to + SplitNumbers(RoundUp(rows.count, kTile), rows.dim));
   const __m512i sign = _mm512_set1_epi32(static_cast<int>(scale < 0 ? 0x80000000u : 0));
-  for (int i = 0; i < kTileRows; ++i) marks[i] = 0;
+  for (int i = 0; i < kMostTileRows; ++i) marks[i] = 0;
   for (int begin = 0; begin < rows.count; begin += kTile) {
     for (int d = 0; d < rows.dim; d += kChunk, to += 2 * kTileNumbers) {
       for (int r = 0; r < kTile; ++r) {

@@ -225,8 +225,6 @@ void PhaseBuilder::MakeItems(Phase& phase) const {
       }
     }
   }
-  std::stable_sort(phase.items.begin(), phase.items.end(),
-                   [](const Item& a, const Item& b) { return a.cost > b.cost; });
 }
 
 void PhaseBuilder::Flush() {
@@ -243,6 +241,29 @@ void PhaseBuilder::Flush() {
 std::vector<Phase> PhaseBuilder::Take() {
   Flush();
   return std::move(phases_);
+}
+
+// Joins neighbours of one head that attend to the same keys, as long as enough items stay for every
+// thread to be busy to the end. They stand in the order of their tiles.
+void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
+  constexpr int64_t kItemsOfThread = 8, kManyKeys = 2048;
+  if (static_cast<int64_t>(items->size()) < limits.tiles * kItemsOfThread * limits.threads) return;
+  const auto reads_many = [](const Item& item) { return item.cost >= kManyKeys * kTileRows; };
+  std::vector<Item> joined;
+  for (Item& item : *items) {
+    if (!joined.empty()) {
+      Item& last = joined.back();
+      if (last.tiles < limits.tiles && last.kv_head == item.kv_head &&
+          last.tile + last.tiles == item.tile && last.units == item.units && reads_many(last) &&
+          reads_many(item)) {
+        last.tiles += item.tiles;
+        last.cost += item.cost;
+        continue;
+      }
+    }
+    joined.push_back(std::move(item));
+  }
+  *items = std::move(joined);
 }
 
 // Key/value heads of a phase: all if they fit, else as many as fit, but enough to keep the threads
@@ -298,7 +319,12 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
                           static_cast<int32_t>(std::min<int64_t>(all.end, head + step))};
     PhaseBuilder builder(plan, hulls, heads, limits.max_packs, control);
     for (size_t t = 0; t < plan.tasks.size(); ++t) builder.AddTask(static_cast<int32_t>(t));
-    for (Phase& phase : builder.Take()) phases.push_back(std::move(phase));
+    for (Phase& phase : builder.Take()) {
+      JoinTiles(limits, &phase.items);
+      std::stable_sort(phase.items.begin(), phase.items.end(),
+                       [](const Item& a, const Item& b) { return a.cost > b.cost; });
+      phases.push_back(std::move(phase));
+    }
   }
   return phases;
 }

@@ -41,9 +41,10 @@ struct Unit {
 
 struct Item {
   int32_t kv_head = 0;
-  int64_t tile = 0;            // Query slots [tile · kTileRows, (tile + 1) · kTileRows).
+  int64_t tile = 0;            // Query slots [tile · kTileRows, (tile + tiles) · kTileRows).
   std::vector<int32_t> units;  // Of the phase, in task order.
   int64_t cost = 0;            // Visible (slot, key) pairs, about.
+  int tiles = 1;
 };
 
 struct Phase {
@@ -82,6 +83,8 @@ CallPlan PlanCall(absl::Span<const KernelTask> tasks, const CallVisibility& visi
 struct PhaseLimits {
   int64_t max_packs = 1;  // Packed blocks that memory holds.
   int threads = 1;
+  int tiles = 1;  // Neighbouring tiles that an item may have: where there are items enough, and
+                  // keys enough that it pays to read them for more rows at once.
 };
 
 // The phases of a call, in order. What an item sees nothing of is not among its units; items

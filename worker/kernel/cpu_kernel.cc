@@ -100,7 +100,7 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
   PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
-                     pool_->threads()};
+                     pool_->threads(), isa.tiles};
   // Each key of a single tile is met once: it is packed then, and stays in the thread's cache.
   const bool passing = CoversOneTile(tasks, job.layout->group());
   if (passing) limits.max_packs = std::numeric_limits<int64_t>::max();

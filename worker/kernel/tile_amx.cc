@@ -36,6 +36,7 @@ constexpr TileIsa MakeAmxIsa() {
   isa.name = "amx";
   isa.lanes = Avx512::kLanes;
   isa.panel = kPanel<Avx512>;
+  isa.tiles = kMostTiles;
   isa.parts = FORMAT::kParts;
   isa.pack_keys = FORMAT::kParts == 1 ? PackKeysAmx : PackKeysSplit;
   isa.pack_values = FORMAT::kParts == 1 ? PackValuesAmx : PackValuesSplit;

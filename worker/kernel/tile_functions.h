@@ -18,6 +18,7 @@ constexpr TileIsa MakeTileIsa(const char* name) {
   isa.name = name;
   isa.lanes = V::kLanes;
   isa.panel = kPanel<V>;
+  isa.tiles = 1;
   isa.pack_keys = PackKeys<V>;
   isa.pack_values = PackValues<V>;
   isa.pack_queries = PackQueries<V>;

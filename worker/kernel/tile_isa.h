@@ -15,8 +15,10 @@ namespace annulus {
 // query row and on the key blocks alone: not on its neighbours in a tile, nor on how rows are
 // grouped. What is packed is an array of floats to everybody else, whatever lies in it.
 
-inline constexpr int kRowGroup = 6;      // Query rows of a micro-kernel.
-inline constexpr int kTileRows = 96;     // Query rows of a tile: a multiple of kRowGroup and of 16.
+inline constexpr int kRowGroup = 6;   // Query rows of a micro-kernel.
+inline constexpr int kTileRows = 96;  // Query rows of a tile: a multiple of kRowGroup and of 16.
+inline constexpr int kMostTiles = 2;  // Neighbouring tiles that are attended to as one.
+inline constexpr int kMostTileRows = kMostTiles * kTileRows;
 inline constexpr int kKeyBlock = 256;    // Keys of a block, anchored at shard-local multiples.
 inline constexpr int kMaxHeadDim = 256;  // Of q and k, and of v.
 
@@ -37,7 +39,8 @@ struct QueryRows {
 
 struct GradientIsa;  // gradient_isa.h
 
-// One tile of query rows against one packed block of keys. Arrays of rows have kTileRows entries.
+// One tile of query rows against one packed block of keys. Arrays of rows have kMostTileRows
+// entries.
 struct TileBlock {
   int rows = 0;
   int head_dim = 0;
@@ -76,6 +79,7 @@ struct TileIsa {
   const char* name;
   int lanes;  // floats of a vector
   int panel;  // keys, or value columns, of a packed panel: a multiple of lanes
+  int tiles;  // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
   int parts;  // bf16 numbers that stand for one packed number; 0: it is packed as fp32
 
   // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as

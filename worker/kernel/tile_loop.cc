@@ -48,12 +48,12 @@ int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 }  // namespace
 
 TileScratch::TileScratch()
-    : memory_((kTileRows * (kMaxHeadDim + 1) + kTileRows * kKeyBlock +
-               kTileRows * (kMaxHeadDim + kMaxPanel)) /
+    : memory_((kMostTileRows * (kMaxHeadDim + 1) + kMostTileRows * kKeyBlock +
+               kMostTileRows * (kMaxHeadDim + kMaxPanel)) /
               16) {
   queries_ = memory_.data()->value;
-  scores_ = queries_ + kTileRows * (kMaxHeadDim + 1);
-  sums_ = scores_ + kTileRows * kKeyBlock;
+  scores_ = queries_ + kMostTileRows * (kMaxHeadDim + 1);
+  sums_ = scores_ + kMostTileRows * kKeyBlock;
 }
 
 bool TileLoop::Stopped() const {
@@ -73,7 +73,7 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
   const int group = call_.plan->group;
   const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
   const int64_t begin = std::max(item.tile * kTileRows, task.q_begin * group);
-  const int64_t end = std::min((item.tile + 1) * kTileRows, task.q_end * group);
+  const int64_t end = std::min((item.tile + item.tiles) * kTileRows, task.q_end * group);
   tile_.rows = 0;
   seen_by_all_ = keys;
   for (int64_t slot = begin; slot < end; ++slot) {
@@ -99,7 +99,7 @@ void TileLoop::PackQueries(const KernelTask& task) {
   const Block& block = task.q.block;
   const int64_t row_bytes = layout.RowBytes(BlockKind::kQ, block.head_end - block.head_begin);
   const int64_t head_bytes = int64_t{layout.head_dim()} * BytesPerElement(layout.dtype());
-  std::array<const std::byte*, kTileRows> rows;
+  std::array<const std::byte*, kMostTileRows> rows;
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
     rows[i] = task.q.data + (slot.row - block.row_begin) * row_bytes +

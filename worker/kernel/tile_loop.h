@@ -24,7 +24,7 @@ struct TileCall {
   KernelControl control;
 };
 
-// One thread's working memory: a tile of queries, scores and sums. About 290 KiB.
+// One thread's working memory: a tile of queries, scores and sums. About 580 KiB.
 class TileScratch {
  public:
   TileScratch();
@@ -43,9 +43,9 @@ class TileScratch {
   };
   std::vector<Line> memory_;
   float *queries_, *scores_, *sums_;
-  std::array<float, kTileRows> max_, weight_, alpha_;
-  std::array<Slot, kTileRows> slots_;
-  std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
+  std::array<float, kMostTileRows> max_, weight_, alpha_;
+  std::array<Slot, kMostTileRows> slots_;
+  std::array<int16_t, kMostTileRows / kRowGroup> group_begin_, group_end_;
 };
 
 // Runs one item: brings its accumulator rows up to date with all units of the phase. Ends early

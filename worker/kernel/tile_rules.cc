@@ -96,7 +96,7 @@ void TileRules::SetPairKeys(const KernelTask& task, int64_t first) {
   });
   pair_rule_.runs = runs_.data();
   pair_rule_.run_count = static_cast<int>(runs_.size());
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kMostTileRows; ++i) {
     const Interval own = Intersect(own_keys_[i], block);
     pair_row_[i].begin = static_cast<int16_t>(own.length() == 0 ? 0 : own.begin - first);
     pair_row_[i].end = static_cast<int16_t>(own.length() == 0 ? 0 : own.end - first);

@@ -48,13 +48,13 @@ class TileRules {
   bool alibi_ = false, row_inputs_ = false;
   ScoreRule score_rule_;
   DropRule drop_rule_;
-  std::array<float, kTileRows> slope_, offset_;
-  std::array<int32_t, kTileRows> position_, first_key_;
-  uint32_t counter_[kTileRows][3];
+  std::array<float, kMostTileRows> slope_, offset_;
+  std::array<int32_t, kMostTileRows> position_, first_key_;
+  uint32_t counter_[kMostTileRows][3];
   std::array<int32_t, kKeyBlock> key_;
   PairRule pair_rule_;
-  std::array<PairRule::Row, kTileRows> pair_row_;
-  std::array<Interval, kTileRows> own_keys_;  // Of the row's sequence, in the task's shard.
+  std::array<PairRule::Row, kMostTileRows> pair_row_;
+  std::array<Interval, kMostTileRows> own_keys_;  // Of the row's sequence, in the task's shard.
   std::vector<PairRule::Run> runs_;
 };
 
