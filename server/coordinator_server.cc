@@ -28,8 +28,6 @@
 namespace annulus {
 namespace {
 
-// A request holds a spec and no tensor; Attend's chunks are at most 1 MiB.
-constexpr int kMaxMessageBytes = 8 << 20;
 constexpr absl::Duration kLivenessAge = absl::Seconds(10);
 constexpr std::chrono::seconds kShutdownGrace(2);
 // By then another one may have taken this one's place.
@@ -65,7 +63,7 @@ struct Port {
     int bound = 0;
     // Two processes on one port would share its connections; a port in use is an error.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxReceiveMessageSize(kMaxCoordinatorMessageBytes);
     builder.AddListeningPort(address, credentials, &bound);
     server = builder.BuildAndStart();
     if (server == nullptr || bound == 0) return CannotListen(address);

@@ -13,6 +13,10 @@
 
 namespace annulus {
 
+// Of one message that it receives: a request holds a spec and no tensor, and Attend's chunks are at
+// most 1 MiB.
+inline constexpr int kMaxCoordinatorMessageBytes = 8 << 20;
+
 // A running coordinator with its gateway: every service, port and thread of it. The binary, tests
 // and whoever embeds it start it alike.
 class CoordinatorServer {
