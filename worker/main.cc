@@ -134,8 +134,10 @@ void AddSizes(CLI::App* app, Flags* flags) {
 
 void AddTimes(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
-  AddDuration(app, {"--measure-time", "Time of each measurement at start"},
-              {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
+  AddDuration(
+      app,
+      {"--measure-time", "Time for measuring the kernels at start, and as long again for the link"},
+      {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
   AddBytes(app, {"--min-rate", "Bytes per second below which an upload or a download has stalled"},
            {1, kTiB}, &worker->rate.floor_bytes_per_second);
   AddDuration(app,

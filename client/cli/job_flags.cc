@@ -126,17 +126,18 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
           "NUMBER, -3.4e38 to 3.4e38", "",
           [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
   app->add_flag("--deterministic", flags->deterministic,
-                "The same bits for any number of workers, layout and strategy");
+                "The same bits for any number of workers of one kernel path, layout and strategy "
+                "(but ring-pass-q and tree, which are refused)");
   AddChoice(app,
             {"--arithmetic",
              "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
-             "bits, several times as fast, on CPUs with AMX"},
+             "bits, faster, on CPUs with AMX alone"},
             {"of-type", "bf16x3"}, &flags->arithmetic);
   AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
             NamesOf<Strategy>(StrategyName), &flags->strategy);
   AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
             NamesOf<Layout>(LayoutName), &flags->layout);
-  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay"},
+  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
              {0, Limits().max_world_size}, &flags->world_size, "workers");
   AddInteger(app,
              {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
