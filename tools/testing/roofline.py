@@ -1,4 +1,4 @@
-"""The picture of docs/performance.md: GFLOP/s over length for our kernel, PyTorch and the machine's roof, drawn from what
+"""A picture: GFLOP/s over length for our kernel, PyTorch and the machine's roof, drawn from what
 `tools/bench kernel --peers --json` has printed.
 
     python -m tools.testing.roofline kernel.json docs/pictures/roofline.svg
