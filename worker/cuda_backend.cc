@@ -18,6 +18,7 @@
 #include "worker/kernel/cuda/compiled_kernels.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
 #include "worker/kernel/cuda/device_launcher.h"
+#include "worker/kernel/cuda/shared_bytes.h"
 #include "worker/self_check.h"
 
 namespace annulus {
@@ -71,6 +72,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   context_options.ordinal = ordinal;
   context_options.arena_bytes = options.device_bytes;
   context_options.staging_bytes = options.staging_bytes;
+  context_options.shared_bytes = cuda::kMostSharedBytes;
   ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context,
                    CudaContext::Create(CudaRuntime(), context_options));
   RETURN_IF_ERROR(SetInterface(options));

@@ -1,8 +1,11 @@
 #include "worker/device/cuda_device.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "attention/error.h"
 #include "tests/device/cuda_stand_in.h"
 #include "tests/device/device_conformance.h"
@@ -68,9 +71,11 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance,
                                          DeviceCase{"CudaStandIn", OnStandIn}),
                          [](const auto& info) { return info.param.name; });
 
-std::string WhyNot(const CudaStandIn::Options& stand_in, int ordinal = 0) {
+std::string WhyNot(const CudaStandIn::Options& stand_in, int ordinal = 0,
+                   int64_t shared_bytes = 0) {
   CudaStandIn api(stand_in);
   CudaContext::Options options = SmallContext();
+  options.shared_bytes = shared_bytes;
   options.ordinal = ordinal;
   const auto context = CudaContext::Create(&api, options);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kFailedPrecondition) << context.status();
@@ -99,10 +104,36 @@ TEST(CudaContext, SaysInOneLineWhyAGpuCannotServe) {
   turing.major = 7;
   turing.minor = 5;
   EXPECT_EQ(WhyNot(turing), "cuda:0 is a Stand-in of compute capability 7.5: 8.0 is needed");
+  CudaStandIn::Options ada;
+  ada.shared_bytes = 99 << 10;
+  EXPECT_EQ(WhyNot(ada, 0, 101377),
+            "cuda:0 is a Stand-in, which gives a kernel 101376: 101377 bytes of shared memory are "
+            "needed");
   CudaStandIn::Options small;
   small.memory_bytes = 10 << 20;
   EXPECT_EQ(WhyNot(small),
             "not enough memory on cuda:0: 42991616 bytes asked for, 10485760 of 10485760 free");
+}
+
+TEST(CudaContext, ServesWhereSharedMemoryIsJustEnough) {
+  CudaContext::Options options = SmallContext();
+  CudaStandIn::Options ada;
+  ada.shared_bytes = options.shared_bytes = 99 << 10;
+  EXPECT_NE(Gpu(ada, options).context, nullptr);
+}
+
+// Whoever asks first: a worker that looks whether there is a GPU has asked.
+TEST(CudaContext, KernelsAreLoadedAtOnceFromTheFirstCallOn) {
+  ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
+  CudaStandIn counted({}), set({});
+  ASSERT_TRUE(CountGpus(&counted).ok());
+  EXPECT_EQ(counted.module_loading(), "EAGER");
+  ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
+  EXPECT_EQ(Gpu().api.module_loading(), "EAGER");
+  ASSERT_EQ(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
+  ASSERT_TRUE(CountGpus(&set).ok());
+  EXPECT_EQ(set.module_loading(), "LAZY");
+  ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
 }
 
 TEST(CudaContext, DescribesItsGpu) {
@@ -113,6 +144,31 @@ TEST(CudaContext, ANewerDriverServes) {
   CudaStandIn::Options newer;
   newer.driver = 14010;
   EXPECT_NE(Gpu(newer).context, nullptr);
+}
+
+// What a copy brings while a kernel looks at it: no lock is between them, nor on a GPU.
+__attribute__((no_sanitize("thread"))) bool IsSet(const volatile std::byte* flag) {
+  return *flag != std::byte{0};
+}
+
+// A job's inputs come in while the one before it computes.
+TEST(CudaDevice, CopiesInDoNotWaitForKernels) {
+  Gpu gpu;
+  const auto device = gpu.Device();
+  const DeviceMemory flag = *device->Allocate(1);
+  const std::byte zero{0}, one{1};
+  ASSERT_TRUE(device->CopyIn({flag.get(), 1, &zero, 1, 1, 1}).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  std::atomic<bool> seen{false};
+  const auto kernel = [&seen, flag = flag.get()] {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!IsSet(flag) && absl::Now() < deadline) std::this_thread::yield();
+    seen = IsSet(flag);
+  };
+  ASSERT_EQ(gpu.api.Launch(*device->Compute(), kernel), kCudaSuccess);
+  ASSERT_TRUE(device->CopyIn({flag.get(), 1, &one, 1, 1, 1}).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_TRUE(seen) << "the copy waited for the kernel that waited for it";
 }
 
 TEST(CudaDevice, TakesEverythingAtStartAndGivesItBack) {

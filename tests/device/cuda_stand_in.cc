@@ -31,22 +31,38 @@ CudaStandIn::~CudaStandIn() {
   for (const auto& [memory, piece] : pieces_) std::free(memory);
 }
 
+void CudaStandIn::Look() {
+  MutexLock lock(&mutex_);
+  if (module_loading_.has_value()) return;
+  const char* const set = std::getenv("CUDA_MODULE_LOADING");
+  module_loading_ = set == nullptr ? "" : set;
+}
+
+std::string CudaStandIn::module_loading() const {
+  MutexLock lock(&mutex_);
+  return module_loading_.value_or("not asked for anything");
+}
+
 std::string CudaStandIn::ErrorText(CudaError error) { return absl::StrCat("CUDA error ", error); }
 
 CudaError CudaStandIn::Versions(int* driver, int* runtime) {
+  Look();
   *driver = options_.driver;
   *runtime = options_.runtime;
   return kCudaSuccess;
 }
 
 CudaError CudaStandIn::DeviceCount(int* count) {
+  Look();
   *count = options_.count;
   return options_.at_start;
 }
 
 CudaError CudaStandIn::Properties(int ordinal, CudaProperties* properties) {
+  Look();
   if (ordinal < 0 || ordinal >= options_.count) return kInvalidValue;
-  *properties = {"Stand-in", options_.major, options_.minor, 4, options_.memory_bytes, 228 << 10};
+  *properties = {"Stand-in", options_.major,        options_.minor,
+                 4,          options_.memory_bytes, options_.shared_bytes};
   return kCudaSuccess;
 }
 

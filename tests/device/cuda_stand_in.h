@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@ class CudaStandIn final : public CudaApi {
     int driver = 13000, runtime = 13000;
     int count = 2;
     int major = 9, minor = 0;
+    int64_t shared_bytes = 227 << 10;           // Of a block.
     int64_t memory_bytes = int64_t{256} << 20;  // Of each GPU.
     // Every piece of work waits for a random time below it.
     absl::Duration max_delay = absl::Microseconds(50);
@@ -47,6 +49,8 @@ class CudaStandIn final : public CudaApi {
   CudaPriority PriorityOf(CudaStream stream) const;
   // Streams, events and pieces of memory that have not been given back.
   int64_t live() const;
+  // CUDA_MODULE_LOADING as it was when CUDA was first asked for anything, which is when it looks.
+  std::string module_loading() const;
 
   std::string ErrorText(CudaError error) override;
   CudaError Versions(int* driver, int* runtime) override;
@@ -92,6 +96,7 @@ class CudaStandIn final : public CudaApi {
     int64_t bytes = 0;
   };
 
+  void Look();
   void Run(Stream* stream);
   CudaError Take(Kind kind, std::byte** memory, int64_t bytes);
   CudaError GiveBack(Kind kind, std::byte* memory);
@@ -104,6 +109,7 @@ class CudaStandIn final : public CudaApi {
   CondVar event_done_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);
   CudaError broken_ GUARDED_BY(mutex_) = kCudaSuccess;
+  std::optional<std::string> module_loading_ GUARDED_BY(mutex_);
   std::map<CudaStream, std::unique_ptr<Stream>> streams_ GUARDED_BY(mutex_);
   std::map<CudaEvent, std::shared_ptr<Event>> events_ GUARDED_BY(mutex_);
   std::map<std::byte*, Piece> pieces_ GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/device/cuda_context.h"
 #include "worker/device/cuda_runtime.h"
+#include "worker/kernel/cuda/shared_bytes.h"
 
 namespace annulus {
 namespace {
@@ -16,6 +17,7 @@ constexpr int kNoGpu = 3;
 int Main() {
   CudaContext::Options options;
   options.workspace_bytes = 1 << 20;
+  options.shared_bytes = cuda::kMostSharedBytes;
   const auto context = CudaContext::Create(CudaRuntime(), options);
   if (!context.ok()) {
     std::cerr << context.status().message() << "\n";

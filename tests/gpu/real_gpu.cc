@@ -7,6 +7,7 @@
 #include "worker/kernel/cuda/compiled_kernels.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
 #include "worker/kernel/cuda/device_launcher.h"
+#include "worker/kernel/cuda/shared_bytes.h"
 
 namespace annulus {
 
@@ -15,6 +16,7 @@ std::string WhyNoGpu() { return std::string(CountGpus(CudaRuntime()).status().me
 absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes) {
   CudaContext::Options options;
   options.arena_bytes = arena_bytes;
+  options.shared_bytes = cuda::kMostSharedBytes;
   return CudaContext::Create(CudaRuntime(), options);
 }
 

@@ -39,6 +39,7 @@ absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what) {
 }
 
 absl::StatusOr<int> CountGpus(CudaApi* api) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int driver = 0, runtime = 0;
   RETURN_IF_ERROR(StartError(api, api->Versions(&driver, &runtime), "CUDA's versions"));
   if (driver == 0) return Unusable("no NVIDIA driver here");
@@ -67,8 +68,6 @@ absl::StatusOr<std::shared_ptr<CudaContext>> CudaContext::Create(CudaApi* api,
 }
 
 absl::Status CudaContext::Open() {
-  // A kernel that is loaded at its first launch takes memory then, and waits for communicators.
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   ASSIGN_OR_RETURN(const int count, CountGpus(api_));
   const int ordinal = options_.ordinal;
   if (ordinal < 0 || ordinal >= count) {
@@ -80,6 +79,11 @@ absl::Status CudaContext::Open() {
     return Unusable(absl::StrCat(name, " is a ", properties_.name, " of compute capability ",
                                  properties_.major, ".", properties_.minor, ": ", kLeastMajor,
                                  ".0 is needed"));
+  }
+  if (properties_.shared_bytes_per_block < options_.shared_bytes) {
+    return Unusable(absl::StrCat(name, " is a ", properties_.name, ", which gives a kernel ",
+                                 properties_.shared_bytes_per_block, ": ", options_.shared_bytes,
+                                 " bytes of shared memory are needed"));
   }
   RETURN_IF_ERROR(StartError(api_, api_->SetDevice(ordinal), name));
   int driver = 0, runtime = 0;

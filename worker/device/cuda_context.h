@@ -18,7 +18,9 @@ namespace annulus {
 absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what);
 
 // How many GPUs there are. FAILED_PRECONDITION, in one line for whoever starts the process, where
-// there is none, no driver, or one that is too old.
+// there is none, no driver, or one that is too old. Before anything is asked of CUDA, it says in
+// the environment (CUDA_MODULE_LOADING, where that is not set) that kernels are loaded at once: one
+// that is loaded at its first launch takes memory then, and waits for communicators.
 absl::StatusOr<int> CountGpus(CudaApi* api);
 
 // A process's share of one GPU: all that is ever taken from it is taken here, at the start, because
@@ -35,9 +37,11 @@ class CudaContext {
     int64_t staging_bytes = 0;
     // Pinned host memory of each lane, half of it for copies in, half for copies out.
     int64_t bounce_bytes = int64_t{32} << 20;
+    // Shared memory that kernels ask for, of a block; a GPU that gives less is refused.
+    int64_t shared_bytes = 0;
   };
   // `api` outlives it. FAILED_PRECONDITION in one line: no such GPU, a driver or a capability that
-  // is too old, a GPU that another process has to itself, not enough memory.
+  // is too old, a GPU that another process has to itself, not enough memory of any kind.
   static absl::StatusOr<std::shared_ptr<CudaContext>> Create(CudaApi* api, const Options& options);
 
   CudaApi* api() const { return api_; }

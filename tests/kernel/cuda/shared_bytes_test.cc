@@ -1,0 +1,31 @@
+#include "worker/kernel/cuda/shared_bytes.h"
+
+#include <gtest/gtest.h>
+
+namespace annulus::cuda {
+namespace {
+
+// Of no kernel that can be chosen more, and of one of them as much.
+TEST(SharedBytes, TheMostIsThatOfSomeKernel) {
+  int64_t most = 0;
+  for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const bool changes : {false, true}) {
+        const ForwardKind kind = {element, dim, changes};
+        most = std::max(most, SharedBytesOf(kind));
+        for (const GradientSide side : {GradientSide::kQueries, GradientSide::kKeysAndValues,
+                                        GradientSide::kKeys, GradientSide::kValues}) {
+          if (side != GradientSide::kKeysAndValues || dim <= 128)
+            most = std::max(most, SharedBytesOf(GradientKind{kind, side}));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(kMostSharedBytes, most);
+}
+
+// Those of compute capability 8.6, 8.9 and 12.0 give 99 KiB.
+TEST(SharedBytes, SomeGpusGiveTooLittle) { EXPECT_GT(kMostSharedBytes, 99 << 10); }
+
+}  // namespace
+}  // namespace annulus::cuda
