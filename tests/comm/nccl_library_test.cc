@@ -2,8 +2,11 @@
 
 #include "worker/comm/nccl_library.h"
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdlib>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,6 +45,21 @@ TEST(NcclLibrary, TellsItsVersionAndMakesIds) {
   ASSERT_EQ((*nccl)->GetUniqueId(&two), kNcclSuccess);
   EXPECT_EQ(one.size(), 128u);
   EXPECT_NE(one, two);
+}
+
+// A call that blocks would hang with its peer.
+TEST(NcclLibrary, CommunicatorsDoNotBlock) {
+  constexpr char kFake[] = "tests/comm/libnccl_fake.so";
+  const auto nccl = LoadNccl(kFake);
+  ASSERT_TRUE(nccl.ok()) << nccl.status();
+  void* const library = dlopen(kFake, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto* const blocking = static_cast<const int*>(dlsym(library, "fake_nccl_blocking"));
+  ASSERT_NE(blocking, nullptr);
+  EXPECT_EQ(*blocking, -1);
+  NcclComm comm = nullptr;
+  ASSERT_EQ((*nccl)->CommInit(&comm, 2, std::string(kNcclIdBytes, 'x'), 1), kNcclSuccess);
+  EXPECT_EQ(*blocking, 0);
 }
 
 TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {

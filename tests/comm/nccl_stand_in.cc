@@ -200,12 +200,32 @@ NcclResult NcclStandIn::Receive(NcclComm comm, std::byte* data, int64_t bytes, i
   return kNcclSuccess;
 }
 
+void NcclStandIn::Note(const Comm& comm, const std::vector<SendMessage>& sends,
+                       const std::vector<ReceiveMessage>& receives) {
+  ++groups_;
+  const int32_t rank = comm.inner->rank();
+  MutexLock lock(&mutex_);
+  for (const SendMessage& m : sends) sends_.emplace(rank, m.peer);
+  for (const ReceiveMessage& m : receives) receives_.emplace(m.peer, rank);
+}
+
+NcclStandIn::Pairs NcclStandIn::sends() const {
+  MutexLock lock(&mutex_);
+  return sends_;
+}
+
+NcclStandIn::Pairs NcclStandIn::receives() const {
+  MutexLock lock(&mutex_);
+  return receives_;
+}
+
 NcclResult NcclStandIn::GroupEnd() {
   if (options_.group_end != kNcclSuccess) return options_.group_end;
   const OpenGroup group = std::exchange(open_group, OpenGroup());
   const std::shared_ptr<Comm> comm = Get(group.comm);
   const OneCall<Comm> call(comm.get());
   comm->polls = options_.polls;
+  Note(*comm, group.sends, group.receives);
   const bool fails = options_.group > 0 && ++comm->groups >= options_.group;
   const NcclResult later = fails ? options_.group_later : kNcclSuccess;
   const auto work = [comm, group, later] {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -43,6 +45,12 @@ class NcclStandIn final : public NcclApi {
   // Communicators that have not been freed, and how many were aborted.
   int64_t live() const;
   int64_t aborts() const { return aborts_; }
+  // Groups of calls that any rank has ended well, and between whom: the (source, target) pairs of
+  // sends and of receives.
+  using Pairs = std::set<std::pair<int32_t, int32_t>>;
+  int64_t groups() const { return groups_; }
+  Pairs sends() const;
+  Pairs receives() const;
 
   int Version() override { return options_.version; }
   std::string ErrorText(NcclResult result) override;
@@ -65,11 +73,14 @@ class NcclStandIn final : public NcclApi {
 
   std::shared_ptr<Comm> Get(NcclComm comm) const;
   std::shared_ptr<Comm> Take(NcclComm comm);
+  void Note(const Comm& comm, const std::vector<SendMessage>& sends,
+            const std::vector<ReceiveMessage>& receives);
 
   const Options options_;
   mutable Mutex mutex_;
   std::map<NcclComm, std::shared_ptr<Comm>> comms_ GUARDED_BY(mutex_);
-  std::atomic<int64_t> aborts_{0};
+  std::atomic<int64_t> aborts_{0}, groups_{0};
+  Pairs sends_ GUARDED_BY(mutex_), receives_ GUARDED_BY(mutex_);
 };
 
 }  // namespace annulus

@@ -264,6 +264,39 @@ TEST(Nccl, AGroupOfOneNeedsNoCommunicator) {
   EXPECT_TRUE(group[0]->Join(TestDeadline()).ok());
 }
 
+// NCCL connects a pair at its first message, which waits for memory then: all meet before a job.
+TEST(Nccl, EveryOrderedPairMeetsWhileAGroupForms) {
+  for (const int32_t size : {2, 3, 5}) {
+    const auto world = std::make_shared<World>();
+    Group group = ConnectedGroup([&](int32_t n) { return GroupIn(world, n); }, size);
+    ASSERT_FALSE(group.empty());
+    EXPECT_EQ(world->nccl->groups(), size);
+    EXPECT_EQ(world->nccl->sends().size(), static_cast<size_t>(size * (size - 1)));
+    EXPECT_EQ(world->nccl->receives(), world->nccl->sends());
+  }
+}
+
+TEST(Nccl, AStepIsOneGroupWhateverItMoves) {
+  constexpr int32_t kRanks = 3;
+  const auto world = std::make_shared<World>();
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, kRanks);
+  ASSERT_FALSE(group.empty());
+  const int64_t before = world->nccl->groups();
+  std::byte out[kRanks][4] = {}, in[kRanks][4] = {};
+  const auto statuses = RunRanks(kRanks, [&](int32_t r) {
+    std::vector<SendMessage> sends;
+    std::vector<ReceiveMessage> receives;
+    for (int32_t i = 0; i < 4; ++i) {
+      sends.push_back({(r + 1 + i % 2) % kRanks, &out[r][i], 1});
+      receives.push_back({(r + 2 - i % 2) % kRanks, &in[r][i], 1});
+    }
+    const absl::Status started = group[r]->Start(sends, receives);
+    return started.ok() ? group[r]->Join(TestDeadline()) : started;
+  });
+  EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
+  EXPECT_EQ(world->nccl->groups() - before, kRanks);
+}
+
 TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
   const auto world = std::make_shared<World>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
