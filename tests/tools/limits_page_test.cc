@@ -14,6 +14,7 @@
 #include "proto/tensor_stream.h"
 #include "server/coordinator_server.h"
 #include "server/gateway/inline_job.h"
+#include "server/gateway/options.h"
 #include "worker/data_plane/shard_board.h"
 
 namespace annulus {
@@ -86,6 +87,7 @@ std::vector<std::string> Times(const CoordinatorOptions& coordinator) {
   EXPECT_EQ(coordinator.upload_floor_bytes_per_second, 1 << 20);
   EXPECT_EQ(coordinator.max_retained_jobs, 1000u);
   return {Time(coordinator.max_timeout),
+          Time(GatewayServiceOptions().first_message_wait),
           Time(coordinator.limits.max_keep_state),
           Time(coordinator.max_result_ttl),
           Time(coordinator.default_result_ttl),
