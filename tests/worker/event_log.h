@@ -1,7 +1,9 @@
 #ifndef ANNULUS_TESTS_WORKER_EVENT_LOG_H_
 #define ANNULUS_TESTS_WORKER_EVENT_LOG_H_
 
+#include <cstddef>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,14 +23,17 @@ class EventLog {
     events_.push_back(std::move(event));
     changed_.SignalAll();
   }
-  // The next event of this case that Wait has not given yet; others are passed over. Nothing after
-  // 20 s.
+  // The first event of this case that Wait has not given yet; others stay for calls to come.
+  // Nothing after a minute.
   std::optional<Event> Wait(Event::EventCase wanted) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
     MutexLock lock(&mutex_);
     while (true) {
-      for (; next_ < events_.size(); ++next_) {
-        if (events_[next_].event_case() == wanted) return events_[next_++];
+      for (size_t i = 0; i < events_.size(); ++i) {
+        if (given_.count(i) == 0 && events_[i].event_case() == wanted) {
+          given_.insert(i);
+          return events_[i];
+        }
       }
       if (!changed_.WaitUntil(&mutex_, deadline)) return std::nullopt;
     }
@@ -44,7 +49,7 @@ class EventLog {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Event> events_ GUARDED_BY(mutex_);
-  size_t next_ GUARDED_BY(mutex_) = 0;
+  std::set<size_t> given_ GUARDED_BY(mutex_);  // By Wait.
 };
 
 }  // namespace annulus
