@@ -35,6 +35,8 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   // Beats are answered, and streams accepted, while it is true.
   std::atomic<bool> answers{true};
+  // Of those that it welcomes: long, so that a machine that stands still costs nobody his lease.
+  std::atomic<int64_t> lease_seconds{60};
   EventLog log;
 
   // Sends the next command of the term.
@@ -79,7 +81,7 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
     if (event.has_register_()) {
       stream_ = stream;
       context_ = context;
-      answer.mutable_welcome()->mutable_lease()->set_seconds(3);
+      answer.mutable_welcome()->mutable_lease()->set_seconds(lease_seconds);
       answer.mutable_welcome()->mutable_beat_interval()->set_nanos(100000000);
     } else if (event.has_beat() && answers) {
       answer.mutable_beat_answer()->set_sequence(event.beat().sequence());
