@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Gloo, CommunicatorConformance, ConformanceCases(GlooGroup),
+INSTANTIATE_TEST_SUITE_P(Gloo, CommunicatorConformance, ConformanceCases(GlooGroup, HastyGlooGroup),
                          ConformanceName);
 
 GlooOptions Loopback() {

@@ -12,6 +12,24 @@
 #include "worker/comm/in_process.h"
 
 namespace annulus {
+namespace {
+
+Group MakeGlooGroup(int32_t size, absl::Duration connect_timeout) {
+  Group group;
+  for (int32_t r = 0; r < size; ++r) {
+    GlooOptions options;
+    options.rank = r;
+    options.size = size;
+    options.host = "127.0.0.1";
+    options.connect_timeout = connect_timeout;
+    auto communicator = MakeGlooCommunicator(options);
+    EXPECT_TRUE(communicator.ok()) << communicator.status();
+    group.push_back(*std::move(communicator));
+  }
+  return group;
+}
+
+}  // namespace
 
 Group InProcessGroup(int32_t size, absl::Duration max_delay, uint64_t seed) {
   InProcessHub hub({size, max_delay, seed});
@@ -20,20 +38,8 @@ Group InProcessGroup(int32_t size, absl::Duration max_delay, uint64_t seed) {
   return group;
 }
 
-Group GlooGroup(int32_t size) {
-  Group group;
-  for (int32_t r = 0; r < size; ++r) {
-    GlooOptions options;
-    options.rank = r;
-    options.size = size;
-    options.host = "127.0.0.1";
-    options.connect_timeout = absl::Milliseconds(400);
-    auto communicator = MakeGlooCommunicator(options);
-    EXPECT_TRUE(communicator.ok()) << communicator.status();
-    group.push_back(*std::move(communicator));
-  }
-  return group;
-}
+Group GlooGroup(int32_t size) { return MakeGlooGroup(size, absl::Seconds(10)); }
+Group HastyGlooGroup(int32_t size) { return MakeGlooGroup(size, absl::Milliseconds(400)); }
 
 absl::Time TestDeadline() { return SteadyNow() + absl::Seconds(60); }
 
