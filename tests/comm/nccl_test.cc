@@ -2,6 +2,8 @@
 
 #include "worker/comm/nccl.h"
 
+#include <atomic>
+#include <limits>
 #include <utility>
 
 #include "attention/error.h"
@@ -205,18 +207,22 @@ TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
   const auto device = [&](int32_t r) { return static_cast<WithDevice&>(*group[r]).device(); };
   std::byte out[8] = {}, in[8] = {};
   const absl::Duration allowed = absl::Seconds(2);
-  const absl::Time ends = SteadyNow() + allowed + absl::Milliseconds(100);
+  // The kernel ends after the deadline that Join is given, whenever that is.
+  std::atomic<int64_t> deadline{std::numeric_limits<int64_t>::max()};
   ASSERT_EQ(world->cuda.Launch(*device(0)->Compute(),
-                               [ends, &out] {
-                                 while (SteadyNow() < ends) std::this_thread::yield();
+                               [&deadline, &out] {
+                                 const auto late = absl::Milliseconds(100);
+                                 while (absl::ToUnixNanos(SteadyNow() - late) < deadline)
+                                   std::this_thread::yield();
                                  out[0] = std::byte{7};
                                }),
             0);
   const auto statuses = RunRanks(2, [&](int32_t r) {
     const absl::Status started = r == 0 ? group[0]->Start({SendMessage{1, out, 8}}, {})
                                         : group[1]->Start({}, {ReceiveMessage{0, in, 8}});
-    if (!started.ok()) return started;
-    return group[r]->Join(r == 0 ? SteadyNow() + allowed : TestDeadline());
+    const absl::Time ends = r == 0 ? SteadyNow() + allowed : TestDeadline();
+    if (r == 0) deadline = absl::ToUnixNanos(ends);
+    return started.ok() ? group[r]->Join(ends) : started;
   });
   EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
   EXPECT_EQ(in[0], std::byte{7}) << "sent before the kernel wrote it";
