@@ -107,8 +107,6 @@ TEST(Executor, AFailedKernelCostsOnlyItsOwnRank) {
 }
 
 TEST(Executor, ALostPeerEndsTheRun) {
-  Group group = NewGroup(3);
-  ASSERT_FALSE(group.empty());
   Faults faults;
   faults.fail_at_message = 3;
   Group faulty = ConnectedGroup(

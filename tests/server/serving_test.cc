@@ -122,12 +122,14 @@ TEST_F(ServingTest, ASuspectMayComeBack) {
 }
 
 TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
-  const auto bf16x3 = [this] {
+  const auto told_of = [this](const char* feature) {
     for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
-      if (told.feature() == "arithmetic/bf16x3") return told;
+      if (told.feature() == feature) return told;
     }
+    ADD_FAILURE() << "nothing is told of " << feature;
     return v1::CapabilityInfo();
   };
+  const auto bf16x3 = [&] { return told_of("arithmetic/bf16x3"); };
   Lacking();
   harness_.AddWorker("a");
   EXPECT_FALSE(bf16x3().served());
@@ -137,10 +139,7 @@ TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
   lack->set_feature("mask/causal");
   lack->set_why_not("It sees everything.");
   harness_.Connect(harness_.worker("g"), event);
-  for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
-    if (told.feature() != "mask/causal") continue;
-    EXPECT_TRUE(told.served()) << "a serves it";
-  }
+  EXPECT_TRUE(told_of("mask/causal").served()) << "a serves it";
   Serving();
   harness_.AddWorker("b");
   EXPECT_TRUE(bf16x3().served());

@@ -147,11 +147,15 @@ TEST_F(LaneTest, DigestsOfPeersMatch) {
   Make(3);
   Prepare("job");
   for (int a = 0; a < 3; ++a) {
+    EXPECT_GT(prepared_[a].digests_size(), 0);
     for (const auto& digest : prepared_[a].digests()) {
+      int found = 0;
       for (const auto& other : prepared_[digest.peer()].digests()) {
         if (other.peer() != a) continue;
+        ++found;
         EXPECT_EQ(digest.sends(), other.receives());
       }
+      EXPECT_EQ(found, 1) << digest.peer() << " of " << a;
     }
     EXPECT_GT(prepared_[a].arena_bytes(), 0);
     EXPECT_EQ(hosts_[a]->device().used_bytes(), prepared_[a].arena_bytes());
