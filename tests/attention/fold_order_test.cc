@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/attention/drift.h"
 #include "tests/attention/schedule_cases.h"
+#include "tests/seed.h"
 
 namespace annulus {
 namespace {
@@ -231,9 +232,8 @@ TEST(FoldOrderTest, EveryPlanFoldsGradientsAlike) {
 }
 
 TEST(FoldOrderTest, AnyLengths) {
-  std::random_device device;
-  const uint32_t seed = device();
-  SCOPED_TRACE(seed);
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
   std::mt19937 random(seed);
   const std::vector<Mask> masks = TestMasks();
   for (int i = 0; i < 12; ++i) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "attention/error.h"
+#include "tests/seed.h"
 
 namespace annulus {
 namespace {
@@ -84,8 +85,8 @@ Part MergeAtRandom(std::vector<Part> parts, std::mt19937* random) {
 }
 
 void ExpectAnyOrderWithinEightUlp(float largest_lse) {
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed << ", LSE up to " << largest_lse);
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(testing::Message() << SeedTrace(seed) << ", LSE up to " << largest_lse);
   std::mt19937 random(seed);
   std::vector<Part> parts;
   for (int i = 0; i < 12; ++i) parts.push_back(RandomPart(2, 2, 3, largest_lse, &random));
@@ -108,8 +109,8 @@ TEST(MergePartialsTest, AnyOrderAndGroupingAgreesWithinEightUlp) {
 }
 
 TEST(MergePartialsTest, AgreesWithTheFormula) {
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(seed);
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
   std::mt19937 random(seed);
   std::vector<Part> parts;
   for (int i = 0; i < 5; ++i) parts.push_back(RandomPart(7, 3, 4, 6.0f, &random));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <random>
@@ -14,6 +13,7 @@
 #include "attention/degrees.h"
 #include "attention/shard_plan.h"
 #include "tests/executor/job_runner.h"
+#include "tests/seed.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
 
@@ -251,8 +251,8 @@ TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
 }
 
 TEST(DeterministicTest, RandomJobs) {
-  const uint32_t seed = std::random_device{}();
-  std::cout << "seed " << seed << "\n";
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
   std::mt19937 random(seed);
   for (int i = 0; i < 3; ++i) {
     JobCase job = Job(i % 2 == 0 ? DataType::kBf16 : DataType::kFp32);
@@ -266,7 +266,7 @@ TEST(DeterministicTest, RandomJobs) {
     if (random() % 2 == 0) mask.prefix = random() % 300;
     if (random() % 2 == 0) mask.always_visible = random() % 40;
     job.spec.masks = {mask};
-    EXPECT_EQ(Differing(job, "auto", 3), 0) << "seed " << seed;
+    EXPECT_EQ(Differing(job, "auto", 3), 0);
   }
 }
 
