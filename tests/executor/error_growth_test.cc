@@ -1,5 +1,6 @@
-// The error of outputs and gradients does not grow with the number of ranks: that of 8 is at most
-// 1.5 times that of one, by every strategy.
+// The error of outputs, LSE and gradients does not grow with the number of ranks, by every
+// strategy: that of 8 is at most 1.5 times that of one in its mean square. The largest one of many
+// is partly luck: twice, and half a step of the type.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,7 @@ namespace annulus {
 namespace {
 
 constexpr int32_t kRanks = 8;
-constexpr double kMost = 1.5;
+constexpr double kMostRoot = 1.5, kMostLargest = 2;
 
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
 
@@ -24,9 +25,9 @@ Group& RanksGroup() {
   return group;
 }
 
-// Of all numbers of one tensor: the largest error and the root of the mean square.
+// Of all numbers of one tensor: the largest error and the root of the mean square; the largest one.
 struct Error {
-  double largest = 0, root = 0;
+  double largest = 0, root = 0, magnitude = 0;
 };
 
 Error ErrorOf(const std::vector<float>& found, const std::vector<double>& exact) {
@@ -36,6 +37,7 @@ Error ErrorOf(const std::vector<float>& found, const std::vector<double>& exact)
     const double off = std::fabs(found[i] - exact[i]);
     EXPECT_TRUE(std::isfinite(off));
     error.largest = std::max(error.largest, off);
+    error.magnitude = std::max(error.magnitude, std::fabs(exact[i]));
     error.root += off * off / static_cast<double>(found.size());
   }
   error.root = std::sqrt(error.root);
@@ -106,8 +108,11 @@ void ExpectNoGrowth(DataType dtype, Operation operation, const std::vector<Strat
       std::cout << StrategyName(strategy) << " tensor " << i << ": largest "
                 << together[i].largest / alone[i].largest << ", mean square "
                 << together[i].root / alone[i].root << " times that of one rank\n";
-      EXPECT_LE(together[i].largest, kMost * alone[i].largest) << i;
-      EXPECT_LE(together[i].root, kMost * alone[i].root) << i;
+      const bool lse = operation == Operation::kForward && i == 1;
+      const reference::Precision type = reference::PrecisionOf(lse ? DataType::kFp32 : dtype);
+      const double step = reference::UlpOf(type, together[i].magnitude);
+      EXPECT_LE(together[i].largest, kMostLargest * alone[i].largest + step / 2) << i;
+      EXPECT_LE(together[i].root, kMostRoot * alone[i].root) << i;
     }
   }
 }
