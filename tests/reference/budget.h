@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/error_budget.h"
 #include "tests/reference/reference_attention.h"
 
 namespace annulus::reference {
@@ -31,6 +32,35 @@ struct Answer {
 // of range as well. The failure names the worst head, row and both errors. Costs rows × keys × dims
 // × heads twice in scalar code: give `rows` for long jobs.
 testing::AssertionResult CheckWithinBudget(const Input& input, const Answer& answer);
+
+// What may be off beyond the budget.
+struct Slack {
+  double times = 1;         // The budget.
+  double relative = 0;      // Of a head's largest exact output, and of max(1, |exact|) of an LSE.
+  bool any_number = false;  // All is good that is finite where it should be.
+};
+
+// The errors of one answer, or of answers to several draws of the inputs of one spec, judged as
+// one: the naive error is the largest of all draws then, which is less a matter of luck.
+class ForwardErrors {
+ public:
+  // Fails where the answer has the wrong size.
+  testing::AssertionResult Add(const Input& input, const Answer& answer);
+  // Fails, whatever the slack, where an answer is not finite and should be.
+  testing::AssertionResult Judge(const Slack& slack = {}) const;
+
+ private:
+  struct Head {
+    HeadErrors errors;
+    int64_t worst_row = 0, worst_lse_row = 0;  // Where they were largest.
+  };
+  void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index);
+
+  std::vector<Head> heads_;
+  int64_t outputs_ = 0;  // Of a head, in one draw.
+  Precision output_ = Precision::kFp32;
+  double lse_tolerance_ = 0;
+};
 
 // `count` rows of [0, rows), spread by `seed`; the first and the last are always among them. All of
 // them where count >= rows.

@@ -1,8 +1,7 @@
 #include "tests/reference/gradient_budget.h"
 
 #include <algorithm>
-
-#include "attention/error_budget.h"
+#include <cmath>
 
 namespace annulus::reference {
 namespace {
@@ -19,48 +18,47 @@ int32_t OrdersFor(const Input& input) {
   return static_cast<int32_t>(std::clamp<int64_t>(kSteadyRows / rows, 1, affordable));
 }
 
-// One gradient: [rows, heads, dim].
-struct Tensor {
+}  // namespace
+
+struct GradientErrors::Numbers {
   const char* name;
   const std::vector<double>& exact;
   std::vector<double> Gradients::*in_naive;
   const std::vector<float>& answer;
   int32_t heads, dim;
+  double (*ulp)(double);
 };
 
-testing::AssertionResult Judge(const Tensor& tensor, const std::vector<Gradients>& naive,
-                               double (*ulp)(double)) {
-  if (tensor.answer.size() != tensor.exact.size()) {
-    return testing::AssertionFailure() << tensor.name << " has " << tensor.answer.size()
-                                       << " numbers, not " << tensor.exact.size();
+testing::AssertionResult GradientErrors::AddTensor(const Numbers& numbers,
+                                                   const std::vector<Gradients>& naive) {
+  if (numbers.answer.size() != numbers.exact.size()) {
+    return testing::AssertionFailure() << numbers.name << " has " << numbers.answer.size()
+                                       << " numbers, not " << numbers.exact.size();
   }
-  const size_t width = static_cast<size_t>(tensor.heads) * tensor.dim;
-  std::vector<HeadErrors> heads(tensor.heads);
-  std::vector<size_t> worst(tensor.heads, 0);
-  for (size_t i = 0; i < tensor.exact.size(); ++i) {
-    const size_t head = i % width / tensor.dim;
-    const double before = heads[head].answer();
+  auto tensor = std::find_if(tensors_.begin(), tensors_.end(),
+                             [&](const Tensor& each) { return each.name == numbers.name; });
+  if (tensor == tensors_.end()) {
+    tensors_.push_back({numbers.name, 0, numbers.ulp, {}, {}});
+    tensor = tensors_.end() - 1;
+    tensor->heads.resize(numbers.heads);
+    tensor->worst.resize(numbers.heads);
+  }
+  const size_t width = static_cast<size_t>(numbers.heads) * numbers.dim;
+  tensor->rows = static_cast<int64_t>(numbers.exact.size() / width);
+  for (size_t i = 0; i < numbers.exact.size(); ++i) {
+    const size_t head = i % width / numbers.dim;
+    HeadErrors& errors = tensor->heads[head];
+    const double before = errors.answer();
     for (const Gradients& one : naive) {
-      heads[head].AddOutput(tensor.exact[i], (one.*tensor.in_naive)[i], tensor.answer[i]);
+      errors.AddOutput(numbers.exact[i], (one.*numbers.in_naive)[i], numbers.answer[i]);
     }
-    if (heads[head].answer() > before) worst[head] = i / width;
-  }
-  const auto rows = static_cast<int64_t>(tensor.exact.size() / width);
-  const std::vector<double> budgets = OutputBudgets(heads, rows, ulp);
-  for (int32_t head = 0; head < tensor.heads; ++head) {
-    if (heads[head].answer() <= budgets[head]) continue;
-    return testing::AssertionFailure()
-           << tensor.name << " head " << head << " row " << worst[head] << ": error "
-           << heads[head].answer() << " above its budget " << budgets[head] << " (naive error "
-           << heads[head].naive() << ")";
+    if (errors.answer() > before) tensor->worst[head] = i / width;
   }
   return testing::AssertionSuccess();
 }
 
-}  // namespace
-
-testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
-                                        const GradientAnswer& answer) {
+testing::AssertionResult GradientErrors::Add(const Input& input, const Upstream& upstream,
+                                             const GradientAnswer& answer) {
   const Gradients exact = ExactGradients(input, upstream, answer.bias_heads);
   const int32_t orders = OrdersFor(input);
   std::vector<Gradients> naive;
@@ -68,25 +66,47 @@ testing::AssertionResult CheckGradients(const Input& input, const Upstream& upst
     naive.push_back(
         NaiveGradients(input, upstream, answer.inputs, {order, orders}, answer.bias_heads));
   }
-  const Tensor tensors[] = {
-      {"dq", exact.dq, &Gradients::dq, answer.dq, input.q_heads, input.head_dim},
-      {"dk", exact.dk, &Gradients::dk, answer.dk, input.kv_heads, input.head_dim},
-      {"dv", exact.dv, &Gradients::dv, answer.dv, input.kv_heads, input.value_dim}};
-  for (const Tensor& tensor : tensors) {
-    const testing::AssertionResult result = Judge(tensor, naive, UlpsOf(answer.inputs));
-    if (!result) return result;
-  }
+  double (*const ulp)(double) = UlpsOf(answer.inputs);
+  double (*const single)(double) = UlpsOf(Precision::kFp32);
+  std::vector<Numbers> all = {
+      {"dq", exact.dq, &Gradients::dq, answer.dq, input.q_heads, input.head_dim, ulp},
+      {"dk", exact.dk, &Gradients::dk, answer.dk, input.kv_heads, input.head_dim, ulp},
+      {"dv", exact.dv, &Gradients::dv, answer.dv, input.kv_heads, input.value_dim, ulp},
+      {"d_sink", exact.d_sink, &Gradients::d_sink, answer.d_sink, input.q_heads, 1, single}};
   if (answer.bias_heads > 0) {
     const auto columns = static_cast<int32_t>(exact.d_bias.size() / answer.bias_heads /
                                               std::max<int64_t>(1, input.q_rows()));
-    const testing::AssertionResult result =
-        Judge({"d_bias", exact.d_bias, &Gradients::d_bias, answer.d_bias, answer.bias_heads,
-               std::max(1, columns)},
-              naive, UlpsOf(Precision::kFp32));
-    if (!result) return result;
+    all.push_back({"d_bias", exact.d_bias, &Gradients::d_bias, answer.d_bias, answer.bias_heads,
+                   std::max(1, columns), single});
   }
-  return Judge({"d_sink", exact.d_sink, &Gradients::d_sink, answer.d_sink, input.q_heads, 1}, naive,
-               UlpsOf(Precision::kFp32));
+  for (const Numbers& numbers : all) {
+    const testing::AssertionResult added = AddTensor(numbers, naive);
+    if (!added) return added;
+  }
+  return testing::AssertionSuccess();
+}
+
+testing::AssertionResult GradientErrors::Judge(const Slack& slack) const {
+  for (const Tensor& tensor : tensors_) {
+    const std::vector<double> budgets = OutputBudgets(tensor.heads, tensor.rows, tensor.ulp);
+    for (size_t head = 0; head < tensor.heads.size(); ++head) {
+      const HeadErrors& found = tensor.heads[head];
+      const double budget = slack.times * budgets[head] + slack.relative * found.largest();
+      if (std::isfinite(found.answer()) && (slack.any_number || found.answer() <= budget)) continue;
+      return testing::AssertionFailure()
+             << tensor.name << " head " << head << " row " << tensor.worst[head] << ": error "
+             << found.answer() << " above its budget " << budget << " (naive error "
+             << found.naive() << ")";
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
+                                        const GradientAnswer& answer) {
+  GradientErrors errors;
+  const testing::AssertionResult added = errors.Add(input, upstream, answer);
+  return added ? errors.Judge() : added;
 }
 
 }  // namespace annulus::reference

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include "attention/error_budget.h"
+#include "tests/reference/budget.h"
 #include "tests/reference/reference_gradients.h"
 
 namespace annulus::reference {
@@ -26,6 +30,29 @@ struct GradientAnswer {
 // code.
 testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
                                         const GradientAnswer& answer);
+
+// As ForwardErrors (budget.h), of gradients.
+class GradientErrors {
+ public:
+  testing::AssertionResult Add(const Input& input, const Upstream& upstream,
+                               const GradientAnswer& answer);
+  testing::AssertionResult Judge(const Slack& slack = {}) const;
+
+ private:
+  // One gradient: [rows, heads, dim].
+  struct Tensor {
+    std::string name;
+    int64_t rows = 0;
+    double (*ulp)(double) = nullptr;
+    std::vector<HeadErrors> heads;
+    std::vector<size_t> worst;  // The row of each head where its error was largest.
+  };
+  struct Numbers;
+
+  testing::AssertionResult AddTensor(const Numbers& numbers, const std::vector<Gradients>& naive);
+
+  std::vector<Tensor> tensors_;
+};
 
 }  // namespace annulus::reference
 

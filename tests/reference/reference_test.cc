@@ -219,6 +219,33 @@ TEST(BudgetTest, DamageIsFound) {
   EXPECT_FALSE(CheckWithinBudget(input, bad));
 }
 
+TEST(BudgetTest, SlackIsForNumbersOnly) {
+  Input input = InputOf(SmallSpec());
+  FillNormal(14, Precision::kFp32, 1.0, &input);
+  const auto judge = [&](const Answer& answer, const Slack& slack) {
+    ForwardErrors errors;
+    EXPECT_TRUE(errors.Add(input, NaiveAnswer(input, Precision::kFp32)));
+    EXPECT_TRUE(errors.Add(input, answer));
+    return static_cast<bool>(errors.Judge(slack));
+  };
+  Answer off = NaiveAnswer(input, Precision::kFp32);
+  EXPECT_TRUE(judge(off, {}));
+  off.out[5] += 1e-4f;
+  EXPECT_FALSE(judge(off, {}));
+  EXPECT_FALSE(judge(off, {4, 1e-6}));
+  EXPECT_TRUE(judge(off, {4, 1e-3}));
+  EXPECT_TRUE(judge(off, {1e4, 0}));
+  off.lse[3] += 1e-2f;
+  EXPECT_FALSE(judge(off, {4, 1e-3}));
+  EXPECT_TRUE(judge(off, {4, 1e-1}));
+  Slack any;
+  any.any_number = true;
+  EXPECT_TRUE(judge(off, any));
+  off.out[5] = INFINITY;
+  EXPECT_FALSE(judge(off, any));
+  EXPECT_FALSE(judge(off, {1e9, 1e9}));
+}
+
 TEST(BudgetTest, RowsOfASampleAreCheckedAlone) {
   Input input = InputOf(SmallSpec());
   FillNormal(13, Precision::kFp32, 1.0, &input);
