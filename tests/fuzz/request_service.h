@@ -1,0 +1,69 @@
+#ifndef ANNULUS_TESTS_FUZZ_REQUEST_SERVICE_H_
+#define ANNULUS_TESTS_FUZZ_REQUEST_SERVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "annulus/v1/attention.grpc.pb.h"
+#include "annulus/v1/jobs.grpc.pb.h"
+#include "attention/spec.h"
+#include "attention/tensor_table.h"
+#include "tests/bench/serve.h"
+#include "tests/fuzz/random_requests.h"
+#include "tests/reference/budget.h"
+#include "tests/reference/gradient_budget.h"
+
+namespace annulus {
+
+// Inputs of a job and what it answered.
+struct Numbers {
+  reference::Input input;
+  reference::Upstream upstream;
+  std::map<TensorId, std::vector<std::byte>> tensors;  // Outputs are NaN until they come.
+  std::string plan;                                    // How it was executed, resolved.
+};
+
+// Normal numbers. Same seed, same numbers.
+Numbers MakeNumbers(const AttentionSpec& spec, uint64_t seed);
+
+// Errors of the answers to one spec, of one draw of inputs or of several (tests/reference).
+class AnswerErrors {
+ public:
+  explicit AnswerErrors(const AttentionSpec& spec) : spec_(spec) {}
+  testing::AssertionResult Add(const Numbers& numbers);
+  testing::AssertionResult Judge(const reference::Slack& slack) const;
+
+ private:
+  const AttentionSpec spec_;
+  reference::ForwardErrors forward_;
+  reference::GradientErrors gradients_;
+};
+
+// A running service and the calls of it that random requests go through.
+class RequestService {
+ public:
+  explicit RequestService(int workers);
+
+  // These send the inputs and fill the outputs; `spec` says what they are.
+  absl::Status Attend(const RandomRequest& request, const AttentionSpec& spec, Numbers* numbers);
+  absl::Status AttendInline(const RandomRequest& request, const AttentionSpec& spec,
+                            Numbers* numbers);
+  // By a seed: nothing is sent.
+  absl::Status AttendInline(const RandomRequest& request);
+  absl::Status Plan(const RandomRequest& request);
+
+ private:
+  const bench::Serve serve_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Attention::Stub> attention_;
+  const std::unique_ptr<v1::Jobs::Stub> jobs_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_FUZZ_REQUEST_SERVICE_H_
