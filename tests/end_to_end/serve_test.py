@@ -70,10 +70,12 @@ class ServeTest(unittest.TestCase):
 
     def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
-        with cluster.Serve(2, "--threads", "1", "--drain-grace", "100s", stop_seconds=120) as service:
+        # Seconds of work on the slowest path of the kernel: it still runs when the signal comes.
+        with cluster.Serve(2, "--threads", "1", "--worker-flag=--kernel=portable", "--drain-grace", "100s",
+                           stop_seconds=120) as service:
             job = subprocess.Popen(
                 [cluster.program(), "attend", "--address", service.address, "--synthetic",
-                 "1,4096,4096,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"],
+                 "1,6144,6144,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"],
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             )
             try:
