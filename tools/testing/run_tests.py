@@ -23,6 +23,9 @@ LOCKED_ROOMS = ("base", "server", "worker", "client")
 # Variant -> tag of the tests that it runs. The normal one runs all but those that need another.
 VARIANT_TAGS = {"asan": "asan", "tsan": "tsan", "fuzz": "fuzz"}
 VARIANTS = ("style", "thread-safety", "normal", "asan", "tsan", "fuzz")
+# A worker that is to compute on a GPU, and what it says where it was built without CUDA.
+ASK_FOR_GPU = ("--coordinator", "127.0.0.1:1", "--device", "cuda:0")
+WITHOUT_CUDA = "this program was built without CUDA"
 
 
 @dataclasses.dataclass
@@ -97,6 +100,12 @@ def cases_of_target(variant, target, status, xml_paths):
     return cases
 
 
+def without_cuda(code, said):
+    """What is wrong with the end of a worker without CUDA that was asked for a GPU; "" where nothing is."""
+    last = said.splitlines()[-1] if said else ""
+    return "" if code == 1 and WITHOUT_CUDA in last else f"ended with {code}: {said}"
+
+
 class Runner:
     """Runs variants through one Bazel command and collects their cases."""
 
@@ -163,6 +172,24 @@ class Runner:
         else:
             self.cases.append(Case("style", "(no CUDA toolkit)", "", "passed"))
 
+    def check_programs_without_cuda(self):
+        """Programs that were built without a toolkit start, and say so where a GPU is asked for: one case.
+
+        No folder of its own: all but the worker's link is the same with a toolkit and without.
+        """
+        quiet = ["--color=no", "--curses=no", "--ui_event_filters=-info,-stdout,-stderr", "--noshow_progress"]
+        command = ["run", *quiet, "--repo_env=CUDA_HOME=none", *self.extra_flags, "//worker:annulus-worker", "--", *ASK_FOR_GPU]
+        try:
+            done = subprocess.run(self.bazel + command, stderr=subprocess.PIPE, text=True, timeout=900)
+            outcome = done.returncode, done.stderr.strip()
+        except subprocess.TimeoutExpired:
+            outcome = None, "it did not end"
+        wrong = without_cuda(*outcome)
+        if wrong:
+            self.fail("normal", "(programs without CUDA)", wrong)
+        else:
+            self.cases.append(Case("normal", "(programs without CUDA)", "", "passed"))
+
     def run_build(self, variant, targets):
         """A variant that is a build: one case."""
         if not targets:
@@ -191,6 +218,7 @@ class Runner:
         else:
             if variant == "normal" and "//..." in self.patterns:
                 self.run_build_of_everything()
+                self.check_programs_without_cuda()
             self.run_tests(variant)
         here = [case for case in self.cases if case.variant == variant]
         counts = collections.Counter(case.outcome for case in here)
