@@ -1,6 +1,7 @@
 #include "attention/segment.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/numeric/int128.h"
 #include "attention/schedule/plan_memo.h"
@@ -123,6 +124,25 @@ std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
     parts.push_back(static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, kMaxParts)));
   }
   return parts;
+}
+
+int64_t LongestStep(const std::vector<RankSchedule>& ranks,
+                    const std::vector<std::vector<int64_t>>& costs) {
+  int64_t longest = 0;
+  std::vector<int64_t> begins(ranks.size(), 0);  // Of the step.
+  for (size_t k = 0; !ranks.empty() && k < ranks[0].steps.size(); ++k) {
+    std::vector<int64_t> ends(ranks.size(), 0);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const Step& step = ranks[r].steps[k];
+      int64_t met = begins[r];
+      for (const Transfer& send : step.sends) met = std::max(met, begins[send.peer]);
+      for (const Transfer& receive : step.receives) met = std::max(met, begins[receive.peer]);
+      ends[r] = met + costs[r][k];
+      longest = std::max(longest, ends[r] - begins[r]);
+    }
+    begins = std::move(ends);
+  }
+  return longest;
 }
 
 std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request) {

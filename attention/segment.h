@@ -27,6 +27,12 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>
 std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
                                int64_t max_step_cost);
 
+// The longest that a rank is in one step, in the unit of `costs`: what the step costs, after
+// waiting for those peers of its transfers that come to it later. `costs[rank][step]`; a group's
+// schedules.
+int64_t LongestStep(const std::vector<RankSchedule>& ranks,
+                    const std::vector<std::vector<int64_t>>& costs);
+
 // Visible pairs × query heads of each step's tasks; of gradients of one side, the part of the
 // products that they take.
 std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleRequest& request);

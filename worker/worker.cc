@@ -248,7 +248,8 @@ void Worker::Impl::StartWatchdog() {
                      describe(reading),
                      lane_->gauge()->steps() + lane_->groups().bytes_received(),
                      lane_->groups().OldestAbort(),
-                     reading.shard.job_id};
+                     reading.shard.job_id,
+                     reading.patience};
   });
   watchdog.lanes.push_back([this, describe] {
     const LaneGauge::Reading reading = solo_->gauge()->Read();

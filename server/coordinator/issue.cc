@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/segment.h"
+#include "proto/convert.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_life.h"
 
@@ -79,6 +80,8 @@ void Issue(Core& core, RunRecord& run) {
     segment.set_step_begin(cut.step_begin);
     segment.set_step_end(cut.step_end);
     segment.set_last(run.issued + 1 == run.segments);
+    if (run.plan->longest_step > absl::ZeroDuration())
+      *segment.mutable_longest_step() = DurationToProto(run.plan->longest_step);
     core.Send(run.ranks[rank].worker, std::move(command));
   }
   run.turn = ++core.last_turn;

@@ -44,7 +44,9 @@ struct JobPlan {
   ShardPlan shards;
   std::vector<ShardBytes> bytes;       // By rank.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
-  int32_t segments = 1;                // At most; fewer when there are fewer steps.
+  // Where long steps could not be split: the longest that a rank is predicted to be in one of them.
+  absl::Duration longest_step = absl::ZeroDuration();
+  int32_t segments = 1;  // At most; fewer when there are fewer steps.
   int32_t world_size() const { return shards.world_size; }
 };
 

@@ -105,7 +105,10 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
   const int64_t peak = PeakOfParts(spec, ranks, parts, plan->granule);
   // Parts live differently: where they do not fit, the steps stay whole.
-  if (peak > request.max_device_bytes) return absl::OkStatus();
+  if (peak > request.max_device_bytes) {
+    plan->longest_step = absl::Nanoseconds(LongestStep(ranks, costs));
+    return absl::OkStatus();
+  }
   plan->parts_of_step = std::move(parts);
   plan->cost.peak_bytes_per_rank = peak;
   return absl::OkStatus();

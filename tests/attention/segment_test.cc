@@ -73,6 +73,21 @@ TEST(StepPartsTest, AreTheSameForAllAndBoundedBelowByOne) {
   EXPECT_EQ(StepParts({{10, 20}}, 0), (std::vector<int32_t>{1, 1}));
 }
 
+// Rank 1 sends to rank 0 in every step but the second; each has a step of its own that is long.
+TEST(LongestStepTest, CountsTheWaitForPeersThatComeLate) {
+  std::vector<RankSchedule> ranks(2);
+  for (RankSchedule& rank : ranks) rank.steps.resize(4);
+  for (const int k : {0, 2, 3}) {
+    ranks[0].steps[k].receives = {{0, 0, 1, 1}};
+    ranks[1].steps[k].sends = {{0, 0, 1, 0}};
+  }
+  EXPECT_EQ(LongestStep(ranks, {{1, 1, 1, 1}, {1, 1, 1, 1}}), 1);
+  EXPECT_EQ(LongestStep(ranks, {{1, 1, 1, 1}, {9, 1, 1, 1}}), 9);  // Rank 0 waits in step 2: 8 + 1,
+  EXPECT_EQ(LongestStep(ranks, {{1, 1, 1, 1}, {9, 9, 1, 1}}), 17);   // and for both: 16 + 1.
+  EXPECT_EQ(LongestStep(ranks, {{20, 1, 1, 1}, {1, 1, 1, 1}}), 20);  // Rank 1 waits: 19 + 1.
+  EXPECT_EQ(LongestStep({}, {}), 0);
+}
+
 TEST(StepCostsTest, SumToTheVisiblePairsOfTheJob) {
   for (const PlanOptions& plan : TestPlans(3)) {
     const BuiltCase built(

@@ -52,6 +52,7 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   plan->cost.peak_bytes_per_rank = device_bytes;
   plan->cost.bytes_sent.assign(size, 0);
   plan->segments = segments;
+  plan->longest_step = longest_step;
   auto shards = MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, 1));
   if (!shards.ok()) return shards.status();
   plan->shards = *std::move(shards);

@@ -97,6 +97,7 @@ class CoordinatorHarness {
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
+  absl::Duration longest_step;
   int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
   mutable double planned_flops = 0;  // That the last plan was asked for with.

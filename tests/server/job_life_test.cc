@@ -58,6 +58,7 @@ TEST_F(JobLifeTest, SoloJobRunsWithoutPrepareAndRunSegment) {
 
 TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   harness_.segments = 3;
+  harness_.longest_step = absl::Minutes(5);
   harness_.Start(2);
   const int64_t call = harness_.Run(harness_.Request(2));
   const std::string job = harness_.JobOf(call);
@@ -73,6 +74,7 @@ TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   EXPECT_EQ(harness_.worker("w0").commands.size(), 2u);
   EXPECT_EQ(harness_.worker("w1").commands.size(), 2u);
   EXPECT_FALSE(harness_.worker("w0").commands[1].run_segment().last());
+  EXPECT_EQ(harness_.worker("w1").commands[1].run_segment().longest_step().seconds(), 300);
   harness_.hold.clear();
   harness_.Obey();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);

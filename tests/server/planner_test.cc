@@ -88,6 +88,27 @@ TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
   }
 }
 
+TEST(PlannerTest, WhereStepsStayWholeWorkersAreToldHowLongTheyAre) {
+  v1::RunJobRequest wanted = Request(2, 500);
+  wanted.mutable_spec()->set_q_heads(8);
+  wanted.mutable_spec()->set_kv_heads(2);
+  wanted.mutable_execution()->set_strategy(v1::Execution::STRATEGY_ULYSSES);
+  wanted.mutable_execution()->set_layout(v1::Execution::LAYOUT_ZIGZAG);
+  Rates rates;
+  rates.flops_per_second = 1e7;
+  PlanRequest request = Plan(wanted, rates);
+  const PlanResult cut = MakeJobPlan(request);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_FALSE((*cut)->parts_of_step.empty());
+  EXPECT_EQ((*cut)->longest_step, absl::ZeroDuration());
+  request.max_device_bytes = (*cut)->cost.peak_bytes_per_rank - 1;
+  const PlanResult whole = MakeJobPlan(request);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_TRUE((*whole)->parts_of_step.empty());
+  EXPECT_GT((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds / 3));
+  EXPECT_LE((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds));
+}
+
 TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
   Rates rates;
   rates.flops_per_second = 1e15;

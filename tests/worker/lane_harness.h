@@ -29,7 +29,7 @@ class LaneHost {
   explicit LaneHost(
       const Hub* hub, std::function<absl::Status()> before = [] { return absl::OkStatus(); },
       int64_t device_bytes = 1 << 20, size_t max_waiting = 4096,
-      std::function<void()> before_copy = [] {}) {
+      std::function<void()> before_copy = [] {}, absl::Duration step_timeout = absl::Seconds(30)) {
     device_ = MemoryBudget::Create("device", device_bytes);
     Lane::Options lane;
     lane.engine = MakeEngine(hub, std::move(before), std::move(before_copy));
@@ -37,6 +37,7 @@ class LaneHost {
     lane.report = [this](EventLog::Event event) { log.Add(std::move(event)); };
     lane.now = absl::Now;
     lane.max_waiting = max_waiting;
+    lane.step_timeout = step_timeout;
     SoloLane::Options solo;
     solo.engine = lane.engine;
     solo.device_budget = device_;

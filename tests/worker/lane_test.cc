@@ -182,6 +182,28 @@ TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
   for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
+TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
+  for (int rank = 0; rank < 2; ++rank) {
+    hosts_.push_back(std::make_unique<LaneHost>(
+        &hub_, [] { return absl::OkStatus(); }, 1 << 20, 4096, [] {}, absl::ZeroDuration()));
+  }
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 2; ++rank) {
+    Command segment = Segment("job", rank, 0, steps, true);
+    segment.mutable_run_segment()->mutable_longest_step()->set_seconds(20);
+    hosts_[rank]->lane().Command(segment);
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (rank == 0 && !hosts_[0]->lane().gauge()->Read().busy && absl::Now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(hosts_[0]->lane().gauge()->Read().patience, absl::Seconds(40));
+  }
+  for (auto& host : hosts_) {
+    EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
+    EXPECT_EQ(host->log.Count(Event::kGroupBroken), 0);
+  }
+}
+
 TEST_F(LaneTest, AnUnpreparedShardBreaksTheGroup) {
   Make(2);
   Form();
@@ -288,106 +310,6 @@ TEST_F(LaneTest, AbortEndsAShardThatIsBeingCopied) {
   ASSERT_TRUE(hosts_[0]->log.Wait(Event::kGroupClosed).has_value());
   EXPECT_EQ(copies.load(), 1);
   EXPECT_EQ(hosts_[0]->log.Count(Event::kOutputReady), 0);
-}
-
-TEST(SoloLaneTest, AReleaseEndsACopyWhichCountsAsProgress) {
-  std::shared_ptr<InProcessHub> none;
-  std::atomic<int> copies{0};
-  std::vector<int64_t> progress;
-  LaneHost* of = nullptr;
-  LaneHost host(
-      &none, [] { return absl::OkStatus(); }, 1 << 20, 4096,
-      [&] {
-        progress.push_back(of->solo().gauge()->steps());
-        if (++copies == 2) of->solo().Release({"dropped", 1, 0});
-      });
-  of = &host;
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "dropped"));
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "wanted"));
-  const auto ready = host.log.Wait(Event::kOutputReady);
-  ASSERT_TRUE(ready.has_value());
-  EXPECT_EQ(ready->output_ready().shard().job_id(), "wanted");
-  EXPECT_EQ(host.log.Count(Event::kShardFailed), 0);
-  EXPECT_EQ(copies.load(), 2 + 5);  // q, k, v, the output, its LSE.
-  for (size_t i = 1; i < progress.size(); ++i) EXPECT_GT(progress[i], progress[i - 1]);
-}
-
-TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
-  std::shared_ptr<InProcessHub> none;
-  Mutex mutex;
-  CondVar changed;
-  bool entered = false, go = false;
-  LaneHost host(
-      &none,
-      [&] {
-        MutexLock lock(&mutex);
-        entered = true;
-        changed.SignalAll();
-        while (!go) changed.Wait(&mutex);
-        return absl::OkStatus();
-      },
-      1 << 20, /*max_waiting=*/2);
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
-  {
-    MutexLock lock(&mutex);
-    while (!entered) changed.Wait(&mutex);
-  }
-  for (int i = 0; i < 10; ++i) {
-    host.RunSolo(host.Work(LaneSpec(8), 0, 1, std::to_string(i)));
-    host.solo().Release({std::to_string(i), 1, 0});
-  }
-  for (const char* job : {"second", "third", "late"})
-    host.RunSolo(host.Work(LaneSpec(8), 0, 1, job));
-  const auto failed = host.log.Wait(Event::kShardFailed);
-  ASSERT_TRUE(failed.has_value());
-  EXPECT_EQ(failed->shard_failed().shard().job_id(), "late");
-  {
-    MutexLock lock(&mutex);
-    go = true;
-    changed.SignalAll();
-  }
-  for (const char* job : {"running", "second", "third"}) {
-    const auto ready = host.log.Wait(Event::kOutputReady);
-    ASSERT_TRUE(ready.has_value());
-    EXPECT_EQ(ready->output_ready().shard().job_id(), job);
-  }
-  EXPECT_EQ(host.log.Count(Event::kShardFailed), 1);
-}
-
-TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
-  std::shared_ptr<InProcessHub> none;
-  Mutex mutex;
-  CondVar changed;
-  bool entered = false, go = false;
-  LaneHost host(&none, [&] {
-    MutexLock lock(&mutex);
-    entered = true;
-    changed.SignalAll();
-    while (!go) changed.Wait(&mutex);
-    return absl::OkStatus();
-  });
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "waiting"));
-  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "wanted"));
-  {
-    MutexLock lock(&mutex);
-    while (!entered) changed.Wait(&mutex);
-  }
-  EXPECT_TRUE(host.solo().gauge()->Read().busy);
-  EXPECT_EQ(host.solo().gauge()->Read().shard.job_id, "running");
-  const int64_t three = host.staging().used_bytes();
-  host.solo().Release({"running", 1, 0});
-  host.solo().Release({"waiting", 1, 0});
-  EXPECT_EQ(host.staging().used_bytes(), three / 3 * 2);  // Not only when its turn comes.
-  {
-    MutexLock lock(&mutex);
-    go = true;
-    changed.SignalAll();
-  }
-  const auto ready = host.log.Wait(Event::kOutputReady);
-  ASSERT_TRUE(ready.has_value());
-  EXPECT_EQ(ready->output_ready().shard().job_id(), "wanted");
-  EXPECT_EQ(host.log.Count(Event::kShardFailed), 0);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class StuckDetectorTest : public testing::Test {
 
   StuckDetector detector_{Budgets()};
   absl::Time now_ = absl::UnixEpoch();
-  LaneSight sight_{"group", true, "step 3", 0, std::nullopt, ""};
+  LaneSight sight_{"group", true, "step 3", 0, std::nullopt, "", absl::ZeroDuration()};
 };
 
 TEST_F(StuckDetectorTest, ProgressKeepsALaneAlive) {
@@ -34,6 +34,15 @@ TEST_F(StuckDetectorTest, WithoutProgressItIsStuck) {
   const auto record = detector_.Look(sight_, now_);
   ASSERT_TRUE(record.has_value());
   EXPECT_NE(record->find("step 3"), std::string::npos);
+}
+
+TEST_F(StuckDetectorTest, ALongStepHasMoreTime) {
+  sight_.patience = absl::Seconds(100);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(159);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(Stuck(sight_));
 }
 
 TEST_F(StuckDetectorTest, AnIdleLaneIsNeverStuck) {

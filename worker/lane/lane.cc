@@ -155,12 +155,14 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
     return Break(command, 0, absl::FailedPreconditionError("the shard is not prepared"));
   }
   ShardRun* run = found->second.get();
-  gauge_.Begin("RunSegment", found->first, command.segment());
+  // Prediction and luck may differ by so much.
+  const absl::Duration patience = 2 * DurationFromProto(command.longest_step());
+  gauge_.Begin("RunSegment", found->first, command.segment(), patience);
   SetCurrent(group, run);
   if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
   if (run->executor == nullptr) {
     run->group = group;
-    const absl::Status copied = MakeExecutor(run, communicator);
+    const absl::Status copied = MakeExecutor(run, communicator, options_.step_timeout + patience);
     if (!copied.ok()) Fail(run, copied);
   }
   const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
@@ -176,7 +178,8 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   gauge_.End();
 }
 
-absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
+absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator,
+                                absl::Duration step_timeout) {
   Executor::Options options;
   options.program = run->program;
   options.memory = run->memory;
@@ -184,7 +187,7 @@ absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
   options.kernel = kernel_.get();
   options.communicator = communicator;
   options.control = {&run->stop, gauge_.progress()};
-  options.step_timeout = options_.step_timeout;
+  options.step_timeout = step_timeout;
   run->executor = std::make_unique<Executor>(std::move(options));
   return run->executor->CopyIn(run->Tensors());
 }

@@ -32,7 +32,8 @@ class Lane {
     // GroupClosed; on threads of the lane.
     std::function<void(control::v1::WorkerEvent)> report;
     std::function<absl::Time()> now;
-    // Longest time that a step's transfers may take beyond its tasks.
+    // Longest time that a step's transfers may take beyond its tasks, where a segment's command
+    // does not ask for more.
     absl::Duration step_timeout = absl::Seconds(30);
     // Commands that may wait; one more breaks its group.
     size_t max_waiting = 4096;
@@ -63,7 +64,7 @@ class Lane {
   void DoRun(const control::v1::RunSegment& command);
   void DoClose(const GroupId& id);
   void RunOn(ShardRun* run, const control::v1::RunSegment& command);
-  absl::Status MakeExecutor(ShardRun* run, Communicator* communicator);
+  absl::Status MakeExecutor(ShardRun* run, Communicator* communicator, absl::Duration step_timeout);
   void Finish(ShardRun* run);
   void Fail(ShardRun* run, const absl::Status& why);
   void Break(const control::v1::RunSegment& command, int32_t step, const absl::Status& why);

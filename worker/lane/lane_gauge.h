@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "worker/staging/shard_id.h"
 
@@ -18,12 +19,14 @@ class LaneGauge {
     std::string what;  // "RunSegment 2".
     ShardId shard;
     int32_t segment = 0;
+    absl::Duration patience;  // It may go so long without progress, beyond what is usual.
   };
 
   // The lane's thread: a piece of work begins and ends.
-  void Begin(const std::string& what, const ShardId& shard, int32_t segment) {
+  void Begin(const std::string& what, const ShardId& shard, int32_t segment,
+             absl::Duration patience = absl::ZeroDuration()) {
     MutexLock lock(&mutex_);
-    reading_ = {true, what, shard, segment};
+    reading_ = {true, what, shard, segment, patience};
     progress_.fetch_add(1, std::memory_order_relaxed);
   }
   void End() {

@@ -16,7 +16,7 @@ std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Tim
     since_ = now;
     return std::nullopt;
   }
-  if (now - since_ < budgets_.stall) return std::nullopt;
+  if (now - since_ < budgets_.stall + sight.patience) return std::nullopt;
   return absl::StrCat("the ", sight.lane, " lane has made no progress for ",
                       absl::FormatDuration(now - since_), ", in ", sight.what);
 }

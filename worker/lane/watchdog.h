@@ -21,7 +21,8 @@ struct LaneSight {
   int64_t progress = 0;  // Grows while anything is computed or moved.
   // When an abort began that is not through.
   std::optional<absl::Time> aborting;
-  std::string job;  // Whose it is; empty: no job's.
+  std::string job;                                 // Whose it is; empty: no job's.
+  absl::Duration patience = absl::ZeroDuration();  // Beyond the budget of a stall.
 };
 
 // Tells slow from stuck: pure, fed with sights.
