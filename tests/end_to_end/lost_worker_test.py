@@ -113,7 +113,9 @@ class LostWorkerTest(unittest.TestCase):
     def assert_right_after_a_retry(self, process):
         out, err = process.communicate(timeout=280)
         self.assertEqual(process.returncode, 0, err)
-        self.assertGreaterEqual(json.loads(out)["sends"] + json.loads(out)["attempts"] - 1, 2, out)
+        facts = json.loads(out)
+        self.assertGreaterEqual(facts["sends"] + facts["attempts"] - 1, 2, out)
+        return facts
 
 
 class KilledWorkerTest(LostWorkerTest):
@@ -148,6 +150,19 @@ class KilledWorkerTest(LostWorkerTest):
                 self.service.start_worker(1)
                 self.assert_right_after_a_retry(client)
                 self.await_members(range(WORKERS))
+
+    def test_a_deterministic_job_has_the_same_bits_after_a_retry(self):
+        alone = self.client("--deterministic", "--world-size", "1")
+        out, err = alone.communicate(timeout=280)
+        self.assertEqual(alone.returncode, 0, err)
+        client = self.client("--deterministic", "--world-size", str(WORKERS))
+        self.job_in("STATE_RUNNING")
+        self.service.worker(2).kill()
+        self.await_members([0, 1])
+        self.service.start_worker(2)
+        again = self.assert_right_after_a_retry(client)
+        for name in ("output_crc32c", "lse_crc32c"):
+            self.assertEqual(again[name], json.loads(out)[name])
 
     def test_a_direct_upload_is_asked_for_again(self):
         job = raw_job.Job([(256, 256)])
