@@ -311,6 +311,26 @@ TEST(ScheduleNeeds, WindowOverContiguousShardsMovesOnlyTheHalo) {
   for (const RankSchedule& rank : built.ranks) EXPECT_LE(rank.buffers.size(), 5u);
 }
 
+// Three hops of shards of 8,192 rows, or one of longer shards: the window's rows, or all before.
+TEST(ScheduleNeeds, AWindowOfSeveralShardsMovesAsManyRowsAtAnyLength) {
+  constexpr int64_t kWindow = 20000;
+  Mask mask;
+  mask.causal = true;
+  mask.window_left = kWindow;
+  for (const int64_t rows : {int64_t{65536}, int64_t{1} << 20}) {
+    const BuiltCase built(
+        {SmallSpec(1, 1, {Lengths(rows, rows)}, mask), TestPlans(8)[0], Strategy::kHalo});
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_EQ(RowsReceived(built.ranks[rank]), std::min(kWindow, rank * rows / 8)) << rank;
+    }
+    std::set<int32_t> sources;
+    for (const Step& step : built.ranks[7].steps) {
+      for (const Transfer& receive : step.receives) sources.insert(receive.peer);
+    }
+    EXPECT_EQ(sources.size(), rows == 65536 ? 3u : 1u);
+  }
+}
+
 TEST(ScheduleNeeds, GranuleRoundsWhatMoves) {
   Mask mask;
   mask.causal = true;
