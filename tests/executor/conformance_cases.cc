@@ -217,6 +217,15 @@ Axis Modifiers() {
            {"dropout", SetSpec([](Draw* draw, AttentionSpec* spec) {
               spec->dropout = Dropout{0.25, draw->Seed()};
             })},
+           {"all", SetSpec([=](Draw* draw, AttentionSpec* spec) {
+              spec->scale = 0.45;
+              cap(draw, spec);
+              alibi(draw, spec);
+              sinks(draw, spec);
+              spec->modifiers.bias = Bias{DataType::kUnspecified, spec->q_heads};
+              spec->modifiers.lse_offset = true;
+              spec->dropout = Dropout{0.25, draw->Seed()};
+            })},
            {"base 2 and max logit", SetSpec([](Draw*, AttentionSpec* spec) {
               spec->outputs.lse_base = LseBase::k2;
               spec->outputs.max_logit = true;

@@ -1,10 +1,15 @@
-// No strategy drops an option of masks, scores, weights or outputs: setting it changes the answer,
-// to the one that is right; and dropout is the same for every strategy, layout and number of ranks.
+// No strategy drops an option of masks, scores, weights, outputs or arithmetic, forward or
+// backward: setting it changes the answer, to the one that is right; and dropout is the same for
+// every strategy, layout and number of ranks.
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "attention/degrees.h"
 #include "tests/attention/schedule_cases.h"
@@ -20,6 +25,7 @@ struct Option {
   std::string name;
   std::function<void(AttentionSpec*)> set;
   bool changes_out = true, changes_lse = true;
+  bool changes_gradients = true;  // dq, dk and dv.
 };
 
 AttentionSpec BaseSpec() {
@@ -71,6 +77,7 @@ std::vector<Option> MaskOptions() {
 
 std::vector<Option> ScoreOptions() {
   return {
+      {"scale", [](AttentionSpec* spec) { spec->scale = -0.3; }},
       {"soft-cap", [](AttentionSpec* spec) { spec->modifiers.soft_cap = 1.25; }},
       {"alibi",
        [](AttentionSpec* spec) {
@@ -88,15 +95,17 @@ std::vector<Option> ScoreOptions() {
        [](AttentionSpec* spec) {
          spec->modifiers.bias = Bias{DataType::kUnspecified, 4};
        }},
-      {"lse-offset", [](AttentionSpec* spec) { spec->modifiers.lse_offset = true; }, false, true},
+      {"lse-offset", [](AttentionSpec* spec) { spec->modifiers.lse_offset = true; }, false, true,
+       false},
       {"dropout",
        [](AttentionSpec* spec) {
          spec->dropout = Dropout{0.25, 3};
        },
        true, false},
-      {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false,
-       true},
-      {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false},
+      {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false, true,
+       false},
+      {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false,
+       false},
       {"all",
        [](AttentionSpec* spec) {
          for (const Option& option : ScoreOptions())
@@ -111,8 +120,9 @@ std::vector<Option> Options() {
   return all;
 }
 
-reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
-                        int32_t ranks) {
+// The job, right.
+std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, Strategy strategy, Layout layout,
+                                  int32_t ranks) {
   JobCase job;
   job.spec = spec;
   job.plan.world_size = ranks;
@@ -122,9 +132,21 @@ reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout lay
   job.execution = ResolveDegrees(open, ranks, spec.q_heads).front();
   Group group =
       ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
-  JobRunner runner(job);
-  EXPECT_TRUE(runner.RunAndJudge(group, [] { return *CpuKernel::Create({}); }));
-  return runner.Gathered();
+  auto runner = std::make_unique<JobRunner>(job);
+  EXPECT_TRUE(runner->RunAndJudge(group, [] { return *CpuKernel::Create({}); }));
+  return runner;
+}
+
+reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
+                        int32_t ranks) {
+  return RunJob(spec, strategy, layout, ranks)->Gathered();
+}
+
+float Apart(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
 }
 
 class OptionsOfJobs : public testing::TestWithParam<Strategy> {};
@@ -139,14 +161,67 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheAnswerAndIsRight) {
     const reference::Answer changed = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
     EXPECT_EQ(changed.max_logit.empty(), !spec.outputs.max_logit);
     // Another layout merges in another order: what does not change does so but for rounding.
-    float out = 0, lse = 0;
-    for (size_t i = 0; i < base.out.size(); ++i)
-      out = std::max(out, std::fabs(changed.out[i] - base.out[i]));
-    for (size_t i = 0; i < base.lse.size(); ++i)
-      lse = std::max(lse, std::fabs(changed.lse[i] - base.lse[i]));
+    const float out = Apart(changed.out, base.out), lse = Apart(changed.lse, base.lse);
     EXPECT_EQ(out > 1e-3f, option.changes_out) << out;
     EXPECT_EQ(lse > 1e-3f, option.changes_lse) << lse;
   }
+}
+
+TEST_P(OptionsOfJobs, SettingOneChangesTheGradientsAndIsRight) {
+  AttentionSpec base_spec = BaseSpec();
+  base_spec.operation = Operation::kGradients;
+  const auto solve = [](const AttentionSpec& spec, Layout layout) {
+    return RunJob(spec, GetParam(), layout, kRanks)->GatheredGradients();
+  };
+  const reference::GradientAnswer base = solve(base_spec, Layout::kContiguous);
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    AttentionSpec spec = base_spec;
+    option.set(&spec);
+    spec.outputs = {};  // Of forward jobs.
+    spec.gradients.d_bias = spec.modifiers.bias.has_value();
+    const reference::GradientAnswer changed = solve(spec, Layout::kZigzag);
+    EXPECT_EQ(Apart(changed.dq, base.dq) > 1e-3f, option.changes_gradients);
+    EXPECT_EQ(Apart(changed.dk, base.dk) > 1e-3f, option.changes_gradients);
+    // Of values, whose gradient is of the weights alone.
+    EXPECT_EQ(Apart(changed.dv, base.dv) > 1e-3f, option.changes_gradients);
+    const auto largest = [](const std::vector<float>& of) {
+      return of.empty() ? 0 : Apart(of, std::vector<float>(of.size()));
+    };
+    EXPECT_EQ(largest(changed.d_bias) > 1e-3f, spec.modifiers.bias.has_value());
+    EXPECT_EQ(largest(changed.d_sink) > 1e-3f, !spec.modifiers.sinks.empty());
+  }
+  base_spec.gradients.d_lse = true;
+  const reference::GradientAnswer of_lse = solve(base_spec, Layout::kZigzag);
+  EXPECT_GT(Apart(of_lse.dq, base.dq), 1e-3f);
+  EXPECT_GT(Apart(of_lse.dk, base.dk), 1e-3f);
+  EXPECT_LT(Apart(of_lse.dv, base.dv), 1e-3f);  // LSE knows no values.
+}
+
+TEST_P(OptionsOfJobs, TypesOfOutputsAndArithmeticAreFollowed) {
+  AttentionSpec spec = BaseSpec();
+  spec.dtype = DataType::kBf16;
+  const reference::Answer rounded = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  spec.out_dtype = DataType::kFp32;
+  const reference::Answer whole = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  EXPECT_GT(Apart(rounded.out, whole.out), 1e-4f);
+  const auto fits_bf16 = [](const std::vector<float>& numbers) {
+    return std::all_of(numbers.begin(), numbers.end(), [](float number) {
+      uint32_t bits;
+      std::memcpy(&bits, &number, sizeof bits);
+      return (bits & 0xffff) == 0;
+    });
+  };
+  EXPECT_TRUE(fits_bf16(rounded.out));
+  EXPECT_FALSE(fits_bf16(whole.out));
+  if (!(*CpuKernel::Create({}))->serves_bf16x3()) GTEST_SKIP() << "no AMX here for bf16x3";
+  spec = BaseSpec();
+  const reference::Answer exact = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  spec.arithmetic = Arithmetic::kBf16x3;
+  const reference::Answer split = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  const float apart = Apart(exact.out, split.out);
+  EXPECT_GT(apart, 1e-6f);
+  EXPECT_LT(apart, 1e-3f);
 }
 
 TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
