@@ -44,8 +44,9 @@ AttentionSpec Forward(int64_t length, int32_t dim, int32_t heads, bool causal) {
 }
 
 // As peers.py names it.
-std::string NameOf(int64_t length, int32_t dim, bool causal) {
-  return absl::StrCat("forward bf16 S", length, " D", dim, causal ? " causal" : " full");
+std::string NameOf(int64_t length, int32_t dim, bool causal, bool forward = true) {
+  return absl::StrCat(forward ? "forward" : "backward", " bf16 S", length, " D", dim,
+                      causal ? " causal" : " full");
 }
 
 Entry EntryOf(const std::string& name, const Summary& summary, const std::string& unit,
@@ -92,7 +93,8 @@ class GpuBench {
     return absl::OkStatus();
   }
 
-  absl::Status VirtualRanks(bool causal);
+  absl::Status Gradients(bool causal);
+  absl::Status VirtualRanks(int32_t ranks, bool causal);
 
   const std::vector<Entry>& entries() const { return entries_; }
 
@@ -209,11 +211,40 @@ double LeastBytes(const AttentionSpec& spec, int32_t ranks) {
          4 * rows * kv * dim * bytes + 4 * rows * q * dim;
 }
 
-absl::Status GpuBench::VirtualRanks(bool causal) {
-  constexpr int32_t kRanks = 4;
+// Deterministic ones in turns with others.
+absl::Status GpuBench::Gradients(bool causal) {
+  AttentionSpec spec = Forward(8192, 128, 16, causal);
+  spec.operation = Operation::kGradients;
+  ASSIGN_OR_RETURN(const auto any, RingJob::Create(spec, 1, context_));
+  spec.deterministic = true;
+  ASSIGN_OR_RETURN(const auto same, RingJob::Create(spec, 1, context_));
+  // Five products of visible pairs, where a forward pass has two.
+  const MaskMap mask(spec);
+  const auto pairs = static_cast<double>(mask.Area(0, {0, spec.q_rows()}, {0, spec.kv_rows()}));
+  const double flops = 5 * 2.0 * pairs * spec.q_heads * spec.head_dim;
+  std::vector<double> rates, ratios;
+  for (int n = 0; n < kRepeats + 2; ++n) {
+    ASSIGN_OR_RETURN(const double seconds, any->Run());
+    ASSIGN_OR_RETURN(const double deterministic, same->Run());
+    if (n < 2) continue;
+    rates.push_back(flops / seconds / 1e12);
+    ratios.push_back(seconds / deterministic);
+  }
+  const std::string name = NameOf(8192, 128, causal, /*forward=*/false);
+  entries_.push_back(EntryOf(name, Summarize(rates), "TFLOP/s", kRepeats));
+  bench::Say(entries_.back());
+  Entry entry = EntryOf(name + ", deterministic", Summarize(ratios), "x", kRepeats);
+  entry.compared_to = "the same, which need not be";
+  entry.ratio = entry.value;
+  entry.bar = 0.85;
+  entries_.push_back(entry);
+  return absl::OkStatus();
+}
+
+absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
   const AttentionSpec spec = Forward(65536, 128, 8, causal);
   ASSIGN_OR_RETURN(const auto one, RingJob::Create(spec, 1, context_));
-  ASSIGN_OR_RETURN(const auto ring, RingJob::Create(spec, kRanks, context_));
+  ASSIGN_OR_RETURN(const auto ring, RingJob::Create(spec, ranks, context_));
   std::vector<double> ratios;
   for (int n = 0; n < kRingRepeats + 1; ++n) {
     ASSIGN_OR_RETURN(const double alone, one->Run());
@@ -221,16 +252,16 @@ absl::Status GpuBench::VirtualRanks(bool causal) {
     if (n >= 1) ratios.push_back(alone / together);
   }
   const std::string mask = causal ? "causal" : "full";
-  Entry entry = EntryOf(absl::StrCat("virtual ranks W=4, 64k tokens, ", mask), Summarize(ratios),
-                        "x", kRingRepeats);
+  Entry entry = EntryOf(absl::StrCat("virtual ranks W=", ranks, ", 64k tokens, ", mask),
+                        Summarize(ratios), "x", kRingRepeats);
   entry.compared_to = "one kernel over the whole sequence";
   entry.ratio = entry.value;
   entry.bar = 0.8;
   entries_.push_back(entry);
   bench::Say(entry);
-  const double least = LeastBytes(spec, kRanks);
+  const double least = LeastBytes(spec, ranks);
   const auto peak = static_cast<double>(ring->arena_bytes());
-  Entry memory = EntryOf(absl::StrCat("arena of a rank, W=4, 64k tokens, ", mask),
+  Entry memory = EntryOf(absl::StrCat("planned arena of a rank, W=", ranks, ", 64k tokens, ", mask),
                          {peak / 1048576, 0}, "MiB", 1);
   memory.compared_to = "its rows, a double buffer of keys and values, and the running state";
   memory.ratio = peak / least;
@@ -243,8 +274,11 @@ absl::Status GpuBench::VirtualRanks(bool causal) {
 absl::Status Measure(GpuBench* measured) {
   RETURN_IF_ERROR(measured->Kernels());
   RETURN_IF_ERROR(measured->CarriedState());
-  RETURN_IF_ERROR(measured->VirtualRanks(false));
-  return measured->VirtualRanks(true);
+  for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->Gradients(causal));
+  for (const int32_t ranks : {4, 8}) {
+    for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->VirtualRanks(ranks, causal));
+  }
+  return absl::OkStatus();
 }
 
 int Main() {

@@ -18,6 +18,7 @@ REPEATS = 20
 HEADS = 16
 # Length, dimension, causal: as gpu_bench has them.
 SHAPES = [(length, 128, causal) for length in (8192, 16384, 32768) for causal in (False, True)] + [(16384, 64, False), (16384, 256, False)]
+BACKWARD_SHAPES = [(8192, 128, causal) for causal in (False, True)]
 FILE_TYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
@@ -55,6 +56,26 @@ def entry(name, flops, time):
             "bar": None, "met": None, "repeats": REPEATS}
 
 
+def backward_figures(torch, backends, sdpa_kernel):
+    """Of cuDNN's backward pass, where it need not give the same bits twice."""
+    found = []
+    for length, dim, causal in BACKWARD_SHAPES:
+        q, k, v, d_out = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
+        pairs = length * (length + 1) / 2 if causal else length * length
+        name = f"cudnn backward bf16 S{length} D{dim} {'causal' if causal else 'full'}"
+        try:
+            with sdpa_kernel(backends.CUDNN_ATTENTION):
+                out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+                time = seconds(torch, lambda: torch.autograd.grad(out, inputs, d_out, retain_graph=True))
+        except (AttributeError, RuntimeError) as error:
+            print(f"{name}: {error}")
+            continue
+        found.append(entry(name, 10 * pairs * HEADS * dim, time))
+        print(f"{name}: {found[-1]['value']:.0f} TFLOP/s")
+    return found
+
+
 def figures(path):
     torch = load_torch()
     try:
@@ -82,6 +103,7 @@ def figures(path):
                 continue
             found.append(entry(f"{prefix} {shape}", 4 * pairs * HEADS * dim, time))
             print(f"{found[-1]['name']}: {found[-1]['value']:.0f} TFLOP/s")
+    found += backward_figures(torch, SDPBackend, sdpa_kernel)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(found, file)
     print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")

@@ -8,6 +8,7 @@ import os
 PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
 # Of cuDNN at 128 dimensions: the portable kernel's, and that of the kernel for Hopper.
 BARS = {"": 0.35, "hopper ": 0.6}
+BACKWARD_BAR = 0.5
 CEILING = "gemm bf16 8192"
 CAUSAL_BAR = 0.85
 
@@ -32,6 +33,9 @@ def compared(parts):
                         "bar": bar, "met": None if bar is None else ratio >= bar})
 
     for name, value in values.items():
+        cudnn = "cudnn " + name
+        if name.startswith("backward ") and values.get(cudnn):
+            add(f"{name} / cudnn", value / values[cudnn], f"cuDNN, {together(part[name], part[cudnn])}", BACKWARD_BAR)
         kernel = next((known for known in BARS if name.startswith(known + "forward ")), None)
         if kernel is None:
             continue

@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-from tests.gpu import parts, report, run, runner
+from tests.gpu import parts, peers, report, run, runner
 from tests.gpu.runner import Part
 from tools.testing import gpu_bundle
 
@@ -184,9 +184,11 @@ sys.exit(run.guarded({self.out!r}))
         causal = {"name": "forward bf16 S8192 D128 causal", "value": 270.0, "unit": "TFLOP/s"}
         hopper = {"name": "hopper forward bf16 S8192 D128 full", "value": 480.0, "unit": "TFLOP/s"}
         theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
+        backward = {"name": "backward bf16 S8192 D128 full", "value": 180.0, "unit": "TFLOP/s"}
+        cudnn_backward = {"name": "cudnn backward bf16 S8192 D128 full", "value": 450.0, "unit": "TFLOP/s"}
         gemm = {"name": "gemm bf16 8192", "value": 750.0, "unit": "TFLOP/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal, hopper]), fake("peers", "", "figures", write=[theirs, gemm]),
+            fake("bench", "", "figures", write=[ours, causal, hopper, backward]), fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
         titles = {name: f"the part {name}" for name in facts}
@@ -194,6 +196,7 @@ sys.exit(run.guarded({self.out!r}))
         ratios = {figure["name"]: (figure["ratio"], figure["met"]) for figure in told["figures"] if figure.get("ratio")}
         self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, True))
         self.assertEqual(ratios["hopper forward bf16 S8192 D128 full / cudnn"], (0.8, True))
+        self.assertEqual(ratios["backward bf16 S8192 D128 full / cudnn"], (0.4, False))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
@@ -219,6 +222,13 @@ sys.exit(run.guarded({self.out!r}))
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
             run.chosen(everything, ["none"])
         self.assertEqual(ended.exception.code, runner.USAGE)
+
+    def test_backward_shapes_are_those_of_the_peer(self):
+        with open("tests/gpu/gpu_bench.cc", encoding="utf-8") as file:
+            text = file.read()
+        for length, dim, _ in peers.BACKWARD_SHAPES:
+            self.assertIn(f"Forward({length}, {dim}, {peers.HEADS}, causal);\n  spec.operation = Operation::kGradients", text)
+            self.assertIn(f"NameOf({length}, {dim}, causal, /*forward=*/false)", text)
 
     def test_what_a_checker_runs_is_among_the_cases_of_its_suite(self):
         for suite, cases in parts.CHECKED_CASES.items():
