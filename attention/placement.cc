@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "attention/accumulators.h"
+
 namespace annulus {
 namespace {
 
@@ -24,11 +26,6 @@ struct Life {
     dies = std::max(dies, half_step);
   }
 };
-
-bool IsAccumulator(BlockKind kind) {
-  return kind == BlockKind::kPartial || kind == BlockKind::kDq || kind == BlockKind::kDkv ||
-         kind == BlockKind::kDBias;
-}
 
 // A receive, a copy or a finish gives a buffer its contents. Anything else reads what is there: for
 // an accumulator, the identity that it is born as.

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "attention/accumulators.h"
 #include "attention/check/broken.h"
 #include "attention/status_macros.h"
 
@@ -10,9 +11,7 @@ namespace annulus {
 namespace {
 
 bool IsState(const RankSchedule& schedule, int32_t buffer) {
-  const BlockKind kind = schedule.buffers[buffer].kind;
-  return kind == BlockKind::kPartial || kind == BlockKind::kDq || kind == BlockKind::kDkv ||
-         kind == BlockKind::kDBias;
+  return IsAccumulator(schedule.buffers[buffer].kind);
 }
 
 // A gradient of a bias that comes home is no sum where nothing is added to it there.

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "attention/accumulators.h"
 #include "attention/check/broken.h"
 #include "attention/check/region.h"
 #include "attention/pair_inputs.h"
@@ -228,8 +229,7 @@ class ShapeCheck {
         fits = source == target;
         break;
       case Op::Kind::kAdd:
-        fits = source == target && (source == BlockKind::kDq || source == BlockKind::kDkv ||
-                                    source == BlockKind::kDBias);
+        fits = source == target && IsGradientSum(source);
         break;
       case Op::Kind::kDelta:
         fits = source == BlockKind::kOut && target == BlockKind::kQGrad && IsInput(op.target);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/accumulators.h"
 #include "attention/check/broken.h"
 #include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
@@ -51,9 +52,7 @@ absl::Status RankReplay::Begin(int32_t k) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const Placement::Slot& slot = placement_.slots[i];
     if (!slot.starts_as_identity || slot.born / 2 != k) continue;
-    const BlockKind kind = schedule_.buffers[i].kind;
-    if (kind != BlockKind::kPartial && kind != BlockKind::kDq && kind != BlockKind::kDkv &&
-        kind != BlockKind::kDBias) {
+    if (!IsAccumulator(schedule_.buffers[i].kind)) {
       return Broken(rank_, k, "what is not an accumulator starts as the identity");
     }
     states_[i].held.Add(PatchOf(schedule_.buffers[i]));

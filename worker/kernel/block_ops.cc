@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "attention/accumulators.h"
 #include "attention/partial.h"
 #include "worker/kernel/tile_isa.h"
 
@@ -185,21 +186,17 @@ void CopyRow(const Operands& o, int64_t row) {
                 heads * o.target.sections[s].head_bytes);
 }
 
-bool IsGradient(BlockKind kind) {
-  return kind == BlockKind::kDq || kind == BlockKind::kDkv || kind == BlockKind::kDBias;
-}
-
 using RowFunction = void (*)(const Operands&, int64_t);
 
 // nullptr where the operation is not made for these kinds.
 RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
   switch (op) {
     case KernelOp::Kind::kIdentity:
-      return target == BlockKind::kPartial || IsGradient(target) ? IdentityRow : nullptr;
+      return IsAccumulator(target) ? IdentityRow : nullptr;
     case KernelOp::Kind::kMerge:
       return source == BlockKind::kPartial && target == source ? MergeRow : nullptr;
     case KernelOp::Kind::kAdd:
-      return IsGradient(source) && target == source ? AddRow : nullptr;
+      return IsGradientSum(source) && target == source ? AddRow : nullptr;
     case KernelOp::Kind::kFinish:
       if (source == BlockKind::kDq && target == BlockKind::kDqOut) return RoundRow;
       if (source == BlockKind::kDkv && target == BlockKind::kDkvOut) return RoundRow;
