@@ -127,7 +127,7 @@ bool PlanInline(const Core& core, const PlanRequest& request) {
 void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
   const int64_t number = ++core.last_plan;
   core.plannings[number] = target;
-  core.Emit(action::MakePlan{number, std::move(request)});
+  core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0});
 }
 
 // A lower bound: the work that waits is shared by all ready workers, and what runs is not counted.
@@ -240,6 +240,23 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   }
 }
 
+// As many as jobs may wait, apart from these, and as large.
+absl::Status CheckDryRuns(const Core& core, const Submission& submission) {
+  size_t count = 0;
+  int64_t bytes = submission.bytes;
+  for (const auto& [number, planning] : core.plannings) {
+    if (planning.call == 0) continue;
+    ++count;
+    bytes += planning.bytes;
+  }
+  const CoordinatorOptions& options = core.options;
+  if (count >= options.max_queued_jobs)
+    return QueueFullError(options.max_queued_jobs, options.retry_after);
+  if (bytes > options.max_request_bytes)
+    return RequestBytesFullError(options.max_request_bytes, options.retry_after);
+  return absl::OkStatus();
+}
+
 void AnswerPlan(Core& core, int64_t call, const PlanResult& result) {
   if (result.ok()) {
     core.Emit(action::Answer{call, PlanView(**result)});
@@ -263,9 +280,7 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
   if (refusal.ok()) {
     refusal = CheckServers(core, submission.execution.world_size, submission);
   }
-  if (refusal.ok() && core.plannings.size() >= core.options.max_queued_jobs) {
-    refusal = QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
-  }
+  if (refusal.ok()) refusal = CheckDryRuns(core, submission);
   if (!refusal.ok()) {
     core.Emit(action::Answer{event.call, refusal});
     return;
@@ -276,7 +291,8 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
     return;
   }
   // Elsewhere, however small: dry runs take no time of events.
-  MakePlan(core, MakeRequest(core, event.submission, *used), {0, event.call});
+  MakePlan(core, MakeRequest(core, event.submission, *used),
+           {0, event.call, event.submission->bytes});
 }
 
 void OnPlanned(Core& core, const event::Planned& event) {
@@ -303,6 +319,7 @@ void PlanWaitingJobs(Core& core) {
     if (PlanInline(core, request)) {
       AcceptPlan(core, job, core.plan(request));
     } else {
+      core.ForgetPlan(job.planning);
       MakePlan(core, std::move(request), {job.number, 0});
       job.planning = core.last_plan;
     }

@@ -26,6 +26,10 @@ size_t Core::queued_jobs() const {
          });
 }
 
+void Core::ForgetPlan(int64_t plan) {
+  if (plannings.erase(plan) != 0) Emit(action::ForgetPlan{plan});
+}
+
 void Core::Log(LogLevel level, absl::string_view job, std::string text) {
   Emit(action::Log{level, std::string(job), std::move(text)});
 }

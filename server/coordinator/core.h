@@ -64,6 +64,7 @@ struct Core {
   struct Planning {
     int64_t job = 0;
     int64_t call = 0;
+    int64_t bytes = 0;  // Of a call's request; a job counts its own.
   };
   std::map<int64_t, Planning> plannings;
   int64_t last_plan = 0;
@@ -99,6 +100,8 @@ struct Core {
   size_t queued_jobs() const;
 
   void Emit(Action action) { actions.push_back(std::move(action)); }
+  // What is being planned is not needed; a plan that is not known is left alone.
+  void ForgetPlan(int64_t plan);
   void Log(LogLevel level, absl::string_view job, std::string text);
   // Numbers the command, keeps it until it is acknowledged, and sends it if the worker is
   // connected.

@@ -118,10 +118,15 @@ struct Answer {
   absl::StatusOr<std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>> value;
 };
 
-// Plan elsewhere and answer with event::Planned.
+// Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs.
 struct MakePlan {
   int64_t plan = 0;
   PlanRequest request;
+  bool dry_run = false;
+};
+// Nobody waits for the plan any more: it need not be made.
+struct ForgetPlan {
+  int64_t plan = 0;
 };
 // Whether a job would be taken.
 struct SetReady {
@@ -137,8 +142,8 @@ struct Log {
 }  // namespace action
 
 using Action = std::variant<action::SendCommand, action::CloseConnection, action::SendEvent,
-                            action::FinishCall, action::Answer, action::MakePlan, action::SetReady,
-                            action::Stopped, action::Log>;
+                            action::FinishCall, action::Answer, action::MakePlan,
+                            action::ForgetPlan, action::SetReady, action::Stopped, action::Log>;
 
 }  // namespace annulus
 

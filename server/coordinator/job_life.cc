@@ -120,7 +120,7 @@ void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind) {
 
 void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error) {
   if (job.terminal()) return;
-  core.plannings.erase(std::exchange(job.planning, 0));
+  core.ForgetPlan(std::exchange(job.planning, 0));
   core.replan.erase(job.number);
   core.queue.Remove(job.number);
   job.error = std::move(error);

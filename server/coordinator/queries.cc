@@ -1,5 +1,6 @@
 #include "server/coordinator/queries.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
@@ -178,9 +179,9 @@ void OnGetServerInfo(Core& core, const event::GetServerInfo& event) {
 void OnCallGone(Core& core, int64_t call) {
   JobRecord* job = core.jobs.FindCall(call);
   if (job == nullptr) {
-    for (auto& [number, planning] : core.plannings) {
-      if (planning.call == call) planning.call = -1;
-    }
+    const auto dry_run = std::find_if(core.plannings.begin(), core.plannings.end(),
+                                      [call](const auto& p) { return p.second.call == call; });
+    if (dry_run != core.plannings.end()) core.ForgetPlan(dry_run->first);
     return;
   }
   const bool owner = job->owners.count(call) != 0;

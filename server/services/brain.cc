@@ -35,7 +35,7 @@ int64_t SteadyNanoseconds() {
 
 Brain::Brain(Options options)
     : options_(std::move(options)),
-      planners_(options_.planner_threads, options_.coordinator.max_queued_jobs, options_.plan),
+      planners_(options_.planner_threads, options_.plan),
       last_look_ns_(SteadyNanoseconds()),
       state_(options_.coordinator, options_.random, options_.plan, options_.clock()),
       turns_({[this] { return HandleNext(); }, [this] { Handle({event::Tick{}}); },
@@ -150,15 +150,12 @@ void Brain::Perform(Action action) {
     }
     void operator()(action::MakePlan& a) {
       const int64_t plan = a.plan;
-      const bool taken = brain.planners_.Post(
-          std::move(a.request), [this_brain = &brain, plan](PlanResult result) {
-            this_brain->Post(event::Planned{plan, std::move(result)});
-          });
-      if (!taken) {
-        brain.Post(event::Planned{plan, QueueFullError(brain.options_.coordinator.max_queued_jobs,
-                                                       brain.options_.coordinator.retry_after)});
-      }
+      brain.planners_.Post({a.dry_run, plan}, std::move(a.request),
+                           [this_brain = &brain, plan](PlanResult result) {
+                             this_brain->Post(event::Planned{plan, std::move(result)});
+                           });
     }
+    void operator()(action::ForgetPlan& a) { brain.planners_.Forget(a.plan); }
     void operator()(action::SetReady& a) { brain.options_.on_ready(a.ready); }
     void operator()(action::Stopped&) { brain.options_.on_stopped(); }
     void operator()(action::Log& a) { WriteLogIfEnabled(a); }

@@ -1,5 +1,6 @@
 #include "server/services/jobs_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -32,6 +33,46 @@ class UnaryAnswer final : public CallSink {
  private:
   grpc::ServerUnaryReactor* const reactor_;
   Response* const response_;
+};
+
+// The same for a dry run, which takes long enough for its caller to go away meanwhile.
+class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
+ public:
+  PlanAnswer(Brain* brain, v1::Plan* response)
+      : brain_(brain), number_(brain->NewNumber()), response_(response) {}
+
+  static grpc::ServerUnaryReactor* Start(std::shared_ptr<PlanAnswer> call,
+                                         std::shared_ptr<const Submission> submission) {
+    PlanAnswer* reactor = call.get();
+    reactor->self_ = call;
+    event::PlanJob event{reactor->number_, kAnonymous, std::move(submission)};
+    if (!reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event))) {
+      static_cast<CallSink*>(reactor)->Finish(DrainingError(absl::Seconds(1)));
+    }
+    return reactor;
+  }
+
+  void Send(v1::JobEvent) override {}
+  void Finish(const absl::Status& status) override { Answer(status); }
+  void Answer(absl::StatusOr<Value> value) override {
+    if (ended_.exchange(true)) return;
+    if (value.ok()) *response_ = std::get<v1::Plan>(*std::move(value));
+    grpc::ServerUnaryReactor::Finish(ToGrpcStatus(value.status()));
+  }
+
+  void OnCancel() override {
+    brain_->Post(event::CallGone{number_});
+    Answer(absl::CancelledError("the call was cancelled"));
+  }
+  // May drop the last reference: nothing of this is touched after it.
+  void OnDone() override { const std::shared_ptr<PlanAnswer> self = std::move(self_); }
+
+ private:
+  Brain* const brain_;
+  const int64_t number_;
+  v1::Plan* const response_;  // Until the first end.
+  std::atomic<bool> ended_{false};
+  std::shared_ptr<PlanAnswer> self_;  // Until OnDone.
 };
 
 template <typename Response>
@@ -74,9 +115,7 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
     reactor->Finish(ToGrpcStatus(submission.status()));
     return reactor;
   }
-  const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response,
-             event::PlanJob{call, kAnonymous, *std::move(submission)});
+  return PlanAnswer::Start(std::make_shared<PlanAnswer>(brain_, response), *std::move(submission));
 }
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,

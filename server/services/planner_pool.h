@@ -1,8 +1,9 @@
 #ifndef ANNULUS_SERVER_SERVICES_PLANNER_POOL_H_
 #define ANNULUS_SERVER_SERVICES_PLANNER_POOL_H_
 
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,28 +13,40 @@
 
 namespace annulus {
 
-// Threads that plan large jobs, so that the brain need not. Thread-safe.
+// Threads that plan large jobs, so that the brain need not. Who posts bounds what waits.
+// Thread-safe.
 class PlannerPool {
  public:
   // Called by a thread of the pool.
   using Done = std::function<void(PlanResult)>;
 
-  PlannerPool(int threads, size_t max_waiting, PlanFunction plan);
+  // When a plan is made: jobs' plans before dry runs, of each the older one first.
+  struct Turn {
+    bool dry_run = false;
+    int64_t plan = 0;  // Its number, never used again.
+    friend bool operator<(const Turn& a, const Turn& b) {
+      return std::make_pair(a.dry_run, a.plan) < std::make_pair(b.dry_run, b.plan);
+    }
+  };
+
+  PlannerPool(int threads, PlanFunction plan);
   ~PlannerPool();
 
-  // False when `max_waiting` requests wait already, or the pool has stopped.
-  bool Post(PlanRequest request, Done done) EXCLUDES(mutex_);
+  // `done` is not called when the pool stops, or forgets the plan, before its turn comes.
+  void Post(Turn turn, PlanRequest request, Done done) EXCLUDES(mutex_);
+  // The plan is not made if its turn has not come yet.
+  void Forget(int64_t plan) EXCLUDES(mutex_);
   // Forgets what waits and ends the threads. Idempotent.
   void Stop() EXCLUDES(mutex_);
 
  private:
+  using Work = std::pair<PlanRequest, Done>;
   void Run() EXCLUDES(mutex_);
 
-  const size_t max_waiting_;
   const PlanFunction plan_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::pair<PlanRequest, Done>> waiting_ GUARDED_BY(mutex_);
+  std::map<Turn, Work> waiting_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

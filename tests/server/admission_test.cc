@@ -237,8 +237,35 @@ TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
   EXPECT_EQ(harness_.call(refused).finished->code(), absl::StatusCode::kUnimplemented);
   const int64_t gone = harness_.Run(request);
   harness_.Handle(event::CallGone{gone});
+  EXPECT_EQ(harness_.plans_forgotten, std::vector<int64_t>{harness_.plans_wanted[2].first});
   harness_.Handle(event::Planned{harness_.plans_wanted[2].first, harness_.MakePlan(wanted)});
   EXPECT_EQ(harness_.core().queue.size(), 0u);
+}
+
+TEST(AdmissionOptionsTest, DryRunsAreBoundedApartFromJobsAndForgottenWithTheirCalls) {
+  CoordinatorOptions options;
+  options.max_queued_jobs = 2;
+  CoordinatorHarness harness(options);
+  harness.Start(1);
+  const auto submission = *MakeSubmission(harness.Request(1), options);
+  const auto plan = [&] {
+    const int64_t call = harness.NewCall();
+    harness.Handle(event::PlanJob{call, "anonymous", submission});
+    return call;
+  };
+  const auto refused = [&](int64_t call) { return harness.call(call).answer.has_value(); };
+  const int64_t first = plan();
+  EXPECT_FALSE(refused(first) || refused(plan()));
+  const int64_t third = plan();
+  EXPECT_EQ(ReasonOf(harness.call(third).answer->status()), "QUEUE_FULL");
+  v1::RunJobRequest large = harness.Request(1, 0);
+  for (int i = 0; i < 100; ++i) large.mutable_spec()->add_sequences();
+  EXPECT_EQ(harness.StateOf(harness.Run(large)), Job::STATE_QUEUED);
+  EXPECT_EQ(harness.plans_wanted.size(), 3u);
+  harness.Handle(event::CallGone{first});
+  EXPECT_EQ(harness.plans_forgotten, std::vector<int64_t>{harness.plans_wanted[0].first});
+  EXPECT_FALSE(refused(plan()));
+  EXPECT_TRUE(refused(plan()));
 }
 
 TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {

@@ -278,23 +278,49 @@ TEST_F(BusyBrainTest, ADryRunTakesNoTimeOfTheBrain) {
   EXPECT_EQ(plan->Wait().code(), absl::StatusCode::kUnimplemented);
 }
 
-TEST(PlannerPoolTest, PlansInOrderBoundsItsQueueAndForgetsAtTheEnd) {
+TEST(PlannerPoolTest, PlansAllAndForgetsAtTheEnd) {
   std::atomic<int> made{0};
   auto done = std::make_shared<TestSink>();
-  PlannerPool pool(2, 100, [&](const PlanRequest&) -> PlanResult {
+  PlannerPool pool(2, [&](const PlanRequest&) -> PlanResult {
     ++made;
     return absl::UnimplementedError("");
   });
   std::atomic<int> answered{0};
   for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(pool.Post({}, [&](PlanResult) {
+    pool.Post({false, i}, {}, [&](PlanResult) {
       if (++answered == 20) done->Finish(absl::OkStatus());
-    }));
+    });
   }
   EXPECT_TRUE(done->Wait().ok());
   EXPECT_EQ(made, 20);
   pool.Stop();
-  EXPECT_FALSE(pool.Post({}, [](PlanResult) { FAIL(); }));
+  pool.Post({false, 20}, {}, [](PlanResult) { FAIL(); });
+}
+
+TEST(PlannerPoolTest, PlansJobsFirstAndNothingThatNobodyWaitsFor) {
+  auto begun = std::make_shared<TestSink>(), all_posted = std::make_shared<TestSink>(),
+       done = std::make_shared<TestSink>();
+  PlannerPool pool(1, [](const PlanRequest&) -> PlanResult { return nullptr; });
+  pool.Post({false, 1}, {}, [&](PlanResult) {
+    begun->Finish(absl::OkStatus());
+    EXPECT_TRUE(all_posted->Wait().ok());
+  });
+  EXPECT_TRUE(begun->Wait().ok());
+  std::vector<int> order;
+  const auto note = [&order](int plan) {
+    return [&order, plan](PlanResult) { order.push_back(plan); };
+  };
+  pool.Post({true, 2}, {}, note(2));
+  pool.Post({true, 3}, {}, note(3));
+  pool.Post({false, 4}, {}, note(4));
+  pool.Post({false, 5}, {}, note(5));
+  pool.Post({true, 6}, {}, [&](PlanResult) { done->Finish(absl::OkStatus()); });
+  pool.Forget(2);
+  pool.Forget(4);
+  pool.Forget(1);  // It is being made.
+  all_posted->Finish(absl::OkStatus());
+  EXPECT_TRUE(done->Wait().ok());
+  EXPECT_EQ(order, (std::vector<int>{5, 3}));
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ void CoordinatorHarness::Perform(Action action) {
     calls_[answer->call].answer = std::move(answer->value);
   } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
     plans_wanted.emplace_back(plan->plan, std::move(plan->request));
+  } else if (auto* forget = std::get_if<action::ForgetPlan>(&action)) {
+    plans_forgotten.push_back(forget->plan);
   } else if (auto* ready = std::get_if<action::SetReady>(&action)) {
     readiness.push_back(ready->ready);
   } else if (auto* log = std::get_if<action::Log>(&action)) {

@@ -109,6 +109,7 @@ class CoordinatorHarness {
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;
+  std::vector<int64_t> plans_forgotten;
   std::vector<action::Log> logged;
   bool stopped = false;
 
