@@ -10,20 +10,41 @@
 namespace annulus {
 namespace {
 
-// Headers of a response are limited to 8 KiB by default, base64 adds a third.
+// Headers of a response are limited to 8 KiB by default. The message is there as it is and in the
+// details, to which base64 adds a third.
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxTextBytes = 256;
+constexpr size_t kMaxInfoBytes = 2048;
+constexpr size_t kMaxFieldsBytes = 1536;
 
-std::string Cut(absl::string_view text, size_t limit) { return std::string(text.substr(0, limit)); }
+// Between two characters: a message with half of one does not parse.
+std::string Cut(absl::string_view text, size_t limit) {
+  if (text.size() <= limit) return std::string(text);
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
+  return std::string(text.substr(0, limit));
+}
+
+// As a header it has three bytes for each that is not printable ASCII.
+std::string CutMessage(absl::string_view text) {
+  size_t bytes = 0, limit = 0;
+  for (; limit < text.size(); ++limit) {
+    const char c = text[limit];
+    bytes += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
+    if (bytes > kMaxMessageBytes) break;
+  }
+  return Cut(text, limit);
+}
 
 void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
   google::rpc::ErrorInfo info;
   info.set_reason(detail.reason);
   info.set_domain(kErrorDomain);
-  size_t entries = 0;
   for (const auto& [key, value] : detail.metadata) {
-    if (++entries > 16) break;
-    (*info.mutable_metadata())[Cut(key, kMaxTextBytes)] = Cut(value, kMaxTextBytes);
+    const std::string name = Cut(key, kMaxTextBytes);
+    (*info.mutable_metadata())[name] = Cut(value, kMaxTextBytes);
+    if (info.ByteSizeLong() <= kMaxInfoBytes) continue;
+    info.mutable_metadata()->erase(name);
+    break;
   }
   rich->add_details()->PackFrom(info);
   if (!detail.fields.empty()) {
@@ -34,7 +55,7 @@ void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
       out->set_field(Cut(violation.field, kMaxTextBytes));
       out->set_description(Cut(violation.description, kMaxTextBytes));
     }
-    while (bad.ByteSizeLong() > 4096 && bad.field_violations_size() > 1) {
+    while (bad.ByteSizeLong() > kMaxFieldsBytes && bad.field_violations_size() > 1) {
       bad.mutable_field_violations()->RemoveLast();
     }
     rich->add_details()->PackFrom(bad);
@@ -70,7 +91,7 @@ ErrorDetail DetailsFrom(const google::rpc::Status& rich) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string message = Cut(status.message(), kMaxMessageBytes);
+  const std::string message = CutMessage(status.message());
   ErrorDetail detail = DetailOf(status);
   detail.reason = ReasonOrCode(status);
   const auto code = static_cast<grpc::StatusCode>(status.code());

@@ -67,6 +67,25 @@ TEST(StatusTest, HugeDetailsAreCutBelowTheMetadataLimit) {
   EXPECT_EQ(DetailOf(FromGrpcStatus(status)).reason, "SHAPE_MISMATCH");
 }
 
+TEST(StatusTest, IsCutBetweenCharactersAndFitsIntoHeadersAltogether) {
+  for (int shift = 0; shift < 3; ++shift) {
+    std::string text(shift, 'a');
+    for (int i = 0; i < 2000; ++i) text += "\u20ac";  // Three bytes, and nine in a header.
+    ErrorDetail detail{"SHAPE_MISMATCH", {}, {}, {}};
+    for (int i = 0; i < 200; ++i) {
+      detail.fields.push_back({absl::StrCat(i, text), text});
+      detail.metadata[absl::StrCat(i, text)] = text;
+    }
+    const grpc::Status status =
+        ToGrpcStatus(MakeError(absl::StatusCode::kInvalidArgument, text, detail));
+    EXPECT_LT(3 * status.error_message().size() + status.error_details().size() * 4 / 3, 8000u);
+    const ErrorDetail got = DetailOf(FromGrpcStatus(status));
+    EXPECT_EQ(got.reason, "SHAPE_MISMATCH") << shift;
+    ASSERT_FALSE(got.fields.empty() || got.metadata.empty());
+    EXPECT_EQ(got.fields[0].description, text.substr(0, 256 - (256 - shift) % 3));
+  }
+}
+
 TEST(StatusTest, DetailsOfAForeignDomainAreLeftOut) {
   google::rpc::ErrorInfo info;
   info.set_reason("THEIRS");
