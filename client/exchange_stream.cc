@@ -92,6 +92,8 @@ std::shared_ptr<ExchangeStream> ExchangePool::Open(const std::string& endpoint,
 void ExchangePool::Give(const std::string& endpoint, std::shared_ptr<ExchangeStream> stream) {
   {
     MutexLock lock(&mutex_);
+    // One that has ended may have been forgotten already. One that ends from now on will be.
+    if (stream->ended()) return;
     if (count_ < kMaxIdle) {
       ++count_;
       idle_[endpoint].push_back(std::move(stream));

@@ -34,6 +34,10 @@ class ExchangeStream {
   static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel,
                                                std::shared_ptr<User> user, Ended ended);
 
+  bool ended() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return ended_;
+  }
   // Between two shards. False: the call has ended meanwhile.
   bool Attach(std::shared_ptr<User> user) EXCLUDES(mutex_);
   void Detach() EXCLUDES(mutex_);
