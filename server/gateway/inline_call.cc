@@ -53,7 +53,18 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
   }
 
  private:
+  // A caller that is gone gets nothing made. True: the call is over.
+  bool EndIfCancelled() {
+    {
+      MutexLock lock(&mutex_);
+      if (!cancelled_) return false;
+    }
+    Finish(grpc::Status::CANCELLED);
+    return true;
+  }
+
   void Run() {
+    if (EndIfCancelled()) return;
     absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
         InlineTensorBytes(*request_, job_.spec);
     if (!tensors.ok()) return Finish(ToGrpcStatus(tensors.status()));
@@ -88,6 +99,7 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
     if (!status.ok()) return Finish(ToGrpcStatus(status));
     *response_->mutable_stats() = stats;
     queue_->Post([self] {
+      if (self->EndIfCancelled()) return;
       FillInlineResponse(*self->request_, self->spec_, self->memory_->tensors, self->response_);
       self->Finish(grpc::Status::OK);
     });

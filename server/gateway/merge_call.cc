@@ -1,6 +1,7 @@
 #include "server/gateway/merge_call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -89,15 +90,20 @@ class MergeCall : public grpc::ServerUnaryReactor {
         resources.queue->Reserve(MergeBytes(*request_));
     if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
     reservation_ = *std::move(reservation);
-    resources.queue->Post(
-        [self] { self->Finish(ToGrpcStatus(AnswerMerge(*self->request_, self->response_))); });
+    resources.queue->Post([self] {
+      if (self->cancelled_) return self->Finish(grpc::Status::CANCELLED);
+      self->Finish(ToGrpcStatus(AnswerMerge(*self->request_, self->response_)));
+    });
   }
+
+  void OnCancel() override { cancelled_ = true; }
 
   void OnDone() override { const std::shared_ptr<MergeCall> self = std::move(self_); }
 
  private:
   const v1::MergePartialsRequest* const request_;
   v1::Partial* const response_;
+  std::atomic<bool> cancelled_{false};
   std::shared_ptr<void> place_, reservation_;  // In the gate, of the queue's budget.
   std::shared_ptr<MergeCall> self_;            // Until it is done.
 };
