@@ -35,9 +35,10 @@ class OpenCalls {
     ++calls->open_;
     return std::shared_ptr<const void>(nullptr, [calls](const void*) { calls->Close(); });
   }
-  void WaitUntilClosed(absl::Time deadline) EXCLUDES(mutex_) {
+  void WaitUntilClosed(absl::Duration timeout) EXCLUDES(mutex_) {
+    const absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(&mutex_);
-    while (open_ > 0 && changed_.WaitUntil(&mutex_, deadline)) {
+    while (open_ > 0 && changed_.WaitFor(&mutex_, deadline - SteadyNow())) {
     }
   }
 
@@ -153,7 +154,7 @@ void Client::Impl::CancelAllAndWait() {
     while (live_ > 0) changed_.Wait(&mutex_);
   }
   exchanges_->CancelIdle();
-  open_calls_->WaitUntilClosed(absl::Now() + kFarewell);
+  open_calls_->WaitUntilClosed(kFarewell);
 }
 
 bool Client::Impl::WorkersAreReachable() {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -66,11 +66,12 @@ class Moment {
     }
     changed_.SignalAll();
   }
-  // Whether it has come by `deadline`.
-  bool Wait(absl::Time deadline) EXCLUDES(mutex_) {
+  // Whether it comes in time.
+  bool Wait(absl::Duration timeout) EXCLUDES(mutex_) {
+    const absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(&mutex_);
     while (!come_) {
-      if (!changed_.WaitUntil(&mutex_, deadline)) return come_;
+      if (!changed_.WaitFor(&mutex_, deadline - SteadyNow())) return come_;
     }
     return true;
   }
@@ -84,7 +85,7 @@ class Moment {
 bool AThreadAnswers() {
   auto answered = std::make_shared<Moment>();
   TheAnchor()->Call([answered] { answered->Come(); });
-  return answered->Wait(absl::Now() + kPatience);
+  return answered->Wait(kPatience);
 }
 
 // Takes a callback thread out of service, unless it is the last one.
@@ -93,9 +94,9 @@ bool ParkThread() {
   auto leave = std::make_shared<Moment>();
   TheAnchor()->Call([parked, leave] {
     parked->Come();
-    leave->Wait(absl::InfiniteFuture());
+    leave->Wait(absl::InfiniteDuration());
   });
-  if (parked->Wait(absl::Now() + kPatience) && AThreadAnswers()) return true;
+  if (parked->Wait(kPatience) && AThreadAnswers()) return true;
   leave->Come();
   return false;
 }
@@ -120,7 +121,7 @@ class Beat {
 
  private:
   void Loop() {
-    while (!stop_.Wait(absl::Now() + kBeat)) TheAnchor()->Call([] {});
+    while (!stop_.Wait(kBeat)) TheAnchor()->Call([] {});
   }
   Moment stop_;
   std::thread thread_;

@@ -10,6 +10,7 @@
 #include "attention/status_macros.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "client/channels.h"
 #include "client/exchange_stream.h"
 #include "client/run_job_call.h"
@@ -88,7 +89,7 @@ class Flag {
   bool Wait(absl::Time deadline) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     while (!set_) {
-      if (!changed_.WaitUntil(&mutex_, deadline)) return set_;
+      if (!changed_.WaitFor(&mutex_, deadline - SteadyNow())) return set_;
     }
     return true;
   }

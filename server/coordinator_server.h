@@ -54,7 +54,7 @@ class CoordinatorServer {
   // Not ready any more, no new jobs; those that run have drain_grace. Returns at once; idempotent.
   void Drain();
   // Waits until a drain is over and every Attend, AttendInline and MergePartials call has ended:
-  // false at the deadline.
+  // false at the deadline, by base/steady_time.h.
   bool WaitUntilDrained(absl::Time deadline);
   // Ends every call and thread. Idempotent; not together with other calls.
   void Shutdown();

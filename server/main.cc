@@ -111,7 +111,7 @@ int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Dura
   server.Drain();
   const absl::Time deadline = SteadyNow() + grace + kDrainMargin;
   while (SteadyNow() < deadline) {
-    if (server.WaitUntilDrained(absl::Now() + absl::Milliseconds(50))) break;
+    if (server.WaitUntilDrained(SteadyNow() + absl::Milliseconds(50))) break;
     const timespec none = {0, 0};
     if (sigtimedwait(&signals, nullptr, &none) > 0) break;
   }

@@ -13,6 +13,7 @@
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
@@ -248,10 +249,10 @@ absl::Status RunJob(const Flags& flags) {
   Outcome outcome;
   outcome.sent = arguments.spec;
   outcome.handle = flags.job.handle;
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   absl::StatusOr<AttendResult> result =
       RunCancellable(signals, &client, std::move(arguments), [&file] { file.reset(); });
-  outcome.took = absl::Now() - began;
+  outcome.took = SteadyNow() - began;
   bar.Clear();
   if (!result.ok()) return result.status();
   outcome.result = *std::move(result);

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 namespace {
@@ -81,7 +82,7 @@ ChildProcess::~ChildProcess() {
 absl::StatusOr<std::string> ChildProcess::ReadLine(absl::Time deadline) {
   std::string line;
   for (;;) {
-    const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
+    const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
     pollfd wait = {output_, POLLIN, 0};
     const int ready = poll(&wait, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
     if (ready < 0 && errno == EINTR) continue;

@@ -26,7 +26,7 @@ class ChildProcess {
   ~ChildProcess();
 
   // The next line of its output, without the end of line. UNAVAILABLE at its end,
-  // DEADLINE_EXCEEDED.
+  // DEADLINE_EXCEEDED. The deadline is by base/steady_time.h.
   absl::StatusOr<std::string> ReadLine(absl::Time deadline);
 
   // Whether it still runs; reaps it when not.

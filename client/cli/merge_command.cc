@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/steady_time.h"
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/report.h"
@@ -33,14 +33,14 @@ absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles*
   Client client(options);
   for (int64_t call = 0; call < merge->calls(); ++call) {
     ASSIGN_OR_RETURN(const v1::Partial answer,
-                     client.MergePartials(merge->Request(call), deadline - absl::Now()));
+                     client.MergePartials(merge->Request(call), deadline - SteadyNow()));
     RETURN_IF_ERROR(merge->Take(call, answer));
   }
   return absl::OkStatus();
 }
 
 absl::Status RunMerge(const Flags& flags) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   std::vector<SafetensorsFile> files;
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
@@ -54,7 +54,7 @@ absl::Status RunMerge(const Flags& flags) {
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
   RETURN_IF_ERROR(MergeAll(flags, began + flags.service.timeout, &merge));
   RETURN_IF_ERROR(merge.WriteOutputs(&output));
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
+  const double seconds = absl::ToDoubleSeconds(SteadyNow() - began);
   if (flags.service.json) {
     const nlohmann::json json = {{"partials", flags.inputs.size()},
                                  {"rows", merge.rows()},

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 namespace {
@@ -48,7 +49,7 @@ std::string ProgressText(const JobProgress& progress) {
 void ProgressBar::Show(const JobProgress& progress) {
   if (!on_) return;
   MutexLock lock(&mutex_);
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (ended_ || now < shown_ + kInterval) return;
   shown_ = now;
   std::cerr << "\r" << ProgressText(progress) << std::flush;

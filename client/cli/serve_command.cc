@@ -15,6 +15,7 @@
 #include "base/command_line.h"
 #include "base/device_name.h"
 #include "base/log.h"
+#include "base/steady_time.h"
 #include "client/cli/child_process.h"
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
@@ -121,7 +122,7 @@ absl::Status Service::Start() {
                    flags_.coordinator_flags.end());
   ASSIGN_OR_RETURN(coordinator_, ChildProcess::Start(arguments, /*pipe_output=*/true));
   const absl::StatusOr<std::string> line =
-      coordinator_.ReadLine(absl::Now() + flags_.ready_timeout);
+      coordinator_.ReadLine(SteadyNow() + flags_.ready_timeout);
   if (!line.ok()) {
     return absl::UnavailableError(
         absl::StrCat("the coordinator did not start: ", line.status().message()));
@@ -174,8 +175,8 @@ absl::Status Service::AwaitReady() {
   ClientOptions options;
   options.address = address_;
   Client client(options);
-  const absl::Time deadline = absl::Now() + flags_.ready_timeout;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + flags_.ready_timeout;
+  while (SteadyNow() < deadline) {
     const absl::StatusOr<v1::ServerInfo> info = client.GetServerInfo(absl::Seconds(5));
     if (info.ok() && info->ready()) {
       const auto ready = std::count_if(
@@ -225,13 +226,13 @@ absl::Status Service::CheckChildren() {
 }
 
 bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait) {
-  const absl::Time deadline = absl::Now() + wait;
+  const absl::Time deadline = SteadyNow() + wait;
   for (;;) {
     const bool ended = std::none_of(children.begin(), children.end(),
                                     [](ChildProcess* child) { return child->Running(); });
-    if (ended || absl::Now() >= deadline) return ended;
+    if (ended || SteadyNow() >= deadline) return ended;
     const timespec time =
-        absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - absl::Now()));
+        absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - SteadyNow()));
     const int number = sigtimedwait(&signals_, nullptr, &time);
     if (number == SIGINT || number == SIGTERM) return false;
   }

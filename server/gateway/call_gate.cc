@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 
 namespace annulus {
 
@@ -38,7 +39,7 @@ absl::StatusOr<std::shared_ptr<void>> CallGate::Enter() {
 bool CallGate::WaitUntilEmpty(absl::Time deadline) {
   MutexLock lock(&state_->mutex);
   while (state_->inside > 0) {
-    if (!state_->left.WaitUntil(&state_->mutex, deadline)) return state_->inside == 0;
+    if (!state_->left.WaitFor(&state_->mutex, deadline - SteadyNow())) return state_->inside == 0;
   }
   return true;
 }

@@ -17,7 +17,7 @@ class CallGate {
   // A place until the last copy goes, which may be after the gate. RESOURCE_EXHAUSTED /
   // TOO_MANY_CALLS.
   absl::StatusOr<std::shared_ptr<void>> Enter();
-  // False when somebody is still inside at the deadline.
+  // False when somebody is still inside at the deadline, by base/steady_time.h.
   bool WaitUntilEmpty(absl::Time deadline);
 
  private:

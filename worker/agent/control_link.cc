@@ -4,8 +4,8 @@
 #include <deque>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "proto/status.h"
 
 namespace annulus {
@@ -63,10 +63,10 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     if (!writing_ && !released_) StartWritesDone();
   }
   bool WaitDone(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(&mutex_);
     while (!done_) {
-      if (!done_changed_.WaitUntil(&mutex_, deadline)) return done_;
+      if (!done_changed_.WaitFor(&mutex_, deadline - SteadyNow())) return done_;
     }
     return true;
   }
