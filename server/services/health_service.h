@@ -15,7 +15,8 @@ class HealthWatch;
 
 // grpc.health.v1.Health by generated code, so that reflection describes it. "", the names of the
 // public services and "readiness" are SERVING when a job would be taken; "liveness" while `alive`
-// says so. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on Watch. Thread-safe.
+// says so, of which a Watch is told once. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on
+// Watch. Thread-safe.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthService(std::function<bool()> alive) : alive_(std::move(alive)) {}

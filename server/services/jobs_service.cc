@@ -75,10 +75,14 @@ class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
   std::shared_ptr<PlanAnswer> self_;  // Until OnDone.
 };
 
-template <typename Response>
+template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call, grpc::CallbackServerContext* context,
-                              Response* response, Event event) {
+                              const Request& request, Response* response, Event event) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (absl::Status s = CheckFieldsKnown(request, ""); !s.ok()) {
+    reactor->Finish(ToGrpcStatus(s));
+    return reactor;
+  }
   auto answer = std::make_shared<UnaryAnswer<Response>>(reactor, response);
   if (!brain->PostCall(call, std::move(answer), std::move(event))) {
     reactor->Finish(ToGrpcStatus(DrainingError(absl::Seconds(1))));
@@ -131,6 +135,9 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request) {
   auto stream = std::make_shared<JobStream>(brain_, peer_, context);
+  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+    return JobStream::Refuse(std::move(stream), s);
+  }
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request->job_id()});
 }
@@ -138,21 +145,23 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServ
 grpc::ServerUnaryReactor* JobsService::GetJob(grpc::CallbackServerContext* context,
                                               const v1::GetJobRequest* request, v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response, event::GetJob{call, kAnonymous, request->job_id()});
+  return Ask(brain_, call, context, *request, response,
+             event::GetJob{call, kAnonymous, request->job_id()});
 }
 
 grpc::ServerUnaryReactor* JobsService::ListJobs(grpc::CallbackServerContext* context,
                                                 const v1::ListJobsRequest* request,
                                                 v1::ListJobsResponse* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response, event::ListJobs{call, kAnonymous, *request});
+  return Ask(brain_, call, context, *request, response,
+             event::ListJobs{call, kAnonymous, *request});
 }
 
 grpc::ServerUnaryReactor* JobsService::CancelJob(grpc::CallbackServerContext* context,
                                                  const v1::CancelJobRequest* request,
                                                  v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response,
+  return Ask(brain_, call, context, *request, response,
              event::CancelJob{call, kAnonymous, request->job_id()});
 }
 
@@ -160,7 +169,7 @@ grpc::ServerUnaryReactor* JobsService::ReleaseState(grpc::CallbackServerContext*
                                                     const v1::ReleaseStateRequest* request,
                                                     v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, response,
+  return Ask(brain_, call, context, *request, response,
              event::ReleaseState{call, kAnonymous, request->job_id()});
 }
 

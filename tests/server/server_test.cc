@@ -175,6 +175,33 @@ TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   EXPECT_EQ(field(stream->Finish()), "spec.sequences[0].99");
 }
 
+TEST_F(ServerTest, UnknownFieldsOfQuestionsAboutJobsAreRefused) {
+  const std::string unknown = "\x98\x06\x01";  // Field 99.
+  const auto reason = [](const grpc::Status& status) {
+    return DetailOf(FromGrpcStatus(status)).reason;
+  };
+  v1::Job job;
+  v1::GetJobRequest get;
+  v1::CancelJobRequest cancel;
+  v1::ReleaseStateRequest release;
+  v1::ListJobsRequest list;
+  v1::WatchJobRequest watch;
+  for (google::protobuf::Message* request :
+       std::initializer_list<google::protobuf::Message*>{&get, &cancel, &release, &list, &watch}) {
+    ASSERT_TRUE(request->MergeFromString(unknown));
+  }
+  EXPECT_EQ(reason(jobs_->GetJob(Context().get(), get, &job)), "UNKNOWN_FIELD");
+  EXPECT_EQ(reason(jobs_->CancelJob(Context().get(), cancel, &job)), "UNKNOWN_FIELD");
+  EXPECT_EQ(reason(jobs_->ReleaseState(Context().get(), release, &job)), "UNKNOWN_FIELD");
+  v1::ListJobsResponse jobs;
+  EXPECT_EQ(reason(jobs_->ListJobs(Context().get(), list, &jobs)), "UNKNOWN_FIELD");
+  auto context = Context();
+  auto reader = jobs_->WatchJob(context.get(), watch);
+  v1::JobEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_EQ(reason(reader->Finish()), "UNKNOWN_FIELD");
+}
+
 TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   auto worker_context = Context();
   auto worker = Register(worker_context.get());
