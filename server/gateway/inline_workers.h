@@ -13,7 +13,8 @@
 
 namespace annulus {
 
-// A few threads for work that gRPC's threads must not do, and a budget for its memory. Thread-safe.
+// Threads, one by default, for work that gRPC's own must not do, and a budget for its memory.
+// Thread-safe.
 class InlineWorkers {
  public:
   struct Options {
