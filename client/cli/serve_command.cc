@@ -128,8 +128,7 @@ absl::Status Service::Start() {
         absl::StrCat("the coordinator did not start: ", line.status().message()));
   }
   address_ = ValueOf(*line, "address");
-  control_address_ = ValueOf(*line, "control");
-  if (control_address_.empty()) control_address_ = ValueOf(*line, "control-address");
+  control_address_ = ValueOf(*line, "control-address");
   if (address_.empty() || control_address_.empty()) {
     return absl::InternalError(absl::StrCat("the coordinator said '", *line, "'"));
   }
