@@ -89,7 +89,7 @@ class Worker::Impl {
   void StartWatchdog();
   control::v1::Register Self() const;
 
-  void Perform(const Connect&) { link_->Connect(++stream_); }
+  void Perform(const Connect& connect) { link_->Connect(connect.stream); }
   void Perform(const Disconnect&) { link_->Drop(); }
   void Perform(const Send& action) { link_->Send(action.event); }
   void Perform(const OpenShard& action);
@@ -119,7 +119,6 @@ class Worker::Impl {
   std::map<ShardId, ShardWork> works_;  // Of the agent's turns.
   std::unique_ptr<DataPlaneServer> server_;
   std::unique_ptr<ControlLink> link_;
-  std::atomic<int64_t> stream_{0};
   std::atomic<bool> device_lost_{false};
   std::unique_ptr<Watchdog> watchdog_;
 };
@@ -134,13 +133,12 @@ absl::Status Worker::Impl::Start() {
   link.coordinator = options_.coordinator;
   link.credentials = grpc::InsecureChannelCredentials();
   link.on_command = [this](int64_t stream, control::v1::WorkerCommand command) {
-    if (stream == stream_) agent_->Post(CommandArrived{std::move(command)});
+    agent_->Post(CommandArrived{stream, std::move(command)});
   };
   link.on_closed = [this](int64_t stream, absl::Status status) {
-    if (stream != stream_) return;
     LogWarning(kNoJob, "the control stream has ended: ", absl::StatusCodeToString(status.code()),
                ": ", status.message());
-    agent_->Post(LinkClosed{std::move(status)});
+    agent_->Post(LinkClosed{stream, std::move(status)});
   };
   link_ = std::make_unique<ControlLink>(std::move(link));
   StartWatchdog();

@@ -13,6 +13,7 @@ namespace annulus {
 // metadata in one place (docs/api.md lists them). None of them takes a decision.
 
 // To clients, at submission.
+
 absl::Status NoWorkersError(absl::Duration retry_after);
 absl::Status StartingError(absl::Duration retry_after);
 absl::Status DrainingError(absl::Duration retry_after);
@@ -23,6 +24,7 @@ absl::Status TooFewServersError(int32_t wanted, int32_t servers);
 absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after);
+absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after);
 absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration remaining);
 absl::Status JobNotFoundError(absl::string_view job_id);
@@ -30,19 +32,20 @@ absl::Status RequestIdReusedError(absl::string_view request_id);
 absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after);
 absl::Status InvalidPageError(absl::string_view field, absl::string_view description);
 
-// Of states that forward jobs keep: the field at fault is spec.gradients.state, but for those that
-// say another.
-absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);
+// Of states that forward jobs keep, in spec.gradients.state.
+
 absl::Status StateNotFoundError(absl::string_view name);
 absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_after);
 absl::Status StateExpiredError(absl::string_view name);
 absl::Status StateReleasedError(absl::string_view name);
 absl::Status StateLostError(absl::string_view name);
+// `field`: where the gradients' spec is another.
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description);
 // The same, where it is the service's fault.
 absl::Status OtherShardsError();
 
 // Ends of jobs.
+
 absl::Status ExpiredInQueueError();
 absl::Status ExpiredRunningError(absl::string_view state);
 absl::Status UploadStalledError();
@@ -51,13 +54,14 @@ absl::Status CancelledByClientError();
 absl::Status GroupLostError(absl::Status cause, int32_t attempts, absl::Duration retry_after);
 absl::Status ScheduleMismatchError(absl::string_view what);
 
-// To workers, and why they or their groups went.
+// To workers, and why they or their groups went. Kinds of devices are in words: "a CPU".
+
 absl::Status InvalidRegistrationError(absl::string_view what);
-// `other`: the slot of a worker that is there. The kinds in words: "a CPU".
+absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
+// Another kind than that of a worker that is there, in slot `other`.
 absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
                               absl::string_view ours);
-absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
-// By what the operator said; by what another worker is (OtherDeviceError).
+// Another kind than the operator said.
 absl::Status UnwantedDeviceError(absl::string_view theirs, absl::string_view wanted);
 absl::Status LeaseExpiredError(absl::string_view slot);
 absl::Status SlotTakenError(absl::string_view slot);

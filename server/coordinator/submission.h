@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobReque
                                                                  const CoordinatorOptions& options);
 
 // Whether two requests ask for the same job: equal but for what belongs to the call alone (timeout,
-// single_attempt). Takes no time, however long the specs are.
+// single_attempt, result_ttl, quiet). Takes no time, however long the specs are.
 bool SameJob(const Submission& a, const Submission& b);
 
 }  // namespace annulus

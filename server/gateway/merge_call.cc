@@ -117,7 +117,7 @@ int64_t MergeBytes(const v1::MergePartialsRequest& request) {
         std::max(answer, partial.out().values_size() + 2 * int64_t{partial.lse().values_size()});
   }
   return static_cast<int64_t>(request.SpaceUsedLong()) +
-         answer * static_cast<int64_t>(sizeof(float));
+         2 * answer * static_cast<int64_t>(sizeof(float));
 }
 
 absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response) {

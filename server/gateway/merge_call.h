@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// Bytes of a merge: all that its request takes, and the answer.
+// Bytes of a merge: all that its request takes, and the answer twice: merged, and as the message.
 int64_t MergeBytes(const v1::MergePartialsRequest& request);
 
 // The answer to a MergePartials call, or what is wrong with it (docs/api.md). Pure.

@@ -102,12 +102,15 @@ void SimWorker::ScheduleTick() {
 }
 
 void SimWorker::Receive(WorkerCommand command) {
-  Later(absl::ZeroDuration(),
-        [this, command = std::move(command)] { Handle(CommandArrived{command}); });
+  Later(absl::ZeroDuration(), [this, stream = stream_, command = std::move(command)] {
+    Handle(CommandArrived{stream, command});
+  });
 }
 
 void SimWorker::LinkIsClosed(absl::Status status) {
-  Later(absl::ZeroDuration(), [this, status] { Handle(LinkClosed{status}); });
+  Later(absl::ZeroDuration(), [this, stream = stream_, status] {
+    Handle(LinkClosed{stream, status});
+  });
 }
 
 void SimWorker::Report(WorkerEvent fact, absl::Duration typical) {
@@ -121,7 +124,8 @@ void SimWorker::Tell(const WorkerEvent& fact) {
 }
 
 void SimWorker::Perform(AgentAction action) {
-  if (std::get_if<annulus::Connect>(&action) != nullptr) {
+  if (auto* connect = std::get_if<annulus::Connect>(&action)) {
+    stream_ = connect->stream;
     around_->OpenLink(*this);
   } else if (std::get_if<Disconnect>(&action) != nullptr) {
     around_->CloseLink(*this);

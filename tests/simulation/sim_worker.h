@@ -124,6 +124,7 @@ class SimWorker {
   int64_t life_ = 0;
   bool serves_bf16x3_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
+  int64_t stream_ = 0;
   absl::Time tick_at_ = absl::InfiniteFuture();
   std::unique_ptr<AgentState> agent_;
   std::map<ShardId, Held> shards_;

@@ -23,6 +23,8 @@ class AgentHarness {
 
   void Advance(absl::Duration duration) { now += duration; }
   void Handle(const AgentEvent& event) { Take(state_.Handle(event, now)); }
+  // The control stream ends.
+  void Lose(absl::Status status) { Handle(LinkClosed{stream, std::move(status)}); }
   void Tick() { Handle(Ticked{}); }
   void Report(const Event& fact) { Handle(Reported{fact}); }
 
@@ -34,19 +36,19 @@ class AgentHarness {
     command.mutable_welcome()->mutable_beat_interval()->set_seconds(1);
     this->term = term;
     next_id = 1;
-    Handle(CommandArrived{command});
+    Handle(CommandArrived{stream, command});
   }
   // Sends `command` with the next id.
   void Order(Command command) {
     command.set_term(term);
     command.set_id(next_id++);
-    Handle(CommandArrived{command});
+    Handle(CommandArrived{stream, command});
   }
   void AnswerBeat(int64_t sequence) {
     Command command;
     command.set_term(term);
     command.mutable_beat_answer()->set_sequence(sequence);
-    Handle(CommandArrived{command});
+    Handle(CommandArrived{stream, command});
   }
   // Beats every second for `duration`, each beat answered at once.
   void Live(absl::Duration duration) {
@@ -110,6 +112,7 @@ class AgentHarness {
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   int64_t term = 0;
   int64_t next_id = 1;
+  int64_t stream = 0;  // The one that was opened last.
   AgentActions last;
   AgentState& state() { return state_; }
 
@@ -128,7 +131,10 @@ class AgentHarness {
     };
     return options;
   }
-  void Take(AgentActions actions) { last = std::move(actions); }
+  void Take(AgentActions actions) {
+    last = std::move(actions);
+    for (const Connect& connect : All<Connect>()) stream = connect.stream;
+  }
 
   int incarnations_ = 0;
   AgentState state_;

@@ -332,7 +332,7 @@ TEST_F(AgentJobsTest, ASecondSignalCutsTheDrainShort) {
 }
 
 TEST_F(AgentJobsTest, WithoutACoordinatorItLeavesAtOnce) {
-  agent_.Handle(LinkClosed{absl::UnavailableError("gone")});
+  agent_.Lose(absl::UnavailableError("gone"));
   agent_.Handle(Terminated{});
   EXPECT_EQ(agent_.All<Exit>().size(), 1u);
 }

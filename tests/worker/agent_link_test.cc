@@ -65,7 +65,7 @@ TEST(AgentLinkTest, EventsAreSentAgainInOrderUntilAcknowledged) {
   agent.Drop(1);
   agent.Drop(2);
   EXPECT_EQ(agent.Sent()[0].id(), 2);
-  agent.Handle(LinkClosed{absl::UnavailableError("gone")});
+  agent.Lose(absl::UnavailableError("gone"));
   agent.Advance(absl::Milliseconds(75));
   agent.Tick();
   ASSERT_EQ(agent.SentNames(), "register");
@@ -81,7 +81,7 @@ TEST(AgentLinkTest, ANewTermStartsNumbersAgain) {
   AgentHarness agent;
   agent.Welcome(7);
   agent.Drop(1);
-  agent.Handle(LinkClosed{absl::UnavailableError("gone")});
+  agent.Lose(absl::UnavailableError("gone"));
   agent.Advance(absl::Seconds(1));
   agent.Tick();
   agent.Welcome(9);
@@ -89,7 +89,7 @@ TEST(AgentLinkTest, ANewTermStartsNumbersAgain) {
   agent.Drop(5);
   EXPECT_EQ(agent.Sent()[0].id(), 1);
   EXPECT_EQ(agent.Sent()[0].term(), 9);
-  agent.Handle(LinkClosed{absl::UnavailableError("gone")});
+  agent.Lose(absl::UnavailableError("gone"));
   agent.Advance(absl::Seconds(1));
   agent.Tick();
   agent.Welcome(8);  // The coordinator before the last: not obeyed.
@@ -100,7 +100,7 @@ TEST(AgentLinkTest, RetriesGrowAndAreBounded) {
   AgentHarness agent;
   absl::Duration last = absl::ZeroDuration();
   for (int i = 0; i < 12; ++i) {
-    agent.Handle(LinkClosed{absl::UnavailableError("refused")});
+    agent.Lose(absl::UnavailableError("refused"));
     EXPECT_TRUE(agent.All<Connect>().empty());
     const absl::Duration wait = agent.state().NextWake() - agent.now;
     EXPECT_GE(wait, last);
@@ -177,7 +177,7 @@ TEST(AgentLinkTest, AReconnectInsideTheLeaseKeepsEverything) {
   AgentHarness agent;
   agent.Welcome(7);
   agent.Reserve(1);
-  agent.Handle(LinkClosed{absl::UnavailableError("gone")});
+  agent.Lose(absl::UnavailableError("gone"));
   EXPECT_FALSE(agent.All<SetReady>()[0].ready);
   agent.Advance(absl::Seconds(1));
   agent.Tick();
@@ -189,15 +189,47 @@ TEST(AgentLinkTest, AReconnectInsideTheLeaseKeepsEverything) {
   EXPECT_EQ(agent.All<CloseShard>().size(), 1u);
 }
 
+TEST(AgentLinkTest, LateWordsOfAnOlderStreamAreStale) {
+  AgentHarness agent;
+  agent.Welcome(7);
+  agent.Reserve(1);
+  const int64_t older = agent.stream;
+  agent.Lose(absl::UnavailableError("gone"));
+  agent.Advance(absl::Seconds(1));
+  agent.Tick();
+  ASSERT_NE(agent.stream, older);
+  agent.Welcome(7);
+  agent.Handle(LinkClosed{older, absl::AbortedError("your lease is over")});
+  EXPECT_FALSE(agent.state().fenced());
+  EXPECT_TRUE(agent.state().connected());
+  control::v1::WorkerCommand drop;
+  drop.set_term(7);
+  drop.set_id(2);
+  *drop.mutable_drop()->mutable_shard() = AgentHarness::Key(1);
+  agent.Handle(CommandArrived{older, drop});
+  EXPECT_EQ(agent.state().shards(), 1u);
+  agent.Handle(CommandArrived{agent.stream, drop});
+  EXPECT_EQ(agent.All<CloseShard>().size(), 1u);
+}
+
+TEST(AgentLinkTest, AStreamThatWasGivenUpSaysNothingMore) {
+  AgentHarness agent;
+  agent.Advance(absl::Seconds(30));
+  agent.Tick();
+  ASSERT_EQ(agent.All<Disconnect>().size(), 1u);
+  agent.Lose(absl::FailedPreconditionError("protocol 9 is needed"));
+  EXPECT_TRUE(agent.All<Exit>().empty());
+}
+
 TEST(AgentLinkTest, TheCoordinatorMayGiveItUpOrRefuseIt) {
   AgentHarness lost;
   lost.Welcome(7);
-  lost.Handle(LinkClosed{absl::AbortedError("your lease is over")});
+  lost.Lose(absl::AbortedError("your lease is over"));
   lost.Advance(absl::Seconds(1));
   lost.Tick();
   EXPECT_EQ(lost.Sent()[0].register_().incarnation(), "incarnation-2");
   AgentHarness refused;
-  refused.Handle(LinkClosed{absl::FailedPreconditionError("protocol 9 is needed")});
+  refused.Lose(absl::FailedPreconditionError("protocol 9 is needed"));
   ASSERT_EQ(refused.All<Exit>().size(), 1u);
   EXPECT_EQ(refused.All<Exit>()[0].code, 1);
 }

@@ -68,14 +68,14 @@ TEST(AgentTest, EventsOfManyThreadsAreHandledOneByOne) {
   Agent agent(MakeOptions(&performer));
   agent.Start();
   ASSERT_TRUE(performer.Await<Connect>(1));
-  agent.Post(CommandArrived{Welcome()});
+  agent.Post(CommandArrived{1, Welcome()});
   std::thread commands([&] {
     for (int i = 1; i <= 200; ++i) {
       control::v1::WorkerCommand command;
       command.set_term(1);
       command.set_id(i);
       command.mutable_reserve()->mutable_shard()->set_job_id(absl::StrCat(i));
-      agent.Post(CommandArrived{command});
+      agent.Post(CommandArrived{1, command});
     }
   });
   std::vector<std::thread> reporters;

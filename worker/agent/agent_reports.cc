@@ -186,7 +186,7 @@ void AgentState::CloseAll(const absl::Status& why) {
 void AgentState::Fence(absl::Time now, const std::string& why) {
   if (fenced_) return;
   fenced_ = true;
-  Do(Disconnect{});
+  GiveStreamUp();
   Do(SetReady{false});
   link_.Reset(now);
   CloseAll(MakeError(absl::StatusCode::kAborted,

@@ -58,6 +58,7 @@ absl::Time AgentState::NextWake() const {
 }
 
 void AgentState::On(const CommandArrived& event, absl::Time now) {
+  if (event.stream != stream_) return;
   switch (link_.Receive(event.command, now)) {
     case LinkState::Verdict::kIgnore:
       return;
@@ -66,14 +67,14 @@ void AgentState::On(const CommandArrived& event, absl::Time now) {
     case LinkState::Verdict::kWelcome:
       return Welcome();
     case LinkState::Verdict::kBroken:
-      Do(Disconnect{});
+      GiveStreamUp();
       Do(SetReady{false});
       return link_.Closed(now);
   }
 }
 
 void AgentState::On(const LinkClosed& event, absl::Time now) {
-  if (fenced_) return;
+  if (fenced_ || event.stream != stream_) return;
   link_.Closed(now);
   Do(SetReady{false});
   if (event.status.code() == absl::StatusCode::kAborted) {
@@ -87,7 +88,7 @@ void AgentState::On(const LinkClosed& event, absl::Time now) {
 
 void AgentState::On(const Ticked&, absl::Time now) {
   if (!link_.ShouldGiveUp(now)) return;
-  Do(Disconnect{});
+  GiveStreamUp();
   link_.Closed(now);
 }
 
@@ -121,11 +122,17 @@ void AgentState::RunLink(absl::Time now) {
     Do(TakeIdentity{identity_});
   }
   if (!fenced_ && !exited_ && link_.ShouldConnect(now)) {
-    Do(Connect{});
+    Do(Connect{++stream_});
     link_.Connecting(now);
     SendRegister();
   }
   if (auto beat = link_.Beat(now); beat.has_value()) Do(Send{*std::move(beat)});
+}
+
+// What it has said and what nobody has looked at yet is stale from now on.
+void AgentState::GiveStreamUp() {
+  ++stream_;
+  Do(Disconnect{});
 }
 
 void AgentState::SendRegister() {

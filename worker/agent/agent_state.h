@@ -107,6 +107,7 @@ class AgentState {
   void CloseAll(const absl::Status& why);
   void Welcome();
   void RunLink(absl::Time now);
+  void GiveStreamUp();
   void SendRegister();
   void LeaveIfDone(absl::Time now);
   bool Idle() const { return shards_.empty(); }
@@ -118,6 +119,7 @@ class AgentState {
 
   const Options options_;
   LinkState link_;
+  int64_t stream_ = 0;  // Of the control stream that counts; none has it after it was given up.
   Identity identity_;
   std::map<ShardId, Shard> shards_;
   std::deque<std::pair<absl::Time, ShardId>> untold_;  // Solo shards, and till when.

@@ -57,10 +57,12 @@ struct Identity {
 // What happens to the agent. Everything that it knows of the world comes in one of these, one after
 // the other.
 struct CommandArrived {
+  int64_t stream = 0;  // Connect::stream of the control stream that it came by.
   control::v1::WorkerCommand command;
 };
 // The control stream is gone, or could not be opened.
 struct LinkClosed {
+  int64_t stream = 0;
   absl::Status status;
 };
 // A fact from the data plane or the lanes: an event without term, ack and id.
@@ -79,7 +81,9 @@ using AgentEvent =
     std::variant<CommandArrived, LinkClosed, Reported, ShardFreed, Ticked, Terminated>;
 
 // What the agent wants done, in this order. None is answered at once: answers come back as events.
-struct Connect {};  // Opens a control stream; an older one is given up.
+struct Connect {       // Opens a control stream; an older one is given up.
+  int64_t stream = 0;  // Its number: another one each time.
+};
 struct Disconnect {};
 struct Send {  // On the open stream.
   control::v1::WorkerEvent event;

@@ -22,8 +22,7 @@ class ControlLink {
   struct Options {
     std::string coordinator;  // host:port
     std::shared_ptr<grpc::ChannelCredentials> credentials;
-    // On gRPC's threads, with the number that Connect was given: what comes from an older stream is
-    // stale.
+    // On gRPC's threads, with the number that Connect was given; of older streams, too.
     std::function<void(int64_t stream, control::v1::WorkerCommand command)> on_command;
     std::function<void(int64_t stream, absl::Status status)> on_closed;
     // Events that may wait to be written; one more gives the stream up.
