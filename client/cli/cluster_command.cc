@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/command_line.h"
+#include "client/cli/all_jobs.h"
 #include "client/cli/await_workers.h"
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
@@ -109,10 +110,16 @@ int Run(const Flags& flags) {
   context.sleep = [](absl::Duration time) {
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
   };
+  const absl::Time deadline = absl::Now() + flags.service.timeout;
   const absl::StatusOr<v1::ServerInfo> info =
       AwaitWorkers(flags.wait, flags.service.timeout, context);
   if (!info.ok()) return ReportError(info.status(), flags.service.json);
-  const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(v1::ListJobsRequest());
+  const absl::StatusOr<v1::ListJobsResponse> jobs = AllJobs(
+      deadline - absl::Now(),
+      [&client](const v1::ListJobsRequest& request, absl::Duration limit) {
+        return client.ListJobs(request, limit);
+      },
+      absl::Now);
   if (!jobs.ok()) return ReportError(jobs.status(), flags.service.json);
   if (flags.service.json) {
     std::cout << ClusterJson(*info, *jobs).dump(2) << std::endl;

@@ -1,0 +1,29 @@
+#include "client/cli/all_jobs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+
+absl::StatusOr<v1::ListJobsResponse> AllJobs(absl::Duration timeout, const ListJobsCall& call,
+                                             const std::function<absl::Time()>& now) {
+  constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+  const absl::Time deadline = now() + timeout;
+  v1::ListJobsResponse all;
+  v1::ListJobsRequest request;
+  do {
+    const absl::Duration left = deadline - now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("time ran out after ", all.jobs_size(), " jobs"));
+    }
+    ASSIGN_OR_RETURN(const v1::ListJobsResponse page, call(request, std::min(kCallTimeout, left)));
+    all.mutable_jobs()->MergeFrom(page.jobs());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
+}  // namespace annulus
