@@ -8,6 +8,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "proto/convert.h"
 #include "proto/wire_reader.h"
 
 namespace annulus {
@@ -71,6 +72,7 @@ struct RawChunk {
   uint64_t number[kHeadCount + 1] = {};  // By field number.
   std::optional<uint32_t> crc;
   Payload data;
+  int unknown_field = 0;
 };
 
 absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
@@ -81,6 +83,7 @@ absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
     RETURN_IF_ERROR(reader.ReadTag(&tag));
     const bool known = tag.field <= kCrc || tag.field == kData;
     if (!known) {
+      raw.unknown_field = tag.field;
       RETURN_IF_ERROR(reader.Skip(tag.type));
       continue;
     }
@@ -113,6 +116,7 @@ absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
   chunk.head_count = static_cast<int32_t>(raw.number[kHeadCount]);
   chunk.crc32c = raw.crc;
   chunk.data = std::move(raw.data);
+  chunk.unknown_field = raw.unknown_field;
   if (chunk.row_begin < 0)
     return ChunkError("CHUNK_OUT_OF_RANGE", "row_begin", "must not be negative");
   if (chunk.row_count < 1)
@@ -186,8 +190,10 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
   while (!reader.AtEnd()) {
     WireReader::Tag tag;
     RETURN_IF_ERROR(reader.ReadTag(&tag));
-    if (tag.type != WireReader::kBytes) {  // These messages have no such field.
+    if (tag.type != WireReader::kBytes) {  // These messages have no such field: it is unknown.
       RETURN_IF_ERROR(reader.Skip(tag.type));
+      AppendTag(tag.field, WireReader::kVarint, &others);
+      AppendVarint(0, &others);
       continue;
     }
     Payload value;
@@ -202,6 +208,17 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
   }
   if (!rest->ParseFromString(others)) return MalformedMessage("its fields do not parse");
   return chunks;
+}
+
+absl::Status CheckKnown(const google::protobuf::Message& rest,
+                        absl::Span<const TensorChunk> chunks) {
+  RETURN_IF_ERROR(CheckFieldsKnown(rest, ""));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].unknown_field == 0) continue;
+    return InvalidField("UNKNOWN_FIELD", absl::StrCat("chunks[", i, "].", chunks[i].unknown_field),
+                        "this version has no such field");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckChunk(const TensorInfo& tensor, int64_t rows, TensorChunk* chunk) {

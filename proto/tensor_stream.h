@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "attention/tensor_table.h"
-#include "google/protobuf/message_lite.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/chunk_header.h"
 #include "proto/payload.h"
@@ -25,6 +25,7 @@ inline constexpr int64_t kMaxStreamMessageBytes = int64_t{4} << 20;
 // annulus.v1.Chunk: a rectangle of one tensor.
 struct TensorChunk : ChunkHeader {
   Payload data;
+  int unknown_field = 0;  // One that this build does not know; 0: it knows all that are there.
 };
 
 // The field of the chunks in AttendRequest, AttendResponse, PutShardRequest and FetchShardResponse.
@@ -36,11 +37,16 @@ grpc::ByteBuffer EncodeChunks(absl::Span<const TensorChunk> chunks,
                               const google::protobuf::MessageLite* rest = nullptr);
 
 // The chunks of one of these messages, which refer to the buffer's slices; the other fields go to
-// `rest`. Fields may come in any order; unknown ones are ignored. INVALID_ARGUMENT:
+// `rest`, unknown ones too. Fields may come in any order. INVALID_ARGUMENT:
 // MALFORMED_MESSAGE; LIMIT_EXCEEDED (more than kMaxMessageChunks or kMaxChunkBytes);
 // UNKNOWN_TENSOR; CHUNK_OUT_OF_RANGE (a negative number, no rows).
 absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& message,
                                                       google::protobuf::MessageLite* rest);
+
+// For requests, whose unknown fields may be options: INVALID_ARGUMENT / UNKNOWN_FIELD where `rest`
+// or a chunk has one.
+absl::Status CheckKnown(const google::protobuf::Message& rest,
+                        absl::Span<const TensorChunk> chunks);
 
 // Whether the chunk lies inside `tensor` with `rows` rows and has as many bytes as it says. A head
 // count of 0 becomes the tensor's. INVALID_ARGUMENT: CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH.

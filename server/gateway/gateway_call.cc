@@ -90,6 +90,7 @@ void GatewayCall::OnReadDone(bool ok) {
 absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
+  RETURN_IF_ERROR(CheckKnown(request, chunks));
   if (!request.has_start()) return SequenceError("the first message must hold the start");
   const v1::AttendRequest::Start& start = request.start();
   RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
@@ -115,6 +116,7 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
 absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
+  RETURN_IF_ERROR(CheckKnown(request, chunks));
   if (request.has_start()) return SequenceError("the start comes once, first");
   if (chunks.empty()) return SequenceError("a message of a stream holds no chunk");
   Push(std::move(chunks));

@@ -53,6 +53,11 @@ class ShardFaultsTest(ServiceCase):
     def test_a_tensor_that_is_no_input(self):
         self.refused(self.changed(tensor=types_pb2.TENSOR_ID_LSE), "INVALID_ARGUMENT", "UNKNOWN_TENSOR")
 
+    def test_a_field_that_this_version_does_not_know(self):
+        chunks = self.changed()
+        chunks[1].MergeFromString(b"\xf8\x06\x01")
+        self.refused(chunks, "INVALID_ARGUMENT", "UNKNOWN_FIELD")
+
     def test_fewer_bytes_than_rows(self):
         chunk = self.changed(data=self.chunks[1].data[:-1])
         self.refused(chunk, "INVALID_ARGUMENT", "TENSOR_BYTES_MISMATCH")

@@ -131,6 +131,21 @@ class StreamFaultsTest(ServiceCase):
             with self.subTest(tensor=tensor):
                 self.chunk_refused("UNKNOWN_TENSOR", "chunk.tensor", tensor=tensor)
 
+    def test_fields_that_this_version_does_not_know(self):
+        """They may be options: none is ignored."""
+        field = b"\xf8\x06\x01"  # 111.
+        chunk = types_pb2.Chunk()
+        chunk.CopyFrom(self.chunks[0])
+        chunk.MergeFromString(field)
+        call = self.accepted()
+        call.chunk(chunk)
+        self.refused(call, "INVALID_ARGUMENT", "UNKNOWN_FIELD", "chunks[0].111")
+        request = attention_pb2.AttendRequest(chunks=[self.chunks[0]])
+        request.MergeFromString(field)
+        call = self.accepted()
+        call.send(request)
+        self.refused(call, "INVALID_ARGUMENT", "UNKNOWN_FIELD", "111")
+
     def test_a_wrong_crc(self):
         wrong = self.chunks[1].crc32c ^ 1
         error = self.chunk_refused("CHECKSUM_MISMATCH", code="DATA_LOSS", crc32c=wrong)

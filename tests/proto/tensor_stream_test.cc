@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "annulus/v1/attention.pb.h"
@@ -173,19 +174,35 @@ TEST(TensorStreamTest, WhatProtobufWritesWeReadInAnySlices) {
   }
 }
 
-TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreIgnored) {
+TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreTold) {
   const std::string bytes = SomeBytes(50);
   v1::Chunk data, rest = SomeProto("");
   data.set_data(bytes);
   rest.clear_data();
   rest.set_crc32c(Crc32c(bytes.data(), bytes.size()));
-  const std::string unknown =
-      std::string("\xa2\x06\x03", 3) + "abc" + std::string("\xa0\x06\x01", 3);
-  const std::string chunk = data.SerializeAsString() + unknown + rest.SerializeAsString();
-  auto chunks = Decode(unknown + AsMessage(chunk), 11);
-  ASSERT_TRUE(chunks.ok()) << chunks.status();
-  ASSERT_EQ(chunks->size(), 1u);
-  ExpectSome(chunks->front(), bytes);
+  const std::string text = std::string("\xa2\x06\x03", 3) + "abc";
+  const std::string number = std::string("\xa0\x06\x01", 3);
+  // Of the message, of its chunk, and the field that is told.
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"", "", ""},
+      {text, "", "100"},
+      {number, "", "100"},
+      {std::string("\x08\x01", 2), "", "1"},  // `start` as a number.
+      {"", text + number, "chunks[0].100"},
+      {text + number, text, "100"}};
+  for (const auto& [of_message, of_chunk, field] : cases) {
+    const std::string chunk = data.SerializeAsString() + of_chunk + rest.SerializeAsString();
+    v1::AttendRequest others;
+    auto chunks = DecodeChunks(InPieces(of_message + AsMessage(chunk), 11), &others);
+    ASSERT_TRUE(chunks.ok()) << chunks.status();
+    ASSERT_EQ(chunks->size(), 1u);
+    ExpectSome(chunks->front(), bytes);
+    const ErrorDetail detail = DetailOf(CheckKnown(others, *chunks));
+    EXPECT_EQ(detail.reason, field.empty() ? "" : "UNKNOWN_FIELD");
+    if (field.empty()) continue;
+    ASSERT_EQ(detail.fields.size(), 1u);
+    EXPECT_EQ(detail.fields[0].field, field);
+  }
 }
 
 TEST(TensorStreamTest, AMessageHasABoundedNumberOfChunksAndBytes) {

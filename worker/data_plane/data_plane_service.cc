@@ -52,6 +52,7 @@ absl::StatusOr<PutMessage> DecodePut(grpc::ByteBuffer* arrived) {
   buffer.Swap(arrived);
   v1::PutShardRequest request;
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(buffer, &request));
+  RETURN_IF_ERROR(CheckKnown(request, chunks));
   return MessageOf(request.ticket(), std::move(chunks));
 }
 
