@@ -81,7 +81,8 @@ using AgentEvent =
     std::variant<CommandArrived, LinkClosed, Reported, ShardFreed, Ticked, Terminated>;
 
 // What the agent wants done, in this order. None is answered at once: answers come back as events.
-struct Connect {       // Opens a control stream; an older one is given up.
+// Opens a control stream; an older one is given up.
+struct Connect {
   int64_t stream = 0;  // Its number: another one each time.
 };
 struct Disconnect {};

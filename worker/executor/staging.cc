@@ -150,9 +150,8 @@ class Strips {
 
 // Asked before each piece of a copy.
 absl::Status GoOn(const KernelControl& control) {
-  if (control.stop != nullptr && control.stop->load(std::memory_order_relaxed))
-    return absl::CancelledError("the copy was told to stop");
-  if (control.progress != nullptr) control.progress->fetch_add(1, std::memory_order_relaxed);
+  if (control.stopped()) return absl::CancelledError("the copy was told to stop");
+  control.Count(1);
   return absl::OkStatus();
 }
 

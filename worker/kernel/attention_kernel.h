@@ -66,6 +66,11 @@ struct KernelJob {
 struct KernelControl {
   const std::atomic<bool>* stop = nullptr;
   std::atomic<int64_t>* progress = nullptr;
+
+  bool stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
+  void Count(int64_t done) const {
+    if (progress != nullptr) progress->fetch_add(done, std::memory_order_relaxed);
+  }
 };
 
 // Computes on one device. One owner thread calls it; calls are ordered. Running state is

@@ -35,8 +35,8 @@ int64_t EndRow(const CallPlan& plan, const Task& task, int64_t tile) {
 
 // Asked between units of a plan, which it counts.
 bool Stopped(const KernelControl& control) {
-  if (control.stop != nullptr && control.stop->load(std::memory_order_relaxed)) return true;
-  if (control.progress != nullptr) control.progress->fetch_add(1, std::memory_order_relaxed);
+  if (control.stopped()) return true;
+  control.Count(1);
   return false;
 }
 

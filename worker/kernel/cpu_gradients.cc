@@ -10,7 +10,6 @@ CpuGradients::CpuGradients(const TileIsa& isa, ComputePool* pool)
 
 absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {
-  const auto stopped = [&] { return control.stop != nullptr && control.stop->load(); };
   const CallVisibility visible(*job.mask, tasks, *pool_);
   GradientCall call;
   call.job = &job;
@@ -26,9 +25,9 @@ absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const Ker
       const FlushDenormals flush;
       GradientLoop(call, scratch_[thread]).Run(items[index]);
     });
-    return !stopped();
+    return !control.stopped();
   });
-  return stopped() ? absl::CancelledError("the kernel was told to stop") : absl::OkStatus();
+  return control.stopped() ? absl::CancelledError("the kernel was told to stop") : absl::OkStatus();
 }
 
 }  // namespace annulus

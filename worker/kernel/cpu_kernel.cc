@@ -105,8 +105,7 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   const bool passing = CoversOneTile(tasks, job.layout->group());
   if (passing) limits.max_packs = std::numeric_limits<int64_t>::max();
   const std::vector<Phase> phases = PlanPhases(plan, limits, control);
-  const auto stopped = [&] { return control.stop != nullptr && control.stop->load(); };
-  if (stopped()) return Stopped();
+  if (control.stopped()) return Stopped();
   if (passing) {
     for (PackedKeys& one : passing_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, 1));
   } else {
@@ -120,7 +119,7 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   call.control = control;
   for (const Phase& phase : phases) {
     RunPhase(call, phase);
-    if (stopped()) return Stopped();
+    if (control.stopped()) return Stopped();
   }
   return absl::OkStatus();
 }

@@ -60,10 +60,6 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
   ones_.fill(1.0f);
 }
 
-bool GradientLoop::Stopped() const {
-  return call_.control.stop != nullptr && call_.control.stop->load(std::memory_order_relaxed);
-}
-
 void GradientLoop::Run(const GradientItem& item) {
   task_number_ = item.task;
   task_ = &call_.tasks[item.task];
@@ -79,7 +75,7 @@ void GradientLoop::Run(const GradientItem& item) {
   s_.seen_.fill(0);
   const int64_t end = (item.stripe + 1) * call_.stripe_slots;
   for (int64_t slot = item.stripe * call_.stripe_slots; slot < end; slot += kTileRows) {
-    if (Stopped()) return;
+    if (call_.control.stopped()) return;
     RunTile({slot, std::min(slot + kTileRows, end)});
   }
   if (task_->out_kv.data != nullptr) StoreKeys();
@@ -302,9 +298,7 @@ void GradientLoop::RunTile(Interval slots) {
     if (task_->out_q.data != nullptr) AddToQueries();
     if (adds_to_bias()) AddToBias();
   }
-  if (call_.control.progress != nullptr) {
-    call_.control.progress->fetch_add(1, std::memory_order_relaxed);
-  }
+  call_.control.Count(1);
 }
 
 // A key that nobody sees keeps its bits.

@@ -66,7 +66,6 @@ class GradientLoop {
   void Run(const GradientItem& item);
 
  private:
-  bool Stopped() const;
   void PackBlock();
   void RunTile(Interval slots);
   // Finds the slots that see something of the block, and what; the rest of the tile is not touched.

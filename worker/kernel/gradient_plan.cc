@@ -190,7 +190,7 @@ void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visi
   Rounds rounds(tasks);
   for (size_t t = 0; t < tasks.size(); ++t) {
     TaskGrid grid(tasks, static_cast<int32_t>(t), visible, shape, control);
-    if (control.stop != nullptr && control.stop->load()) return;
+    if (control.stopped()) return;
     if (!grid.Deal(&rounds, run)) return;
   }
   rounds.Run(run);

@@ -27,7 +27,7 @@ SeenBlocks::SeenBlocks(absl::Span<const Interval> stripes, KeysOf keys_of,
                        const KernelControl& control)
     : first_(stripes.size() + 1, 0) {
   for (size_t stripe = 0; stripe < stripes.size(); ++stripe) {
-    if (control.stop == nullptr || !control.stop->load(std::memory_order_relaxed)) {
+    if (!control.stopped()) {
       const Interval& rows = stripes[stripe];
       std::vector<Interval> blocks;
       for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -35,7 +35,7 @@ SeenBlocks::SeenBlocks(absl::Span<const Interval> stripes, KeysOf keys_of,
       }
       blocks = Normalized(std::move(blocks));
       blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
-      if (control.progress != nullptr) control.progress->fetch_add(1, std::memory_order_relaxed);
+      control.Count(1);
     }
     first_[stripe + 1] = static_cast<int64_t>(blocks_.size());
   }

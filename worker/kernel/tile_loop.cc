@@ -56,13 +56,9 @@ TileScratch::TileScratch()
   sums_ = scores_ + kMostTileRows * kKeyBlock;
 }
 
-bool TileLoop::Stopped() const {
-  return call_.control.stop != nullptr && call_.control.stop->load(std::memory_order_relaxed);
-}
-
 void TileLoop::Run(const Phase& phase, const Item& item) {
   for (int32_t unit : item.units) {
-    if (Stopped()) return;
+    if (call_.control.stopped()) return;
     RunUnit(phase, phase.units[unit], item);
   }
 }
@@ -314,13 +310,12 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const int64_t block_end = std::min(unit.block_end, (end + kKeyBlock - 1) / kKeyBlock);
   const PackedSource& packed = phase.packed[unit.packed];
   for (int64_t block = block_begin; block < block_end;) {
-    if (Stopped()) return;
+    if (call_.control.stopped()) return;
     const int count = RunBlocks(task,
                                 {&call_.plan->sources[packed.source], item.kv_head, block,
                                  phase.PackOf(packed, item.kv_head, block)},
                                 block_end);
-    if (call_.control.progress != nullptr)
-      call_.control.progress->fetch_add(count, std::memory_order_relaxed);
+    call_.control.Count(count);
     block += count;
   }
   StoreState(task);

@@ -59,7 +59,6 @@ class TileLoop {
 
  private:
   void RunUnit(const Phase& phase, const Unit& unit, const Item& item);
-  bool Stopped() const;
   // Finds the slots that see something in the unit; the rest of the tile is not touched.
   void GatherSlots(const Unit& unit, const Item& item);
   void PackQueries(const KernelTask& task);

@@ -37,13 +37,11 @@ bool IsGradients(absl::Span<const KernelTask> tasks) {
 }
 
 absl::Status CheckStop(const KernelControl& control) {
-  if (control.stop == nullptr || !control.stop->load()) return absl::OkStatus();
+  if (!control.stopped()) return absl::OkStatus();
   return absl::CancelledError("the kernel was told to stop");
 }
 
-void CountProgress(const KernelControl& control, int64_t blocks) {
-  if (control.progress != nullptr) control.progress->fetch_add(blocks);
-}
+void CountProgress(const KernelControl& control, int64_t blocks) { control.Count(blocks); }
 
 }  // namespace
 
