@@ -2,7 +2,6 @@
 #define ANNULUS_ATTENTION_COST_MODEL_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,6 +41,9 @@ struct Cost {
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
 };
 
+// Predicted seconds of one rank that attends so many visible pairs × query heads, and nothing else.
+double SecondsOfPairs(int64_t pairs, const AttentionSpec& spec, const Rates& rates);
+
 // Predicted seconds of each step of a rank, as PredictCost counts them.
 std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
                                 const Rates& rates);
@@ -51,34 +53,6 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
 // and its transfers (the larger of what it sends and what it receives), since they overlap, and a
 // part of the shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
-
-// A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower
-// bound was enough to rule it out, only cost.seconds is set, to that bound.
-struct Candidate {
-  Execution
-      execution;  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.
-  Cost cost;
-  std::string rejected;  // Empty for the one taken.
-};
-
-// What is chosen from, beside the request.
-struct Choice {
-  std::vector<int32_t> sizes;  // Group sizes on offer, 1 included.
-  Rates rates;
-  int64_t max_peak_bytes = 0;  // Device memory of a rank.
-};
-
-// Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open, by predicted
-// time (ties: fewer ranks, then the order of the tables in cost_model.cc). The result begins with
-// the one taken. A group is not even looked at where the work, shared out perfectly, cannot make up
-// for its fixed cost, nor, in groups of more than 16, once one is within 1 % of work shared out
-// perfectly. FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted`
-// exceed every size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED /
-// NOT_SERVED where the job is deterministic and all that `wanted` leaves open adds up by rank;
-// INVALID_ARGUMENT / INVALID_EXECUTION where it leaves nothing open.
-absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
-                                                       const Execution& wanted,
-                                                       const Choice& choice);
 
 }  // namespace annulus
 

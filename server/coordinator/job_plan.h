@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "attention/cost_model.h"
+#include "attention/choose_execution.h"
 #include "attention/shard_plan.h"
 #include "server/coordinator/submission.h"
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/block_layout.h"
+#include "attention/choose_execution.h"
 #include "attention/error.h"
 #include "attention/mask.h"
 #include "attention/placement.h"

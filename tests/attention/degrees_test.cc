@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/cost_model.h"
+#include "attention/choose_execution.h"
 #include "attention/error.h"
 #include "gtest/gtest.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "attention/cost_model.h"
+#include "attention/choose_execution.h"
 #include "attention/degrees.h"
 #include "proto/convert.h"
 #include "tests/bench/jobs.h"

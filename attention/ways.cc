@@ -1,0 +1,104 @@
+#include "attention/ways.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/degrees.h"
+#include "attention/error.h"
+#include "attention/schedule/fix_order.h"
+#include "attention/shard_plan.h"
+#include "attention/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// What auto chooses from, best first where predictions tie. Rotate before ring: on a network where
+// all links are alike it sends no more and never waits for a neighbour. Halo is all-gather by
+// another name, and a double ring sends what a ring sends in as many steps: it is for networks
+// whose links differ, which this model does not know. Striped shards are left to who asks for them:
+// nearly every tile of theirs is a boundary tile, which the kernel pays for and this model does not
+// see. Shards by area are looked at where the others leave some rank more work than the rest.
+constexpr Strategy kStrategies[] = {
+    Strategy::kRotateKv,    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kUlysses,
+    Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
+constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
+
+absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t largest) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat(field, ": ", wanted, " workers are wanted and ", largest, " are ready"),
+      ErrorDetail{"INSUFFICIENT_WORKERS",
+                  {{"wanted", absl::StrCat(wanted)}, {"ready", absl::StrCat(largest)}},
+                  {{field, "more workers than are ready"}},
+                  {}});
+}
+
+// The field that asks for more ranks than any.
+std::string FieldOfSize(const Execution& wanted) {
+  return wanted.world_size > 0       ? "execution.world_size"
+         : wanted.ulysses_degree > 1 ? "execution.ulysses_degree"
+                                     : "execution.ring_degree";
+}
+
+// Grids that are a plain ring or plain Ulysses are on the list already.
+bool IsTrivialGrid(const Execution& execution) {
+  return execution.strategy == Strategy::kUlyssesRing &&
+         (execution.ulysses_degree == 1 || execution.ring_degree == 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
+                                                   std::vector<int32_t> sizes) {
+  std::sort(sizes.begin(), sizes.end());
+  const int32_t largest = sizes.empty() ? 0 : sizes.back();
+  const int32_t ulysses = wanted.ulysses_degree, ring = wanted.ring_degree;
+  const Strategy strategy = wanted.strategy;
+  const bool grid = strategy == Strategy::kAuto || strategy == Strategy::kUlyssesRing;
+  int32_t size = wanted.world_size;
+  if (size == 0 && ulysses > 0 && ring > 0) size = ulysses * ring;
+  if (size == 0 && strategy == Strategy::kUlysses) size = ulysses;
+  if (size == 0 && !grid) size = ring;
+  const int32_t unit = size > 0 ? size : std::max(1, ulysses) * std::max(1, ring);
+  if (unit > largest) return TooFewWorkers(FieldOfSize(wanted), unit, largest);
+  if (size > 0) return std::vector<int32_t>{size};
+  for (int32_t& offered : sizes) offered = offered / unit * unit;
+  sizes.erase(sizes.begin(), std::upper_bound(sizes.begin(), sizes.end(), 0));
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
+                                    const AttentionSpec& spec) {
+  std::vector<Strategy> strategies = {wanted.strategy};
+  std::vector<Layout> layouts = {wanted.layout};
+  // One rank owns everything in every layout and sends nothing by any strategy.
+  if (wanted.strategy == Strategy::kAuto) {
+    strategies.assign(std::begin(kStrategies),
+                      size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));
+  }
+  if (wanted.layout == Layout::kAuto) {
+    layouts.assign(std::begin(kLayouts), size == 1 ? std::begin(kLayouts) + 1 : std::end(kLayouts));
+  }
+  std::vector<Execution> executions;
+  for (const Strategy strategy : strategies) {
+    for (const Layout layout : layouts) {
+      Execution open = wanted;
+      open.strategy = strategy;
+      open.layout = layout;
+      if (layout == Layout::kStriped)
+        open.stripe = wanted.stripe > 0 ? wanted.stripe : StripeOf(spec);
+      for (Execution& execution : ResolveDegrees(open, size, spec.q_heads)) {
+        if (wanted.strategy == Strategy::kAuto && IsTrivialGrid(execution)) continue;
+        if (!FoldsInOrder(spec, strategy, execution.ulysses_degree)) continue;
+        executions.push_back(std::move(execution));
+      }
+    }
+  }
+  return executions;
+}
+
+}  // namespace annulus

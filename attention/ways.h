@@ -1,0 +1,29 @@
+#ifndef ANNULUS_ATTENTION_WAYS_H_
+#define ANNULUS_ATTENTION_WAYS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "attention/execution.h"
+#include "attention/spec.h"
+
+namespace annulus {
+
+// What an execution leaves open, as pure functions: no costs.
+
+// The sizes on offer, in increasing order, as far as world size and degrees allow them. A group of
+// more workers than a job has ranks can run it, so a size that is no multiple of the degrees is
+// rounded down to one. FAILED_PRECONDITION / INSUFFICIENT_WORKERS where `wanted` exceeds all.
+absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
+                                                   std::vector<int32_t> sizes);
+
+// All fully resolved ways to run a job on `size` ranks, best first where predictions tie: the
+// strategies that auto chooses from, the layouts contiguous and zigzag, and all degrees and deals.
+// None that a deterministic job may not take.
+std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
+                                    const AttentionSpec& spec);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_WAYS_H_

@@ -1,0 +1,51 @@
+#ifndef ANNULUS_TESTS_ATTENTION_COST_CASES_H_
+#define ANNULUS_TESTS_ATTENTION_COST_CASES_H_
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "attention/choose_execution.h"
+#include "attention/degrees.h"
+#include "attention/mask.h"
+
+namespace annulus {
+
+inline AttentionSpec CostSpec(int64_t q_len, int64_t kv_len, bool causal) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.sequences = {{q_len, kv_len, "", 0, 0}};
+  if (causal) spec.masks.emplace_back().causal = true;
+  return spec;
+}
+
+inline Choice Offer(std::vector<int32_t> sizes) {
+  Choice choice;
+  choice.sizes = std::move(sizes);
+  choice.max_peak_bytes = int64_t{1} << 40;
+  return choice;
+}
+
+inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size) {
+  PlanOptions options;
+  options.world_size = size;
+  options.layout = layout;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  Execution open;
+  open.strategy = strategy;
+  const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
+  return *PredictCost({&spec, &mask, &*plan, execution}, Rates{});
+}
+
+inline int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_ATTENTION_COST_CASES_H_
