@@ -113,34 +113,33 @@ void SetDeadline(grpc::ClientContext* context) {
 }  // namespace
 
 testing::AssertionResult AnswerErrors::Add(const Numbers& numbers) {
-  const AttentionSpec& spec = spec_;
-  const std::vector<TensorInfo> table = TensorTable(spec);
+  const std::vector<TensorInfo> table = TensorTable(spec_);
   const auto floats = [&](TensorId id) {
     const TensorInfo& tensor = *FindTensor(table, id);
     return reference::FloatsOf(reference::PrecisionOf(tensor.dtype), numbers.tensors.at(id).data(),
-                               RowsOf(tensor, spec) * tensor.heads * tensor.dim);
+                               RowsOf(tensor, spec_) * tensor.heads * tensor.dim);
   };
-  const reference::Precision precision = reference::PrecisionOf(spec.dtype);
-  if (spec.operation == Operation::kGradients) {
+  const reference::Precision precision = reference::PrecisionOf(spec_.dtype);
+  if (spec_.operation == Operation::kGradients) {
     reference::GradientAnswer answer;
     answer.inputs = precision;
     answer.dq = floats(TensorId::kDq);
     answer.dk = floats(TensorId::kDk);
     answer.dv = floats(TensorId::kDv);
-    if (!spec.modifiers.sinks.empty()) answer.d_sink = floats(TensorId::kDSink);
+    if (!spec_.modifiers.sinks.empty()) answer.d_sink = floats(TensorId::kDSink);
     if (FindTensor(table, TensorId::kDBias) != nullptr) {
-      answer.bias_heads = spec.modifiers.bias->heads;
+      answer.bias_heads = spec_.modifiers.bias->heads;
       answer.d_bias = floats(TensorId::kDBias);
     }
     return gradients_.Add(numbers.input, numbers.upstream, answer);
   }
   reference::Answer answer;
-  answer.inputs = reference::ArithmeticOf(spec);
-  answer.output = reference::PrecisionOf(spec.output_dtype());
+  answer.inputs = reference::ArithmeticOf(spec_);
+  answer.output = reference::PrecisionOf(spec_.output_dtype());
   answer.out = floats(TensorId::kOut);
   answer.lse = floats(TensorId::kLse);
-  answer.lse_base_2 = spec.outputs.lse_base == LseBase::k2;
-  if (spec.outputs.max_logit) answer.max_logit = floats(TensorId::kMaxLogit);
+  answer.lse_base_2 = spec_.outputs.lse_base == LseBase::k2;
+  if (spec_.outputs.max_logit) answer.max_logit = floats(TensorId::kMaxLogit);
   return forward_.Add(numbers.input, answer);
 }
 
@@ -201,6 +200,7 @@ absl::Status RequestService::AttendInline(const RandomRequest& request, const At
   v1::AttendInlineResponse response;
   const absl::Status status = FromGrpcStatus(attention_->AttendInline(&context, typed, &response));
   if (!status.ok()) return status;
+  numbers->plan = response.stats().execution().ShortDebugString();
   for (const TensorInfo& tensor : table) {
     if (tensor.direction == Direction::kInput) continue;
     const v1::InlineTensor& typed_output = tensor.id == TensorId::kOut   ? response.out()
