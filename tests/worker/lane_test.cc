@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -20,12 +21,12 @@ using Event = control::v1::WorkerEvent;
 
 class LaneTest : public testing::Test {
  protected:
-  void Make(
-      int ranks, std::function<absl::Status()> before_of_first = [] { return absl::OkStatus(); }) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      hosts_.push_back(rank == 0 ? std::make_unique<LaneHost>(&hub_, before_of_first)
-                                 : std::make_unique<LaneHost>(&hub_));
-    }
+  void Make(int ranks, LaneHost::Options of_first = {}) {
+    Add(std::move(of_first));
+    while (this->ranks() < ranks) Add({});
+  }
+  void Add(LaneHost::Options options) {
+    hosts_.push_back(std::make_unique<LaneHost>(&hub_, std::move(options)));
   }
   int ranks() const { return static_cast<int>(hosts_.size()); }
 
@@ -183,9 +184,11 @@ TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
 }
 
 TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
+  Gate gate;  // Of the last rank's kernel: the first one waits for its messages.
   for (int rank = 0; rank < 2; ++rank) {
-    hosts_.push_back(std::make_unique<LaneHost>(
-        &hub_, [] { return absl::OkStatus(); }, 1 << 20, 4096, [] {}, absl::ZeroDuration()));
+    LaneHost::Options options = rank == 0 ? LaneHost::Options() : HeldUpBy(&gate);
+    options.step_timeout = absl::ZeroDuration();
+    Add(std::move(options));
   }
   Form();
   const int steps = Prepare("job");
@@ -194,10 +197,11 @@ TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
     segment.mutable_run_segment()->mutable_longest_step()->set_seconds(20);
     hosts_[rank]->lane().Command(segment);
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (rank == 0 && !hosts_[0]->lane().gauge()->Read().busy && absl::Now() < deadline)
+    while (!hosts_[rank]->lane().gauge()->Read().busy && absl::Now() < deadline)
       std::this_thread::yield();
-    EXPECT_EQ(hosts_[0]->lane().gauge()->Read().patience, absl::Seconds(40));
+    EXPECT_EQ(hosts_[rank]->lane().gauge()->Read().patience, absl::Seconds(40)) << rank;
   }
+  gate.Open();
   for (auto& host : hosts_) {
     EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
     EXPECT_EQ(host->log.Count(Event::kGroupBroken), 0);
@@ -238,7 +242,11 @@ TEST_F(LaneTest, ALostPeerBreaksTheGroup) {
 
 TEST_F(LaneTest, AKernelsFailureCostsTheShardNotTheGroup) {
   auto failing = std::make_shared<std::atomic<bool>>(true);
-  Make(2, [failing] { return *failing ? absl::InternalError("a bad tile") : absl::OkStatus(); });
+  LaneHost::Options options;
+  options.before_call = [failing] {
+    return *failing ? absl::InternalError("a bad tile") : absl::OkStatus();
+  };
+  Make(2, std::move(options));
   Form();
   const int steps = Prepare("job");
   for (int rank = 0; rank < 2; ++rank)
@@ -271,8 +279,9 @@ TEST_F(LaneTest, ReleaseGivesAllMemoryBack) {
 }
 
 TEST_F(LaneTest, ADeviceWithoutRoomFailsTheShard) {
-  LaneHost host(
-      &hub_, [] { return absl::OkStatus(); }, /*device_bytes=*/100);
+  LaneHost::Options options;
+  options.device_bytes = 100;
+  LaneHost host(&hub_, std::move(options));
   host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
   const auto failed = host.log.Wait(Event::kShardFailed);
   ASSERT_TRUE(failed.has_value());
@@ -283,8 +292,9 @@ TEST_F(LaneTest, ADeviceWithoutRoomFailsTheShard) {
 }
 
 TEST_F(LaneTest, MoreThanMayWaitIsToldToComeLater) {
-  LaneHost host(
-      &hub_, [] { return absl::OkStatus(); }, /*device_bytes=*/1 << 20, /*max_waiting=*/0);
+  LaneHost::Options options;
+  options.max_waiting = 0;
+  LaneHost host(&hub_, std::move(options));
   host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
   host.RunSolo(host.Work(LaneSpec(24), 0, 1, "solo"));
   for (int i = 0; i < 2; ++i) {
@@ -298,9 +308,9 @@ TEST_F(LaneTest, MoreThanMayWaitIsToldToComeLater) {
 TEST_F(LaneTest, AbortEndsAShardThatIsBeingCopied) {
   std::atomic<int> copies{0};
   std::function<void()> before_copy = [] {};
-  hosts_.push_back(std::make_unique<LaneHost>(
-      &hub_, [] { return absl::OkStatus(); }, 1 << 20, 4096, [&] { before_copy(); }));
-  hosts_.push_back(std::make_unique<LaneHost>(&hub_));
+  LaneHost::Options options;
+  options.before_copy = [&] { before_copy(); };
+  Make(2, std::move(options));
   Form();
   const int steps = Prepare("job");
   before_copy = [&] {

@@ -152,7 +152,7 @@ TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
   }
 }
 
-TEST_F(SelfCheckTest, AKernelThatServesNoShapeOfATypeIsNotChecked) {
+TEST_F(SelfCheckTest, AKernelThatServesNoShapeOfATypeFailsItsCheck) {
   LacksAType yardstick(DataType::kUnspecified);
   for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
     LacksAType kernel(dtype);

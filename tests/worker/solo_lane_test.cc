@@ -5,9 +5,9 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "tests/worker/lane_harness.h"
 
 namespace annulus {
@@ -20,12 +20,12 @@ TEST(SoloLaneTest, AReleaseEndsACopyWhichCountsAsProgress) {
   std::atomic<int> copies{0};
   std::vector<int64_t> progress;
   LaneHost* of = nullptr;
-  LaneHost host(
-      &none, [] { return absl::OkStatus(); }, 1 << 20, 4096,
-      [&] {
-        progress.push_back(of->solo().gauge()->steps());
-        if (++copies == 2) of->solo().Release({"dropped", 1, 0});
-      });
+  LaneHost::Options options;
+  options.before_copy = [&] {
+    progress.push_back(of->solo().gauge()->steps());
+    if (++copies == 2) of->solo().Release({"dropped", 1, 0});
+  };
+  LaneHost host(&none, std::move(options));
   of = &host;
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "dropped"));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "wanted"));
@@ -39,24 +39,12 @@ TEST(SoloLaneTest, AReleaseEndsACopyWhichCountsAsProgress) {
 
 TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
   std::shared_ptr<InProcessHub> none;
-  Mutex mutex;
-  CondVar changed;
-  bool entered = false, go = false;
-  LaneHost host(
-      &none,
-      [&] {
-        MutexLock lock(&mutex);
-        entered = true;
-        changed.SignalAll();
-        while (!go) changed.Wait(&mutex);
-        return absl::OkStatus();
-      },
-      1 << 20, /*max_waiting=*/2);
+  Gate gate;
+  LaneHost::Options options = HeldUpBy(&gate);
+  options.max_waiting = 2;
+  LaneHost host(&none, std::move(options));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
-  {
-    MutexLock lock(&mutex);
-    while (!entered) changed.Wait(&mutex);
-  }
+  EXPECT_TRUE(gate.AwaitOne());
   for (int i = 0; i < 10; ++i) {
     host.RunSolo(host.Work(LaneSpec(8), 0, 1, std::to_string(i)));
     host.solo().Release({std::to_string(i), 1, 0});
@@ -66,11 +54,7 @@ TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
   const auto failed = host.log.Wait(Event::kShardFailed);
   ASSERT_TRUE(failed.has_value());
   EXPECT_EQ(failed->shard_failed().shard().job_id(), "late");
-  {
-    MutexLock lock(&mutex);
-    go = true;
-    changed.SignalAll();
-  }
+  gate.Open();
   for (const char* job : {"running", "second", "third"}) {
     const auto ready = host.log.Wait(Event::kOutputReady);
     ASSERT_TRUE(ready.has_value());
@@ -81,34 +65,19 @@ TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
 
 TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   std::shared_ptr<InProcessHub> none;
-  Mutex mutex;
-  CondVar changed;
-  bool entered = false, go = false;
-  LaneHost host(&none, [&] {
-    MutexLock lock(&mutex);
-    entered = true;
-    changed.SignalAll();
-    while (!go) changed.Wait(&mutex);
-    return absl::OkStatus();
-  });
+  Gate gate;
+  LaneHost host(&none, HeldUpBy(&gate));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "waiting"));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "wanted"));
-  {
-    MutexLock lock(&mutex);
-    while (!entered) changed.Wait(&mutex);
-  }
+  EXPECT_TRUE(gate.AwaitOne());
   EXPECT_TRUE(host.solo().gauge()->Read().busy);
   EXPECT_EQ(host.solo().gauge()->Read().shard.job_id, "running");
   const int64_t three = host.staging().used_bytes();
   host.solo().Release({"running", 1, 0});
   host.solo().Release({"waiting", 1, 0});
   EXPECT_EQ(host.staging().used_bytes(), three / 3 * 2);  // Not only when its turn comes.
-  {
-    MutexLock lock(&mutex);
-    go = true;
-    changed.SignalAll();
-  }
+  gate.Open();
   const auto ready = host.log.Wait(Event::kOutputReady);
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->output_ready().shard().job_id(), "wanted");
