@@ -17,7 +17,7 @@ struct ConformanceCase {
   GroupFactory make;
   int32_t ranks = 2;
   // Where `make` is patient: ranks that give up soon on one that does not come.
-  GroupFactory make_hasty = nullptr;
+  GroupFactory give_up_soon = nullptr;
 };
 
 inline void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
@@ -26,13 +26,17 @@ class CommunicatorConformance : public testing::TestWithParam<ConformanceCase> {
  protected:
   int32_t ranks() const { return GetParam().ranks; }
   Group Connected() const { return ConnectedGroup(GetParam().make, ranks()); }
+  Group GiveUpSoon() const {
+    const ConformanceCase& given = GetParam();
+    return (given.give_up_soon == nullptr ? given.make : given.give_up_soon)(ranks());
+  }
 };
 
 // The cases of one implementation: 2, 3, 4 and 7 ranks.
-inline auto ConformanceCases(const GroupFactory& make, const GroupFactory& hasty = nullptr) {
-  return testing::Values(ConformanceCase{"2", make, 2, hasty}, ConformanceCase{"3", make, 3, hasty},
-                         ConformanceCase{"4", make, 4, hasty},
-                         ConformanceCase{"7", make, 7, hasty});
+inline auto ConformanceCases(const GroupFactory& make, const GroupFactory& give_up_soon = nullptr) {
+  return testing::Values(
+      ConformanceCase{"2", make, 2, give_up_soon}, ConformanceCase{"3", make, 3, give_up_soon},
+      ConformanceCase{"4", make, 4, give_up_soon}, ConformanceCase{"7", make, 7, give_up_soon});
 }
 
 inline std::string ConformanceName(const testing::TestParamInfo<ConformanceCase>& info) {

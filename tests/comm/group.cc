@@ -39,7 +39,9 @@ Group InProcessGroup(int32_t size, absl::Duration max_delay, uint64_t seed) {
 }
 
 Group GlooGroup(int32_t size) { return MakeGlooGroup(size, absl::Seconds(10)); }
-Group HastyGlooGroup(int32_t size) { return MakeGlooGroup(size, absl::Milliseconds(400)); }
+Group GlooGroupThatGivesUpSoon(int32_t size) {
+  return MakeGlooGroup(size, absl::Milliseconds(400));
+}
 
 absl::Time TestDeadline() { return SteadyNow() + absl::Seconds(60); }
 

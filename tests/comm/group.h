@@ -21,7 +21,7 @@ using GroupFactory = std::function<Group(int32_t size)>;
 Group InProcessGroup(int32_t size, absl::Duration max_delay, uint64_t seed);
 Group GlooGroup(int32_t size);
 // Whose ranks give up soon on one that does not come.
-Group HastyGlooGroup(int32_t size);
+Group GlooGroupThatGivesUpSoon(int32_t size);
 
 // Long enough for any machine that makes progress at all.
 absl::Time TestDeadline();

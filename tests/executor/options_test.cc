@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "attention/degrees.h"
 #include "tests/attention/schedule_cases.h"
 #include "tests/executor/job_runner.h"
+#include "tests/reference/reference_attention.h"
 #include "worker/kernel/cpu_kernel.h"
 
 namespace annulus {
@@ -102,22 +102,29 @@ std::vector<Option> ScoreOptions() {
          spec->dropout = Dropout{0.25, 3};
        },
        true, false},
-      {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false, true,
-       false},
-      {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false,
-       false},
-      {"all",
-       [](AttentionSpec* spec) {
-         for (const Option& option : ScoreOptions())
-           if (option.name != "all") option.set(spec);
-       }},
   };
 }
 
-std::vector<Option> Options() {
-  std::vector<Option> all = MaskOptions();
-  for (Option& option : ScoreOptions()) all.push_back(std::move(option));
-  return all;
+// Of forward jobs alone.
+std::vector<Option> OutputOptions() {
+  return {
+      {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false},
+      {"max-logit", [](AttentionSpec* spec) { spec->outputs.max_logit = true; }, false, false},
+  };
+}
+
+// Those of an operation, and all of scores and outputs at once.
+std::vector<Option> OptionsOf(Operation operation) {
+  std::vector<Option> of_scores = ScoreOptions();
+  if (operation == Operation::kForward) {
+    for (Option& option : OutputOptions()) of_scores.push_back(std::move(option));
+  }
+  std::vector<Option> options = MaskOptions();
+  options.insert(options.end(), of_scores.begin(), of_scores.end());
+  options.push_back({"all", [of_scores](AttentionSpec* spec) {
+                       for (const Option& option : of_scores) option.set(spec);
+                     }});
+  return options;
 }
 
 // The job, right.
@@ -154,7 +161,7 @@ class OptionsOfJobs : public testing::TestWithParam<Strategy> {};
 TEST_P(OptionsOfJobs, SettingOneChangesTheAnswerAndIsRight) {
   const reference::Answer base = Solve(BaseSpec(), GetParam(), Layout::kContiguous, kRanks);
   EXPECT_TRUE(base.max_logit.empty());
-  for (const Option& option : Options()) {
+  for (const Option& option : OptionsOf(Operation::kForward)) {
     SCOPED_TRACE(option.name);
     AttentionSpec spec = BaseSpec();
     option.set(&spec);
@@ -174,11 +181,10 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheGradientsAndIsRight) {
     return RunJob(spec, GetParam(), layout, kRanks)->GatheredGradients();
   };
   const reference::GradientAnswer base = solve(base_spec, Layout::kContiguous);
-  for (const Option& option : Options()) {
+  for (const Option& option : OptionsOf(Operation::kGradients)) {
     SCOPED_TRACE(option.name);
     AttentionSpec spec = base_spec;
     option.set(&spec);
-    spec.outputs = {};  // Of forward jobs.
     spec.gradients.d_bias = spec.modifiers.bias.has_value();
     const reference::GradientAnswer changed = solve(spec, Layout::kZigzag);
     EXPECT_EQ(Apart(changed.dq, base.dq) > 1e-3f, option.changes_gradients);
@@ -198,7 +204,7 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheGradientsAndIsRight) {
   EXPECT_LT(Apart(of_lse.dv, base.dv), 1e-3f);  // LSE knows no values.
 }
 
-TEST_P(OptionsOfJobs, TypesOfOutputsAndArithmeticAreFollowed) {
+TEST_P(OptionsOfJobs, TypesOfOutputsAreFollowed) {
   AttentionSpec spec = BaseSpec();
   spec.dtype = DataType::kBf16;
   const reference::Answer rounded = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
@@ -207,15 +213,16 @@ TEST_P(OptionsOfJobs, TypesOfOutputsAndArithmeticAreFollowed) {
   EXPECT_GT(Apart(rounded.out, whole.out), 1e-4f);
   const auto fits_bf16 = [](const std::vector<float>& numbers) {
     return std::all_of(numbers.begin(), numbers.end(), [](float number) {
-      uint32_t bits;
-      std::memcpy(&bits, &number, sizeof bits);
-      return (bits & 0xffff) == 0;
+      return reference::RoundTo(reference::Precision::kBf16, number) == number;
     });
   };
   EXPECT_TRUE(fits_bf16(rounded.out));
   EXPECT_FALSE(fits_bf16(whole.out));
+}
+
+TEST_P(OptionsOfJobs, ArithmeticIsFollowed) {
   if (!(*CpuKernel::Create({}))->serves_bf16x3()) GTEST_SKIP() << "no AMX here for bf16x3";
-  spec = BaseSpec();
+  AttentionSpec spec = BaseSpec();
   const reference::Answer exact = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
   spec.arithmetic = Arithmetic::kBf16x3;
   const reference::Answer split = Solve(spec, GetParam(), Layout::kZigzag, kRanks);

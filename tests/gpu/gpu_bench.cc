@@ -89,7 +89,7 @@ class GpuBench {
     entry.ratio = entry.value;
     entry.higher_is_better = false;
     entry.bar = 1.10;
-    entries_.push_back(entry);
+    Add(std::move(entry));
     return absl::OkStatus();
   }
 
@@ -100,6 +100,11 @@ class GpuBench {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
+  void Add(Entry entry) {
+    bench::Say(entry);
+    entries_.push_back(std::move(entry));
+  }
+
   absl::Status Shapes(const std::string& prefix, AttentionKernel& kernel) {
     for (const int64_t length : {8192, 16384, 32768}) {
       for (const bool causal : {false, true})
@@ -118,9 +123,7 @@ class GpuBench {
       ASSIGN_OR_RETURN(const double seconds, job->Run(kernel, 1));
       if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
     }
-    entries_.push_back(
-        EntryOf(prefix + NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
-    bench::Say(entries_.back());
+    Add(EntryOf(prefix + NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
     return absl::OkStatus();
   }
 
@@ -221,13 +224,12 @@ absl::Status GpuBench::Gradients(bool causal) {
     ratios.push_back(seconds / deterministic);
   }
   const std::string name = NameOf(8192, 128, causal, /*forward=*/false);
-  entries_.push_back(EntryOf(name, Summarize(rates), "TFLOP/s", kRepeats));
-  bench::Say(entries_.back());
+  Add(EntryOf(name, Summarize(rates), "TFLOP/s", kRepeats));
   Entry entry = EntryOf(name + ", deterministic", Summarize(ratios), "x", kRepeats);
   entry.compared_to = "the same, which need not be";
   entry.ratio = entry.value;
   entry.bar = 0.85;
-  entries_.push_back(entry);
+  Add(std::move(entry));
   return absl::OkStatus();
 }
 
@@ -247,8 +249,7 @@ absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
   entry.compared_to = "one kernel over the whole sequence";
   entry.ratio = entry.value;
   entry.bar = 0.8;
-  entries_.push_back(entry);
-  bench::Say(entry);
+  Add(std::move(entry));
   return absl::OkStatus();
 }
 
@@ -257,9 +258,10 @@ absl::Status GpuBench::MemoryTaken(int64_t free_before) {
   int64_t free = 0;
   RETURN_IF_ERROR(CudaStatus(context_->api(), context_->api()->MemoryFree(&free), "free memory"));
   const auto taken = static_cast<double>(free_before - free);
-  entries_.push_back(EntryOf("GPU memory that jobs took beside what was taken at start",
-                             {taken / 1048576, 0}, "MiB", 1));
-  entries_.back().higher_is_better = false;
+  Entry entry = EntryOf("GPU memory that jobs took beside what was taken at start",
+                        {taken / 1048576, 0}, "MiB", 1);
+  entry.higher_is_better = false;
+  Add(std::move(entry));
   return absl::OkStatus();
 }
 

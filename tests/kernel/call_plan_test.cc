@@ -18,12 +18,16 @@
 namespace annulus {
 namespace {
 
+constexpr int32_t kKvHeads = 3, kGroup = 2;
+constexpr int64_t kRows = 500, kKeys = 2000;
+constexpr int64_t kPlenty = 1000;  // Packs: more than any call here has.
+
 class CallPlanTest : public testing::Test {
  protected:
-  void Make(bool causal, const Cuts& cuts, int64_t rows = 500, int64_t keys = 2000) {
+  void Make(bool causal, const Cuts& cuts, int64_t rows = kRows, int64_t keys = kKeys) {
     spec_.dtype = DataType::kFp32;
-    spec_.q_heads = 6;
-    spec_.kv_heads = 3;
+    spec_.q_heads = kKvHeads * kGroup;
+    spec_.kv_heads = kKvHeads;
     spec_.head_dim = 1;
     Sequence sequence;
     sequence.q_len = rows;
@@ -34,7 +38,12 @@ class CallPlanTest : public testing::Test {
     harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*harness_->job().mask, tasks_, *pool_);
-    plan_ = PlanCall(tasks_, *visible_, /*group=*/2);
+    plan_ = PlanCall(tasks_, *visible_, kGroup);
+  }
+
+  int64_t VisiblePairs() const {
+    const int64_t of_a_head = harness_->job().mask->Area(0, {0, kRows}, {0, kKeys});
+    return of_a_head * spec_.q_heads;
   }
 
   AttentionSpec spec_;
@@ -75,14 +84,14 @@ TEST_F(CallPlanTest, EveryTaskTileAndBlockIsSeenOnceInOrderWhateverTheMemory) {
   cuts.q_heads = {3};  // Inside a group.
   cuts.keys = {500, 1030};
   Make(/*causal=*/false, cuts);
-  for (const int64_t max_packs : {1, 5, 9, 1000}) {
+  for (const int64_t max_packs : {int64_t{1}, int64_t{5}, int64_t{9}, kPlenty}) {
     const Seen seen = BlocksSeen(PlanPhases(plan_, {max_packs, /*threads=*/2}));
     size_t expected = 0;
     for (size_t t = 0; t < tasks_.size(); ++t) {
       const Task& task = tasks_[t].task;
-      for (int32_t head = task.head_begin / 2; head < (task.head_end + 1) / 2; ++head) {
-        for (int64_t tile = task.q_begin * 2 / kTileRows; tile * kTileRows < task.q_end * 2;
-             ++tile) {
+      for (int32_t head = task.head_begin / kGroup; head * kGroup < task.head_end; ++head) {
+        for (int64_t tile = task.q_begin * kGroup / kTileRows;
+             tile * kTileRows < task.q_end * kGroup; ++tile) {
           std::vector<int64_t> blocks;
           for (int64_t b = task.k_begin / kKeyBlock; b * kKeyBlock < task.k_end; ++b)
             blocks.push_back(b);
@@ -117,7 +126,7 @@ TEST_F(CallPlanTest, PhasesKeepToTheMemoryAndPacksAreDistinct) {
 
 TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
   Make(/*causal=*/true, {});
-  const std::vector<Phase> phases = PlanPhases(plan_, {1000, /*threads=*/2});
+  const std::vector<Phase> phases = PlanPhases(plan_, {kPlenty, /*threads=*/2});
   ASSERT_EQ(phases.size(), 1u);
   int64_t total = 0, last = std::numeric_limits<int64_t>::max();
   for (const Item& item : phases[0].items) {
@@ -125,16 +134,15 @@ TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
     last = item.cost;
     total += item.cost;
   }
-  const int64_t pairs = harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6;
-  EXPECT_EQ(total, pairs);
+  EXPECT_EQ(total, VisiblePairs());
 }
 
 TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
   const auto most_tiles = [&](int threads) {
     int most = 0;
     int64_t cost = 0, single_cost = 0;
-    const std::vector<Phase> phases = PlanPhases(plan_, {1000, threads, /*tiles=*/2});
-    const std::vector<Phase> single = PlanPhases(plan_, {1000, threads});
+    const std::vector<Phase> phases = PlanPhases(plan_, {kPlenty, threads, /*tiles=*/2});
+    const std::vector<Phase> single = PlanPhases(plan_, {kPlenty, threads});
     EXPECT_EQ(BlocksSeen(phases), BlocksSeen(single));
     for (const Phase& phase : phases) {
       for (const Item& item : phase.items) {
@@ -150,10 +158,10 @@ TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
   cuts.q_rows = {700};
   cuts.keys = {500};
   for (const bool causal : {false, true}) {
-    Make(causal, cuts, /*rows=*/1000, /*keys=*/4000);
+    Make(causal, cuts, 2 * kRows, 2 * kKeys);
     EXPECT_EQ(most_tiles(/*threads=*/2), 2) << causal;
     EXPECT_EQ(most_tiles(/*threads=*/8), 1) << "too few items";
-    Make(causal, cuts, /*rows=*/1000, /*keys=*/2000);
+    Make(causal, cuts, 2 * kRows, kKeys);
     EXPECT_EQ(most_tiles(/*threads=*/2), 1) << "too few keys";
   }
 }
@@ -176,12 +184,12 @@ TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {
           const Task& task = tasks_[unit.task].task;
           const Interval keys{std::max(task.k_begin, unit.block_begin * kKeyBlock),
                               std::min(task.k_end, unit.block_end * kKeyBlock)};
-          const Interval rows{item.tile * kTileRows / 2, (item.tile + 1) * kTileRows / 2};
-          EXPECT_TRUE(harness_->job().mask->SeesAny(0, Intersect(rows, {0, 500}), keys));
+          const Interval rows{item.tile * kTileRows / kGroup, (item.tile + 1) * kTileRows / kGroup};
+          EXPECT_TRUE(harness_->job().mask->SeesAny(0, Intersect(rows, {0, kRows}), keys));
         }
       }
     }
-    EXPECT_EQ(total, harness_->job().mask->Area(0, {0, 500}, {0, 2000}) * 6);
+    EXPECT_EQ(total, VisiblePairs());
   }
 }
 
@@ -191,7 +199,7 @@ TEST_F(CallPlanTest, APlanCountsItsUnitsAndEndsWhenItIsToldToStop) {
   std::atomic<int64_t> progress{0};
   const KernelControl control{&stop, &progress};
   EXPECT_FALSE(PlanPhases(plan_, {1, /*threads=*/1}, control).empty());
-  EXPECT_GE(progress.load(), 2000 / kKeyBlock);
+  EXPECT_GE(progress.load(), kKeys / kKeyBlock);
   stop = true;
   EXPECT_TRUE(PlanPhases(plan_, {1, /*threads=*/1}, control).empty());
 }
@@ -201,11 +209,11 @@ TEST_F(CallPlanTest, SourcesAreBuffersWithTheUnionOfTheirTasksRows) {
   cuts.key_shards = 2;
   cuts.keys = {100, 600};
   Make(/*causal=*/false, cuts);
-  ASSERT_EQ(plan_.sources.size(), 2u);
+  ASSERT_EQ(static_cast<int64_t>(plan_.sources.size()), cuts.key_shards);
   for (const KeySource& source : plan_.sources) {
-    EXPECT_EQ(source.rows, (std::vector<Interval>{{0, 1000}}));
+    EXPECT_EQ(source.rows, (std::vector<Interval>{{0, kKeys / cuts.key_shards}}));
     EXPECT_EQ(source.head_begin, 0);
-    EXPECT_EQ(source.head_end, 3);
+    EXPECT_EQ(source.head_end, kKvHeads);
   }
 }
 

@@ -68,7 +68,10 @@ TEST(CpuKernelTest, ThreadsDoNotChangeABit) {
 
 // One thread has items enough for two tiles each, three have not (call_plan.h).
 TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
+  bool joins = false;
   for (const TileIsa* isa : AvailableIsas()) {
+    if (isa->tiles == 1) continue;
+    joins = true;
     for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
       Job job = MakeJob(4, 2, 600, 3000);
       job.spec.dtype = dtype;
@@ -76,6 +79,7 @@ TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
       EXPECT_EQ(joined, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
     }
   }
+  if (!joins) GTEST_SKIP() << "no AMX here, which alone joins tiles";
 }
 
 TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {

@@ -17,6 +17,9 @@
 namespace annulus {
 namespace {
 
+// As of jobs that need not be deterministic.
+constexpr int64_t kStripeSlots = 4 * kTileRows;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Tasks of one sequence, whose blocks are of no more use than to be told apart.
@@ -51,8 +54,6 @@ struct Call {
     bound.q_rows = bound.k_rows = &all;
     tasks.push_back(bound);
   }
-
-  int group() const { return spec.q_heads / spec.kv_heads; }
 
   AttentionSpec spec;
   std::unique_ptr<MaskMap> mask;
@@ -155,7 +156,7 @@ TEST_F(GradientPlanTest, RowsMeetTheItemsOfTheRuleInItsOrder) {
     }
     const CallVisibility visible(*call.mask, call.tasks, *pool_);
     for (const GradientRounds& shape :
-         {GradientRounds{group, 384, false}, GradientRounds{group, 96, false},
+         {GradientRounds{group, kStripeSlots, false}, GradientRounds{group, kTileRows, false},
           GradientRounds{group, 256 * group, true}}) {
       Orders orders;
       ForEachRound(call.tasks, visible, shape, control_, [&](absl::Span<const GradientItem> items) {
@@ -168,14 +169,14 @@ TEST_F(GradientPlanTest, RowsMeetTheItemsOfTheRuleInItsOrder) {
 }
 
 TEST_F(GradientPlanTest, NarrowWindowsOverManyRowsArePlannedByOneLookAtEachRow) {
-  constexpr int64_t kRows = 1 << 20, kStripes = kRows / 384 + 1;
+  constexpr int64_t kRows = 1 << 20, kStripes = kRows / kStripeSlots + 1;
   Call call(1, 1, kRows, {Window(127, 0)});
   call.Add({0, kRows}, {0, kRows}, 0, 1);
   const CallVisibility visible(*call.mask, call.tasks, *pool_);
   std::atomic<int64_t> progress{0};
   control_.progress = &progress;
   int64_t items = 0;
-  ForEachRound(call.tasks, visible, {1, 384, false}, control_,
+  ForEachRound(call.tasks, visible, {1, kStripeSlots, false}, control_,
                [&](absl::Span<const GradientItem> round) {
                  items += static_cast<int64_t>(round.size());
                  return true;
@@ -222,10 +223,11 @@ TEST_F(GradientPlanTest, APlanThatIsToldToStopLooksNoFurtherAndRunsNothing) {
       control_);
   EXPECT_EQ(looks, 0);
   EXPECT_TRUE(none.Of(2).empty());
-  ForEachRound(call.tasks, visible, {1, 384, false}, control_, [&](absl::Span<const GradientItem>) {
-    ADD_FAILURE() << "items of a plan that was told to stop";
-    return true;
-  });
+  ForEachRound(call.tasks, visible, {1, kStripeSlots, false}, control_,
+               [&](absl::Span<const GradientItem>) {
+                 ADD_FAILURE() << "items of a plan that was told to stop";
+                 return true;
+               });
 }
 
 }  // namespace

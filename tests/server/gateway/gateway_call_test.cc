@@ -48,10 +48,11 @@ class GatewayCallTest : public testing::Test {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  // Whether some call is at work at last, or none is.
-  bool Becomes(bool idle) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (gateway_->WaitUntilIdle(absl::Now()) != idle) {
+  static absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
+  // Whether some call is at work at last.
+  bool AwaitACall() {
+    const absl::Time deadline = Deadline();
+    while (gateway_->WaitUntilIdle(absl::Now())) {
       if (absl::Now() > deadline) return false;
       std::this_thread::yield();
     }
@@ -113,10 +114,10 @@ TEST_F(GatewayCallTest, WaitsForACallAtWork) {
   behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kNeverPlace}));
   Start({});
   Send(ClientJob(20));
-  EXPECT_TRUE(Becomes(false));
+  EXPECT_TRUE(AwaitACall());
   EXPECT_FALSE(gateway_->WaitUntilIdle(absl::Now() + absl::Milliseconds(50)));
   context_.TryCancel();
-  EXPECT_TRUE(Becomes(true));
+  EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
 }
 
 // 1 MiB of outputs, where a caller's window is 64 KiB.
@@ -127,8 +128,8 @@ TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
   options.end_patience = absl::Milliseconds(50);
   Start(std::move(options));
   Send(ClientJob(16000));
-  EXPECT_TRUE(Becomes(false));
-  EXPECT_TRUE(Becomes(true));
+  EXPECT_TRUE(AwaitACall());
+  EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
   EXPECT_FALSE(End().ok());
 }
 
