@@ -1,5 +1,6 @@
 """What the tests of whole jobs share: an `annulus serve`, files of every element type, and a judge in numpy."""
 
+import itertools
 import json
 import os
 import re
@@ -11,11 +12,14 @@ import numpy
 
 from tests.end_to_end import cluster
 
+# Those that have every number of ranks whatever the heads, and move keys alone; and all of them.
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
+ALL_STRATEGIES = (*STRATEGIES, "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
 # Ranks of the n-th of a row of cases, in a cycle that shares no factor with those of layouts, paths and types.
 SEVERAL = (2, 3, 3, 2, 3)
-
+# Each strategy, and none that is asked for, on several ranks; and one rank.
+RUNS = (*zip(("auto", *ALL_STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
 
 # Element types: the name in a file, the bits, and what the judge asks of a naive answer before it believes it.
 FILE_DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
@@ -76,16 +80,37 @@ def load_tensors(path):
     return arrays, dtypes
 
 
+# Which (row i, key j) of its rectangle a range shows.
+RANGE_KINDS = {
+    "KIND_FULL": lambda i, j, r: (i == i) & (j == j),
+    "KIND_CAUSAL": lambda i, j, r: j - r["kEnd"] <= i - r["qEnd"],
+    "KIND_INVERSE_CAUSAL": lambda i, j, r: j - r["kBegin"] >= i - r["qBegin"],
+    "KIND_BI_CAUSAL": lambda i, j, r: RANGE_KINDS["KIND_CAUSAL"](i, j, r) & RANGE_KINDS["KIND_INVERSE_CAUSAL"](i, j, r),
+}
+
+
 def hidden_by(mask, q_len, kv_len):
-    """Which (row, key) a mask hides: the rule of docs/numerics.md to the letter."""
-    field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment")}
-    j = numpy.arange(kv_len)[None, :]
-    p = numpy.arange(q_len)[:, None] + (0 if "alignment" in mask else kv_len - q_len)
+    """Which (row, key) a mask in JSON hides: the rule of docs/numerics.md to the letter. Whose heads it is of is the caller's."""
+    field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment", "ranges", "queryHeads")}
+    i, j = numpy.arange(q_len)[:, None], numpy.arange(kv_len)[None, :]
+    p = i + (0 if "alignment" in mask else kv_len - q_len)
     order = (j <= p) | (j < field.get("prefix", 0)) if mask.get("causal") else numpy.ones((q_len, kv_len), bool)
     local = (j >= p - field.get("windowLeft", 1 << 40)) & (j <= p + field.get("windowRight", 1 << 40))
     if "chunk" in field:
         local &= j // field["chunk"] == p // field["chunk"]
-    return ~(order & (local | (j < field.get("alwaysVisible", 0))))
+    visible = order & (local | (j < field.get("alwaysVisible", 0)))
+    if "ranges" in mask:
+        listed = numpy.zeros((q_len, kv_len), bool)
+        for r in mask["ranges"]:
+            inside = (i >= r["qBegin"]) & (i < r["qEnd"]) & (j >= r["kBegin"]) & (j < r["kEnd"])
+            listed |= inside & RANGE_KINDS[r.get("kind", "KIND_FULL")](i, j, r)
+        visible &= listed
+    return ~visible
+
+
+def mask_of(masks, head):
+    """The one that a head follows: the first that names it, or the first of all, which names none."""
+    return next((mask for mask in masks[1:] if head in mask["queryHeads"]), masks[0])
 
 
 def named_mask(name):
@@ -169,6 +194,12 @@ def documented(name):
     return names[name]
 
 
+def kept_weights(rate, seed, heads, q_len, kv_len):
+    """What dropout multiplies the weights of the first sequence by: [heads, rows, keys]."""
+    keeps = documented("keeps")
+    return numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(kv_len)] for i in range(q_len)] for head in range(heads)])
+
+
 class AttendCase(unittest.TestCase):
     WORKERS = 4
     SERVE_FLAGS = ()
@@ -197,8 +228,8 @@ class AttendCase(unittest.TestCase):
                     digests[name] = facts["output_crc32c"], facts["lse_crc32c"]
             yield strategy, digests
 
-    def assert_within_budget(self, answer, exact, naive, what, dtype="fp32", many_rows=False):
-        """The error budget of docs/numerics.md, head by head; `naive` as of judged()."""
+    def assert_within_budget(self, answer, exact, naive, what, dtype="fp32", by_head=False):
+        """The error budget of docs/numerics.md for few rows, or head by head, as for many; `naive` as of judged()."""
         out, lse = answer["output"].astype(numpy.float64), answer["lse"].astype(numpy.float64)
         self.assertEqual(out.shape, exact[0].shape, what)
         self.assertEqual(lse.shape, exact[1].shape, what)
@@ -209,7 +240,7 @@ class AttendCase(unittest.TestCase):
         # A naive answer that is wrong would allow anything.
         self.assertTrue((2 * wrong <= LARGEST_BUDGET[dtype] * numpy.maximum(1, largest)).all(), f"{what}: naive off by {wrong}")
         step = spacing(largest, dtype)
-        if not many_rows:  # The largest error of a head's few rows is luck.
+        if not by_head:  # The largest error of a head's few rows is luck.
             wrong[:] = (wrong + 0.75 * step * (out.shape[0] * out.shape[2] < 4096)).max()
         budget = 2 * wrong + step / 2
         error = numpy.abs(out - exact[0]).max(axis=(0, 2))

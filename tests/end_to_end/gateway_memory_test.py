@@ -72,13 +72,15 @@ class GatewayMemoryTest(unittest.TestCase):
         flags = {"--staging-bytes": "2GiB", "--device-bytes": "2GiB", "--min-rate-window": "10m"}
         growth = []
         # The better one of two runs: what the allocator keeps for itself differs.
-        while len(growth) < 2 and not (growth and growth[-1] <= GROWTH_KIB):
+        for _ in range(2):
             with processes.Processes(2, worker_flags=flags) as service:
                 with raw_client.Stubs(service.address) as warm_up:
                     # What the process needs to be warm is no growth.
                     Transfer(warm_up, 256, 256).read()
                 growth.append(self.growth_kib(service))
                 service_case.await_idle(service)
+            if growth[-1] <= GROWTH_KIB:
+                break
         self.assertLessEqual(min(growth), GROWTH_KIB, growth)
 
     def growth_kib(self, service):

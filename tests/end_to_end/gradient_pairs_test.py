@@ -8,10 +8,8 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end.attend_case import LAYOUTS, SEVERAL, AttendCase
+from tests.end_to_end.attend_case import LAYOUTS, RUNS, AttendCase
 
-STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
-RUNS = (*zip(("auto", *STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
 HEADS, KV_HEADS, DIM, VALUE_DIM = 4, 2, 16, 24
 
 

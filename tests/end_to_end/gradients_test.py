@@ -9,12 +9,9 @@ import numpy
 
 from tests.end_to_end import segments
 from tests.end_to_end.attend_case import (
-    LARGEST_BUDGET, LAYOUTS, SEVERAL, AttendCase, documented, hidden_by, load_tensors, product, rounded,
-    save_tensors, spacing)
+    ALL_STRATEGIES, LARGEST_BUDGET, LAYOUTS, RUNS, AttendCase, hidden_by, kept_weights, load_tensors, product,
+    rounded, save_tensors, spacing)
 
-STRATEGIES = (
-    "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
-RUNS = (*zip(("auto", *STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
 MASKS = (
     {},
     {"causal": True},
@@ -98,7 +95,7 @@ class GradientsTest(AttendCase):
 
     def test_every_strategy_layout_mask_type_and_path(self):
         random = numpy.random.default_rng(1)
-        for index, (strategy, world) in enumerate(itertools.product(STRATEGIES, (1, 2, 3))):
+        for index, (strategy, world) in enumerate(itertools.product(ALL_STRATEGIES, (1, 2, 3))):
             mask, dtype = MASKS[index % 5], ("fp32", "bf16", "fp16")[index // 2 % 3]
             layout, path = LAYOUTS[index % 4], ("direct", "gateway")[index % 2]
             q_len, kv_len = ((150, 170), (170, 150))[index // 3 % 2]
@@ -129,8 +126,8 @@ class GradientsTest(AttendCase):
             self.assertTrue((answer["dq"][40:70] == 0).all())
 
     def test_dropout_is_that_of_the_forward_job(self):
-        keeps, rate, seed = documented("keeps"), 0.3, 2**40 + 5
-        kept = numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(50)] for i in range(40)] for head in range(4)])
+        rate, seed = 0.3, 2**40 + 5
+        kept = kept_weights(rate, seed, 4, 40, 50)
         spec = {"masks": [{"causal": True}], "dropout": {"rate": rate, "seed": str(seed)}}
         tensors = self.forward(self.made(numpy.random.default_rng(5), 40, 50), spec, "fp32")
         for strategy, world in RUNS:
@@ -179,7 +176,7 @@ class GradientsTest(AttendCase):
                                     self.spec_file({"gradients": {}}))
         self.assertEqual(done.returncode, 0, done.stderr)
         plan = json.loads(done.stdout)
-        self.assertIn(plan["strategy"], STRATEGIES)
+        self.assertIn(plan["strategy"], ALL_STRATEGIES)
         self.assertIn("tree", {entry["strategy"] for entry in plan["rejected"]})
 
     def test_what_is_wrong_is_named(self):
@@ -214,13 +211,13 @@ class SegmentsTest(AttendCase):
     SERVE_FLAGS = ("--coordinator-flag=--segment=2ms",)
 
     def test_long_jobs_run_in_segments(self):
-        for index, strategy in enumerate(STRATEGIES):
+        for index, strategy in enumerate(ALL_STRATEGIES):
             with self.subTest(strategy=strategy):
                 job = ("--synthetic", f"1,1025,1025,6,3,64,{('fp32', 'bf16')[index % 2]},2", "--mask", "causal", "--strategy", strategy,
                        "--world-size", "3")
                 plan = json.loads(self.service.annulus("plan", "--json", "--spec", self.spec_file({"gradients": {}}), *job).stdout)
                 self.assertGreater(plan["predicted_seconds"], 0.004)
-                segments.assert_told(self, self.service.address, 1025, strategy, 3, gradients=True)
+                segments.assert_told(self, self.service.address, 1025, segments.execution_of(strategy, 3), gradients=True)
                 done = self.service.annulus("gradients", "--json", "--verify", "40", *job)
                 self.assertEqual(done.returncode, 0, f"{strategy}\n{done.stdout}\n{done.stderr}")
                 self.assertEqual(json.loads(done.stdout)["strategy"], strategy)

@@ -9,23 +9,19 @@ import unittest
 import numpy
 
 from tests.end_to_end import cluster
-from tests.end_to_end.attend_case import documented
+from tests.end_to_end.attend_case import hidden_by, kept_weights, mask_of
 
 HEADS, KV_HEADS, DIM, ROWS, KEYS = 4, 2, 8, 30, 37
 SLOPES, SINKS = [0.5, 0.25, 0.125, -0.0625], [2.0, -1.0, 0.5, 4.0]
-I, J = numpy.arange(ROWS)[:, None], numpy.arange(KEYS)[None, :]
-P = I + KEYS - ROWS
 RANGES = [{"qBegin": 2, "qEnd": 20, "kBegin": 1, "kEnd": 25, "kind": "KIND_CAUSAL"}, {"qBegin": 0, "qEnd": 30, "kBegin": 30, "kEnd": 37}]
-IN_RANGES = ((I >= 2) & (I < 20) & (J >= 1) & (J < 25) & (J - 25 <= I - 20)) | (J >= 30)
-EVERY = numpy.ones((ROWS, KEYS), bool)
-# The spec beside its shapes, and which keys the heads see.
+EVERY = numpy.ones((HEADS, ROWS, KEYS), bool)
 MASKS = {
-    "ranges": ([{"ranges": RANGES}], [IN_RANGES] * HEADS),
-    "prefix": ([{"causal": True, "prefix": "12"}], [(J <= P) | (J < 12)] * HEADS),
-    "chunk": ([{"chunk": 8}], [J // 8 == P // 8] * HEADS),
-    "window": ([{"windowLeft": 5, "windowRight": "3", "alwaysVisible": 2}], [((J >= P - 5) & (J <= P + 3)) | (J < 2)] * HEADS),
-    "top left": ([{"causal": True, "alignment": "ALIGNMENT_TOP_LEFT"}], [J <= I] * HEADS),
-    "of heads": ([{"causal": True}, {"queryHeads": [1, 3]}], [J <= P, EVERY, J <= P, EVERY]),
+    "ranges": [{"ranges": RANGES}],
+    "prefix": [{"causal": True, "prefix": "12"}],
+    "chunk": [{"chunk": 8}],
+    "window": [{"windowLeft": 5, "windowRight": "3", "alwaysVisible": 2}],
+    "top left": [{"causal": True, "alignment": "ALIGNMENT_TOP_LEFT"}],
+    "of heads": [{"causal": True}, {"queryHeads": [1, 3]}],
 }
 
 
@@ -63,7 +59,7 @@ class InlineJsonTest(unittest.TestCase):
         return numpy.einsum("hij,jhd->ihd", weights if kept is None else weights * kept, v), lse
 
     def check(self, name, spec, exact, *more, base=math.e):
-        plain = self.exact(numpy.stack([EVERY] * HEADS))
+        plain = self.exact(EVERY)
         for world in (1, 3):
             with self.subTest(option=name, world=world):
                 out, lse, answer = self.inline(spec, world, *more)
@@ -73,26 +69,27 @@ class InlineJsonTest(unittest.TestCase):
                 self.assertGreater(max(numpy.abs(out - plain[0]).max(), numpy.abs(lse - plain[1]).max()), 0.01)
 
     def test_masks(self):
-        for name, (masks, visible) in MASKS.items():
+        for name, masks in MASKS.items():
+            visible = [~hidden_by(mask_of(masks, head), ROWS, KEYS) for head in range(HEADS)]
             self.check(name, {"masks": masks}, self.exact(numpy.stack(visible)))
 
     def test_scores_and_outputs(self):
-        every, tensors = numpy.stack([EVERY] * HEADS), self.tensors
+        tensors = self.tensors
         offset, bias = tensors["lseOffset"][:, :, 0].T[:, :, None], tensors["bias"].transpose(1, 0, 2)
-        away = numpy.array(SLOPES)[:, None, None] * numpy.abs(P - J)
-        keeps, rate, seed = documented("keeps"), 0.25, 2**40 + 5
-        kept = numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(KEYS)] for i in range(ROWS)] for head in range(HEADS)])
+        away = numpy.array(SLOPES)[:, None, None] * numpy.abs(numpy.arange(ROWS)[:, None] + KEYS - ROWS - numpy.arange(KEYS))
+        rate, seed = 0.25, 2**40 + 5
+        kept = kept_weights(rate, seed, HEADS, ROWS, KEYS)
         for name, spec, exact, more in (
-            ("scale", {"scale": -0.5}, self.exact(every, lambda s: s * -0.5 * DIM**0.5), ()),
-            ("soft cap", {"modifiers": {"softCap": 0.75}}, self.exact(every, lambda s: 0.75 * numpy.tanh(s / 0.75)), ()),
-            ("alibi", {"modifiers": {"alibiSlopes": SLOPES}}, self.exact(every, lambda s: s - away), ()),
-            ("sinks", {"modifiers": {"sinks": SINKS}}, self.exact(every, sinks=SINKS), ()),
-            ("bias", {"modifiers": {"bias": {"heads": HEADS}}}, self.exact(every, lambda s: s + bias), ("bias",)),
-            ("offset", {"modifiers": {"lseOffset": True}}, self.exact(every, lambda s: s + offset), ("lseOffset",)),
-            ("dropout", {"dropout": {"rate": rate, "seed": str(seed)}}, self.exact(every, kept=kept), ()),
+            ("scale", {"scale": -0.5}, self.exact(EVERY, lambda s: s * -0.5 * DIM**0.5), ()),
+            ("soft cap", {"modifiers": {"softCap": 0.75}}, self.exact(EVERY, lambda s: 0.75 * numpy.tanh(s / 0.75)), ()),
+            ("alibi", {"modifiers": {"alibiSlopes": SLOPES}}, self.exact(EVERY, lambda s: s - away), ()),
+            ("sinks", {"modifiers": {"sinks": SINKS}}, self.exact(EVERY, sinks=SINKS), ()),
+            ("bias", {"modifiers": {"bias": {"heads": HEADS}}}, self.exact(EVERY, lambda s: s + bias), ("bias",)),
+            ("offset", {"modifiers": {"lseOffset": True}}, self.exact(EVERY, lambda s: s + offset), ("lseOffset",)),
+            ("dropout", {"dropout": {"rate": rate, "seed": str(seed)}}, self.exact(EVERY, kept=kept), ()),
         ):
             self.check(name, spec, exact, *more)
-        self.check("base 2", {"outputs": {"lseBase": "LSE_BASE_2"}}, self.exact(every), base=2)
+        self.check("base 2", {"outputs": {"lseBase": "LSE_BASE_2"}}, self.exact(EVERY), base=2)
 
 
 if __name__ == "__main__":

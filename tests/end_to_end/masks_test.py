@@ -5,15 +5,9 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase, hidden_by, reference, rounded
+from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, hidden_by, mask_of, reference, rounded
 
-STRATEGIES = ("ring-pass-kv", "rotate-kv", "all-gather-kv", "halo", "ulysses", "ulysses-ring", "ring-pass-q", "double-ring", "tree")
-KINDS = {
-    "KIND_FULL": lambda i, j, r: (i == i) & (j == j),
-    "KIND_CAUSAL": lambda i, j, r: j - r["kEnd"] <= i - r["qEnd"],
-    "KIND_INVERSE_CAUSAL": lambda i, j, r: j - r["kBegin"] >= i - r["qBegin"],
-    "KIND_BI_CAUSAL": lambda i, j, r: KINDS["KIND_CAUSAL"](i, j, r) & KINDS["KIND_INVERSE_CAUSAL"](i, j, r),
-}
+LAYOUTS_OF_RUNS = (*LAYOUTS, "by-area")
 SEQUENCES = ((90, 120, 0), (70, 70, 2), (61, 40, 4))  # Query rows, key rows, mask.
 HEADS, GROUP, DIM = 6, 3, 16
 MASKS = (
@@ -28,24 +22,9 @@ MASKS = (
 )
 
 
-def hidden_in(mask, q_len, kv_len):
-    """By one mask, ranges included."""
-    ranges = mask.get("ranges", ())
-    hidden = hidden_by({name: value for name, value in mask.items() if name not in ("ranges", "queryHeads")}, q_len, kv_len)
-    if ranges:
-        i, j = numpy.arange(q_len)[:, None], numpy.arange(kv_len)[None, :]
-        listed = numpy.zeros((q_len, kv_len), bool)
-        for r in ranges:
-            inside = (i >= r["qBegin"]) & (i < r["qEnd"]) & (j >= r["kBegin"]) & (j < r["kEnd"])
-            listed |= inside & KINDS[r["kind"]](i, j, r)
-        hidden = hidden | ~listed
-    return hidden
-
-
-def mask_of(first, head):
-    """The mask that a head follows in the group that begins at `first`."""
-    group = [MASKS[first]] + list(itertools.takewhile(lambda mask: "queryHeads" in mask, MASKS[first + 1 :]))
-    return next((mask for mask in group[1:] if head in mask["queryHeads"]), group[0])
+def group_of(first):
+    """The masks of the group that begins at `first`."""
+    return [MASKS[first], *itertools.takewhile(lambda mask: "queryHeads" in mask, MASKS[first + 1 :])]
 
 
 class MasksTest(AttendCase):
@@ -63,13 +42,13 @@ class MasksTest(AttendCase):
             for head in range(HEADS):
                 one, at = slice(q0, q0 + q_len), slice(k0, k0 + kv_len)
                 kv = slice(head // GROUP, head // GROUP + 1)
-                hidden = hidden_in(mask_of(first, head), q_len, kv_len)
+                hidden = hidden_by(mask_of(group_of(first), head), q_len, kv_len)
                 out, log = reference(q[one, head : head + 1], k[at, kv], v[at, kv], hidden, numpy.float64)
                 exact[one, head], lse[head, one] = out[:, 0], log[0]
             q0, k0 = q0 + q_len, k0 + kv_len
         spec = self.spec_file({"masks": MASKS, "sequences": [{"qLen": a, "kvLen": b, "mask": m} for a, b, m in SEQUENCES]})
-        for index, (strategy, world) in enumerate(itertools.product(STRATEGIES, (2, 3, 4))):
-            layout = (*LAYOUTS, "by-area")[index % 5]
+        for index, (strategy, world) in enumerate(itertools.product(ALL_STRATEGIES, (2, 3, 4))):
+            layout = LAYOUTS_OF_RUNS[index % len(LAYOUTS_OF_RUNS)]
             with self.subTest(strategy=strategy, world=world, layout=layout):
                 answer, facts = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--strategy", strategy, "--layout", layout,
                                               "--world-size", str(world), "--path", ("direct", "gateway")[index % 2], "--verify", "64")

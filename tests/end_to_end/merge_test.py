@@ -164,7 +164,7 @@ class MergeTest(ServiceCase):
         for value in (np.nan, np.inf):
             bad = damaged(lambda p, value=value: p.lse.values.__setitem__(4, value))
             refused(bad, "CORRUPT_PARTIAL", "partials[1].lse.values[4]")
-        unknown = damaged(lambda p: p.MergeFromString(b"\xf8\x06\x01"))  # Field 111.
+        unknown = damaged(lambda p: p.MergeFromString(raw_client.UNKNOWN_FIELD))
         refused(unknown, "UNKNOWN_FIELD", "partials[1].111")
 
 

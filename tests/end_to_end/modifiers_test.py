@@ -6,10 +6,9 @@ import unittest
 import numpy
 
 from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase, documented, hidden_by, judged, modified, rounded
+from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, documented, hidden_by, judged, modified, rounded
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
-STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 OPTIONS = {
     "soft cap": {"softCap": 1.25},
     "alibi": {"alibiSlopes": [0.5, 0.25, 0.125, 0.0625]},
@@ -27,7 +26,7 @@ TOGETHER = {name: value for option in OPTIONS.values() for name, value in option
 class ModifiersTest(AttendCase):
     def test_each_changes_the_answer_of_every_strategy(self):
         specs = {name: {"modifiers": modifiers} for name, modifiers in {"none": {}, **OPTIONS, "together": TOGETHER}.items()}
-        for strategy, digests in self.digests_of(STRATEGIES, specs):
+        for strategy, digests in self.digests_of(ALL_STRATEGIES, specs):
             for place in (0, 1):
                 self.assertEqual(len({digest[place] for digest in digests.values()}), len(digests), strategy)
 
@@ -45,12 +44,12 @@ class ModifiersTest(AttendCase):
             for world in (1, 2 + index % 3):
                 with self.subTest(modifiers=modifiers, q_len=q_len, kv_len=kv_len, mask=mask, world=world):
                     answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--world-size", str(world),
-                                              "--strategy", STRATEGIES[index % 9] if world > 1 else "auto", dtype=dtype)
+                                              "--strategy", ALL_STRATEGIES[index % len(ALL_STRATEGIES)] if world > 1 else "auto", dtype=dtype)
                     self.assert_within_budget(answer, exact, naive, str(modifiers), dtype)
 
     def test_dropout_and_outputs_of_every_strategy(self):
         """Each changes what it should and nothing else, however the job runs."""
-        for index, strategy in enumerate(STRATEGIES):
+        for index, strategy in enumerate(ALL_STRATEGIES):
             dtype, layout = ("fp32", "bf16", "fp16")[index % 3], LAYOUTS[index % 4]
             flags = ("--synthetic", f"2,150,170,4,2,32,{dtype},5", "--strategy", strategy, "--world-size", "4", "--layout", layout,
                      "--path", ("direct", "gateway")[index % 2], "--verify", "300")
@@ -78,7 +77,7 @@ class ModifiersTest(AttendCase):
                 wanted[first + i, head, j] = keeps(rate, seed, sequence, head, i, j) / kv_len / (1 - rate)
         spec = self.spec_file({"sequences": [{"qLen": a, "kvLen": b} for a, b in lengths],
                                "dropout": {"rate": rate, "seed": str(seed)}})
-        for strategy, layout, world in (("auto", "auto", 1), *zip(STRATEGIES, itertools.cycle(LAYOUTS), itertools.cycle((2, 3, 4)))):
+        for strategy, layout, world in (("auto", "auto", 1), *zip(ALL_STRATEGIES, itertools.cycle(LAYOUTS), itertools.cycle((2, 3, 4)))):
             with self.subTest(strategy=strategy, layout=layout, world=world):
                 answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--strategy", strategy, "--layout", layout,
                                           "--world-size", str(world))
@@ -92,7 +91,7 @@ class ModifiersTest(AttendCase):
                                "outputs": {"lseBase": "LSE_BASE_2", "maxLogit": True}})
         for index, path in enumerate(("direct", "gateway")):
             answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--world-size", "3", "--path", path,
-                                      "--strategy", STRATEGIES[3 + index], more=("max_logit",))
+                                      "--strategy", ALL_STRATEGIES[3 + index], more=("max_logit",))
             for b, head in numpy.ndindex(2, 4):
                 scores = q[b, :, head].astype(float) @ k[b, :, head // 2].T / 4
                 scores = modified(scores, TOGETHER, head, numpy.arange(40))

@@ -8,10 +8,9 @@ import numpy
 from safetensors.numpy import load_file, save_file
 
 from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase
+from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
-STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 BITS = {"masks": [{"causal": True, "bitMask": True}]}
 OPTIONS = {
     "none": {},
@@ -46,7 +45,7 @@ class PairsTest(AttendCase):
         return load_file(target) if expect == 0 else done.stderr + done.stdout
 
     def test_each_changes_the_answer_of_every_strategy(self):
-        for strategy, digests in self.digests_of(STRATEGIES, OPTIONS):
+        for strategy, digests in self.digests_of(ALL_STRATEGIES, OPTIONS):
             # An offset alone moves LSE, and outputs but for rounding.
             self.assertEqual(len({lse for _, lse in digests.values()}), len(digests), strategy)
             self.assertEqual(len({out for name, (out, _) in digests.items() if name != "offset"}), len(digests) - 1, strategy)
@@ -68,7 +67,7 @@ class PairsTest(AttendCase):
             if index % 3 != 1:
                 visible = random.random(shape) < 0.7
                 tensors["mask"] = visible if index % 2 else visible.astype(numpy.uint8) * 7
-            flags = ("--world-size", str(1 + index % 4), *(("--strategy", STRATEGIES[index + 3]) if index % 4 else ()))
+            flags = ("--world-size", str(1 + index % 4), *(("--strategy", ALL_STRATEGIES[index + 3]) if index % 4 else ()))
             with self.subTest(shape=shape, tensors=sorted(tensors), flags=flags):
                 answer = self.run_tensors(tensors, *flags, "--verify", "20", "--path", ("direct", "gateway")[index % 2])
                 bias, visible = (numpy.broadcast_to(array, whole) for array in (bias.astype(float), visible))

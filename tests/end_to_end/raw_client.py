@@ -25,6 +25,8 @@ from google.rpc import error_details_pb2, status_pb2  # noqa: E402
 __all__ = ["attention_pb2", "data_plane_pb2", "jobs_pb2", "types_pb2"]
 
 DETAILS = "grpc-status-details-bin"
+# To merge into a message: field 111, which none has, with the value 1.
+UNKNOWN_FIELD = b"\xf8\x06\x01"
 
 
 class CallError(Exception):

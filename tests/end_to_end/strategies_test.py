@@ -114,7 +114,7 @@ class SegmentsTest(AttendCase):
                        "--world-size", str(world), *flags)
                 plan = json.loads(self.service.annulus("plan", "--json", *job).stdout)
                 self.assertGreater(plan["predicted_seconds"], 0.004)
-                segments.assert_told(self, self.service.address, 2049, strategy, world)
+                segments.assert_told(self, self.service.address, 2049, segments.execution_of(strategy, world, flags))
                 self.attend(*job, "--verify", "128")
 
 

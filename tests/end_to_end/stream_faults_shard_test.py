@@ -55,7 +55,7 @@ class ShardFaultsTest(ServiceCase):
 
     def test_a_field_that_this_version_does_not_know(self):
         chunks = self.changed()
-        chunks[1].MergeFromString(b"\xf8\x06\x01")
+        chunks[1].MergeFromString(raw_client.UNKNOWN_FIELD)
         self.refused(chunks, "INVALID_ARGUMENT", "UNKNOWN_FIELD")
 
     def test_fewer_bytes_than_rows(self):

@@ -133,15 +133,14 @@ class StreamFaultsTest(ServiceCase):
 
     def test_fields_that_this_version_does_not_know(self):
         """They may be options: none is ignored."""
-        field = b"\xf8\x06\x01"  # 111.
         chunk = types_pb2.Chunk()
         chunk.CopyFrom(self.chunks[0])
-        chunk.MergeFromString(field)
+        chunk.MergeFromString(raw_client.UNKNOWN_FIELD)
         call = self.accepted()
         call.chunk(chunk)
         self.refused(call, "INVALID_ARGUMENT", "UNKNOWN_FIELD", "chunks[0].111")
         request = attention_pb2.AttendRequest(chunks=[self.chunks[0]])
-        request.MergeFromString(field)
+        request.MergeFromString(raw_client.UNKNOWN_FIELD)
         call = self.accepted()
         call.send(request)
         self.refused(call, "INVALID_ARGUMENT", "UNKNOWN_FIELD", "111")
