@@ -56,6 +56,40 @@ TEST(ComputePoolTest, OtherThreadsTakePart) {
   EXPECT_EQ(inside.load(), 2);
 }
 
+TEST(ComputePoolTest, AThreadBeginsWithTheIndexOfItsNumber) {
+  constexpr int kThreads = 3;
+  const std::unique_ptr<ComputePool> pool = *ComputePool::Create(kThreads);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> inside{0};
+    pool->ParallelFor(kThreads, [&](int64_t index, int thread) {
+      EXPECT_EQ(index, thread);
+      inside.fetch_add(1);
+      while (inside.load() < kThreads) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(ComputePoolTest, WhatAStuckThreadLeavesIsDoneByAnotherInOrder) {
+  constexpr int64_t kCount = 10;
+  const std::unique_ptr<ComputePool> pool = *ComputePool::Create(2);
+  std::vector<int64_t> done;  // By the owner.
+  std::atomic<bool> begun{false};
+  std::atomic<int64_t> left{kCount - 1};
+  pool->ParallelFor(kCount, [&](int64_t index, int thread) {
+    if (index == 1) {
+      EXPECT_EQ(thread, 1);
+      begun = true;
+      while (left.load() > 0) std::this_thread::yield();
+      return;
+    }
+    EXPECT_EQ(thread, 0);
+    while (!begun.load()) std::this_thread::yield();
+    done.push_back(index);
+    left.fetch_sub(1);
+  });
+  EXPECT_EQ(done, (std::vector<int64_t>{0, 2, 4, 6, 8, 3, 5, 7, 9}));
+}
+
 cpu_set_t CpusOfThisThread() {
   cpu_set_t cpus;
   EXPECT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);

@@ -42,7 +42,8 @@ std::vector<int> CpusToSpreadOver(int threads) {
 
 }  // namespace
 
-ComputePool::ComputePool(int threads) : threads_(threads), cpus_(CpusToSpreadOver(threads)) {}
+ComputePool::ComputePool(int threads)
+    : threads_(threads), cpus_(CpusToSpreadOver(threads)), lists_(threads) {}
 
 absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
   if (threads < 1 || threads > kMaxThreads) {
@@ -94,10 +95,14 @@ void ComputePool::Spread() {
 }
 
 void ComputePool::Drain(const Work& work, int64_t count, int thread) {
-  for (;;) {
-    const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= count) return;
-    work(index, thread);
+  const int64_t lists = Lists(count);
+  for (int64_t i = 0; i < lists; ++i) {
+    std::atomic<int64_t>& next = lists_[(thread + i) % lists].next;
+    // A list that is empty is looked at and not written to.
+    while (next.load(std::memory_order_relaxed) < count) {
+      const int64_t index = next.fetch_add(lists, std::memory_order_relaxed);
+      if (index < count) work(index, thread);
+    }
   }
 }
 
@@ -110,7 +115,8 @@ void ComputePool::ParallelFor(int64_t count, Work work) {
   Spread();
   {
     MutexLock lock(&mutex_);
-    next_.store(0, std::memory_order_relaxed);
+    for (int64_t list = 0; list < Lists(count); ++list)
+      lists_[list].next.store(list, std::memory_order_relaxed);
     work_ = &work;
     count_ = count;
     ++round_;

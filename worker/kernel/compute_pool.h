@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -32,24 +33,34 @@ class ComputePool {
 
   int threads() const { return threads_; }
 
-  // Calls work(index, thread) once for every index in [0, count), handed out in increasing order,
-  // and returns when all calls have returned: a thread that wakes too late is not waited for.
-  // `thread` in [0, threads()) is running one call at a time.
+  // Calls work(index, thread) once for every index in [0, count), and returns when all calls have
+  // returned: a thread that wakes too late is not waited for. `thread` in [0, threads()) is running
+  // one call at a time.
+  //
+  // Index i lies in list i % min(threads(), count). A thread takes from the list of its own number,
+  // then what is left of the next ones; each list is handed out in increasing order. So a thread
+  // meets the same indexes call after call, and what its caches hold of them, unless one is late.
   using Work = absl::FunctionRef<void(int64_t index, int thread)>;
   void ParallelFor(int64_t count, Work work);
 
  private:
   explicit ComputePool(int threads);
+  // The next index of a list, on a cache line of its own.
+  struct alignas(64) List {
+    std::atomic<int64_t> next{0};
+  };
+
   bool StartThreads();
   void Spread();
   void Serve(int thread);
+  int64_t Lists(int64_t count) const { return std::min<int64_t>(threads_, count); }
   void Drain(const Work& work, int64_t count, int thread);
 
   const int threads_;
   std::vector<std::thread> others_;
   std::vector<int> cpus_;  // Those to spread over; empty: the system does as it likes.
   int owner_cpu_ = -1;     // When they were last spread.
-  std::atomic<int64_t> next_{0};
+  std::vector<List> lists_;
 
   Mutex mutex_;
   CondVar wake_, done_;
