@@ -166,6 +166,25 @@ TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
   }
 }
 
+TEST_F(CallPlanTest, WhoPacksInPassingHasAllTilesOfAHeadAndThreadsHaveNeighbours) {
+  Make(/*causal=*/true, {}, /*rows=*/90, /*keys=*/600);
+  PhaseLimits limits;
+  limits.max_packs = 1000;
+  limits.threads = 2;
+  limits.tiles = 2;
+  const Seen single = BlocksSeen(PlanPhases(plan_, limits));
+  limits.passing = true;
+  const std::vector<Phase> phases = PlanPhases(plan_, limits);
+  EXPECT_EQ(BlocksSeen(phases), single);
+  ASSERT_EQ(phases.size(), 1u);
+  std::vector<int32_t> heads;
+  for (const Item& item : phases[0].items) {
+    EXPECT_EQ(item.tiles, 2);
+    heads.push_back(item.kv_head);
+  }
+  EXPECT_EQ(heads, (std::vector<int32_t>{0, 2, 1})) << "0 and 1 in the first list of two";
+}
+
 TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {
   spec_.masks = {Mask()};
   spec_.masks[0].window_left = 100;

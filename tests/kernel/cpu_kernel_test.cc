@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <set>
@@ -82,6 +84,21 @@ TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
   if (!joins) GTEST_SKIP() << "no AMX here, which alone joins tiles";
 }
 
+// Two threads share out four heads and pack keys in passing, three cannot (cpu_kernel.cc).
+TEST(CpuKernelTest, KeysPackedInPassingDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+      for (const bool causal : {false, true}) {
+        Job job = MakeJob(4, 4, 131, 700);
+        job.spec.dtype = dtype;
+        job.spec.masks[0].causal = causal;
+        const std::vector<std::byte> passing = StateAfter(*MakeKernel(isa->name, 2), job, {});
+        EXPECT_EQ(passing, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
+      }
+    }
+  }
+}
+
 TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);
@@ -93,37 +110,51 @@ TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   }
 }
 
-// The keys in the buffer change, which content of one number never does: so the answer tells
-// whether they were packed again.
+// Attends twice to a buffer whose keys change in between, which content of one number never does:
+// so the answer tells whether they were packed again. The second call leaves out the last `trimmed`
+// keys.
+std::vector<float> OutputOfTwoCalls(AttentionKernel& kernel, const Job& job,
+                                    std::array<uint64_t, 2> contents, int64_t trimmed) {
+  KernelHarness harness(job.spec, job.input, {});
+  std::vector<KernelTask> tasks = harness.Tasks();
+  EXPECT_EQ(tasks.size(), 1u);
+  const auto attend = [&](uint64_t content) {
+    tasks[0].kv.content = content;
+    KernelOp clear;
+    clear.target = tasks[0].out_q;
+    EXPECT_TRUE(kernel.Apply(harness.job(), clear).ok());
+    EXPECT_TRUE(kernel.Accumulate(harness.job(), tasks, {}).ok());
+    EXPECT_TRUE(harness.FinishAll(kernel).ok());
+  };
+  attend(contents[0]);
+  const BlockLayout layout(job.spec);
+  std::fill_n(tasks[0].kv.data, layout.BlockBytes(tasks[0].kv.block), std::byte{0});
+  tasks[0].task.k_end -= trimmed;
+  attend(contents[1]);
+  return harness.answer().out;
+}
+
 TEST(CpuKernelTest, KeysOfOneContentArePackedOnce) {
   for (const TileIsa* isa : AvailableIsas()) {
     const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);
     const Job job = MakeJob(4, 2, 100, 300);
     const std::vector<float> expected = OutputOf(*kernel, job, {});
-    const auto run = [&](uint64_t first, uint64_t second, int64_t trimmed) {
-      KernelHarness harness(job.spec, job.input, {});
-      std::vector<KernelTask> tasks = harness.Tasks();
-      EXPECT_EQ(tasks.size(), 1u);
-      const auto attend = [&](uint64_t content) {
-        tasks[0].kv.content = content;
-        KernelOp clear;
-        clear.target = tasks[0].out_q;
-        EXPECT_TRUE(kernel->Apply(harness.job(), clear).ok());
-        EXPECT_TRUE(kernel->Accumulate(harness.job(), tasks, {}).ok());
-        EXPECT_TRUE(harness.FinishAll(*kernel).ok());
-      };
-      attend(first);
-      const int64_t row_bytes = BlockLayout(job.spec).RowBytes(BlockKind::kKv, 2);
-      std::fill_n(tasks[0].kv.data, 300 * row_bytes, std::byte{0});
-      tasks[0].task.k_end -= trimmed;
-      attend(second);
-      return harness.answer().out;
-    };
-    EXPECT_EQ(run(7, 7, 0), expected) << isa->name;
-    EXPECT_NE(run(8, 9, 0), expected) << isa->name << ": other content";
-    EXPECT_NE(run(0, 0, 0), expected) << isa->name << ": no content";
+    EXPECT_EQ(OutputOfTwoCalls(*kernel, job, {7, 7}, 0), expected) << isa->name;
+    EXPECT_NE(OutputOfTwoCalls(*kernel, job, {8, 9}, 0), expected)
+        << isa->name << ": other content";
+    EXPECT_NE(OutputOfTwoCalls(*kernel, job, {0, 0}, 0), expected) << isa->name << ": no content";
     const std::vector<float> zeros(expected.size(), 0.0f);
-    EXPECT_EQ(run(10, 10, 1), zeros) << isa->name << ": other rows of the content";
+    EXPECT_EQ(OutputOfTwoCalls(*kernel, job, {10, 10}, 1), zeros)
+        << isa->name << ": other rows of the content";
+  }
+}
+
+TEST(CpuKernelTest, FewRowsPackTheirKeysInPassingWhereHeadsCanBeSharedOut) {
+  const Job job = MakeJob(4, 4, 131, 300);
+  for (const int threads : {1, 2, 3, 4, 5}) {
+    const std::unique_ptr<AttentionKernel> kernel = MakeKernel("portable", threads);
+    const bool again = OutputOfTwoCalls(*kernel, job, {7, 7}, 0) != OutputOf(*kernel, job, {});
+    EXPECT_EQ(again, 4 % threads == 0) << threads;
   }
 }
 

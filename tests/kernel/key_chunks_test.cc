@@ -63,6 +63,24 @@ TEST(KeyChunksTest, OnlyFewRowsOverManyKeysAreCut) {
   EXPECT_EQ(CutOf(spec).chunks, 0);
 }
 
+TEST(KeyChunksTest, FewTilesAreAsManyAsAnItemMayHave) {
+  std::vector<KernelTask> tasks(2);
+  const auto few = [&](int64_t begin, int64_t middle, int64_t end) {
+    tasks[0].task.q_begin = begin;
+    tasks[0].task.q_end = tasks[1].task.q_begin = middle;
+    tasks[1].task.q_end = end;
+    return CoversFewTiles(tasks, /*group=*/2);
+  };
+  constexpr int64_t kRows = kTileRows / 2;
+  EXPECT_TRUE(few(0, 1, 2));
+  EXPECT_TRUE(few(0, kRows, kMostTiles * kRows));
+  EXPECT_FALSE(few(0, kRows, kMostTiles * kRows + 1));
+  EXPECT_TRUE(few(kRows - 1, kRows, kMostTiles * kRows));
+  EXPECT_FALSE(few(kRows - 1, kRows, kMostTiles * kRows + 1));
+  EXPECT_FALSE(few(5, 5, 5)) << "no rows";
+  EXPECT_FALSE(CoversFewTiles({}, /*group=*/2));
+}
+
 TEST(KeyChunksTest, PartialsAreBounded) {
   AttentionSpec spec = Decoding(96, 300000, 32, 32);
   spec.head_dim = spec.head_dim_v = 4;

@@ -243,12 +243,16 @@ std::vector<Phase> PhaseBuilder::Take() {
   return std::move(phases_);
 }
 
-// Joins neighbours of one head that attend to the same keys, as long as enough items stay for every
-// thread to be busy to the end. They stand in the order of their tiles.
+// Joins neighbours of one head that attend to the same keys: where each packs them for itself, or
+// as long as enough items stay for every thread to be busy to the end. They stand in the order of
+// their tiles.
 void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
   constexpr int64_t kItemsOfThread = 8, kManyKeys = 2048;
-  if (static_cast<int64_t>(items->size()) < limits.tiles * kItemsOfThread * limits.threads) return;
-  const auto reads_many = [](const Item& item) { return item.cost >= kManyKeys * kTileRows; };
+  const auto count = static_cast<int64_t>(items->size());
+  if (!limits.passing && count < limits.tiles * kItemsOfThread * limits.threads) return;
+  const auto reads_many = [&](const Item& item) {
+    return limits.passing || item.cost >= kManyKeys * kTileRows;
+  };
   std::vector<Item> joined;
   for (Item& item : *items) {
     if (!joined.empty()) {
@@ -264,6 +268,19 @@ void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
     joined.push_back(std::move(item));
   }
   *items = std::move(joined);
+}
+
+// A row's sums lie head by head, and a CPU that writes to one head's fetches the next one's ahead,
+// from another CPU where that is at work on them.
+void DealNeighbours(int threads, Phase* phase) {
+  std::vector<Item>& items = phase->items;
+  const bool one_a_head = static_cast<int>(items.size()) == phase->head_end - phase->head_begin;
+  if (!one_a_head || items.front().cost != items.back().cost) return;
+  std::vector<Item> dealt(items.size());
+  auto next = items.begin();
+  for (int thread = 0; thread < threads; ++thread)
+    for (size_t i = thread; i < dealt.size(); i += threads) dealt[i] = std::move(*next++);
+  items = std::move(dealt);
 }
 
 // Key/value heads of a phase: all if they fit, else as many as fit, but enough to keep the threads
@@ -323,6 +340,7 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
       JoinTiles(limits, &phase.items);
       std::stable_sort(phase.items.begin(), phase.items.end(),
                        [](const Item& a, const Item& b) { return a.cost > b.cost; });
+      if (limits.passing) DealNeighbours(limits.threads, &phase);
       phases.push_back(std::move(phase));
     }
   }

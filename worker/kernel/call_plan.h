@@ -52,7 +52,9 @@ struct Phase {
   std::vector<PackedSource> packed;
   int64_t packs = 0;  // Packed blocks in all.
   std::vector<Unit> units;
-  std::vector<Item> items;  // Largest first.
+  // Largest first. Where keys are packed in passing and each head has one item, as large as others,
+  // each thread's list (compute_pool.h) has neighbouring heads.
+  std::vector<Item> items;
 
   // The packed block of (source `p`, key/value head, block).
   int64_t PackOf(const PackedSource& p, int32_t head, int64_t block) const {
@@ -85,6 +87,8 @@ struct PhaseLimits {
   int threads = 1;
   int tiles = 1;  // Neighbouring tiles that an item may have: where there are items enough, and
                   // keys enough that it pays to read them for more rows at once.
+  // Who runs an item packs its keys, so an item has all the tiles that it may.
+  bool passing = false;
 };
 
 // The phases of a call, in order. What an item sees nothing of is not among its units; items

@@ -32,6 +32,26 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
   return absl::OkStatus();
 }
 
+// Whether threads pack keys as they meet them: there is no round of packing to wait for, and what
+// is packed stays in the cache of who reads it. A single tile meets each key about once. Where an
+// item may have all rows of its head, heads are all that there is to share out.
+bool PacksInPassing(absl::Span<const KernelTask> tasks, int group, int threads) {
+  if (CoversOneTile(tasks, group)) return true;
+  if (!CoversFewTiles(tasks, group)) return false;
+  const Block rows = RowsOfTasks(tasks);
+  const int heads = (rows.head_end + group - 1) / group - rows.head_begin / group;
+  return heads % threads == 0 || heads >= 4 * threads;
+}
+
+PhaseLimits PassingLimits(int threads) {
+  PhaseLimits limits;
+  limits.max_packs = std::numeric_limits<int64_t>::max();
+  limits.threads = threads;
+  limits.tiles = kMostTiles;
+  limits.passing = true;
+  return limits;
+}
+
 bool IsGradients(absl::Span<const KernelTask> tasks) {
   return !tasks.empty() && tasks[0].q.block.kind == BlockKind::kQGrad;
 }
@@ -101,9 +121,8 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
   PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
                      pool_->threads(), isa.tiles};
-  // Each key of a single tile is met once: it is packed then, and stays in the thread's cache.
-  const bool passing = CoversOneTile(tasks, job.layout->group());
-  if (passing) limits.max_packs = std::numeric_limits<int64_t>::max();
+  const bool passing = PacksInPassing(tasks, job.layout->group(), pool_->threads());
+  if (passing) limits = PassingLimits(pool_->threads());
   const std::vector<Phase> phases = PlanPhases(plan, limits, control);
   if (control.stopped()) return Stopped();
   if (passing) {

@@ -15,6 +15,14 @@ constexpr int64_t kPartialBytes = int64_t{16} << 20;
 int64_t FirstBlock(const Task& task) { return task.k_begin / kKeyBlock; }
 int64_t EndBlock(const Task& task) { return (task.k_end + kKeyBlock - 1) / kKeyBlock; }
 
+// From the first slot of any task to the last; 0 where there is none.
+int64_t TilesCovered(absl::Span<const KernelTask> tasks, int group) {
+  if (tasks.empty()) return 0;
+  const Block rows = RowsOfTasks(tasks);
+  if (rows.row_begin >= rows.row_end) return 0;
+  return (rows.row_end * group - 1) / kTileRows - rows.row_begin * group / kTileRows + 1;
+}
+
 }  // namespace
 
 int64_t KeyBlocksOf(const Task& task) { return EndBlock(task) - FirstBlock(task); }
@@ -35,10 +43,12 @@ Block RowsOfTasks(absl::Span<const KernelTask> tasks) {
 }
 
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
-  if (tasks.empty()) return false;
-  const Block rows = RowsOfTasks(tasks);
-  return rows.row_begin < rows.row_end &&
-         rows.row_begin * group / kTileRows == (rows.row_end * group - 1) / kTileRows;
+  return TilesCovered(tasks, group) == 1;
+}
+
+bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group) {
+  const int64_t tiles = TilesCovered(tasks, group);
+  return tiles > 0 && tiles <= kMostTiles;
 }
 
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
