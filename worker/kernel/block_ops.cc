@@ -94,11 +94,11 @@ struct Operands {
 // A partial's sums stay as they are.
 void IdentityRow(const Operands& o, int64_t row) {
   const bool partial = o.target.view->block.kind == BlockKind::kPartial;
-  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
-    for (size_t s = partial ? 1 : 0; s < o.target.sections.size(); ++s) {
-      const float value = partial && s == 1 ? -std::numeric_limits<float>::infinity() : 0.0f;
-      std::fill_n(o.target.Floats(row, head, s), o.target.sections[s].head_bytes / kFloat, value);
-    }
+  const int64_t heads = o.head_end - o.head_begin;
+  for (size_t s = partial ? 1 : 0; s < o.target.sections.size(); ++s) {
+    const float value = partial && s == 1 ? -std::numeric_limits<float>::infinity() : 0.0f;
+    std::fill_n(o.target.Floats(row, o.head_begin, s),
+                heads * (o.target.sections[s].head_bytes / kFloat), value);
   }
 }
 
