@@ -56,7 +56,10 @@ WorkerKind KindOf(const std::string& name) {
 }
 
 void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
-  AddBytes(app, {"--max-request-bytes", "Memory for the requests of all jobs that have not ended"},
+  AddBytes(app,
+           {"--max-request-bytes",
+            "Memory for the requests of all jobs that have not ended; dry runs may take as much "
+            "again"},
            {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
   AddBytes(app,
            {"--max-inline-bytes",
@@ -88,8 +91,8 @@ void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
 }
 
 void AddCountFlags(CLI::App* app, Counts* counts) {
-  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait"}, {1, 100000}, &counts->queued,
-             "jobs");
+  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait, and dry runs beside them"},
+             {1, 100000}, &counts->queued, "jobs");
   AddInteger(app, {"--min-workers", "Ready workers without which no job is taken"}, {1, 1024},
              &counts->min_workers, "workers");
   AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, &counts->planners,

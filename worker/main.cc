@@ -145,12 +145,15 @@ void AddTimes(CLI::App* app, Flags* flags) {
                "Time without a byte after which it has stalled, however fast it was before"},
               {absl::Seconds(1), absl::Hours(1)}, &worker->rate.window);
   AddDuration(app,
-              {"--step-timeout", "Longest time that a step's transfers may take beyond its tasks"},
+              {"--step-timeout",
+               "Longest time that a step's transfers may take beyond its tasks; twice the longest "
+               "predicted step more where long steps could not be split"},
               {absl::Seconds(1), absl::Hours(1)}, &worker->step_timeout);
   AddDuration(
       app,
       {"--stall-timeout",
-       "Time without progress after which the worker ends with exit code 70; above --step-timeout"},
+       "Time without progress after which the worker ends with exit code 70, above --step-timeout; "
+       "twice the longest predicted step more where long steps could not be split"},
       {absl::Seconds(2), absl::Hours(2)}, &worker->stall_timeout);
   AddDuration(
       app,
