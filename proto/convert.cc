@@ -29,35 +29,19 @@ absl::Status CheckEnum(bool known, absl::string_view field, Value value) {
   return known ? absl::OkStatus() : UnknownEnum(field, static_cast<int>(value));
 }
 
-// What a newer client asks for and this server does not know must not be dropped silently. One look
-// at a message, without a list of its fields: a spec may hold 65,536 sequences.
-absl::Status CheckKnown(const google::protobuf::Message& message, absl::string_view path) {
-  const google::protobuf::UnknownFieldSet& unknown =
-      message.GetReflection()->GetUnknownFields(message);
-  return unknown.empty() ? absl::OkStatus() : UnknownField(path, unknown.field(0).number());
-}
-
-template <typename Repeated>
-absl::Status CheckAllKnown(const Repeated& messages, absl::string_view path) {
-  for (int i = 0; i < messages.size(); ++i) {
-    if (absl::Status s = CheckKnown(messages[i], ""); s.ok()) continue;
-    return CheckKnown(messages[i], absl::StrCat(path, "[", i, "]"));
-  }
-  return absl::OkStatus();
-}
-
 // Of a spec and of all that it holds, masks apart.
 absl::Status CheckSpecKnown(const v1::AttentionSpec& proto, absl::string_view path) {
-  RETURN_IF_ERROR(CheckKnown(proto, path));
-  RETURN_IF_ERROR(CheckKnown(proto.forward(), absl::StrCat(path, ".forward")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.forward(), absl::StrCat(path, ".forward")));
   RETURN_IF_ERROR(
-      CheckKnown(proto.forward().keep_state(), absl::StrCat(path, ".forward.keep_state")));
-  RETURN_IF_ERROR(CheckKnown(proto.gradients(), absl::StrCat(path, ".gradients")));
-  RETURN_IF_ERROR(CheckKnown(proto.modifiers(), absl::StrCat(path, ".modifiers")));
-  RETURN_IF_ERROR(CheckKnown(proto.modifiers().bias(), absl::StrCat(path, ".modifiers.bias")));
-  RETURN_IF_ERROR(CheckKnown(proto.outputs(), absl::StrCat(path, ".outputs")));
-  RETURN_IF_ERROR(CheckKnown(proto.dropout(), absl::StrCat(path, ".dropout")));
-  return CheckAllKnown(proto.sequences(), absl::StrCat(path, ".sequences"));
+      CheckFieldsKnown(proto.forward().keep_state(), absl::StrCat(path, ".forward.keep_state")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.gradients(), absl::StrCat(path, ".gradients")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.modifiers(), absl::StrCat(path, ".modifiers")));
+  RETURN_IF_ERROR(
+      CheckFieldsKnown(proto.modifiers().bias(), absl::StrCat(path, ".modifiers.bias")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.outputs(), absl::StrCat(path, ".outputs")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto.dropout(), absl::StrCat(path, ".dropout")));
+  return CheckEachKnown(proto.sequences(), absl::StrCat(path, ".sequences"));
 }
 
 template <typename T, typename Field>
@@ -67,8 +51,8 @@ std::optional<T> Optional(bool present, Field value) {
 
 absl::StatusOr<Mask> MaskFromProto(const v1::Mask& proto, const std::string& path) {
   Mask mask;
-  RETURN_IF_ERROR(CheckKnown(proto, path));
-  RETURN_IF_ERROR(CheckAllKnown(proto.ranges(), absl::StrCat(path, ".ranges")));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
+  RETURN_IF_ERROR(CheckEachKnown(proto.ranges(), absl::StrCat(path, ".ranges")));
   RETURN_IF_ERROR(CheckEnum(v1::Mask::Alignment_IsValid(proto.alignment()),
                             absl::StrCat(path, ".alignment"), proto.alignment()));
   mask.causal = proto.causal();
@@ -165,8 +149,11 @@ void ModifiersToProto(const ScoreModifiers& modifiers, v1::AttentionSpec* proto)
 
 }  // namespace
 
+// One look at a message, without a list of its fields: a spec may hold 65,536 sequences.
 absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path) {
-  return CheckKnown(message, path);
+  const google::protobuf::UnknownFieldSet& unknown =
+      message.GetReflection()->GetUnknownFields(message);
+  return unknown.empty() ? absl::OkStatus() : UnknownField(path, unknown.field(0).number());
 }
 
 absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
@@ -252,7 +239,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
 }
 
 absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path) {
-  RETURN_IF_ERROR(CheckKnown(proto, path));
+  RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Strategy_IsValid(proto.strategy()),
                             absl::StrCat(path, ".strategy"), proto.strategy()));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Layout_IsValid(proto.layout()),

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "annulus/v1/types.pb.h"
@@ -28,8 +29,19 @@ absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::s
 v1::Execution ExecutionToProto(const Execution& execution);
 
 // INVALID_ARGUMENT / UNKNOWN_FIELD where the message itself, without those that it holds, has a
-// field that is not known. `path` may be empty.
+// field that is not known: what a newer client asks for must not be dropped in silence. `path` may
+// be empty.
 absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path);
+// The same of each of them; the path of one is `path`[i].
+template <typename Message>
+absl::Status CheckEachKnown(const google::protobuf::RepeatedPtrField<Message>& messages,
+                            absl::string_view path) {
+  for (int i = 0; i < messages.size(); ++i) {
+    if (CheckFieldsKnown(messages[i], "").ok()) continue;
+    return CheckFieldsKnown(messages[i], absl::StrCat(path, "[", i, "]"));
+  }
+  return absl::OkStatus();
+}
 
 // The plan options of a resolved execution (no kAuto, world_size > 0).
 PlanOptions PlanOptionsOf(const Execution& execution, int64_t granule);

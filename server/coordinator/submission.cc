@@ -19,6 +19,7 @@ constexpr size_t kMaxRequestId = 64;
 absl::Status CheckDuration(bool present, const google::protobuf::Duration& duration,
                            absl::string_view field, absl::Duration max) {
   if (!present) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckFieldsKnown(duration, field));
   const absl::Duration value = DurationFromProto(duration);
   if (value > absl::ZeroDuration() && value <= max) return absl::OkStatus();
   return InvalidField(

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"
@@ -10,9 +11,13 @@
 namespace annulus {
 
 grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                          const v1::GetServerInfoRequest*,
+                                                          const v1::GetServerInfoRequest* request,
                                                           v1::ServerInfo* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+    reactor->Finish(ToGrpcStatus(s));
+    return reactor;
+  }
   options_.server_info([reactor, response](absl::StatusOr<v1::ServerInfo> info) {
     if (info.ok()) *response = *std::move(info);
     reactor->Finish(ToGrpcStatus(info.status()));

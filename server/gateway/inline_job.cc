@@ -12,6 +12,7 @@
 #include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/synthetic.h"
+#include "proto/convert.h"
 #include "proto/crc32c.h"
 
 namespace annulus {
@@ -94,6 +95,7 @@ absl::Status CheckStillFinite(const v1::InlineTensor& tensor, const std::string&
 absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec,
                        const TensorInfo& info, Bytes* bytes) {
   const std::string path = absl::StrCat("tensors.", TensorName(info.id));
+  RETURN_IF_ERROR(CheckFieldsKnown(tensor, path));
   const std::vector<int64_t> shape = TypedShape(spec, info);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end())) {
     return InvalidField("SHAPE_MISMATCH", path + ".shape",
@@ -170,6 +172,8 @@ absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineReque
                                                      const AttentionSpec& spec) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   std::vector<Bytes> tensors;
+  RETURN_IF_ERROR(CheckFieldsKnown(request.synthetic(), "synthetic"));
+  RETURN_IF_ERROR(CheckFieldsKnown(request.tensors(), "tensors"));
   RETURN_IF_ERROR(CheckAsked(request.tensors(), table));
   for (const TensorInfo& info : table) {
     tensors.emplace_back(static_cast<size_t>(RowsOf(info, spec) * info.row_bytes()));

@@ -26,8 +26,8 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
 
 // Bytes of every tensor of TensorTable(spec), in its order: inputs filled, outputs zero. `spec` is
 // valid. InlineBytes has said yes. INVALID_ARGUMENT: SHAPE_MISMATCH and TENSOR_BYTES_MISMATCH (path
-// "tensors.q" …), LIMIT_EXCEEDED, UNKNOWN_TENSOR (a bias or bit mask that the spec does not ask
-// for), INVALID_MASK (a bit that is neither 0 nor 1).
+// "tensors.q" …), LIMIT_EXCEEDED, UNKNOWN_FIELD, UNKNOWN_TENSOR (a bias or bit mask that the spec
+// does not ask for), INVALID_MASK (a bit that is neither 0 nor 1).
 absl::StatusOr<std::vector<std::vector<std::byte>>> InlineTensorBytes(
     const v1::AttendInlineRequest& request, const AttentionSpec& spec);
 

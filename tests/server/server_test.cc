@@ -165,6 +165,10 @@ TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   v1::AttendInlineResponse response;
   EXPECT_EQ(field(attention->AttendInline(Context().get(), tensors, &response)),
             "spec.sequences[0].99");
+  v1::GetServerInfoRequest info;
+  ASSERT_TRUE(info.MergeFromString(unknown));
+  v1::ServerInfo answered;
+  EXPECT_EQ(field(attention->GetServerInfo(Context().get(), info, &answered)), "99");
   auto attend_context = Context();
   auto stream = attention->Attend(attend_context.get());
   v1::AttendRequest start;

@@ -2,17 +2,21 @@
 #include "worker/data_plane_server.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "annulus/v1/data_plane.grpc.pb.h"
 #include "attention/error.h"
+#include "proto/status.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 
@@ -80,6 +84,45 @@ TEST_F(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
   } while (got > 0);
   EXPECT_EQ(got, 0) << "the connection is still there";
   close(fd);
+}
+
+// The field that a call is refused for, though its ticket is none.
+template <typename Call>
+std::string UnknownFieldOf(Call call) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const ErrorDetail detail = DetailOf(FromGrpcStatus(call(&context)));
+  EXPECT_EQ(detail.reason, "UNKNOWN_FIELD");
+  return detail.fields.empty() ? "" : detail.fields[0].field;
+}
+
+TEST_F(DataPlaneServerTest, UnknownFieldsOfRequestsAreRefused) {
+  const std::string unknown = "\x98\x06\x01";  // Field 99.
+  const auto server = DataPlaneServer::Start(Options());
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::DataPlane::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  v1::GetShardStatusRequest status;
+  ASSERT_TRUE(status.MergeFromString(unknown));
+  EXPECT_EQ(UnknownFieldOf([&](grpc::ClientContext* context) {
+              v1::ShardStatus answer;
+              return stub->GetShardStatus(context, status, &answer);
+            }),
+            "99");
+  const auto fetch = [&](const v1::FetchShardRequest& request) {
+    return UnknownFieldOf([&](grpc::ClientContext* context) {
+      v1::FetchShardResponse answer;
+      auto reader = stub->FetchShard(context, request);
+      EXPECT_FALSE(reader->Read(&answer));
+      return reader->Finish();
+    });
+  };
+  v1::FetchShardRequest request;
+  request.add_parts();
+  ASSERT_TRUE(request.add_parts()->MergeFromString(unknown));
+  EXPECT_EQ(fetch(request), "parts[1].99");
+  ASSERT_TRUE(request.MergeFromString(unknown));
+  EXPECT_EQ(fetch(request), "99");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/status_macros.h"
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
 #include "worker/data_plane/exchange_call.h"
@@ -56,6 +57,14 @@ absl::StatusOr<PutMessage> DecodePut(grpc::ByteBuffer* arrived) {
   return MessageOf(request.ticket(), std::move(chunks));
 }
 
+absl::StatusOr<v1::FetchShardRequest> DecodeFetch(const grpc::ByteBuffer& arrived) {
+  v1::FetchShardRequest request;
+  RETURN_IF_ERROR(DecodeProto(arrived, &request));
+  RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
+  RETURN_IF_ERROR(CheckEachKnown(request.parts(), "parts"));
+  return request;
+}
+
 // `report` goes with a shard's last chunks; nullptr before.
 grpc::ByteBuffer EncodeFetched(const std::vector<LeavingChunk>& chunks,
                                const v1::ShardReport* report) {
@@ -98,13 +107,8 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   FetchReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context,
                const grpc::ByteBuffer& request)
       : context_(context), call_(std::make_shared<FetchCall>(board, pool, this)) {
-    v1::FetchShardRequest decoded;
-    const absl::Status status = DecodeProto(request, &decoded);
-    if (status.ok()) {
-      call_->Start(decoded);
-    } else {
-      call_->End(status);
-    }
+    const absl::StatusOr<v1::FetchShardRequest> decoded = DecodeFetch(request);
+    decoded.ok() ? call_->Start(*decoded) : call_->End(decoded.status());
   }
 
   void Write(const std::vector<LeavingChunk>& chunks) override {
@@ -198,6 +202,10 @@ grpc::ServerUnaryReactor* DataPlaneService::GetShardStatus(grpc::CallbackServerC
                                                            const v1::GetShardStatusRequest* request,
                                                            v1::ShardStatus* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+    reactor->Finish(ToGrpcStatus(s));
+    return reactor;
+  }
   auto call = std::make_shared<StatusCall>(
       board_, [reactor, response](absl::StatusOr<v1::ShardStatus> answer) {
         if (answer.ok()) *response = *std::move(answer);

@@ -70,6 +70,22 @@ TEST(InlineJobTest, TooFewNumbersAreNamed) {
   EXPECT_EQ(FieldOf(status), "tensors.v.values");
 }
 
+TEST(InlineJobTest, UnknownFieldsOfInputsAreNamed) {
+  const std::string unknown = "\x98\x06\x01";  // Field 99.
+  const auto field = [](const v1::AttendInlineRequest& request) {
+    const absl::Status status = InlineTensorBytes(request, SmallSpec()).status();
+    EXPECT_EQ(DetailOf(status).reason, "UNKNOWN_FIELD");
+    return FieldOf(status);
+  };
+  v1::AttendInlineRequest request = TypedRequest();
+  ASSERT_TRUE(request.mutable_tensors()->mutable_k()->MergeFromString(unknown));
+  EXPECT_EQ(field(request), "tensors.k.99");
+  ASSERT_TRUE(request.mutable_tensors()->MergeFromString(unknown));
+  EXPECT_EQ(field(request), "tensors.99");
+  ASSERT_TRUE(request.mutable_synthetic()->MergeFromString(unknown));
+  EXPECT_EQ(field(request), "synthetic.99");
+}
+
 TEST(InlineJobTest, ABiasThatItsTypeDoesNotHoldIsNoMask) {
   AttentionSpec spec = SmallSpec();
   spec.modifiers.bias = Bias{DataType::kFp16, 1};
