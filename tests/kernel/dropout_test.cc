@@ -122,6 +122,27 @@ TEST_P(KernelConformance, MaxLogitAndTheLseToBase2) {
   }
 }
 
+// A kernel may keep an older maximum while a row's scores grow by little (tile_isa.h), but not for
+// those who ask for it.
+TEST_P(KernelConformance, ScoresThatGrowBlockByBlock) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    for (const bool max_logit : {false, true}) {
+      AttentionSpec spec = Spec(dtype, 2, 1, 16);
+      spec.sequences = {Rows(40, 3000)};
+      spec.outputs.max_logit = max_logit;
+      Input input = Normal(spec, 51);
+      for (int64_t row = 0; row < 40 * 2; ++row) input.q[row * 16] = 4;  // Times the scale: 1.
+      for (int64_t key = 0; key < 3000; ++key) {
+        const auto half_block = static_cast<double>(key / 128);
+        input.k[key * 16] = half_block / 2 + (half_block > 12 ? 30 : 0);
+      }
+      Cuts cuts;
+      cuts.keys = {1000, 1600};
+      ASSERT_TRUE(WithinBudget(*kernel_, spec, input, cuts)) << max_logit;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
 

@@ -4,31 +4,12 @@
 #include <immintrin.h>
 
 #include "worker/kernel/amx_packing.h"
+#include "worker/kernel/amx_tiles.h"
 
 // Products of matrices by AMX tiles, of numbers that are one bf16 number each, or the sum of two.
 
 namespace annulus {
 namespace {
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileConfig kConfig;
-
-// Tiles are the thread's for the time of one function only: a thread that holds some is slower to
-// switch to.
-class TileUse {
- public:
-  TileUse() { _tile_loadconfig(&kConfig); }
-  ~TileUse() { _tile_release(); }
-};
-
-// GCC 12 does not know that tile loads read memory, and stores write it.
-inline void Fence() { asm volatile("" ::: "memory"); }
 
 // Tiles of two matrices, 16 or 32 rows by 16 or 32 columns, in chunks of 32 along what is summed.
 // Of the right one a chunk's parts lie side by side, and chunks too.
@@ -102,14 +83,35 @@ inline void AddSplit(const Operands& of, const Bf16* left, const Bf16* right) {
   AddProducts<ROWS, COLUMNS>();
 }
 
-// out[16 · ROWS][16 · COLUMNS] = left · right, by so many products of bf16 numbers for each.
-template <int ROWS, int COLUMNS, int PRODUCTS>
-void Multiply(const Operands& of, const Product& out) {
-  constexpr int kParts = PRODUCTS == 1 ? 1 : 2;
+// What a product is added to.
+enum class Start { kZero, kOut };
+
+template <int ROWS, int COLUMNS>
+inline void LoadOut(const Product& out, int stride) {
+  _tile_loadd(0, out.first, stride);
+  if (COLUMNS > 1) _tile_loadd(1, out.first + out.beside, stride);
+  if (ROWS > 1) _tile_loadd(2, out.first + out.below, stride);
+  if (ROWS > 1 && COLUMNS > 1) _tile_loadd(3, out.first + out.below + out.beside, stride);
+}
+template <int ROWS, int COLUMNS>
+inline void ClearOut() {
   _tile_zero(0);
   if (COLUMNS > 1) _tile_zero(1);
   if (ROWS > 1) _tile_zero(2);
   if (ROWS > 1 && COLUMNS > 1) _tile_zero(3);
+}
+
+// out[16 · ROWS][16 · COLUMNS] = left · right, by so many products of bf16 numbers for each; added
+// to what is there for kOut.
+template <int ROWS, int COLUMNS, int PRODUCTS, Start START = Start::kZero>
+void Multiply(const Operands& of, const Product& out) {
+  constexpr int kParts = PRODUCTS == 1 ? 1 : 2;
+  const int stride = out.stride * static_cast<int>(sizeof(float));
+  if (START == Start::kOut) {
+    LoadOut<ROWS, COLUMNS>(out, stride);
+  } else {
+    ClearOut<ROWS, COLUMNS>();
+  }
   const Bf16 *left = of.left, *right = of.right;
   for (int c = 0; c < of.chunks; ++c, left += of.left_chunk, right += kParts * kTileNumbers) {
     if (PRODUCTS == 1) {
@@ -118,7 +120,6 @@ void Multiply(const Operands& of, const Product& out) {
       AddSplit<ROWS, COLUMNS, PRODUCTS>(of, left, right);
     }
   }
-  const int stride = out.stride * static_cast<int>(sizeof(float));
   _tile_stored(0, out.first, stride);
   if (COLUMNS > 1) _tile_stored(1, out.first + out.beside, stride);
   if (ROWS > 1) _tile_stored(2, out.first + out.below, stride);

@@ -51,8 +51,15 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
     of.left_low = kChunk;
     of.right = values[first];
     of.chunks = chunks;
-    Multiply<1, 1, FORMAT::kValueProducts>(of, {block, kTile, 0, 0});
     float* sums = row.sums + column;
+    if (FORMAT::kInPlace) {
+      _mm512_store_ps(block, _mm512_mul_ps(_mm512_loadu_ps(sums), alpha));
+      Fence();
+      Multiply<1, 1, FORMAT::kValueProducts, Start::kOut>(of, {block, kTile, 0, 0});
+      _mm512_storeu_ps(sums, _mm512_load_ps(block));
+      continue;
+    }
+    Multiply<1, 1, FORMAT::kValueProducts>(of, {block, kTile, 0, 0});
     _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, _mm512_load_ps(block)));
   }
 }

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "worker/kernel/amx_lanes.h"
+#include "worker/kernel/amx_states.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
@@ -39,32 +40,6 @@ inline __m512 LargestOf(View view, int row, ChunkSpan part) {
   return Avx512::Max(Avx512::Max(top[0], top[1]), Avx512::Max(top[2], top[3]));
 }
 
-// What the rows' state was and becomes, in lanes.
-struct RowStates {
-  __mmask16 seeing = 0;  // Rows that see something; the others stay as they are.
-  __m512 max, weight, alpha, reference;
-
-  void Begin(const TileBlock& tile, int row, __m512 block_max) {
-    const __m512 lowest = _mm512_set1_ps(kMinusInf);
-    const __m512 old = _mm512_mask_loadu_ps(lowest, seeing, tile.max + row);
-    weight = _mm512_maskz_loadu_ps(seeing, tile.weight + row);
-    max = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(block_max, old, _CMP_GT_OQ), old, block_max);
-    // Nothing but −inf so far: any finite reference gives weights of 0.
-    const __mmask16 nothing = _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
-    reference = _mm512_mask_blend_ps(nothing, max, _mm512_setzero_ps());
-    alpha = Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(old, reference), _mm512_set1_ps(kLog2e)));
-  }
-  void End(const TileBlock& tile, int row, __m512 block_weight) const {
-    const __m512 lowest = _mm512_set1_ps(kMinusInf);
-    // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen".
-    const __mmask16 lost = _mm512_cmp_ps_mask(block_weight, block_weight, _CMP_UNORD_Q) &
-                           _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
-    _mm512_mask_storeu_ps(tile.max + row, seeing, _mm512_mask_blend_ps(lost, max, block_weight));
-    _mm512_mask_storeu_ps(tile.weight + row, seeing, _mm512_fmadd_ps(weight, alpha, block_weight));
-    _mm512_mask_storeu_ps(tile.alpha + row, seeing, alpha);
-  }
-};
-
 // Of each of 16 rows what it sees, rounded out to chunks (empty: nothing), and of each of 16 lanes
 // the largest of its scores.
 struct RowScores {
@@ -92,13 +67,18 @@ template <class View, class Weigh>
 inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int row, int count,
                                                      View view, RowScores& scores,
                                                      const Weigh& weigh) {
-  RowStates states;
+  __mmask16 seeing = 0;
   for (int r = 0; r < count; ++r) {
-    if (scores.part[r].begin < scores.part[r].end) states.seeing |= static_cast<__mmask16>(1u << r);
+    if (scores.part[r].begin < scores.part[r].end) seeing |= static_cast<__mmask16>(1u << r);
   }
   const __m512 scale = _mm512_set1_ps(tile.softmax_scale);
-  const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
-  states.Begin(tile, row, _mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
+  RowStates states(tile, row, seeing);
+  if (states.CanStay() && !AnyAbove(scores.largest, scale, states.Bounds(tile))) {
+    states.Stay();
+  } else {
+    const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
+    states.Raise(tile, _mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
+  }
   alignas(64) float references[kTile], sums[kTile][kTile];
   _mm512_store_ps(references, states.reference);
   const __m512 log2e = _mm512_set1_ps(kLog2e);

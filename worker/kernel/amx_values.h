@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "worker/kernel/amx_scores.h"
+#include "worker/kernel/amx_sums.h"
 
 // Weights times values by AMX.
 
@@ -36,46 +37,6 @@ void RoundRow(const TileBlock& tile, int row, Hull hull) {
   for (int key = hull.begin / kChunk * kChunk; key < hull.end; key += kChunk) {
     RoundWeights<FORMAT>(scores, key, begin, end, out + key * FORMAT::kParts, kChunk);
   }
-}
-
-// Adds a block's own sums, [rows][32 columns], to those of rows that see something of it, which are
-// multiplied by their alpha first.
-template <int ROWS>
-inline void AddSums(const TileBlock& tile, int row, int column, const float* alphas,
-                    const float* block) {
-  const int rows = MinInt(ROWS * kTile, tile.rows - row);
-  const bool both = column + kTile < tile.value_dim;
-  float* sums = tile.sums + int64_t{row} * tile.sum_stride + column;
-  for (int r = 0; r < rows; ++r, sums += tile.sum_stride, block += 2 * kTile) {
-    const int group = (row + r) / kRowGroup;
-    if (tile.group_begin[group] >= tile.group_end[group]) continue;
-    const __m512 alpha = _mm512_set1_ps(alphas[r]);
-    const auto add = [alpha](float* to, const float* more) {
-      _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_loadu_ps(to), alpha, _mm512_load_ps(more)));
-    };
-    add(sums, block);
-    if (both) add(sums + kTile, block + kTile);
-  }
-}
-
-// Weights times values, from key chunk `first` on. The block's own sums are built first and added
-// once, those of two columns while the next two are multiplied.
-template <class FORMAT, int ROWS>
-void AddAllColumns(const TileBlock& tile, int row, int first, Operands of) {
-  constexpr int kPartNumbers = FORMAT::kParts * kTileNumbers;
-  constexpr int kBelow = 2 * kTile * kTile;
-  alignas(64) float block[2][ROWS * kBelow];
-  of.right_beside = kKeyChunks * kPartNumbers;
-  of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kPartNumbers;
-  int column = 0;
-  for (; column < tile.value_dim; column += 2 * kTile, of.right += 2 * of.right_beside) {
-    const Product out{block[column / kChunk % 2], 2 * kTile, kTile, kBelow};
-    column + kTile < tile.value_dim ? Multiply<ROWS, 2, FORMAT::kValueProducts>(of, out)
-                                    : Multiply<ROWS, 1, FORMAT::kValueProducts>(of, out);
-    if (column > 0)
-      AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
-  }
-  AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
 }
 
 template <class FORMAT, int ROWS>

@@ -1,0 +1,96 @@
+#ifndef ANNULUS_WORKER_KERNEL_AMX_SUMS_H_
+#define ANNULUS_WORKER_KERNEL_AMX_SUMS_H_
+
+#include <immintrin.h>
+
+#include "worker/kernel/amx_products.h"
+
+// Products of weights and values, added to the sums of their rows.
+
+namespace annulus {
+namespace {
+
+// Adds a block's own sums, [rows][32 columns], to those of rows that see something of it, which are
+// multiplied by their alpha first.
+template <int ROWS>
+inline void AddSums(const TileBlock& tile, int row, int column, const float* alphas,
+                    const float* block) {
+  const int rows = MinInt(ROWS * kTile, tile.rows - row);
+  const bool both = column + kTile < tile.value_dim;
+  float* sums = tile.sums + int64_t{row} * tile.sum_stride + column;
+  for (int r = 0; r < rows; ++r, sums += tile.sum_stride, block += 2 * kTile) {
+    const int group = (row + r) / kRowGroup;
+    if (tile.group_begin[group] >= tile.group_end[group]) continue;
+    const __m512 alpha = _mm512_set1_ps(alphas[r]);
+    const auto add = [alpha](float* to, const float* more) {
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_loadu_ps(to), alpha, _mm512_load_ps(more)));
+    };
+    add(sums, block);
+    if (both) add(sums + kTile, block + kTile);
+  }
+}
+
+// Multiplies the sums of rows that see something of the block by their alpha, which is 1 for most.
+inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end) {
+  for (int row = row_begin; row < row_end; row += kTile) {
+    const __m512 alphas = _mm512_loadu_ps(tile.alpha + row);
+    uint32_t changed = _mm512_cmp_ps_mask(alphas, _mm512_set1_ps(1), _CMP_NEQ_UQ);
+    if (row_end - row < kTile) changed &= (1u << (row_end - row)) - 1;
+    for (; changed != 0; changed &= changed - 1) {
+      const int at = row + __builtin_ctz(changed);
+      if (tile.group_begin[at / kRowGroup] >= tile.group_end[at / kRowGroup]) continue;
+      float* sums = tile.sums + int64_t{at} * tile.sum_stride;
+      const __m512 alpha = _mm512_set1_ps(tile.alpha[at]);
+      for (int column = 0; column < tile.value_dim; column += kTile, sums += kTile)
+        _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), alpha));
+    }
+  }
+}
+
+// Weights times values, from key chunk `first` on, added to the rows' sums where those lie.
+template <class FORMAT, int ROWS>
+void AddInPlace(const TileBlock& tile, int row, int first, Operands of) {
+  ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile));
+  Fence();
+  of.right_beside = kKeyChunks * kTileNumbers;
+  of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers;
+  Product out{tile.sums + int64_t{row} * tile.sum_stride, tile.sum_stride, kTile,
+              kTile * tile.sum_stride};
+  for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
+    column + kTile < tile.value_dim ? Multiply<ROWS, 2, 1, Start::kOut>(of, out)
+                                    : Multiply<ROWS, 1, 1, Start::kOut>(of, out);
+    of.right += 2 * of.right_beside;
+    out.first += 2 * kTile;
+  }
+}
+
+// Weights times values, from key chunk `first` on. The block's own sums are built first and added
+// once, those of two columns while the next two are multiplied.
+template <class FORMAT, int ROWS>
+void AddByBlocks(const TileBlock& tile, int row, int first, Operands of) {
+  constexpr int kPartNumbers = FORMAT::kParts * kTileNumbers;
+  constexpr int kBelow = 2 * kTile * kTile;
+  alignas(64) float block[2][ROWS * kBelow];
+  of.right_beside = kKeyChunks * kPartNumbers;
+  of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kPartNumbers;
+  int column = 0;
+  for (; column < tile.value_dim; column += 2 * kTile, of.right += 2 * of.right_beside) {
+    const Product out{block[column / kChunk % 2], 2 * kTile, kTile, kBelow};
+    column + kTile < tile.value_dim ? Multiply<ROWS, 2, FORMAT::kValueProducts>(of, out)
+                                    : Multiply<ROWS, 1, FORMAT::kValueProducts>(of, out);
+    if (column > 0)
+      AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
+  }
+  AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
+}
+
+template <class FORMAT, int ROWS>
+void AddAllColumns(const TileBlock& tile, int row, int first, const Operands& of) {
+  FORMAT::kInPlace ? AddInPlace<FORMAT, ROWS>(tile, row, first, of)
+                   : AddByBlocks<FORMAT, ROWS>(tile, row, first, of);
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_AMX_SUMS_H_
