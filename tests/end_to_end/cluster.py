@@ -17,6 +17,9 @@ import threading
 # Where //:programs puts the three programs, relative to a test's tree or below bazel-bin.
 PROGRAMS = os.environ.get("ANNULUS_PROGRAMS", "bin")
 CALL_SECONDS = 120
+# Flags of a coordinator whose workers are neither suspect nor lost when a busy machine holds them up. One that ends is suspect
+# at once, by its stream, and lost in two minutes.
+PATIENT = ("--beat-interval=30s", "--lease=2m")
 
 
 class ServeError(Exception):
@@ -28,7 +31,8 @@ class Serve:
 
     def __init__(self, workers, *flags, address="127.0.0.1:0", ready_seconds=60, stop_seconds=30):
         self.workers = workers
-        self.command = [program(), "serve", "--workers", str(workers), "--address", address, *flags]
+        self.command = [program(), "serve", "--workers", str(workers), "--address", address]
+        self.command += [*(f"--coordinator-flag={flag}" for flag in PATIENT), *flags]
         self.ready_seconds = ready_seconds
         self.stop_seconds = stop_seconds
         self.address = None

@@ -3,7 +3,7 @@
 import signal
 import unittest
 
-from tests.end_to_end import processes, raw_client, raw_job
+from tests.end_to_end import cluster, processes, raw_client, raw_job
 from tests.end_to_end.direct_job import DirectJob
 from tests.end_to_end.raw_client import jobs_pb2
 from tests.end_to_end.service_case import wait_for
@@ -14,7 +14,7 @@ SERVING, NOT_SERVING = 1, 2
 
 class DrainTest(unittest.TestCase):
     def setUp(self):
-        flags = ("--drain-grace", "60s")
+        flags = (*cluster.PATIENT, "--drain-grace", "60s")
         self.service = self.enterContext(processes.Processes(1, flags))
         self.stubs = self.enterContext(raw_client.Stubs(self.service.address))
         self.coordinator = self.service.coordinator

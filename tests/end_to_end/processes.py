@@ -113,8 +113,8 @@ class Process:
 class Processes:
     """`address` is the coordinator's; workers have the slots w0, w1, …"""
 
-    def __init__(self, workers, coordinator_flags=(), worker_flags=None):
-        """`worker_flags`: a dict of flags and values."""
+    def __init__(self, workers, coordinator_flags=cluster.PATIENT, worker_flags=None):
+        """`worker_flags`: a dict of flags and values. Without flags of its own the coordinator is patient."""
         self._count = workers
         self._coordinator_flags = coordinator_flags
         self._worker_flags = {**WORKER_DEFAULTS, **(worker_flags or {})}
