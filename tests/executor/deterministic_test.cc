@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 
@@ -34,7 +35,8 @@ bool Same(const Bits& a, const Bits& b) {
   });
 }
 
-Bits Run(const JobCase& job, const std::string& path, int threads) {
+using Inputs = std::shared_ptr<const JobInputs>;
+Bits Run(const JobCase& job, const Inputs& inputs, const std::string& path, int threads) {
   const auto make = [&] {
     CpuKernel::Options options;
     options.path = path;
@@ -42,7 +44,7 @@ Bits Run(const JobCase& job, const std::string& path, int threads) {
     options.pack_bytes = threads == 2 ? 1 << 20 : 64 << 20;
     return std::unique_ptr<AttentionKernel>(*CpuKernel::Create(options));
   };
-  JobRunner runner(job);
+  JobRunner runner(job, inputs);
   EXPECT_TRUE(runner.Run(DelayedGroup(job.plan.world_size), make)) << Describe(job);
   if (job.spec.operation == Operation::kGradients) {
     const reference::GradientAnswer answer = runner.GatheredGradients();
@@ -77,7 +79,8 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
                   absl::Span<const Strategy> strategies = kStrategies) {
   Plan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
   job.parts = job.segments = 1;
-  const Bits expected = Run(job, path, 1);
+  const Inputs inputs = MakeInputs(job.spec, job.seed);
+  const Bits expected = Run(job, inputs, path, 1);
   std::mt19937 draw(static_cast<uint32_t>(job.seed));
   std::set<Strategy> allowed, ran;
   int64_t differing = 0, n = -1;
@@ -93,7 +96,8 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
         if (world > 1) ran.insert(strategy);
         job.parts = static_cast<int32_t>(1 + draw() % 3);
         job.segments = static_cast<int32_t>(1 + draw() % 2);
-        if (Same(Run(job, path, static_cast<int>(1 + draw() % 3)), expected)) continue;
+        const int threads = static_cast<int>(1 + draw() % 3);
+        if (Same(Run(job, inputs, path, threads), expected)) continue;
         if (++differing == 1 && job.spec.deterministic) ADD_FAILURE() << path << Describe(job);
       }
     }

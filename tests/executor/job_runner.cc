@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,8 +20,9 @@ constexpr int64_t kFence = 256;
 constexpr std::byte kUnwritten{0xff};
 
 std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo& tensor,
-                                     const reference::Input& input,
-                                     const reference::Upstream& upstream) {
+                                     const JobInputs& inputs) {
+  const reference::Input& input = inputs.input;
+  const reference::Upstream& upstream = inputs.upstream;
   const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
   switch (tensor.id) {
     case TensorId::kQ:
@@ -97,8 +99,22 @@ AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len) {
   return spec;
 }
 
-RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input,
-                 const reference::Upstream& upstream) {
+std::shared_ptr<const JobInputs> MakeInputs(const AttentionSpec& spec, uint64_t seed) {
+  auto inputs = std::make_shared<JobInputs>();
+  inputs->input = reference::InputOf(spec);
+  reference::FillNormal(seed, reference::PrecisionOf(spec.dtype), 1.0, &inputs->input);
+  reference::FillPairs(seed + 2, spec, &inputs->input);
+  if (spec.operation == Operation::kGradients) {
+    inputs->upstream = reference::MakeUpstream(inputs->input, reference::PrecisionOf(spec.dtype),
+                                               reference::PrecisionOf(spec.output_dtype()),
+                                               spec.gradients.d_lse, seed + 1);
+  }
+  for (const TensorInfo& tensor : TensorTable(spec))
+    inputs->tensors.push_back(BytesOfTensor(spec, tensor, *inputs));
+  return inputs;
+}
+
+RankJob::RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs) {
   ProgramRequest request;
   request.spec = job.spec;
   request.plan_options = job.plan;
@@ -112,10 +128,9 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const reference::Input& input
   status_ = program.status();
   if (!status_.ok()) return;
   program_ = *std::move(program);
-  for (const TensorInfo& tensor : TensorTable(job.spec)) {
-    tensors_.push_back(Scatter(tensor, program_->plan.shards[rank],
-                               BytesOfTensor(job.spec, tensor, input, upstream)));
-  }
+  const std::vector<TensorInfo> table = TensorTable(job.spec);
+  for (size_t i = 0; i < table.size(); ++i)
+    tensors_.push_back(Scatter(table[i], program_->plan.shards[rank], inputs.tensors[i]));
   for (auto& bytes : tensors_) staged_.data.push_back(bytes.empty() ? nullptr : bytes.data());
 }
 
@@ -163,17 +178,10 @@ testing::AssertionResult RankJob::UsedExactlyItsArena() const {
          << "rank " << program_->rank << " used " << used << " bytes of an arena of " << bytes;
 }
 
-JobRunner::JobRunner(const JobCase& job) : job_(job), input_(reference::InputOf(job.spec)) {
-  reference::FillNormal(job.seed, reference::PrecisionOf(job.spec.dtype), 1.0, &input_);
-  reference::FillPairs(job.seed + 2, job.spec, &input_);
-  if (job.spec.operation == Operation::kGradients) {
-    upstream_ = reference::MakeUpstream(input_, reference::PrecisionOf(job.spec.dtype),
-                                        reference::PrecisionOf(job.spec.output_dtype()),
-                                        job.spec.gradients.d_lse, job.seed + 1);
-  }
-  for (int32_t r = 0; r < job.plan.world_size; ++r) {
-    ranks_.push_back(std::make_unique<RankJob>(job, r, input_, upstream_));
-  }
+JobRunner::JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs)
+    : job_(job), inputs_(std::move(inputs)) {
+  for (int32_t r = 0; r < job.plan.world_size; ++r)
+    ranks_.push_back(std::make_unique<RankJob>(job, r, *inputs_));
 }
 
 absl::Status JobRunner::status() const {
@@ -210,8 +218,8 @@ testing::AssertionResult JobRunner::RunAndJudge(Group& group, const KernelFactor
 testing::AssertionResult JobRunner::Judge() const {
   const testing::AssertionResult judged =
       job_.spec.operation == Operation::kGradients
-          ? reference::CheckGradients(input_, upstream_, GatheredGradients())
-          : reference::CheckWithinBudget(input_, Gathered());
+          ? reference::CheckGradients(inputs_->input, inputs_->upstream, GatheredGradients())
+          : reference::CheckWithinBudget(inputs_->input, Gathered());
   if (judged) return judged;
   return testing::AssertionFailure() << Describe(job_) << ": " << judged.message();
 }

@@ -2,6 +2,7 @@
 #define ANNULUS_TESTS_EXECUTOR_JOB_RUNNER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,12 +36,19 @@ std::string Describe(const JobCase& job);
 // One sequence of q_len × kv_len rows, 4 query and 2 key/value heads of 8 and 12 dimensions.
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len);
 
+// The numbers of a job, however it is run. To make them takes longer than most jobs run.
+struct JobInputs {
+  reference::Input input;
+  reference::Upstream upstream;  // Of gradients.
+  // All rows of each of TensorTable(spec); nothing for outputs.
+  std::vector<std::vector<std::byte>> tensors;
+};
+std::shared_ptr<const JobInputs> MakeInputs(const AttentionSpec& spec, uint64_t seed);
+
 // What one rank holds for a job: its program, staged rows and arena.
 class RankJob {
  public:
-  // `upstream`: of gradients.
-  RankJob(const JobCase& job, int32_t rank, const reference::Input& input,
-          const reference::Upstream& upstream = {});
+  RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs);
 
   // Null after a program that could not be made: status() says why.
   Executor* executor() { return executor_.get(); }
@@ -70,7 +78,9 @@ using KernelFactory = std::function<std::unique_ptr<AttentionKernel>()>;
 // All ranks of a job.
 class JobRunner {
  public:
-  explicit JobRunner(const JobCase& job);
+  explicit JobRunner(const JobCase& job) : JobRunner(job, MakeInputs(job.spec, job.seed)) {}
+  // `inputs` are those of the spec, for all runs of it.
+  JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs);
 
   // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
   // does nothing), and looks whether each rank used exactly the memory of its plan.
@@ -92,8 +102,7 @@ class JobRunner {
   std::vector<float> GatherTensor(TensorId id) const;  // In packed rows.
 
   const JobCase job_;
-  reference::Input input_;
-  reference::Upstream upstream_;  // Of gradients.
+  const std::shared_ptr<const JobInputs> inputs_;
   std::vector<std::unique_ptr<RankJob>> ranks_;
 };
 
