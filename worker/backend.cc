@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,12 +43,16 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   engine.description = absl::StrCat(probe->Description(), " + gloo");
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");
-  engine.make_device =
-      [memory = MakeHostMemory(options.device_bytes)]() -> absl::StatusOr<std::unique_ptr<Device>> {
-    return MakeHostDevice(memory);
+  engine.make_device = [memory = MakeHostMemory(options.device_bytes),
+                        threads = options.threads]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    ASSIGN_OR_RETURN(std::shared_ptr<ComputePool> pool, ComputePool::Create(threads));
+    return std::make_unique<HostDevice>(memory, std::move(pool));
   };
-  engine.make_kernel = [kernel](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
-    return CpuKernel::Create(kernel);
+  engine.make_kernel =
+      [kernel](Device* device) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+    CpuKernel::Options options = kernel;
+    options.pool = static_cast<HostDevice*>(device)->pool();
+    return CpuKernel::Create(options);
   };
   engine.make_communicator = [options](Device*, int32_t rank, int32_t size) {
     GlooOptions gloo;

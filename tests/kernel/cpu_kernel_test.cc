@@ -214,6 +214,14 @@ TEST(CpuKernelTest, ThreadCountsOutOfRangeAreRefused) {
   }
 }
 
+TEST(CpuKernelTest, ThreadsThatAreGivenAreTaken) {
+  CpuKernel::Options options;
+  options.threads = 2;
+  EXPECT_EQ((*CpuKernel::Create(options))->threads(), 2);
+  options.pool = *ComputePool::Create(3);
+  EXPECT_EQ((*CpuKernel::Create(options))->threads(), 3);
+}
+
 TEST(CpuKernelTest, TheCallersFloatingPointModeIsRestored) {
   const unsigned before = _mm_getcsr();
   const Job job = MakeJob(2, 1, 150, 300);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/cuda_backend.h"
+#include "worker/device/host.h"
 
 namespace annulus {
 namespace {
@@ -33,6 +34,21 @@ TEST(Backend, TheCpuServesEverything) {
   EXPECT_TRUE(engine->lacks.empty());
   EXPECT_EQ(engine->device_kind, DeviceKind::kCpu);
   EXPECT_FALSE(engine->one_rank_a_process);
+}
+
+TEST(Backend, ALanesCopiesAndItsKernelHaveTheSameThreads) {
+  BackendOptions options = On("cpu");
+  options.threads = 3;
+  const auto engine = MakeEngine(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto device = engine->make_device();
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto& pool = static_cast<const HostDevice&>(**device).pool();
+  EXPECT_EQ(pool->threads(), 3);
+  EXPECT_EQ(pool.use_count(), 1);
+  const auto kernel = engine->make_kernel(device->get());
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_EQ(pool.use_count(), 2);
 }
 
 TEST(Backend, WithoutAGpuAutoIsTheCpuAndOthersSayWhy) {

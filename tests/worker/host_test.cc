@@ -1,11 +1,17 @@
 #include "worker/device/host.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "attention/error.h"
 #include "gtest/gtest.h"
 
@@ -102,6 +108,75 @@ TEST(HostDevice, CopiesRowsWithStrides) {
   ASSERT_TRUE(device->CopyIn(copy).ok());
   ASSERT_TRUE(device->Synchronize().ok());
   EXPECT_EQ(target, (std::vector<uint8_t>{0, 1, 99, 99, 5, 6, 99, 99, 10, 11, 99, 99}));
+}
+
+// 5 MiB: packed, and rows whose last bytes are not the copy's.
+TEST(HostDevice, SharesLargeCopiesOut) {
+  HostDevice device(MakeHostMemory(0), *ComputePool::Create(3));
+  constexpr int64_t kRows = 5003, kStride = 1100;
+  std::vector<uint8_t> source(kRows * kStride);
+  std::iota(source.begin(), source.end(), 0);
+  for (const int64_t width : {kStride, kStride - 51}) {
+    std::vector<uint8_t> target(source.size(), 0), expected(source.size(), 0);
+    for (int64_t row = 0; row < kRows; ++row)
+      std::copy_n(source.begin() + row * kStride, width, expected.begin() + row * kStride);
+    Copy2d copy;
+    copy.source = reinterpret_cast<std::byte*>(source.data());
+    copy.target = reinterpret_cast<std::byte*>(target.data());
+    copy.source_stride = copy.target_stride = kStride;
+    copy.width = width;
+    copy.rows = kRows;
+    ASSERT_TRUE(device.CopyOut(copy).ok());
+    EXPECT_TRUE(target == expected) << width;
+  }
+}
+
+// Pages of this process that others than this thread have touched first.
+int64_t PagesOfOthers() {
+  rusage all, own;
+  EXPECT_EQ(getrusage(RUSAGE_SELF, &all), 0);
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &own), 0);
+  return all.ru_minflt - own.ru_minflt;
+}
+
+// A thread that wakes late is not waited for, so it may take more than one copy.
+TEST(HostDevice, OtherThreadsTakePartInALargeCopy) {
+  HostDevice device(MakeHostMemory(0), *ComputePool::Create(2));
+  constexpr int64_t kRow = 4096, kRows = 8192;
+  std::vector<std::byte> source(kRows * kRow);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  int64_t pages = 0;
+  do {
+    void* const target = mmap(nullptr, source.size(), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+    ASSERT_NE(target, MAP_FAILED);
+    (void)madvise(target, source.size(), MADV_NOHUGEPAGE);
+    const int64_t before = PagesOfOthers();
+    ASSERT_TRUE(
+        device.CopyIn({static_cast<std::byte*>(target), kRow, source.data(), kRow, kRow, kRows})
+            .ok());
+    pages = PagesOfOthers() - before;
+    munmap(target, source.size());
+  } while (pages < 100 && absl::Now() < deadline);
+  EXPECT_GE(pages, 100);
+}
+
+// Of zeros for rows, as where an input is absent; and one row that is a large copy by itself.
+TEST(HostDevice, SharesOutRowsThatAreOneAndRowsThatAreLarge) {
+  HostDevice device(MakeHostMemory(0), *ComputePool::Create(2));
+  std::vector<uint8_t> source(4 << 20, 3), target(4 << 20);
+  Copy2d copy;
+  copy.source = reinterpret_cast<std::byte*>(source.data());
+  copy.target = reinterpret_cast<std::byte*>(target.data());
+  copy.width = copy.target_stride = 1 << 10;
+  copy.rows = 4 << 10;
+  ASSERT_TRUE(device.CopyIn(copy).ok());
+  EXPECT_TRUE(target == source);
+  source.assign(4 << 20, 5);
+  copy.width = copy.source_stride = copy.target_stride = 4 << 20;
+  copy.rows = 1;
+  ASSERT_TRUE(device.CopyIn(copy).ok());
+  EXPECT_TRUE(target == source);
 }
 
 TEST(HostDevice, CopiesPackedRowsAndNone) {

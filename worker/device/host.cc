@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -22,16 +23,21 @@ constexpr int64_t kHugePage = 2 << 20;
 // More than any machine has; some allocators end the process on such a request.
 constexpr int64_t kMostBytes = int64_t{1} << 39;
 
-absl::Status Copy(const Copy2d& copy) {
+// Below the first a thread that has to be woken comes too late; the second is what one copies
+// before it looks for more.
+constexpr int64_t kSharedBytes = 2 << 20;
+constexpr int64_t kBytesAtOnce = 512 << 10;
+
+// Rows [begin, end).
+void CopyRows(const Copy2d& copy, int64_t begin, int64_t end) {
+  std::byte* const target = copy.target + begin * copy.target_stride;
+  const std::byte* const source = copy.source + begin * copy.source_stride;
   if (copy.width == copy.target_stride && copy.width == copy.source_stride) {
-    if (copy.rows > 0) std::memcpy(copy.target, copy.source, copy.width * copy.rows);
-    return absl::OkStatus();
+    std::memcpy(target, source, copy.width * (end - begin));
+    return;
   }
-  for (int64_t row = 0; row < copy.rows; ++row) {
-    std::memcpy(copy.target + row * copy.target_stride, copy.source + row * copy.source_stride,
-                copy.width);
-  }
-  return absl::OkStatus();
+  for (int64_t row = 0; row < end - begin; ++row)
+    std::memcpy(target + row * copy.target_stride, source + row * copy.source_stride, copy.width);
 }
 
 std::byte* NewBlock(int64_t bytes) {
@@ -126,34 +132,33 @@ class HostMemory {
   int64_t used_bytes_ GUARDED_BY(mutex_) = 0;
 };
 
-namespace {
+HostDevice::HostDevice(std::shared_ptr<HostMemory> memory, std::shared_ptr<ComputePool> pool)
+    : memory_(std::move(memory)), pool_(std::move(pool)) {}
 
-class HostDevice final : public Device {
- public:
-  explicit HostDevice(std::shared_ptr<HostMemory> memory) : memory_(std::move(memory)) {}
-
-  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override {
-    if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes));
-    int64_t size = 0;
-    std::byte* block = bytes > kMostBytes ? nullptr : memory_->Take(bytes, &size);
-    if (block == nullptr) {
-      return MakeError(absl::StatusCode::kResourceExhausted,
-                       absl::StrCat("no host memory for ", bytes, " bytes"),
-                       {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
-    }
-    return DeviceMemory(block, [memory = memory_, size](std::byte* p) { memory->Give(p, size); });
+absl::StatusOr<DeviceMemory> HostDevice::Allocate(int64_t bytes) {
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes));
+  int64_t size = 0;
+  std::byte* block = bytes > kMostBytes ? nullptr : memory_->Take(bytes, &size);
+  if (block == nullptr) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     absl::StrCat("no host memory for ", bytes, " bytes"),
+                     {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
   }
+  return DeviceMemory(block, [memory = memory_, size](std::byte* p) { memory->Give(p, size); });
+}
 
-  absl::Status CopyIn(const Copy2d& copy) override { return Copy(copy); }
-  absl::Status CopyOut(const Copy2d& copy) override { return Copy(copy); }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
-  std::string Description() const override { return "host"; }
-
- private:
-  const std::shared_ptr<HostMemory> memory_;
-};
-
-}  // namespace
+absl::Status HostDevice::Copy(const Copy2d& copy) {
+  if (copy.rows <= 0 || copy.width <= 0) return absl::OkStatus();
+  if (pool_ == nullptr || copy.width * copy.rows < kSharedBytes) {
+    CopyRows(copy, 0, copy.rows);
+    return absl::OkStatus();
+  }
+  const int64_t rows = std::max<int64_t>(1, kBytesAtOnce / copy.width);
+  pool_->ParallelFor((copy.rows + rows - 1) / rows, [&](int64_t index, int) {
+    CopyRows(copy, index * rows, std::min(copy.rows, (index + 1) * rows));
+  });
+  return absl::OkStatus();
+}
 
 std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes) {
   return std::make_shared<HostMemory>(kept_bytes);
@@ -162,7 +167,7 @@ std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes) {
 int64_t KeptBytes(HostMemory* memory) { return memory->kept_bytes(); }
 
 std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory) {
-  return std::make_unique<HostDevice>(std::move(memory));
+  return std::make_unique<HostDevice>(std::move(memory), nullptr);
 }
 
 }  // namespace annulus

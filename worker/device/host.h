@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "worker/device/device.h"
+#include "worker/kernel/compute_pool.h"
 
 namespace annulus {
 
@@ -22,6 +24,27 @@ int64_t KeptBytes(HostMemory* memory);
 // Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
 // one, and counts what it asks for. A kept block goes to a request of at least eight ninths of its
 // size, so what is in use exceeds what was asked for by an eighth at most.
+class HostDevice final : public Device {
+ public:
+  // Large copies are shared out among `pool`, whose owner thread is the device's; null: none.
+  HostDevice(std::shared_ptr<HostMemory> memory, std::shared_ptr<ComputePool> pool);
+
+  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override;
+  absl::Status CopyIn(const Copy2d& copy) override { return Copy(copy); }
+  absl::Status CopyOut(const Copy2d& copy) override { return Copy(copy); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  std::string Description() const override { return "host"; }
+
+  const std::shared_ptr<ComputePool>& pool() const { return pool_; }
+
+ private:
+  absl::Status Copy(const Copy2d& copy);
+
+  const std::shared_ptr<HostMemory> memory_;
+  const std::shared_ptr<ComputePool> pool_;
+};
+
+// One whose copies its owner makes alone.
 std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory = MakeHostMemory(0));
 
 }  // namespace annulus

@@ -58,7 +58,7 @@ bool IsGradients(absl::Span<const KernelTask> tasks) {
 
 }  // namespace
 
-CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool)
+CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::shared_ptr<ComputePool> pool)
     : isa_(isa),
       pack_bytes_(pack_bytes),
       pool_(std::move(pool)),
@@ -71,7 +71,10 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> CpuKernel::Create(const Options& opti
   if (isa == nullptr) {
     ASSIGN_OR_RETURN(isa, SelectIsa(options.path));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<ComputePool> pool, ComputePool::Create(options.threads));
+  std::shared_ptr<ComputePool> pool = options.pool;
+  if (pool == nullptr) {
+    ASSIGN_OR_RETURN(pool, ComputePool::Create(options.threads));
+  }
   return std::unique_ptr<CpuKernel>(new CpuKernel(*isa, options.pack_bytes, std::move(pool)));
 }
 

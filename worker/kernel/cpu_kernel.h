@@ -32,6 +32,8 @@ class CpuKernel : public AttentionKernel {
     int64_t pack_bytes =
         64 << 20;  // Memory for packed keys and values; at least one block is always held.
     const TileIsa* isa = nullptr;  // Not nullptr: this table, whatever `path` says.
+    // Not nullptr: these threads, whatever `threads` says. Their owner is the kernel's.
+    std::shared_ptr<ComputePool> pool;
   };
 
   // INVALID_ARGUMENT for an unknown path or thread count, FAILED_PRECONDITION for a path that the
@@ -48,7 +50,7 @@ class CpuKernel : public AttentionKernel {
   int threads() const { return pool_->threads(); }
 
  private:
-  CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::unique_ptr<ComputePool> pool);
+  CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::shared_ptr<ComputePool> pool);
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const KernelControl& control);
   // Each chunk into partials of its own, which are then merged in order.
@@ -58,7 +60,7 @@ class CpuKernel : public AttentionKernel {
 
   const TileIsa& isa_;
   const int64_t pack_bytes_;
-  const std::unique_ptr<ComputePool> pool_;
+  const std::shared_ptr<ComputePool> pool_;
   PackedKeys packed_;
   std::vector<PackedKeys> passing_;   // One a thread: a block of keys that is met once.
   std::vector<TileScratch> scratch_;  // One a thread.
