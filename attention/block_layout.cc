@@ -4,6 +4,7 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kFp32Bytes = 4;
+constexpr int64_t kBf16Bytes = 2;
 
 int64_t PadTo4(int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -30,6 +31,8 @@ int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
       return n * head_dim_ * BytesPerElement(dtype_);
     case BlockKind::kPartial:
       return n * value_dim_ * kFp32Bytes;
+    case BlockKind::kBf16Partial:
+      return PadTo4(n * value_dim_ * kBf16Bytes);
     case BlockKind::kOut:
       return PadTo4(n * value_dim_ * BytesPerElement(out_dtype_));
     case BlockKind::kDkv:
@@ -55,6 +58,7 @@ int64_t BlockLayout::ThirdOffset(BlockKind kind, int32_t heads) const {
     case BlockKind::kQGrad:
       return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
     case BlockKind::kOut:
+    case BlockKind::kBf16Partial:
       return SecondOffset(kind, heads) + n * kFp32Bytes;
     case BlockKind::kPairs:
       return PadTo4(SecondOffset(kind, heads) +
@@ -82,6 +86,8 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
       return FourthOffset(kind, heads) + n * kFp32Bytes;
     case BlockKind::kPartial:
       return n * (value_dim_ + 2) * kFp32Bytes;
+    case BlockKind::kBf16Partial:
+      return SecondOffset(kind, heads) + n * kFp32Bytes * 2;
     case BlockKind::kOut:
       return SecondOffset(kind, heads) + n * kFp32Bytes * (max_logit_ ? 2 : 1);
     case BlockKind::kDq:

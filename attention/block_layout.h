@@ -14,6 +14,7 @@ namespace annulus {
 //   kQ        q[heads][head_dim]                                   dtype
 //   kKv       k[heads][head_dim], v[heads][value_dim]              dtype
 //   kPartial  sum[heads][value_dim], max[heads], weight[heads]     fp32
+//   kBf16Partial  the same, sum in bf16
 //   kOut      out[heads][value_dim] in the output dtype, then lse[heads] fp32, and max_logit[heads]
 //             fp32 where the spec asks for it
 //   kQGrad    q, d_out in dtype, then lse[heads], delta[heads] fp32

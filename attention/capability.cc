@@ -253,6 +253,30 @@ Row LayoutRow(bool served) {
                 : NotServed(feature, "execution.layout", kNoPlan, Lays<layout>);
 }
 
+void AddBf16Partials(std::vector<Row>* rows) {
+  const std::string field = "execution.bf16_partials";
+  rows->push_back(Served("execution/bf16-partials", field,
+                         [](const Request& r) { return If(r.execution.bf16_partials); }));
+  rows->push_back(NotServed("bf16-partials/strategy", field,
+                            "Only ranks of ring-pass-q and tree send partial outputs.",
+                            [](const Request& r) {
+                              const Strategy strategy = r.execution.strategy;
+                              return If(r.execution.bf16_partials && strategy != Strategy::kAuto &&
+                                        !SendsPartials(strategy));
+                            }));
+  rows->push_back(
+      NotServed("bf16-partials/one-rank", field, "One rank sends nothing.", [](const Request& r) {
+        const bool one = r.execution.world_size == 1 || r.execution.ring_degree == 1;
+        return If(r.execution.bf16_partials && one);
+      }));
+  rows->push_back(
+      NotServed("bf16-partials/gradients", field, "Gradients travel in fp32.",
+                [](const Request& r) { return If(r.execution.bf16_partials && IsGradients(r)); }));
+  rows->push_back(NotServed(
+      "bf16-partials/deterministic", field, "A deterministic job sends no partial outputs.",
+      [](const Request& r) { return If(r.execution.bf16_partials && r.spec.deterministic); }));
+}
+
 void AddExecution(std::vector<Row>* rows) {
   rows->push_back(StrategyRow<Strategy::kAuto>(true));
   rows->push_back(StrategyRow<Strategy::kRingPassKv>(true));
@@ -279,8 +303,7 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(Served("execution/head-deal", "execution.head_deal", [](const Request& r) {
     return If(r.execution.head_deal != HeadDeal::kAuto);
   }));
-  rows->push_back(NotServed("execution/bf16-partials", "execution.bf16_partials", kNoBuilder,
-                            [](const Request& r) { return If(r.execution.bf16_partials); }));
+  AddBf16Partials(rows);
   rows->push_back(Served("execution/priority", "execution.priority",
                          [](const Request& r) { return If(r.execution.priority != 0); }));
   rows->push_back(NotServed("execution/timeline", "execution.timeline",

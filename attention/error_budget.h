@@ -18,21 +18,29 @@ class HeadErrors {
   // One LSE. `relative`: LseTolerance().
   void AddLse(double exact, double naive, double answer, double relative);
 
+  // One output may be off by so much more than the budget says. Ignored where it is not finite.
+  void Allow(double more);
+
   double answer() const { return answer_; }    // max |answer − exact|; infinite where one is NaN.
   double naive() const { return naive_; }      // max |naive − exact|, of those in range.
   double largest() const { return largest_; }  // max |exact|, of those in range.
+  double allowed() const { return allowed_; }  // The most that Allow was told.
   double lse() const { return lse_; }          // The largest error of an LSE over what is allowed.
 
  private:
-  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0;
+  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0, allowed_ = 0;
 };
 
 // What an LSE may be off, as a part of max(1, |exact|): 1e-5 for fp32 inputs, 1e-4 for those that
 // are multiplied as bf16x3, 1e-3 for 16 bits.
 double LseTolerance(bool fp32_inputs, bool bf16x3);
 
+// Of a job whose partials travelled in bf16 (Execution.bf16_partials) an output may be off by so
+// much of Σ_j P_ij |v_j| besides: each partial was rounded once.
+inline constexpr double kBf16PartialError = 0x1p-8;
+
 // What each head's outputs may be off, for heads of which `outputs` were judged:
-//   2 · naive error + ½ ulp(largest exact output)
+//   2 · naive error + ½ ulp(largest exact output) + allowed
 // where, for fewer than 4,096 outputs, the naive error is the largest of all heads plus ¾ ulp: the
 // largest of a few errors is luck, of ours as of the naive ones. `ulp` is the step of the output's
 // type at a magnitude.

@@ -51,10 +51,15 @@ struct Execution {
   HeadDeal head_deal = HeadDeal::kAuto;
   // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
   int32_t stripe = 0;
-  bool bf16_partials = false;
+  bool bf16_partials = false;  // Partial outputs travel in bf16, by strategies that send them.
   int32_t priority = 0;
   bool timeline = false;
 };
+
+// Whether the ranks of a strategy (not kAuto) send one another partial outputs.
+constexpr bool SendsPartials(Strategy strategy) {
+  return strategy == Strategy::kRingPassQ || strategy == Strategy::kTree;
+}
 
 // "ring-pass-kv", "auto", ...; "zigzag", "auto", ...; "whole-heads", "auto", ...
 absl::string_view StrategyName(Strategy strategy);

@@ -27,8 +27,8 @@ struct Life {
   }
 };
 
-// A receive, a copy or a finish gives a buffer its contents. Anything else reads what is there: for
-// an accumulator, the identity that it is born as.
+// A receive, a copy, a rounding or a finish gives a buffer its contents. Anything else reads what
+// is there: for an accumulator, the identity that it is born as.
 void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   const auto use = [&](int32_t buffer, int32_t half_step, FirstUse how) {
     if (buffer >= 0) (*lives)[buffer].Use(half_step, how);
@@ -42,7 +42,8 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
     }
   }
   for (const Op& op : step.ops) {
-    const bool writes = op.kind == Op::Kind::kFinish || op.kind == Op::Kind::kCopy;
+    const bool writes =
+        op.kind == Op::Kind::kFinish || op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kRound;
     use(op.source, 2 * k + 1, FirstUse::kRead);
     use(op.target, 2 * k + 1, writes ? FirstUse::kWritten : FirstUse::kRead);
   }

@@ -19,7 +19,8 @@ enum class BlockKind : uint8_t {
   kKv,       // keys and values, interleaved per row
   kQGrad,    // q, dO, LSE, delta; as an input, the gradient into LSE (0: none) in place of delta
   kPartial,  // running state: unnormalised sum, max, sum of weights, fp32
-  kDq,       // fp32 accumulators
+  kBf16Partial,  // the same, as it travels with Execution.bf16_partials: its sum in bf16
+  kDq,           // fp32 accumulators
   kDkv,
   kOut,    // output and LSE
   kDqOut,  // finished gradients
@@ -30,7 +31,7 @@ enum class BlockKind : uint8_t {
 };
 
 // Rows × heads of one shard, never empty. Rows are the shard's local rows; heads are query heads
-// for kQ, kQGrad, kPartial, kDq, kOut, kDqOut, kDSinkOut, kPairs, kDBias and key/value heads for
+// for kQ, kQGrad, partials, kDq, kOut, kDqOut, kDSinkOut, kPairs, kDBias and key/value heads for
 // kKv, kDkv, kDkvOut. kPairs and kDBias that stand for all query heads are of head 0 alone.
 struct Block {
   BlockKind kind = BlockKind::kQ;
@@ -64,11 +65,11 @@ struct Task {
 
 // Acts on the intersection of the two blocks.
 struct Op {
-  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta, kSink };
+  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta, kSink, kRound };
   Kind kind = Kind::kMerge;
-  // Buffers. kMerge: kPartial → kPartial. kAdd: kDq, kDkv or kDBias → the same. kFinish: kPartial →
-  // kOut, kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which is complete from then
-  // on. kSink: complete kQGrad → kDSinkOut.
+  // Buffers. kMerge: kPartial or kBf16Partial → kPartial. kAdd: kDq, kDkv or kDBias → the same.
+  // kFinish: kPartial → kOut, kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which
+  // is complete from then on. kSink: complete kQGrad → kDSinkOut. kRound: kPartial → kBf16Partial.
   int32_t source = 0, target = 0;
 };
 

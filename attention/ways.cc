@@ -38,9 +38,10 @@ absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t lar
 
 // The field that asks for more ranks than any.
 std::string FieldOfSize(const Execution& wanted) {
-  return wanted.world_size > 0       ? "execution.world_size"
-         : wanted.ulysses_degree > 1 ? "execution.ulysses_degree"
-                                     : "execution.ring_degree";
+  if (wanted.world_size > 0) return "execution.world_size";
+  if (wanted.ulysses_degree > 1) return "execution.ulysses_degree";
+  const bool of_partials = wanted.bf16_partials && wanted.ring_degree == 0;
+  return of_partials ? "execution.bf16_partials" : "execution.ring_degree";
 }
 
 // Grids that are a plain ring or plain Ulysses are on the list already.
@@ -63,10 +64,11 @@ absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
   if (size == 0 && strategy == Strategy::kUlysses) size = ulysses;
   if (size == 0 && !grid) size = ring;
   const int32_t unit = size > 0 ? size : std::max(1, ulysses) * std::max(1, ring);
-  if (unit > largest) return TooFewWorkers(FieldOfSize(wanted), unit, largest);
+  const int32_t least = std::max(unit, wanted.bf16_partials ? 2 : 1);  // One rank sends none.
+  if (least > largest) return TooFewWorkers(FieldOfSize(wanted), least, largest);
   if (size > 0) return std::vector<int32_t>{size};
   for (int32_t& offered : sizes) offered = offered / unit * unit;
-  sizes.erase(sizes.begin(), std::upper_bound(sizes.begin(), sizes.end(), 0));
+  sizes.erase(sizes.begin(), std::lower_bound(sizes.begin(), sizes.end(), least));
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
@@ -85,6 +87,7 @@ std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
   }
   std::vector<Execution> executions;
   for (const Strategy strategy : strategies) {
+    if (wanted.bf16_partials && !SendsPartials(strategy)) continue;
     for (const Layout layout : layouts) {
       Execution open = wanted;
       open.strategy = strategy;

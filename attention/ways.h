@@ -14,13 +14,14 @@ namespace annulus {
 
 // The sizes on offer, in increasing order, as far as world size and degrees allow them. A group of
 // more workers than a job has ranks can run it, so a size that is no multiple of the degrees is
-// rounded down to one. FAILED_PRECONDITION / INSUFFICIENT_WORKERS where `wanted` exceeds all.
+// rounded down to one. At least 2 for bf16_partials. FAILED_PRECONDITION / INSUFFICIENT_WORKERS
+// where `wanted` exceeds all.
 absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
                                                    std::vector<int32_t> sizes);
 
 // All fully resolved ways to run a job on `size` ranks, best first where predictions tie: the
 // strategies that auto chooses from, the layouts contiguous and zigzag, and all degrees and deals.
-// None that a deterministic job may not take.
+// None that a deterministic job may not take, nor, for bf16_partials, any that sends none.
 std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
                                     const AttentionSpec& spec);
 

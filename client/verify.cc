@@ -162,6 +162,7 @@ class Verifier {
       keys.dim_v = spec_.value_dim();
       keys.k = HeadRows(table_[1], input_.k, kv_head, 0, spec_.kv_rows());
       keys.v = HeadRows(table_[2], input_.v, kv_head, 0, spec_.kv_rows());
+      if (input_.bf16_partials) TakeMagnitudes(keys);
       for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         for (int64_t row : report.rows) Add(keys, head, row, &heads[head]);
       }
@@ -201,12 +202,22 @@ class Verifier {
     return rule;
   }
 
+  void TakeMagnitudes(const Keys& keys) {
+    magnitudes_ = keys;
+    for (float& value : magnitudes_.v) value = std::abs(value);
+  }
+
   void Add(const Keys& keys, int32_t head, int64_t row, HeadErrors* errors) {
     const std::vector<float> q = HeadRows(table_[0], input_.q, head, row, 1);
     const Intervals visible = mask_.VisiblePacked(head, row);
     const RowRule rule = RuleOf(head, row);
     const Answer exact =
         Attend<double>(q.data(), keys, RowsInOrder(visible, rule, 0, 1), rule, spec_.dtype);
+    if (input_.bf16_partials) {
+      const Answer most = Attend<double>(q.data(), magnitudes_, RowsInOrder(visible, rule, 0, 1),
+                                         rule, spec_.dtype);
+      for (const double each : most.out) errors->Allow(kBf16PartialError * each);
+    }
     const std::vector<float> out = HeadRows(table_[3], input_.out, head, row, 1);
     const size_t cell = (row * spec_.q_heads + head) * sizeof(float);
     const double base = spec_.outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
@@ -236,6 +247,7 @@ class Verifier {
   const MaskMap mask_;
   const RowPairs pairs_;
   std::optional<DropoutRule> dropout_;
+  Keys magnitudes_;  // Of a key/value head, with the sizes of its values; for bf16_partials.
   int64_t orders_ = 1;
 };
 

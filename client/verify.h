@@ -22,6 +22,8 @@ struct VerifyInput {
   const std::byte* bias = nullptr;
   const std::byte* bit_mask = nullptr;
   const std::byte* lse_offset = nullptr;
+  // Partials of the job travelled in bf16: docs/numerics.md allows it more.
+  bool bf16_partials = false;
 };
 
 struct VerifyReport {

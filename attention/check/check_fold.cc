@@ -11,7 +11,8 @@ namespace annulus {
 namespace {
 
 bool IsState(const RankSchedule& schedule, int32_t buffer) {
-  return IsAccumulator(schedule.buffers[buffer].kind);
+  const BlockKind kind = schedule.buffers[buffer].kind;
+  return IsAccumulator(kind) || kind == BlockKind::kBf16Partial;
 }
 
 // A gradient of a bias that comes home is no sum where nothing is added to it there.

@@ -73,7 +73,8 @@ class ShapeCheck {
   absl::Status CheckBlock(const Block& block) const {
     const bool both = block.kind == BlockKind::kKv || block.kind == BlockKind::kOut ||
                       block.kind == BlockKind::kPairs;
-    const bool forward = block.kind == BlockKind::kQ || block.kind == BlockKind::kPartial;
+    const bool forward = block.kind == BlockKind::kQ || block.kind == BlockKind::kPartial ||
+                         block.kind == BlockKind::kBf16Partial;
     if (!both && forward == gradients_) {
       return Broken(rank_, -1, "a schedule holds a block of the other operation");
     }
@@ -120,6 +121,11 @@ class ShapeCheck {
     if (!IsBuffer(transfer.buffer) ||
         !Inside({transfer.row_begin, transfer.row_end}, PatchOf(BlockOf(transfer.buffer)).rows)) {
       return Broken(rank_, k, "a transfer is empty or outside its buffer");
+    }
+    const BlockKind lacking =
+        request_.execution.bf16_partials ? BlockKind::kPartial : BlockKind::kBf16Partial;
+    if (BlockOf(transfer.buffer).kind == lacking) {
+      return Broken(rank_, k, "partials travel in another type than the job says");
     }
     if (transfer.peer == rank_ || transfer.peer < 0 || transfer.peer >= request_.plan->world_size) {
       return Broken(rank_, k, "a transfer with itself or with no rank");
@@ -218,7 +224,11 @@ class ShapeCheck {
     bool fits = false;
     switch (op.kind) {
       case Op::Kind::kMerge:
-        fits = source == BlockKind::kPartial && target == BlockKind::kPartial;
+        fits = (source == BlockKind::kPartial || source == BlockKind::kBf16Partial) &&
+               target == BlockKind::kPartial;
+        break;
+      case Op::Kind::kRound:
+        fits = source == BlockKind::kPartial && target == BlockKind::kBf16Partial;
         break;
       case Op::Kind::kFinish:
         fits = (source == BlockKind::kPartial && target == BlockKind::kOut) ||

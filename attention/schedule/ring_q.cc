@@ -58,7 +58,8 @@ class PassQRank {
     for (const OwnRows::Keys& keys : own_.keys()) {
       writer_.Attend(step, {q, keys.buffer, state, rows, keys.rows, keys.dkv});
     }
-    writer_.SendHome(step + 1, state, rows, group_.After(rank_, -distance));
+    writer_.SendHome(step + 1, writer_.AddTraveller(step, state), rows,
+                     group_.After(rank_, -distance));
   }
 
   // What the rank at `distance` has made of own queries.

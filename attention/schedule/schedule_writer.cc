@@ -62,13 +62,28 @@ void ScheduleWriter::SendHome(int32_t step, int32_t buffer, Interval rows, int32
   homeward_.push_back({step, {buffer, rows.begin, rows.end, peer}});
 }
 
+BlockKind ScheduleWriter::TravellerOf(BlockKind kind) const {
+  const bool rounded = kind == BlockKind::kPartial && group_.request.execution.bf16_partials;
+  return rounded ? BlockKind::kBf16Partial : kind;
+}
+
+int32_t ScheduleWriter::AddTraveller(int32_t step, int32_t state) {
+  Block traveller = block(state);
+  traveller.kind = TravellerOf(traveller.kind);
+  if (traveller.kind == block(state).kind) return state;
+  const int32_t buffer = AddBuffer(traveller);
+  Apply(step, Op::Kind::kRound, state, buffer);
+  return buffer;
+}
+
 void ScheduleWriter::ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer) {
   Block arriving = block(target);
+  const bool partial = arriving.kind == BlockKind::kPartial;
+  arriving.kind = TravellerOf(arriving.kind);
   arriving.row_begin = rows.begin;
   arriving.row_end = rows.end;
   const int32_t buffer = AddBuffer(arriving);
   Receive(step, buffer, rows, peer);
-  const bool partial = arriving.kind == BlockKind::kPartial;
   Apply(step, partial ? Op::Kind::kMerge : Op::Kind::kAdd, buffer, target);
 }
 

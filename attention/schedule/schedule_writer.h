@@ -29,7 +29,11 @@ class ScheduleWriter {
   void Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer);
   // A send after all those of its step that Send writes.
   void SendHome(int32_t step, int32_t buffer, Interval rows, int32_t peer);
-  // Receives rows of the accumulator `target`, which are joined to it at the end of the step.
+  // What travels of `state`, an accumulator that is complete after the tasks of `step`: itself, or,
+  // where partials travel in bf16, what it is rounded to at the end of that step.
+  int32_t AddTraveller(int32_t step, int32_t state);
+  // Receives rows of the accumulator `target`, as they travel, which are joined to it at the end of
+  // the step.
   void ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer);
 
   // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `out_q` and
@@ -50,6 +54,9 @@ class ScheduleWriter {
   RankSchedule Take();
 
  private:
+  // As what an accumulator of a kind travels.
+  BlockKind TravellerOf(BlockKind kind) const;
+
   const GroupView& group_;
   RankSchedule schedule_;
   std::vector<std::pair<int32_t, Transfer>> homeward_;  // By step.

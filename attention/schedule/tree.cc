@@ -50,7 +50,7 @@ class TreeRank {
         for (const OwnRows::Keys& keys : own_.keys()) {
           writer_.Attend(move_ + 1, {q, keys.buffer, state, rows, keys.rows, keys.dkv});
         }
-        writer_.Send(move_ + 2, state, rows, peer);
+        writer_.Send(move_ + 2, writer_.AddTraveller(move_ + 1, state), rows, peer);
       }
     }
   }

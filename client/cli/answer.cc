@@ -12,16 +12,18 @@
 namespace annulus {
 namespace {
 
-absl::StatusOr<Verification> Verify(const AttendJob& job, int64_t rows) {
+absl::StatusOr<Verification> Verify(const AttendJob& job, const VerifyOptions& options) {
   Verification verification;
   verification.seed = std::random_device{}();
   std::map<TensorId, const std::byte*> tensors;  // nullptr for what the job has not.
   for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
-  const VerifyInput input = {
+  VerifyInput input = {
       tensors[TensorId::kQ],    tensors[TensorId::kK],       tensors[TensorId::kV],
       tensors[TensorId::kOut],  tensors[TensorId::kLse],     tensors[TensorId::kMaxLogit],
       tensors[TensorId::kBias], tensors[TensorId::kBitMask], tensors[TensorId::kLseOffset]};
-  ASSIGN_OR_RETURN(verification.report, VerifyRows(job.spec(), input, rows, verification.seed));
+  input.bf16_partials = options.bf16_partials;
+  ASSIGN_OR_RETURN(verification.report,
+                   VerifyRows(job.spec(), input, options.rows, verification.seed));
   const VerifyReport& report = *verification.report;
   if (report.within()) return verification;
   return MakeError(
@@ -51,13 +53,14 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
 
 }  // namespace
 
-absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job, int64_t verify_rows,
+absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
+                                                       const VerifyOptions& verify,
                                                        SafetensorsWriter* file) {
   std::optional<Verification> verification;
-  if (verify_rows > 0) {
+  if (verify.rows > 0) {
     const bool forward = job.spec().operation == Operation::kForward;
     ASSIGN_OR_RETURN(verification,
-                     forward ? Verify(job, verify_rows) : VerifyGradientsOf(job, verify_rows));
+                     forward ? Verify(job, verify) : VerifyGradientsOf(job, verify.rows));
   }
   if (file != nullptr) RETURN_IF_ERROR(job.WriteOutputs(file));
   return verification;

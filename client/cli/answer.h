@@ -20,10 +20,17 @@ struct Verification {
   std::optional<GradientReport> gradients;
 };
 
-// Takes the answer of a job that has ended well. With `verify_rows` so many rows of it are
+// What of an answer is recomputed: so many rows, judged as the job's execution says.
+struct VerifyOptions {
+  int64_t rows = 0;
+  bool bf16_partials = false;
+};
+
+// Takes the answer of a job that has ended well. With `verify.rows` so many rows of it are
 // recomputed first; with `file` it is then written. DATA_LOSS / RESULT_VERIFICATION_FAILED where it
 // breaches the error budget, and errors of the system: then no file is left under the name.
-absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job, int64_t verify_rows,
+absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
+                                                       const VerifyOptions& verify,
                                                        SafetensorsWriter* file);
 
 }  // namespace annulus

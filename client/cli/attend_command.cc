@@ -257,8 +257,8 @@ absl::Status RunJob(const Flags& flags) {
   if (!result.ok()) return result.status();
   outcome.result = *std::move(result);
   if (!outcome.result.state_gone.empty()) outcome.sent = job.spec();
-  ASSIGN_OR_RETURN(outcome.verified,
-                   TakeAnswer(job, flags.verify, file.has_value() ? &*file : nullptr));
+  ASSIGN_OR_RETURN(outcome.verified, TakeAnswer(job, {flags.verify, execution.bf16_partials},
+                                                file.has_value() ? &*file : nullptr));
   if (flags.service.json) {
     std::cout << OutcomeJson(job, outcome).dump(2) << std::endl;
   } else {

@@ -86,6 +86,7 @@ Execution ExecutionOf(const JobFlags& flags) {
   execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
   execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
   execution.head_deal = *ParseHeadDeal(flags.head_deal);
+  execution.bf16_partials = flags.bf16_partials;
   return execution;
 }
 
@@ -148,6 +149,9 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
              {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
   AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
             NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
+  app->add_flag("--bf16-partials", flags->bf16_partials,
+                "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
+                "exact");
 }
 
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {

@@ -42,6 +42,7 @@ struct JobFlags {
   int64_t world_size = 0;
   int64_t ulysses_degree = 0, ring_degree = 0, inner_ring_degree = 0;
   std::string head_deal = "auto";
+  bool bf16_partials = false;
 };
 void AddJobFlags(CLI::App* app, JobFlags* flags);
 

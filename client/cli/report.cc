@@ -74,7 +74,8 @@ nlohmann::json ExecutionJson(const v1::Execution& proto) {
           {"ulysses_degree", execution->ulysses_degree},
           {"ring_degree", execution->ring_degree},
           {"inner_ring_degree", execution->inner_ring_degree},
-          {"head_deal", HeadDealName(execution->head_deal)}};
+          {"head_deal", HeadDealName(execution->head_deal)},
+          {"bf16_partials", execution->bf16_partials}};
 }
 
 // What the name of a strategy leaves open.
@@ -87,6 +88,7 @@ std::string DegreesText(const Execution& execution) {
     absl::StrAppend(&text, " of ", execution.inner_ring_degree);
   }
   if (execution.head_deal == HeadDeal::kUnits) absl::StrAppend(&text, " by units");
+  if (execution.bf16_partials) absl::StrAppend(&text, " with bf16 partials");
   return text;
 }
 

@@ -105,15 +105,42 @@ TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   spec.sequences[2].session = "s";
   Execution execution;
   execution.bf16_partials = execution.timeline = true;
+  execution.strategy = Strategy::kHalo;
   const absl::Status status = CheckServed(spec, execution);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const ErrorDetail detail = DetailOf(status);
   EXPECT_EQ(detail.reason, "NOT_SERVED");
-  EXPECT_EQ(detail.metadata.at("features"), "session,execution/bf16-partials,execution/timeline");
+  EXPECT_EQ(detail.metadata.at("features"), "session,bf16-partials/strategy,execution/timeline");
   std::vector<std::string> fields;
   for (const FieldViolation& field : detail.fields) fields.push_back(field.field);
   EXPECT_EQ(fields, (std::vector<std::string>{"spec.sequences[2].session",
                                               "execution.bf16_partials", "execution.timeline"}));
+}
+
+TEST(CapabilityTest, PartialsInBf16AreServedWhereTheyTravel) {
+  AttentionSpec spec = PlainSpec();
+  Execution execution;
+  execution.bf16_partials = true;
+  const auto refused = [&] {
+    const absl::Status status = CheckServed(spec, execution);
+    return status.ok() ? std::string() : DetailOf(status).metadata["features"];
+  };
+  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+    execution.strategy = static_cast<Strategy>(i);
+    const bool may = execution.strategy == Strategy::kAuto || SendsPartials(execution.strategy);
+    EXPECT_EQ(refused(), may ? "" : "bf16-partials/strategy") << StrategyName(execution.strategy);
+  }
+  execution.strategy = Strategy::kTree;
+  execution.world_size = 1;
+  EXPECT_EQ(refused(), "bf16-partials/one-rank");
+  execution.world_size = 2;
+  EXPECT_EQ(refused(), "");
+  spec.operation = Operation::kGradients;
+  EXPECT_EQ(refused(), "bf16-partials/gradients");
+  spec.operation = Operation::kForward;
+  execution.strategy = Strategy::kAuto;
+  spec.deterministic = true;
+  EXPECT_EQ(refused(), "bf16-partials/deterministic");
 }
 
 TEST(CapabilityTest, DeterministicGradientsAreServedWhereNothingIsAddedUpByRank) {

@@ -216,6 +216,26 @@ TEST(ChooseExecutionTest, WaysThatAddUpByRankAreNotServedToDeterministicJobs) {
   EXPECT_TRUE(ChooseExecution(spec, grid, Offer({1, 2, 4})).ok());
 }
 
+TEST(ChooseExecutionTest, PartialsInBf16LeaveOpenWhatSendsThem) {
+  Execution wanted;
+  wanted.bf16_partials = true;
+  const auto candidates = ChooseExecution(CostSpec(64, 65536, false), wanted, Offer({1, 2, 4}));
+  ASSERT_TRUE(candidates.ok()) << candidates.status();
+  EXPECT_EQ(candidates->size(), 8u);  // 2 strategies × 2 layouts × 2 sizes.
+  for (const Candidate& candidate : *candidates) {
+    EXPECT_TRUE(SendsPartials(candidate.execution.strategy));
+    EXPECT_GT(candidate.execution.world_size, 1);
+    EXPECT_TRUE(candidate.execution.bf16_partials);
+  }
+  const absl::Status alone = ChooseExecution(CostSpec(64, 64, false), wanted, Offer({1})).status();
+  EXPECT_EQ(DetailOf(alone).reason, "INSUFFICIENT_WORKERS");
+  EXPECT_EQ(DetailOf(alone).fields[0].field, "execution.bf16_partials");
+  wanted.ring_degree = 3;
+  const auto three = ChooseExecution(CostSpec(64, 64, false), wanted, Offer({1, 4}));
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ(three->front().execution.world_size, 3);
+}
+
 TEST(ChooseExecutionTest, NothingToAttendCostsNothing) {
   const auto candidates = ChooseExecution(CostSpec(0, 0, false), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());

@@ -30,7 +30,8 @@ inline Choice Offer(std::vector<int32_t> sizes) {
   return choice;
 }
 
-inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size) {
+inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size,
+                   bool bf16_partials = false) {
   PlanOptions options;
   options.world_size = size;
   options.layout = layout;
@@ -38,6 +39,7 @@ inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, 
   const MaskMap mask(spec);
   Execution open;
   open.strategy = strategy;
+  open.bf16_partials = bf16_partials;
   const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
   return *PredictCost({&spec, &mask, &*plan, execution}, Rates{});
 }

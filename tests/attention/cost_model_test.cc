@@ -106,6 +106,11 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   // here.
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q + out) / 4 + 3 * kv / 2);
   EXPECT_EQ(most(Strategy::kTree), 3 * (q + partial));
+  const int64_t rounded = rows * 8 * (64 * 2 + 2 * 4);
+  for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
+    const Cost cost = CostOf(spec, strategy, Layout::kContiguous, 4, /*bf16_partials=*/true);
+    EXPECT_EQ(cost.bytes_sent, std::vector<int64_t>(4, 3 * (q + rounded)));
+  }
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent), 12 * kv);
   // Half of everything in the exchange and home; then one hop of half the heads of two shards.

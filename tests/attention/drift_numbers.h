@@ -22,6 +22,7 @@ inline int SectionsOf(BlockKind kind) {
     case BlockKind::kDBias:  // Columns.
       return 0;
     case BlockKind::kPartial:
+    case BlockKind::kBf16Partial:  // Not rounded here.
       return 3;
     case BlockKind::kQGrad:
       return 4;

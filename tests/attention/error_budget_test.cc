@@ -65,5 +65,11 @@ TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveError) {
   EXPECT_TRUE(OutputBudgets({}, 0, Eighth).empty());
 }
 
+TEST(ErrorBudgetTest, WhatIsAllowedBesidesIsTheLargestThatIsFinite) {
+  HeadErrors errors = Errors(1, 1.25, 1);
+  for (const double more : {0.25, 3.0, 1.0, kInfinity, kNan}) errors.Allow(more);
+  EXPECT_EQ(OutputBudgets({errors}, 4096, Eighth), std::vector<double>{3.5625});
+}
+
 }  // namespace
 }  // namespace annulus

@@ -102,6 +102,9 @@ TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
   EXPECT_EQ(layout.RowBytes(BlockKind::kPartial, 2), 2 * 3 * 4 + 2 * 4 + 2 * 4);
   EXPECT_EQ(layout.SecondOffset(BlockKind::kPartial, 2), 24);
   EXPECT_EQ(layout.ThirdOffset(BlockKind::kPartial, 2), 32);
+  EXPECT_EQ(layout.RowBytes(BlockKind::kBf16Partial, 3), 20 + 3 * 4 + 3 * 4);
+  EXPECT_EQ(layout.SecondOffset(BlockKind::kBf16Partial, 3), 20);  // 18, padded.
+  EXPECT_EQ(layout.ThirdOffset(BlockKind::kBf16Partial, 3), 32);
   EXPECT_EQ(layout.SecondOffset(BlockKind::kOut, 1), 8);  // 6, padded.
   EXPECT_EQ(layout.RowBytes(BlockKind::kOut, 1), 12);
   EXPECT_EQ(layout.SecondOffset(BlockKind::kQGrad, 1), 10);

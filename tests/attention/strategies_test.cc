@@ -8,6 +8,7 @@
 #include "attention/block_layout.h"
 #include "attention/checker.h"
 #include "attention/digest.h"
+#include "attention/error.h"
 #include "attention/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/attention/drift.h"
@@ -166,6 +167,50 @@ TEST(StrategiesTest, QueriesThatSeeNothingDoNotTravel) {
   EXPECT_EQ(Received(built.ranks[0], BlockKind::kPartial), 3 * 8);
   EXPECT_EQ(Received(built.ranks[3], BlockKind::kPartial), 3 * 16);
   EXPECT_EQ(Received(built.ranks[3], BlockKind::kQ), 16 + 16 + 8);
+}
+
+// Two numbers of a value are as long as one of the drifting run's when they are rounded.
+ScheduleCase Bf16Case(const Mask& mask, const PlanOptions& plan, Strategy strategy) {
+  ScheduleCase one = {SmallSpec(4, 2, {Lengths(21, 25)}, mask), plan, strategy};
+  one.spec.head_dim_v = 2;
+  one.execution.bf16_partials = true;
+  return one;
+}
+
+TEST(StrategiesTest, PartialsTravelInBf16WhereTheJobSaysSo) {
+  for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
+    for (const Mask& mask : TestMasks()) {
+      for (const PlanOptions& plan : TestPlans(4)) {
+        const ScheduleCase one = Bf16Case(mask, plan, strategy);
+        const BuiltCase built(one);
+        const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
+        ASSERT_TRUE(checked.ok()) << Describe(one) << ": " << checked;
+        const absl::Status ran = RunDrifting(built, built.ranks, built.placements, 7);
+        ASSERT_TRUE(ran.ok()) << Describe(one) << ": " << ran;
+        ScheduleCase exact = one;
+        exact.execution.bf16_partials = false;
+        const BuiltCase usual(exact);
+        for (size_t r = 0; r < 4; ++r) {
+          EXPECT_EQ(Received(built.ranks[r], BlockKind::kPartial), 0);
+          EXPECT_EQ(Received(built.ranks[r], BlockKind::kBf16Partial),
+                    Received(usual.ranks[r], BlockKind::kPartial));
+          EXPECT_EQ(Received(usual.ranks[r], BlockKind::kBf16Partial), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(StrategiesTest, PartialsOfAnotherTypeThanTheJobSaysAreRefused) {
+  for (const bool asked : {true, false}) {
+    ScheduleCase one = Bf16Case(Mask(), TestPlans(2)[0], Strategy::kTree);
+    one.execution.bf16_partials = !asked;
+    BuiltCase built(one);
+    built.request.execution.bf16_partials = asked;
+    const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
+    EXPECT_EQ(DetailOf(checked).metadata["rule"],
+              "partials travel in another type than the job says");
+  }
 }
 
 // A window reaches the last rows of the rank before: the exchange moves what its rows see, and the

@@ -382,7 +382,10 @@ TEST(ValidateTest, FeaturesThatAreNotServedNameTheirField) {
     ExpectNotServed(request, field);
   };
   expect("spec.sequences[1].session", [](Request& r) { r.spec.sequences[1].session = "s"; });
-  expect("execution.bf16_partials", [](Request& r) { r.execution.bf16_partials = true; });
+  expect("execution.bf16_partials", [](Request& r) {
+    r.execution.bf16_partials = true;
+    r.execution.strategy = Strategy::kRotateKv;
+  });
   expect("execution.timeline", [](Request& r) { r.execution.timeline = true; });
 }
 

@@ -139,6 +139,24 @@ TEST(VerifyTest, Bf16x3HasABudgetOfItsOwn) {
   EXPECT_FALSE(off_by(2e-4));
 }
 
+TEST(VerifyTest, PartialsThatTravelledInBf16MayHaveRoundedAnAnswer) {
+  const AttentionSpec spec = SpecOf(13, 60, false, DataType::kFp32);
+  const auto off_by = [&](float much, bool bf16_partials) {
+    Solved solved(spec);
+    float value;
+    std::memcpy(&value, &solved.memory[3][100 * sizeof(value)], sizeof(value));
+    value += much;
+    std::memcpy(&solved.memory[3][100 * sizeof(value)], &value, sizeof(value));
+    VerifyInput input = solved.Input();
+    input.bf16_partials = bf16_partials;
+    return VerifyRows(spec, input, 1000, 1)->within();
+  };
+  // Values are up to 1, and a mean of their sizes about a half.
+  EXPECT_FALSE(off_by(0x1p-10f, false));
+  EXPECT_TRUE(off_by(0x1p-10f, true));
+  EXPECT_FALSE(off_by(0x1p-8f, true));
+}
+
 // Leaving one out changes the verdict.
 TEST(VerifyTest, EveryOptionIsPartOfTheAnswer) {
   AttentionSpec spec = SpecOf(13, 9, true, DataType::kFp32);

@@ -205,8 +205,9 @@ class BadInputTest(ServiceCase):
         self.refused(None, "INVALID_ARGUMENT", "LIMIT_EXCEEDED", path, execution)
 
     def test_a_way_to_run_that_is_not_served(self):
+        strategy = types_pb2.Execution.STRATEGY_ROTATE_KV
         for field in ("bf16_partials", "timeline"):
-            execution = types_pb2.Execution(world_size=2, **{field: True})
+            execution = types_pb2.Execution(world_size=2, strategy=strategy, **{field: True})
             self.refused(None, "UNIMPLEMENTED", "NOT_SERVED", f"execution.{field}", execution)
 
     def test_outputs_that_this_operation_does_not_have(self):

@@ -11,9 +11,9 @@ COMMANDS = (
 )
 # Of --help: the flag, its form with the default, and what it does, where that is on the same line.
 OPTION = re.compile(
-    r"  (?:-h,)?(--[a-z-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+)(?: Excludes: \S+| \.\.\.)?)?(?: +(\S.*))?$"
+    r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+)(?: Excludes: \S+| \.\.\.)?)?(?: +(\S.*))?$"
 )
-SWITCHES = {"--deterministic", "--help", "--json"}
+SWITCHES = {"--bf16-partials", "--deterministic", "--help", "--json"}
 TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 

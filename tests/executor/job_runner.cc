@@ -248,6 +248,7 @@ reference::Answer JobRunner::Gathered() const {
   answer.out = GatherTensor(TensorId::kOut);
   answer.lse = GatherTensor(TensorId::kLse);
   answer.lse_base_2 = job_.spec.outputs.lse_base == LseBase::k2;
+  answer.bf16_partials = job_.execution.bf16_partials;
   if (job_.spec.outputs.max_logit) answer.max_logit = GatherTensor(TensorId::kMaxLogit);
   return answer;
 }

@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "attention/cost_model.h"
 #include "attention/degrees.h"
+#include "attention/shard_plan.h"
 #include "tests/attention/schedule_cases.h"
 #include "tests/executor/job_runner.h"
 #include "tests/reference/reference_attention.h"
@@ -129,13 +132,14 @@ std::vector<Option> OptionsOf(Operation operation) {
 
 // The job, right.
 std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, Strategy strategy, Layout layout,
-                                  int32_t ranks) {
+                                  int32_t ranks, bool bf16_partials = false) {
   JobCase job;
   job.spec = spec;
   job.plan.world_size = ranks;
   job.plan.layout = layout;
   Execution open;
   open.strategy = strategy;
+  open.bf16_partials = bf16_partials;
   job.execution = ResolveDegrees(open, ranks, spec.q_heads).front();
   Group group =
       ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
@@ -147,6 +151,26 @@ std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, Strategy strategy, 
 reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
                         int32_t ranks) {
   return RunJob(spec, strategy, layout, ranks)->Gathered();
+}
+
+std::vector<int64_t> BytesSent(JobRunner& job) {
+  std::vector<int64_t> bytes;
+  for (int32_t r = 0; r < job.ranks(); ++r)
+    bytes.push_back(job.rank(r).executor()->stats().bytes_sent);
+  return bytes;
+}
+
+std::vector<int64_t> PredictedBytes(const AttentionSpec& spec, Strategy strategy,
+                                    bool bf16_partials) {
+  PlanOptions options;
+  options.world_size = kRanks;
+  options.layout = Layout::kZigzag;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  Execution execution;
+  execution.strategy = strategy;
+  execution.bf16_partials = bf16_partials;
+  return PredictCost({&spec, &mask, &*plan, execution}, Rates())->bytes_sent;
 }
 
 float Apart(const std::vector<float>& a, const std::vector<float>& b) {
@@ -240,6 +264,28 @@ TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
     for (const int32_t ranks : {2, 5}) {
       const reference::Answer some = Solve(spec, GetParam(), layout, ranks);
       for (size_t i = 0; i < one.out.size(); ++i) ASSERT_NEAR(some.out[i], one.out[i], 1e-5) << i;
+    }
+  }
+}
+
+// An option of the execution: of the strategies that send partials, judged by its wider budget.
+TEST(OptionsOfExecutions, PartialsInBf16ChangeOutputsNotLseAndTheBytesPredicted) {
+  for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+      for (const bool rest : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(StrategyName(strategy), " ", DataTypeName(dtype), " ", rest));
+        AttentionSpec spec = BaseSpec();
+        spec.dtype = dtype;
+        spec.out_dtype = DataType::kFp32;
+        if (rest) ScoreOptions().back().set(&spec);
+        const auto exact = RunJob(spec, strategy, Layout::kZigzag, kRanks);
+        const auto rounded = RunJob(spec, strategy, Layout::kZigzag, kRanks, true);
+        EXPECT_GT(Apart(rounded->Gathered().out, exact->Gathered().out), 1e-4f);
+        EXPECT_EQ(rounded->Gathered().lse, exact->Gathered().lse);
+        EXPECT_EQ(rounded->Gathered().max_logit, exact->Gathered().max_logit);
+        EXPECT_EQ(BytesSent(*rounded), PredictedBytes(spec, strategy, true));
+        EXPECT_EQ(BytesSent(*exact), PredictedBytes(spec, strategy, false));
+      }
     }
   }
 }

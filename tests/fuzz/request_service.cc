@@ -139,6 +139,7 @@ testing::AssertionResult AnswerErrors::Add(const Numbers& numbers) {
   answer.out = floats(TensorId::kOut);
   answer.lse = floats(TensorId::kLse);
   answer.lse_base_2 = spec_.outputs.lse_base == LseBase::k2;
+  answer.bf16_partials = bf16_partials_;
   if (spec_.outputs.max_logit) answer.max_logit = floats(TensorId::kMaxLogit);
   return forward_.Add(numbers.input, answer);
 }

@@ -34,12 +34,15 @@ Numbers MakeNumbers(const AttentionSpec& spec, uint64_t seed);
 // Errors of the answers to one spec, of one draw of inputs or of several (tests/reference).
 class AnswerErrors {
  public:
-  explicit AnswerErrors(const AttentionSpec& spec) : spec_(spec) {}
+  // `bf16_partials`: of the execution.
+  AnswerErrors(const AttentionSpec& spec, bool bf16_partials)
+      : spec_(spec), bf16_partials_(bf16_partials) {}
   testing::AssertionResult Add(const Numbers& numbers);
   testing::AssertionResult Judge(const reference::Slack& slack) const;
 
  private:
   const AttentionSpec spec_;
+  const bool bf16_partials_;
   reference::ForwardErrors forward_;
   reference::GradientErrors gradients_;
 };

@@ -190,7 +190,7 @@ class RequestsTest : public testing::Test {
   testing::AssertionResult Serve(const RandomRequest& request, const AttentionSpec& spec,
                                  uint64_t seed) {
     const bool typed = seed % 4 == 0 && GoesInline(spec);
-    AnswerErrors errors(spec);
+    AnswerErrors errors(spec, request.execution.bf16_partials());
     Numbers numbers = MakeNumbers(spec, seed);
     bool served = false;
     testing::AssertionResult result = Ask(request, spec, typed, &numbers, &served);
@@ -209,7 +209,7 @@ class RequestsTest : public testing::Test {
     ++tally_["drawn again"];
     std::cout << "ANNULUS_FUZZ_SEED=" << seed << " is drawn again: " << result.message() << "\n";
     if (!errors.Judge(LuckOf(spec, *slack))) return result;
-    AnswerErrors others(spec);
+    AnswerErrors others(spec, request.execution.bf16_partials());
     for (uint64_t draw = 1; draw <= 12; ++draw) {
       numbers = MakeNumbers(spec, seed + draw * 1000003);
       testing::AssertionResult other = Ask(request, spec, typed, &numbers, &served);

@@ -35,6 +35,7 @@ class BlockNumbers {
       case BlockKind::kDBias:
         return 1;
       case BlockKind::kPartial:
+      case BlockKind::kBf16Partial:
         return 3;
       case BlockKind::kQGrad:
         return 4;
@@ -50,13 +51,14 @@ class BlockNumbers {
         kind == BlockKind::kDkvOut || (kind == BlockKind::kQGrad && section < 2)) {
       return layout_.dtype();
     }
+    if (kind == BlockKind::kBf16Partial && section == 0) return DataType::kBf16;
     if (kind == BlockKind::kOut && section == 0) return layout_.out_dtype();
     return DataType::kFp32;
   }
   size_t Count(int section) const {
     const BlockKind kind = block().kind;
     if (kind == BlockKind::kDBias) return layout_.pairs().width;
-    if (kind == BlockKind::kPartial || kind == BlockKind::kOut)
+    if (kind == BlockKind::kPartial || kind == BlockKind::kBf16Partial || kind == BlockKind::kOut)
       return section == 0 ? layout_.value_dim() : 1;
     if (section >= 2 || kind == BlockKind::kDSinkOut) return 1;
     return section == 0 ? layout_.head_dim() : layout_.value_dim();

@@ -123,6 +123,31 @@ TEST_F(BlockOpsTest, MergeTouchesTheIntersectionOnly) {
   }
 }
 
+TEST_F(BlockOpsTest, RoundingAPartialRoundsItsSumAloneAndItsMergeReadsThat) {
+  OwnedBlock source = Make(BlockKind::kPartial, 0, 90, 1, 4);
+  OwnedBlock sent = Make(BlockKind::kBf16Partial, 0, 90, 1, 4);
+  OwnedBlock target = Make(BlockKind::kPartial, 20, 100, 0, 3);
+  FillFloats(source);
+  FillFloats(target);
+  const OwnedBlock before = target;
+  ASSERT_TRUE(Apply(KernelOp::Kind::kRound, source, sent).ok());
+  ASSERT_TRUE(Apply(KernelOp::Kind::kMerge, sent, target).ok());
+  for (int64_t row = 20; row < 100; ++row) {
+    for (int32_t head = 0; head < 3; ++head) {
+      State expected = StateAt(before, row, head);
+      if (row < 90 && head > 0) {
+        State other = StateAt(source, row, head);
+        for (float& value : other.sum) value = Bf16ToFp32(Fp32ToBf16(value));
+        Merge(expected.row, absl::MakeSpan(expected.sum), other.row, other.sum);
+      }
+      const State got = StateAt(target, row, head);
+      EXPECT_EQ(got.row.max, expected.row.max);
+      EXPECT_EQ(got.row.weight, expected.row.weight);
+      EXPECT_EQ(got.sum, expected.sum);
+    }
+  }
+}
+
 TEST_F(BlockOpsTest, FinishWritesTheOutputTypeAndTheNaturalLog) {
   OwnedBlock source = Make(BlockKind::kPartial, 0, 70, 0, 2);
   OwnedBlock target = Make(BlockKind::kOut, 0, 70, 0, 2);
@@ -182,8 +207,9 @@ TEST_F(BlockOpsTest, AddSumsGradients) {
 
 TEST_F(BlockOpsTest, WrongKindsAreRefused) {
   OwnedBlock q = Make(BlockKind::kQ, 0, 4, 0, 2), partial = Make(BlockKind::kPartial, 0, 4, 0, 2);
-  for (const KernelOp::Kind kind : {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd,
-                                    KernelOp::Kind::kFinish, KernelOp::Kind::kCopy})
+  for (const KernelOp::Kind kind :
+       {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd, KernelOp::Kind::kFinish,
+        KernelOp::Kind::kCopy, KernelOp::Kind::kRound})
     EXPECT_EQ(Apply(kind, q, partial).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Apply(KernelOp::Kind::kIdentity, q, q).code(), absl::StatusCode::kInternal);
 }

@@ -160,6 +160,7 @@ void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& sourc
       return FinishAt(job, source, target, row, head);
     }
     case KernelOp::Kind::kAdd:
+    case KernelOp::Kind::kRound:
     case KernelOp::Kind::kCopy:
       for (int s = 0; s < target.sections(); ++s) {
         std::vector<double> values = source.Read(row, head, s);

@@ -21,12 +21,14 @@ struct Answer {
   std::vector<float> lse;  // [rows, q_heads]
   bool lse_base_2 = false;
   std::vector<float> max_logit;  // [rows, q_heads]; empty: not asked for.
+  bool bf16_partials = false;    // Of the job's execution.
 };
 
 // The error budget (docs/numerics.md), head by head over the rows given:
 //   max |out − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 //   |lse − exact| <= 1e-5 · max(1, |exact|) for fp32 inputs, 1e-3 for 16 bits; −infinity exactly.
-//   The same for max_logit.
+//   The same for max_logit. Where partials travelled in bf16, an output may be off by
+//   2⁻⁸ · Σ_j P_ij |v_j| more, the largest of its head.
 // A head with fewer than 4,096 outputs is a small sample: its naive error is the largest of all
 // heads, plus ¾ ulp. A NaN is right exactly where the exact one is, or where the naive one is out
 // of range as well. The failure names the worst head, row and both errors. Costs rows × keys × dims
@@ -55,6 +57,7 @@ class ForwardErrors {
     int64_t worst_row = 0, worst_lse_row = 0;  // Where they were largest.
   };
   void AddRow(const Input& input, const Answer& answer, int32_t head, size_t index);
+  void AllowForRounding(const Input& input, const Answer& answer);
 
   std::vector<Head> heads_;
   int64_t outputs_ = 0;  // Of a head, in one draw.

@@ -74,6 +74,7 @@ absl::string_view KindText(BlockKind kind) {
     case BlockKind::kKv:
       return "keys";
     case BlockKind::kPartial:
+    case BlockKind::kBf16Partial:
       return "partials";
     case BlockKind::kPairs:
       return "bias and bits";

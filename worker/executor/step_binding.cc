@@ -19,6 +19,8 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
       return KernelOp::Kind::kDelta;
     case Op::Kind::kSink:
       return KernelOp::Kind::kSink;
+    case Op::Kind::kRound:
+      return KernelOp::Kind::kRound;
   }
   return KernelOp::Kind::kCopy;
 }

@@ -48,6 +48,7 @@ struct KernelOp {
     kCopy,
     kDelta,  // delta of the target := Σ d_out · out of the source − what stood in its place.
     kSink,   // target := −exp(sink − LSE) · delta of the source, 0 where its LSE is −∞.
+    kRound,  // kBf16Partial := kPartial, its sum rounded. Where nothing was seen sums are left.
   };
   Kind kind = Kind::kIdentity;
   BlockView source, target;

@@ -16,6 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kBf16 = 2;
 constexpr int64_t kRowsAtOnce = 64;
 
 // One section of a block's row: an equal number of bytes for each head.
@@ -43,6 +44,8 @@ Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
               {layout.FourthOffset(kind, heads), kFloat}};
     case BlockKind::kPartial:
       return {{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}};
+    case BlockKind::kBf16Partial:
+      return {{0, value_dim * kBf16}, {second, kFloat}, {third, kFloat}};
     case BlockKind::kDq:
       return {{0, dim * kFloat}};
     case BlockKind::kDSinkOut:
@@ -102,15 +105,39 @@ void IdentityRow(const Operands& o, int64_t row) {
   }
 }
 
+RowState StateAt(const Side& side, int64_t row, int32_t head) {
+  return {*side.Floats(row, head, 1), *side.Floats(row, head, 2)};
+}
+
+void SetState(const Side& side, int64_t row, int32_t head, const RowState& state) {
+  *side.Floats(row, head, 1) = state.max;
+  *side.Floats(row, head, 2) = state.weight;
+}
+
 void MergeRow(const Operands& o, int64_t row) {
   const size_t dim = o.layout.value_dim();
+  const bool rounded = o.source.view->block.kind == BlockKind::kBf16Partial;
+  std::array<float, kMaxHeadDim> sums;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
-    RowState state{*o.target.Floats(row, head, 1), *o.target.Floats(row, head, 2)};
-    const RowState other{*o.source.Floats(row, head, 1), *o.source.Floats(row, head, 2)};
-    Merge(state, absl::MakeSpan(o.target.Floats(row, head, 0), dim), other,
-          absl::MakeConstSpan(o.source.Floats(row, head, 0), dim));
-    *o.target.Floats(row, head, 1) = state.max;
-    *o.target.Floats(row, head, 2) = state.weight;
+    const float* from = o.source.Floats(row, head, 0);
+    if (rounded) {
+      ConvertToFp32(DataType::kBf16, o.source.At(row, head, 0), dim, sums.data());
+      from = sums.data();
+    }
+    RowState state = StateAt(o.target, row, head);
+    Merge(state, absl::MakeSpan(o.target.Floats(row, head, 0), dim), StateAt(o.source, row, head),
+          absl::MakeConstSpan(from, dim));
+    SetState(o.target, row, head, state);
+  }
+}
+
+void RoundPartialRow(const Operands& o, int64_t row) {
+  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
+    const RowState state = StateAt(o.source, row, head);
+    SetState(o.target, row, head, state);
+    if (state.max == -std::numeric_limits<float>::infinity()) continue;
+    ConvertFromFp32(DataType::kBf16, o.source.Floats(row, head, 0), o.layout.value_dim(),
+                    o.target.At(row, head, 0));
   }
 }
 
@@ -137,7 +164,7 @@ void FinishRow(const Operands& o, int64_t row) {
   const size_t dim = o.layout.value_dim();
   std::array<float, kMaxHeadDim> out;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
-    const RowState state{*o.source.Floats(row, head, 1), *o.source.Floats(row, head, 2)};
+    const RowState state = StateAt(o.source, row, head);
     const float lse = Finish(state, absl::MakeConstSpan(o.source.Floats(row, head, 0), dim),
                              absl::MakeSpan(out.data(), dim), RuleOf(*o.job.spec, head));
     ConvertFromFp32(o.layout.out_dtype(), out.data(), dim, o.target.At(row, head, 0));
@@ -194,7 +221,13 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
     case KernelOp::Kind::kIdentity:
       return IsAccumulator(target) ? IdentityRow : nullptr;
     case KernelOp::Kind::kMerge:
-      return source == BlockKind::kPartial && target == source ? MergeRow : nullptr;
+      return target == BlockKind::kPartial &&
+                     (source == target || source == BlockKind::kBf16Partial)
+                 ? MergeRow
+                 : nullptr;
+    case KernelOp::Kind::kRound:
+      return source == BlockKind::kPartial && target == BlockKind::kBf16Partial ? RoundPartialRow
+                                                                                : nullptr;
     case KernelOp::Kind::kAdd:
       return IsGradientSum(source) && target == source ? AddRow : nullptr;
     case KernelOp::Kind::kFinish:

@@ -51,7 +51,7 @@ class AnswerTest : public testing::Test {
 TEST_F(AnswerTest, ARightAnswerIsWritten) {
   SafetensorsWriter file = *SafetensorsWriter::Create(path_);
   EXPECT_TRUE(Exists(Partial()));
-  const auto verification = TakeAnswer(job_, 3, &file);
+  const auto verification = TakeAnswer(job_, {3}, &file);
   ASSERT_TRUE(verification.ok()) << verification.status();
   EXPECT_EQ((*verification)->report->rows.size(), 3u);
   EXPECT_TRUE(Exists(path_));
@@ -62,7 +62,7 @@ TEST_F(AnswerTest, AWrongAnswerEndsWithCode6AndWithoutAFile) {
   Output(TensorId::kOut)[5] += 0.01f;
   {
     SafetensorsWriter file = *SafetensorsWriter::Create(path_);
-    const absl::Status status = TakeAnswer(job_, 3, &file).status();
+    const absl::Status status = TakeAnswer(job_, {3}, &file).status();
     EXPECT_EQ(DetailOf(status).reason, "RESULT_VERIFICATION_FAILED");
     EXPECT_EQ(ReportError(status, /*json=*/false), 6);
   }
@@ -72,8 +72,8 @@ TEST_F(AnswerTest, AWrongAnswerEndsWithCode6AndWithoutAFile) {
 
 TEST_F(AnswerTest, NothingIsVerifiedUnasked) {
   Output(TensorId::kLse)[0] = 7;
-  EXPECT_FALSE(TakeAnswer(job_, 0, nullptr)->has_value());
-  EXPECT_EQ(DetailOf(TakeAnswer(job_, 1000, nullptr).status()).reason,
+  EXPECT_FALSE(TakeAnswer(job_, {}, nullptr)->has_value());
+  EXPECT_EQ(DetailOf(TakeAnswer(job_, {1000}, nullptr).status()).reason,
             "RESULT_VERIFICATION_FAILED");
 }
 

@@ -120,6 +120,15 @@ TEST_P(OpTest, StatesAreEmptiedMergedAndFinished) {
   }
 }
 
+TEST_P(OpTest, PartialsAreRoundedAndMergedFromBf16) {
+  OwnedBlock a = Partial(0, 23, 0, 3), b = Partial(4, 40, 1, 3);
+  OwnedBlock sent(BlockLayout(spec_), b.block);
+  sent.block.kind = BlockKind::kBf16Partial;
+  sent = OwnedBlock(BlockLayout(spec_), sent.block);
+  Check(KernelOp::Kind::kRound, b, sent);
+  Check(KernelOp::Kind::kMerge, sent, a);
+}
+
 // The bits of the CPU's merges, one after the other.
 TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   constexpr int kPartials = 19;
@@ -188,7 +197,7 @@ TEST_P(OpTest, WrongKindsAreRefused) {
   job.layout = &layout;
   for (const KernelOp::Kind kind :
        {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd, KernelOp::Kind::kFinish,
-        KernelOp::Kind::kCopy, KernelOp::Kind::kIdentity})
+        KernelOp::Kind::kCopy, KernelOp::Kind::kIdentity, KernelOp::Kind::kRound})
     EXPECT_EQ(kernel_->Apply(job, {kind, partial.view(), q.view()}).code(),
               absl::StatusCode::kInternal);
 }

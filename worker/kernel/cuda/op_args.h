@@ -12,8 +12,9 @@ enum class OpKind : int32_t {
   kMerge,
   kMergeAll,  // Several partials, one after the other.
   kAdd,
-  kFinish,  // Partials to outputs.
-  kRound,   // fp32 gradients to theirs.
+  kFinish,      // Partials to outputs.
+  kRound,       // fp32 gradients to theirs.
+  kRoundState,  // Partials to those with sums in bf16.
   kCopy,
   kDelta,
   kSink,
@@ -35,6 +36,7 @@ struct OpArgs {
   int32_t partials;       // kMergeAll: so many sources …
   int64_t partial_bytes;  // … at such a distance.
   int32_t value_dim;
+  Element sums;                       // Of the source of kMerge.
   Element out_element;                // Of outputs …
   int64_t out_bytes;                  // … and of a head of them: kDelta.
   int64_t max_offset, weight_offset;  // In a row of the source of kFinish.

@@ -10,7 +10,8 @@ template <class GPU>
 struct OpBlock : OpCell<GPU> {
   using Base = OpCell<GPU>;
   using Base::args, Base::gpu, Base::lane;
-  using Base::Read, Base::ReadAs, Base::Source, Base::Target, Base::Write, Base::WriteAs;
+  using Base::Read, Base::ReadAs, Base::SetState, Base::Source, Base::Target, Base::Write,
+      Base::WriteAs;
 
   ANNULUS_GPU void Run(int64_t block) const {
     const int64_t cell = block * kOpCells + gpu.Thread() / 32;
@@ -19,12 +20,14 @@ struct OpBlock : OpCell<GPU> {
     const int64_t head = args.head_begin + cell % args.heads;
     switch (args.kind) {
       case OpKind::kEmptyState:
-        if (lane == 0) this->SetState(row, head, -Infinity(), 0);
+        if (lane == 0) SetState(row, head, -Infinity(), 0);
         return;
       case OpKind::kMerge:
         return this->Merge(row, head);
       case OpKind::kMergeAll:
         return this->MergeAll(row, head);
+      case OpKind::kRoundState:
+        return RoundState(row, head);
       case OpKind::kFinish:
         return this->Finish(row, head);
       case OpKind::kCopy:
@@ -39,6 +42,16 @@ struct OpBlock : OpCell<GPU> {
   }
 
  private:
+  ANNULUS_GPU void RoundState(int64_t row, int64_t head) const {
+    const float max = Read(Source(row, head, 1)), weight = Read(Source(row, head, 2));
+    if (lane == 0) SetState(row, head, max, weight);
+    if (max == -Infinity()) return;
+    const std::byte* from = At(args.source, row, head, 0, int64_t{args.value_dim} * 4);
+    std::byte* to = Target(row, head, 0);
+    for (int i = lane; i < args.value_dim; i += 32)
+      WriteAs(Element::kBf16, to, i, Read(from + i * 4));
+  }
+
   // kZero, kAdd, kRound. Sections are of fp32, but for the target of kRound.
   ANNULUS_GPU void ForEachFloat(int64_t row, int64_t head) const {
     for (int s = 0; s < args.section_count; ++s) {

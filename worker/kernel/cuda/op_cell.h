@@ -27,10 +27,11 @@ struct OpCell {
     const bool take = max == -Infinity();
     const float top = max < from_max ? from_max : max;
     const float mine = Share(max, top), theirs = Share(from_max, top);
-    const std::byte* from = Source(row, head, 0);
+    const int64_t sum_bytes = int64_t{args.value_dim} * (args.sums == Element::kFp32 ? 4 : 2);
+    const std::byte* from = At(args.source, row, head, 0, sum_bytes);
     std::byte* to = Target(row, head, 0);
     for (int i = lane; i < args.value_dim; i += 32) {
-      const float more = Read(from + i * 4);
+      const float more = ReadAs(args.sums, from, i);
       Write(to + i * 4, take ? more : mine * Read(to + i * 4) + theirs * more);
     }
     if (lane != 0) return;

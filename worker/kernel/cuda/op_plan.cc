@@ -10,7 +10,7 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr int64_t kFloat = 4;
+constexpr int64_t kFloat = 4, kBf16 = 2;
 
 // One section of a block's row: an equal number of bytes for each head.
 struct Section {
@@ -40,6 +40,8 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
       return {{dims, {second, value_dim * element}, {third, kFloat}, {fourth, kFloat}}, 4};
     case BlockKind::kPartial:
       return {{{{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}}}, 3};
+    case BlockKind::kBf16Partial:
+      return {{{{0, value_dim * kBf16}, {second, kFloat}, {third, kFloat}}}, 3};
     case BlockKind::kDq:
       return {{{{0, dim * kFloat}}}, 1};
     case BlockKind::kDkv:
@@ -72,7 +74,12 @@ std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind ta
       if (IsGradient(target)) return OpKind::kZero;
       break;
     case KernelOp::Kind::kMerge:
-      if (same && target == BlockKind::kPartial) return OpKind::kMerge;
+      if (target == BlockKind::kPartial && (same || source == BlockKind::kBf16Partial))
+        return OpKind::kMerge;
+      break;
+    case KernelOp::Kind::kRound:
+      if (source == BlockKind::kPartial && target == BlockKind::kBf16Partial)
+        return OpKind::kRoundState;
       break;
     case KernelOp::Kind::kAdd:
       if (same && IsGradient(target)) return OpKind::kAdd;
@@ -131,6 +138,7 @@ absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op) {
   OpArgs args = {};
   args.kind = *kind;
   args.element = ElementOf(layout.dtype());
+  args.sums = other.block.kind == BlockKind::kBf16Partial ? Element::kBf16 : Element::kFp32;
   args.out_element = ElementOf(layout.out_dtype());
   args.source = BlockAtOf(layout, other);
   args.target = BlockAtOf(layout, op.target);
@@ -157,7 +165,8 @@ absl::StatusOr<OpArgs> MakeMergeArgs(const KernelJob& job, const KernelOp& op, i
                                      int64_t partial_bytes) {
   absl::StatusOr<OpArgs> args = MakeOpArgs(job, op);
   if (!args.ok()) return args;
-  if (args->kind != OpKind::kMerge) return absl::InternalError("only partials are merged");
+  if (args->kind != OpKind::kMerge || args->sums != Element::kFp32)
+    return absl::InternalError("only partials are merged");
   args->kind = OpKind::kMergeAll;
   args->partials = partials;
   args->partial_bytes = partial_bytes;
