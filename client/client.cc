@@ -82,6 +82,20 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
     if (!status.ok()) return FromGrpcStatus(status);
     return response;
   }
+  // Of a call that may be made again: as often as a job is sent.
+  template <typename Service, typename Response, typename Request>
+  absl::StatusOr<Response> UnaryAgain(grpc::Status (Service::Stub::*method)(grpc::ClientContext*,
+                                                                            const Request&,
+                                                                            Response*),
+                                      const Request& request, absl::Duration timeout) {
+    const absl::Duration limit = timeout == absl::ZeroDuration() ? kUnaryTimeout : timeout;
+    const auto sleep = [](absl::Duration time) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
+    };
+    const auto call = [&](absl::Duration left) { return Unary<Service>(method, request, left); };
+    return CallWithRetries<Response>(RetryPolicy(AttendArguments().max_attempts, RandomFraction),
+                                     SteadyNow() + limit, SteadyNow, sleep, call);
+  }
 
  private:
   bool WorkersAreReachable();
@@ -210,7 +224,7 @@ absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id, absl::Duration
 absl::StatusOr<v1::Job> Client::ReleaseState(const std::string& job_id, absl::Duration timeout) {
   v1::ReleaseStateRequest request;
   request.set_job_id(job_id);
-  return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::ReleaseState, request, timeout);
+  return impl_->UnaryAgain<v1::Jobs>(&v1::Jobs::Stub::ReleaseState, request, timeout);
 }
 
 absl::StatusOr<v1::Plan> Client::Plan(const AttentionSpec& spec, const Execution& execution,
@@ -228,15 +242,7 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(absl::Duration timeout) {
 
 absl::StatusOr<v1::Partial> Client::MergePartials(const v1::MergePartialsRequest& request,
                                                   absl::Duration timeout) {
-  const absl::Duration limit = timeout == absl::ZeroDuration() ? kUnaryTimeout : timeout;
-  const auto sleep = [](absl::Duration time) {
-    std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
-  };
-  const auto call = [&](absl::Duration left) {
-    return impl_->Unary<v1::Attention>(&v1::Attention::Stub::MergePartials, request, left);
-  };
-  return CallWithRetries<v1::Partial>(RetryPolicy(AttendArguments().max_attempts, RandomFraction),
-                                      SteadyNow() + limit, SteadyNow, sleep, call);
+  return impl_->UnaryAgain<v1::Attention>(&v1::Attention::Stub::MergePartials, request, timeout);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request,

@@ -110,7 +110,9 @@ class Client {
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id,
                                  absl::Duration timeout = absl::ZeroDuration());
   // Lets go of the state of a forward job with spec.forward.keep_state (its name is the job_id of
-  // its stats).
+  // its stats). Made again as Attend is, up to 4 times: who has released a state and lost the
+  // answer hears the same again. NOT_FOUND where nobody knows the job any more. `timeout` zero:
+  // 10 s.
   absl::StatusOr<v1::Job> ReleaseState(const std::string& job_id,
                                        absl::Duration timeout = absl::ZeroDuration());
 
