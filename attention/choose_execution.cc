@@ -27,6 +27,9 @@ constexpr double kCloseEnough = 1.01;
 // A layout whose busiest rank has less than this times the mean needs no other.
 constexpr double kCloseToEven = 1.03;
 
+// Of what a bound ruled out, so that nobody takes 0 bytes for what it would send.
+constexpr char kNotCounted[] = ": the time is this bound, bytes were not counted";
+
 absl::Status TooLarge(int64_t needed, int64_t limit) {
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    absl::StrCat("the job needs ", needed,
@@ -73,10 +76,12 @@ class Chooser {
     const double even = shared_seconds_ / size + choice_.rates.job_seconds;
     if (size > 1 && best_ >= 0 && bound >= BestSeconds()) {
       candidate.cost.seconds = bound;
-      candidate.rejected = "its fixed cost is more than sharing the work can save";
+      candidate.rejected =
+          absl::StrCat("its fixed cost is more than sharing the work can save", kNotCounted);
     } else if (size > kThoroughSize && best_ >= 0 && BestSeconds() <= kCloseEnough * even) {
       candidate.cost.seconds = even;
-      candidate.rejected = "the one taken is as good as evenly shared work";
+      candidate.rejected =
+          absl::StrCat("the one taken is as good as evenly shared work", kNotCounted);
     } else {
       RETURN_IF_ERROR(Evaluate(&candidate));
     }

@@ -13,7 +13,7 @@
 namespace annulus {
 
 // A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower
-// bound was enough to rule it out, only cost.seconds is set, to that bound.
+// bound was enough to rule it out, only cost.seconds is set, to that bound, and `rejected` says so.
 struct Candidate {
   Execution
       execution;  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.

@@ -42,6 +42,9 @@ TEST(ChooseExecutionTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   for (size_t i = 1; i < candidates->size(); ++i) {
     EXPECT_NE((*candidates)[i].rejected, "");
     EXPECT_GE((*candidates)[i].cost.seconds, candidates->front().cost.seconds);
+    // Who sent nothing and who was not looked at are told apart.
+    EXPECT_EQ((*candidates)[i].rejected.find("not counted") == std::string::npos,
+              !(*candidates)[i].cost.bytes_sent.empty());
   }
 }
 
@@ -147,6 +150,7 @@ TEST(ChooseExecutionTest, LargeGroupsAreNotSearchedBeyondEvenlySharedWork) {
   ASSERT_TRUE(candidates.ok());
   for (size_t i = 1; i < candidates->size(); ++i) {
     EXPECT_TRUE((*candidates)[i].cost.bytes_sent.empty()) << i;
+    EXPECT_NE((*candidates)[i].rejected.find("bytes were not counted"), std::string::npos);
     EXPECT_GE((*candidates)[i].cost.seconds * 1.011, candidates->front().cost.seconds);
   }
 }
