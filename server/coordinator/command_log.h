@@ -1,10 +1,11 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_COMMAND_LOG_H_
 #define ANNULUS_SERVER_COORDINATOR_COMMAND_LOG_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 
-#include "annulus/control/v1/control.pb.h"
+#include "server/coordinator/command.h"
 
 namespace annulus {
 
@@ -12,21 +13,27 @@ namespace annulus {
 // acknowledged, so that a broken stream loses none and repeats none.
 class CommandLog {
  public:
-  explicit CommandLog(size_t limit) : limit_(limit) {}
+  // Of what is kept; specs count, though other logs share them.
+  struct Limits {
+    size_t commands = 0;
+    size_t bytes = 0;
+  };
+  explicit CommandLog(Limits limits) : limits_(limits) {}
 
   // Numbers the command and keeps it.
-  const control::v1::WorkerCommand& Append(control::v1::WorkerCommand command);
+  const Command& Append(Command command);
   // Forgets commands up to `id`. An acknowledgement of what was never sent is ignored.
   void Acknowledge(int64_t id);
   // What is to be sent again, in order.
-  const std::deque<control::v1::WorkerCommand>& unacknowledged() const { return commands_; }
+  const std::deque<Command>& unacknowledged() const { return commands_; }
   int64_t last_id() const { return last_id_; }
-  bool overflown() const { return commands_.size() > limit_; }
+  bool overflown() const { return commands_.size() > limits_.commands || bytes_ > limits_.bytes; }
 
  private:
-  size_t limit_;
+  Limits limits_;
   int64_t last_id_ = 0;
-  std::deque<control::v1::WorkerCommand> commands_;
+  size_t bytes_ = 0;
+  std::deque<Command> commands_;
 };
 
 }  // namespace annulus

@@ -34,12 +34,13 @@ void Core::Log(LogLevel level, absl::string_view job, std::string text) {
   Emit(action::Log{level, std::string(job), std::move(text)});
 }
 
-void Core::Send(int64_t number, control::v1::WorkerCommand command) {
+void Core::Send(int64_t number, control::v1::WorkerCommand message,
+                std::shared_ptr<const std::string> spec) {
   WorkerRecord* worker = workers.Find(number);
   if (worker == nullptr) return;
-  command.set_term(term);
-  command.set_ack(worker->events_received);
-  const control::v1::WorkerCommand& kept = worker->log.Append(std::move(command));
+  message.set_term(term);
+  message.set_ack(worker->events_received);
+  const Command& kept = worker->log.Append({std::move(message), std::move(spec)});
   if (worker->connection != 0) Emit(action::SendCommand{worker->connection, kept});
   if (worker->log.overflown()) {
     doomed_workers.emplace_back(number, "it acknowledges no commands");

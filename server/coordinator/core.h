@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -104,8 +105,9 @@ struct Core {
   void ForgetPlan(int64_t plan);
   void Log(LogLevel level, absl::string_view job, std::string text);
   // Numbers the command, keeps it until it is acknowledged, and sends it if the worker is
-  // connected.
-  void Send(int64_t worker, control::v1::WorkerCommand command);
+  // connected. `spec`: of a Reserve, see Command.
+  void Send(int64_t worker, control::v1::WorkerCommand message,
+            std::shared_ptr<const std::string> spec = nullptr);
   control::v1::Generation GenerationOf(int64_t group) const;
   // A time by the clock of `now` as a time of day.
   absl::Time TimeOfDay(absl::Time time) const { return time + time_of_day_ahead; }

@@ -9,10 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "annulus/control/v1/control.pb.h"
 #include "annulus/v1/attention.pb.h"
 #include "annulus/v1/jobs.pb.h"
 #include "base/log.h"
+#include "server/coordinator/command.h"
 #include "server/coordinator/job_plan.h"
 #include "server/coordinator/submission.h"
 
@@ -95,7 +95,7 @@ namespace action {
 // To a worker, in order.
 struct SendCommand {
   int64_t connection = 0;
-  control::v1::WorkerCommand command;
+  Command command;
 };
 // Ends a worker's stream after what was sent before. No event of it is expected any more.
 struct CloseConnection {

@@ -35,8 +35,9 @@ struct CoordinatorOptions {
   WorkerKind worker_kind = WorkerKind::kAny;
   // Ready workers without which the service is not ready and takes no job.
   int32_t min_workers = 1;
-  // Commands that a worker has not acknowledged; one more and it is lost.
+  // Commands that a worker has not acknowledged, and bytes of them; one more and it is lost.
   size_t max_unacknowledged = 8192;
+  size_t max_unacknowledged_bytes = size_t{256} << 20;
 
   // Groups are formed when membership has not changed for `formation_delay`. A formation that fails
   // is tried again after a pause that doubles from `formation_delay` to `max_formation_pause`.

@@ -198,7 +198,6 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
   control::v1::WorkerCommand command;
   control::v1::Reserve& reserve = *command.mutable_reserve();
   *reserve.mutable_shard() = run.Key(rank);
-  *reserve.mutable_spec() = job.submission->request.spec();
   *reserve.mutable_execution() = ExecutionToProto(run.plan->execution);
   reserve.set_granule(run.plan->granule);
   for (int32_t parts : run.plan->parts_of_step) reserve.add_parts_of_step(parts);
@@ -213,7 +212,7 @@ void SendReserve(Core& core, const JobRecord& job, const RunRecord& run, int32_t
     *reserve.mutable_download_time() =
         DurationToProto(ResultTtl(core, job) + core.options.answer_timeout);
   }
-  core.Send(run.ranks[rank].worker, std::move(command));
+  core.Send(run.ranks[rank].worker, std::move(command), job.submission->spec_bytes);
 }
 
 void TellClient(Core& core, JobRecord& job, const RunRecord& run) {

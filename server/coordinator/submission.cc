@@ -48,6 +48,7 @@ absl::Status CheckRequestId(absl::string_view id) {
 
 int64_t BytesOf(const Submission& submission) {
   size_t bytes = sizeof(Submission) + submission.request.SpaceUsedLong() +
+                 submission.spec_bytes->size() +
                  submission.spec.sequences.size() * sizeof(Sequence);
   for (const Sequence& sequence : submission.spec.sequences) bytes += sequence.session.size();
   for (const Mask& mask : submission.spec.masks) {
@@ -57,12 +58,10 @@ int64_t BytesOf(const Submission& submission) {
 }
 
 // Messages without maps and unknown fields are written alike when they are equal.
-std::string FingerprintOf(const v1::RunJobRequest& request) {
-  std::string text(1, request.detached() ? 'd' : 'b');
-  request.execution().AppendToString(&text);
-  text.append(Sha256(text));
-  request.spec().AppendToString(&text);
-  return Sha256(text);
+std::string FingerprintOf(const Submission& submission) {
+  std::string text(1, submission.request.detached() ? 'd' : 'b');
+  submission.request.execution().AppendToString(&text);
+  return Sha256(absl::StrCat(text, Sha256(text), *submission.spec_bytes));
 }
 
 // Of all of the spec but the operation, its arithmetic, and what adds an output; with its defaults
@@ -100,8 +99,10 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
     submission->features.insert(used.feature);
   }
   submission->request = std::move(request);
+  submission->spec_bytes =
+      std::make_shared<const std::string>(submission->request.spec().SerializeAsString());
   submission->bytes = BytesOf(*submission);
-  submission->fingerprint = FingerprintOf(submission->request);
+  submission->fingerprint = FingerprintOf(*submission);
   submission->state_fingerprint = StateFingerprintOf(submission->spec);
   return submission;
 }

@@ -19,6 +19,8 @@ struct Submission {
   v1::RunJobRequest request;
   AttentionSpec spec;
   Execution execution;
+  // request.spec() as bytes, which commands to workers share.
+  std::shared_ptr<const std::string> spec_bytes;
   // Of the capability table, that it uses.
   std::set<std::string> features;
   // Memory that it takes, about.

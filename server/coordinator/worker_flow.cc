@@ -39,7 +39,7 @@ void ArmTimer(Core& core, const WorkerRecord& worker) {
 void SendUnnumbered(Core& core, const WorkerRecord& worker, WorkerCommand command) {
   command.set_term(core.term);
   command.set_ack(worker.events_received);
-  core.Emit(action::SendCommand{worker.connection, std::move(command)});
+  core.Emit(action::SendCommand{worker.connection, {std::move(command), nullptr}});
 }
 
 void Welcome(Core& core, const WorkerRecord& worker) {
@@ -74,7 +74,8 @@ void ClearLeftovers(Core& core, WorkerRecord& worker) {
 }
 
 void Accept(Core& core, int64_t connection, const WorkerEvent& event) {
-  WorkerRecord& worker = core.workers.Add(core.options.max_unacknowledged);
+  WorkerRecord& worker =
+      core.workers.Add({core.options.max_unacknowledged, core.options.max_unacknowledged_bytes});
   worker.info = event.register_();
   worker.connection = connection;
   worker.last_heard = core.now;
@@ -104,8 +105,8 @@ void Reconnect(Core& core, WorkerRecord& worker, int64_t connection, const Worke
   worker.last_heard = core.now;
   if (event.term() == core.term) worker.log.Acknowledge(event.ack());
   Welcome(core, worker);
-  for (WorkerCommand command : worker.log.unacknowledged()) {
-    command.set_ack(worker.events_received);
+  for (Command command : worker.log.unacknowledged()) {
+    command.message.set_ack(worker.events_received);
     core.Emit(action::SendCommand{connection, std::move(command)});
   }
   SetSuspect(core, worker, false);

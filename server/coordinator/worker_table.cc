@@ -5,9 +5,9 @@
 
 namespace annulus {
 
-WorkerRecord& WorkerTable::Add(size_t log_limit) {
+WorkerRecord& WorkerTable::Add(CommandLog::Limits limits) {
   const int64_t number = ++last_number_;
-  WorkerRecord& worker = workers_.emplace(number, WorkerRecord(log_limit)).first->second;
+  WorkerRecord& worker = workers_.emplace(number, WorkerRecord(limits)).first->second;
   worker.number = number;
   return worker;
 }

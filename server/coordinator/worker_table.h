@@ -17,7 +17,7 @@ namespace annulus {
 // One live incarnation of a worker. Its number is never reused, so that what speaks of a lost
 // incarnation finds nothing.
 struct WorkerRecord {
-  explicit WorkerRecord(size_t log_limit) : log(log_limit) {}
+  explicit WorkerRecord(CommandLog::Limits limits) : log(limits) {}
 
   int64_t number = 0;
   control::v1::Register info;
@@ -42,7 +42,7 @@ struct WorkerRecord {
 class WorkerTable {
  public:
   // The reference is valid until the worker is erased.
-  WorkerRecord& Add(size_t log_limit);
+  WorkerRecord& Add(CommandLog::Limits limits);
   void Erase(int64_t number);
 
   WorkerRecord* Find(int64_t number);

@@ -42,7 +42,7 @@ class CallSink {
 class LinkSink {
  public:
   virtual ~LinkSink() = default;
-  virtual void Send(control::v1::WorkerCommand command) = 0;
+  virtual void Send(Command command) = 0;
   virtual void Close(const absl::Status& status) = 0;
 };
 

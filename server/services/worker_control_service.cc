@@ -2,10 +2,13 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
+#include "proto/payload.h"
 #include "proto/status.h"
+#include "proto/tensor_stream.h"
 #include "proto/unread_end.h"
 #include "server/coordinator/errors.h"
 #include "server/services/outbox.h"
@@ -13,17 +16,23 @@
 namespace annulus {
 namespace {
 
-using control::v1::WorkerCommand;
-using control::v1::WorkerEvent;
-
 constexpr size_t kMaxCommands = 8192;
 constexpr size_t kMaxBytes = 256 << 20;
 // For a worker that does not read: until its stream is cancelled and it is not told why.
 constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
+grpc::ByteBuffer Encode(const Command& command) {
+  std::vector<grpc::Slice> slices = {grpc::Slice(command.Opening())};
+  if (command.spec != nullptr) {
+    const Payload spec = Payload::Shared(command.spec, command.spec->data(), command.spec->size());
+    slices.insert(slices.end(), spec.slices().begin(), spec.slices().end());
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
 // One worker's stream. Reads one message at a time and posts it; writes what the brain says. Lives
 // until gRPC is done with it and the brain has let go of it.
-class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>,
+class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public LinkSink {
  public:
   WorkerStream(Brain* brain, grpc::CallbackServerContext* context)
@@ -39,7 +48,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
     return reactor;
   }
 
-  void Send(WorkerCommand command) override {
+  void Send(Command command) override {
     bool overflow = false;
     Do(box_.Push(std::move(command), &overflow));
     if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
@@ -48,8 +57,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
 
   void OnReadDone(bool ok) override {
     if (!ok) return GiveUp(absl::OkStatus());
-    event::WorkerSaid said{number_, std::move(incoming_)};
-    incoming_.Clear();
+    event::WorkerSaid said{number_, {}};
+    if (!DecodeProto(in_, &said.event).ok()) {
+      return GiveUp(ProtocolError("a message does not parse"));
+    }
+    in_.Clear();
     // The first message brings the stream along.
     const bool posted = std::exchange(known_, true)
                             ? brain_->Post(std::move(said))
@@ -57,7 +69,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
     if (!posted) return GiveUp(DrainingError(absl::Seconds(1)));
     Read();
   }
-  void OnWriteDone(bool ok) override { Do(box_.Written(ok)); }
+  void OnWriteDone(bool ok) override {
+    out_.Clear();
+    Do(box_.Written(ok));
+  }
   void OnCancel() override { GiveUp(absl::CancelledError("the stream was cancelled")); }
   // May drop the last reference: nothing of this is touched after it.
   void OnDone() override {
@@ -66,23 +81,24 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
   }
 
  private:
-  using Box = Outbox<WorkerCommand>;
+  using Box = Outbox<Command>;
 
   void Do(Box::Start start) {
-    if (start == Box::Start::kWrite) StartWrite(&box_.front());
-    if (start == Box::Start::kNothing || start == Box::Start::kWrite) return;
+    if (start == Box::Start::kNothing) return;
+    if (start != Box::Start::kFinish) out_ = Encode(box_.front());
+    if (start == Box::Start::kWrite) return StartWrite(&out_);
     MutexLock lock(&mutex_);
     finished_ = true;
     const grpc::Status end = ToGrpcStatus(box_.end());
     start == Box::Start::kFinish ? Finish(end)
-                                 : StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), end);
+                                 : StartWriteAndFinish(&out_, grpc::WriteOptions(), end);
   }
   // After Finish nothing may be started, and the brain may finish while a message is taken in. What
   // was said last may have come to the brain behind the word that the stream is gone.
   void Read() EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
-      if (!finished_) return StartRead(&incoming_);
+      if (!finished_) return StartRead(&in_);
     }
     brain_->Post(event::WorkerGone{number_});
   }
@@ -96,7 +112,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
   const int64_t number_;
   Box box_;
   UnreadEnd unread_end_;
-  WorkerEvent incoming_;
+  grpc::ByteBuffer in_, out_;
   bool known_ = false;  // To the brain. Of the reads, which follow one another.
   std::shared_ptr<WorkerStream> self_;
   Mutex mutex_;
@@ -105,7 +121,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<WorkerEvent, WorkerCom
 
 }  // namespace
 
-grpc::ServerBidiReactor<WorkerEvent, WorkerCommand>* WorkerControlService::Connect(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerControlService::Connect(
     grpc::CallbackServerContext* context) {
   return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context));
 }

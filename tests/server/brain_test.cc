@@ -110,7 +110,7 @@ TEST(BrainTest, TimersRunWithoutMail) {
     if (!ready) not_ready->Finish(absl::OkStatus());
   };
   struct Link final : LinkSink {
-    void Send(control::v1::WorkerCommand) override {}
+    void Send(Command) override {}
     void Close(const absl::Status&) override {}
   };
   Brain brain(options);
@@ -127,8 +127,8 @@ class BusyBrainTest : public testing::Test {
  protected:
   struct Link final : LinkSink {
     explicit Link(BusyBrainTest* test) : test(test) {}
-    void Send(control::v1::WorkerCommand command) override {
-      if (command.has_beat_answer()) test->answers_before_beat_ = test->answers_.load();
+    void Send(Command command) override {
+      if (command.message.has_beat_answer()) test->answers_before_beat_ = test->answers_.load();
     }
     void Close(const absl::Status&) override { test->closed_ = true; }
     BusyBrainTest* const test;

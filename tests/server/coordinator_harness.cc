@@ -68,14 +68,16 @@ void CoordinatorHarness::Perform(Action action) {
   if (auto* send = std::get_if<action::SendCommand>(&action)) {
     for (auto& [slot, worker] : workers_) {
       if (worker.connection != send->connection) continue;
-      if (send->command.has_welcome()) worker.term = send->command.term();
-      if (send->command.id() != 0) {
-        if (send->command.id() <= worker.received) continue;
-        EXPECT_EQ(send->command.id(), worker.received + 1) << "commands are dense";
-        worker.received = send->command.id();
-        worker.commands.push_back(send->command);
+      const control::v1::WorkerCommand command = Whole(send->command);
+      if (command.has_welcome()) worker.term = command.term();
+      if (command.id() != 0) {
+        if (command.id() <= worker.received) continue;
+        EXPECT_EQ(command.id(), worker.received + 1) << "commands are dense";
+        worker.received = command.id();
+        worker.commands.push_back(command);
       }
-      worker.history.push_back(send->command);
+      worker.history.push_back(command);
+      if (command.has_reserve()) worker.spec = send->command.spec;
     }
   } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
     for (auto& [slot, worker] : workers_) {

@@ -32,6 +32,7 @@ class CoordinatorHarness {
     int64_t received = 0;                             // Highest command id.
     std::deque<control::v1::WorkerCommand> commands;  // Not yet looked at.
     std::vector<control::v1::WorkerCommand> history;  // All.
+    std::shared_ptr<const std::string> spec;          // Of the last Reserve, as it is shared.
     std::optional<absl::Status> closed;
   };
   struct Call {

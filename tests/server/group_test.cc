@@ -226,6 +226,16 @@ TEST_F(GroupTest, MemberThatDoesNotAnswerAbortIsLost) {
   EXPECT_TRUE(harness_.core().groups.all().empty());
 }
 
+// A spec of megabytes is held once, however many ranks are told of it and have not answered yet.
+TEST_F(GroupTest, RanksShareTheSpecOfTheirReserves) {
+  harness_.hold = {WorkerCommand::kReserve};
+  harness_.Start(4);
+  harness_.Run(harness_.Request(4));
+  const auto spec = harness_.worker("w0").spec;
+  ASSERT_NE(spec, nullptr);
+  for (const char* slot : {"w1", "w2", "w3"}) EXPECT_EQ(harness_.worker(slot).spec, spec);
+}
+
 TEST_F(GroupTest, LanesOfAllWorkersAreProjectionsOfOneOrder) {
   harness_.segments = 3;
   harness_.Start(4);

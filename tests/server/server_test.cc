@@ -222,6 +222,8 @@ TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   control::v1::WorkerCommand command;
   ASSERT_TRUE(worker->Read(&command));
   EXPECT_EQ(command.reserve().shard().job_id(), job_id);
+  EXPECT_EQ(command.reserve().spec().SerializeAsString(),
+            SmallRequest(/*world_size=*/0, 8, 8).spec().SerializeAsString());
   auto info_stub = v1::Attention::NewStub(channel_);
   v1::ServerInfo info;
   ASSERT_TRUE(info_stub->GetServerInfo(Context().get(), {}, &info).ok());

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/coordinator/command.h"
 #include "server/coordinator/command_log.h"
 #include "server/coordinator/fair_queue.h"
 #include "server/coordinator/fair_shares.h"
@@ -15,15 +17,52 @@ namespace annulus {
 namespace {
 
 TEST(CommandLogTest, NumbersDenselyAndKeepsWhatIsNotAcknowledged) {
-  CommandLog log(/*limit=*/2);
-  for (int i = 1; i <= 3; ++i) EXPECT_EQ(log.Append({}).id(), i);
+  CommandLog log({/*commands=*/2, /*bytes=*/1000});
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(log.Append({}).message.id(), i);
   EXPECT_TRUE(log.overflown());
   log.Acknowledge(2);
   ASSERT_EQ(log.unacknowledged().size(), 1u);
-  EXPECT_EQ(log.unacknowledged()[0].id(), 3);
+  EXPECT_EQ(log.unacknowledged()[0].message.id(), 3);
   log.Acknowledge(99);  // Never sent.
   EXPECT_EQ(log.unacknowledged().size(), 1u);
   EXPECT_FALSE(log.overflown());
+}
+
+TEST(CommandLogTest, BytesAreBoundedAndSpecsCount) {
+  CommandLog log({/*commands=*/100, /*bytes=*/1000});
+  Command command;
+  command.message.mutable_reserve()->set_principal("alice");
+  command.spec = std::make_shared<const std::string>(400, 's');
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(log.Append(command).spec, command.spec) << "shared";
+  EXPECT_FALSE(log.overflown());
+  log.Append(command);
+  EXPECT_TRUE(log.overflown());
+  log.Acknowledge(1);
+  EXPECT_FALSE(log.overflown());
+  log.Acknowledge(3);
+  EXPECT_EQ(command.spec.use_count(), 1);
+}
+
+TEST(CommandTest, IsWrittenInPiecesAndReadAsOneMessage) {
+  Command command;
+  command.message.set_id(3);
+  command.message.mutable_reserve()->mutable_shard()->set_job_id("job");
+  command.message.mutable_reserve()->set_staging_bytes(7);
+  for (const size_t heads : {1, 100, 10000}) {  // Lengths of one, two and three bytes.
+    v1::AttentionSpec spec;
+    spec.set_head_dim(64);
+    for (size_t i = 0; i < heads; ++i) spec.mutable_modifiers()->add_sinks(0.5f);
+    command.spec = std::make_shared<const std::string>(spec.SerializeAsString());
+    control::v1::WorkerCommand read;
+    ASSERT_TRUE(read.ParseFromString(command.Opening() + *command.spec));
+    control::v1::WorkerCommand whole = command.message;
+    *whole.mutable_reserve()->mutable_spec() = spec;
+    EXPECT_EQ(read.SerializeAsString(), whole.SerializeAsString());
+    EXPECT_EQ(Whole(command).SerializeAsString(), whole.SerializeAsString());
+  }
+  command.message.mutable_drop();
+  command.spec = nullptr;
+  EXPECT_EQ(command.Opening(), command.message.SerializeAsString());
 }
 
 TEST(LedgerTest, ReservesAllOrNothingAndNeverMoreThanTheLimit) {

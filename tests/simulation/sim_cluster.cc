@@ -176,7 +176,7 @@ void SimCluster::ScheduleTick() {
 void SimCluster::Perform(Action action) {
   Mix(absl::StrCat("does ", action.index()));
   if (auto* send = std::get_if<action::SendCommand>(&action)) {
-    Mix(absl::StrCat(send->connection, Text(send->command)));
+    Mix(absl::StrCat(send->connection, Text(Whole(send->command))));
     PerformCommand(*send);
   } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
     auto it = links_.find(close->connection);
@@ -211,7 +211,7 @@ void SimCluster::Perform(Action action) {
 void SimCluster::PerformCommand(const action::SendCommand& send) {
   auto it = links_.find(send.connection);
   if (it == links_.end() || !it->second.open) return;
-  const WorkerCommand& command = send.command;
+  const WorkerCommand command = Whole(send.command);
   if (OnLane(command)) issued_.emplace(LaneCommand(command), issued_.size());
   // At the start groups follow the workers that are still registering.
   if (command.has_abort_group() && agenda_.now() > started_ + absl::Seconds(3)) ++aborts_;
