@@ -96,7 +96,7 @@ void AddDtypes(std::vector<Row>* rows) {
 bool SplitsNumbers(const Request& r) { return r.spec.arithmetic == Arithmetic::kBf16x3; }
 
 void AddArithmetic(std::vector<Row>* rows) {
-  rows->push_back(Served("arithmetic/bf16x3", "spec.arithmetic",
+  rows->push_back(Served(kBf16x3Feature, "spec.arithmetic",
                          [](const Request& r) { return If(SplitsNumbers(r)); }));
   rows->push_back(NotServed(
       "arithmetic/bf16x3-of-16-bits", "spec.arithmetic",
@@ -375,7 +375,7 @@ absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) 
 
 absl::Span<const Capability> CudaLacks() {
   static const auto& lacks = *new std::vector<Capability>{
-      {"arithmetic/bf16x3", false, "It is a way to use AMX.", "spec.arithmetic"}};
+      {kBf16x3Feature, false, "It is a way to use AMX.", "spec.arithmetic"}};
   return lacks;
 }
 

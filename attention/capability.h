@@ -19,6 +19,8 @@ struct Capability {
   std::string field_path;  // The request field that asks for it; "[]" stands for any index.
 };
 
+inline constexpr char kBf16x3Feature[] = "arithmetic/bf16x3";
+
 // The whole table, in a fixed order. "Served" means: with every other served feature, at any world
 // size, but for the rows "gradients/…", which say what gradients do not go with. strategy/halo is
 // served for every mask: it is the builder that receives exactly the rows that a rank can see, and

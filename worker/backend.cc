@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/device_name.h"
@@ -39,7 +40,10 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   kernel.isa = path.isa;
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> probe, CpuKernel::Create(kernel));
   Engine engine;
-  engine.serves_bf16x3 = probe->serves_bf16x3();
+  if (!probe->serves_bf16x3()) {
+    engine.lacks.push_back(
+        {kBf16x3Feature, /*served=*/false, "It takes a CPU with AMX.", "spec.arithmetic"});
+  }
   engine.description = absl::StrCat(probe->Description(), " + gloo");
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");

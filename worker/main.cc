@@ -213,7 +213,7 @@ absl::Status Measure(Flags* flags) {
       {DataType::kFp32, Arithmetic::kBf16x3, &worker.bf16x3_flops_per_second,
        &worker.bf16x3_pair_seconds}};
   for (const auto& kernel : kernels) {
-    if (kernel.arithmetic == Arithmetic::kBf16x3 && !worker.engine.serves_bf16x3) continue;
+    if (kernel.arithmetic == Arithmetic::kBf16x3 && worker.engine.Lacks(kBf16x3Feature)) continue;
     const absl::StatusOr<KernelRate> rate =
         MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, flags->measure_time / 4);
     if (!rate.ok()) return rate.status();

@@ -25,7 +25,7 @@ struct WorkerOptions {
   int64_t device_bytes = 0;
   double flops_per_second = 0;                                  // fp32
   double bf16_flops_per_second = 0, fp16_flops_per_second = 0;  // 0: as fp32
-  double bf16x3_flops_per_second = 0;                           // 0: not served
+  double bf16x3_flops_per_second = 0;                           // 0: as of others
   double link_bytes_per_second = 0;
   // 0: not measured.
   double pair_seconds = 0, bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;

@@ -76,18 +76,6 @@ absl::Status TooFewServersError(int32_t wanted, int32_t servers) {
                   {}});
 }
 
-absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend) {
-  const std::string why = absl::StrCat("arithmetic/bf16x3: worker ", slot, " (", backend,
-                                       ") does not serve it: it takes a CPU with AMX");
-  return MakeError(absl::StatusCode::kUnimplemented, why,
-                   ErrorDetail{"NOT_SERVED",
-                               {{"features", "arithmetic/bf16x3"},
-                                {"slot", std::string(slot)},
-                                {"backend", std::string(backend)}},
-                               {{"spec.arithmetic", why}},
-                               {}});
-}
-
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    absl::StrCat("the queue holds its limit of ", limit, " jobs"),

@@ -20,8 +20,6 @@ absl::Status DrainingError(absl::Duration retry_after);
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
 // The same where some ready workers do not serve the job: of those that do.
 absl::Status TooFewServersError(int32_t wanted, int32_t servers);
-// For a worker that cannot multiply as the spec asks.
-absl::Status ArithmeticNotServedError(absl::string_view slot, absl::string_view backend);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);

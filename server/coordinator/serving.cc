@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "attention/capability.h"
+#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_family.h"
@@ -10,16 +12,20 @@
 namespace annulus {
 namespace {
 
-// What a worker that does not serve a job lacks.
+// What a worker that does not serve a job lacks, and which one it is.
 absl::Status LackError(const control::v1::Register& worker, const Submission& job) {
-  if (job.spec.arithmetic == Arithmetic::kBf16x3 && worker.bf16x3_flops_per_second() == 0) {
-    return ArithmeticNotServedError(worker.slot(), worker.backend());
-  }
   std::vector<Capability> lacks;
   for (const control::v1::Lack& lack : worker.lacks()) {
     lacks.push_back({lack.feature(), /*served=*/false, lack.why_not(), /*field_path=*/""});
   }
-  return CheckNotLacking(lacks, job.spec, job.execution);
+  const absl::Status lacking = CheckNotLacking(lacks, job.spec, job.execution);
+  ErrorDetail detail = DetailOf(lacking);
+  detail.metadata["slot"] = worker.slot();
+  detail.metadata["backend"] = worker.backend();
+  return MakeError(
+      lacking.code(),
+      absl::StrCat(lacking.message(), " (worker ", worker.slot(), ", ", worker.backend(), ")"),
+      detail);
 }
 
 }  // namespace
@@ -29,14 +35,10 @@ std::optional<std::string> WhyLacking(const control::v1::Register& worker,
   for (const control::v1::Lack& lack : worker.lacks()) {
     if (lack.feature() == feature) return lack.why_not();
   }
-  if (feature == "arithmetic/bf16x3" && worker.bf16x3_flops_per_second() == 0)
-    return "It takes a CPU with AMX.";
   return std::nullopt;
 }
 
 bool Serves(const control::v1::Register& worker, const Submission& job) {
-  if (job.spec.arithmetic == Arithmetic::kBf16x3 && worker.bf16x3_flops_per_second() == 0)
-    return false;
   return std::none_of(
       worker.lacks().begin(), worker.lacks().end(),
       [&](const control::v1::Lack& lack) { return job.features.count(lack.feature()) != 0; });

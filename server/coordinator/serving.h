@@ -20,7 +20,7 @@ namespace annulus {
 std::optional<std::string> WhyLacking(const control::v1::Register& worker,
                                       absl::string_view feature);
 
-// Whether a worker lacks nothing that a job uses: bf16x3, or what it says.
+// Whether a worker lacks nothing that a job uses.
 bool Serves(const control::v1::Register& worker, const Submission& job);
 
 // Whether the first `size` of `workers` serve it; unknown ones do not.

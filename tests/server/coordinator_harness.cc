@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/capability.h"
 #include "gtest/gtest.h"
 #include "proto/convert.h"
 #include "tests/server/messages.h"
@@ -147,6 +148,11 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info.set_bf16_flops_per_second(bf16_flops);
   info.set_fp16_flops_per_second(fp16_flops);
   info.set_bf16x3_flops_per_second(bf16x3_flops);
+  if (bf16x3_flops == 0) {
+    control::v1::Lack* lack = info.add_lacks();
+    lack->set_feature(kBf16x3Feature);
+    lack->set_why_not("It takes a CPU with AMX.");
+  }
   return event;
 }
 

@@ -156,6 +156,8 @@ TEST_F(ServingTest, NoWorkerThatServesIt) {
   EXPECT_EQ(Refusal(call)->code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(ReasonOf(*Refusal(call)), "NOT_SERVED");
   EXPECT_EQ(DetailOf(*Refusal(call)).fields.at(0).field, "spec.arithmetic");
+  EXPECT_EQ(DetailOf(*Refusal(call)).metadata.at("features"), "arithmetic/bf16x3");
+  EXPECT_NE(Refusal(call)->message().find("(worker w0, cpu/test)"), std::string::npos);
 }
 
 CoordinatorOptions OneJobAWorker() {

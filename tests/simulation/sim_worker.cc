@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "attention/capability.h"
 #include "attention/schedule.h"
 #include "proto/convert.h"
 #include "server/coordinator/job_plan.h"
@@ -35,7 +36,13 @@ void SimWorker::Start() {
   self.set_flops_per_second(1e9);
   self.set_link_bytes_per_second(1e9);
   serves_bf16x3_ = agenda_->Chance(0.7);
-  if (serves_bf16x3_) self.set_bf16x3_flops_per_second(4e9);
+  if (serves_bf16x3_) {
+    self.set_bf16x3_flops_per_second(4e9);
+  } else {
+    control::v1::Lack* lack = self.add_lacks();
+    lack->set_feature(kBf16x3Feature);
+    lack->set_why_not("It takes a CPU with AMX.");
+  }
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   options.self = [self] { return self; };

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_LANE_ENGINE_H_
 #define ANNULUS_WORKER_LANE_ENGINE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "attention/capability.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
@@ -36,10 +38,13 @@ struct Engine {
   std::function<std::shared_ptr<std::byte>(int64_t bytes)> take_staging;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
-  bool serves_bf16x3 = false;  // Arithmetic::kBf16x3; else its kernels refuse it.
   // What of the capability table this back-end does not serve: registered, so that the coordinator
   // refuses it at submit.
   std::vector<Capability> lacks;
+  bool Lacks(absl::string_view feature) const {
+    return std::any_of(lacks.begin(), lacks.end(),
+                       [&](const Capability& lack) { return lack.feature == feature; });
+  }
   DeviceKind device_kind = DeviceKind::kCpu;
   // Two ranks cannot meet in one process, so that what a transfer costs cannot be measured at
   // start.
