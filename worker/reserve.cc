@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
-                                      std::function<void()> on_freed, const ShardWork* lender) {
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means) {
+  const ShardWork* const lender = means.lender;
   ShardWork work;
   work.id = IdOf(reserve.shard());
   work.principal = reserve.principal();
@@ -24,6 +24,7 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
   ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
   ASSIGN_OR_RETURN(work.request.execution,
                    ExecutionFromProto(reserve.execution(), "reserve.execution"));
+  RETURN_IF_ERROR(CheckNotLacking(means.lacks, work.request.spec, work.request.execution));
   work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
   work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
   work.request.rank = work.id.rank;
@@ -52,8 +53,9 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PageP
                      reserve.staging_bytes(), ": coordinator and worker do not agree on it"),
         {"INVALID_PLAN", {}, {}, {}});
   }
-  ASSIGN_OR_RETURN(work.staged, StagedShard::Create(pool, std::move(shape), std::move(on_freed),
-                                                    lender == nullptr ? nullptr : lender->staged));
+  ASSIGN_OR_RETURN(work.staged,
+                   StagedShard::Create(means.pool, std::move(shape), std::move(means.on_freed),
+                                       lender == nullptr ? nullptr : lender->staged));
   return work;
 }
 

@@ -4,20 +4,30 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "annulus/control/v1/control.pb.h"
+#include "attention/capability.h"
 #include "worker/lane/shard_run.h"
 #include "worker/staging/page_pool.h"
 
 namespace annulus {
 
-// Carries a Reserve out: the rank's rows by the plan, staging memory from `pool`, and what the
-// lanes need later. `on_freed` runs when the memory has been given back. RESOURCE_EXHAUSTED (no
-// room), INVALID_ARGUMENT (a command that makes no sense, or counts other bytes than its plan
-// gives). `lender` is the kept shard that the command names, null where it names none or there is
-// none: INTERNAL / INVALID_PLAN where it is another principal's or does not have what is lent.
-absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, PagePool* pool,
-                                      std::function<void()> on_freed,
-                                      const ShardWork* lender = nullptr);
+// What a Reserve is carried out with.
+struct ReserveMeans {
+  PagePool* pool = nullptr;
+  // Of the engine; what uses one of them is refused.
+  absl::Span<const Capability> lacks;
+  // Runs when the memory has been given back; may be empty.
+  std::function<void()> on_freed;
+  // The kept shard that the command names; null where it names none or there is none.
+  const ShardWork* lender = nullptr;
+};
+
+// Carries a Reserve out: the rank's rows by the plan, staging memory from the pool, and what the
+// lanes need later. RESOURCE_EXHAUSTED (no room), INVALID_ARGUMENT (a command that makes no sense,
+// or counts other bytes than its plan gives), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN
+// where the lender is another principal's or does not have what is lent.
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means);
 
 }  // namespace annulus
 

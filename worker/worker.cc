@@ -52,14 +52,6 @@ const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
   return nullptr;
 }
 
-// Of a Reserve command: what the engine refuses of it.
-absl::Status CheckServedBy(const Engine& engine, const control::v1::Reserve& reserve) {
-  if (engine.lacks.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const AttentionSpec spec, SpecFromProto(reserve.spec(), "spec"));
-  ASSIGN_OR_RETURN(const Execution execution, ExecutionFromProto(reserve.execution(), "execution"));
-  return CheckNotLacking(engine.lacks, spec, execution);
-}
-
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
   LogError(job, "flight record: ", record, "; ending the process");
   _exit(kStuckExitCode);
@@ -293,15 +285,15 @@ control::v1::Register Worker::Impl::Self() const {
 void Worker::Impl::Perform(const OpenShard& action) {
   const ShardId id = IdOf(action.reserve.shard());
   std::weak_ptr<Agent> agent = agent_;
-  auto freed = [agent, id] {
+  ReserveMeans means;
+  means.pool = pool_.get();
+  means.lacks = options_.engine.lacks;
+  means.on_freed = [agent, id] {
     if (const auto alive = agent.lock(); alive != nullptr) alive->PostAside(ShardFreed{id});
   };
   const auto lender = works_.find(IdOf(action.reserve.lender()));
-  const absl::Status served = CheckServedBy(options_.engine, action.reserve);
-  absl::StatusOr<ShardWork> work =
-      served.ok() ? OpenReserve(action.reserve, pool_.get(), freed,
-                                lender == works_.end() ? nullptr : &lender->second)
-                  : served;
+  if (lender != works_.end()) means.lender = &lender->second;
+  absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, std::move(means));
   if (!work.ok()) {
     LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", ErrorText(work.status()));
     return agent_->Post(Reported{ShardFailedEvent(id, work.status())});

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "attention/error.h"
 #include "proto/convert.h"
 #include "worker/staging/memory_budget.h"
@@ -38,13 +41,23 @@ control::v1::Reserve SecondHalf() {
 
 class ReserveTest : public testing::Test {
  protected:
+  absl::StatusOr<ShardWork> Open(const control::v1::Reserve& reserve,
+                                 const ShardWork* lender = nullptr,
+                                 absl::Span<const Capability> lacks = {}) {
+    ReserveMeans means;
+    means.pool = pool_.get();
+    means.lacks = lacks;
+    means.lender = lender;
+    return OpenReserve(reserve, std::move(means));
+  }
+
   std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 1 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);
 };
 
 TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
   const control::v1::Reserve reserve = SecondHalf();
-  const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+  const auto work = Open(reserve);
   ASSERT_TRUE(work.ok()) << work.status();
   EXPECT_EQ(work->staged->shape().q_rows, 5);
   EXPECT_EQ(work->staged->shape().kv_rows, 15);
@@ -54,7 +67,7 @@ TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
 TEST_F(ReserveTest, RefusesAGranuleThatCutsTilesOfADeterministicJob) {
   control::v1::Reserve reserve = SecondHalf();
   reserve.mutable_spec()->set_deterministic(true);
-  const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+  const auto work = Open(reserve);
   EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
 }
 
@@ -62,22 +75,33 @@ TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
   for (const int64_t more : {-4, 4}) {
     control::v1::Reserve reserve = SecondHalf();
     reserve.set_staging_bytes(reserve.staging_bytes() + more);
-    const auto work = OpenReserve(reserve, pool_.get(), nullptr);
+    const auto work = Open(reserve);
     EXPECT_EQ(work.status().code(), absl::StatusCode::kInternal);
     EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
     EXPECT_EQ(budget_->used_bytes(), 0);
   }
 }
 
+TEST_F(ReserveTest, RefusesWhatTheEngineLacks) {
+  control::v1::Reserve reserve = SecondHalf();
+  const std::vector<Capability> lacks = {{kBf16x3Feature, false, "It takes a CPU with AMX.", ""}};
+  EXPECT_TRUE(Open(reserve, nullptr, lacks).ok());
+  reserve.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
+  const absl::Status refused = Open(reserve, nullptr, lacks).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(DetailOf(refused).reason, "NOT_SERVED");
+  EXPECT_TRUE(Open(reserve).ok());
+}
+
 TEST_F(ReserveTest, LendsToNobodyElse) {
   control::v1::Reserve reserve = SecondHalf();
   reserve.set_principal("one");
-  const auto lender = OpenReserve(reserve, pool_.get(), nullptr);
+  const auto lender = Open(reserve);
   ASSERT_TRUE(lender.ok());
   reserve.mutable_spec()->mutable_gradients()->set_state("job");
   reserve.mutable_shard()->set_job_id("other");
   reserve.set_principal("another");
-  const auto work = OpenReserve(reserve, pool_.get(), nullptr, &*lender);
+  const auto work = Open(reserve, &*lender);
   EXPECT_EQ(DetailOf(work.status()).reason, "INVALID_PLAN");
   EXPECT_THAT(work.status().message(), testing::HasSubstr("principal"));
 }
