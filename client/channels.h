@@ -29,7 +29,8 @@ class Channels {
   // Waits until every address has a connection; false when one has none at the deadline.
   bool Connect(const std::vector<std::string>& addresses, absl::Time deadline) EXCLUDES(mutex_);
 
-  static constexpr size_t kMaxChannels = 256;
+  // As many as a coordinator has workers.
+  static constexpr size_t kMaxChannels = 1024;
 
  private:
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "attention/arrived_cells.h"
 #include "attention/merge_partials.h"
+#include "client/channels.h"
 #include "gtest/gtest.h"
 #include "proto/tensor_stream.h"
 #include "server/coordinator_server.h"
@@ -110,6 +111,11 @@ TEST(LimitsPageTest, TheDocsSayWhatTheSourcesSay) {
     values.insert(values.end(), table.begin(), table.end());
   }
   EXPECT_EQ(Said(), values);
+}
+
+// Else the gateway of a large cluster would make and drop connections all the time.
+TEST(LimitsTest, AChannelIsKeptToEveryWorker) {
+  EXPECT_GE(Channels::kMaxChannels, static_cast<size_t>(CoordinatorOptions().max_workers));
 }
 
 }  // namespace
