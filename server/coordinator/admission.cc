@@ -78,10 +78,10 @@ KernelRates RatesOf(const control::v1::Register& info, const AttentionSpec& spec
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
                         const UsedState& state) {
   PlanRequest request;
-  request.sizes = state.execution.has_value() ? std::vector<int32_t>{state.execution->world_size}
-                                              : SizesOnOffer(core, *submission);
+  request.sizes = state.lender != nullptr ? std::vector<int32_t>{state.execution.world_size}
+                                          : SizesOnOffer(core, *submission);
   request.submission = std::move(submission);
-  request.pinned = state.execution;
+  request.execution = state.execution;
   request.segment_target = core.options.segment_target;
   bool first = true;
   double step_seconds = 0;

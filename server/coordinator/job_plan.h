@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,13 +17,12 @@ namespace annulus {
 // What planning needs to know of a job and of the cluster.
 struct PlanRequest {
   std::shared_ptr<const Submission> submission;
+  Execution execution;  // As the submission asks, or what a state that it uses leaves of that.
   std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
   Rates rates;                    // Of the slowest worker.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
   int64_t max_kept_bytes = 0;     // What a kept state may take of it.
-  // What a state that the job uses leaves of its execution.
-  std::optional<Execution> pinned;
   absl::Duration segment_target = absl::Milliseconds(100);
 };
 

@@ -70,7 +70,7 @@ absl::Status LossError(const Core& core, const JobRecord& lender) {
 
 absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
                                     const Submission& submission) {
-  if (!submission.spec.uses_state()) return UsedState();
+  if (!submission.spec.uses_state()) return UsedState{nullptr, submission.execution};
   const std::string& name = submission.spec.gradients.state;
   JobRecord* lender = core.jobs.Find(principal, name);
   if (lender == nullptr || lender->kept.status == KeptStatus::kNone) {
@@ -88,7 +88,7 @@ absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
 }
 
 absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job) {
-  if (job.lender == 0) return UsedState();
+  if (job.lender == 0) return UsedState{nullptr, job.submission->execution};
   JobRecord* lender = core.jobs.Find(job.lender);
   ASSIGN_OR_RETURN(Execution pinned, Pin(job.submission->execution, lender->plan->execution));
   return UsedState{lender, std::move(pinned)};

@@ -2,7 +2,6 @@
 #define ANNULUS_SERVER_COORDINATOR_KEPT_STATE_H_
 
 #include <cstdint>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,8 +21,8 @@ int64_t KeptLimit(const Core& core, int64_t staging_bytes);
 // The state that a submission uses, and the execution that it leaves: that of the state decides
 // who has which rows.
 struct UsedState {
-  JobRecord* lender = nullptr;  // None.
-  std::optional<Execution> execution;
+  JobRecord* lender = nullptr;  // None: nothing changes.
+  Execution execution;
 };
 // NOT_FOUND / STATE_NOT_FOUND (also another principal's), STATE_EXPIRED, STATE_RELEASED,
 // STATE_LOST; FAILED_PRECONDITION / STATE_NOT_READY; INVALID_ARGUMENT / STATE_MISMATCH for another

@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
                                                       const std::vector<int32_t>& sizes) {
   const Submission& job = *request.submission;
   ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
-                   ChooseExecution(job.spec, request.pinned.value_or(job.execution),
+                   ChooseExecution(job.spec, request.execution,
                                    {sizes, request.rates, request.max_device_bytes}));
   auto plan = std::make_shared<JobPlan>();
   plan->granule = GranuleOf(job.spec);
@@ -136,7 +136,7 @@ PlanResult MakeJobPlan(const PlanRequest& request) {
     sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](int32_t s) { return s <= size; }),
                 sizes.end());
     too_large = TooLarge(largest, limit);
-    if (sizes.empty() || request.submission->execution.world_size != 0) return too_large;
+    if (sizes.empty() || request.execution.world_size != 0) return too_large;
   }
 }
 

@@ -35,7 +35,7 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   if (!plan_error.ok()) return plan_error;
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
-  const Execution asked = request.pinned.value_or(job.execution);
+  const Execution& asked = request.execution;
   int32_t size = asked.world_size;
   for (int32_t offered : request.sizes) {
     if (asked.world_size == 0 && offered <= auto_size) size = offered;

@@ -32,6 +32,7 @@ v1::RunJobRequest Request(int32_t world_size, int64_t rows) {
 PlanRequest Plan(const v1::RunJobRequest& request, const Rates& rates) {
   PlanRequest plan;
   plan.submission = *MakeSubmission(request, CoordinatorOptions());
+  plan.execution = plan.submission->execution;
   plan.sizes = {1, std::max(1, request.execution().world_size())};
   plan.rates = rates;
   plan.max_device_bytes = plan.max_staging_bytes = int64_t{1} << 40;
@@ -135,10 +136,9 @@ TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
 TEST(PlannerTest, WhatIsPinnedIsMet) {
   PlanRequest request = Plan(Request(0, 512), Rates());
   request.sizes = {3};
-  request.pinned = Execution();
-  request.pinned->world_size = 3;
-  request.pinned->layout = Layout::kStriped;
-  request.pinned->stripe = 4;
+  request.execution.world_size = 3;
+  request.execution.layout = Layout::kStriped;
+  request.execution.stripe = 4;
   const PlanResult plan = MakeJobPlan(request);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ((*plan)->world_size(), 3);

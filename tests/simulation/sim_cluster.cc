@@ -104,7 +104,7 @@ PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
   if (request.sizes.empty()) return InsufficientWorkersError(1, 0);
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
-  plan->execution = request.pinned.value_or(job.execution);
+  plan->execution = request.execution;
   // AUTO takes what the request's size says, so that all sizes occur.
   if (plan->execution.world_size == 0) {
     plan->execution.world_size = request.sizes[job.spec.q_rows() % request.sizes.size()];
