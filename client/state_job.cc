@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attention/error.h"
+#include "attention/shared_by_state.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 #include "proto/convert.h"
@@ -46,11 +48,9 @@ absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
                      absl::StrCat("job ", job.job_id(), " keeps no state (any more)"),
                      {ReasonOf(job.kept_state().status()), {{"state", job.job_id()}}, {}, {}});
   }
-  ASSIGN_OR_RETURN(AttentionSpec spec, SpecFromProto(job.spec(), "spec"));
+  ASSIGN_OR_RETURN(AttentionSpec kept, SpecFromProto(job.spec(), "spec"));
+  AttentionSpec spec = SharedByState(std::move(kept));
   spec.operation = Operation::kGradients;
-  spec.forward = ForwardOptions();
-  spec.outputs.max_logit = false;
-  spec.arithmetic = Arithmetic::kOfType;
   spec.gradients.state = job.job_id();
   return spec;
 }

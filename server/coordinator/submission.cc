@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
 #include "attention/error.h"
+#include "attention/shared_by_state.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 
@@ -64,14 +65,10 @@ std::string FingerprintOf(const Submission& submission) {
   return Sha256(absl::StrCat(text, Sha256(text), *submission.spec_bytes));
 }
 
-// Of all of the spec but the operation, its arithmetic, and what adds an output; with its defaults
-// written out.
-std::string StateFingerprintOf(AttentionSpec spec) {
-  if (!spec.keeps_state() && !spec.uses_state()) return "";
-  spec.operation = Operation::kForward;
-  spec.forward = ForwardOptions();
-  spec.outputs.max_logit = false;
-  spec.arithmetic = Arithmetic::kOfType;
+// With its defaults written out.
+std::string StateFingerprintOf(const AttentionSpec& wanted) {
+  if (!wanted.keeps_state() && !wanted.uses_state()) return "";
+  AttentionSpec spec = SharedByState(wanted);
   spec.head_dim_v = spec.value_dim();
   spec.out_dtype = spec.output_dtype();
   spec.scale = spec.scale_or_default();

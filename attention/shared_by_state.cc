@@ -1,0 +1,14 @@
+#include "attention/shared_by_state.h"
+
+namespace annulus {
+
+AttentionSpec SharedByState(AttentionSpec spec) {
+  spec.operation = Operation::kForward;
+  spec.forward = ForwardOptions();
+  spec.gradients = GradientOptions();
+  spec.outputs.max_logit = false;
+  spec.arithmetic = Arithmetic::kOfType;
+  return spec;
+}
+
+}  // namespace annulus
