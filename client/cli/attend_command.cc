@@ -19,6 +19,7 @@
 #include "client/cli/job_flags.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
+#include "client/cli/service_flags.h"
 #include "client/client.h"
 #include "proto/callback_threads.h"
 #include "proto/convert.h"
@@ -209,16 +210,10 @@ absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
   return AttendJob::FromFile(*std::move(request.file), request.spec, request.shape);
 }
 
-ClientOptions OptionsOf(const Flags& flags) {
-  ClientOptions options;
-  options.address = flags.service.address;
-  return options;
-}
-
 absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return ReadJob(flags.job);
   BlockSignals();  // Before the client's threads begin.
-  Client client(OptionsOf(flags));
+  Client client(ClientOptionsOf(flags.service));
   ASSIGN_OR_RETURN(const v1::Job job, client.GetJob(flags.job.handle, flags.service.timeout));
   return ReadStateJob(flags.job, job);
 }
@@ -245,7 +240,7 @@ absl::Status RunJob(const Flags& flags) {
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
   const sigset_t signals = BlockSignals();
   LimitCallbackThreads();
-  Client client(OptionsOf(flags));
+  Client client(ClientOptionsOf(flags.service));
   Outcome outcome;
   outcome.sent = arguments.spec;
   outcome.handle = flags.job.handle;

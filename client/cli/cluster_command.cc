@@ -2,7 +2,6 @@
 #include <iostream>
 #include <thread>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -10,8 +9,8 @@
 #include "client/cli/all_jobs.h"
 #include "client/cli/await_workers.h"
 #include "client/cli/commands.h"
-#include "client/cli/job_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/service_flags.h"
 #include "client/client.h"
 
 namespace annulus {
@@ -22,15 +21,11 @@ struct Flags {
   int64_t wait = 0;
 };
 
-std::string StateName(v1::WorkerInfo::State state) {
-  const std::string name = v1::WorkerInfo::State_Name(state);
-  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+std::string StateText(const v1::WorkerInfo& worker) {
+  return LowerSuffix(v1::WorkerInfo::State_Name(worker.state()));
 }
 
-std::string StateName(v1::Job::State state) {
-  const std::string name = v1::Job::State_Name(state);
-  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
-}
+std::string StateText(const v1::Job& job) { return LowerSuffix(v1::Job::State_Name(job.state())); }
 
 nlohmann::json BudgetJson(const v1::Budget& budget) {
   return {{"used_bytes", budget.used_bytes()}, {"limit_bytes", budget.limit_bytes()}};
@@ -47,7 +42,7 @@ nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsRespons
                          {"jobs", nlohmann::json::array()}};
   for (const v1::WorkerInfo& worker : info.workers()) {
     json["workers"].push_back({{"slot", worker.slot()},
-                               {"state", StateName(worker.state())},
+                               {"state", StateText(worker)},
                                {"backend", worker.backend()},
                                {"data_endpoint", worker.data_endpoint()},
                                {"staging", BudgetJson(worker.staging())},
@@ -62,7 +57,7 @@ nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsRespons
                                             group.slots().begin(), group.slots().end()))}});
   }
   for (const v1::Job& job : jobs.jobs()) {
-    nlohmann::json entry = {{"job_id", job.job_id()}, {"state", StateName(job.state())}};
+    nlohmann::json entry = {{"job_id", job.job_id()}, {"state", StateText(job)}};
     if (job.has_error())
       entry["error"] = {{"reason", job.error().reason()}, {"message", job.error().message()}};
     if (job.has_plan()) entry["execution"] = ExecutionJson(job.plan().execution());
@@ -82,10 +77,10 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
                                info.ready() ? "ready" : "not ready", info.term(),
                                info.queued_jobs(), info.running_jobs());
   for (const v1::WorkerInfo& worker : info.workers()) {
-    std::cout << "worker " << worker.slot() << ": " << StateName(worker.state()) << ", "
-              << worker.backend() << ", " << worker.data_endpoint() << "; staging "
-              << BudgetText(worker.staging()) << ", device " << BudgetText(worker.device())
-              << ", kept " << BudgetText(worker.kept()) << "\n";
+    std::cout << "worker " << worker.slot() << ": " << StateText(worker) << ", " << worker.backend()
+              << ", " << worker.data_endpoint() << "; staging " << BudgetText(worker.staging())
+              << ", device " << BudgetText(worker.device()) << ", kept "
+              << BudgetText(worker.kept()) << "\n";
   }
   for (const v1::GroupInfo& group : info.groups()) {
     std::cout << "group " << group.generation() << (group.ready() ? ":" : " (forming):");
@@ -93,7 +88,7 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
     std::cout << "\n";
   }
   for (const v1::Job& job : jobs.jobs()) {
-    std::cout << "job " << job.job_id() << ": " << StateName(job.state());
+    std::cout << "job " << job.job_id() << ": " << StateText(job);
     if (job.has_error()) std::cout << ", " << job.error().reason();
     if (job.has_kept_state()) std::cout << ", its state is " << KeptStateText(job);
     std::cout << "\n";
@@ -101,9 +96,7 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
 }
 
 int Run(const Flags& flags) {
-  ClientOptions options;
-  options.address = flags.service.address;
-  Client client(options);
+  Client client(ClientOptionsOf(flags.service));
   AwaitContext context;
   context.ask = [&client](absl::Duration limit) { return client.GetServerInfo(limit); };
   context.now = absl::Now;

@@ -92,13 +92,6 @@ Execution ExecutionOf(const JobFlags& flags) {
 
 }  // namespace
 
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
-  AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address);
-  AddDuration(app, {"--timeout", "Time for all of it, retries included"},
-              {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
-  app->add_flag("--json", flags->json, "Answer in JSON on standard output");
-}
-
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
   CLI::Option* input =
       AddFile(app,

@@ -14,14 +14,6 @@
 
 namespace annulus {
 
-// Where the coordinator is, and how to answer: flags of every command that asks one.
-struct ServiceFlags {
-  std::string address = "127.0.0.1:8001";
-  absl::Duration timeout = absl::Minutes(10);
-  bool json = false;
-};
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags);
-
 // What to compute and how: flags of `attend` and `plan`.
 struct JobFlags {
   std::string input;

@@ -8,8 +8,8 @@
 #include "base/command_line.h"
 #include "base/steady_time.h"
 #include "client/cli/commands.h"
-#include "client/cli/job_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/service_flags.h"
 #include "client/client.h"
 #include "client/merge_files.h"
 
@@ -28,9 +28,7 @@ struct Flags {
 LseBase BaseNamed(const std::string& name) { return name == "2" ? LseBase::k2 : LseBase::kE; }
 
 absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles* merge) {
-  ClientOptions options;
-  options.address = flags.service.address;
-  Client client(options);
+  Client client(ClientOptionsOf(flags.service));
   for (int64_t call = 0; call < merge->calls(); ++call) {
     ASSIGN_OR_RETURN(const v1::Partial answer,
                      client.MergePartials(merge->Request(call), deadline - SteadyNow()));

@@ -5,6 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/service_flags.h"
 #include "client/client.h"
 #include "proto/convert.h"
 
@@ -101,9 +102,7 @@ void PrintPlan(const v1::Plan& plan) {
 int Run(const Flags& flags) {
   const absl::StatusOr<JobRequest> request = ReadJob(flags.job);
   if (!request.ok()) return ReportError(request.status(), flags.service.json);
-  ClientOptions options;
-  options.address = flags.service.address;
-  Client client(options);
+  Client client(ClientOptionsOf(flags.service));
   const absl::StatusOr<v1::Plan> plan =
       client.Plan(request->spec, request->execution, flags.service.timeout);
   if (!plan.ok()) return ReportError(plan.status(), flags.service.json);

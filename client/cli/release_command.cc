@@ -3,8 +3,8 @@
 
 #include "base/command_line.h"
 #include "client/cli/commands.h"
-#include "client/cli/job_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/service_flags.h"
 #include "client/client.h"
 
 namespace annulus {
@@ -16,9 +16,7 @@ struct Flags {
 };
 
 int Run(const Flags& flags) {
-  ClientOptions options;
-  options.address = flags.service.address;
-  Client client(options);
+  Client client(ClientOptionsOf(flags.service));
   const absl::StatusOr<v1::Job> job = client.ReleaseState(flags.handle, flags.service.timeout);
   if (!job.ok()) return ReportError(job.status(), flags.service.json);
   if (flags.service.json) {

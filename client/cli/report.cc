@@ -103,8 +103,7 @@ std::string ExecutionText(const v1::Execution& proto) {
 }
 
 std::string StatusText(const v1::KeptState& state) {
-  const std::string name = v1::KeptState::Status_Name(state.status());
-  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+  return LowerSuffix(v1::KeptState::Status_Name(state.status()));
 }
 
 std::string ExpiryText(const v1::KeptState& state) {
@@ -127,6 +126,10 @@ std::string KeptStateText(const v1::Job& job) {
     absl::StrAppend(&text, " until ", ExpiryText(state));
   }
   return text;
+}
+
+std::string LowerSuffix(absl::string_view name) {
+  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
 }
 
 std::string BytesText(double bytes) {

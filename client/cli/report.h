@@ -40,6 +40,8 @@ std::string ExecutionText(const v1::Execution& execution);
 // Of a job with a kept_state: {status, expire_time, held_bytes, users}; "held until …".
 nlohmann::json KeptStateJson(const v1::Job& job);
 std::string KeptStateText(const v1::Job& job);
+// The name of an enum's value without its type, in small letters.
+std::string LowerSuffix(absl::string_view name);
 // "1.5 GB", "640 B".
 std::string BytesText(double bytes);
 

@@ -1,0 +1,20 @@
+#include "client/cli/service_flags.h"
+
+#include "base/command_line.h"
+
+namespace annulus {
+
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
+  AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address);
+  AddDuration(app, {"--timeout", "Time for all of it, retries included"},
+              {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
+  app->add_flag("--json", flags->json, "Answer in JSON on standard output");
+}
+
+ClientOptions ClientOptionsOf(const ServiceFlags& flags) {
+  ClientOptions options;
+  options.address = flags.address;
+  return options;
+}
+
+}  // namespace annulus

@@ -1,0 +1,24 @@
+#ifndef ANNULUS_CLIENT_CLI_SERVICE_FLAGS_H_
+#define ANNULUS_CLIENT_CLI_SERVICE_FLAGS_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/time.h"
+#include "client/client.h"
+
+namespace annulus {
+
+// Where the coordinator is, and how to answer: flags of every command that asks one.
+struct ServiceFlags {
+  std::string address = "127.0.0.1:8001";
+  absl::Duration timeout = absl::Minutes(10);
+  bool json = false;
+};
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags);
+
+ClientOptions ClientOptionsOf(const ServiceFlags& flags);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_SERVICE_FLAGS_H_
