@@ -1,6 +1,7 @@
 // annulus attend and annulus gradients: run one job.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -210,15 +211,20 @@ absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
   return AttendJob::FromFile(*std::move(request.file), request.spec, request.shape);
 }
 
+// A question is answered at once or not at all, however much time the job has.
+constexpr absl::Duration kAskTimeout = absl::Seconds(10);
+
 absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return ReadJob(flags.job);
   BlockSignals();  // Before the client's threads begin.
   Client client(ClientOptionsOf(flags.service));
-  ASSIGN_OR_RETURN(const v1::Job job, client.GetJob(flags.job.handle, flags.service.timeout));
+  ASSIGN_OR_RETURN(const v1::Job job,
+                   client.GetJob(flags.job.handle, std::min(kAskTimeout, flags.service.timeout)));
   return ReadStateJob(flags.job, job);
 }
 
 absl::Status RunJob(const Flags& flags) {
+  const absl::Time deadline = SteadyNow() + flags.service.timeout;
   ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
   std::optional<SafetensorsWriter> file;
@@ -234,7 +240,7 @@ absl::Status RunJob(const Flags& flags) {
     arguments.spec.gradients.release_state = flags.job.release;
     arguments.upload_without_state = true;
   }
-  arguments.timeout = flags.service.timeout;
+  arguments.timeout = std::max(absl::Milliseconds(1), deadline - SteadyNow());
   arguments.path = PathNamed(flags.path);
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };

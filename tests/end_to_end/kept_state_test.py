@@ -2,12 +2,14 @@
 
 import json
 import os
+import socket
 import tempfile
+import time
 import unittest
 
 import numpy
 
-from tests.end_to_end import processes, raw_client, service_case
+from tests.end_to_end import cluster, processes, raw_client, service_case
 from tests.end_to_end.attend_case import load_tensors, rounded, save_tensors
 from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
 
@@ -234,6 +236,16 @@ class KeptStateTest(unittest.TestCase):
             with self.assertRaises(raw_client.CallError) as caught:
                 raw_client.call(self.stubs.attention.AttendInline, request, 30)
             self.assertEqual(caught.exception.reason, "INVALID_REQUEST")
+
+
+class SilentCoordinatorTest(unittest.TestCase):
+    def test_asking_for_the_handle_takes_a_question_s_time_and_not_the_job_s(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            began = time.monotonic()
+            done = cluster.run("annulus", "gradients", "--address", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "2m",
+                               "--handle", "job-x", "--input", "upstream")
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertLess(time.monotonic() - began, 50)
 
 
 if __name__ == "__main__":
