@@ -34,9 +34,9 @@ class GpuProcesses(processes.Processes):
         return super().start_worker(number)
 
 
-def ask(service, verb, *flags):
+def ask(service, verb, *flags, verified_rows=VERIFIED_ROWS):
     """The answer's facts."""
-    done = service.annulus(verb, "--json", "--verify", VERIFIED_ROWS, *flags)
+    done = service.annulus(verb, "--json", "--verify", verified_rows, *flags)
     if done.returncode != 0:
         raise SystemExit(f"{verb} {' '.join(flags)}: {(done.stderr + done.stdout).strip()}\n{service.tail()}")
     return json.loads(done.stdout)

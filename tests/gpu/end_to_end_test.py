@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import json
+import os
 import subprocess
 import unittest
 
-from tests.gpu import end_to_end
+from tests.gpu import end_to_end, whole_jobs
 
 
 class EndToEndTest(unittest.TestCase):
@@ -17,6 +19,23 @@ class EndToEndTest(unittest.TestCase):
         self.assertEqual(said.getvalue().count("off by"), len(end_to_end.GRADIENT_JOBS))
         for strategy in end_to_end.STRATEGIES:
             self.assertIn(strategy, said.getvalue())
+
+    def test_whole_jobs_are_held_against_their_longer_part(self):
+        file = os.path.join(os.environ["TEST_TMPDIR"], "whole_jobs.json")
+        with contextlib.redirect_stdout(io.StringIO()):
+            whole_jobs.main([file, "--device", "cpu", "--lengths", "300,700", "--upload-rows", "2000", "--repeats", "2"])
+        with open(file, encoding="utf-8") as found:
+            figures = json.load(found)
+        self.assertEqual([figure["name"].split()[4] for figure in figures], ["S300", "S700"])
+        for figure in figures:
+            self.assertGreater(figure["ratio"], 0)
+            self.assertEqual(figure["met"], figure["ratio"] <= whole_jobs.BAR)
+
+    def test_the_longer_part_counts(self):
+        facts = {"input_bytes": 600, "output_bytes": 200, "uploading_seconds": 3.0, "seconds": 6.0, "running_seconds": 2.0}
+        self.assertEqual(whole_jobs.goodput(facts), 200)
+        self.assertEqual(whole_jobs.over_longer_part(facts, 200), 1.5)
+        self.assertEqual(whole_jobs.over_longer_part({**facts, "running_seconds": 5.0}, 200), 1.2)
 
     def test_a_job_that_ran_elsewhere_is_a_failure(self):
         wrong = {"backend": "cpu/avx2 + gloo", "verified": {}}

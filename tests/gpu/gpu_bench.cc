@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attention/dtype.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 #include "tests/bench/report.h"
@@ -74,6 +75,15 @@ class GpuBench {
     return Shapes("hopper ", **hopper);
   }
 
+  // One query row of each head over many keys.
+  absl::Status Decoding() {
+    RETURN_IF_ERROR(Decode("", *kernel_));
+    const auto hopper = HopperKernelOn(device_.get());
+    if (absl::IsFailedPrecondition(hopper.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(hopper.status());
+    return Decode("hopper ", **hopper);
+  }
+
   // What it costs to leave the running state and to take it up again.
   absl::Status CarriedState() {
     ASSIGN_OR_RETURN(const auto job,
@@ -124,6 +134,23 @@ class GpuBench {
       if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
     }
     Add(EntryOf(prefix + NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
+    return absl::OkStatus();
+  }
+
+  absl::Status Decode(const std::string& prefix, AttentionKernel& kernel) {
+    constexpr int64_t kKeys = 131072;
+    constexpr int32_t kHeads = 8, kDim = 128;
+    AttentionSpec spec = Forward(kKeys, kDim, kHeads, false);
+    spec.sequences[0].q_len = 1;
+    ASSIGN_OR_RETURN(const auto job, DeviceJob::Create(spec, device_.get()));
+    const double bytes = 2.0 * kKeys * kHeads * kDim * BytesPerElement(spec.dtype);
+    std::vector<double> rates;
+    for (int n = 0; n < kRepeats + 2; ++n) {
+      ASSIGN_OR_RETURN(const double seconds, job->Run(kernel, 1));
+      if (n >= 2) rates.push_back(bytes / seconds / 1e9);
+    }
+    Add(EntryOf(absl::StrCat(prefix, "decode bf16 S", kKeys, " D", kDim), Summarize(rates), "GB/s",
+                kRepeats));
     return absl::OkStatus();
   }
 
@@ -270,6 +297,7 @@ absl::Status Measure(GpuBench* measured) {
   int64_t free = 0;
   RETURN_IF_ERROR(CudaStatus(api, api->MemoryFree(&free), "free memory"));
   RETURN_IF_ERROR(measured->Kernels());
+  RETURN_IF_ERROR(measured->Decoding());
   RETURN_IF_ERROR(measured->CarriedState());
   for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->Gradients(causal));
   for (const int32_t ranks : {4, 8}) {

@@ -48,6 +48,14 @@ def checked(place, tool, suite):
     return gtest(place.test(f"kernel_{suite}_test"), name, title, 90, f"--gtest_filter={cases}", before=before)
 
 
+def whole_jobs(place):
+    name, title = "whole_jobs", "jobs from end to end beside the longer of their two parts"
+    if place.nccl is None:
+        return Part(name, title, 10, skip("no NCCL here, which a worker with a GPU loads"))
+    return Part(name, title, 100, script("whole_jobs", "whole_jobs.json", "--nccl-library", place.nccl), "figures",
+                {"ANNULUS_PROGRAMS": place.programs})
+
+
 def all_parts(place):
     """`place` says where programs are: test(name), programs, and nccl, NCCL's library or None."""
     nccl = {"ANNULUS_NCCL_LIBRARY": place.nccl} if place.nccl else {}
@@ -68,9 +76,10 @@ def all_parts(place):
         parts.append(Part(name, title, 90, script("end_to_end", "--workers", str(workers), "--nccl-library", place.nccl),
                           environment=jobs))
     parts += [
-        Part("bench", "the kernel, carried state, virtual ranks, memory", 150,
+        Part("bench", "the kernel, decoding, carried state, virtual ranks, memory", 150,
              ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures"),
-        Part("peers", "cuDNN, FlashAttention and a matrix product, by torch", 60, script("peers", "figures", "peers.json"),
+        whole_jobs(place),
+        Part("peers", "cuDNN, FlashAttention, a matrix product and a plain read, by torch", 60, script("peers", "figures", "peers.json"),
              "figures"),
         Part("torch_answers", "answers beside those of torch's SDPA", 60, script("peers", "answers", place.programs, place.nccl or "")),
     ]

@@ -19,6 +19,7 @@ HEADS = 16
 # Length, dimension, causal: as gpu_bench has them.
 SHAPES = [(length, 128, causal) for length in (8192, 16384, 32768) for causal in (False, True)] + [(16384, 64, False), (16384, 256, False)]
 BACKWARD_SHAPES = [(8192, 128, causal) for causal in (False, True)]
+READ_BYTES = 1 << 30
 FILE_TYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
@@ -51,9 +52,9 @@ def seconds(torch, call):
     return statistics.median(times)
 
 
-def entry(name, flops, time):
-    return {"name": name, "value": flops / time / 1e12, "unit": "TFLOP/s", "compared_to": "", "ratio": None, "better": "higher",
-            "bar": None, "met": None, "repeats": REPEATS}
+def entry(name, amount, time, unit="TFLOP/s"):
+    return {"name": name, "value": amount / time / {"TFLOP/s": 1e12, "GB/s": 1e9}[unit], "unit": unit, "compared_to": "",
+            "ratio": None, "better": "higher", "bar": None, "met": None, "repeats": REPEATS}
 
 
 def backward_figures(torch, backends, sdpa_kernel):
@@ -87,6 +88,9 @@ def figures(path):
     size = 8192
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     found.append(entry("gemm bf16 8192", 2 * size**3, seconds(torch, lambda: a @ b)))
+    much = torch.randn(READ_BYTES // 4, device="cuda")
+    found.append(entry("read", READ_BYTES, seconds(torch, much.sum), "GB/s"))
+    del much
     for length, dim, causal in SHAPES:
         q, k, v = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         pairs = length * (length + 1) / 2 if causal else length * length

@@ -10,6 +10,8 @@ PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
 BARS = {"": 0.35, "hopper ": 0.6}
 BACKWARD_BAR = 0.5
 CEILING = "gemm bf16 8192"
+# What decoding can reach: a sum over 1 GiB.
+READ, READ_BAR = "read", 0.75
 CAUSAL_BAR = 0.85
 
 
@@ -36,6 +38,8 @@ def compared(parts):
         cudnn = "cudnn " + name
         if name.startswith("backward ") and values.get(cudnn):
             add(f"{name} / cudnn", value / values[cudnn], f"cuDNN, {together(part[name], part[cudnn])}", BACKWARD_BAR)
+        if "decode " in name and values.get(READ):
+            add(f"{name} / read", value / values[READ], f"a plain read of 1 GiB, {together(part[name], part[READ])}", READ_BAR)
         kernel = next((known for known in BARS if name.startswith(known + "forward ")), None)
         if kernel is None:
             continue

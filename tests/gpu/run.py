@@ -26,8 +26,8 @@ TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "g
          *(f"kernel_{suite}_test" for suite in KERNEL_SUITES))
 PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 # What parts run beside programs, and how parts are put together.
-SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/end_to_end/cluster.py",
-           "tests/end_to_end/processes.py")
+SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
+           "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
 NCCL_NAME = "libnccl.so.2"
 

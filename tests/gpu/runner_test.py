@@ -187,8 +187,11 @@ sys.exit(run.guarded({self.out!r}))
         backward = {"name": "backward bf16 S8192 D128 full", "value": 180.0, "unit": "TFLOP/s"}
         cudnn_backward = {"name": "cudnn backward bf16 S8192 D128 full", "value": 450.0, "unit": "TFLOP/s"}
         gemm = {"name": "gemm bf16 8192", "value": 750.0, "unit": "TFLOP/s"}
+        decode = {"name": "decode bf16 S131072 D128", "value": 2400.0, "unit": "GB/s"}
+        read = {"name": "read", "value": 3000.0, "unit": "GB/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal, hopper, backward]), fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward]),
+            fake("bench", "", "figures", write=[ours, causal, hopper, backward, decode]),
+            fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward, read]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
         titles = {name: f"the part {name}" for name in facts}
@@ -199,6 +202,7 @@ sys.exit(run.guarded({self.out!r}))
         self.assertEqual(ratios["backward bf16 S8192 D128 full / cudnn"], (0.4, False))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
+        self.assertEqual(ratios["decode bf16 S131072 D128 / read"], (0.8, True))
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
             text = file.read()
         for wanted in ("2026-01-02", "a \\| b", "Something failed.", "| bad | the part bad | failed: ended with 1 |", "    why"):
