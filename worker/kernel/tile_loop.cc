@@ -120,13 +120,18 @@ void TileLoop::LoadState(const KernelTask& task) {
   }
 }
 
+// Sums first: maxima and weights of a row's heads share cache lines, which other threads write to.
 void TileLoop::StoreState(const KernelTask& task) {
   const size_t bytes = sizeof(float) * tile_.value_dim;
   const StatePlaces places(*call_.job->layout, task.out_q);
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
+    std::memcpy(places.Find(slot.row, slot.q_head).sum, s_.sums_ + int64_t{i} * tile_.sum_stride,
+                bytes);
+  }
+  for (int i = 0; i < tile_.rows; ++i) {
+    const TileScratch::Slot& slot = s_.slots_[i];
     const StatePlaces::At at = places.Find(slot.row, slot.q_head);
-    std::memcpy(at.sum, s_.sums_ + int64_t{i} * tile_.sum_stride, bytes);
     std::memcpy(at.max, &s_.max_[i], sizeof(float));
     std::memcpy(at.weight, &s_.weight_[i], sizeof(float));
   }
