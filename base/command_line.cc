@@ -168,6 +168,17 @@ CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
   });
 }
 
+CLI::Option* AddFiles(CLI::App* app, const Flag& flag, std::vector<std::string>* values) {
+  const auto what_is_wrong = [](const std::string& text) {
+    return std::string(text.empty() ? "'' is no file" : "");
+  };
+  return app->add_option(flag.name, *values, flag.help)
+      ->type_name("[DIR/]FILE")
+      ->check(what_is_wrong)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
                      std::string* value) {
   const std::string form =

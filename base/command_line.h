@@ -49,6 +49,8 @@ CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::s
                        std::string* value);
 // The path of a file; whether it is there is not asked.
 CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value);
+// The same, given once for each of several files; they keep their order.
+CLI::Option* AddFiles(CLI::App* app, const Flag& flag, std::vector<std::string>* values);
 // A name of so many characters.
 CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
                      std::string* value);

@@ -74,13 +74,12 @@ Command AddMergeCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand(
       "merge", "Join attention of the same rows over disjoint keys: output and lse of each");
   AddServiceFlags(app, &flags->service);
-  app->add_option("--input", flags->inputs,
-                  "safetensors file with output and lse as `annulus attend` writes them; once for "
-                  "each partial")
-      ->type_name("[DIR/]FILE")
-      ->required()
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  AddFiles(app,
+           {"--input",
+            "safetensors file with output and lse as `annulus attend` writes them; once for each "
+            "partial"},
+           &flags->inputs)
+      ->required();
   AddFile(app, {"--output", "safetensors file to write: output, lse and lse_rest, F32"},
           &flags->output)
       ->required();

@@ -17,6 +17,7 @@ class CommandLineTest : public testing::Test {
     AddAddress(&app_, {"--address", "Where to listen"}, &address_);
     AddChoice(&app_, {"--layout", "Rows of ranks"}, {"auto", "zig-zag"}, &layout_);
     AddFile(&app_, {"--input", "What to read"}, &input_);
+    AddFiles(&app_, {"--part", "What to read, too"}, &parts_);
     AddName(&app_, {"--slot", "Name of its place"}, {1, 8}, &slot_);
     AddText(&app_, {"--even", "A number"}, "EVEN", "", [this](const std::string& text) {
       if (text.empty() || (text.back() - '0') % 2 != 0) {
@@ -45,6 +46,7 @@ class CommandLineTest : public testing::Test {
   std::string address_ = "127.0.0.1:8001";
   std::string layout_ = "auto";
   std::string input_, slot_ = "w0", even_;
+  std::vector<std::string> parts_;
   LogOptions log_;
   std::string error_, output_;
 };
@@ -59,7 +61,7 @@ TEST_F(CommandLineTest, DefaultsStay) {
 TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(Parse({"--threads=64", "--lease", "1m30s", "--staging=2GB", "--address", "[::1]:0",
                    "--layout=zig_zag", "--log-level=error", "--log-format=json", "--input=a b",
-                   "--slot=12345678", "--even=4"}),
+                   "--slot=12345678", "--even=4", "--part=b", "--part", "a"}),
             -1)
       << error_;
   EXPECT_EQ(threads_, 64);
@@ -68,6 +70,7 @@ TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(address_, "[::1]:0");
   EXPECT_EQ(layout_, "zig-zag");
   EXPECT_EQ(input_, "a b");
+  EXPECT_EQ(parts_, (std::vector<std::string>{"b", "a"}));
   EXPECT_EQ(slot_, "12345678");
   EXPECT_EQ(even_, "4");
   EXPECT_EQ(log_.level, LogLevel::kError);
@@ -101,7 +104,7 @@ TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
     EXPECT_THAT(error_, HasSubstr("annulus-worker: ")) << flag;
     EXPECT_EQ(output_, "") << flag;
   }
-  for (const char* flag : {"--input", "--slot"}) {
+  for (const char* flag : {"--input", "--part", "--slot"}) {
     EXPECT_EQ(Parse({flag, ""}), kUsageExitCode) << flag;
   }
   EXPECT_EQ(Parse({"--threads=65"}), kUsageExitCode);
@@ -115,6 +118,7 @@ TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
   EXPECT_THAT(output_, HasSubstr("TIME, 1s to 1h=5s"));
   EXPECT_THAT(output_, HasSubstr("0B to 1TiB=64MiB"));
   EXPECT_THAT(output_, HasSubstr("--input [DIR/]FILE "));
+  EXPECT_THAT(output_, HasSubstr("--part [DIR/]FILE ... "));
   EXPECT_THAT(output_, HasSubstr("NAME, 1 to 8 characters=w0"));
 }
 

@@ -7,13 +7,20 @@ from tests.end_to_end import cluster
 
 COMMANDS = (
     ("annulus-coordinator",), ("annulus-worker",),
-    ("annulus", "attend"), ("annulus", "plan"), ("annulus", "cluster"), ("annulus", "serve"),
+    ("annulus", "attend"), ("annulus", "gradients"), ("annulus", "release"), ("annulus", "merge"),
+    ("annulus", "plan"), ("annulus", "cluster"),
+    ("annulus", "serve"),
 )
 # Of --help: the flag, its form with the default, and what it does, where that is on the same line.
 OPTION = re.compile(
-    r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+)(?: Excludes: \S+| \.\.\.)?)?(?: +(\S.*))?$"
+    r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+))?(?: +(\S.*))?$"
 )
-SWITCHES = {"--bf16-partials", "--deterministic", "--help", "--json"}
+# What may stand between the form and what the flag does.
+RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \.\.\.| REQUIRED)+(?= |$)")
+SWITCHES = {
+    "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
+    "--release",
+}
 TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -22,7 +29,7 @@ def flags_of(help_text):
     """(flag, form, help) of each option: `--flag FORM=default  help`, the help perhaps on the next line."""
     lines = help_text.split("Options:\n", 1)[1].split("\n\n", 1)[0].splitlines()
     for index, line in enumerate(lines):
-        found = OPTION.match(line)
+        found = OPTION.match(RULES.sub("  ", line).rstrip())
         if found is None:
             continue
         text = found[3]
