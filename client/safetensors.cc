@@ -32,6 +32,13 @@ absl::Status Bad(absl::string_view what) {
                    absl::StrCat("not a safetensors file: ", what), {"BAD_SAFETENSORS", {}, {}, {}});
 }
 
+// Of a file's content: says which file it is.
+absl::Status In(const std::string& path, const absl::Status& status) {
+  ErrorDetail detail = DetailOf(status);
+  detail.metadata["path"] = path;
+  return MakeError(status.code(), absl::StrCat(path, ": ", status.message()), detail);
+}
+
 absl::Status SystemError(absl::string_view what, const std::string& path) {
   const int error = errno;
   absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
@@ -152,14 +159,15 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   void* address = MAP_FAILED;
   if (regular && size > 0) address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
-  if (!regular || size == 0) return Bad(absl::StrCat(path, " is empty or no regular file"));
+  if (!regular || size == 0) return In(path, Bad("it is empty or no regular file"));
   if (address == MAP_FAILED) return SystemError("cannot map", path);
   SafetensorsFile file;
   file.mapping_ = std::shared_ptr<const std::byte>(
       static_cast<const std::byte*>(address),
       [size](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), size); });
-  ASSIGN_OR_RETURN(file.tensors_,
-                   ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_));
+  auto tensors = ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_);
+  if (!tensors.ok()) return In(path, tensors.status());
+  file.tensors_ = *std::move(tensors);
   return file;
 }
 

@@ -69,6 +69,13 @@ TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
 TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/nonexistent").status()).reason, "FILE_NOT_FOUND");
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/dev/null").status()).reason, "BAD_SAFETENSORS");
+  const std::string short_file = testing::TempDir() + "/short.safetensors";
+  std::ofstream(short_file) << "cut";
+  for (const std::string& path : {std::string("/dev/null"), short_file}) {
+    const absl::Status status = SafetensorsFile::Open(path).status();
+    EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+    EXPECT_EQ(DetailOf(status).metadata["path"], path);
+  }
   EXPECT_EQ(DetailOf(SafetensorsWriter::Create("/nonexistent/file").status()).reason,
             "FILE_NOT_FOUND");
   EXPECT_EQ(DetailOf(SafetensorsWriter::Create(testing::TempDir()).status()).reason, "FILE_ERROR");
