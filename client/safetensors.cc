@@ -46,16 +46,6 @@ absl::Status SystemError(absl::string_view what, const std::string& path) {
                    {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
 }
 
-// Bytes of an element; 0 for an unknown dtype.
-int64_t DtypeBytes(absl::string_view dtype) {
-  static const std::map<absl::string_view, int64_t> kBytes = {
-      {"F64", 8}, {"F32", 4}, {"F16", 2},  {"BF16", 2},    {"I64", 8},
-      {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},     {"U32", 4},
-      {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-  const auto found = kBytes.find(dtype);
-  return found == kBytes.end() ? 0 : found->second;
-}
-
 absl::StatusOr<int64_t> Number(const Json& value) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
     return Bad("a size is no number from 0 to 2^63 - 1");
@@ -71,14 +61,14 @@ absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& v
     return Bad(absl::StrCat("'", name, "' has not just dtype, shape and data_offsets"));
   }
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
-  if (!dtype.is_string() || DtypeBytes(dtype.get<std::string>()) == 0) {
+  if (!dtype.is_string() || SafetensorElementBytes(dtype.get<std::string>()) == 0) {
     return Bad(absl::StrCat("the dtype of '", name, "' is unknown"));
   }
   info.dtype = dtype.get<std::string>();
   if (!shape.is_array() || shape.size() > kMaxDims || !offsets.is_array() || offsets.size() != 2) {
     return Bad(absl::StrCat("shape or data_offsets of '", name, "' are no lists of numbers"));
   }
-  int64_t bytes = DtypeBytes(info.dtype);
+  int64_t bytes = SafetensorElementBytes(info.dtype);
   for (const Json& size : shape) {
     ASSIGN_OR_RETURN(const int64_t dim, Number(size));
     if (__builtin_mul_overflow(bytes, dim, &bytes)) {
@@ -127,6 +117,15 @@ absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
 }
 
 }  // namespace
+
+int64_t SafetensorElementBytes(absl::string_view dtype) {
+  static const std::map<absl::string_view, int64_t> kBytes = {
+      {"F64", 8}, {"F32", 4}, {"F16", 2},  {"BF16", 2},    {"I64", 8},
+      {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},     {"U32", 4},
+      {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  const auto found = kBytes.find(dtype);
+  return found == kBytes.end() ? 0 : found->second;
+}
 
 absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
                                                              int64_t* header_bytes) {

@@ -28,6 +28,9 @@ struct SafetensorInfo {
   int64_t end = 0;
 };
 
+// Bytes of an element of a known dtype; 0 for an unknown one.
+int64_t SafetensorElementBytes(absl::string_view dtype);
+
 // The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
 // wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, an
 // unknown dtype, sizes that overflow or disagree, ranges that overlap, leave a gap or end early.
@@ -42,6 +45,8 @@ class SafetensorsFile {
   // ParseSafetensors.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
+  // In the order of their bytes.
+  const std::vector<SafetensorInfo>& tensors() const { return tensors_; }
   // The tensor, or nullptr.
   const SafetensorInfo* Find(absl::string_view name) const;
   absl::Span<const std::byte> Bytes(const SafetensorInfo& info) const;

@@ -15,6 +15,8 @@ Command AddAttendCommand(CLI::App* program);
 Command AddGradientsCommand(CLI::App* program);
 Command AddMergeCommand(CLI::App* program);
 Command AddReleaseCommand(CLI::App* program);
+Command AddShardCommand(CLI::App* program);
+Command AddUnshardCommand(CLI::App* program);
 Command AddPlanCommand(CLI::App* program);
 Command AddClusterCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

@@ -13,30 +13,13 @@
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "base/command_line.h"
+#include "client/cli/text_file.h"
 #include "client/pair_files.h"
 #include "client/state_job.h"
 #include "proto/convert.h"
 
 namespace annulus {
 namespace {
-
-constexpr int64_t kMaxSpecBytes = 64 << 20;
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return MakeError(absl::StatusCode::kNotFound, absl::StrCat("cannot open ", path),
-                     {"FILE_NOT_FOUND", {{"path", path}}, {}, {}});
-  }
-  std::string text(kMaxSpecBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(file.gcount());
-  if (text.size() > kMaxSpecBytes) {
-    return MakeError(absl::StatusCode::kInvalidArgument,
-                     absl::StrCat(path, " is larger than 64 MiB"), {"BAD_SPEC", {}, {}, {}});
-  }
-  return text;
-}
 
 void SetMask(const std::string& name, v1::AttentionSpec* spec) {
   spec->clear_masks();
@@ -152,7 +135,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   request.execution = ExecutionOf(flags);
   v1::AttentionSpec spec;
   if (!flags.spec_file.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadText(flags.spec_file));
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.spec_file, "BAD_SPEC"));
     ASSIGN_OR_RETURN(spec, ParseSpec(text));
   }
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);

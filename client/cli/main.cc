@@ -18,10 +18,10 @@ int Main(int argc, char** argv) {
   CLI::App program("Annulus: exact attention as a service.", "annulus");
   program.require_subcommand(1);
   program.footer(kExitCodes);
-  const std::vector<Command> commands = {AddAttendCommand(&program),  AddGradientsCommand(&program),
-                                         AddReleaseCommand(&program), AddMergeCommand(&program),
-                                         AddPlanCommand(&program),    AddClusterCommand(&program),
-                                         AddServeCommand(&program)};
+  const std::vector<Command> commands = {
+      AddAttendCommand(&program), AddGradientsCommand(&program), AddReleaseCommand(&program),
+      AddMergeCommand(&program),  AddPlanCommand(&program),      AddClusterCommand(&program),
+      AddShardCommand(&program),  AddUnshardCommand(&program),   AddServeCommand(&program)};
   if (const std::optional<int> code = ParseCommandLine(&program, argc, argv)) return *code;
   const std::vector<CLI::App*> all = program.get_subcommands([](CLI::App*) { return true; });
   for (size_t i = 0; i < all.size(); ++i) {

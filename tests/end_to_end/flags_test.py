@@ -8,7 +8,7 @@ from tests.end_to_end import cluster
 COMMANDS = (
     ("annulus-coordinator",), ("annulus-worker",),
     ("annulus", "attend"), ("annulus", "gradients"), ("annulus", "release"), ("annulus", "merge"),
-    ("annulus", "plan"), ("annulus", "cluster"),
+    ("annulus", "plan"), ("annulus", "cluster"), ("annulus", "shard"), ("annulus", "unshard"),
     ("annulus", "serve"),
 )
 # Of --help: the flag, its form with the default, and what it does, where that is on the same line.

@@ -1,0 +1,112 @@
+// annulus shard, annulus unshard: tensors of files, cut by a plan and put together again.
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/status_macros.h"
+#include "attention/validate.h"
+#include "base/command_line.h"
+#include "client/cli/commands.h"
+#include "client/cli/report.h"
+#include "client/cli/text_file.h"
+#include "client/safetensors.h"
+#include "client/shard_files.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  std::string plan, input, output;
+  std::vector<std::string> inputs;  // Of unshard, by rank.
+  int64_t rank = 0, batch = 0;
+  bool json = false;
+};
+
+absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, "BAD_PLAN"));
+  ASSIGN_OR_RETURN(const v1::Plan plan, ParsePlan(text));
+  return PlanRows::Of(plan);
+}
+
+absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors) {
+  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  RETURN_IF_ERROR(output.Commit(ViewsOf(tensors)));
+  nlohmann::json said = nlohmann::json::object();
+  for (const OwnedTensor& tensor : tensors) said[tensor.name] = tensor.shape;
+  if (flags.json) {
+    std::cout << nlohmann::json{{"tensors", said}}.dump(2) << std::endl;
+  } else {
+    std::cout << flags.output << ": " << said.dump() << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shard(const Flags& flags) {
+  ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
+  ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
+                   ShardFile(plan, file, static_cast<int32_t>(flags.rank)));
+  return Write(flags, tensors);
+}
+
+absl::Status Unshard(const Flags& flags) {
+  ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
+  std::vector<SafetensorsFile> files;
+  for (const std::string& input : flags.inputs) {
+    ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
+  }
+  ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors, UnshardFiles(plan, files, flags.batch));
+  return Write(flags, tensors);
+}
+
+// What both have.
+void AddPlanAndOutput(CLI::App* app, Flags* flags) {
+  AddFile(app, {"--plan", "What `annulus plan --json` said"}, &flags->plan)->required();
+  AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();
+  app->add_flag("--json", flags->json, "Answer in JSON on standard output");
+}
+
+Command Runs(absl::Status (*run)(const Flags&), std::shared_ptr<Flags> flags) {
+  return [run, flags = std::move(flags)] {
+    const absl::Status status = run(*flags);
+    return status.ok() ? kExitOk : ReportError(status, flags->json);
+  };
+}
+
+}  // namespace
+
+Command AddShardCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = program->add_subcommand(
+      "shard", "Take one rank's rows of a plan out of a file's tensors; nothing is asked");
+  AddPlanAndOutput(app, flags.get());
+  AddFile(app,
+          {"--input",
+           "safetensors file with q, k, v, output, d_out, dq, dk, dv ([tokens, heads, dim]), lse, "
+           "max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
+          &flags->input)
+      ->required();
+  AddInteger(app, {"--rank", "Whose rows to take"}, {0, Limits().max_world_size - 1}, &flags->rank, "rank")
+      ->default_str("")
+      ->required();
+  return Runs(Shard, std::move(flags));
+}
+
+Command AddUnshardCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = program->add_subcommand(
+      "unshard", "Put the ranks' rows together again: the inverse of `annulus shard`");
+  AddPlanAndOutput(app, flags.get());
+  AddFiles(app,
+           {"--input",
+            "safetensors file that `annulus shard` wrote; once for each rank, in their order"},
+           &flags->inputs)
+      ->required();
+  AddInteger(app, {"--batch", "Sequences of equal length that are written as [batch, …]; 0: none"},
+             {0, Limits().max_sequences}, &flags->batch, "sequences");
+  return Runs(Unshard, std::move(flags));
+}
+
+}  // namespace annulus

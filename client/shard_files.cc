@@ -1,0 +1,230 @@
+#include "client/shard_files.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "attention/tensor_table.h"
+#include "nlohmann/json.hpp"
+
+namespace annulus {
+namespace {
+
+using Json = nlohmann::json;
+
+absl::Status BadPlan(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("not a plan of `annulus plan --json`: ", what),
+                   {"BAD_PLAN", {}, {}, {}});
+}
+
+absl::Status BadTensor(const char* reason, const std::string& name, absl::string_view what) {
+  // A name out of a file may hold anything.
+  const std::string shown = absl::Utf8SafeCEscape(name);
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("tensor ", shown, " ", what),
+                   {reason, {{"tensor", shown}}, {}, {}});
+}
+
+absl::StatusOr<int64_t> NumberOf(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT64_MAX) {
+    return BadPlan(absl::StrCat("no \"", name, "\" of 0 to 2^63 - 1"));
+  }
+  return found->get<int64_t>();
+}
+
+using Ranges = google::protobuf::RepeatedPtrField<v1::RowRange>;
+absl::Status ReadRanges(const Json& shard, const char* name, Ranges* ranges) {
+  const auto list = shard.find(name);
+  if (list == shard.end() || !list->is_array()) {
+    return BadPlan(absl::StrCat("no list \"", name, "\" in a shard"));
+  }
+  for (const Json& each : *list) {
+    if (!each.is_object()) return BadPlan("a range of rows is no object");
+    v1::RowRange* range = ranges->Add();
+    ASSIGN_OR_RETURN(const int64_t begin, NumberOf(each, "begin"));
+    ASSIGN_OR_RETURN(const int64_t block, NumberOf(each, "block"));
+    ASSIGN_OR_RETURN(const int64_t stride, NumberOf(each, "stride"));
+    ASSIGN_OR_RETURN(const int64_t count, NumberOf(each, "count"));
+    range->set_begin(begin);
+    range->set_block(block);
+    range->set_stride(stride);
+    range->set_count(count);
+  }
+  return absl::OkStatus();
+}
+
+// What a tensor of a name is: of which rows, and how many dimensions follow its tokens.
+struct Kind {
+  TensorId id;
+  RowSpace rows;
+  int before, after;  // Dimensions, without a batch.
+};
+constexpr Kind kKinds[] = {
+    {TensorId::kQ, RowSpace::kQuery, 0, 2},    {TensorId::kK, RowSpace::kKey, 0, 2},
+    {TensorId::kV, RowSpace::kKey, 0, 2},      {TensorId::kOut, RowSpace::kQuery, 0, 2},
+    {TensorId::kDOut, RowSpace::kQuery, 0, 2}, {TensorId::kDq, RowSpace::kQuery, 0, 2},
+    {TensorId::kDk, RowSpace::kKey, 0, 2},     {TensorId::kDv, RowSpace::kKey, 0, 2},
+    {TensorId::kLse, RowSpace::kQuery, 1, 0},  {TensorId::kMaxLogit, RowSpace::kQuery, 1, 0},
+    {TensorId::kDLse, RowSpace::kQuery, 1, 0}, {TensorId::kLseOffset, RowSpace::kQuery, 1, 0},
+};
+
+absl::StatusOr<const Kind*> KindOf(const std::string& name) {
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                  [&](const Kind& each) { return TensorName(each.id) == name; });
+  if (kind != std::end(kKinds)) return kind;
+  return BadTensor("UNKNOWN_TENSOR", name, "is none whose tokens are known by its name");
+}
+
+// `with_batch`: the shape may have one.
+absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, bool with_batch) {
+  ASSIGN_OR_RETURN(const Kind* const kind, KindOf(info.name));
+  const int dims = kind->before + 1 + kind->after, given = static_cast<int>(info.shape.size());
+  const bool batch = with_batch && given == dims + 1;
+  if (given != dims + (batch ? 1 : 0)) {
+    return BadTensor("SHAPE_MISMATCH", info.name,
+                     absl::StrCat("has ", given, " dimensions, not ", dims,
+                                  with_batch ? ", or one more for a batch" : ""));
+  }
+  TensorShape shape;
+  shape.rows = kind->rows;
+  shape.element_bytes = SafetensorElementBytes(info.dtype);
+  shape.shape = info.shape;
+  shape.token_dim = kind->before + (batch ? 1 : 0);
+  shape.has_batch = batch;
+  return shape;
+}
+
+absl::Status Naming(const std::string& name, const absl::Status& status) {
+  if (status.ok()) return status;
+  ErrorDetail detail = DetailOf(status);
+  detail.metadata["tensor"] = name;
+  return MakeError(status.code(), absl::StrCat("tensor ", name, ": ", status.message()), detail);
+}
+
+absl::Status CheckHasAny(const SafetensorsFile& file) {
+  if (!file.tensors().empty()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, "a file has no tensor",
+                   {"MISSING_TENSOR", {}, {}, {}});
+}
+
+absl::Status CheckHasAll(const std::vector<SafetensorInfo>& wanted, const SafetensorsFile& file,
+                         size_t rank) {
+  for (const SafetensorInfo& info : wanted) {
+    RETURN_IF_ERROR(KindOf(info.name).status());  // So there are few.
+    if (file.Find(info.name) != nullptr) continue;
+    return BadTensor("MISSING_TENSOR", info.name,
+                     absl::StrCat("is not in the file of rank ", rank, ", and in another's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSameNames(const std::vector<SafetensorsFile>& files) {
+  for (size_t rank = 1; rank < files.size(); ++rank) {
+    RETURN_IF_ERROR(CheckHasAll(files[0].tensors(), files[rank], rank));
+    RETURN_IF_ERROR(CheckHasAll(files[rank].tensors(), files[0], 0));
+  }
+  return absl::OkStatus();
+}
+
+// "F32 [3, 8, 64]".
+std::string Text(const std::string& dtype, const std::vector<int64_t>& shape) {
+  return absl::StrCat(dtype, " [", absl::StrJoin(shape, ", "), "]");
+}
+
+// The whole tensor's shape, of a shard's.
+absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInfo& info,
+                                       int64_t batch) {
+  ASSIGN_OR_RETURN(TensorShape shape, ShapeInFile(info, /*with_batch=*/false));
+  const int64_t rows = plan.rows(shape.rows);
+  shape.shape[static_cast<size_t>(shape.token_dim)] = rows;
+  if (batch <= 0) return shape;
+  if (rows % batch != 0) {
+    return BadTensor("SHAPE_MISMATCH", info.name,
+                     absl::StrCat("has ", rows, " rows, which ", batch, " does not divide"));
+  }
+  shape.shape[static_cast<size_t>(shape.token_dim)] = rows / batch;
+  shape.shape.insert(shape.shape.begin(), batch);
+  shape.has_batch = true;
+  ++shape.token_dim;
+  return shape;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Plan> ParsePlan(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return BadPlan("no JSON object");
+  const auto shards = json.find("shards");
+  if (shards == json.end() || !shards->is_array()) return BadPlan("no list \"shards\"");
+  v1::Plan plan;
+  for (const Json& each : *shards) {
+    if (!each.is_object()) return BadPlan("a shard is no object");
+    v1::ShardPlan* shard = plan.add_shards();
+    ASSIGN_OR_RETURN(const int64_t rank, NumberOf(each, "rank"));
+    if (rank != plan.shards_size() - 1) return BadPlan("ranks are not 0, 1, …");
+    shard->set_rank(static_cast<int32_t>(rank));
+    RETURN_IF_ERROR(ReadRanges(each, "q_rows", shard->mutable_q_rows()));
+    RETURN_IF_ERROR(ReadRanges(each, "kv_rows", shard->mutable_kv_rows()));
+  }
+  return plan;
+}
+
+std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors) {
+  std::vector<SafetensorView> views;
+  for (const OwnedTensor& tensor : tensors)
+    views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  return views;
+}
+
+absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
+                                                   const SafetensorsFile& file, int32_t rank) {
+  RETURN_IF_ERROR(CheckHasAny(file));
+  std::vector<OwnedTensor> tensors;
+  for (const SafetensorInfo& info : file.tensors()) {
+    ASSIGN_OR_RETURN(const TensorShape shape, ShapeInFile(info, /*with_batch=*/true));
+    absl::StatusOr<TensorShard> shard = ShardTensor(plan, shape, file.Bytes(info), rank);
+    RETURN_IF_ERROR(Naming(info.name, shard.status()));
+    tensors.push_back({info.name, info.dtype, std::move(shard->shape), std::move(shard->bytes)});
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
+                                                      const std::vector<SafetensorsFile>& files,
+                                                      int64_t batch) {
+  if (files.size() != static_cast<size_t>(plan.ranks())) {
+    return InvalidField("INVALID_RANK", "files",
+                        absl::StrCat("are ", files.size(), " for ", plan.ranks(), " ranks"));
+  }
+  RETURN_IF_ERROR(CheckSameNames(files));
+  RETURN_IF_ERROR(CheckHasAny(files[0]));
+  std::vector<OwnedTensor> tensors;
+  for (const SafetensorInfo& info : files[0].tensors()) {
+    ASSIGN_OR_RETURN(const TensorShape shape, WholeShape(plan, info, batch));
+    std::vector<absl::Span<const std::byte>> shards;
+    for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
+      const SafetensorsFile& file = files[static_cast<size_t>(rank)];
+      const SafetensorInfo* part = file.Find(info.name);
+      absl::StatusOr<std::vector<int64_t>> wanted = ShardShape(plan, shape, rank);
+      RETURN_IF_ERROR(Naming(info.name, wanted.status()));
+      if (part->dtype != info.dtype || part->shape != *wanted) {
+        return BadTensor("SHAPE_MISMATCH", info.name,
+                         absl::StrCat("of rank ", rank, " is ", Text(part->dtype, part->shape),
+                                      ", not ", Text(info.dtype, *wanted)));
+      }
+      shards.push_back(file.Bytes(*part));
+    }
+    absl::StatusOr<std::vector<std::byte>> whole = UnshardTensor(plan, shape, shards);
+    RETURN_IF_ERROR(Naming(info.name, whole.status()));
+    tensors.push_back({info.name, info.dtype, shape.shape, *std::move(whole)});
+  }
+  return tensors;
+}
+
+}  // namespace annulus

@@ -1,0 +1,137 @@
+"""annulus shard and unshard: files cut by a plan of the service, held against numpy, and put together again."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tests.end_to_end import cluster
+from tests.end_to_end.service_case import ServiceCase
+
+LAYOUTS = ("contiguous", "zigzag", "striped", "by-area", "zigzag-per-sequence")
+
+
+def rows_of(ranges):
+    """The packed rows that a plan names."""
+    parts = [r["begin"] + i * r["stride"] + np.arange(r["block"]) for r in ranges for i in range(r["count"])]
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+
+class ShardFilesTest(ServiceCase):
+    WORKERS = 3
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")))
+        random = np.random.default_rng(3)
+        self.tensors = {
+            "q": random.standard_normal((2, 33, 4, 8)).astype(np.float16),
+            "k": random.standard_normal((2, 37, 2, 8)).astype(np.float16),
+            "v": random.standard_normal((2, 37, 2, 5)).astype(np.float16),
+        }
+        save_file(self.tensors, self.path("inputs"))
+        # What goes with the rows of its outputs.
+        self.tensors["lse"] = random.standard_normal((2, 4, 33)).astype(np.float32)
+        save_file(self.tensors, self.path("whole"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_command(self, *arguments):
+        done = cluster.annulus(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def plan(self, layout):
+        plan = self.run_command("plan", "--address", self.service.address, "--input", self.path("inputs"), "--mask", "causal", "--world-size", "3", "--layout", layout)
+        with open(self.path("plan"), "w") as file:
+            json.dump(plan, file)
+        return plan
+
+    def shard(self, rank):
+        return self.run_command("shard", "--plan", self.path("plan"), "--rank", str(rank), "--input", self.path("whole"),
+                                "--output", self.path(f"rank{rank}"))
+
+    def test_every_layout_is_cut_as_its_plan_says_and_put_together_again(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout):
+                for shard in self.plan(layout)["shards"]:
+                    self.shard(shard["rank"])
+                    got = load_file(self.path(f"rank{shard['rank']}"))
+                    q_rows, kv_rows = rows_of(shard["q_rows"]), rows_of(shard["kv_rows"])
+                    for name, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows)):
+                        packed = self.tensors[name].reshape(-1, *self.tensors[name].shape[2:])
+                        np.testing.assert_array_equal(got[name], packed[rows])
+                    lse = np.moveaxis(self.tensors["lse"], 1, 0).reshape(4, -1)
+                    np.testing.assert_array_equal(got["lse"], lse[:, q_rows])
+                parts = [argument for rank in range(3) for argument in ("--input", self.path(f"rank{rank}"))]
+                self.run_command("unshard", "--plan", self.path("plan"), *parts, "--batch", "2", "--output", self.path("back"))
+                back = load_file(self.path("back"))
+                self.assertEqual(back.keys(), self.tensors.keys())
+                for name, array in self.tensors.items():
+                    np.testing.assert_array_equal(back[name], array)
+                self.run_command("unshard", "--plan", self.path("plan"), *parts, "--output", self.path("packed"))
+                np.testing.assert_array_equal(load_file(self.path("packed"))["q"], self.tensors["q"].reshape(-1, 4, 8))
+
+    def refused(self, reason, *arguments):
+        """Ends with 3 and one line, but for the fields at fault."""
+        done = cluster.annulus(*arguments, "--json")
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertEqual(json.loads(done.stdout)["error"]["reason"], reason)
+        first, *fields = done.stderr.splitlines()
+        self.assertRegex(first, f"^annulus: [A-Z_]+ / {reason}: ")
+        for line in fields:
+            self.assertRegex(line, r"^  \S+: ")
+        self.assertFalse(os.path.exists(self.path("made")))
+        return first
+
+    def words(self, verb, **files):
+        """A command line of `shard` or `unshard`; a list of files is one flag for each."""
+        files = {"plan": "plan", "output": "made", **files}
+        return [verb, *(word for flag, names in files.items() for name in ([names] if isinstance(names, str) else names)
+                        for word in (f"--{flag}", self.path(name)))]
+
+    def test_shard_refuses_what_does_not_fit_and_leaves_no_file(self):
+        self.plan("zigzag")
+        self.refused("INVALID_RANK", *self.words("shard", input="whole"), "--rank", "3")
+        shard = ("--rank", "0")
+        self.assertIn("missing", self.refused("FILE_NOT_FOUND", *self.words("shard", input="whole", plan="missing"), *shard))
+        self.assertIn("missing", self.refused("FILE_NOT_FOUND", *self.words("shard", input="missing"), *shard))
+        self.assertIn("plan: not a safetensors", self.refused("BAD_SAFETENSORS", *self.words("shard", input="plan"), *shard))
+        with open(self.path("whole"), "rb") as whole, open(self.path("cut"), "wb") as cut:
+            cut.write(whole.read()[:-1])
+        self.refused("BAD_SAFETENSORS", *self.words("shard", input="cut"), *shard)
+        save_file({"lse": np.zeros((4, 65), np.float32)}, self.path("short"))
+        self.assertIn("tensor lse: ", self.refused("SHAPE_MISMATCH", *self.words("shard", input="short"), *shard))
+        save_file({"weights": np.zeros((66, 4, 8), np.float32)}, self.path("foreign"))
+        self.refused("UNKNOWN_TENSOR", *self.words("shard", input="foreign"), *shard)
+
+    def test_what_is_no_plan_is_refused(self):
+        shard = ("--rank", "0")
+        plan = self.plan("zigzag")
+        self.refused("BAD_PLAN", *self.words("shard", input="whole", plan="whole"), *shard)
+        self.refused("BAD_PLAN", *self.words("shard", input="whole", plan="/dev/zero"), *shard)
+        plan["shards"][1]["q_rows"] = plan["shards"][0]["q_rows"]
+        for reason, bad in (("BAD_PLAN", {"shards": [{"rank": 0, "q_rows": 3}]}), ("INVALID_PLAN", plan)):
+            with open(self.path("plan"), "w") as file:
+                json.dump(bad, file)
+            self.refused(reason, *self.words("shard", input="whole"), *shard)
+
+    def test_unshard_refuses_what_is_not_one_file_for_each_rank(self):
+        self.plan("zigzag")
+        for rank in range(3):
+            self.shard(rank)
+        ranks = ["rank0", "rank1", "rank2"]
+        self.refused("INVALID_RANK", *self.words("unshard", input=ranks[:2]))
+        for batch in ("7", "67"):
+            self.refused("SHAPE_MISMATCH", *self.words("unshard", input=ranks), "--batch", batch)
+        save_file({"q": np.zeros((5, 4, 8), np.float16)}, self.path("rank1"))
+        self.refused("MISSING_TENSOR", *self.words("unshard", input=ranks))
+        save_file({name: array[:1] for name, array in load_file(self.path("rank2")).items()}, self.path("rank1"))
+        self.assertIn("of rank 1", self.refused("SHAPE_MISMATCH", *self.words("unshard", input=ranks)))
+
+
+if __name__ == "__main__":
+    unittest.main()
