@@ -122,8 +122,7 @@ TEST_P(KernelConformance, MaxLogitAndTheLseToBase2) {
   }
 }
 
-// A kernel may keep an older maximum while a row's scores grow by little (tile_isa.h), but not for
-// those who ask for it.
+// Rows that see something larger in most blocks, once by far.
 TEST_P(KernelConformance, ScoresThatGrowBlockByBlock) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     for (const bool max_logit : {false, true}) {

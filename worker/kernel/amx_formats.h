@@ -16,7 +16,6 @@ struct Whole {
   static constexpr int kParts = 1;
   // Sums take each product as it comes: the error of that is nothing beside the weights'.
   static constexpr bool kInPlace = true;
-  static constexpr float kMaxSlack = 4;
   static constexpr int kScoreProducts = 1, kValueProducts = 1;
 
   // Stores 32 weights from `to` on.
@@ -34,7 +33,6 @@ template <int SCORE_PRODUCTS>
 struct Split {
   static constexpr int kParts = 2;
   static constexpr bool kInPlace = false;
-  static constexpr float kMaxSlack = 0;
   static constexpr int kScoreProducts = SCORE_PRODUCTS, kValueProducts = 3;
 
   // High parts from `to` on, low ones from `to + low` on.

@@ -73,11 +73,11 @@ inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int 
   }
   const __m512 scale = _mm512_set1_ps(tile.softmax_scale);
   RowStates states(tile, row, seeing);
-  if (states.CanStay() && !AnyAbove(scores.largest, scale, states.Bounds(tile))) {
+  if (states.CanStay() && !AnyAbove(scores.largest, scale, states.Bounds())) {
     states.Stay();
   } else {
     const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
-    states.Raise(tile, _mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
+    states.Raise(_mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
   }
   alignas(64) float references[kTile], sums[kTile][kTile];
   _mm512_store_ps(references, states.reference);

@@ -22,10 +22,7 @@ struct RowStates {
   }
 
   // What a score must exceed to raise its row's maximum.
-  __m512 Bounds(const TileBlock& tile) const {
-    const __m512 highest = _mm512_set1_ps(-kMinusInf);
-    return _mm512_mask_add_ps(highest, seeing, old, _mm512_set1_ps(tile.max_slack));
-  }
+  __m512 Bounds() const { return _mm512_mask_blend_ps(seeing, _mm512_set1_ps(-kMinusInf), old); }
   // Maxima stay. Not for rows that have seen nothing yet.
   bool CanStay() const {
     return _mm512_mask_cmp_ps_mask(seeing, old, _mm512_set1_ps(kMinusInf), _CMP_EQ_OQ) == 0;
@@ -34,9 +31,9 @@ struct RowStates {
     max = reference = old;
     alpha = _mm512_set1_ps(1);
   }
-  void Raise(const TileBlock& tile, __m512 block_max) {
+  void Raise(__m512 block_max) {
     const __m512 lowest = _mm512_set1_ps(kMinusInf);
-    const __mmask16 above = _mm512_cmp_ps_mask(block_max, Bounds(tile), _CMP_GT_OQ);
+    const __mmask16 above = _mm512_cmp_ps_mask(block_max, Bounds(), _CMP_GT_OQ);
     max = _mm512_mask_blend_ps(above, old, block_max);
     // Nothing but −inf so far: any finite reference gives weights of 0.
     const __mmask16 nothing = _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);

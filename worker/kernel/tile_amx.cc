@@ -38,7 +38,6 @@ constexpr TileIsa MakeAmxIsa() {
   isa.panel = kPanel<Avx512>;
   isa.tiles = kMostTiles;
   isa.parts = FORMAT::kParts;
-  isa.max_slack = FORMAT::kMaxSlack;
   isa.pack_keys = FORMAT::kParts == 1 ? PackKeysAmx : PackKeysSplit;
   isa.pack_values = FORMAT::kParts == 1 ? PackValuesAmx : PackValuesSplit;
   isa.pack_queries = FORMAT::kParts == 1 ? PackQueriesAmx : PackQueriesSplit;

@@ -53,8 +53,7 @@ struct TileBlock {
   // [rows][sum_stride]; the stride is a multiple of the panel, columns past value_dim stay 0.
   float* sums = nullptr;
   int sum_stride = 0;
-  float* max = nullptr;  // Of each row; up to max_slack below its largest score.
-  float max_slack = 0;
+  float* max = nullptr;
   float* weight = nullptr;
   float* alpha = nullptr;  // Factor for sums of this block; written by softmax.
   // The hull [begin, end) of the block's keys that a row group sees; begin >= end: none.
@@ -80,7 +79,6 @@ struct TileIsa {
   int panel;        // keys, or value columns, of a packed panel: a multiple of lanes
   int tiles;        // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
   int parts;        // bf16 numbers that stand for one packed number; 0: it is packed as fp32
-  float max_slack;  // Where nobody asks for max_logit (docs/numerics.md)
 
   // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as
   // [panel of columns][kKeyBlock][panel], both fp32. Rows i with present[i] == 0 are not read and

@@ -296,7 +296,6 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const bool before = rules_.change_scores() || scale == 0;
   tile_.score_scale = before ? scale : 1;
   tile_.softmax_scale = before ? 1 : scale;
-  tile_.max_slack = layout.max_logit() ? 0 : call_.isa->max_slack;
   tile_.queries = s_.queries_;
   tile_.scores = s_.scores_;
   tile_.sums = s_.sums_;
