@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 // Each row is looked at once: no plan of the service comes near.
-constexpr int64_t kMaxRows = int64_t{1} << 32;
+constexpr int64_t kMaxRows = int64_t{1} << 28;
 
 using Ranges = google::protobuf::RepeatedPtrField<v1::RowRange>;
 
@@ -35,7 +35,7 @@ absl::StatusOr<RowMap> RowsOf(const Ranges& ranges, const std::string& field) {
 absl::StatusOr<int64_t> RowsOfAll(const std::vector<RowMap>& ranks, const char* side) {
   int64_t rows = 0;
   for (const RowMap& rank : ranks) {
-    if (rank.rows() > kMaxRows - rows) return InvalidPlan("shards", "have more than 2^32 rows");
+    if (rank.rows() > kMaxRows - rows) return InvalidPlan("shards", "have more than 2^28 rows");
     rows += rank.rows();
   }
   std::vector<bool> taken(static_cast<size_t>(rows), false);

@@ -24,9 +24,10 @@ struct ReserveMeans {
 };
 
 // Carries a Reserve out: the rank's rows by the plan, staging memory from the pool, and what the
-// lanes need later. RESOURCE_EXHAUSTED (no room), INVALID_ARGUMENT (a command that makes no sense,
-// or counts other bytes than its plan gives), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN
-// where the lender is another principal's or does not have what is lent.
+// lanes need later. RESOURCE_EXHAUSTED (no room), INVALID_ARGUMENT (a command that makes no
+// sense), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN where the command counts other bytes
+// than its plan gives or cuts rows elsewhere, and where the lender is another principal's or does
+// not have what is lent.
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means);
 
 }  // namespace annulus

@@ -144,7 +144,7 @@ class ManifestsTest(unittest.TestCase):
             self.assertTrue(flags[flag].endswith("MiB"), flags[flag])
             return int(flags[flag][:-3])
 
-        held = mib("max-request-bytes") + mib("max-inline-bytes")
+        held = 2 * mib("max-request-bytes") + mib("max-inline-bytes")  # Of jobs, and as much of dry runs.
         held += int(flags["max-attend-calls"]) * (4 + workers)
         self.assertEqual(container["resources"]["limits"]["memory"], "1Gi")
         self.assertLessEqual(held + 256, 1024, "with 256 MiB for the rest")

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from tests.end_to_end import processes, raw_client, service_case
+from tests.end_to_end import cluster, processes, raw_client, service_case
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
 BUDGET_MIB = 4
@@ -27,7 +27,7 @@ def request(kib):
 class InlineCallsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        flags = ("--max-inline-bytes", f"{BUDGET_MIB}MiB", "--lease", "60s")
+        flags = (*cluster.PATIENT, "--max-inline-bytes", f"{BUDGET_MIB}MiB")
         cls.service = cls.enterClassContext(processes.Processes(1, flags))
         cls.stubs = cls.enterClassContext(raw_client.Stubs(cls.service.address))
 

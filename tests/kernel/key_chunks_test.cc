@@ -79,6 +79,9 @@ TEST(KeyChunksTest, FewTilesAreAsManyAsAnItemMayHave) {
   EXPECT_FALSE(few(kRows - 1, kRows, kMostTiles * kRows + 1));
   EXPECT_FALSE(few(5, 5, 5)) << "no rows";
   EXPECT_FALSE(CoversFewTiles({}, /*group=*/2));
+  std::byte other;
+  tasks[1].out_q.data = &other;
+  EXPECT_FALSE(few(0, 1, 2)) << "rows of two buffers, whose keys would be packed for each";
 }
 
 TEST(KeyChunksTest, PartialsAreBounded) {

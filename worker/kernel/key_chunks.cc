@@ -48,7 +48,10 @@ bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
 
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group) {
   const int64_t tiles = TilesCovered(tasks, group);
-  return tiles > 0 && tiles <= kMostTiles;
+  const auto elsewhere = [&](const KernelTask& task) {
+    return task.out_q.data != tasks[0].out_q.data;
+  };
+  return tiles > 0 && tiles <= kMostTiles && std::none_of(tasks.begin(), tasks.end(), elsewhere);
 }
 
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {

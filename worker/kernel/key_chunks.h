@@ -30,8 +30,8 @@ KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
 int64_t KeyBlocksOf(const Task& task);
 Block RowsOfTasks(absl::Span<const KernelTask> tasks);
 
-// Whether the rows of all tasks lie in one tile of query slots, or in so few neighbouring ones that
-// an item may have them all (kMostTiles).
+// Whether the rows of all tasks lie in one tile of query slots, or in so few neighbouring ones of
+// one buffer that an item may have them all (kMostTiles).
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group);
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group);
 

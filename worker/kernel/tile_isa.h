@@ -75,10 +75,10 @@ struct KeySpan {
 
 struct TileIsa {
   const char* name;
-  int lanes;        // floats of a vector
-  int panel;        // keys, or value columns, of a packed panel: a multiple of lanes
-  int tiles;        // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
-  int parts;        // bf16 numbers that stand for one packed number; 0: it is packed as fp32
+  int lanes;  // floats of a vector
+  int panel;  // keys, or value columns, of a packed panel: a multiple of lanes
+  int tiles;  // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
+  int parts;  // bf16 numbers that stand for one packed number; 0: it is packed as fp32
 
   // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as
   // [panel of columns][kKeyBlock][panel], both fp32. Rows i with present[i] == 0 are not read and
