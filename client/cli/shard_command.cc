@@ -88,7 +88,8 @@ Command AddShardCommand(CLI::App* program) {
            "max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
           &flags->input)
       ->required();
-  AddInteger(app, {"--rank", "Whose rows to take"}, {0, Limits().max_world_size - 1}, &flags->rank, "rank")
+  AddInteger(app, {"--rank", "Whose rows to take"}, {0, Limits().max_world_size - 1}, &flags->rank,
+             "rank")
       ->default_str("")
       ->required();
   return Runs(Shard, std::move(flags));
