@@ -88,7 +88,7 @@ class TicketTest(ServiceCase):
         first, second = one.plan.shards[0].ticket, two.plan.shards[0].ticket
         # The signature is the last field.
         mixed = first[:-32] + second[-32:]
-        self.assertEqual(len(first), len(second))
+        self.assertNotEqual(first[-32:], second[-32:])
         self.refused(one, 0, mixed, "PERMISSION_DENIED", "BAD_TICKET")
         self.finish(one)
         self.finish(two)
