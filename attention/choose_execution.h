@@ -15,8 +15,8 @@ namespace annulus {
 // A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower
 // bound was enough to rule it out, only cost.seconds is set, to that bound, and `rejected` says so.
 struct Candidate {
-  Execution
-      execution;  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.
+  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.
+  Execution execution;
   Cost cost;
   std::string rejected;  // Empty for the one taken.
 };
@@ -29,12 +29,12 @@ struct Choice {
 };
 
 // Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open, by predicted
-// time (ties: fewer ranks, then the order of WaysLeftOpen). The result begins with
-// the one taken. A group is not even looked at where the work, shared out perfectly, cannot make up
-// for its fixed cost, nor, in groups of more than 16, once one is within 1 % of work shared out
-// perfectly. FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted`
-// exceed every size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED /
-// NOT_SERVED where the job is deterministic and all that `wanted` leaves open adds up by rank;
+// time (ties: fewer ranks, then the order of WaysLeftOpen). The result begins with the one taken. A
+// group is not even looked at where the work, shared out perfectly, cannot make up for its fixed
+// cost, nor, in groups of more than 16, once one is within 1 % of work shared out perfectly.
+// FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every
+// size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED
+// where the job is deterministic and all that `wanted` leaves open adds up by rank;
 // INVALID_ARGUMENT / INVALID_EXECUTION where it leaves nothing open.
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,

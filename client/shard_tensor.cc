@@ -27,7 +27,6 @@ absl::Status InvalidPlan(absl::string_view field, absl::string_view what) {
 absl::StatusOr<RowMap> RowsOf(const Ranges& ranges, const std::string& field) {
   absl::StatusOr<RowMap> rows = RowMapFromProto(ranges);
   if (!rows.ok()) return InvalidPlan(field, rows.status().message());
-  if (rows->rows() > 0 && rows->Global(0) < 0) return InvalidPlan(field, "has rows below 0");
   return rows;
 }
 
@@ -112,6 +111,14 @@ absl::Status WrongBytes(const std::string& field, size_t bytes, int64_t wanted) 
                       absl::StrCat("has ", bytes, " bytes, not ", wanted));
 }
 
+// Of a tensor and a rank that have been checked.
+std::vector<int64_t> ShapeOfShard(const PlanRows& plan, const TensorShape& tensor, int32_t rank) {
+  std::vector<int64_t> shape = tensor.shape;
+  shape[static_cast<size_t>(tensor.token_dim)] = plan.Of(tensor.rows, rank).rows();
+  if (tensor.has_batch) shape.erase(shape.begin());
+  return shape;
+}
+
 // A run of rows: where it begins in the tensor and in the shard, and its length, in bytes.
 struct Run {
   int64_t in_tensor, in_shard, bytes;
@@ -160,21 +167,19 @@ absl::StatusOr<std::vector<int64_t>> ShardShape(const PlanRows& plan, const Tens
                                                 int32_t rank) {
   RETURN_IF_ERROR(CheckRank(plan, rank));
   RETURN_IF_ERROR(ExtentsOf(plan, tensor).status());
-  std::vector<int64_t> shape = tensor.shape;
-  shape[static_cast<size_t>(tensor.token_dim)] = plan.Of(tensor.rows, rank).rows();
-  if (tensor.has_batch) shape.erase(shape.begin());
-  return shape;
+  return ShapeOfShard(plan, tensor, rank);
 }
 
 absl::StatusOr<TensorShard> ShardTensor(const PlanRows& plan, const TensorShape& tensor,
                                         absl::Span<const std::byte> bytes, int32_t rank) {
-  TensorShard shard;
-  ASSIGN_OR_RETURN(shard.shape, ShardShape(plan, tensor, rank));
+  RETURN_IF_ERROR(CheckRank(plan, rank));
   ASSIGN_OR_RETURN(const Extents extents, ExtentsOf(plan, tensor));
   if (static_cast<int64_t>(bytes.size()) != extents.bytes()) {
     return WrongBytes("tensor.bytes", bytes.size(), extents.bytes());
   }
   const RowMap& rows = plan.Of(tensor.rows, rank);
+  TensorShard shard;
+  shard.shape = ShapeOfShard(plan, tensor, rank);
   shard.bytes.resize(static_cast<size_t>(rows.rows() * extents.blocks * extents.row_bytes));
   ForEachRun(rows, extents, [&](const Run& run) {
     Copy(shard.bytes.data() + run.in_shard, bytes.data() + run.in_tensor, run.bytes);

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "attention/partial.h"
 #include "tests/kernel/kernel_harness.h"
 
@@ -80,6 +82,25 @@ class BlockOpsTest : public testing::Test {
     return state;
   }
 
+  // Every cell of partials is what it was, or that merged with what `other` gives for it.
+  void ExpectMerged(
+      const OwnedBlock& before, const OwnedBlock& after,
+      absl::FunctionRef<std::optional<State>(int64_t row, int32_t head)> other) const {
+    const Block& block = before.block;
+    for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+      for (int32_t head = block.head_begin; head < block.head_end; ++head) {
+        State expected = StateAt(before, row, head);
+        if (const std::optional<State> more = other(row, head)) {
+          Merge(expected.row, absl::MakeSpan(expected.sum), more->row, more->sum);
+        }
+        const State got = StateAt(after, row, head);
+        EXPECT_EQ(got.row.max, expected.row.max);
+        EXPECT_EQ(got.row.weight, expected.row.weight);
+        EXPECT_EQ(got.sum, expected.sum);
+      }
+    }
+  }
+
   AttentionSpec spec_ = Spec();
   const BlockLayout layout_{Spec()};
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(2);
@@ -108,19 +129,10 @@ TEST_F(BlockOpsTest, MergeTouchesTheIntersectionOnly) {
   FillFloats(target);
   const OwnedBlock before = target;
   ASSERT_TRUE(Apply(KernelOp::Kind::kMerge, source, target).ok());
-  for (int64_t row = 50; row < 150; ++row) {
-    for (int32_t head = 0; head < 3; ++head) {
-      State expected = StateAt(before, row, head);
-      if (row < 100 && head == 2) {
-        const State other = StateAt(source, row, head);
-        Merge(expected.row, absl::MakeSpan(expected.sum), other.row, other.sum);
-      }
-      const State got = StateAt(target, row, head);
-      EXPECT_EQ(got.row.max, expected.row.max);
-      EXPECT_EQ(got.row.weight, expected.row.weight);
-      EXPECT_EQ(got.sum, expected.sum);
-    }
-  }
+  ExpectMerged(before, target, [&](int64_t row, int32_t head) -> std::optional<State> {
+    if (row >= 100 || head < 2) return std::nullopt;
+    return StateAt(source, row, head);
+  });
 }
 
 TEST_F(BlockOpsTest, RoundingAPartialRoundsItsSumAloneAndItsMergeReadsThat) {
@@ -132,20 +144,12 @@ TEST_F(BlockOpsTest, RoundingAPartialRoundsItsSumAloneAndItsMergeReadsThat) {
   const OwnedBlock before = target;
   ASSERT_TRUE(Apply(KernelOp::Kind::kRound, source, sent).ok());
   ASSERT_TRUE(Apply(KernelOp::Kind::kMerge, sent, target).ok());
-  for (int64_t row = 20; row < 100; ++row) {
-    for (int32_t head = 0; head < 3; ++head) {
-      State expected = StateAt(before, row, head);
-      if (row < 90 && head > 0) {
-        State other = StateAt(source, row, head);
-        for (float& value : other.sum) value = Bf16ToFp32(Fp32ToBf16(value));
-        Merge(expected.row, absl::MakeSpan(expected.sum), other.row, other.sum);
-      }
-      const State got = StateAt(target, row, head);
-      EXPECT_EQ(got.row.max, expected.row.max);
-      EXPECT_EQ(got.row.weight, expected.row.weight);
-      EXPECT_EQ(got.sum, expected.sum);
-    }
-  }
+  ExpectMerged(before, target, [&](int64_t row, int32_t head) -> std::optional<State> {
+    if (row >= 90 || head < 1) return std::nullopt;
+    State other = StateAt(source, row, head);
+    for (float& value : other.sum) value = Bf16ToFp32(Fp32ToBf16(value));
+    return other;
+  });
 }
 
 TEST_F(BlockOpsTest, FinishWritesTheOutputTypeAndTheNaturalLog) {

@@ -47,8 +47,8 @@ inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end) {
   }
 }
 
-// Weights times values, from key chunk `first` on, added to the rows' sums where those lie.
-template <class FORMAT, int ROWS>
+// Weights times whole values, from key chunk `first` on, added to the rows' sums where those lie.
+template <int ROWS>
 void AddInPlace(const TileBlock& tile, int row, int first, Operands of) {
   ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile));
   Fence();
@@ -86,7 +86,7 @@ void AddByBlocks(const TileBlock& tile, int row, int first, Operands of) {
 
 template <class FORMAT, int ROWS>
 void AddAllColumns(const TileBlock& tile, int row, int first, const Operands& of) {
-  FORMAT::kInPlace ? AddInPlace<FORMAT, ROWS>(tile, row, first, of)
+  FORMAT::kInPlace ? AddInPlace<ROWS>(tile, row, first, of)
                    : AddByBlocks<FORMAT, ROWS>(tile, row, first, of);
 }
 

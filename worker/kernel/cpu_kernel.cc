@@ -122,10 +122,10 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   const TileIsa& isa = split ? *isa_.bf16x3 : IsaFor(isa_, job.layout->dtype());
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
-  PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout)),
-                     pool_->threads(), isa.tiles};
   const bool passing = PacksInPassing(tasks, job.layout->group(), pool_->threads());
-  if (passing) limits = PassingLimits(pool_->threads());
+  const int64_t packs = std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout));
+  const PhaseLimits limits =
+      passing ? PassingLimits(pool_->threads()) : PhaseLimits{packs, pool_->threads(), isa.tiles};
   const std::vector<Phase> phases = PlanPhases(plan, limits, control);
   if (control.stopped()) return Stopped();
   if (passing) {

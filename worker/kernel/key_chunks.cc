@@ -23,6 +23,13 @@ int64_t TilesCovered(absl::Span<const KernelTask> tasks, int group) {
   return (rows.row_end * group - 1) / kTileRows - rows.row_begin * group / kTileRows + 1;
 }
 
+// Whether the rows of all tasks, not none, are of one accumulator.
+bool InOneBuffer(absl::Span<const KernelTask> tasks) {
+  return std::all_of(tasks.begin(), tasks.end(), [&](const KernelTask& task) {
+    return task.out_q.data == tasks[0].out_q.data;
+  });
+}
+
 }  // namespace
 
 int64_t KeyBlocksOf(const Task& task) { return EndBlock(task) - FirstBlock(task); }
@@ -48,20 +55,15 @@ bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
 
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group) {
   const int64_t tiles = TilesCovered(tasks, group);
-  const auto elsewhere = [&](const KernelTask& task) {
-    return task.out_q.data != tasks[0].out_q.data;
-  };
-  return tiles > 0 && tiles <= kMostTiles && std::none_of(tasks.begin(), tasks.end(), elsewhere);
+  return tiles > 0 && tiles <= kMostTiles && InOneBuffer(tasks);
 }
 
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
   const KeyChunks whole;
   if (job.spec->deterministic || !CoversOneTile(tasks, job.layout->group())) return whole;
+  if (!InOneBuffer(tasks)) return whole;
   int64_t blocks = 0;
-  for (const KernelTask& bound : tasks) {
-    if (bound.out_q.data != tasks[0].out_q.data) return whole;
-    blocks += KeyBlocksOf(bound.task);
-  }
+  for (const KernelTask& bound : tasks) blocks += KeyBlocksOf(bound.task);
   const int64_t bytes = job.layout->BlockBytes(RowsOfTasks(tasks));
   const int64_t fit = kPartialBytes / std::max<int64_t>(1, bytes);
   const int64_t chunks = std::min(fit, blocks / kChunkBlocks);

@@ -41,8 +41,6 @@ absl::Status CheckStop(const KernelControl& control) {
   return absl::CancelledError("the kernel was told to stop");
 }
 
-void CountProgress(const KernelControl& control, int64_t blocks) { control.Count(blocks); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKernel>> CudaKernel::Create(Options options) {
@@ -101,7 +99,7 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
     RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
-    CountProgress(control, launch.blocks);
+    control.Count(launch.blocks);
   }
   return absl::OkStatus();
 }
@@ -119,7 +117,7 @@ absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const Ker
     for (const GradientGrid& grid : launch.grids) {
       RETURN_IF_ERROR(CheckStop(control));
       RETURN_IF_ERROR(launcher_->Gradients({kind, grid.side}, launch.ArgsOf(grid), grid.blocks));
-      CountProgress(control, grid.blocks);
+      control.Count(grid.blocks);
     }
   }
   return absl::OkStatus();
