@@ -38,6 +38,10 @@ void HeadErrors::Allow(double more) {
   if (std::isfinite(more)) allowed_ = std::max(allowed_, more);
 }
 
+void HeadErrors::AllowOfFew(double more) {
+  if (std::isfinite(more)) allowed_of_few_ = std::max(allowed_of_few_, more);
+}
+
 double LseTolerance(bool fp32_inputs, bool bf16x3) {
   if (bf16x3) return 1e-4;
   return fp32_inputs ? 1e-5 : 1e-3;
@@ -51,8 +55,10 @@ std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t 
   }
   std::vector<double> budgets;
   for (const HeadErrors& head : heads) {
-    const double naive = outputs < kSmallSample ? pooled : head.naive();
-    budgets.push_back(2 * naive + ulp(head.largest()) / 2 + head.allowed());
+    const bool few = outputs < kSmallSample;
+    const double naive = few ? pooled : head.naive();
+    const double allowed = head.allowed() + (few ? head.allowed_of_few() : 0);
+    budgets.push_back(2 * naive + ulp(head.largest()) / 2 + allowed);
   }
   return budgets;
 }

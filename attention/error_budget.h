@@ -20,15 +20,18 @@ class HeadErrors {
 
   // One output may be off by so much more than the budget says. Ignored where it is not finite.
   void Allow(double more);
+  // So much more where few outputs are judged. Ignored where it is not finite.
+  void AllowOfFew(double more);
 
   double answer() const { return answer_; }    // max |answer − exact|; infinite where one is NaN.
   double naive() const { return naive_; }      // max |naive − exact|, of those in range.
   double largest() const { return largest_; }  // max |exact|, of those in range.
   double allowed() const { return allowed_; }  // The most that Allow was told.
-  double lse() const { return lse_; }          // The largest error of an LSE over what is allowed.
+  double allowed_of_few() const { return allowed_of_few_; }
+  double lse() const { return lse_; }  // The largest error of an LSE over what is allowed.
 
  private:
-  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0, allowed_ = 0;
+  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0, allowed_ = 0, allowed_of_few_ = 0;
 };
 
 // What an LSE may be off, as a part of max(1, |exact|): 1e-5 for fp32 inputs, 1e-4 for those that
@@ -39,10 +42,16 @@ double LseTolerance(bool fp32_inputs, bool bf16x3);
 // much of Σ_j P_ij |v_j| besides: each partial was rounded once.
 inline constexpr double kBf16PartialError = 0x1p-8;
 
+// A gradient that few were judged of may be off by so many ulp of fp32 of its largest term besides:
+// P · max(Σ|dO · v|, Σ|dO · O| + |dL|), times what dS is multiplied with. Where dO · v and delta
+// cancel, what is left is as large as its error, and the naive one's may be 0.
+inline constexpr double kUlpsOfTerm = 0.75;
+
 // What each head's outputs may be off, for heads of which `outputs` were judged:
 //   2 · naive error + ½ ulp(largest exact output) + allowed
-// where, for fewer than 4,096 outputs, the naive error is the largest of all heads plus ¾ ulp: the
-// largest of a few errors is luck, of ours as of the naive ones. `ulp` is the step of the output's
+// where, for fewer than 4,096 outputs, the naive error is the largest of all heads plus ¾ ulp, and
+// what is allowed of few is added: the largest of a few errors is luck, of ours as of the naive
+// ones. `ulp` is the step of the output's
 // type at a magnitude.
 std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t outputs,
                                   double (*ulp)(double magnitude));

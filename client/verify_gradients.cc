@@ -4,12 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "attention/dropout.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
 #include "attention/pair_inputs.h"
+#include "client/gradient_sums.h"
 #include "client/row_pairs.h"
 #include "client/verify_rows.h"
 
@@ -17,9 +19,6 @@ namespace annulus {
 namespace {
 
 constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
-// The naive error of few rows is luck: it is taken over several orders of the sums.
-constexpr int64_t kSteadyRows = 4096;
-constexpr int64_t kMaxOrders = 8;
 
 // Where sums begin, and which way they go: the n-th of several orders.
 struct Order {
@@ -46,30 +45,6 @@ struct HeadData {
   std::vector<float> q, out, d_out, lse, d_lse, k, v;
 };
 
-// The gradient of a bias in the picked rows: exact, and naive in several orders.
-struct BiasSums {
-  BiasSums(int32_t heads, int64_t width) : errors(heads), width(width) {}
-
-  void Begin(size_t rows) {
-    orders = std::clamp<int64_t>(kSteadyRows / std::max<int64_t>(rows * width, 1), 1, kMaxOrders);
-    exact.assign(rows * width, 0.0);
-    naive.assign(orders, std::vector<float>(rows * width, 0.0f));
-  }
-  double* Exact(size_t row) { return exact.data() + row * width; }
-  float* Naive(int64_t order, size_t row) { return naive[order].data() + row * width; }
-  void Judge(size_t row, const std::vector<float>& answer, HeadErrors* head) {
-    for (int64_t n = 0; n < orders; ++n) {
-      for (int64_t i = 0; i < width; ++i)
-        head->AddOutput(Exact(row)[i], Naive(n, row)[i], answer[i]);
-    }
-  }
-
-  std::vector<HeadErrors> errors;  // By head of the bias.
-  int64_t width = 0, orders = 1;
-  std::vector<double> exact;
-  std::vector<std::vector<float>> naive;
-};
-
 class GradientVerifier {
  public:
   GradientVerifier(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
@@ -90,7 +65,7 @@ class GradientVerifier {
     const std::vector<int64_t> q_rows = PickRows(spec_.q_rows(), count, seed);
     const std::vector<int64_t> k_rows = PickRows(spec_.kv_rows(), count, seed + 1);
     const auto picked = static_cast<int64_t>(std::max(q_rows.size(), k_rows.size()));
-    orders_ = std::clamp<int64_t>(kSteadyRows / std::max<int64_t>(picked, 1), 1, kMaxOrders);
+    orders_ = OrdersOf(picked);
     std::vector<HeadErrors> dq(spec_.q_heads), dk(spec_.kv_heads), dv(spec_.kv_heads);
     const int32_t group = spec_.q_heads / spec_.kv_heads;
     if (bias_) bias_->Begin(q_rows.size());
@@ -143,6 +118,13 @@ class GradientVerifier {
   struct Share {
     Real weight = 0, d_score = 0;  // The latter times the scale.
     Real d_bias = 0;
+    // What d_bias and d_score are differences of; of double alone.
+    double bias_term = 0, score_term = 0;
+  };
+  // Of all dimensions, and the largest term.
+  struct Gradient {
+    std::vector<double> values;
+    double term = 0;
   };
 
   // Rounded where Real is float: what the naive does.
@@ -166,6 +148,14 @@ class GradientVerifier {
     return Dot<Real>(&data.d_out[row * value_dim_], &data.out[row * value_dim_], value_dim_,
                      backwards) -
            static_cast<Real>(data.d_lse[row]);
+  }
+
+  // Of the term of a pair, weight apart.
+  double SizeOf(const HeadData& data, int64_t row, int64_t key, double kept) const {
+    const float* d_out = &data.d_out[row * value_dim_];
+    const double delta = SumOfSizes(d_out, &data.out[row * value_dim_], value_dim_) +
+                         std::abs(static_cast<double>(data.d_lse[row]));
+    return std::max(kept * SumOfSizes(d_out, &data.v[key * value_dim_], value_dim_), delta);
   }
 
   template <typename Real>
@@ -198,8 +188,14 @@ class GradientVerifier {
     const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
     const Real kept = static_cast<Real>(KeptOf(data.head, row, key));
     const Real product = kept * Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
-    return {Rounded<Real>(kept * weight), scale * Rounded<Real>(weight * (product - delta) * slope),
-            weight * (product - delta)};
+    Share<Real> share;
+    share.weight = Rounded<Real>(kept * weight);
+    share.d_score = scale * Rounded<Real>(weight * (product - delta) * slope);
+    share.d_bias = weight * (product - delta);
+    if (sizeof(Real) == sizeof(float)) return share;
+    share.bias_term = weight * SizeOf(data, row, key, kept);
+    share.score_term = std::abs(scale) * slope * share.bias_term;
+    return share;
   }
 
   template <typename Real>
@@ -219,15 +215,18 @@ class GradientVerifier {
   }
 
   template <typename Real>
-  std::vector<double> QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
+  Gradient QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
     const std::vector<int64_t> keys = KeysOf(data.head, row);
     const auto size = static_cast<int64_t>(keys.size());
     std::vector<Real> sum(dim_, Real(0));
+    double term = 0;
     for (int64_t n = 0; n < size; ++n) {
       const int64_t key = keys[order.At(n, size)];
-      Add(ShareOf<Real>(data, row, key, order).d_score, &data.k[key * dim_], dim_, &sum);
+      const Share<Real> share = ShareOf<Real>(data, row, key, order);
+      term = std::max(term, share.score_term * Largest(&data.k[key * dim_], dim_));
+      Add(share.d_score, &data.k[key * dim_], dim_, &sum);
     }
-    return {sum.begin(), sum.end()};
+    return {{sum.begin(), sum.end()}, term};
   }
 
   // By bias or bit mask.
@@ -243,38 +242,40 @@ class GradientVerifier {
     });
   }
 
-  // dk, then dv.
+  // dk, of which the term is, then dv.
   template <typename Real>
-  std::vector<double> KeyGradients(const std::vector<HeadData>& heads, int64_t key,
-                                   const Order& order) const {
+  Gradient KeyGradients(const std::vector<HeadData>& heads, int64_t key, const Order& order) const {
     const int64_t sequence = mask_.SequenceOfKey(key);
     const int64_t begin = mask_.QueryBegin(sequence), size = mask_.QueryBegin(sequence + 1) - begin;
     std::vector<Real> dk(dim_, Real(0)), dv(value_dim_, Real(0));
+    double term = 0;
     for (const HeadData& data : heads) {
       for (int64_t n = 0; n < size; ++n) {
         const int64_t row = begin + order.At(n, size);
         if (!Sees(data.head, row, key)) continue;
         const Share<Real> share = ShareOf<Real>(data, row, key, order);
+        term = std::max(term, share.score_term * Largest(&data.q[row * dim_], dim_));
         Add(share.d_score, &data.q[row * dim_], dim_, &dk);
         Add(share.weight, &data.d_out[row * value_dim_], value_dim_, &dv);
       }
     }
     std::vector<double> both(dk.begin(), dk.end());
     both.insert(both.end(), dv.begin(), dv.end());
-    return both;
+    return {std::move(both), term};
   }
 
   // `answer` from `first` on of what is exact and naive.
-  void Judge(const std::vector<double>& exact, const std::vector<double>& naive, int64_t first,
+  void Judge(const Gradient& exact, const Gradient& naive, int64_t first,
              const std::vector<float>& answer, HeadErrors* errors) const {
     for (size_t i = 0; i < answer.size(); ++i) {
-      const float rounded = RoundTo(spec_.dtype, static_cast<float>(naive[first + i]));
-      errors->AddOutput(exact[first + i], rounded, answer[i]);
+      const float rounded = RoundTo(spec_.dtype, static_cast<float>(naive.values[first + i]));
+      errors->AddOutput(exact.values[first + i], rounded, answer[i]);
     }
   }
 
   void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) {
-    const std::vector<double> exact = QueryGradient<double>(data, row, Order());
+    const Gradient exact = QueryGradient<double>(data, row, Order());
+    AllowOfTerm(exact.term, errors);
     const std::vector<float> answer = Rows(TensorId::kDq, data.head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
       Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
@@ -284,21 +285,23 @@ class GradientVerifier {
 
   // Of all picked rows; judged with the last head that adds to it.
   void AddBiasGradients(const HeadData& data, const std::vector<int64_t>& rows) {
+    const bool of_all = bias_->errors.size() == 1;
+    HeadErrors& errors = bias_->errors[of_all ? 0 : data.head];
     for (size_t i = 0; i < rows.size(); ++i) {
       const int64_t first = mask_.KeyBegin(mask_.SequenceOfQuery(rows[i]));
       for (const int64_t key : KeysOf(data.head, rows[i])) {
-        bias_->Exact(i)[key - first] += ShareOf<double>(data, rows[i], key, Order()).d_bias;
+        const Share<double> share = ShareOf<double>(data, rows[i], key, Order());
+        bias_->Exact(i)[key - first] += share.d_bias;
+        AllowOfTerm(share.bias_term, &errors);
         for (int64_t n = 0; n < bias_->orders; ++n) {
           float& naive = bias_->Naive(n, i)[key - first];
           naive += ShareOf<float>(data, rows[i], key, {n, bias_->orders}).d_bias;
         }
       }
     }
-    const bool of_all = bias_->errors.size() == 1;
     if (of_all && data.head + 1 < spec_.q_heads) return;
-    const int32_t head = of_all ? 0 : data.head;
     for (size_t i = 0; i < rows.size(); ++i) {
-      bias_->Judge(i, Rows(TensorId::kDBias, head, rows[i], 1), &bias_->errors[head]);
+      bias_->Judge(i, Rows(TensorId::kDBias, of_all ? 0 : data.head, rows[i], 1), &errors);
     }
     bias_->Begin(rows.size());
   }
@@ -314,11 +317,12 @@ class GradientVerifier {
 
   void JudgeKey(const std::vector<HeadData>& heads, int32_t kv_head, int64_t row, HeadErrors* dk,
                 HeadErrors* dv) const {
-    const std::vector<double> exact = KeyGradients<double>(heads, row, Order());
+    const Gradient exact = KeyGradients<double>(heads, row, Order());
+    AllowOfTerm(exact.term, dk);
     const std::vector<float> got_dk = Rows(TensorId::kDk, kv_head, row, 1);
     const std::vector<float> got_dv = Rows(TensorId::kDv, kv_head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
-      const std::vector<double> naive = KeyGradients<float>(heads, row, {n, orders_});
+      const Gradient naive = KeyGradients<float>(heads, row, {n, orders_});
       Judge(exact, naive, 0, got_dk, dk);
       Judge(exact, naive, dim_, got_dv, dv);
     }

@@ -71,5 +71,15 @@ TEST(ErrorBudgetTest, WhatIsAllowedBesidesIsTheLargestThatIsFinite) {
   EXPECT_EQ(OutputBudgets({errors}, 4096, Eighth), std::vector<double>{3.5625});
 }
 
+TEST(ErrorBudgetTest, WhatIsAllowedOfFewIsOfFewerThan4096) {
+  HeadErrors errors = Errors(1, 1.25, 1);
+  for (const double more : {0.25, 3.0, 1.0, kInfinity, kNan}) errors.AllowOfFew(more);
+  const double naive = 0.25 + 0.75 * 0.125;
+  EXPECT_EQ(OutputBudgets({errors}, 4095, Eighth), std::vector<double>{2 * naive + 0.0625 + 3});
+  EXPECT_EQ(OutputBudgets({errors}, 4096, Eighth), std::vector<double>{0.5625});
+  errors.Allow(2);
+  EXPECT_EQ(OutputBudgets({errors}, 4095, Eighth), std::vector<double>{2 * naive + 0.0625 + 5});
+}
+
 }  // namespace
 }  // namespace annulus

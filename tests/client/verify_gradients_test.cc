@@ -151,6 +151,46 @@ TEST(VerifyGradientsTest, TheGradientOfABiasOfAllHeadsIsTheirSum) {
   EXPECT_EQ(report.worst_head, 0);
 }
 
+// One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
+TEST(VerifyGradientsTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
+  AttentionSpec spec;
+  spec.operation = Operation::kGradients;
+  spec.gradients.d_bias = spec.gradients.d_lse = true;
+  spec.dtype = DataType::kFp32;
+  spec.q_heads = spec.kv_heads = 1;
+  spec.head_dim = 2;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = spec.sequences[0].kv_len = 1;
+  spec.modifiers.bias = Bias{DataType::kFp32, 1};
+  spec.scale = 1;
+  std::map<TensorId, std::vector<float>> tensors = {
+      {TensorId::kQ, {0, 0}},    {TensorId::kK, {1, 0.5f}},     {TensorId::kV, {1.5f, -0.25f}},
+      {TensorId::kBias, {0}},    {TensorId::kLse, {0}},         {TensorId::kOut, {1.5f, 0.25f}},
+      {TensorId::kDOut, {1, 1}}, {TensorId::kDLse, {0.5f}},     {TensorId::kDq, {0, 0}},
+      {TensorId::kDk, {0, 0}},   {TensorId::kDv, {1.0f, 1.0f}}, {TensorId::kDBias, {0}}};
+  const auto worst = [&](TensorId id, float error) {
+    auto answer = tensors;
+    answer[id][0] += error;
+    std::map<TensorId, const std::byte*> memory;
+    for (const auto& [each, values] : answer) {
+      memory[each] = reinterpret_cast<const std::byte*>(values.data());
+    }
+    const GradientReport report = VerifyGradients(spec, memory, 10, 5);
+    return report.within() ? TensorId::kUnspecified : report.worst_tensor;
+  };
+  // What delta is made of adds up to 2.25.
+  const float most = 0.75f * std::ldexp(1.0f, -22);
+  for (const TensorId id : {TensorId::kDq, TensorId::kDBias}) {
+    for (const float sign : {-1.0f, 1.0f}) {
+      EXPECT_EQ(worst(id, sign * most), TensorId::kUnspecified) << TensorName(id);
+      EXPECT_EQ(worst(id, sign * std::nextafter(most, 1.0f)), id) << TensorName(id);
+    }
+  }
+  tensors[TensorId::kQ] = {1, -2};  // The score stays 0.
+  EXPECT_EQ(worst(TensorId::kDk, 2 * most), TensorId::kUnspecified);
+  EXPECT_EQ(worst(TensorId::kDk, std::nextafter(2 * most, 1.0f)), TensorId::kDk);
+}
+
 TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {
   const GradientReport report = Solved(SmallSpec(DataType::kFp32)).Verify(7);
   EXPECT_EQ(report.q_rows, 7);

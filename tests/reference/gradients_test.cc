@@ -241,5 +241,37 @@ TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
   }
 }
 
+// One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
+TEST(GradientBudgetTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
+  AttentionSpec spec;
+  spec.q_heads = spec.kv_heads = 1;
+  spec.head_dim = 2;
+  spec.sequences.resize(1);
+  spec.sequences[0].q_len = spec.sequences[0].kv_len = 1;
+  Input input = InputOf(spec);
+  input.scale = 1;
+  input.q = {1, -2};
+  input.k = {1, 0.5};
+  input.v = {1.5, -0.25};
+  const Upstream up{{1.5, 0.25}, {0}, {1, 1}, {0.5}};
+  const GradientAnswer exact = NaiveAnswer(input, up, Precision::kFp32);
+  EXPECT_EQ(exact.d_bias, std::vector<float>{0});
+  // What delta is made of adds up to 2.25; in dk it is twice as large.
+  const float most = 0.75f * std::ldexp(1.0f, -22);
+  const auto passes = [&](std::vector<float> GradientAnswer::*tensor, float error) {
+    GradientAnswer answer = exact;
+    (answer.*tensor)[0] += error;
+    return static_cast<bool>(CheckGradients(input, up, answer));
+  };
+  for (const auto& [tensor, size] : {std::pair(&GradientAnswer::dq, most),
+                                     {&GradientAnswer::dk, 2 * most},
+                                     {&GradientAnswer::d_bias, most}}) {
+    for (const float sign : {-1.0f, 1.0f}) {
+      EXPECT_TRUE(passes(tensor, sign * size));
+      EXPECT_FALSE(passes(tensor, sign * std::nextafter(size, 1.0f)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace annulus::reference

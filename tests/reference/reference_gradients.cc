@@ -30,6 +30,9 @@ class PairLoops {
       longest_ = std::max(longest_, document.kv_len);
     }
     d_bias_.assign(input.q_rows() * bias_heads * longest_, Real(0));
+    terms_.dq_terms.assign(input.q_heads, 0.0);
+    terms_.dk_terms.assign(input.kv_heads, 0.0);
+    terms_.d_bias_terms.assign(bias_heads, 0.0);
   }
 
   Gradients Run() {
@@ -45,7 +48,7 @@ class PairLoops {
       q_begin += document.q_len;
       k_begin += document.kv_len;
     }
-    Gradients gradients;
+    Gradients gradients = terms_;
     gradients.dq.assign(dq_.begin(), dq_.end());
     gradients.dk.assign(dk_.begin(), dk_.end());
     gradients.dv.assign(dv_.begin(), dv_.end());
@@ -79,6 +82,34 @@ class PairLoops {
 
   static void Add(Real factor, const double* from, int32_t size, Real* to) {
     for (int32_t d = 0; d < size; ++d) to[d] += factor * static_cast<Real>(from[d]);
+  }
+
+  static double Largest(const double* of, int32_t size) {
+    double largest = 0;
+    for (int32_t d = 0; d < size; ++d) largest = std::max(largest, std::abs(of[d]));
+    return largest;
+  }
+
+  static double SumOfSizes(const double* a, const double* b, int32_t size) {
+    double sum = 0;
+    for (int32_t d = 0; d < size; ++d) sum += std::abs(a[d] * b[d]);
+    return sum;
+  }
+
+  // Of delta, and of what it is made of.
+  double SizeOfDelta(int64_t q_cell) const {
+    const int64_t at = q_cell * input_.value_dim;
+    const double size = SumOfSizes(&up_.d_out[at], &up_.out[at], input_.value_dim);
+    return size + (up_.d_lse.empty() ? 0 : std::abs(up_.d_lse[q_cell]));
+  }
+
+  // What dS is a difference of, slope apart.
+  void NoteTerm(const At& at, double term, double slope, const double* q, const double* k) {
+    const auto raise = [](double value, double* to) { *to = std::max(*to, value); };
+    const double scaled = std::abs(input_.scale) * slope * term;
+    raise(scaled * Largest(k, input_.head_dim), &terms_.dq_terms[at.head]);
+    raise(scaled * Largest(q, input_.head_dim), &terms_.dk_terms[at.head / group_]);
+    if (bias_heads_ > 0) raise(term, &terms_.d_bias_terms[bias_heads_ == 1 ? 0 : at.head]);
   }
 
   Score ScoreOf(const At& at, const Rule& rule, int64_t j, Real dot) const {
@@ -143,6 +174,10 @@ class PairLoops {
     const Real product = kept * Dot(d_out, v, input_.value_dim);
     const Real d_score = round_(weight * (product - delta) * score.slope);
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
+    if (sizeof(Real) == sizeof(double)) {
+      const double size = kept * SumOfSizes(d_out, v, input_.value_dim);
+      NoteTerm(at, weight * std::max(size, SizeOfDelta(q_cell)), score.slope, q, k);
+    }
     if (bias_heads_ > 0) {
       const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
       d_bias_[of_bias * longest_ + j] += weight * (product - delta);
@@ -160,6 +195,7 @@ class PairLoops {
   std::vector<Real> dq_, dk_, dv_, d_sink_, d_bias_;
   const int32_t bias_heads_;
   int64_t longest_ = 0;
+  Gradients terms_;  // These alone.
 };
 
 template <typename Real, typename Round>

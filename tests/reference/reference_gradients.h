@@ -24,6 +24,10 @@ struct Upstream {
 // bias, [query rows, bias_heads, keys of the longest document], 0 where a row does not see.
 struct Gradients {
   std::vector<double> dq, dk, dv, d_sink, d_bias;
+
+  // Of exact ones, by head of each: the largest P · max(Σ|dO · v|, Σ|dO · O| + |dL|), times what dS
+  // is multiplied with there. It tells how far the terms may cancel.
+  std::vector<double> dq_terms, dk_terms, d_bias_terms;
 };
 
 // `bias_heads`: of d_bias: 0 (d_bias is empty), 1 (the sum over query heads) or q_heads.
