@@ -105,6 +105,11 @@ bool AttendCall::GiveUpState(const absl::Status& status) {
   return true;
 }
 
+bool AttendCall::MayHaveReleased(const absl::Status& status) const {
+  return spec_.gradients.release_state && !lost_.ok() && absl::IsNotFound(status) &&
+         DetailOf(status).reason == "STATE_RELEASED";
+}
+
 void AttendCall::ChoosePath() {
   if (arguments_.path != DataPath::kAuto) return StartSession(arguments_.path);
   const int wait = BeginWait();
@@ -244,13 +249,17 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
     cancel_session_ = nullptr;
     cancelled = cancelled_;
   }
-  if (status.code() == absl::StatusCode::kUnavailable) context_.forget_path();
+  if (status.code() == absl::StatusCode::kUnavailable) {
+    context_.forget_path();
+    lost_ = status;
+  }
   std::optional<absl::Duration> delay;
   if (!cancelled) {
     delay =
         GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
   }
-  if (!delay.has_value()) return Deliver(status);
+  if (!delay.has_value())
+    return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_) : status);
   const int wait = BeginWait();
   if (wait == 0) return;
   context_.callbacks->PostAfter(*delay, [self, wait] {

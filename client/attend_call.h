@@ -52,6 +52,8 @@ class AttendCall : public Client::Call,
   absl::Status Check() const;
   // Whether the job, which ended so, is now one without its state.
   bool GiveUpState(const absl::Status& status);
+  // Whether an attempt of this call may have released the state that `status` misses.
+  bool MayHaveReleased(const absl::Status& status) const;
   void ChoosePath() EXCLUDES(mutex_);
   // A wait, for a path or for the next attempt, ends once: by one of the things waited for, whose
   // EndWait is then true, or by Cancel. 0: cancelled before, and delivered.
@@ -79,6 +81,7 @@ class AttendCall : public Client::Call,
   RetryPolicy retry_;
   AttendResult result_;
   absl::Status result_status_;
+  absl::Status lost_;  // What the last attempt ended with that may have succeeded for all that.
   // Sessions and gRPC hold copies while they may read the inputs; the last one's end lets `done` be
   // called.
   std::shared_ptr<const void> inputs_lease_;

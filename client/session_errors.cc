@@ -42,6 +42,16 @@ absl::Status OutputsGoneError() {
                    {"JOB_ENDED", {}, {}, {}});
 }
 
+absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier) {
+  ErrorDetail detail = DetailOf(status);
+  detail.metadata["earlier_attempt"] = ErrorText(earlier);
+  return MakeError(status.code(),
+                   absl::StrCat(status.message(), ", perhaps by an earlier attempt of this job, ",
+                                "whose answer was lost (", ErrorText(earlier),
+                                "): neither is left; send its tensors"),
+                   detail);
+}
+
 absl::Status OutOfTurnError(absl::string_view when) {
   return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("a chunk came ", when),
                    {"STREAM_SEQUENCE", {}, {}, {}});

@@ -117,6 +117,64 @@ TEST(AttendCallTest, AJobThatIsToHaveItsStateIsNotSentWhole) {
   EXPECT_EQ(service.run_jobs(), 1);
 }
 
+// An answer that is lost after its job has released the state that it was made from.
+TEST(AttendCallTest, WhoseAnswerIsLostWithItsStateIsToldSo) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    FakeService service(Script({Act::kAnswerLost, Act::kReleased}));
+    Client client(At(service));
+    StateJob job;
+    AttendArguments arguments = job.Gradients(path);
+    arguments.spec.gradients.release_state = true;
+    arguments.upload_without_state = false;
+    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+    const absl::Status status = client.Attend(arguments).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(DetailOf(status).reason, "STATE_RELEASED");
+    EXPECT_EQ(DetailOf(status).metadata["earlier_attempt"], "UNAVAILABLE: gone");
+    EXPECT_NE(status.message().find("answer was lost (UNAVAILABLE: gone)"), std::string::npos)
+        << status;
+    EXPECT_EQ(service.run_jobs() + service.attends(), 2);
+  }
+}
+
+TEST(AttendCallTest, WithEverythingAtHandALostAnswerIsComputedAgain) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    FakeService service(Script({Act::kAnswerLost, Act::kReleased, Act::kServe}));
+    Client client(At(service));
+    StateJob job;
+    AttendArguments arguments = job.Gradients(path);
+    arguments.spec.gradients.release_state = true;
+    const auto result = client.Attend(arguments);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->state_gone, "STATE_RELEASED");
+    EXPECT_EQ(result->attempts, 3);
+    EXPECT_EQ(job.dq.back(), 19);
+    EXPECT_EQ(job.dk.back(), 32);
+  }
+}
+
+TEST(AttendCallTest, AStateThatOthersReleasedIsNoLostAnswer) {
+  const struct {
+    Act first;
+    bool release;
+    DataPath path;
+  } kCases[] = {{Act::kReleased, true, DataPath::kDirect},
+                {Act::kQueueFull, true, DataPath::kDirect},
+                {Act::kAnswerLost, false, DataPath::kGateway}};
+  for (const auto& [first, release, path] : kCases) {
+    FakeService service(Script({first, Act::kReleased}));
+    Client client(At(service));
+    StateJob job;
+    AttendArguments arguments = job.Gradients(path);
+    arguments.spec.gradients.release_state = release;
+    arguments.upload_without_state = false;
+    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+    const absl::Status status = client.Attend(arguments).status();
+    EXPECT_EQ(DetailOf(status).reason, "STATE_RELEASED");
+    EXPECT_EQ(DetailOf(status).metadata.count("earlier_attempt"), 0u) << status;
+  }
+}
+
 class SilentServiceTest : public testing::Test {
  protected:
   SilentServiceTest() : service_(Options()), client_(Patient(service_)) {}

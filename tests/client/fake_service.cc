@@ -150,8 +150,8 @@ v1::Plan FakeService::Place(const v1::AttentionSpec& proto, int attempt) {
       const int64_t bytes = shard.rows.of(tensor).rows() * tensor.row_bytes();
       if (tensor.direction == Direction::kOutput) {
         placed->set_output_bytes(placed->output_bytes() + bytes);
-        continue;
       }
+      if (tensor.direction != Direction::kInput) continue;
       placed->set_input_bytes(placed->input_bytes() + bytes);
       shard.memory[tensor.id].resize(bytes);
     }
@@ -178,6 +178,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
     return Error(absl::StatusCode::kUnavailable, "STARTING", absl::Minutes(5));
   }
   if (act == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
+  if (act == Act::kReleased) return Error(absl::StatusCode::kNotFound, "STATE_RELEASED");
   v1::JobEvent event;
   event.set_job_id("job-1");
   event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
@@ -199,6 +200,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   };
   if (act == Act::kNeverPlace) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
   if (!Await(context, fetched)) return grpc::Status::CANCELLED;
+  if (act == Act::kAnswerLost) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   const auto ended = [this]() NO_THREAD_SAFETY_ANALYSIS { return downloads_ == options_.world; };
   if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
   event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
@@ -358,15 +360,17 @@ grpc::Status FakeService::Attend(
   }
   Place(request.start().spec(), 1);
   Shard whole;
+  Act act;
   {
     MutexLock lock(&mutex_);
-    now_ = options_.act(++attends_);
+    act = now_ = options_.act(++attends_);
     if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
     if (now_ == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
+    if (now_ == Act::kReleased) return Error(absl::StatusCode::kNotFound, "STATE_RELEASED");
     const AttentionSpec spec = *SpecFromProto(request.start().spec(), "spec");
     whole.rows = WholeJob(spec);
     for (const TensorInfo& tensor : table_) {
-      if (tensor.direction == Direction::kOutput) continue;
+      if (tensor.direction != Direction::kInput) continue;
       whole.memory[tensor.id].resize(whole.rows.of(tensor).rows() * tensor.row_bytes());
       whole.missing += whole.memory[tensor.id].size();
     }
@@ -379,6 +383,7 @@ grpc::Status FakeService::Attend(
     if (!status.ok()) return status;
   } while (stream->Read(&request));
   if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
+  if (act == Act::kAnswerLost) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   for (v1::Chunk& chunk : OutputsOf(whole)) {
     response.Clear();
     response.add_chunks()->Swap(&chunk);

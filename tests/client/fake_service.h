@@ -31,6 +31,8 @@ class FakeService final {
     kRestarted,    // UNAVAILABLE / STARTING with a delay of 5 minutes
     kGroupLost,    // after placing, ABORTED / GROUP_LOST
     kStateGone,    // NOT_FOUND / STATE_LOST
+    kReleased,     // NOT_FOUND / STATE_RELEASED
+    kAnswerLost,   // UNAVAILABLE when the job has been computed
     kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
     kNeverPlace,   // waits for the end of the call
     kCorrupt,      // serves outputs with a wrong CRC
