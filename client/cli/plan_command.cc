@@ -63,7 +63,8 @@ nlohmann::json PlanJson(const v1::Plan& plan) {
     nlohmann::json entry = ExecutionJson(rejected.execution());
     entry["reason"] = rejected.reason();
     entry["predicted_seconds"] = Seconds(rejected.predicted_time());
-    entry["bytes_sent_per_rank"] = rejected.bytes_sent_per_rank();
+    entry["bytes_sent_per_rank"] =
+        rejected.bound_only() ? nlohmann::json() : nlohmann::json(rejected.bytes_sent_per_rank());
     json["rejected"].push_back(entry);
   }
   return json;
@@ -90,7 +91,9 @@ void PrintPlan(const v1::Plan& plan) {
   if (plan.rejected_size() > 0) std::cout << "not taken:\n";
   for (const v1::Rejected& rejected : plan.rejected()) {
     std::cout << "  " << ExecutionText(rejected.execution()) << ": " << rejected.reason();
-    if (rejected.has_predicted_time()) {
+    if (rejected.bound_only()) {
+      std::cout << absl::StrFormat(" (at least %.3g s)", Seconds(rejected.predicted_time()));
+    } else if (rejected.has_predicted_time()) {
       std::cout << absl::StrFormat(" (%.3g s, %s sent by a rank)",
                                    Seconds(rejected.predicted_time()),
                                    BytesText(static_cast<double>(rejected.bytes_sent_per_rank())));

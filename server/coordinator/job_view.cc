@@ -69,6 +69,7 @@ v1::Plan PlanView(const JobPlan& plan) {
     rejected->set_reason(candidate.rejected);
     *rejected->mutable_predicted_time() = DurationToProto(absl::Seconds(candidate.cost.seconds));
     rejected->set_bytes_sent_per_rank(MostBytesSent(candidate.cost));
+    rejected->set_bound_only(candidate.cost.bytes_sent.empty());
   }
   return view;
 }

@@ -98,6 +98,7 @@ class CommandLineTest(AttendCase):
         for rejected in plan["rejected"]:
             self.assertGreater(len(rejected["reason"].split()), 1, rejected)
             self.assertGreaterEqual(rejected["predicted_seconds"], plan["predicted_seconds"])
+            self.assertGreater(rejected["bytes_sent_per_rank"], 0)
 
     def test_a_plan_says_what_each_link_carries(self):
         flags = ("plan", "--synthetic", "1,4096,4096,8,2,64,bf16,1", "--world-size", "2", "--strategy", "ring-pass-kv",
@@ -111,8 +112,15 @@ class CommandLineTest(AttendCase):
         for rank in (0, 1):
             self.assertIn(f"  rank {rank}: 2048 query rows, 2048 key rows, in 3.15 MB, out 2.16 MB, to others 1.05 MB\n", text)
             self.assertIn(f"  rank {rank} to rank {1 - rank}: 1.05 MB\n", text)
-        text = self.service.annulus("plan", "--synthetic", "1,64,64,2,2,16,fp32,1").stdout
-        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, [a-z-]+, 2 workers: \w.* \([0-9.e-]+ s, \d+ B sent by a rank\)\n)+$")
+        text = self.service.annulus("plan", "--synthetic", "1,4096,4096,8,2,64,bf16,1", "--world-size", "2").stdout
+        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, .*2 workers.*: \w.* \([0-9.e-]+ s, [0-9.]+ [kM]B sent by a rank\)\n)+$")
+
+    def test_a_plan_does_not_say_what_was_not_counted(self):
+        flags = ("plan", "--synthetic", "1,64,64,2,2,16,fp32,1")
+        text = self.service.annulus(*flags).stdout
+        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, [a-z-]+, 2 workers: \w.* bytes were not counted \(at least [0-9.e-]+ s\)\n)+$")
+        plan = json.loads(self.service.annulus(*flags, "--json").stdout)
+        self.assertEqual({rejected["bytes_sent_per_rank"] for rejected in plan["rejected"]}, {None})
 
     def test_no_progress_bar_in_a_pipe(self):
         done = self.service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1")
