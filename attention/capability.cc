@@ -264,8 +264,11 @@ void AddBf16Partials(std::vector<Row>* rows) {
                               return If(r.execution.bf16_partials && strategy != Strategy::kAuto &&
                                         !SendsPartials(strategy));
                             }));
-  rows->push_back(
-      NotServed("bf16-partials/one-rank", field, "One rank sends nothing.", [](const Request& r) {
+  rows->push_back(NotServed(
+      "bf16-partials/one-rank", field,
+      "It excludes world_size 1 and ring_degree 1: one rank sends nothing, and ranks that "
+      "only exchange heads send no partial outputs.",
+      [](const Request& r) {
         const bool one = r.execution.world_size == 1 || r.execution.ring_degree == 1;
         return If(r.execution.bf16_partials && one);
       }));

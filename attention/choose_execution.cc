@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/mask.h"
@@ -101,7 +102,10 @@ class Chooser {
       for (const auto& way : WaysLeftOpen(wanted_, size, free))
         RETURN_IF_ERROR(CheckServed(spec_, way));
     }
-    return InvalidField("INVALID_EXECUTION", "execution", "degrees or head deal that no way has");
+    const std::vector<std::string> options = OptionsThatExclude(wanted_, choice_.sizes, spec_);
+    return InvalidField(
+        "INVALID_EXECUTION", "execution",
+        absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
   }
 
   // Whether a layout that is left open is worth a look at shards by area: all candidates from

@@ -44,6 +44,30 @@ std::string FieldOfSize(const Execution& wanted) {
   return of_partials ? "execution.bf16_partials" : "execution.ring_degree";
 }
 
+// `take` sets the option back to open; true where it was not.
+struct Option {
+  const char* name;
+  bool (*take)(Execution*);
+};
+constexpr Option kOptions[] = {
+    {"strategy",
+     [](Execution* e) { return std::exchange(e->strategy, Strategy::kAuto) != Strategy::kAuto; }},
+    {"world_size", [](Execution* e) { return std::exchange(e->world_size, 0) != 0; }},
+    {"ulysses_degree", [](Execution* e) { return std::exchange(e->ulysses_degree, 0) != 0; }},
+    {"ring_degree", [](Execution* e) { return std::exchange(e->ring_degree, 0) != 0; }},
+    {"inner_ring_degree", [](Execution* e) { return std::exchange(e->inner_ring_degree, 0) != 0; }},
+    {"head_deal",
+     [](Execution* e) { return std::exchange(e->head_deal, HeadDeal::kAuto) != HeadDeal::kAuto; }},
+    {"bf16_partials", [](Execution* e) { return std::exchange(e->bf16_partials, false); }}};
+
+bool LeavesWays(const Execution& wanted, const std::vector<int32_t>& sizes,
+                const AttentionSpec& spec) {
+  const absl::StatusOr<std::vector<int32_t>> open = SizesLeftOpen(wanted, sizes);
+  return open.ok() && std::any_of(open->begin(), open->end(), [&](int32_t size) {
+           return !WaysLeftOpen(wanted, size, spec).empty();
+         });
+}
+
 // Grids that are a plain ring or plain Ulysses are on the list already.
 bool IsTrivialGrid(const Execution& execution) {
   return execution.strategy == Strategy::kUlyssesRing &&
@@ -102,6 +126,19 @@ std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
     }
   }
   return executions;
+}
+
+std::vector<std::string> OptionsThatExclude(const Execution& wanted,
+                                            const std::vector<int32_t>& sizes,
+                                            const AttentionSpec& spec) {
+  std::vector<std::string> excluding, all;
+  for (const Option& option : kOptions) {
+    Execution without = wanted;
+    if (!option.take(&without)) continue;
+    all.push_back(option.name);
+    if (LeavesWays(without, sizes, spec)) excluding.push_back(option.name);
+  }
+  return excluding.size() > 1 ? excluding : all;
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #define ANNULUS_ATTENTION_WAYS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,13 @@ absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
 // None that a deterministic job may not take, nor, for bf16_partials, any that sends none.
 std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
                                     const AttentionSpec& spec);
+
+// Of a request that leaves no way open at any of the sizes on offer: the options of `wanted`,
+// fields of Execution by name and in their order, of which any one less would leave some; where
+// those are fewer than two, all that it has.
+std::vector<std::string> OptionsThatExclude(const Execution& wanted,
+                                            const std::vector<int32_t>& sizes,
+                                            const AttentionSpec& spec);
 
 }  // namespace annulus
 

@@ -133,6 +133,15 @@ TEST(CapabilityTest, PartialsInBf16AreServedWhereTheyTravel) {
   execution.strategy = Strategy::kTree;
   execution.world_size = 1;
   EXPECT_EQ(refused(), "bf16-partials/one-rank");
+  execution.world_size = 0;
+  execution.strategy = Strategy::kAuto;
+  execution.ring_degree = 1;
+  EXPECT_EQ(refused(), "bf16-partials/one-rank");
+  const FieldViolation why = DetailOf(CheckServed(spec, execution)).fields.at(0);
+  EXPECT_EQ(why.field, "execution.bf16_partials");
+  EXPECT_NE(why.description.find("excludes world_size 1 and ring_degree 1"), std::string::npos);
+  execution.ring_degree = 0;
+  execution.strategy = Strategy::kTree;
   execution.world_size = 2;
   EXPECT_EQ(refused(), "");
   spec.operation = Operation::kGradients;

@@ -199,6 +199,33 @@ TEST(ChooseExecutionTest, WhatNoWayHasIsTheExecutionsFault) {
   EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION");
 }
 
+TEST(ChooseExecutionTest, TheRefusalNamesTheOptionsThatExcludeEachOther) {
+  const auto refused = [](const Execution& wanted) {
+    const absl::Status status =
+        ChooseExecution(CostSpec(64, 64, false), wanted, Offer({1, 2, 4})).status();
+    EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION");
+    EXPECT_EQ(DetailOf(status).fields.at(0).field, "execution");
+    return DetailOf(status).fields.at(0).description;
+  };
+  Execution wanted;
+  wanted.bf16_partials = true;
+  wanted.ring_degree = 1;
+  EXPECT_EQ(refused(wanted), "no way to run the job fits ring_degree and bf16_partials");
+  wanted.ring_degree = 0;
+  wanted.ulysses_degree = 2;
+  wanted.layout = Layout::kZigzag;  // Has no part in it.
+  EXPECT_EQ(refused(wanted), "no way to run the job fits ulysses_degree and bf16_partials");
+  wanted.world_size = 4;
+  EXPECT_EQ(refused(wanted), "no way to run the job fits ulysses_degree and bf16_partials");
+  wanted.ulysses_degree = 0;
+  wanted.head_deal = HeadDeal::kUnits;
+  EXPECT_EQ(refused(wanted), "no way to run the job fits head_deal and bf16_partials");
+  wanted.world_size = 0;
+  wanted.ulysses_degree = 2;  // Each of both excludes bf16_partials.
+  EXPECT_EQ(refused(wanted),
+            "no way to run the job fits ulysses_degree and head_deal and bf16_partials");
+}
+
 TEST(ChooseExecutionTest, WaysThatAddUpByRankAreNotServedToDeterministicJobs) {
   AttentionSpec spec = CostSpec(64, 64, false);
   spec.operation = Operation::kGradients;
