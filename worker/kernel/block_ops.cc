@@ -6,64 +6,17 @@
 #include <cstring>
 #include <limits>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "attention/accumulators.h"
 #include "attention/partial.h"
+#include "worker/kernel/block_sections.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-constexpr int64_t kBf16 = 2;
 constexpr int64_t kRowsAtOnce = 64;
-
-// One section of a block's row: an equal number of bytes for each head.
-struct Section {
-  int64_t offset;
-  int64_t head_bytes;
-};
-using Sections = absl::InlinedVector<Section, 4>;
-
-Sections SectionsOf(const BlockLayout& layout, BlockKind kind, int32_t heads) {
-  const int64_t second = layout.SecondOffset(kind, heads), third = layout.ThirdOffset(kind, heads);
-  const int64_t dim = layout.head_dim(), value_dim = layout.value_dim();
-  const int64_t element = BytesPerElement(layout.dtype());
-  switch (kind) {
-    case BlockKind::kQ:
-    case BlockKind::kDqOut:
-      return {{0, dim * element}};
-    case BlockKind::kKv:
-    case BlockKind::kDkvOut:
-      return {{0, dim * element}, {second, value_dim * element}};
-    case BlockKind::kQGrad:
-      return {{0, dim * element},
-              {second, value_dim * element},
-              {third, kFloat},
-              {layout.FourthOffset(kind, heads), kFloat}};
-    case BlockKind::kPartial:
-      return {{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}};
-    case BlockKind::kBf16Partial:
-      return {{0, value_dim * kBf16}, {second, kFloat}, {third, kFloat}};
-    case BlockKind::kDq:
-      return {{0, dim * kFloat}};
-    case BlockKind::kDSinkOut:
-      return {{0, kFloat}};
-    case BlockKind::kDkv:
-      return {{0, dim * kFloat}, {second, value_dim * kFloat}};
-    case BlockKind::kDBias:
-      return {{0, layout.pairs().width * kFloat}};
-    case BlockKind::kPairs:
-      break;  // Nothing is done to it.
-    case BlockKind::kOut: {
-      Sections sections = {{0, value_dim * BytesPerElement(layout.out_dtype())}, {second, kFloat}};
-      if (layout.max_logit()) sections.push_back({third, kFloat});
-      return sections;
-    }
-  }
-  return {};
-}
 
 // A block with what is needed to find a row and head of it.
 struct Side {
@@ -83,8 +36,7 @@ struct Side {
 
 Side MakeSide(const BlockLayout& layout, const BlockView& view) {
   const int32_t heads = view.block.head_end - view.block.head_begin;
-  return {&view, layout.RowBytes(view.block.kind, heads),
-          SectionsOf(layout, view.block.kind, heads)};
+  return {&view, layout.RowBytes(view.block.kind, heads), SectionsOf(layout, view.block)};
 }
 
 struct Operands {

@@ -1,69 +1,15 @@
 #include "worker/kernel/cuda/op_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "attention/accumulators.h"
+#include "worker/kernel/block_sections.h"
 #include "worker/kernel/cuda/table_image.h"
 
 namespace annulus::cuda {
 namespace {
-
-constexpr int64_t kFloat = 4, kBf16 = 2;
-
-// One section of a block's row: an equal number of bytes for each head.
-struct Section {
-  int64_t offset = 0, head_bytes = 0;
-};
-struct Sections {
-  std::array<Section, 4> list;
-  int count = 0;
-};
-
-Sections SectionsOf(const BlockLayout& layout, const Block& block) {
-  const BlockKind kind = block.kind;
-  const int32_t heads = block.head_end - block.head_begin;
-  const int64_t second = layout.SecondOffset(kind, heads), third = layout.ThirdOffset(kind, heads);
-  const int64_t fourth = layout.FourthOffset(kind, heads);
-  const int64_t element = BytesPerElement(layout.dtype());
-  const int64_t dim = layout.head_dim(), value_dim = layout.value_dim();
-  const Section dims{0, dim * element};
-  switch (kind) {
-    case BlockKind::kQ:
-    case BlockKind::kDqOut:
-      return {{dims}, 1};
-    case BlockKind::kKv:
-    case BlockKind::kDkvOut:
-      return {{dims, {second, value_dim * element}}, 2};
-    case BlockKind::kQGrad:
-      return {{dims, {second, value_dim * element}, {third, kFloat}, {fourth, kFloat}}, 4};
-    case BlockKind::kPartial:
-      return {{{{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}}}, 3};
-    case BlockKind::kBf16Partial:
-      return {{{{0, value_dim * kBf16}, {second, kFloat}, {third, kFloat}}}, 3};
-    case BlockKind::kDq:
-      return {{{{0, dim * kFloat}}}, 1};
-    case BlockKind::kDkv:
-      return {{{{0, dim * kFloat}, {second, value_dim * kFloat}}}, 2};
-    case BlockKind::kDSinkOut:
-      return {{{{0, kFloat}}}, 1};
-    case BlockKind::kDBias:
-      return {{{{0, layout.pairs().width * kFloat}}}, 1};
-    case BlockKind::kOut:
-      return {{{{0, value_dim * BytesPerElement(layout.out_dtype())},
-                {second, kFloat},
-                {third, kFloat}}},
-              layout.max_logit() ? 3 : 2};
-    case BlockKind::kPairs:
-      break;  // Nothing is done to it.
-  }
-  return {};
-}
-
-bool IsGradient(BlockKind kind) {
-  return kind == BlockKind::kDq || kind == BlockKind::kDkv || kind == BlockKind::kDBias;
-}
 
 // Absent where the operation is not made for these kinds.
 std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
@@ -71,7 +17,7 @@ std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind ta
   switch (op) {
     case KernelOp::Kind::kIdentity:
       if (target == BlockKind::kPartial) return OpKind::kEmptyState;
-      if (IsGradient(target)) return OpKind::kZero;
+      if (IsGradientSum(target)) return OpKind::kZero;
       break;
     case KernelOp::Kind::kMerge:
       if (target == BlockKind::kPartial && (same || source == BlockKind::kBf16Partial))
@@ -82,7 +28,7 @@ std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind ta
         return OpKind::kRoundState;
       break;
     case KernelOp::Kind::kAdd:
-      if (same && IsGradient(target)) return OpKind::kAdd;
+      if (same && IsGradientSum(target)) return OpKind::kAdd;
       break;
     case KernelOp::Kind::kFinish:
       if (source == BlockKind::kPartial && target == BlockKind::kOut) return OpKind::kFinish;
@@ -145,15 +91,15 @@ absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op) {
   args.value_dim = layout.value_dim();
   const Sections source = SectionsOf(layout, other.block);
   const Sections target = SectionsOf(layout, op.target.block);
-  args.section_count = target.count;
-  for (int s = 0; s < target.count; ++s)
-    args.sections[s] = {source.list[s].offset, target.list[s].offset, target.list[s].head_bytes};
-  args.max_offset = source.list[1].offset;
-  args.weight_offset = source.list[2].offset;
+  args.section_count = static_cast<int32_t>(target.size());
+  for (size_t s = 0; s < target.size(); ++s)
+    args.sections[s] = {source[s].offset, target[s].offset, target[s].head_bytes};
+  args.max_offset = source[1].offset;
+  args.weight_offset = source[2].offset;
   const Sections& gradient = *kind == OpKind::kDelta ? target : source;
-  args.lse_offset = gradient.list[2].offset;
-  args.delta_offset = gradient.list[3].offset;
-  args.out_bytes = source.list[0].head_bytes;
+  args.lse_offset = gradient[2].offset;
+  args.delta_offset = gradient[3].offset;
+  args.out_bytes = source[0].head_bytes;
   args.kept = job.spec->dropout ? static_cast<float>(1 - job.spec->dropout->rate) : 1.0f;
   args.lse_base_2 = job.spec->outputs.lse_base == LseBase::k2;
   args.copy_unit = CopyUnit(args);

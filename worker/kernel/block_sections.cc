@@ -1,0 +1,49 @@
+#include "worker/kernel/block_sections.h"
+
+#include "attention/dtype.h"
+
+namespace annulus {
+
+Sections SectionsOf(const BlockLayout& layout, const Block& block) {
+  constexpr int64_t kFloat = 4, kBf16 = 2;
+  const BlockKind kind = block.kind;
+  const int32_t heads = block.head_end - block.head_begin;
+  const int64_t second = layout.SecondOffset(kind, heads), third = layout.ThirdOffset(kind, heads);
+  const int64_t fourth = layout.FourthOffset(kind, heads);
+  const int64_t element = BytesPerElement(layout.dtype());
+  const int64_t dim = layout.head_dim(), value_dim = layout.value_dim();
+  const Section dims{0, dim * element};
+  switch (kind) {
+    case BlockKind::kQ:
+    case BlockKind::kDqOut:
+      return {{dims}, 1};
+    case BlockKind::kKv:
+    case BlockKind::kDkvOut:
+      return {{dims, {second, value_dim * element}}, 2};
+    case BlockKind::kQGrad:
+      return {{dims, {second, value_dim * element}, {third, kFloat}, {fourth, kFloat}}, 4};
+    case BlockKind::kPartial:
+      return {{{{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}}}, 3};
+    case BlockKind::kBf16Partial:
+      return {{{{0, value_dim * kBf16}, {second, kFloat}, {third, kFloat}}}, 3};
+    case BlockKind::kDq:
+      return {{{{0, dim * kFloat}}}, 1};
+    case BlockKind::kDkv:
+      return {{{{0, dim * kFloat}, {second, value_dim * kFloat}}}, 2};
+    case BlockKind::kDSinkOut:
+      return {{{{0, kFloat}}}, 1};
+    case BlockKind::kDBias:
+      return {{{{0, layout.pairs().width * kFloat}}}, 1};
+    case BlockKind::kOut: {
+      const Section max_logit = layout.max_logit() ? Section{third, kFloat} : Section{};
+      const int64_t out = BytesPerElement(layout.out_dtype());
+      return {{{{0, value_dim * out}, {second, kFloat}, max_logit}},
+              size_t{layout.max_logit() ? 3u : 2u}};
+    }
+    case BlockKind::kPairs:
+      break;
+  }
+  return {};
+}
+
+}  // namespace annulus

@@ -1,0 +1,33 @@
+#ifndef ANNULUS_WORKER_KERNEL_BLOCK_SECTIONS_H_
+#define ANNULUS_WORKER_KERNEL_BLOCK_SECTIONS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/block_layout.h"
+
+namespace annulus {
+
+// What a row of a block is made of, in bytes.
+
+// One section of it: an equal number of bytes for each head.
+struct Section {
+  int64_t offset = 0, head_bytes = 0;
+};
+
+// In their order; those past the last are empty, at 0.
+struct Sections {
+  std::array<Section, 4> list = {};
+  size_t count = 0;
+
+  size_t size() const { return count; }
+  const Section& operator[](size_t index) const { return list[index]; }
+};
+
+// Of a block of so many heads; none of kPairs, to which no operation is applied.
+Sections SectionsOf(const BlockLayout& layout, const Block& block);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_BLOCK_SECTIONS_H_
