@@ -63,7 +63,7 @@ TEST(KeyChunksTest, OnlyFewRowsOverManyKeysAreCut) {
   EXPECT_EQ(CutOf(spec).chunks, 0);
 }
 
-TEST(KeyChunksTest, FewTilesAreAsManyAsAnItemMayHave) {
+TEST(KeyChunksTest, FewTilesAreAsManyAsArePackedInPassing) {
   std::vector<KernelTask> tasks(2);
   const auto few = [&](int64_t begin, int64_t middle, int64_t end) {
     tasks[0].task.q_begin = begin;
@@ -73,10 +73,10 @@ TEST(KeyChunksTest, FewTilesAreAsManyAsAnItemMayHave) {
   };
   constexpr int64_t kRows = kTileRows / 2;
   EXPECT_TRUE(few(0, 1, 2));
-  EXPECT_TRUE(few(0, kRows, kMostTiles * kRows));
-  EXPECT_FALSE(few(0, kRows, kMostTiles * kRows + 1));
-  EXPECT_TRUE(few(kRows - 1, kRows, kMostTiles * kRows));
-  EXPECT_FALSE(few(kRows - 1, kRows, kMostTiles * kRows + 1));
+  EXPECT_TRUE(few(0, kRows, kPassingTiles * kRows));
+  EXPECT_FALSE(few(0, kRows, kPassingTiles * kRows + 1));
+  EXPECT_TRUE(few(kRows - 1, kRows, kPassingTiles * kRows));
+  EXPECT_FALSE(few(kRows - 1, kRows, kPassingTiles * kRows + 1));
   EXPECT_FALSE(few(5, 5, 5)) << "no rows";
   EXPECT_FALSE(CoversFewTiles({}, /*group=*/2));
   std::byte other;

@@ -3,76 +3,119 @@
 
 #include <immintrin.h>
 
+#include "worker/kernel/amx_strip.h"
 #include "worker/kernel/amx_values.h"
 
-// Scores, softmax and values in one, strip by strip of up to 32 rows, of blocks that all rows see:
-// the same operations as one after the other, with less way between them. A strip's scores lie tile
-// by tile, [key chunk][row][16 keys], 32 KiB that stay in the first cache, and its weights,
-// rounded, in the first half of each pair of tiles, low parts in the second.
+// Scores, softmax and values in one, of blocks that all rows see: the same operations as one after
+// the other, in three stages that run beside each other. While tiles of strip i + 1 (16 or 32 rows
+// against a block) are multiplied to scores, and then those of strip i − 1 to sums, the vector
+// units make weights of the scores of strip i. A product of tiles keeps one of the two vector ports
+// from multiplying for as long as it takes, so two vectors of weights a product are nearly free.
 
 namespace annulus {
 namespace {
 
-// Raises `largest` by the scores of two chunks.
-template <int ROWS, int CHUNK>
-inline void Raise(const float* scores, RowScores (&rows)[ROWS]) {
-  for (int i = 0; i < ROWS; ++i) {
-    for (int r = 0; r < kTile; ++r, scores += kTile) {
-      float* largest = rows[i].largest[r];
-      const __m512 one = Avx512::Max(_mm512_loadu_ps(scores), _mm512_load_ps(largest));
-      _mm512_store_ps(largest, Avx512::Max(_mm512_loadu_ps(scores + CHUNK), one));
-    }
-  }
-}
-
 template <class FORMAT, int ROWS>
-void AttendStrip(const TileBlock& tile, int row, int count) {
-  constexpr int kTileFloats = kTile * kTile;
-  constexpr int kChunkFloats = ROWS * kTileFloats;
-  constexpr int kNumbersOfFloat = sizeof(float) / sizeof(Bf16);
-  RowScores rows[ROWS];
-  for (RowScores& of : rows) {
-    for (int r = 0; r < kTile; ++r) {
-      of.part[r] = {0, count / kTile};
-      _mm512_store_ps(of.largest[r], _mm512_set1_ps(kMinusInf));
+class AttendStages {
+ public:
+  explicit AttendStages(const TileBlock& tile) : tile_(tile) {}
+
+  void Run(const PackedBlock* blocks, int count) {
+    const int strips = (tile_.rows + kRows - 1) / kRows, all = strips * count;
+    chunks_ = blocks[0].count / kTile;
+    for (int i = 0; i < all + 2; ++i) {
+      Strip<ROWS>& next = strips_[i % 3];
+      if (i < all) {
+        next.block = blocks + i / strips;
+        next.row = i % strips * kRows;
+        next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
+      }
+      Advance(i < all ? &next : nullptr, i > 0 && i <= all ? &strips_[(i + 2) % 3] : nullptr,
+              i > 1 ? &strips_[(i + 1) % 3] : nullptr);
     }
   }
-  Operands of = QueriesAndKeys<FORMAT>(tile, row);
-  of.right = KeysFrom<FORMAT>(tile, 0);
-  float* scores = tile.scores;
-  for (int key = 0; key < count; key += 2 * kTile, scores += 2 * kChunkFloats) {
-    Multiply<ROWS, 2, FORMAT::kScoreProducts>(of, {scores, kTile, kChunkFloats, kTileFloats});
-    of.right += 2 * of.right_beside;
-    // Those that are there by now.
-    if (key > 0) Raise<ROWS, kChunkFloats>(scores - 2 * kChunkFloats, rows);
-  }
-  Raise<ROWS, kChunkFloats>(scores - 2 * kChunkFloats, rows);
-  for (int i = 0; i < ROWS && row + i * kTile < tile.rows; ++i) {
-    const ScoreView<kTile, kChunkFloats> view{tile.scores + i * kTileFloats};
-    WeighRows(tile, row + i * kTile, MinInt(kTile, tile.rows - row - i * kTile), view, rows[i],
-              [&](int r, int c, __m512 first, __m512 second) {
-                FORMAT::StoreWeights(first, second, reinterpret_cast<Bf16*>(view.At(r, c)),
-                                     kChunkFloats * kNumbersOfFloat);
-              });
-  }
-  Fence();
-  Operands weights;
-  weights.left = reinterpret_cast<const Bf16*>(tile.scores);
-  weights.left_stride = kChunk * sizeof(Bf16);
-  weights.left_low = kChunkFloats * kNumbersOfFloat;
-  weights.left_chunk = 2 * weights.left_low;
-  weights.left_below = kTileNumbers;
-  weights.chunks = count / kChunk;
-  AddAllColumns<FORMAT, ROWS>(tile, row, 0, weights);
-}
 
+ private:
+  static constexpr int kRows = ROWS * kTile;
+  static constexpr int kTileFloats = kTile * kTile;
+  static constexpr int kChunkFloats = ROWS * kTileFloats;
+
+  // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
+  __attribute__((flatten)) void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+    const int64_t pairs = chunks_ / 2;
+    const int64_t add_pauses =
+        last == nullptr ? 0
+                        : pairs * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
+    const int64_t score_pauses =
+        next == nullptr ? 0
+                        : pairs * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
+    WeighPlace place;
+    if (here != nullptr) place = {here->scores, 0, chunks_};
+    const int64_t rows = next == nullptr ? 0 : kRows;
+    int64_t row = 0;
+    Turns weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
+    Turns find(rows, add_pauses);
+    const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
+    const auto weigh_some = [&]() __attribute__((always_inline)) {
+      if (weigh.Now()) here->template WeighFourAt<FORMAT>(place, scale);
+    };
+    if (next != nullptr) Score(*next, weigh_some);
+    if (last != nullptr) {
+      Add(
+          *last, [&]() __attribute__((always_inline)) {
+            weigh_some();
+            if (find.Now()) next->FindLargest(row++, chunks_);
+          });
+    }
+    while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);
+    while (row < rows) next->FindLargest(row++, chunks_);
+    if (here != nullptr) here->End(tile_);
+    if (next != nullptr) next->Begin(tile_);
+  }
+
+  template <class Work>
+  inline __attribute__((always_inline)) void Score(const Strip<ROWS>& next, const Work& work) {
+    TileBlock block = tile_;
+    block.keys = next.block->keys;
+    Operands of = QueriesAndKeys<FORMAT>(block, next.row);
+    of.right = KeysFrom<FORMAT>(block, 0);
+    Products<ROWS, FORMAT::kScoreProducts> products;
+    Product out{next.scores, kTile, kChunkFloats, kTileFloats};
+    Fence();
+    for (int pair = 0; pair < chunks_ / 2; ++pair, out.first += 2 * kChunkFloats) {
+      products.template Multiply<2, Start::kZero>(of, out, work);
+      of.right += 2 * of.right_beside;
+    }
+    products.Finish();
+  }
+
+  template <class Work>
+  inline __attribute__((always_inline)) void Add(const Strip<ROWS>& last, const Work& work) {
+    TileBlock block = tile_;
+    block.values = last.block->values;
+    Operands of;
+    of.left = reinterpret_cast<const Bf16*>(last.scores);
+    of.left_stride = kChunk * sizeof(Bf16);
+    of.left_low = kChunkFloats * (sizeof(float) / sizeof(Bf16));
+    of.left_chunk = 2 * of.left_low;
+    of.left_below = kTileNumbers;
+    of.chunks = chunks_ / 2;
+    AddAllColumns<FORMAT, ROWS>(block, last.row, 0, last.alphas, of, work);
+  }
+
+  const TileBlock& tile_;
+  int chunks_ = 0;  // Of a block, 16 keys each.
+  Strip<ROWS> strips_[3];
+};
+
+// Of blocks of as many keys each.
 template <class FORMAT>
-void AttendBlock(const TileBlock& tile, int count) {
+void AttendBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
   const TileUse use;
-  Fence();
-  for (int row = 0; row < tile.rows; row += 2 * kTile) {
-    tile.rows - row > kTile ? AttendStrip<FORMAT, 2>(tile, row, count)
-                            : AttendStrip<FORMAT, 1>(tile, row, count);
+  if (tile.rows > kTile) {
+    AttendStages<FORMAT, 2>(tile).Run(blocks, count);
+  } else {
+    AttendStages<FORMAT, 1>(tile).Run(blocks, count);
   }
 }
 

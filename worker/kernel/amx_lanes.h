@@ -27,7 +27,7 @@ inline __m512 Exp2Bf16(__m512 t) {
 
 // Of each row's 16 lanes, the result in the row's lane.
 template <class Op>
-inline __m512 AcrossLanes(const float (&lanes)[kTile][kTile], const Op& op) {
+inline __m512 AcrossLanes(const float (*lanes)[kTile], const Op& op) {
   __m512 square[kTile];
   Unroll<kTile>([&](int r) { square[r] = _mm512_load_ps(lanes[r]); });
   Avx512::Transpose(square);

@@ -51,15 +51,19 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
     of.left_low = kChunk;
     of.right = values[first];
     of.chunks = chunks;
+    const Product out{block, kTile, 0, 0};
+    Products<1, FORMAT::kValueProducts> products;
     float* sums = row.sums + column;
     if (FORMAT::kInPlace) {
       _mm512_store_ps(block, _mm512_mul_ps(_mm512_loadu_ps(sums), alpha));
       Fence();
-      Multiply<1, 1, FORMAT::kValueProducts, Start::kOut>(of, {block, kTile, 0, 0});
+      products.template Multiply<1, Start::kOut>(of, out, NoWork());
+      products.Finish();
       _mm512_storeu_ps(sums, _mm512_load_ps(block));
       continue;
     }
-    Multiply<1, 1, FORMAT::kValueProducts>(of, {block, kTile, 0, 0});
+    products.template Multiply<1, Start::kZero>(of, out, NoWork());
+    products.Finish();
     _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), alpha, _mm512_load_ps(block)));
   }
 }

@@ -27,10 +27,12 @@ inline Hull HullOf(const TileBlock& tile, int row_begin, int row_end) {
 }
 
 // scores = scale · queries · keys.
-template <class FORMAT, int ROWS, int KEYS>
-void ScoreTiles(const Operands& of, float scale, float* scores) {
-  Multiply<ROWS, KEYS, FORMAT::kScoreProducts>(of, {scores, kKeyBlock, kTile, kTile * kKeyBlock});
+template <int ROWS, int KEYS, class Series>
+void ScoreTiles(const Operands& of, float scale, float* scores, Series& products) {
+  products.template Multiply<KEYS, Start::kZero>(of, {scores, kKeyBlock, kTile, kTile * kKeyBlock},
+                                                 NoWork());
   if (scale == 1) return;
+  products.Finish();
   const __m512 factor = _mm512_set1_ps(scale);
   for (int r = 0; r < ROWS * kTile; ++r) {
     for (int k = 0; k < KEYS; ++k) {
@@ -65,11 +67,13 @@ void ScoreRows(const TileBlock& tile, int row) {
   const Hull hull = HullOf(tile, row, MinInt(tile.rows, row + ROWS * kTile));
   Operands of = QueriesAndKeys<FORMAT>(tile, row);
   float* scores = tile.scores + int64_t{row} * kKeyBlock;
+  Products<ROWS, FORMAT::kScoreProducts> products;
   for (int key = hull.begin / kTile * kTile; key < hull.end; key += 2 * kTile) {
     of.right = KeysFrom<FORMAT>(tile, key);
-    key + kTile < hull.end ? ScoreTiles<FORMAT, ROWS, 2>(of, tile.score_scale, scores + key)
-                           : ScoreTiles<FORMAT, ROWS, 1>(of, tile.score_scale, scores + key);
+    key + kTile < hull.end ? ScoreTiles<ROWS, 2>(of, tile.score_scale, scores + key, products)
+                           : ScoreTiles<ROWS, 1>(of, tile.score_scale, scores + key, products);
   }
+  products.Finish();
 }
 
 template <class FORMAT>

@@ -29,7 +29,7 @@ struct ChunkSpan {
 };
 
 template <class View>
-inline __m512 LargestOf(View view, int row, ChunkSpan part) {
+inline __attribute__((always_inline)) __m512 LargestOf(View view, int row, ChunkSpan part) {
   __m512 top[4];
   for (__m512& one : top) one = _mm512_set1_ps(kMinusInf);
   int c = part.begin;
@@ -47,66 +47,70 @@ struct RowScores {
   alignas(64) float largest[kTile][kTile];
 };
 
-// The exponentials of four chunks, or of the `left` of them that there are; zeros for the others.
-template <class View, class Weight>
-inline __attribute__((always_inline)) void WeighFour(View view, int row, int chunk, int left,
-                                                     const Weight& weight, __m512 (&sum)[4],
-                                                     __m512 (&weights)[4]) {
+// A row's score → exp(scale · score − max).
+struct Weighing {
+  __m512 scale, reference;
+
+  // Not as one multiply-add: the largest score must give exactly 0.
+  __m512 operator()(__m512 score) const {
+    return Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(score, scale), reference),
+                                  _mm512_set1_ps(kLog2e)));
+  }
+};
+
+// The weights of a row's four chunks from `chunk` on, or of the `left` of them that there are
+// (others weigh nothing), added up. take(row, c, first, second): gets those of chunks c and c + 1,
+// in order of c.
+template <class View, class Take>
+inline __attribute__((always_inline)) __m512 WeighFour(View view, int row, int chunk, int left,
+                                                       const Weighing& weighing, const Take& take) {
+  __m512 weights[4];
   Unroll<4>([&](int i) {
-    weights[i] = _mm512_setzero_ps();
-    if (i >= left) return;
-    weights[i] = weight(_mm512_loadu_ps(view.At(row, chunk + i)));
-    sum[i] = _mm512_add_ps(sum[i], weights[i]);
+    weights[i] =
+        i < left ? weighing(_mm512_loadu_ps(view.At(row, chunk + i))) : _mm512_setzero_ps();
   });
+  take(row, chunk, weights[0], weights[1]);
+  if (left > 2) take(row, chunk + 2, weights[2], weights[3]);
+  return _mm512_add_ps(_mm512_add_ps(weights[0], weights[1]),
+                       _mm512_add_ps(weights[2], weights[3]));
 }
 
-// scores → exp(scale · score − max) of rows [row, row + count) of the tile, count <= 16, with their
-// state brought up to date. weigh(r, c, first, second): takes the weights of chunks c and c + 1,
-// in order of c.
-template <class View, class Weigh>
+// Brings the maxima of 16 rows up to date with the largest of their scores, in any lane.
+inline void RaiseStates(const float (*largest)[kTile], __m512 scale, RowStates& states) {
+  if (states.CanStay() && !AnyAbove(largest, scale, states.Bounds())) return states.Stay();
+  const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
+  states.Raise(_mm512_mul_ps(AcrossLanes(largest, max), scale));
+}
+inline __m512 SumsOf(const float (*lanes)[kTile]) {
+  return AcrossLanes(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+
+// The weights of rows [row, row + count) of the tile, count <= 16, with their state brought up to
+// date; `take` as for WeighFour.
+template <class View, class Take>
 inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int row, int count,
                                                      View view, RowScores& scores,
-                                                     const Weigh& weigh) {
+                                                     const Take& take) {
   __mmask16 seeing = 0;
   for (int r = 0; r < count; ++r) {
     if (scores.part[r].begin < scores.part[r].end) seeing |= static_cast<__mmask16>(1u << r);
   }
   const __m512 scale = _mm512_set1_ps(tile.softmax_scale);
   RowStates states(tile, row, seeing);
-  if (states.CanStay() && !AnyAbove(scores.largest, scale, states.Bounds())) {
-    states.Stay();
-  } else {
-    const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
-    states.Raise(_mm512_mul_ps(AcrossLanes(scores.largest, max), scale));
-  }
+  RaiseStates(scores.largest, scale, states);
   alignas(64) float references[kTile], sums[kTile][kTile];
   _mm512_store_ps(references, states.reference);
-  const __m512 log2e = _mm512_set1_ps(kLog2e);
   for (int r = 0; r < count; ++r) {
     const ChunkSpan seen = scores.part[r];
-    const __m512 reference = _mm512_set1_ps(references[r]);
-    // Not as one multiply-add: the largest score must give exactly 0.
-    const auto weight = [&](__m512 score) {
-      return Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(score, scale), reference), log2e));
-    };
-    __m512 sum[4], weights[4];
-    for (__m512& one : sum) one = _mm512_setzero_ps();
+    const Weighing weighing{scale, _mm512_set1_ps(references[r])};
+    __m512 sum = _mm512_setzero_ps();
     int c = seen.begin;  // A multiple of 4.
-    for (; c + 4 <= seen.end; c += 4) {
-      WeighFour(view, r, c, 4, weight, sum, weights);
-      weigh(r, c, weights[0], weights[1]);
-      weigh(r, c + 2, weights[2], weights[3]);
-    }
-    if (c < seen.end) {
-      WeighFour(view, r, c, seen.end - c, weight, sum, weights);
-      weigh(r, c, weights[0], weights[1]);
-      if (c + 2 < seen.end) weigh(r, c + 2, weights[2], weights[3]);
-    }
-    _mm512_store_ps(sums[r],
-                    _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+    for (; c + 4 <= seen.end; c += 4)
+      sum = _mm512_add_ps(sum, WeighFour(view, r, c, 4, weighing, take));
+    if (c < seen.end) sum = _mm512_add_ps(sum, WeighFour(view, r, c, seen.end - c, weighing, take));
+    _mm512_store_ps(sums[r], sum);
   }
-  const auto plus = [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); };
-  states.End(tile, row, AcrossLanes(sums, plus));
+  states.End(tile, row, SumsOf(sums));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct RowStates {
 };
 
 // Whether some lane of a row, times `scale`, is above the row's lane of `bounds`.
-inline bool AnyAbove(const float (&lanes)[kTile][kTile], __m512 scale, __m512 bounds) {
+inline bool AnyAbove(const float (*lanes)[kTile], __m512 scale, __m512 bounds) {
   alignas(64) float bound[kTile];
   _mm512_store_ps(bound, bounds);
   __mmask16 above = 0;

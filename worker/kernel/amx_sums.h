@@ -31,16 +31,15 @@ inline void AddSums(const TileBlock& tile, int row, int column, const float* alp
 }
 
 // Multiplies the sums of rows that see something of the block by their alpha, which is 1 for most.
-inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end) {
-  for (int row = row_begin; row < row_end; row += kTile) {
-    const __m512 alphas = _mm512_loadu_ps(tile.alpha + row);
-    uint32_t changed = _mm512_cmp_ps_mask(alphas, _mm512_set1_ps(1), _CMP_NEQ_UQ);
+inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end, const float* alphas) {
+  for (int row = row_begin; row < row_end; row += kTile, alphas += kTile) {
+    uint32_t changed = _mm512_cmp_ps_mask(_mm512_loadu_ps(alphas), _mm512_set1_ps(1), _CMP_NEQ_UQ);
     if (row_end - row < kTile) changed &= (1u << (row_end - row)) - 1;
     for (; changed != 0; changed &= changed - 1) {
-      const int at = row + __builtin_ctz(changed);
+      const int i = __builtin_ctz(changed), at = row + i;
       if (tile.group_begin[at / kRowGroup] >= tile.group_end[at / kRowGroup]) continue;
       float* sums = tile.sums + int64_t{at} * tile.sum_stride;
-      const __m512 alpha = _mm512_set1_ps(tile.alpha[at]);
+      const __m512 alpha = _mm512_set1_ps(alphas[i]);
       for (int column = 0; column < tile.value_dim; column += kTile, sums += kTile)
         _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), alpha));
     }
@@ -48,46 +47,57 @@ inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end) {
 }
 
 // Weights times whole values, from key chunk `first` on, added to the rows' sums where those lie.
-template <int ROWS>
-void AddInPlace(const TileBlock& tile, int row, int first, Operands of) {
-  ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile));
+template <int ROWS, class Work>
+inline __attribute__((always_inline)) void AddInPlace(const TileBlock& tile, int row, int first,
+                                                      const float* alphas, Operands of,
+                                                      const Work& work) {
+  ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile), alphas);
   Fence();
   of.right_beside = kKeyChunks * kTileNumbers;
   of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers;
   Product out{tile.sums + int64_t{row} * tile.sum_stride, tile.sum_stride, kTile,
               kTile * tile.sum_stride};
+  Products<ROWS, 1> products;
   for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
-    column + kTile < tile.value_dim ? Multiply<ROWS, 2, 1, Start::kOut>(of, out)
-                                    : Multiply<ROWS, 1, 1, Start::kOut>(of, out);
+    column + kTile < tile.value_dim ? products.template Multiply<2, Start::kOut>(of, out, work)
+                                    : products.template Multiply<1, Start::kOut>(of, out, work);
     of.right += 2 * of.right_beside;
     out.first += 2 * kTile;
   }
+  products.Finish();
 }
 
 // Weights times values, from key chunk `first` on. The block's own sums are built first and added
 // once, those of two columns while the next two are multiplied.
-template <class FORMAT, int ROWS>
-void AddByBlocks(const TileBlock& tile, int row, int first, Operands of) {
+template <class FORMAT, int ROWS, class Work>
+inline __attribute__((always_inline)) void AddByBlocks(const TileBlock& tile, int row, int first,
+                                                       const float* alphas, Operands of,
+                                                       const Work& work) {
   constexpr int kPartNumbers = FORMAT::kParts * kTileNumbers;
   constexpr int kBelow = 2 * kTile * kTile;
   alignas(64) float block[2][ROWS * kBelow];
   of.right_beside = kKeyChunks * kPartNumbers;
   of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kPartNumbers;
+  Products<ROWS, FORMAT::kValueProducts> products;
   int column = 0;
   for (; column < tile.value_dim; column += 2 * kTile, of.right += 2 * of.right_beside) {
     const Product out{block[column / kChunk % 2], 2 * kTile, kTile, kBelow};
-    column + kTile < tile.value_dim ? Multiply<ROWS, 2, FORMAT::kValueProducts>(of, out)
-                                    : Multiply<ROWS, 1, FORMAT::kValueProducts>(of, out);
+    column + kTile < tile.value_dim ? products.template Multiply<2, Start::kZero>(of, out, work)
+                                    : products.template Multiply<1, Start::kZero>(of, out, work);
     if (column > 0)
-      AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
+      AddSums<ROWS>(tile, row, column - kChunk, alphas, block[(column / kChunk + 1) % 2]);
   }
-  AddSums<ROWS>(tile, row, column - kChunk, tile.alpha + row, block[(column / kChunk + 1) % 2]);
+  products.Finish();
+  AddSums<ROWS>(tile, row, column - kChunk, alphas, block[(column / kChunk + 1) % 2]);
 }
 
-template <class FORMAT, int ROWS>
-void AddAllColumns(const TileBlock& tile, int row, int first, const Operands& of) {
-  FORMAT::kInPlace ? AddInPlace<ROWS>(tile, row, first, of)
-                   : AddByBlocks<FORMAT, ROWS>(tile, row, first, of);
+// `alphas` are of the rows from `row` on.
+template <class FORMAT, int ROWS, class Work>
+inline __attribute__((always_inline)) void AddAllColumns(const TileBlock& tile, int row, int first,
+                                                         const float* alphas, const Operands& of,
+                                                         const Work& work) {
+  FORMAT::kInPlace ? AddInPlace<ROWS>(tile, row, first, alphas, of, work)
+                   : AddByBlocks<FORMAT, ROWS>(tile, row, first, alphas, of, work);
 }
 
 }  // namespace

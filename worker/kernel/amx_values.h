@@ -54,7 +54,7 @@ void AccumulateRows(const TileBlock& tile, int row) {
   of.left_low = kChunk;
   of.left_below = kTile * kKeyBlock * (sizeof(float) / sizeof(Bf16));
   of.chunks = (hull.end + kChunk - 1) / kChunk - first;
-  AddAllColumns<FORMAT, ROWS>(tile, row, first, of);
+  AddAllColumns<FORMAT, ROWS>(tile, row, first, tile.alpha + row, of, NoWork());
 }
 
 template <class FORMAT>

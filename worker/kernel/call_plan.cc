@@ -249,7 +249,10 @@ std::vector<Phase> PhaseBuilder::Take() {
 void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
   constexpr int64_t kItemsOfThread = 8, kManyKeys = 2048;
   const auto count = static_cast<int64_t>(items->size());
-  if (!limits.passing && count < limits.tiles * kItemsOfThread * limits.threads) return;
+  const int64_t most =
+      limits.passing ? limits.tiles
+                     : std::min<int64_t>(limits.tiles, count / (kItemsOfThread * limits.threads));
+  if (most < 2) return;
   const auto reads_many = [&](const Item& item) {
     return limits.passing || item.cost >= kManyKeys * kTileRows;
   };
@@ -257,7 +260,7 @@ void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
   for (Item& item : *items) {
     if (!joined.empty()) {
       Item& last = joined.back();
-      if (last.tiles < limits.tiles && last.kv_head == item.kv_head &&
+      if (last.tiles + item.tiles <= most && last.kv_head == item.kv_head &&
           last.tile + last.tiles == item.tile && last.units == item.units && reads_many(last) &&
           reads_many(item)) {
         last.tiles += item.tiles;

@@ -47,7 +47,7 @@ PhaseLimits PassingLimits(int threads) {
   PhaseLimits limits;
   limits.max_packs = std::numeric_limits<int64_t>::max();
   limits.threads = threads;
-  limits.tiles = kMostTiles;
+  limits.tiles = kPassingTiles;
   limits.passing = true;
   return limits;
 }

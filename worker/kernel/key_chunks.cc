@@ -55,7 +55,7 @@ bool CoversOneTile(absl::Span<const KernelTask> tasks, int group) {
 
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group) {
   const int64_t tiles = TilesCovered(tasks, group);
-  return tiles > 0 && tiles <= kMostTiles && InOneBuffer(tasks);
+  return tiles > 0 && tiles <= kPassingTiles && InOneBuffer(tasks);
 }
 
 KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 
@@ -30,8 +31,12 @@ KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
 int64_t KeyBlocksOf(const Task& task);
 Block RowsOfTasks(absl::Span<const KernelTask> tasks);
 
-// Whether the rows of all tasks lie in one tile of query slots, or in so few neighbouring ones of
-// one buffer that an item may have them all (kMostTiles).
+// Tiles of a call so small that each thread packs the keys that it meets.
+inline constexpr int kPassingTiles = 2;
+static_assert(kPassingTiles <= kMostTiles);
+
+// Whether the rows of all tasks lie in one tile of query slots, or in kPassingTiles neighbouring
+// ones of one buffer.
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group);
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group);
 

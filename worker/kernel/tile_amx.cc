@@ -17,17 +17,19 @@ namespace {
 template <class FORMAT>
 void AttendAmx(const TileBlock& tile, const PackedBlock* blocks, int count) {
   TileBlock of = tile;
+  int run = 0;  // Blocks before i that nothing has been done with.
   for (int i = 0; i < count; ++i) {
     of.keys = blocks[i].keys;
     of.values = blocks[i].values;
-    if (!FORMAT::HasInfinities(of)) {
-      AttendBlock<FORMAT>(of, blocks[i].count);
-      continue;
-    }
+    ++run;
+    if (!FORMAT::HasInfinities(of)) continue;
+    if (run > 1) AttendBlocks<FORMAT>(tile, blocks + i + 1 - run, run - 1);
+    run = 0;
     ScoreAmx<FORMAT>(of);
     SoftmaxAmx(of);
     AccumulateAmx<FORMAT>(of);
   }
+  if (run > 0) AttendBlocks<FORMAT>(tile, blocks + count - run, run);
 }
 
 template <class FORMAT>

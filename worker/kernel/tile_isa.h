@@ -17,7 +17,7 @@ namespace annulus {
 
 inline constexpr int kRowGroup = 6;   // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;  // Query rows of a tile: a multiple of kRowGroup and of 16.
-inline constexpr int kMostTiles = 2;  // Neighbouring tiles that are attended to as one.
+inline constexpr int kMostTiles = 4;  // Neighbouring tiles that are attended to as one.
 inline constexpr int kMostTileRows = kMostTiles * kTileRows;
 inline constexpr int kKeyBlock = 256;    // Keys of a block, anchored at shard-local multiples.
 inline constexpr int kMaxHeadDim = 256;  // Of q and k, and of v.

@@ -24,7 +24,7 @@ struct TileCall {
   KernelControl control;
 };
 
-// One thread's working memory: a tile of queries, scores and sums. About 580 KiB.
+// One thread's working memory: a tile of queries, scores and sums. About 1.2 MiB.
 class TileScratch {
  public:
   TileScratch();
