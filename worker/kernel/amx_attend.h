@@ -6,7 +6,7 @@
 #include "worker/kernel/amx_strip.h"
 #include "worker/kernel/amx_values.h"
 
-// Scores, softmax and values in one, of blocks that all rows see: the same operations as one after
+// Scores, softmax and values in one, the same operations as one after
 // the other, in three stages that run beside each other. While tiles of strip i + 1 (16 or 32 rows
 // against a block) are multiplied to scores, and then those of strip i − 1 to sums, the vector
 // units make weights of the scores of strip i. A product of tiles keeps one of the two vector ports
@@ -21,18 +21,20 @@ class AttendStages {
   explicit AttendStages(const TileBlock& tile) : tile_(tile) {}
 
   void Run(const PackedBlock* blocks, int count) {
-    const int strips = (tile_.rows + kRows - 1) / kRows, all = strips * count;
-    chunks_ = blocks[0].count / kTile;
-    for (int i = 0; i < all + 2; ++i) {
-      Strip<ROWS>& next = strips_[i % 3];
-      if (i < all) {
-        next.block = blocks + i / strips;
-        next.row = i % strips * kRows;
+    int i = 0;
+    for (int b = 0; b < count; ++b) {
+      for (int row = 0; row < tile_.rows; row += kRows) {
+        Strip<ROWS>& next = strips_[i % 3];
+        if (!next.Place(tile_, row)) continue;
+        next.block = blocks + b;
         next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
+        Advance(&next, i > 0 ? &strips_[(i + 2) % 3] : nullptr,
+                i > 1 ? &strips_[(i + 1) % 3] : nullptr);
+        ++i;
       }
-      Advance(i < all ? &next : nullptr, i > 0 && i <= all ? &strips_[(i + 2) % 3] : nullptr,
-              i > 1 ? &strips_[(i + 1) % 3] : nullptr);
     }
+    if (i > 0) Advance(nullptr, &strips_[(i + 2) % 3], i > 1 ? &strips_[(i + 1) % 3] : nullptr);
+    if (i > 0) Advance(nullptr, nullptr, &strips_[(i + 2) % 3]);
   }
 
  private:
@@ -42,19 +44,18 @@ class AttendStages {
 
   // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
   __attribute__((flatten)) void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
-    const int64_t pairs = chunks_ / 2;
-    const int64_t add_pauses =
-        last == nullptr ? 0
-                        : pairs * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
-    const int64_t score_pauses =
-        next == nullptr ? 0
-                        : pairs * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
+    const int64_t add_pauses = last == nullptr ? 0
+                                               : last->chunks / 2 * Chunks(tile_.value_dim) *
+                                                     kPauses<ROWS, FORMAT::kValueProducts>;
+    const int64_t score_pauses = next == nullptr ? 0
+                                                 : next->chunks / 2 * Chunks(tile_.head_dim) *
+                                                       kPauses<ROWS, FORMAT::kScoreProducts>;
     WeighPlace place;
-    if (here != nullptr) place = {here->scores, 0, chunks_};
+    if (here != nullptr) place = {here->scores, 0, here->chunks};
     const int64_t rows = next == nullptr ? 0 : kRows;
     int64_t row = 0;
     Turns weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
-    Turns find(rows, add_pauses);
+    Turns find(next != nullptr && next->masked ? 0 : rows, add_pauses);
     const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
     const auto weigh_some = [&]() __attribute__((always_inline)) {
       if (weigh.Now()) here->template WeighFourAt<FORMAT>(place, scale);
@@ -64,11 +65,12 @@ class AttendStages {
       Add(
           *last, [&]() __attribute__((always_inline)) {
             weigh_some();
-            if (find.Now()) next->FindLargest(row++, chunks_);
+            if (find.Now()) next->FindLargest(row++);
           });
     }
     while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);
-    while (row < rows) next->FindLargest(row++, chunks_);
+    if (next != nullptr && next->masked) next->Mask(tile_);
+    while (row < rows) next->FindLargest(row++);
     if (here != nullptr) here->End(tile_);
     if (next != nullptr) next->Begin(tile_);
   }
@@ -78,11 +80,11 @@ class AttendStages {
     TileBlock block = tile_;
     block.keys = next.block->keys;
     Operands of = QueriesAndKeys<FORMAT>(block, next.row);
-    of.right = KeysFrom<FORMAT>(block, 0);
+    of.right = KeysFrom<FORMAT>(block, next.first * kTile);
     Products<ROWS, FORMAT::kScoreProducts> products;
     Product out{next.scores, kTile, kChunkFloats, kTileFloats};
     Fence();
-    for (int pair = 0; pair < chunks_ / 2; ++pair, out.first += 2 * kChunkFloats) {
+    for (int pair = 0; pair < next.chunks / 2; ++pair, out.first += 2 * kChunkFloats) {
       products.template Multiply<2, Start::kZero>(of, out, work);
       of.right += 2 * of.right_beside;
     }
@@ -99,16 +101,14 @@ class AttendStages {
     of.left_low = kChunkFloats * (sizeof(float) / sizeof(Bf16));
     of.left_chunk = 2 * of.left_low;
     of.left_below = kTileNumbers;
-    of.chunks = chunks_ / 2;
-    AddAllColumns<FORMAT, ROWS>(block, last.row, 0, last.alphas, of, work);
+    of.chunks = last.chunks / 2;
+    AddAllColumns<FORMAT, ROWS>(block, last.row, last.first / 2, last.alphas, of, work);
   }
 
   const TileBlock& tile_;
-  int chunks_ = 0;  // Of a block, 16 keys each.
   Strip<ROWS> strips_[3];
 };
 
-// Of blocks of as many keys each.
 template <class FORMAT>
 void AttendBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
   const TileUse use;

@@ -15,21 +15,15 @@ namespace annulus {
 namespace {
 
 template <class FORMAT>
-void AttendAmx(const TileBlock& tile, const PackedBlock* blocks, int count) {
+int AttendAmx(const TileBlock& tile, const PackedBlock* blocks, int count) {
   TileBlock of = tile;
-  int run = 0;  // Blocks before i that nothing has been done with.
-  for (int i = 0; i < count; ++i) {
-    of.keys = blocks[i].keys;
-    of.values = blocks[i].values;
-    ++run;
-    if (!FORMAT::HasInfinities(of)) continue;
-    if (run > 1) AttendBlocks<FORMAT>(tile, blocks + i + 1 - run, run - 1);
-    run = 0;
-    ScoreAmx<FORMAT>(of);
-    SoftmaxAmx(of);
-    AccumulateAmx<FORMAT>(of);
+  int done = 0;
+  for (; done < count; ++done) {
+    of.keys = blocks[done].keys;
+    if (FORMAT::HasInfinities(of)) break;
   }
-  if (run > 0) AttendBlocks<FORMAT>(tile, blocks + count - run, run);
+  if (done > 0) AttendBlocks<FORMAT>(tile, blocks, done);
+  return done;
 }
 
 template <class FORMAT>

@@ -17,7 +17,7 @@ namespace annulus {
 
 inline constexpr int kRowGroup = 6;   // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;  // Query rows of a tile: a multiple of kRowGroup and of 16.
-inline constexpr int kMostTiles = 4;  // Neighbouring tiles that are attended to as one.
+inline constexpr int kMostTiles = 8;  // Neighbouring tiles that are attended to as one.
 inline constexpr int kMostTileRows = kMostTiles * kTileRows;
 inline constexpr int kKeyBlock = 256;    // Keys of a block, anchored at shard-local multiples.
 inline constexpr int kMaxHeadDim = 256;  // Of q and k, and of v.
@@ -59,14 +59,15 @@ struct TileBlock {
   // The hull [begin, end) of the block's keys that a row group sees; begin >= end: none.
   const int16_t* group_begin = nullptr;
   const int16_t* group_end = nullptr;
+  // For `attend`: the keys [begin, end) of the block that each row sees; nullptr: all.
+  const int16_t* row_begin = nullptr;
+  const int16_t* row_end = nullptr;
 };
 
-// What PackKeys and PackValues made of a block, of which rows see the first `count` keys.
+// What PackKeys and PackValues made of a block.
 struct PackedBlock {
   const float *keys = nullptr, *values = nullptr;
-  int count = 0;  // A multiple of kAttendedKeys.
 };
-inline constexpr int kAttendedKeys = 32;
 
 // Keys [begin, end) of a block.
 struct KeySpan {
@@ -110,9 +111,10 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // score, softmax and accumulate in one, of blocks one after the other whose keys every row sees,
-  // instead of the tile's own keys and values; with the same bits. nullptr: none.
-  void (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
+  // score, softmax and accumulate in one, of blocks one after the other instead of the tile's own
+  // keys and values, with the same bits. All values are finite where a row does not see them.
+  // Returns how many blocks it did: it stops before one that it cannot do. nullptr: none.
+  int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;

@@ -150,21 +150,23 @@ bool TileLoop::FindVisible(int64_t first) {
   std::fill_n(s_.group_begin_.begin(), groups, int16_t{kKeyBlock});
   std::fill_n(s_.group_end_.begin(), groups, int16_t{0});
   bool any = false;
+  gapless_ = true;
   for (int i = 0; i < tile_.rows; ++i) {
-    TileScratch::Slot& slot = s_.slots_[i];
-    slot.begin = kKeyBlock;
-    slot.end = 0;
-    for (const Interval& span : slot.spans) {
+    int16_t begin = kKeyBlock, end = 0;
+    for (const Interval& span : s_.slots_[i].spans) {
       const Interval seen = Intersect(span, block);
       if (seen.length() == 0) continue;
-      slot.begin = std::min(slot.begin, static_cast<int16_t>(seen.begin - first));
-      slot.end = static_cast<int16_t>(seen.end - first);
+      gapless_ = gapless_ && (end == 0 || seen.begin - first == end);
+      begin = std::min(begin, static_cast<int16_t>(seen.begin - first));
+      end = static_cast<int16_t>(seen.end - first);
       any = true;
     }
-    int16_t& begin = s_.group_begin_[i / kRowGroup];
-    int16_t& end = s_.group_end_[i / kRowGroup];
-    begin = std::min(begin, slot.begin);
-    end = std::max(end, slot.end);
+    s_.begin_[i] = begin;
+    s_.end_[i] = end;
+    int16_t& group_begin = s_.group_begin_[i / kRowGroup];
+    int16_t& group_end = s_.group_end_[i / kRowGroup];
+    group_begin = std::min(group_begin, begin);
+    group_end = std::max(group_end, end);
   }
   return any;
 }
@@ -222,7 +224,7 @@ void TileLoop::NoteSeen(int64_t first) {
   std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
     if (s_.max_[i] != kMinusInf) continue;
-    bool sees = !masked_ || s_.slots_[i].begin < s_.slots_[i].end;
+    bool sees = !masked_ || s_.begin_[i] < s_.end_[i];
     if (sees && rules_.hides_pairs()) {
       FindSeen(i, first, &spans);
       sees = !spans.empty();
@@ -231,31 +233,24 @@ void TileLoop::NoteSeen(int64_t first) {
   }
 }
 
-int TileLoop::AttendedKeys(int64_t first) const {
-  if (call_.isa->attend == nullptr || tile_.score_scale != 1) return 0;
-  if (rules_.change_scores() || rules_.drop_weights()) return 0;
-  if (!masked_) return kKeyBlock;
-  const Interval common = Intersect(seen_by_all_, {first, first + kKeyBlock});
-  if (common.begin != first || common.length() % kAttendedKeys != 0) return 0;
-  for (int group = 0; group * kRowGroup < tile_.rows; ++group) {
-    if (s_.group_begin_[group] != 0 || s_.group_end_[group] != common.length()) return 0;
-  }
-  return static_cast<int>(common.length());
+bool TileLoop::CanAttend(bool finite) const {
+  if (call_.isa->attend == nullptr || tile_.score_scale != 1) return false;
+  if (rules_.change_scores() || rules_.drop_weights()) return false;
+  return !masked_ || (finite && gapless_);
 }
 
 int TileLoop::Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end) {
-  const int64_t first = place.block * kKeyBlock;
   const bool ahead = &packed != passing_;
   const int64_t whole = std::min(end, seen_by_all_.end / kKeyBlock) - place.block;
   const int count = masked_ || !ahead ? 1 : static_cast<int>(std::min(whole, kBlocksAtOnce));
   std::array<PackedBlock, kBlocksAtOnce> blocks;
   for (int i = 0; i < count; ++i) {
     const int64_t pack = ahead ? place.pack + i : 0;
-    blocks[i] = {packed.Keys(pack), packed.Values(pack), AttendedKeys(first)};
+    blocks[i] = {packed.Keys(pack), packed.Values(pack)};
   }
-  call_.isa->attend(tile_, blocks.data(), count);
-  NoteSeen(first);
-  return count;
+  tile_.row_begin = masked_ ? s_.begin_.data() : nullptr;
+  tile_.row_end = masked_ ? s_.end_.data() : nullptr;
+  return call_.isa->attend(tile_, blocks.data(), count);
 }
 
 int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end) {
@@ -264,23 +259,31 @@ int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t
   const bool ahead = call_.packed != nullptr;
   if (!ahead) passing_->Pack(*place.source, place.kv_head, place.block, 0);
   const PackedKeys& packed = ahead ? *call_.packed : *passing_;
-  if (AttendedKeys(first) > 0) return Attend(packed, place, end);
   const int64_t pack = ahead ? place.pack : 0;
-  tile_.keys = packed.Keys(pack);
-  tile_.values = packed.Values(pack);
+  const bool finite = packed.Finite(pack);
+  int done = CanAttend(finite) ? Attend(packed, place, end) : 0;
+  if (done == 0) {
+    tile_.keys = packed.Keys(pack);
+    tile_.values = packed.Values(pack);
+    RunBlock(task, first, finite);
+    done = 1;
+  }
+  NoteSeen(first);
+  return done;
+}
+
+void TileLoop::RunBlock(const KernelTask& task, int64_t first, bool finite) {
   call_.isa->score(tile_);
   rules_.SetKeys(task, first);
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
   if (masked_) MaskScores(first);
   call_.isa->softmax(tile_);
-  NoteSeen(first);
   if (rules_.drop_weights()) call_.isa->drop_weights(tile_, rules_.drop_rule());
-  if ((masked_ || rules_.hides_pairs()) && !packed.Finite(pack)) {
+  if ((masked_ || rules_.hides_pairs()) && !finite) {
     AccumulateRowByRow(first);
   } else {
     call_.isa->accumulate(tile_);
   }
-  return 1;
 }
 
 void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {

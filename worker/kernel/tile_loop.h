@@ -24,7 +24,7 @@ struct TileCall {
   KernelControl control;
 };
 
-// One thread's working memory: a tile of queries, scores and sums. About 1.2 MiB.
+// One thread's working memory: a tile of queries, scores and sums. About 2.5 MiB.
 class TileScratch {
  public:
   TileScratch();
@@ -35,8 +35,6 @@ class TileScratch {
     int64_t row = 0;  // shard-local
     int32_t q_head = 0;
     absl::Span<const Interval> spans;
-    int16_t begin = 0,
-            end = 0;  // Hull of what it sees in the block at hand, relative to the block.
   };
   struct alignas(64) Line {
     float value[16];
@@ -45,6 +43,8 @@ class TileScratch {
   float *queries_, *scores_, *sums_;
   std::array<float, kMostTileRows> max_, weight_, alpha_;
   std::array<Slot, kMostTileRows> slots_;
+  // Hull of what a slot sees in the block at hand, relative to the block.
+  std::array<int16_t, kMostTileRows> begin_, end_;
   std::array<int16_t, kMostTileRows / kRowGroup> group_begin_, group_end_;
 };
 
@@ -79,9 +79,9 @@ class TileLoop {
   // Attends to the block, and to blocks behind it and before `end` where it can in one go; returns
   // to how many.
   int RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end);
-  // Keys of the block that all slots see, from its first one on, where they see no others and
-  // `attend` takes so many; else 0.
-  int AttendedKeys(int64_t first) const;
+  void RunBlock(const KernelTask& task, int64_t first, bool finite);
+  // Whether the block at hand, whose values may all be finite, needs nothing that `attend` lacks.
+  bool CanAttend(bool finite) const;
   int Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end);
   void AccumulateRowByRow(int64_t first);
 
@@ -92,7 +92,9 @@ class TileLoop {
   TileBlock tile_;
   // Keys that all slots see: blocks inside need no mask.
   Interval seen_by_all_;
-  bool masked_ = false;  // Of the block at hand: some slot sees less than its row group's hull.
+  // Of the block at hand: some slot sees less than its row group's hull; no slot sees keys on both
+  // sides of some that it does not see.
+  bool masked_ = false, gapless_ = true;
 };
 
 }  // namespace annulus
