@@ -107,6 +107,22 @@ TEST_F(StagedShardTest, WholeTensorsCompleteIt) {
   ExpectContents();
 }
 
+TEST_F(StagedShardTest, LargeInputsArriveInAnyPieces) {
+  pool_ = PagePool::Create(MemoryBudget::Create("staging", 16 << 20));
+  shard_ = Make(SmallShape(5, 200000));
+  ASSERT_GT(shard_->expected_bytes(), 4 << 20) << "past the caches";
+  UploadCall call;
+  ASSERT_TRUE(Put(&call, {TensorId::kQ, 0, 5, 0, 0, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kK, 0, 3, 0, 0, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kK, 3, 70000, 0, 0, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kK, 70003, 129997, 0, 0, {}}).ok());
+  ASSERT_TRUE(Put(&call, {TensorId::kV, 0, 200000, 1, 1, {}}).ok());
+  EXPECT_FALSE(shard_->complete());
+  ASSERT_TRUE(Put(&call, {TensorId::kV, 0, 200000, 0, 1, {}}).ok());
+  EXPECT_TRUE(shard_->complete());
+  ExpectContents();
+}
+
 ShardShape ByState(int64_t q_rows = 5, int64_t kv_rows = 7) {
   AttentionSpec spec;
   spec.dtype = DataType::kBf16;

@@ -138,7 +138,7 @@ void FetchCall::PrepareNext() {
     prepared_ = std::move(message);
     return Pump();
   }
-  pool_->Run(message.bytes, [self = shared_from_this(), message]() mutable {
+  pool_->Queue([self = shared_from_this(), message]() mutable {
     AddChecksums(&message.chunks);
     self->OnPrepared(std::move(message));
   });

@@ -8,11 +8,14 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/crc32c.h"
+#include "worker/staging/streaming_writer.h"
 
 namespace annulus {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+// Inputs of more bytes than this have left the caches before the executor reads them.
+constexpr int64_t kCachedBytes = int64_t{4} << 20;
 
 absl::Status ChunkError(absl::string_view reason, absl::string_view field,
                         absl::string_view description) {
@@ -35,7 +38,12 @@ class PieceReader {
     Advance(bytes, [&](const char* data, size_t size) {
       std::memcpy(target, data, size);
       target += size;
-      return true;
+    });
+  }
+  void Stream(size_t bytes, std::byte* target, StreamingWriter* writer) {
+    Advance(bytes, [&](const char* data, size_t size) {
+      writer->Copy(target, data, size);
+      target += size;
     });
   }
   bool Equal(size_t bytes, const std::byte* other) {
@@ -43,7 +51,6 @@ class PieceReader {
     Advance(bytes, [&](const char* data, size_t size) {
       equal = equal && std::memcmp(other, data, size) == 0;
       other += size;
-      return true;
     });
     return equal;
   }
@@ -190,6 +197,7 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
   const CellRect& cells = target.cells;
   const int64_t row_bytes = target.heads * target.head_bytes;
   std::byte* const base = data_[target.index];
+  const bool cached = expected_bytes_ <= kCachedBytes;
   PieceReader reader(chunk.pieces);
   auto at = [&](int64_t row, int32_t head) {
     return base + row * row_bytes + head * target.head_bytes;
@@ -199,8 +207,10 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
     const int64_t runs = whole_rows ? 1 : chunk.row_count;
     const int64_t run_bytes =
         (chunk.row_count / runs) * (cells.head_end - cells.head_begin) * target.head_bytes;
+    StreamingWriter writer;
     for (int64_t run = 0; run < runs; ++run) {
-      reader.Copy(run_bytes, at(cells.row_begin + run, cells.head_begin));
+      std::byte* const to = at(cells.row_begin + run, cells.head_begin);
+      cached ? reader.Copy(run_bytes, to) : reader.Stream(run_bytes, to, &writer);
     }
     return absl::OkStatus();
   }
