@@ -34,6 +34,11 @@ inline __m512i LoadPart32(const std::byte* row, int begin, int dim) {
   return _mm512_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
 }
 
+// 64 bytes of what is packed for a job, to a multiple of 64.
+inline void StorePacked(void* to, __m512i bytes, bool far) {
+  far ? _mm512_stream_si512(static_cast<__m512i*>(to), bytes) : _mm512_store_si512(to, bytes);
+}
+
 inline void PackQueriesAmx(const QueryRows& rows, double scale, float* out) {
   auto* to = reinterpret_cast<Bf16*>(out);
   const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(scale < 0 ? 0x8000 : 0));
@@ -60,7 +65,8 @@ inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int cou
                         : _mm512_setzero_ps();
       });
       Avx512::Transpose(square);
-      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, square[r]); });
+      Unroll<kTile>(
+          [&](int r) { StorePacked(out + r * kTile, _mm512_castps_si512(square[r]), rows.far); });
     }
   }
 }
@@ -89,8 +95,8 @@ inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int c
     Bf16* tile = to + int64_t{column / kTile} * kBeside;
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
       const __m512i even = load(key), odd = load(key + 1);
-      _mm512_storeu_si512(tile, InTurn(even, odd, 0));
-      if (column + kTile < dim) _mm512_storeu_si512(tile + kBeside, InTurn(even, odd, kTile));
+      StorePacked(tile, InTurn(even, odd, 0), rows.far);
+      if (column + kTile < dim) StorePacked(tile + kBeside, InTurn(even, odd, kTile), rows.far);
     }
   }
   return _mm512_cmpeq_epi16_mask(largest, exponent) == 0;

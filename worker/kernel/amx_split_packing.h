@@ -55,9 +55,12 @@ inline void PackKeysSplit(const ElementRows& rows, const uint8_t* present, int c
         low[r] = _mm512_castsi512_ps(parts.low);
       }
       Avx512::Transpose(high);
-      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + r * kTile, high[r]); });
+      Unroll<kTile>(
+          [&](int r) { StorePacked(out + r * kTile, _mm512_castps_si512(high[r]), rows.far); });
       Avx512::Transpose(low);
-      Unroll<kTile>([&](int r) { _mm512_storeu_ps(out + kTileNumbers / 2 + r * kTile, low[r]); });
+      Unroll<kTile>([&](int r) {
+        StorePacked(out + kTileNumbers / 2 + r * kTile, _mm512_castps_si512(low[r]), rows.far);
+      });
     }
   }
 }
@@ -82,8 +85,8 @@ inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, to += kChunk) {
       if (key > 0 && key % kChunk == 0) to += kTileNumbers;
       const Parts even = load(key, column), odd = load(key + 1, column);
-      _mm512_storeu_si512(to, Pairs(even.high, odd.high));
-      _mm512_storeu_si512(to + kTileNumbers, Pairs(even.low, odd.low));
+      StorePacked(to, Pairs(even.high, odd.high), rows.far);
+      StorePacked(to + kTileNumbers, Pairs(even.low, odd.low), rows.far);
     }
   }
   return finite;

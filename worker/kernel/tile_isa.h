@@ -27,6 +27,7 @@ struct ElementRows {
   DataType dtype = DataType::kUnspecified;  // fp32, fp16 or bf16
   const std::byte* first = nullptr;
   int64_t stride = 0;  // bytes
+  bool far = false;    // What is packed is read much later (far_copy.h), and is aligned to lines.
 };
 
 // Rows of a tile, each where it lies.
@@ -64,9 +65,8 @@ struct TileBlock {
   const int16_t* row_end = nullptr;
 };
 
-// What PackKeys and PackValues made of a block.
 struct PackedBlock {
-  const float *keys = nullptr, *values = nullptr;
+  const float *keys = nullptr, *values = nullptr;  // PackKeys, PackValues
 };
 
 // Keys [begin, end) of a block.
@@ -111,9 +111,9 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // score, softmax and accumulate in one, of blocks one after the other instead of the tile's own
-  // keys and values, with the same bits. All values are finite where a row does not see them.
-  // Returns how many blocks it did: it stops before one that it cannot do. nullptr: none.
+  // All three in one, of blocks instead of the tile's own, with the same bits. Values that a row
+  // does not see are finite. Returns how many blocks it did before one that it cannot. nullptr:
+  // none.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
