@@ -54,8 +54,8 @@ class AttendStages {
     if (here != nullptr) place = {here->scores, 0, here->chunks};
     const int64_t rows = next == nullptr ? 0 : kRows;
     int64_t row = 0;
-    Turns weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
-    Turns find(next != nullptr && next->masked ? 0 : rows, add_pauses);
+    Pace weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
+    Pace find(next != nullptr && next->masked ? 0 : rows, add_pauses);
     const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
     const auto weigh_some = [&]() __attribute__((always_inline)) {
       if (weigh.Now()) here->template WeighFourAt<FORMAT>(place, scale);

@@ -35,8 +35,13 @@ inline __m512i LoadPart32(const std::byte* row, int begin, int dim) {
 }
 
 // 64 bytes of what is packed for a job, to a multiple of 64.
-inline void StorePacked(void* to, __m512i bytes, bool far) {
-  far ? _mm512_stream_si512(static_cast<__m512i*>(to), bytes) : _mm512_store_si512(to, bytes);
+inline void StorePacked(void* to, __m512i bytes, bool streamed) {
+  streamed ? _mm512_stream_si512(static_cast<__m512i*>(to), bytes) : _mm512_store_si512(to, bytes);
+}
+
+// After the last of them, before other threads may read.
+inline void EndPacked(bool streamed) {
+  if (streamed) _mm_sfence();
 }
 
 inline void PackQueriesAmx(const QueryRows& rows, double scale, float* out) {
@@ -65,10 +70,12 @@ inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int cou
                         : _mm512_setzero_ps();
       });
       Avx512::Transpose(square);
-      Unroll<kTile>(
-          [&](int r) { StorePacked(out + r * kTile, _mm512_castps_si512(square[r]), rows.far); });
+      Unroll<kTile>([&](int r) {
+        StorePacked(out + r * kTile, _mm512_castps_si512(square[r]), rows.streamed);
+      });
     }
   }
+  EndPacked(rows.streamed);
 }
 
 // Numbers [begin, begin + 16) of two rows in turn.
@@ -95,10 +102,12 @@ inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int c
     Bf16* tile = to + int64_t{column / kTile} * kBeside;
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
       const __m512i even = load(key), odd = load(key + 1);
-      StorePacked(tile, InTurn(even, odd, 0), rows.far);
-      if (column + kTile < dim) StorePacked(tile + kBeside, InTurn(even, odd, kTile), rows.far);
+      StorePacked(tile, InTurn(even, odd, 0), rows.streamed);
+      if (column + kTile < dim)
+        StorePacked(tile + kBeside, InTurn(even, odd, kTile), rows.streamed);
     }
   }
+  EndPacked(rows.streamed);
   return _mm512_cmpeq_epi16_mask(largest, exponent) == 0;
 }
 

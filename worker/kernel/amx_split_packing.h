@@ -55,14 +55,16 @@ inline void PackKeysSplit(const ElementRows& rows, const uint8_t* present, int c
         low[r] = _mm512_castsi512_ps(parts.low);
       }
       Avx512::Transpose(high);
-      Unroll<kTile>(
-          [&](int r) { StorePacked(out + r * kTile, _mm512_castps_si512(high[r]), rows.far); });
+      Unroll<kTile>([&](int r) {
+        StorePacked(out + r * kTile, _mm512_castps_si512(high[r]), rows.streamed);
+      });
       Avx512::Transpose(low);
       Unroll<kTile>([&](int r) {
-        StorePacked(out + kTileNumbers / 2 + r * kTile, _mm512_castps_si512(low[r]), rows.far);
+        StorePacked(out + kTileNumbers / 2 + r * kTile, _mm512_castps_si512(low[r]), rows.streamed);
       });
     }
   }
+  EndPacked(rows.streamed);
 }
 
 inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int count, int dim,
@@ -85,10 +87,11 @@ inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, to += kChunk) {
       if (key > 0 && key % kChunk == 0) to += kTileNumbers;
       const Parts even = load(key, column), odd = load(key + 1, column);
-      StorePacked(to, Pairs(even.high, odd.high), rows.far);
-      StorePacked(to + kTileNumbers, Pairs(even.low, odd.low), rows.far);
+      StorePacked(to, Pairs(even.high, odd.high), rows.streamed);
+      StorePacked(to + kTileNumbers, Pairs(even.low, odd.low), rows.streamed);
     }
   }
+  EndPacked(rows.streamed);
   return finite;
 }
 

@@ -13,9 +13,9 @@ namespace {
 
 // When to do a step of other work: at every n-th pause between products, so that at most one is
 // done at a pause and they are spread evenly.
-class Turns {
+class Pace {
  public:
-  Turns(int64_t steps, int64_t pauses) {
+  Pace(int64_t steps, int64_t pauses) {
     if (steps > 0) every_ = left_ = pauses > steps ? (pauses + steps - 1) / steps : 1;
   }
   inline __attribute__((always_inline)) bool Now() {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
-#include "worker/kernel/far_copy.h"
+#include "base/streaming_writer.h"
 
 namespace annulus {
 namespace {
@@ -49,7 +49,7 @@ absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, 
   value_floats_ = PackedValueFloats(isa, layout.value_dim());
   if (finite_.size() < static_cast<size_t>(packs)) finite_.resize(packs, 1);
   const int64_t floats = packs * (key_floats_ + value_floats_);
-  far_ = floats * static_cast<int64_t>(sizeof(float)) >= kFarBytes;
+  streamed_ = floats * static_cast<int64_t>(sizeof(float)) >= kStreamedBytes;
   if (floats <= capacity_floats_) return absl::OkStatus();
   memory_.reset();
   held_.clear();
@@ -82,7 +82,7 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
   ElementRows rows;
   rows.dtype = layout_->dtype();
   rows.stride = layout_->RowBytes(BlockKind::kKv, heads);
-  rows.far = far_;
+  rows.streamed = streamed_;
   // Rows before the buffer's first one are not present, so this address is never read as it stands.
   const std::byte* row_base = source.kv->data + (first - own.row_begin) * rows.stride;
   float* keys = memory_.get() + pack * (key_floats_ + value_floats_);
@@ -93,7 +93,6 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
                int64_t{local} * layout_->value_dim() * element;
   finite_[pack] =
       isa_->pack_values(rows, present, count, layout_->value_dim(), keys + key_floats_) ? 1 : 0;
-  if (far_) FarFence();
 }
 
 }  // namespace annulus

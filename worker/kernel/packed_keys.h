@@ -58,7 +58,7 @@ class PackedKeys {
   const BlockLayout* layout_ = nullptr;
   int64_t key_floats_ = 0, value_floats_ = 0, capacity_floats_ = 0;
   std::unique_ptr<float, Free> memory_;
-  bool far_ = false;  // The blocks are too many to stay in a cache.
+  bool streamed_ = false;  // The blocks are too many to stay in a cache.
   std::vector<uint8_t> finite_;
   std::vector<PackedContent> held_;
 };

@@ -26,8 +26,8 @@ inline constexpr int kMaxHeadDim = 256;  // Of q and k, and of v.
 struct ElementRows {
   DataType dtype = DataType::kUnspecified;  // fp32, fp16 or bf16
   const std::byte* first = nullptr;
-  int64_t stride = 0;  // bytes
-  bool far = false;    // What is packed is read much later (far_copy.h), and is aligned to lines.
+  int64_t stride = 0;     // bytes
+  bool streamed = false;  // What is packed is aligned to lines and goes past the caches.
 };
 
 // Rows of a tile, each where it lies.

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "worker/kernel/far_copy.h"
+#include "base/streaming_writer.h"
 
 namespace annulus {
 namespace {
@@ -126,14 +126,14 @@ void TileLoop::LoadState(const KernelTask& task) {
 void TileLoop::StoreState(const KernelTask& task) {
   const size_t bytes = sizeof(float) * tile_.value_dim;
   const StatePlaces places(*call_.job->layout, task.out_q);
-  const bool far = call_.job->layout->BlockBytes(task.out_q.block) >= kFarBytes;
+  const bool streamed = call_.job->layout->BlockBytes(task.out_q.block) >= kStreamedBytes;
+  StreamingWriter writer;
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
     void* to = places.Find(slot.row, slot.q_head).sum;
     const float* from = s_.sums_ + int64_t{i} * tile_.sum_stride;
-    far ? CopyFar(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+    streamed ? writer.Copy(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
   }
-  if (far) FarFence();
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
     const StatePlaces::At at = places.Find(slot.row, slot.q_head);

@@ -7,15 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "base/streaming_writer.h"
 #include "proto/crc32c.h"
-#include "worker/staging/streaming_writer.h"
 
 namespace annulus {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Inputs of more bytes than this have left the caches before the executor reads them.
-constexpr int64_t kCachedBytes = int64_t{4} << 20;
 
 absl::Status ChunkError(absl::string_view reason, absl::string_view field,
                         absl::string_view description) {
@@ -197,7 +195,7 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
   const CellRect& cells = target.cells;
   const int64_t row_bytes = target.heads * target.head_bytes;
   std::byte* const base = data_[target.index];
-  const bool cached = expected_bytes_ <= kCachedBytes;
+  const bool cached = expected_bytes_ < kStreamedBytes;
   PieceReader reader(chunk.pieces);
   auto at = [&](int64_t row, int32_t head) {
     return base + row * row_bytes + head * target.head_bytes;

@@ -1,4 +1,4 @@
-#include "worker/staging/streaming_writer.h"
+#include "base/streaming_writer.h"
 
 #include <gtest/gtest.h>
 

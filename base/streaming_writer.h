@@ -1,9 +1,13 @@
-#ifndef ANNULUS_WORKER_STAGING_STREAMING_WRITER_H_
-#define ANNULUS_WORKER_STAGING_STREAMING_WRITER_H_
+#ifndef ANNULUS_BASE_STREAMING_WRITER_H_
+#define ANNULUS_BASE_STREAMING_WRITER_H_
 
 #include <cstddef>
+#include <cstdint>
 
 namespace annulus {
+
+// So many bytes that are written in one go are not read again from a core's own caches.
+inline constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 // Copies of bytes that nobody reads soon: past the caches, so that the target's lines are neither
 // fetched before they are overwritten nor push others out. What it has written is visible to other
@@ -21,4 +25,4 @@ class StreamingWriter {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_STAGING_STREAMING_WRITER_H_
+#endif  // ANNULUS_BASE_STREAMING_WRITER_H_
