@@ -26,13 +26,14 @@ struct Job {
   reference::Input input;
 };
 
-Job MakeJob(int32_t q_heads, int32_t kv_heads, int64_t q_len, int64_t kv_len) {
+Job MakeJob(int32_t q_heads, int32_t kv_heads, int64_t q_len, int64_t kv_len, int32_t dim = 40,
+            int32_t dim_v = 72) {
   Job job;
   job.spec.dtype = DataType::kFp32;
   job.spec.q_heads = q_heads;
   job.spec.kv_heads = kv_heads;
-  job.spec.head_dim = 40;
-  job.spec.head_dim_v = 72;
+  job.spec.head_dim = dim;
+  job.spec.head_dim_v = dim_v;
   Sequence sequence;
   sequence.q_len = q_len;
   sequence.kv_len = kv_len;
@@ -68,17 +69,20 @@ TEST(CpuKernelTest, ThreadsDoNotChangeABit) {
   }
 }
 
-// One thread has items enough for two tiles each, three have not (call_plan.h).
+// One thread has items enough for three tiles each, three have not; then for as many as there may
+// be, and for two (call_plan.cc).
 TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
   bool joins = false;
   for (const TileIsa* isa : AvailableIsas()) {
     if (isa->tiles == 1) continue;
     joins = true;
-    for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
-      Job job = MakeJob(4, 2, 600, 3000);
-      job.spec.dtype = dtype;
-      const std::vector<std::byte> joined = StateAfter(*MakeKernel(isa->name, 1), job, {});
-      EXPECT_EQ(joined, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
+    for (Job job :
+         {MakeJob(4, 2, 600, 3000), MakeJob(2, 2, 3100, 5200, kMaxHeadDim, kMaxHeadDim)}) {
+      for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+        job.spec.dtype = dtype;
+        const std::vector<std::byte> joined = StateAfter(*MakeKernel(isa->name, 1), job, {});
+        EXPECT_EQ(joined, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
+      }
     }
   }
   if (!joins) GTEST_SKIP() << "no AMX here, which alone joins tiles";

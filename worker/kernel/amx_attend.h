@@ -95,6 +95,7 @@ class AttendStages {
   inline __attribute__((always_inline)) void Add(const Strip<ROWS>& last, const Work& work) {
     TileBlock block = tile_;
     block.values = last.block->values;
+    Fence();
     Operands of;
     of.left = reinterpret_cast<const Bf16*>(last.scores);
     of.left_stride = kChunk * sizeof(Bf16);
