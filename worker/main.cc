@@ -107,7 +107,7 @@ void AddSizes(CLI::App* app, Flags* flags) {
            &worker->device_bytes);
   AddInteger(app, {"--threads", "Threads of the attention kernel"}, {1, 1024}, &flags->threads,
              "threads");
-  AddInteger(app, {"--copy-threads", "Threads that check large pieces of outputs on their way out"},
+  AddInteger(app, {"--copy-threads", "Threads that begin shards and check large pieces of outputs"},
              {1, 64}, &flags->copy_threads, "threads");
   AddText(app,
           {"--device",

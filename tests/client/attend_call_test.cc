@@ -79,6 +79,13 @@ struct StateJob : ClientJob {
                          {TensorId::kDv, MutableBytes(dv)}};
     return arguments;
   }
+  // With nothing at hand but what the state lacks.
+  AttendArguments GradientsOfState(DataPath path) {
+    AttendArguments arguments = Gradients(path);
+    arguments.upload_without_state = false;
+    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+    return arguments;
+  }
   std::vector<float> dq, dk, dv;
 };
 
@@ -102,9 +109,7 @@ TEST(AttendCallTest, AJobThatIsToHaveItsStateIsNotSentWhole) {
   FakeService service(Script({Act::kStateGone}));
   Client client(At(service));
   StateJob job;
-  AttendArguments arguments = job.Gradients(DataPath::kDirect);
-  arguments.upload_without_state = false;
-  arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+  AttendArguments arguments = job.GradientsOfState(DataPath::kDirect);
   const absl::Status status = client.Attend(arguments).status();
   EXPECT_EQ(DetailOf(status).reason, "STATE_LOST");
   EXPECT_EQ(service.run_jobs(), 1);
@@ -123,10 +128,8 @@ TEST(AttendCallTest, WhoseAnswerIsLostWithItsStateIsToldSo) {
     FakeService service(Script({Act::kAnswerLost, Act::kReleased}));
     Client client(At(service));
     StateJob job;
-    AttendArguments arguments = job.Gradients(path);
+    AttendArguments arguments = job.GradientsOfState(path);
     arguments.spec.gradients.release_state = true;
-    arguments.upload_without_state = false;
-    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
     const absl::Status status = client.Attend(arguments).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_EQ(DetailOf(status).reason, "STATE_RELEASED");
@@ -165,10 +168,8 @@ TEST(AttendCallTest, AStateThatOthersReleasedIsNoLostAnswer) {
     FakeService service(Script({first, Act::kReleased}));
     Client client(At(service));
     StateJob job;
-    AttendArguments arguments = job.Gradients(path);
+    AttendArguments arguments = job.GradientsOfState(path);
     arguments.spec.gradients.release_state = release;
-    arguments.upload_without_state = false;
-    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
     const absl::Status status = client.Attend(arguments).status();
     EXPECT_EQ(DetailOf(status).reason, "STATE_RELEASED");
     EXPECT_EQ(DetailOf(status).metadata.count("earlier_attempt"), 0u) << status;

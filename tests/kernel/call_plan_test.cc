@@ -138,10 +138,10 @@ TEST_F(CallPlanTest, LargestItemsComeFirstAndCostsAreVisiblePairs) {
 }
 
 TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
-  const auto most_tiles = [&](int threads) {
+  const auto most_tiles = [&](int threads, int tiles = 2) {
     int most = 0;
     int64_t cost = 0, single_cost = 0;
-    const std::vector<Phase> phases = PlanPhases(plan_, {kPlenty, threads, /*tiles=*/2});
+    const std::vector<Phase> phases = PlanPhases(plan_, {kPlenty, threads, tiles});
     const std::vector<Phase> single = PlanPhases(plan_, {kPlenty, threads});
     EXPECT_EQ(BlocksSeen(phases), BlocksSeen(single));
     for (const Phase& phase : phases) {
@@ -161,6 +161,8 @@ TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
     Make(causal, cuts, 2 * kRows, 2 * kKeys);
     EXPECT_EQ(most_tiles(/*threads=*/2), 2) << causal;
     EXPECT_EQ(most_tiles(/*threads=*/8), 1) << "too few items";
+    EXPECT_EQ(most_tiles(/*threads=*/2, kMostTiles), 4) << "as many as leave eight items each";
+    EXPECT_EQ(most_tiles(/*threads=*/1, kMostTiles), kMostTiles);
     Make(causal, cuts, 2 * kRows, kKeys);
     EXPECT_EQ(most_tiles(/*threads=*/2), 1) << "too few keys";
   }

@@ -6,11 +6,11 @@
 #include "worker/kernel/amx_strip.h"
 #include "worker/kernel/amx_values.h"
 
-// Scores, softmax and values in one, the same operations as one after
-// the other, in three stages that run beside each other. While tiles of strip i + 1 (16 or 32 rows
-// against a block) are multiplied to scores, and then those of strip i − 1 to sums, the vector
-// units make weights of the scores of strip i. A product of tiles keeps one of the two vector ports
-// from multiplying for as long as it takes, so two vectors of weights a product are nearly free.
+// Scores, softmax and values in one: the same operations as one after the other, in three stages
+// that run beside each other. While tiles of strip i + 1 (16 or 32 rows against a block) are
+// multiplied to scores, and then those of strip i − 1 to sums, the vector units make weights of the
+// scores of strip i. A product of tiles keeps one of the two vector ports from multiplying for as
+// long as it takes, so two vectors of weights a product are nearly free.
 
 namespace annulus {
 namespace {

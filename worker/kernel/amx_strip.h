@@ -95,9 +95,9 @@ struct Strip {
   // Raises the rows' maxima.
   void Begin(const TileBlock& tile) {
     for (int i = 0; i < ROWS; ++i) {
-      const int first = row + i * kTile, count = MinInt(kTile, tile.rows - first);
+      const int of = row + i * kTile, count = MinInt(kTile, tile.rows - of);
       seeing[i] = static_cast<__mmask16>(count > 0 ? (1u << count) - 1 : 0);
-      RowStates states(tile, first, seeing[i]);
+      RowStates states(tile, of, seeing[i]);
       RaiseStates(largest + i * kTile, _mm512_set1_ps(tile.softmax_scale), states);
       _mm512_store_ps(references + i * kTile, states.reference);
       _mm512_store_ps(alphas + i * kTile, states.alpha);

@@ -111,9 +111,9 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // All three in one, of blocks instead of the tile's own, with the same bits. Values that a row
-  // does not see are finite. Returns how many blocks it did before one that it cannot. nullptr:
-  // none.
+  // score, softmax and accumulate in one, with the same bits, of blocks instead of the tile's own.
+  // Values that a row does not see are finite. Returns how many it did before one that it cannot.
+  // nullptr: none.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.

@@ -132,7 +132,11 @@ void TileLoop::StoreState(const KernelTask& task) {
     const TileScratch::Slot& slot = s_.slots_[i];
     void* to = places.Find(slot.row, slot.q_head).sum;
     const float* from = s_.sums_ + int64_t{i} * tile_.sum_stride;
-    streamed ? writer.Copy(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+    if (streamed) {
+      writer.Copy(to, from, bytes);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
   }
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];

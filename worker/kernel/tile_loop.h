@@ -79,6 +79,7 @@ class TileLoop {
   // Attends to the block, and to blocks behind it and before `end` where it can in one go; returns
   // to how many.
   int RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end);
+  // Attends to the block, step by step.
   void RunBlock(const KernelTask& task, int64_t first, bool finite);
   // Whether the block at hand, whose values may all be finite, needs nothing that `attend` lacks.
   bool CanAttend(bool finite) const;
