@@ -237,6 +237,12 @@ void AttendCall::OnProgress(const JobProgress& progress) {
   if (arguments_.progress) arguments_.progress(progress);
 }
 
+void AttendCall::OnUnconfirmed(const absl::Status& why, bool all_reported) {
+  result_.release_unconfirmed = ErrorText(why);
+  result_.stats_partial = !all_reported;
+  if (absl::IsUnavailable(why)) context_.forget_path();
+}
+
 void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<AttendCall> self = std::move(self_);
   result_.stats = stats;

@@ -71,6 +71,7 @@ class AttendCall : public Client::Call,
   void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
   void OnProgress(const JobProgress& progress) override;
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
+  void OnUnconfirmed(const absl::Status& why, bool all_reported) override;
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override EXCLUDES(mutex_);
 
   const AttendContext context_;

@@ -72,6 +72,14 @@ struct AttendResult {
   // Why the state that the job named was not used (STATE_LOST …), and everything was sent; else
   // empty.
   std::string state_gone;
+  // Of a job with spec.gradients.release_state: the error that its job, or the call, ended with
+  // when every row of every output had come, was checked and is in its place. Whether the state is
+  // released, and request_id free, is not known: ReleaseState and GetJob tell. Else empty.
+  std::string release_unconfirmed;
+  // Then, where not every worker has said what its part took (through the gateway: none): `running`
+  // and `exposed_communication` are those of the slowest that has, 0 where none has, and
+  // `bytes_sent_per_rank` is 0 for the others, or empty.
+  bool stats_partial = false;
 };
 
 // A client of one coordinator. Thread-safe. The destructor cancels what is under way and waits for

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "client/session_end.h"
 #include "client/shard_streams.h"
 #include "client/strand.h"
 
@@ -42,7 +43,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   void OnAccepted(v1::AttendResponse::Accepted accepted);
   void OnOutputs(int64_t bytes);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
-  void OnDone(absl::Status status);
+  void OnDone(absl::Status status, bool all_here);
 
   const GatewayOptions options_;
   JobObserver* const observer_;
@@ -62,6 +63,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   Strand strand_;
   // The strand's.
   JobProgress progress_;
+  v1::JobStats seen_;  // What is known without the gateway's word.
   std::optional<v1::JobStats> stats_;
   std::optional<absl::Status> cancelled_;
 };
@@ -89,8 +91,9 @@ void GatewaySession::Impl::Start() {
   };
   handlers.on_done = [self = shared_from_this()](absl::Status status) {
     if (!self->error_.ok()) status = self->error_;
-    if (status.ok()) status = self->receiver_.Complete();
-    self->Post([status](Impl* impl) { impl->OnDone(status); });
+    const absl::Status complete = self->receiver_.Complete();
+    if (status.ok()) status = complete;
+    self->Post([status, here = complete.ok()](Impl* impl) { impl->OnDone(status, here); });
   };
   stream_ = RawStream::Start(
       {options_.channel, "/annulus.v1.Attention/Attend", options_.deadline, options_.metadata},
@@ -138,6 +141,9 @@ void GatewaySession::Impl::OnOutputs(int64_t bytes) {
 
 void GatewaySession::Impl::OnAccepted(v1::AttendResponse::Accepted accepted) {
   progress_.state = v1::Job::STATE_UPLOADING;
+  seen_.set_job_id(accepted.job_id());
+  seen_.set_attempts(1);
+  *seen_.mutable_execution() = accepted.plan().execution();
   observer_->OnPlaced(accepted.job_id(), accepted.plan());
   observer_->OnProgress(progress_);
 }
@@ -151,12 +157,16 @@ void GatewaySession::Impl::Moved(int64_t JobProgress::*counter, int64_t bytes) {
   observer_->OnProgress(progress_);
 }
 
-void GatewaySession::Impl::OnDone(absl::Status status) {
+void GatewaySession::Impl::OnDone(absl::Status status, bool all_here) {
   if (!status.ok() && cancelled_.has_value()) status = *cancelled_;
   if (status.ok() && !stats_.has_value()) {
     status = absl::UnavailableError("the gateway ended the call before the job");
   }
-  observer_->OnDone(status, stats_.value_or(v1::JobStats()));
+  if (all_here && !cancelled_.has_value() && StandsUnconfirmed(options_.spec, status)) {
+    if (!stats_.has_value()) observer_->OnUnconfirmed(status, /*all_reported=*/false);
+    status = absl::OkStatus();
+  }
+  observer_->OnDone(status, stats_.value_or(seen_));
 }
 
 void GatewaySession::Impl::Cancel(absl::Status status) {

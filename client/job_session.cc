@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "client/pushed_inputs.h"
+#include "client/session_end.h"
 #include "client/session_errors.h"
 #include "client/session_stats.h"
 #include "client/shard_calls.h"
@@ -14,15 +15,6 @@
 #include "proto/grace.h"
 
 namespace annulus {
-namespace {
-
-int64_t Total(const v1::Plan& plan, int64_t (v1::ShardPlan::*bytes)() const) {
-  int64_t total = 0;
-  for (const v1::ShardPlan& shard : plan.shards()) total += (shard.*bytes)();
-  return total;
-}
-
-}  // namespace
 
 // All that has state runs on the strand, the calls of the observer included.
 class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
@@ -65,6 +57,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void OnPush(TensorChunk chunk, Credit credit);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   void Fail(absl::Status status);
+  void EndWith(const absl::Status& error);
   void CancelShards();
   bool HasAllOutputs() const {
     return progress_.attempt > 0 && !waiting_.has_value() && outputs_missing_ == 0;
@@ -88,6 +81,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   std::optional<absl::Status>
       worker_error_;  // Of this attempt; the coordinator has not spoken yet.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
+  std::optional<absl::Status> unconfirmed_;   // How the job ended, whose rows stand if all come.
   std::optional<Grace> grace_;                // Of worker_error_.
   std::optional<Grace> deadline_;             // Of outputs, when RunJob has ended.
   bool inputs_closed_ = false;
@@ -149,7 +143,7 @@ void JobSession::Impl::OnState(const v1::Job& job) {
     succeeded_ = true;
   } else if (job.state() == v1::Job::STATE_FAILED || job.state() == v1::Job::STATE_CANCELLED) {
     const absl::Status error = ErrorFromProto(job.error());
-    Fail(error.ok() ? absl::UnknownError("the job ended without saying why") : error);
+    EndWith(error.ok() ? absl::UnknownError("the job ended without saying why") : error);
   }
 }
 
@@ -157,10 +151,11 @@ void JobSession::Impl::OnRunJobDone(absl::Status status) {
   run_job_open_ = false;
   options_.open.reset();
   if (finished_) return;
+  if (status.ok() && !succeeded_) {
+    status = absl::UnavailableError("the coordinator ended the call before the job");
+  }
   if (!status.ok()) {
-    Fail(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED));
-  } else if (!succeeded_) {
-    Fail(absl::UnavailableError("the coordinator ended the call before the job"));
+    EndWith(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED));
   } else if (live_shards_ > 0 && options_.deadline != absl::InfiniteFuture()) {
     KeepDeadline();
   }
@@ -169,13 +164,8 @@ void JobSession::Impl::OnRunJobDone(absl::Status status) {
 
 void JobSession::Impl::KeepDeadline() {
   deadline_.emplace(options_.deadline - absl::Now(), [weak = weak_from_this()] {
-    const std::shared_ptr<Impl> self = weak.lock();
-    if (self == nullptr) return;
-    self->Post([](Impl* impl) {
-      impl->Fail(NameExpiry(absl::DeadlineExceededError("the outputs did not come in time"),
-                            /*waited=*/false));
-      impl->FinishIfQuiet();
-    });
+    const auto late = absl::DeadlineExceededError("the outputs did not come in time");
+    if (const auto self = weak.lock()) self->Cancel(NameExpiry(late, /*waited=*/false));
   });
   deadline_->Begin();
 }
@@ -203,13 +193,14 @@ void JobSession::Impl::StartShards() {
   lost_outputs_.reset();
   stats_.reset();
   seen_.Placed(job_id_, plan, SteadyNow());
-  progress_.bytes_sent = progress_.bytes_received = 0;
-  progress_.bytes_to_send = Total(plan, &v1::ShardPlan::input_bytes);
-  progress_.bytes_to_receive = Total(plan, &v1::ShardPlan::output_bytes);
+  progress_.bytes_sent = progress_.bytes_to_send = 0;
+  progress_.bytes_received = progress_.bytes_to_receive = 0;
   calls_.assign(plan.shards_size(), ShardCalls());
   pushed_ = PushedInputs();
   outputs_missing_ = 0;
   for (const v1::ShardPlan& shard : plan.shards()) {
+    progress_.bytes_to_send += shard.input_bytes();
+    progress_.bytes_to_receive += shard.output_bytes();
     live_shards_ += (shard.input_bytes() > 0) + (shard.output_bytes() > 0);
     if (shard.output_bytes() > 0) ++outputs_missing_;
     if (shard.input_bytes() > 0) pushed_.Add(shard.rank(), shard.input_bytes());
@@ -285,14 +276,17 @@ void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status 
   const bool old = attempt != progress_.attempt || waiting_.has_value();
   // A worker ends the streams of a job that is over; what became of the inputs is then known from
   // the job.
-  const bool over = succeeded_ && stream == Stream::kUpload && CoordinatorDecides(status);
+  const bool decides = CoordinatorDecides(status);
+  const bool over = (succeeded_ || unconfirmed_) && stream == Stream::kUpload && decides;
   if (!old && stream == Stream::kUpload && status.ok()) seen_.Uploaded(SteadyNow());
   if (!old && stream == Stream::kDownload) {
     if (status.ok()) --outputs_missing_;
     if (!status.ok()) lost_outputs_ = status;
   }
   if (!status.ok() && !old && !over && !failed_.has_value()) {
-    CoordinatorDecides(status) && run_job_open_ ? AwaitCoordinator(status) : Fail(status);
+    const bool told = !run_job_open_ || unconfirmed_.has_value();
+    decides && !told ? AwaitCoordinator(status)
+                     : Fail(decides ? unconfirmed_.value_or(status) : status);
   }
   if (waiting_.has_value() && live_shards_ == 0 && !failed_.has_value()) StartShards();
   FinishIfQuiet();
@@ -304,8 +298,9 @@ void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
 }
 
 void JobSession::Impl::OnGraceOver() {
-  if (!worker_error_.has_value() || finished_ || !grace_->Passed()) return;
-  Fail(*worker_error_);
+  const auto& error = unconfirmed_.has_value() ? unconfirmed_ : worker_error_;
+  if (!error.has_value() || finished_ || !grace_->Passed()) return;
+  Fail(*error);
   FinishIfQuiet();
 }
 
@@ -352,6 +347,16 @@ void JobSession::Impl::Fail(absl::Status status) {
   CancelShards();
 }
 
+// What the workers have sent by then is still to come.
+void JobSession::Impl::EndWith(const absl::Status& error) {
+  if (failed_.has_value() || unconfirmed_.has_value()) return;
+  const bool may_come = progress_.attempt > 0 && !waiting_.has_value() &&
+                        !lost_outputs_.has_value() && options_.outputs.has_value();
+  if (!may_come || !StandsUnconfirmed(options_.spec, error)) return Fail(error);
+  unconfirmed_ = error;
+  absl::IsDeadlineExceeded(error) ? CancelShards() : grace_->Begin();
+}
+
 void JobSession::Impl::CancelShards() {
   for (const ShardCalls& calls : calls_) calls.Cancel();
   pushed_.Close();
@@ -360,11 +365,9 @@ void JobSession::Impl::CancelShards() {
 void JobSession::Impl::FinishIfQuiet() {
   if (finished_ || live_shards_ > 0) return;
   if (!stats_.has_value()) stats_ = seen_.Get();
-  // With all rows here and checked, nothing that the coordinator may still say changes them. But a
-  // request id is free, and a state kept or released, only when this one has ended.
-  const bool awaited = !options_.request.request_id().empty() || options_.spec.keeps_state() ||
-                       options_.spec.gradients.release_state;
-  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() && !awaited;
+  // With all rows here and checked, nothing that the coordinator may still say changes them.
+  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() &&
+                        !AwaitsEndOfCall(options_.request, options_.spec);
   if (run_job_open_ && !complete) return;
   finished_ = true;
   calls_.clear();
@@ -373,7 +376,10 @@ void JobSession::Impl::FinishIfQuiet() {
   if (!failed_.has_value() && !HasAllOutputs()) {
     failed_ = lost_outputs_.value_or(OutputsGoneError());
   }
-  observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_.value_or(v1::JobStats()));
+  if (!failed_.has_value() && unconfirmed_.has_value()) {
+    observer_->OnUnconfirmed(*unconfirmed_, /*all_reported=*/stats_.has_value());
+  }
+  observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_.value_or(seen_.Heard()));
 }
 
 std::shared_ptr<JobSession> JobSession::Start(JobOptions options, JobObserver* observer) {

@@ -41,6 +41,10 @@ class JobObserver {
   // they come from goes on when `credit` is dropped: at most one message of 1 MiB for each rank is
   // out at a time.
   virtual void OnOutput(std::vector<TensorChunk> chunks, Credit credit) = 0;
+  // Before OnDone with OK, of a job that was to release a state and has not said that it did: it,
+  // or its call, ended with `why` when every output was on its way. The stats lack what those
+  // workers took that have not reported, unless all have.
+  virtual void OnUnconfirmed(const absl::Status& /*why*/, bool /*all_reported*/) {}
   // Last, once. OK: every output has been delivered and checked.
   virtual void OnDone(const absl::Status& status, const v1::JobStats& stats) = 0;
 };
@@ -63,7 +67,8 @@ struct JobOptions {
   // before the coordinator knows that they are, and a call that is cut short counts as a cancelled
   // job.
   std::shared_ptr<const void> open;
-  // How long the coordinator has to notice that a worker is gone before its error ends the job.
+  // How long the coordinator has to notice that a worker is gone before its error ends the job, and
+  // how long outputs may still come when the coordinator is gone.
   absl::Duration grace = absl::Seconds(6);
 };
 

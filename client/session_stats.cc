@@ -19,10 +19,18 @@ void SessionStats::Placed(const std::string& job_id, const v1::Plan& plan, absl:
 
 std::optional<v1::JobStats> SessionStats::Get() const {
   if (reports_.empty() || static_cast<int32_t>(reports_.size()) != ranks_) return std::nullopt;
+  return Heard();
+}
+
+v1::JobStats SessionStats::Heard() const {
   v1::JobStats stats = stats_;
+  if (ranks_ == 0) return stats;
   *stats.mutable_queued() = DurationToProto(placed_ - submitted_);
   *stats.mutable_uploading() = DurationToProto(uploaded_ - placed_);
-  for (const auto& [rank, report] : reports_) AddReport(report, &stats);
+  for (int32_t rank = 0; rank < ranks_; ++rank) {
+    const auto report = reports_.find(rank);
+    AddReport(report != reports_.end() ? report->second : v1::ShardReport(), &stats);
+  }
   return stats;
 }
 

@@ -25,13 +25,15 @@ class SessionStats {
 
   // Nothing while a rank has not reported.
   std::optional<v1::JobStats> Get() const;
+  // As if those ranks that have not had taken and sent nothing. Empty before a placement.
+  v1::JobStats Heard() const;
 
  private:
   const absl::Time submitted_;
   absl::Time placed_, uploaded_;
   v1::JobStats stats_;  // Without what the reports say.
   int32_t ranks_ = 0;
-  std::map<int32_t, v1::ShardReport> reports_;
+  std::map<int32_t, v1::ShardReport> reports_;  // By rank.
 };
 
 }  // namespace annulus

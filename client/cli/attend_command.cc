@@ -163,7 +163,11 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   if (!outcome.handle.empty()) {
     json["state"] = {{"job_id", outcome.handle}, {"used", result.state_gone.empty()}};
     if (!result.state_gone.empty()) json["state"]["reason"] = result.state_gone;
+    if (!result.release_unconfirmed.empty()) {
+      json["state"]["release_unconfirmed"] = result.release_unconfirmed;
+    }
   }
+  if (result.stats_partial) json["stats_partial"] = true;
   json["output_bytes"] = job.bytes(Direction::kOutput);
   json["gigabytes_per_second"] = GigabytesPerSecond(job, outcome);
   for (const TensorInfo& tensor : TensorTable(job.spec())) {
@@ -199,6 +203,12 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
     std::cout << "the state of job " << outcome.handle << " is gone (" << result.state_gone
               << "): everything was sent\n";
   }
+  if (!result.release_unconfirmed.empty()) {
+    std::cout << "whether that state is released is not known: with all rows here, the job's end "
+              << "was not told (" << result.release_unconfirmed << "). annulus release --handle "
+              << outcome.handle << " makes sure\n";
+  }
+  if (result.stats_partial) std::cout << "some workers did not say what they took\n";
   if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
   if (job.spec().keeps_state()) {
     std::cout << "its state is kept for " << absl::FormatDuration(*job.spec().forward.keep_state)

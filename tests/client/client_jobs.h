@@ -60,6 +60,32 @@ struct ClientJob {
   std::vector<float> q, kv, out, lse;
 };
 
+// Gradients of a small job by the state of job "kept", with everything at hand.
+struct StateJob : ClientJob {
+  explicit StateJob(int64_t q_len = 20)
+      : ClientJob(q_len), dq(q.size(), -1), dk(kv.size(), -1), dv(kv.size(), -1) {}
+  AttendArguments Gradients(DataPath path) {
+    AttendArguments arguments = Arguments(path);
+    arguments.spec.operation = Operation::kGradients;
+    arguments.spec.gradients.state = "kept";
+    arguments.upload_without_state = true;
+    arguments.inputs[TensorId::kOut] = arguments.inputs[TensorId::kDOut] = Bytes(q);
+    arguments.inputs[TensorId::kLse] = Bytes(lse);
+    arguments.outputs = {{TensorId::kDq, MutableBytes(dq)},
+                         {TensorId::kDk, MutableBytes(dk)},
+                         {TensorId::kDv, MutableBytes(dv)}};
+    return arguments;
+  }
+  // With nothing at hand but what the state lacks.
+  AttendArguments GradientsOfState(DataPath path) {
+    AttendArguments arguments = Gradients(path);
+    arguments.upload_without_state = false;
+    arguments.inputs = {{TensorId::kDOut, arguments.inputs[TensorId::kDOut]}};
+    return arguments;
+  }
+  std::vector<float> dq, dk, dv;
+};
+
 inline ClientOptions At(const FakeService& service) {
   ClientOptions options;
   options.address = service.address();

@@ -13,17 +13,9 @@
 #include "gtest/gtest.h"
 #include "proto/convert.h"
 #include "proto/status.h"
+#include "tests/client/fake_errors.h"
 
 namespace annulus {
-namespace {
-
-grpc::Status Error(absl::StatusCode code, const std::string& reason,
-                   std::optional<absl::Duration> retry_after = std::nullopt) {
-  return ToGrpcStatus(MakeError(code, reason, {reason, {}, {}, retry_after}));
-}
-
-}  // namespace
-
 struct FakeService::Jobs : v1::Jobs::Service {
   explicit Jobs(FakeService* owner) : owner(owner) {}
   grpc::Status RunJob(grpc::ServerContext* context, const v1::RunJobRequest* request,
@@ -71,7 +63,7 @@ struct FakeService::Attention : v1::Attention::Service {
                              v1::Partial* answer) override {
     answer->set_lse_base(v1::Outputs::LSE_BASE_E);
     if (!owner->RefuseMerge()) return grpc::Status::OK;
-    return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", absl::Milliseconds(20));
+    return RefusalOf(Act::kQueueFull);
   }
   grpc::Status Attend(
       grpc::ServerContext* context,
@@ -171,14 +163,8 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
     job_over_ = false;
     downloads_ = 0;
   }
-  if (act == Act::kQueueFull) {
-    return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", absl::Milliseconds(20));
-  }
-  if (act == Act::kRestarted) {
-    return Error(absl::StatusCode::kUnavailable, "STARTING", absl::Minutes(5));
-  }
-  if (act == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
-  if (act == Act::kReleased) return Error(absl::StatusCode::kNotFound, "STATE_RELEASED");
+  const grpc::Status refusal = RefusalOf(act);
+  if (!refusal.ok()) return refusal;
   v1::JobEvent event;
   event.set_job_id("job-1");
   event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
@@ -200,7 +186,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   };
   if (act == Act::kNeverPlace) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
   if (!Await(context, fetched)) return grpc::Status::CANCELLED;
-  if (act == Act::kAnswerLost) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  if (act == Act::kAnswerLost || act == Act::kWordLost) return Gone();
   const auto ended = [this]() NO_THREAD_SAFETY_ANALYSIS { return downloads_ == options_.world; };
   if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
   event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
@@ -248,7 +234,7 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context, const ReadReque
     MutexLock lock(&mutex_);
     if (placements_ != std::stoi(ticket[0])) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
     shard = shards_[std::stoi(ticket[1])];
-    if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    if (now_ == Act::kWorkersGone) return Gone();
   }
   do {
     {
@@ -288,7 +274,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   std::shared_ptr<Shard> shard;
   {
     MutexLock lock(&mutex_);
-    if (now_ == Act::kWorkersGone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    if (now_ == Act::kWorkersGone) return Gone();
     if (placement != placements_) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
     shard = shards_[std::stoi(ticket[1])];
   }
@@ -300,7 +286,8 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
     shard->fetched = act == Act::kNeverSends;
   }
   if (act == Act::kNeverSends) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
-  if (act == Act::kEndsEarly || act == Act::kEndsFirst) outputs.pop_back();
+  const bool first = act == Act::kEndsFirst || act == Act::kAnswerLost;
+  if (act == Act::kEndsEarly || first) outputs.pop_back();
   v1::FetchShardResponse response;
   for (v1::Chunk& chunk : outputs) {
     response.clear_chunks();
@@ -313,7 +300,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
     changed_.SignalAll();
   }
   if (act == Act::kEndsLate || act == Act::kEndsEarly) return EndAfterJob(context);
-  if (act == Act::kEndsFirst) {
+  if (first) {
     MutexLock lock(&mutex_);
     ++downloads_;
     return Error(absl::StatusCode::kAborted, "JOB_ENDED");
@@ -335,7 +322,7 @@ grpc::Status FakeService::ExchangeShards(
   }
   v1::PutShardRequest request;
   for (int shard = 1; stream->Read(&request); ++shard) {
-    if (options_.drops_exchange(shard)) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    if (options_.drops_exchange(shard)) return Gone();
     bool more = true;
     const auto read = [&](v1::PutShardRequest* one) {
       *one = request;
@@ -365,8 +352,8 @@ grpc::Status FakeService::Attend(
     MutexLock lock(&mutex_);
     act = now_ = options_.act(++attends_);
     if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
-    if (now_ == Act::kStateGone) return Error(absl::StatusCode::kNotFound, "STATE_LOST");
-    if (now_ == Act::kReleased) return Error(absl::StatusCode::kNotFound, "STATE_RELEASED");
+    const grpc::Status refusal = RefusalOf(act);
+    if (!refusal.ok()) return refusal;
     const AttentionSpec spec = *SpecFromProto(request.start().spec(), "spec");
     whole.rows = WholeJob(spec);
     for (const TensorInfo& tensor : table_) {
@@ -383,12 +370,13 @@ grpc::Status FakeService::Attend(
     if (!status.ok()) return status;
   } while (stream->Read(&request));
   if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
-  if (act == Act::kAnswerLost) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  if (act == Act::kAnswerLost) return Gone();
   for (v1::Chunk& chunk : OutputsOf(whole)) {
     response.Clear();
     response.add_chunks()->Swap(&chunk);
     stream->Write(response);
   }
+  if (act == Act::kWordLost) return Gone();
   response.Clear();
   response.mutable_done()->set_attempts(1);
   stream->Write(response);

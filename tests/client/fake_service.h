@@ -32,7 +32,8 @@ class FakeService final {
     kGroupLost,    // after placing, ABORTED / GROUP_LOST
     kStateGone,    // NOT_FOUND / STATE_LOST
     kReleased,     // NOT_FOUND / STATE_RELEASED
-    kAnswerLost,   // UNAVAILABLE when the job has been computed
+    kAnswerLost,   // UNAVAILABLE when the job has been computed: its last rows do not come
+    kWordLost,     // UNAVAILABLE when all rows have been sent
     kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
     kNeverPlace,   // waits for the end of the call
     kCorrupt,      // serves outputs with a wrong CRC

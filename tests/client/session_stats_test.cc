@@ -19,6 +19,7 @@ TEST(SessionStatsTest, TakesTheSlowestRankOfTheLastAttempt) {
   const absl::Time begin = absl::FromUnixSeconds(1000);
   SessionStats stats(begin);
   EXPECT_FALSE(stats.Get().has_value());
+  EXPECT_EQ(stats.Heard().ByteSizeLong(), 0u) << "not placed";
   v1::Plan plan;
   for (int rank = 0; rank < 2; ++rank) plan.add_shards()->set_rank(rank);
   stats.Placed("job", plan, begin + absl::Seconds(1));
@@ -30,6 +31,12 @@ TEST(SessionStatsTest, TakesTheSlowestRankOfTheLastAttempt) {
   stats.Uploaded(begin + absl::Seconds(5));
   stats.Reported(1, Report(20, 3, 7));
   EXPECT_FALSE(stats.Get().has_value()) << "a rank has not reported";
+  const v1::JobStats heard = stats.Heard();
+  EXPECT_EQ(heard.job_id(), "job");
+  EXPECT_EQ(DurationFromProto(heard.running()), absl::Milliseconds(20));
+  ASSERT_EQ(heard.bytes_sent_per_rank_size(), 2);
+  EXPECT_EQ(heard.bytes_sent_per_rank(0), 0);
+  EXPECT_EQ(heard.bytes_sent_per_rank(1), 7);
   stats.Reported(0, Report(30, 2, 5));
   const std::optional<v1::JobStats> got = stats.Get();
   ASSERT_TRUE(got.has_value());

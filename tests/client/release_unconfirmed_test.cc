@@ -1,0 +1,168 @@
+// Jobs that are to release a state, and whose end is not told when their answer is here.
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "attention/error.h"
+#include "base/mutex.h"
+#include "client/client.h"
+#include "client/job_session.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+#include "tests/client/client_jobs.h"
+#include "tests/client/fake_service.h"
+
+namespace annulus {
+namespace {
+
+using Act = FakeService::Act;
+
+FakeService::Options Playing(std::vector<Act> acts, bool reports) {
+  FakeService::Options options = Script(std::move(acts));
+  options.reports = reports;
+  return options;
+}
+
+AttendArguments Releasing(StateJob* job, DataPath path) {
+  AttendArguments arguments = job->GradientsOfState(path);
+  arguments.spec.gradients.release_state = true;
+  return arguments;
+}
+
+void ExpectGradients(const StateJob& job) {
+  for (size_t i = 0; i < job.dq.size(); ++i) {
+    ASSERT_EQ(job.dq[i], static_cast<float>(i / 16)) << i;
+  }
+  for (size_t i = 0; i < job.dk.size(); ++i) {
+    ASSERT_EQ(job.dk[i], static_cast<float>(i / 16)) << i;
+    ASSERT_EQ(job.dv[i], static_cast<float>(i / 16)) << i;
+  }
+}
+
+TEST(ReleaseUnconfirmedTest, AnAnswerThatIsHereOutlivesItsCall) {
+  for (const bool reports : {true, false}) {
+    for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+      FakeService service(Playing({Act::kWordLost, Act::kReleased}, reports));
+      Client client(At(service));
+      StateJob job;
+      const auto result = client.Attend(Releasing(&job, path));
+      ASSERT_TRUE(result.ok()) << result.status();
+      ExpectGradients(job);
+      EXPECT_EQ(result->attempts, 1);
+      EXPECT_EQ(result->release_unconfirmed, "UNAVAILABLE: gone");
+      EXPECT_EQ(result->stats.job_id(), "job-1");
+      EXPECT_EQ(result->stats.attempts(), 1);
+      // The workers have said what they took, or nobody has.
+      const bool told = reports && path == DataPath::kDirect;
+      EXPECT_EQ(result->stats_partial, !told);
+      const auto& sent = result->stats.bytes_sent_per_rank();
+      EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), int64_t{0}), told ? 20 : 0);
+      EXPECT_EQ(sent.size(), path == DataPath::kDirect ? 3 : 0);
+    }
+  }
+}
+
+TEST(ReleaseUnconfirmedTest, SoItDoesOnCallsOfItsOwn) {
+  FakeService service(Script({Act::kWordLost, Act::kReleased}));
+  Client client(At(service));
+  StateJob job(30000);  // 640 kB a rank.
+  const auto result = client.Attend(Releasing(&job, DataPath::kDirect));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ExpectGradients(job);
+  EXPECT_EQ(result->release_unconfirmed, "UNAVAILABLE: gone");
+  EXPECT_EQ(service.exchanges(), 0);
+}
+
+TEST(ReleaseUnconfirmedTest, AnAnswerIsHereWhenItsTimeIsOver) {
+  FakeService service(Script({Act::kSaysSoLate}));
+  Client client(At(service));
+  StateJob job;
+  AttendArguments arguments = Releasing(&job, DataPath::kDirect);
+  arguments.timeout = absl::Milliseconds(300);
+  const auto result = client.Attend(std::move(arguments));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ExpectGradients(job);
+  EXPECT_NE(result->release_unconfirmed.find("DEADLINE_EXCEEDED"), std::string::npos)
+      << result->release_unconfirmed;
+  service.LetJobsEnd();
+}
+
+TEST(ReleaseUnconfirmedTest, AnEndThatIsToldIsConfirmed) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    FakeService service({});
+    Client client(At(service));
+    StateJob job;
+    const auto result = client.Attend(Releasing(&job, path));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->release_unconfirmed, "");
+    EXPECT_FALSE(result->stats_partial);
+  }
+}
+
+TEST(ReleaseUnconfirmedTest, WhatCanBeSentAgainIs) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    // Without reports the answer waits for the coordinator, which is what breaks.
+    FakeService service(Playing({Act::kWordLost, Act::kServe}, /*reports=*/false));
+    Client client(At(service));
+    StateJob job;
+    const auto result = client.Attend(job.GradientsOfState(path));  // Which stays.
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->attempts, 2);
+    EXPECT_EQ(result->release_unconfirmed, "");
+  }
+}
+
+// What a session ended with.
+class Ended : public JobObserver {
+ public:
+  void OnPlaced(const std::string&, const v1::Plan&) override {}
+  void OnProgress(const JobProgress&) override {}
+  void OnOutput(std::vector<TensorChunk>, Credit) override {}
+  void OnDone(const absl::Status& status, const v1::JobStats&) override {
+    MutexLock lock(&mutex_);
+    status_ = status;
+    changed_.SignalAll();
+  }
+  absl::Status Wait() {
+    MutexLock lock(&mutex_);
+    while (!status_.has_value()) {
+      if (!changed_.WaitFor(&mutex_, absl::Seconds(20))) return absl::UnknownError("no end");
+    }
+    return *status_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> status_ GUARDED_BY(mutex_);
+};
+
+TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
+  FakeService service(Script({Act::kGroupLost}));  // And its workers say nothing.
+  const auto channel = [](const std::string& address) {
+    return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  };
+  StateJob job;
+  const AttendArguments arguments = Releasing(&job, DataPath::kDirect);
+  JobOptions options;
+  options.run_job = RemoteRunJob(channel(service.address()), {});
+  options.worker_channel = channel;
+  options.deadline = absl::Now() + absl::Seconds(20);
+  *options.request.mutable_spec() = SpecToProto(arguments.spec);
+  options.spec = arguments.spec;
+  options.inputs.emplace();
+  for (const auto& [id, bytes] : arguments.inputs) options.inputs->tensors[id] = bytes.data();
+  options.outputs.emplace();
+  for (const auto& [id, bytes] : arguments.outputs) options.outputs->tensors[id] = bytes.data();
+  options.grace = absl::Milliseconds(50);
+  Ended ended;
+  const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
+  const absl::Status status = ended.Wait();
+  EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST") << status;
+}
+
+}  // namespace
+}  // namespace annulus
