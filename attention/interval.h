@@ -26,6 +26,18 @@ inline Interval Intersect(Interval a, Interval b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
+// The interval of the first of some rows; in each row after it, either end stands still or moves by
+// one.
+struct Sweep {
+  Interval keys;
+  int64_t begin_step = 0, end_step = 0;
+  // Of the row `skip` rows after the first.
+  Interval At(int64_t skip) const {
+    return {keys.begin + begin_step * skip, keys.end + end_step * skip};
+  }
+};
+using Sweeps = absl::InlinedVector<Sweep, 2>;
+
 // Intervals in any order, overlapping or empty, as a set: sorted, disjoint, non-adjacent,
 // non-empty.
 template <typename List>

@@ -6,6 +6,40 @@
 #include "attention/mask_rule.h"
 
 namespace annulus {
+namespace {
+
+// To cut rows takes as long as to ask for a few.
+constexpr int64_t kFewRows = 16;
+
+// What the sequence's rows see, ranges aside; as MaskMap::ForEachSweep.
+void ForEachSweepOfRule(const MaskedSequence& of, Interval rows,
+                        absl::FunctionRef<void(Interval, Sweeps&)> fn) {
+  const auto sweep = [&](Interval part) {
+    const Intervals first = KeysOfRule(of, part.begin);
+    const Intervals last = part.length() > 1 ? KeysOfRule(of, part.end - 1) : first;
+    Sweeps sweeps;
+    for (size_t i = 0; i < first.size(); ++i) {
+      sweeps.push_back(
+          {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});
+    }
+    fn(part, sweeps);
+  };
+  while (rows.length() > 0) {
+    const Interval chunk = RowsOfChunk(of, rows);
+    rows.begin = chunk.end;
+    if (chunk.length() < kFewRows) {
+      for (int64_t row = chunk.begin; row < chunk.end; ++row) sweep({row, row + 1});
+      continue;
+    }
+    const std::vector<int64_t> cuts = Cuts(of, {}, chunk, {0, of.kv_len});
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      sweep({cuts[i], cuts[i] + 1});
+      if (cuts[i] + 1 < cuts[i + 1]) sweep({cuts[i] + 1, cuts[i + 1]});
+    }
+  }
+}
+
+}  // namespace
 
 MaskMap::MaskMap(const AttentionSpec& spec)
     : masks_(spec.masks), groups_(spec), q_heads_(spec.q_heads) {
@@ -90,6 +124,26 @@ Intervals MaskMap::VisiblePacked(int32_t q_head, int64_t q_row) const {
     interval.end += k_begin_[sequence];
   }
   return keys;
+}
+
+void MaskMap::ForEachSweep(int32_t q_head, Interval q_rows,
+                           absl::FunctionRef<void(Interval, const Sweeps&)> fn) const {
+  ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
+    const int32_t mask = MaskOf(sequence, q_head);
+    const auto packed = [&](Interval rows, Sweeps& sweeps) {
+      for (Sweep& sweep : sweeps) {
+        sweep.keys.begin += k_begin_[sequence];
+        sweep.keys.end += k_begin_[sequence];
+      }
+      fn({rows.begin + q_begin_[sequence], rows.end + q_begin_[sequence]}, sweeps);
+    };
+    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+      pieces->ForEachSweep(q, packed);
+    } else {
+      ForEachSweepOfRule({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, q, packed);
+    }
+    return true;
+  });
 }
 
 int64_t MaskMap::Position(int32_t q_head, int64_t q_row) const {

@@ -34,6 +34,11 @@ class MaskMap {
   // The same in packed rows.
   Intervals VisiblePacked(int32_t q_head, int64_t q_row) const;
 
+  // The same of the packed query rows `q_rows`, in order: calls fn(rows, what they see) for rows in
+  // which the intervals keep their number and their ends move steadily.
+  void ForEachSweep(int32_t q_head, Interval q_rows,
+                    absl::FunctionRef<void(Interval, const Sweeps&)> fn) const;
+
   // Packed key rows that at least one of the packed query rows `q_rows` sees: sorted, disjoint,
   // non-adjacent. As cheap as Area.
   std::vector<Interval> VisibleToAny(int32_t q_head, Interval q_rows) const;

@@ -37,6 +37,8 @@ int64_t RowMap::Global(int64_t local) const {
 }
 
 int64_t RowMap::LowerBound(int64_t global) const {
+  if (ranges_.size() == 1 && ranges_[0].count == 1)
+    return std::clamp<int64_t>(global - ranges_[0].begin, 0, rows_);
   const auto found =
       std::partition_point(ranges_.begin(), ranges_.end(),
                            [&](const RowRange& range) { return EndOf(range) <= global; });

@@ -184,13 +184,21 @@ void RowPieces::JoinBlocks() {
 Intervals RowPieces::KeysOf(int64_t row) const {
   Intervals keys;
   ForEachPart({row, row + 1}, [&](const Part& part) {
-    for (const Sweep& sweep : part.sweeps) {
-      keys.push_back({sweep.keys.begin + sweep.begin_step * part.skip,
-                      sweep.keys.end + sweep.end_step * part.skip});
-    }
+    for (const Sweep& sweep : part.sweeps) keys.push_back(sweep.At(part.skip));
     return true;
   });
   return keys;
+}
+
+void RowPieces::ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, Sweeps&)> fn) const {
+  int64_t at = std::max<int64_t>(rows.begin, 0);
+  ForEachPart(rows, [&](const Part& part) {
+    Sweeps sweeps(part.sweeps.begin(), part.sweeps.end());
+    for (Sweep& sweep : sweeps) sweep.keys = sweep.At(part.skip);
+    fn({at, at + part.rows}, sweeps);
+    at += part.rows;
+    return true;
+  });
 }
 
 void RowPieces::AddVisible(Interval rows, std::vector<Interval>* keys) const {

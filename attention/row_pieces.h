@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "attention/interval.h"
 #include "attention/spec.h"
@@ -38,6 +39,8 @@ class RowPieces {
 
   // Of one row, in order.
   Intervals KeysOf(int64_t row) const;
+  // Calls fn(rows, what they see) for pieces of `rows`, in order. fn may change what it is given.
+  void ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, Sweeps&)> fn) const;
   // Appends keys that some row of `rows` sees, as intervals in any order.
   void AddVisible(Interval rows, std::vector<Interval>* keys) const;
   bool SeesAny(Interval rows, Interval keys) const;
@@ -47,17 +50,13 @@ class RowPieces {
   int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
 
  private:
-  struct Sweep {  // The interval of the piece's first row, and how its ends move.
-    Interval keys;
-    int64_t begin_step = 0, end_step = 0;
-  };
   struct Piece {
     int64_t begin = 0;
     int32_t first_sweep = 0;
   };
   // A piece's part of some rows: `skip` rows after the piece's first, `rows` of them.
   struct Part {
-    absl::Span<const Sweep> sweeps;
+    absl::Span<const Sweep> sweeps;  // Of the piece's first row.
     int64_t skip = 0, rows = 0;
   };
 

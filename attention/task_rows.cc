@@ -1,7 +1,5 @@
 #include "attention/task_rows.h"
 
-#include <algorithm>
-
 namespace annulus {
 namespace {
 
@@ -23,14 +21,14 @@ TaskRows VisibleInTask(const MaskMap& mask, const RowMap& q_map, const RowMap& k
   rows.first.reserve(static_cast<size_t>(q.length()) + 1);
   rows.spans.reserve(static_cast<size_t>(q.length()));
   q_map.ForEachRun(q, [&](int64_t, int64_t global, int64_t count) {
-    for (int64_t row = global; row < global + count; ++row) {
-      const size_t first = rows.spans.size();
-      rows.first.push_back(static_cast<int32_t>(first));
-      for (const Interval& visible : mask.VisiblePacked(q_head, row)) {
-        const Interval local = k_map.Local(visible);
-        Append({std::max(local.begin, k.begin), std::min(local.end, k.end)}, first, &rows.spans);
+    mask.ForEachSweep(q_head, {global, global + count}, [&](Interval part, const Sweeps& sweeps) {
+      for (int64_t i = 0; i < part.length(); ++i) {
+        const size_t first = rows.spans.size();
+        rows.first.push_back(static_cast<int32_t>(first));
+        for (const Sweep& sweep : sweeps)
+          Append(Intersect(k_map.Local(sweep.At(i)), k), first, &rows.spans);
       }
-    }
+    });
   });
   rows.first.push_back(static_cast<int32_t>(rows.spans.size()));
   return rows;

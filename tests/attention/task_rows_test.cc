@@ -71,7 +71,17 @@ TEST(TaskRowsTest, StripedShardsOfPackedSequencesMatchTheMask) {
     mask.causal = random() % 2 == 0;
     if (random() % 2 == 0) mask.window_left = random() % 4;
     if (random() % 2 == 0) mask.always_visible = random() % 4;
-    const AttentionSpec spec = SpecOf({{random() % 20, random() % 20}, {5, 7}}, {mask});
+    if (random() % 4 == 0) mask.window_right = random() % 4;
+    if (random() % 4 == 0) mask.prefix = random() % 9;
+    if (random() % 4 == 0) mask.chunk = 1 + random() % 30;
+    const int64_t length = trial % 2 == 0 ? 20 : 80;  // Rows that are asked one by one, or cut.
+    for (uint64_t i = trial % 3 == 0 ? random() % 4 : 0; i > 0; --i) {
+      const auto at = [&] { return static_cast<int64_t>(random() % length); };
+      const int64_t q = at(), k = at();
+      mask.ranges.push_back(
+          {q, q + 1 + at(), k, k + 1 + at(), static_cast<MaskRange::Kind>(random() % 4)});
+    }
+    const AttentionSpec spec = SpecOf({{random() % length, random() % length}, {5, 7}}, {mask});
     const int64_t ranks = 1 + random() % 3, stripe = 1 + random() % 3;
     const RowMap q_map = Striped(spec.q_rows(), stripe, random() % ranks, ranks);
     const RowMap k_map = Striped(spec.kv_rows(), stripe, random() % ranks, ranks);
