@@ -2,6 +2,7 @@
 #define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_HOPPER_GPU_H_
 
 #include <cstring>
+#include <type_traits>
 
 #include "tests/kernel/cuda/emulated_gpu.h"
 #include "tests/kernel/cuda/hopper_machine.h"
@@ -28,6 +29,7 @@ struct EmulatedHopperGpu {
   }
   template <class T>
   void Store(void* to, T value) const {
+    CheckKnown(value);
     machine->Write(thread, to, sizeof(T), alignof(T));
     std::memcpy(to, &value, sizeof(T));
   }
@@ -39,6 +41,7 @@ struct EmulatedHopperGpu {
   }
   template <class T>
   void StoreShared(uint32_t at, T value) const {
+    CheckKnown(value);
     std::memcpy(machine->WriteShared(thread, at, sizeof(T)), &value, sizeof(T));
   }
 
@@ -51,6 +54,7 @@ struct EmulatedHopperGpu {
   }
   template <class T>
   T ShuffleXor(T value, int lanes) const {
+    CheckKnown(value);
     ShuffleArgs args = {};
     std::memcpy(args.in, &value, sizeof(T));
     args.xor_lanes = lanes;
@@ -93,9 +97,17 @@ struct EmulatedHopperGpu {
     machine->Multiply(thread, {ELEMENT, COLUMNS, 0, b, add}, a, sums);
   }
   void CommitProducts() const { machine->CommitProducts(thread); }
+  template <int BUT, class... REGISTERS>
+  void AwaitProductsBut(REGISTERS&... registers) const {
+    machine->AwaitProducts(thread, BUT);
+    (machine->CheckKnown(thread, &registers, sizeof(registers)), ...);
+  }
   template <class... REGISTERS>
-  void AwaitProducts(REGISTERS&...) const {
-    machine->AwaitProducts(thread);
+  void AwaitProducts(REGISTERS&... registers) const {
+    AwaitProductsBut<0>(registers...);
+  }
+  void Finish(const float (&values)[2]) const {
+    machine->CheckKnown(thread, values, sizeof(values));
   }
 
   static float Fma(float a, float b, float c) { return EmulatedGpu::Fma(a, b, c); }
@@ -107,6 +119,13 @@ struct EmulatedHopperGpu {
   template <Element ELEMENT>
   static float ToFloat(uint16_t bits) {
     return EmulatedGpu::ToFloat<ELEMENT>(bits);
+  }
+
+ private:
+  template <class T>
+  void CheckKnown(const T& value) const {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, TwoFloats>)
+      machine->CheckKnown(thread, &value, sizeof(T));
   }
 };
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kGroup = 128, kColumns = 64;
 constexpr uint32_t kRowBytes = 128;
+// A signalling NaN stands for sums that are not there yet: whatever is made of one is quiet.
+constexpr uint32_t kUnknown = 0x7fa5c3e1, kQuiet = 0x00400000;
 
 float FloatOf(Element element, uint16_t bits) {
   return element == Element::kBf16 ? Bf16ToFp32(bits) : Fp16ToFp32(bits);
@@ -78,21 +80,31 @@ std::string HopperMachine::Land(const BoxCopy& copy) {
   return "";
 }
 
-void HopperMachine::HoldForProducts(int thread, const void* registers, size_t bytes) {
+void HopperMachine::CheckKnown(int thread, const void* registers, size_t bytes) {
   const auto* at = static_cast<const std::byte*>(registers);
-  threads_[thread]->held.push_back({at, {at, at + bytes}});
+  for (size_t i = 0; i + 4 <= bytes; i += 4) {
+    uint32_t word;
+    std::memcpy(&word, at + i, 4);
+    if ((word | kQuiet) == (kUnknown | kQuiet))
+      Fail(thread, "sums of a product were read before it was waited for");
+  }
 }
 
-void HopperMachine::FenceProducts(int thread) {
+void HopperMachine::HoldForProducts(int thread, const void* registers, size_t bytes) {
+  CheckKnown(thread, registers, bytes);
   Thread& mine = *threads_[thread];
-  if (mine.strayed) Fail(thread, "products of a warp that has not met since it waited");
-  mine.fenced = true;
+  if (mine.fenced) mine.held.clear();
+  mine.fenced = false;
+  const auto* at = static_cast<const std::byte*>(registers);
+  mine.held.push_back({at, {at, at + bytes}});
 }
 
-SumsInFlight& HopperMachine::FlightOf(int thread, float* sums, int count) {
+void HopperMachine::FenceProducts(int thread) { threads_[thread]->fenced = true; }
+
+std::shared_ptr<SumsInFlight> HopperMachine::FlightOf(int thread, float* sums, int count) {
   Thread& mine = *threads_[thread];
-  for (SumsInFlight& flight : mine.flights)
-    if (flight.sums == sums) return flight;
+  for (const std::shared_ptr<SumsInFlight>& flight : mine.open.flights)
+    if (flight->sums == sums) return flight;
   const auto* at = reinterpret_cast<const std::byte*>(sums);
   const size_t bytes = count * sizeof(float);
   const auto held = std::find_if(mine.held.begin(), mine.held.end(), [&](const HeldRegisters& r) {
@@ -100,17 +112,19 @@ SumsInFlight& HopperMachine::FlightOf(int thread, float* sums, int count) {
   });
   if (held == mine.held.end() || std::memcmp(held->bytes.data(), at, bytes) != 0)
     Fail(thread, "sums that were changed behind the fence before a product");
-  SumsInFlight flight = {sums, {sums, sums + count}};
-  std::memset(sums, 0xff, bytes);  // Nobody may look before AwaitProducts.
-  mine.flights.push_back(flight);
-  return mine.flights.back();
+  auto flight = std::make_shared<SumsInFlight>();
+  *flight = {sums, {sums, sums + count}};
+  for (int i = 0; i < count; ++i) std::memcpy(sums + i, &kUnknown, sizeof(kUnknown));
+  mine.open.flights.push_back(flight);
+  return flight;
 }
 
 void HopperMachine::Multiply(int thread, const GroupProduct& product, const uint32_t* left,
                              float* sums) {
   Thread& mine = *threads_[thread];
   if (!mine.fenced) Fail(thread, "a product without a fence");
-  SumsInFlight& flight = FlightOf(thread, sums, product.columns / 2);
+  if (mine.strayed) Fail(thread, "products of a warp that has not met since it waited");
+  const std::shared_ptr<SumsInFlight> flight = FlightOf(thread, sums, product.columns / 2);
   if (left != nullptr) {
     const auto* at = reinterpret_cast<const std::byte*>(left);
     const bool as_held =
@@ -119,7 +133,7 @@ void HopperMachine::Multiply(int thread, const GroupProduct& product, const uint
                  std::memcmp(r.bytes.data() + (at - r.at), at, 16) == 0;
         });
     if (!as_held) Fail(thread, "a left side that was changed behind the fence before a product");
-    mine.lefts.push_back({left, {left, left + 4}});
+    mine.open.lefts.push_back({left, {left, left + 4}});
   }
   GroupProducts& group = groups_[thread / kGroup];
   if (mine.issued == group.products.size()) {
@@ -138,10 +152,10 @@ void HopperMachine::Multiply(int thread, const GroupProduct& product, const uint
     Fail(thread, "the threads of a group do different products");
   for (size_t i = 0; i < issued.clock.size(); ++i)
     issued.clock[i] = std::min(issued.clock[i], mine.clock[i]);
-  issued.of_thread[thread % kGroup] = {&flight - mine.flights.data(), left};
+  issued.of_thread[thread % kGroup] = {flight, left};
   ++issued.come;
-  mine.reads.push_back(issued.reads);
-  mine.committed = false;
+  mine.open.reads.push_back(issued.reads);
+  mine.open.issued = mine.issued;
 }
 
 std::string HopperMachine::ReadOperands(int group, const IssuedProduct& issued,
@@ -194,8 +208,7 @@ std::string HopperMachine::Execute(int group) {
   std::vector<float> sums(kProductRows * columns);
   const auto each = [&](const auto& act) {
     for (int t = 0; t < kGroup; ++t) {
-      std::vector<float>& mine =
-          threads_[group * kGroup + t]->flights[issued.of_thread[t].first].now;
+      std::vector<float>& mine = issued.of_thread[t].first->now;
       for (int i = 0; i < columns / 2; ++i) {
         const ProductPlace place = PlaceOfSum(t, i);
         act(mine[i], sums[place.row * columns + place.column]);
@@ -210,30 +223,35 @@ std::string HopperMachine::Execute(int group) {
 }
 
 void HopperMachine::CommitProducts(int thread) {
-  threads_[thread]->committed = true;
-  threads_[thread]->fenced = false;
-  threads_[thread]->held.clear();
+  Thread& mine = *threads_[thread];
+  mine.committed.push_back(std::move(mine.open));
+  mine.open = ThreadProducts();
 }
 
-void HopperMachine::AwaitProducts(int thread) {
-  Thread& mine = *threads_[thread];
-  if (!mine.committed) Fail(thread, "products that are not committed");
-  while (groups_[thread / kGroup].done < mine.issued) Pause(thread, true);
-  for (const auto& [at, was] : mine.lefts)
+void HopperMachine::Settle(int thread, const ThreadProducts& products) {
+  for (const auto& [at, was] : products.lefts)
     if (std::memcmp(at, was.data(), 16) != 0)
       Fail(thread, "the left side of a product was changed before it was waited for");
-  for (const SumsInFlight& flight : mine.flights) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(flight.sums);
-    if (!std::all_of(bytes, bytes + flight.now.size() * sizeof(float),
-                     [](std::byte b) { return b == std::byte{0xff}; }))
-      Fail(thread, "sums of a product were changed before it was waited for");
-    std::memcpy(flight.sums, flight.now.data(), flight.now.size() * sizeof(float));
+  for (const std::shared_ptr<SumsInFlight>& flight : products.flights) {
+    for (size_t i = 0; i < flight->now.size(); ++i)
+      if (std::memcmp(flight->sums + i, &kUnknown, sizeof(kUnknown)) != 0)
+        Fail(thread, "sums of a product were changed before it was waited for");
+    std::memcpy(flight->sums, flight->now.data(), flight->now.size() * sizeof(float));
   }
-  for (const std::shared_ptr<ProductReads>& reads : mine.reads)
-    reads->waited[thread % kGroup] = mine.clock[thread];
-  mine.lefts.clear();
-  mine.flights.clear();
-  mine.reads.clear();
+  for (const std::shared_ptr<ProductReads>& reads : products.reads)
+    reads->waited[thread % kGroup] = threads_[thread]->clock[thread];
+}
+
+// They are done in order.
+void HopperMachine::AwaitProducts(int thread, size_t but) {
+  Thread& mine = *threads_[thread];
+  if (!mine.open.reads.empty()) Fail(thread, "products that are not committed");
+  for (; mine.committed.size() > but; mine.committed.pop_front()) {
+    while (groups_[thread / kGroup].done < mine.committed.front().issued) Pause(thread, true);
+    Settle(thread, mine.committed.front());
+  }
+  mine.fenced = false;
+  mine.held.clear();
 }
 
 }  // namespace annulus::cuda

@@ -31,14 +31,12 @@ void HopperMachine::Start(const std::function<void(int)>& body) {
     Thread& thread = *threads_[t];
     thread.running = true;
     thread.waiting = thread.polling = thread.fenced = false;
-    thread.committed = true;
     thread.issued = 0;
     thread.clock.assign(threads_.size() + kMostBarriers, 0);
     thread.clock[t] = 1;
     thread.held.clear();
-    thread.flights.clear();
-    thread.lefts.clear();
-    thread.reads.clear();
+    thread.open = ThreadProducts();
+    thread.committed.clear();
     thread.fiber.Start([&body, t] { body(static_cast<int>(t)); });
   }
 }
@@ -77,7 +75,8 @@ std::string HopperMachine::AtTheEnd() const {
   for (const GroupProducts& group : groups_)
     if (group.done < group.products.size()) return "the block ends before its products";
   for (const std::unique_ptr<Thread>& thread : threads_)
-    if (!thread->reads.empty()) return "the block ends without having waited for its products";
+    if (!thread->open.reads.empty() || !thread->committed.empty())
+      return "the block ends without having waited for its products";
   return "";
 }
 

@@ -50,25 +50,28 @@ class HopperMachine {
                uint32_t barrier);
 
   // A product of a group. `left`: registers of 16 depths, or nullptr: of the first descriptor.
+  // Until it is waited for its sums hold what CheckKnown knows, and arithmetic changes.
   void HoldForProducts(int thread, const void* registers, size_t bytes);
   void FenceProducts(int thread);
   void Multiply(int thread, const GroupProduct& product, const uint32_t* left, float* sums);
   void CommitProducts(int thread);
-  void AwaitProducts(int thread);
+  // All that were committed together, but for the newest `but`.
+  void AwaitProducts(int thread, size_t but);
+  // Registers that are used: a fault where they are sums that are not waited for, or came of them.
+  void CheckKnown(int thread, const void* registers, size_t bytes);
 
  private:
   struct Thread {
     Fiber fiber;
     bool running = false, waiting = false, polling = false;
-    bool fenced = false, committed = true;
+    bool fenced = false;
     // Whether others of its warp may have gone on before it.
     bool strayed = false;
     size_t issued = 0;  // Products of its group.
     Clock clock;
-    std::vector<HeldRegisters> held;
-    std::vector<SumsInFlight> flights;
-    std::vector<std::pair<const uint32_t*, std::vector<uint32_t>>> lefts;
-    std::vector<std::shared_ptr<ProductReads>> reads;
+    std::vector<HeldRegisters> held;  // By the last fence.
+    ThreadProducts open;              // Not committed.
+    std::deque<ThreadProducts> committed;
   };
   struct Warp {
     int come = 0;
@@ -99,7 +102,8 @@ class HopperMachine {
   std::string Execute(int group);
   std::string ReadOperands(int group, const IssuedProduct& issued, std::vector<float>* left,
                            std::vector<float>* right);
-  SumsInFlight& FlightOf(int thread, float* sums, int count);
+  std::shared_ptr<SumsInFlight> FlightOf(int thread, float* sums, int count);
+  void Settle(int thread, const ThreadProducts& products);
 
   GlobalMemory* const global_;
   std::mt19937_64 random_;

@@ -38,6 +38,13 @@ struct SumsInFlight {  // Sums that products change.
   float* sums;
   std::vector<float> now;
 };
+// What a thread has to do with products of its group: those that it commits together.
+struct ThreadProducts {
+  size_t issued = 0;  // Of its group, these and all before.
+  std::vector<std::shared_ptr<SumsInFlight>> flights;
+  std::vector<std::pair<const uint32_t*, std::vector<uint32_t>>> lefts;
+  std::vector<std::shared_ptr<ProductReads>> reads;
+};
 // A product of four warps, the same for all of their threads.
 struct GroupProduct {
   Element element;
@@ -52,7 +59,8 @@ struct IssuedProduct {
   bool left = false;
   int come = 0;
   Clock clock;
-  std::vector<std::pair<size_t, const uint32_t*>> of_thread;  // Flight, left registers.
+  // Sums, and registers of the left side.
+  std::vector<std::pair<std::shared_ptr<SumsInFlight>, const uint32_t*>> of_thread;
   std::shared_ptr<ProductReads> reads;
 };
 struct GroupProducts {

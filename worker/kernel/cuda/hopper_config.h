@@ -23,8 +23,9 @@ inline constexpr int kStartRegisters = 168;
 static_assert(kGroupThreads * (kProducerRegisters + 2 * kConsumerRegisters) ==
               kHopperThreads * kStartRegisters);
 
-// Keys of a tile. A tile of key/value head h is loaded by what EncodeMaps made of a task's maps.
-constexpr int HopperKeys(int dim) { return dim > 128 ? 64 : 128; }
+// Keys of a tile, as registers allow. A tile of key/value head h is loaded by what EncodeMaps made
+// of a task's maps.
+constexpr int HopperKeys(int dim) { return dim > 128 ? 64 : dim > 64 ? 96 : 128; }
 inline constexpr int64_t kMapBytes = 128;  // Of a CUtensorMap.
 inline constexpr int kMapsOfTask = 2;      // Keys, values.
 
@@ -37,7 +38,9 @@ struct HopperConfig {
   static constexpr int kDim = DIM;
   static constexpr int kKeys = HopperKeys(DIM);
   static constexpr int kPanels = DIM / kPanelColumns;
-  static constexpr int kStages = DIM > 64 ? 2 : 4;
+  static constexpr int kStages = DIM > 128 ? 2 : DIM > 64 ? 3 : 4;
+  // Whether products run ahead of the softmax (hopper_ahead.h), as registers allow.
+  static constexpr bool kAhead = DIM <= 128;
   // Columns of values that are multiplied at once, as registers allow, and how often.
   static constexpr int kPart = DIM > 128 ? 64 : DIM;
   static constexpr int kParts = DIM / kPart;

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_CONSUMER_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_CONSUMER_H_
 
+#include "worker/kernel/cuda/hopper_ahead.h"
 #include "worker/kernel/cuda/hopper_state.h"
 #include "worker/kernel/cuda/hopper_values.h"
 
@@ -12,13 +13,12 @@ struct HopperConsumer {
   using State = HopperState<GPU, CONFIG>;
   using Softmax = HopperSoftmax<GPU, CONFIG>;
   using Slots = HopperSlots<GPU, CONFIG>;
-  using Weights = uint32_t[State::kSteps][4];
+  using Multiply = HopperMultiply<GPU, CONFIG>;
 
   GPU& gpu;
   const ForwardArgs& args;
   const ForwardItem& item;
-  int group = gpu.Thread() / kGroupThreads - 1;
-  uint32_t queries_at = CONFIG::kQueriesAt + group * CONFIG::kPanels * CONFIG::kQueryPanelBytes;
+  Multiply multiply{gpu};
 
   ANNULUS_GPU void Run() const {
     const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
@@ -33,38 +33,57 @@ struct HopperConsumer {
   }
 
  private:
-  ANNULUS_GPU int Barrier() const { return 1 + group; }  // 0 is the block's.
+  ANNULUS_GPU int Barrier() const { return 1 + multiply.group; }  // 0 is the block's.
 
   ANNULUS_GPU void RunTask(const ForwardTask& task, int32_t first, int32_t last,
                            HopperStage<CONFIG>& ring) const {
     const Slots slots{gpu, args, item};
     const HopperStateRows<GPU, CONFIG> rows{gpu, args, task};
     gpu.SyncGroup(Barrier());  // The last task's queries are read.
-    slots.LoadQueries(task, queries_at);
+    slots.LoadQueries(task, multiply.QueriesAt());
     gpu.FenceAsync();
     gpu.SyncGroup(Barrier());
-    HopperSlot mine[2] = {slots.Find(task, 0), slots.Find(task, 1)};
     State state;
-    rows.Load(mine, state);
+    rows.Load(slots, state);
     const TableReader<GPU> tables{gpu, args};
     for (int32_t i = first; i < last; ++i) {
       const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
-      for (int32_t tile = run.begin; tile < run.end; ++tile) {
-        RunTile(task, slots, run.masked != 0, tile, ring, mine, state);
-        ring.Next();
-      }
+      if (CONFIG::kAhead && run.masked == 0)
+        RunAhead(run.end - run.begin, ring, state);
+      else
+        RunTiles(task, slots, run, ring, state);
     }
-    // Found again, so that they take no registers while products run.
-    mine[0] = slots.Find(task, 0);
-    mine[1] = slots.Find(task, 1);
-    rows.Store(mine, state);
+    rows.Store(slots, state);
+  }
+
+  ANNULUS_GPU void RunAhead(int32_t tiles, HopperStage<CONFIG>& ring, State& state) const {
+    if constexpr (CONFIG::kAhead) {
+      const HopperAhead<GPU, CONFIG> ahead{gpu, args, multiply};
+      ahead.Run(tiles, ring, state);
+    }
+  }
+
+  // One after the other.
+  ANNULUS_GPU void RunTiles(const ForwardTask& task, const Slots& slots, const KeyTileRun& run,
+                            HopperStage<CONFIG>& ring, State& state) const {
+    HopperSlot mine[2];
+    if (run.masked != 0) {
+      mine[0] = slots.Find(task, 0);
+      mine[1] = slots.Find(task, 1);
+    }
+    for (int32_t tile = run.begin; tile < run.end; ++tile) {
+      RunTile(task, slots, run.masked != 0, tile, ring, mine, state);
+      ring.Next();
+    }
   }
 
   ANNULUS_GPU void RunTile(const ForwardTask& task, const Slots& slots, bool masked, int32_t tile,
                            const HopperStage<CONFIG>& ring, HopperSlot (&mine)[2],
                            State& state) const {
-    float scores[State::kScores];
-    Score(ring, scores);
+    typename Multiply::Scores scores;
+    multiply.BeginScores(ring, scores);
+    gpu.AwaitProducts(scores);
+    multiply.Release(kKeysRead, ring);
     uint32_t seen[2];
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half)
@@ -72,7 +91,7 @@ struct HopperConsumer {
     const Softmax softmax{gpu, args};
     float shrink[2];
     softmax.Weigh(masked, seen, scores, state, shrink);
-    Weights weights;
+    typename Multiply::Weights weights;
     Softmax::Pack(scores, weights);
     gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage), ring.parity);
     const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage)};
@@ -81,60 +100,9 @@ struct HopperConsumer {
       for (int i = 0; i < State::kSums; ++i) state.sums[i] *= shrink[i % 4 / 2];
       unsound.Add(weights, seen, state);
     } else {
-      Accumulate(ring, weights, shrink, state);
+      multiply.AddSums(ring, weights, shrink, state);
     }
-    Release(kValuesRead, ring);
-  }
-
-  // scores = queries · keys, unscaled.
-  ANNULUS_GPU void Score(const HopperStage<CONFIG>& ring, float (&scores)[State::kScores]) const {
-    gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage), ring.parity);
-    gpu.SyncWarp();  // Products are of whole warps.
-    gpu.FenceProducts(scores);
-    ANNULUS_UNROLL
-    for (int column = 0; column < CONFIG::kDim; column += 16) {
-      gpu.template MultiplyRows<CONFIG::kElement, CONFIG::kKeys>(
-          gpu.Descriptor(AlongRows(queries_at, CONFIG::kQueryPanelBytes, column)),
-          gpu.Descriptor(AlongRows(CONFIG::KeysAt(ring.stage), CONFIG::kKeyPanelBytes, column)),
-          scores, column != 0);
-    }
-    gpu.CommitProducts();
-    gpu.AwaitProducts(scores);
-    Release(kKeysRead, ring);
-  }
-
-  // sums = shrink · sums + weights · values, by slot. A tile's sum is made apart, because tensor
-  // cores cut off what they add to a sum: over many keys that would add up.
-  ANNULUS_GPU void Accumulate(const HopperStage<CONFIG>& ring, Weights& weights,
-                              const float (&shrink)[2], State& state) const {
-    constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns;
-    gpu.SyncWarp();
-    ANNULUS_UNROLL
-    for (int part = 0; part < CONFIG::kParts; ++part) {
-      const uint32_t at =
-          CONFIG::ValuesAt(ring.stage) + part * kPanelsOfPart * CONFIG::kKeyPanelBytes;
-      float more[CONFIG::kPart / 2];
-      gpu.FenceProducts(more, weights);
-      ANNULUS_UNROLL
-      for (int step = 0; step < State::kSteps; ++step) {
-        gpu.template MultiplyColumns<CONFIG::kElement, CONFIG::kPart>(
-            weights[step], gpu.Descriptor(AcrossRows(at, CONFIG::kKeyPanelBytes, step * 16)), more,
-            step != 0);
-      }
-      gpu.CommitProducts();
-      gpu.AwaitProducts(more, weights);
-      ANNULUS_UNROLL
-      for (int i = 0; i < CONFIG::kPart / 2; ++i) {
-        float& sum = state.sums[part * (CONFIG::kPart / 2) + i];
-        sum = GPU::Fma(sum, shrink[i % 4 / 2], more[i]);
-      }
-    }
-  }
-
-  // The warp has read a tile.
-  ANNULUS_GPU void Release(HopperBarrier barrier, const HopperStage<CONFIG>& ring) const {
-    gpu.SyncWarp();
-    if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(barrier, ring.stage));
+    multiply.Release(kValuesRead, ring);
   }
 };
 

@@ -2,13 +2,12 @@
 #define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GPU_CUH_
 
 #include "worker/kernel/cuda/hopper_config.h"
-#include "worker/kernel/cuda/hopper_wgmma.cuh"
-#include "worker/kernel/cuda/ptx_gpu.cuh"
+#include "worker/kernel/cuda/hopper_products.cuh"
 
 namespace annulus::cuda {
 
 // A thread of sm_90a. What is asynchronous here says until when.
-struct PtxHopperGpu : PtxGpu {
+struct PtxHopperGpu : PtxHopperProducts {
   // The same number, which the compiler takes for another: nothing is made of it beforehand.
   ANNULUS_GPU int Anew(int value) const {
     asm volatile("" : "+r"(value));
@@ -96,51 +95,8 @@ struct PtxHopperGpu : PtxGpu {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
   }
 
-  // Products of a group (hopper_layout.h makes descriptors of offsets). Between FenceProducts, to
-  // which all their registers are given, and AwaitProducts nobody touches these, nor what they read
-  // in shared memory.
-  ANNULUS_GPU uint64_t Descriptor(uint64_t of_offset) const {
-    return of_offset + (SharedAddress(0) >> 4);
-  }
-  template <class... REGISTERS>
-  ANNULUS_GPU void FenceProducts(REGISTERS&... registers) const {
-    (Hold(registers), ...);
-    asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
-  }
-  template <Element ELEMENT, int COLUMNS>
-  ANNULUS_GPU void MultiplyRows(uint64_t a, uint64_t b, float (&sums)[COLUMNS / 2],
-                                bool add) const {
-    WgmmaRows<ELEMENT, COLUMNS>(a, b, sums, add);
-  }
-  template <Element ELEMENT, int COLUMNS>
-  ANNULUS_GPU void MultiplyColumns(const uint32_t (&a)[4], uint64_t b, float (&sums)[COLUMNS / 2],
-                                   bool add) const {
-    WgmmaColumns<ELEMENT, COLUMNS>(a, b, sums, add);
-  }
-  ANNULUS_GPU void CommitProducts() const {
-    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
-  }
-  // All that are committed.
-  template <class... REGISTERS>
-  ANNULUS_GPU void AwaitProducts(REGISTERS&... registers) const {
-    asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-    (Hold(registers), ...);
-  }
-
  private:
   static constexpr uint32_t kPollsOfHang = 1u << 26;
-
-  // Nothing moves these registers from one side to the other.
-  template <int COUNT>
-  ANNULUS_GPU static void Hold(float (&registers)[COUNT]) {
-    ANNULUS_UNROLL
-    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(registers[i])::"memory");
-  }
-  template <int COUNT>
-  ANNULUS_GPU static void Hold(uint32_t (&registers)[COUNT][4]) {
-    ANNULUS_UNROLL
-    for (int i = 0; i < COUNT * 4; ++i) asm volatile("" : "+r"(registers[i / 4][i % 4])::"memory");
-  }
 };
 
 }  // namespace annulus::cuda

@@ -12,9 +12,10 @@ template <class GPU, class CONFIG>
 struct HopperState {
   static constexpr int kScores = CONFIG::kKeys / 2, kSums = CONFIG::kDim / 2;
   static constexpr int kSteps = CONFIG::kKeys / 16;
+  using Sums = float[kSums];
 
   float max[2], weight[2];
-  float sums[kSums];
+  Sums sums;
 };
 
 template <class GPU, class CONFIG>

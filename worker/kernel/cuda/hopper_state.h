@@ -9,16 +9,17 @@ namespace annulus::cuda {
 template <class GPU, class CONFIG>
 struct HopperStateRows {
   using State = HopperState<GPU, CONFIG>;
+  using Slots = HopperSlots<GPU, CONFIG>;
 
   GPU& gpu;
   const ForwardArgs& args;
   const ForwardTask& task;
 
   // A slot that sees nothing in the task has an empty state, which nobody reads.
-  ANNULUS_GPU void Load(const HopperSlot (&slots)[2], State& state) const {
+  ANNULUS_GPU void Load(const Slots& slots, State& state) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const HopperSlot& slot = slots[half];
+      const HopperSlot slot = slots.Find(task, half);
       const bool sees = slot.row >= 0;
       state.max[half] =
           sees ? gpu.template Load<float>(Number(slot, task.max_offset)) : -Infinity();
@@ -35,10 +36,10 @@ struct HopperStateRows {
     }
   }
 
-  ANNULUS_GPU void Store(const HopperSlot (&slots)[2], const State& state) const {
+  ANNULUS_GPU void Store(const Slots& slots, const State& state) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const HopperSlot& slot = slots[half];
+      const HopperSlot slot = slots.Find(task, half);
       if (slot.row < 0) continue;
       std::byte* sums = Sums(slot);
       if (gpu.Thread() % 4 == 0) {

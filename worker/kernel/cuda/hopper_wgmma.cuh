@@ -14,10 +14,15 @@ namespace annulus::cuda {
       "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
 #define ANNULUS_32(d, i) \
   ANNULUS_8(d, i), ANNULUS_8(d, (i) + 8), ANNULUS_8(d, (i) + 16), ANNULUS_8(d, (i) + 24)
+#define ANNULUS_48(d, i) ANNULUS_32(d, i), ANNULUS_8(d, (i) + 32), ANNULUS_8(d, (i) + 40)
 #define ANNULUS_64(d, i) ANNULUS_32(d, i), ANNULUS_32(d, (i) + 32)
 #define ANNULUS_REGISTERS_32                                \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
+#define ANNULUS_REGISTERS_48                                         \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"          \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}"
 #define ANNULUS_REGISTERS_64                                         \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"          \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
@@ -46,12 +51,17 @@ template <Element ELEMENT, int COLUMNS>
 __device__ __forceinline__ void WgmmaRows(uint64_t a, uint64_t b, float (&sums)[COLUMNS / 2],
                                           bool add) {
   constexpr bool kBf16 = ELEMENT == Element::kBf16;
-  static_assert(COLUMNS == 64 || COLUMNS == 128);
+  static_assert(COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 128);
   if constexpr (COLUMNS == 64) {
     if constexpr (kBf16)
       ANNULUS_WGMMA_ROWS("bf16", 64, 32, "%32", "%33", "%34");
     else
       ANNULUS_WGMMA_ROWS("f16", 64, 32, "%32", "%33", "%34");
+  } else if constexpr (COLUMNS == 96) {
+    if constexpr (kBf16)
+      ANNULUS_WGMMA_ROWS("bf16", 96, 48, "%48", "%49", "%50");
+    else
+      ANNULUS_WGMMA_ROWS("f16", 96, 48, "%48", "%49", "%50");
   } else {
     if constexpr (kBf16)
       ANNULUS_WGMMA_ROWS("bf16", 128, 64, "%64", "%65", "%66");
@@ -82,8 +92,10 @@ __device__ __forceinline__ void WgmmaColumns(const uint32_t (&a)[4], uint64_t b,
 #undef ANNULUS_WGMMA_COLUMNS
 #undef ANNULUS_WGMMA_ROWS
 #undef ANNULUS_REGISTERS_64
+#undef ANNULUS_REGISTERS_48
 #undef ANNULUS_REGISTERS_32
 #undef ANNULUS_64
+#undef ANNULUS_48
 #undef ANNULUS_32
 #undef ANNULUS_8
 

@@ -1,0 +1,95 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_MULTIPLY_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_MULTIPLY_H_
+
+#include "worker/kernel/cuda/hopper_softmax.h"
+
+namespace annulus::cuda {
+
+// Products of a consumer group with a tile of the ring. What is begun is done when it was waited
+// for (AwaitProductsBut).
+template <class GPU, class CONFIG>
+struct HopperMultiply {
+  using State = HopperState<GPU, CONFIG>;
+  using Scores = float[State::kScores];
+  using Weights = uint32_t[State::kSteps][4];
+
+  GPU& gpu;
+  int group = gpu.Thread() / kGroupThreads - 1;
+
+  ANNULUS_GPU uint32_t QueriesAt() const {
+    // What is made of it takes no registers beside those of products.
+    return CONFIG::kQueriesAt + gpu.Anew(group) * CONFIG::kPanels * CONFIG::kQueryPanelBytes;
+  }
+
+  // Begins scores = queries · keys, unscaled.
+  ANNULUS_GPU void BeginScores(const HopperStage<CONFIG>& ring, Scores& scores) const {
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage), ring.parity);
+    const uint32_t queries_at = QueriesAt();
+    gpu.SyncWarp();  // Products are of whole warps.
+    gpu.FenceProducts(scores);
+    ANNULUS_UNROLL
+    for (int column = 0; column < CONFIG::kDim; column += 16) {
+      gpu.template MultiplyRows<CONFIG::kElement, CONFIG::kKeys>(
+          gpu.Descriptor(AlongRows(queries_at, CONFIG::kQueryPanelBytes, column)),
+          gpu.Descriptor(AlongRows(CONFIG::KeysAt(ring.stage), CONFIG::kKeyPanelBytes, column)),
+          scores, column != 0);
+    }
+    gpu.CommitProducts();
+  }
+
+  // Begins more = weights · values, by slot. A tile's sum is made apart, because tensor cores cut
+  // off what they add to a sum: over many keys that would add up.
+  ANNULUS_GPU void BeginSums(const HopperStage<CONFIG>& ring, Weights& weights,
+                             typename State::Sums& more) const {
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage), ring.parity);
+    gpu.SyncWarp();
+    MultiplyValues<CONFIG::kDim>(CONFIG::ValuesAt(ring.stage), weights, more);
+  }
+
+  // sums = shrink · sums + more: of as many sums, from `first` on.
+  template <int COUNT>
+  ANNULUS_GPU static void Join(const float (&more)[COUNT], const float (&shrink)[2], int first,
+                               State& state) {
+    ANNULUS_UNROLL
+    for (int i = 0; i < COUNT; ++i)
+      state.sums[first + i] = GPU::Fma(state.sums[first + i], shrink[i % 4 / 2], more[i]);
+  }
+
+  // sums = shrink · sums + weights · values, of values that have come.
+  ANNULUS_GPU void AddSums(const HopperStage<CONFIG>& ring, Weights& weights,
+                           const float (&shrink)[2], State& state) const {
+    constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns, kSumsOfPart = CONFIG::kPart / 2;
+    gpu.SyncWarp();
+    ANNULUS_UNROLL
+    for (int part = 0; part < CONFIG::kParts; ++part) {
+      float more[kSumsOfPart];
+      MultiplyValues<CONFIG::kPart>(
+          CONFIG::ValuesAt(ring.stage) + part * kPanelsOfPart * CONFIG::kKeyPanelBytes, weights,
+          more);
+      gpu.AwaitProducts(more, weights);
+      Join(more, shrink, part * kSumsOfPart, state);
+    }
+  }
+
+  // The warp has read a tile.
+  ANNULUS_GPU void Release(HopperBarrier barrier, const HopperStage<CONFIG>& ring) const {
+    gpu.SyncWarp();
+    if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(barrier, ring.stage));
+  }
+
+ private:
+  template <int COLUMNS>
+  ANNULUS_GPU void MultiplyValues(uint32_t at, Weights& weights, float (&more)[COLUMNS / 2]) const {
+    gpu.FenceProducts(weights, more);
+    ANNULUS_UNROLL
+    for (int step = 0; step < State::kSteps; ++step)
+      gpu.template MultiplyColumns<CONFIG::kElement, COLUMNS>(
+          weights[step], gpu.Descriptor(AcrossRows(at, CONFIG::kKeyPanelBytes, step * 16)), more,
+          step != 0);
+    gpu.CommitProducts();
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_HOPPER_MULTIPLY_H_
