@@ -52,6 +52,9 @@ struct EmulatedHopperGpu {
   bool SyncGroupOr(int barrier, bool value) const {
     return machine->Meet(thread, barrier, barrier * kGroupThreads, kGroupThreads, value);
   }
+  // Group 0 begins behind the group that brings.
+  void AwaitTurn(int group) const { machine->AwaitTurn(thread, 1 + group); }
+  void PassTurn(int group) const { machine->PassTurn(thread, 1 + group); }
   template <class T>
   T ShuffleXor(T value, int lanes) const {
     CheckKnown(value);

@@ -123,6 +123,7 @@ void HopperMachine::Multiply(int thread, const GroupProduct& product, const uint
                              float* sums) {
   Thread& mine = *threads_[thread];
   if (!mine.fenced) Fail(thread, "a product without a fence");
+  if (turns_ && !mine.turn) Fail(thread, "a product out of turn");
   if (mine.strayed) Fail(thread, "products of a warp that has not met since it waited");
   const std::shared_ptr<SumsInFlight> flight = FlightOf(thread, sums, product.columns / 2);
   if (left != nullptr) {

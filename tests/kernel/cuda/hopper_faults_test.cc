@@ -168,5 +168,57 @@ TEST_F(HopperMachineTest, FaultsOfProductsThatAreLeftRunning) {
   });
 }
 
+// Two groups that take turns, as often as `rounds` says for each.
+struct TurnFlaws {
+  int rounds[2] = {3, 3};
+  bool first = true, await = true, last = true;
+};
+std::function<void(const Gpu&)> Turns(const TurnFlaws& flaws) {
+  return [=](const Gpu& gpu) {
+    const int group = gpu.Thread() / 128 - 1;
+    if (group == 0) FillWithZeros(gpu, 16384);
+    gpu.FenceAsync();
+    gpu.Sync();
+    if (group < 0) return;
+    if (group == 1 && flaws.first) gpu.PassTurn(1);
+    for (int round = 0; round < flaws.rounds[group]; ++round) {
+      if (flaws.await || group == 0) gpu.AwaitTurn(group);
+      float sums[32] = {};
+      gpu.FenceProducts(sums);
+      MultiplyOnce(gpu, sums, AlongRows(0, 8192, 0));
+      gpu.CommitProducts();
+      gpu.PassTurn(group);
+      gpu.AwaitProducts(sums);
+    }
+    if (group == 0 && flaws.last) gpu.AwaitTurn(0);
+  };
+}
+
+TEST_F(HopperMachineTest, FaultsOfTurns) {
+  const auto run = [&](const TurnFlaws& flaws, uint64_t seed) {
+    HopperMachine machine(384, &memory_, seed);
+    return machine.Run(7, 64 << 10, [&, body = Turns(flaws)](int thread) {
+      body(Gpu{&machine, thread, 384});
+    });
+  };
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    EXPECT_EQ(run({}, seed), "");
+    TurnFlaws flaws;
+    flaws.first = false;
+    EXPECT_THAT(run(flaws, seed), HasSubstr("wait for what does not come"));
+    flaws = {};
+    flaws.rounds[1] = 2;
+    EXPECT_THAT(run(flaws, seed), HasSubstr("wait for what does not come"));
+    flaws.rounds[1] = 4;
+    EXPECT_NE(run(flaws, seed), "");
+    flaws = {};
+    flaws.last = false;
+    EXPECT_THAT(run(flaws, seed), HasSubstr("some have come to a barrier"));
+    flaws = {};
+    flaws.await = false;
+    EXPECT_THAT(run(flaws, seed), HasSubstr("a product out of turn"));
+  }
+}
+
 }  // namespace
 }  // namespace annulus::cuda

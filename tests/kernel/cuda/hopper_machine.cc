@@ -22,6 +22,7 @@ HopperMachine::HopperMachine(int threads, GlobalMemory* global, uint64_t seed)
 void HopperMachine::Start(const std::function<void(int)>& body) {
   barriers_.clear();
   meetings_.clear();
+  turns_ = false;
   acquired_.clear();
   copies_.clear();
   fault_.clear();
@@ -30,7 +31,7 @@ void HopperMachine::Start(const std::function<void(int)>& body) {
   for (size_t t = 0; t < threads_.size(); ++t) {
     Thread& thread = *threads_[t];
     thread.running = true;
-    thread.waiting = thread.polling = thread.fenced = false;
+    thread.waiting = thread.polling = thread.fenced = thread.turn = false;
     thread.issued = 0;
     thread.clock.assign(threads_.size() + kMostBarriers, 0);
     thread.clock[t] = 1;
@@ -74,6 +75,8 @@ std::string HopperMachine::AtTheEnd() const {
   if (!copies_.empty()) return "the block ends before its copies";
   for (const GroupProducts& group : groups_)
     if (group.done < group.products.size()) return "the block ends before its products";
+  for (const auto& [name, meeting] : meetings_)
+    if (meeting.come > 0) return "the block ends while some have come to a barrier";
   for (const std::unique_ptr<Thread>& thread : threads_)
     if (!thread->open.reads.empty() || !thread->committed.empty())
       return "the block ends without having waited for its products";
@@ -134,43 +137,6 @@ std::byte* HopperMachine::ReadShared(int thread, uint32_t at, uint32_t size) {
 std::byte* HopperMachine::WriteShared(int thread, uint32_t at, uint32_t size) {
   FailIf(thread, shared_->Write(at, size, Me(thread)));
   return shared_->data() + at;
-}
-
-bool HopperMachine::Meet(int thread, int name, int first, int count, bool value) {
-  Meeting& meeting = meetings_[name];
-  if (thread < first || thread >= first + count) Fail(thread, "a barrier of other threads");
-  if (meeting.clock.empty()) meeting.clock.assign(threads_[0]->clock.size(), 0);
-  Join(meeting.clock, threads_[thread]->clock);
-  meeting.any |= value;
-  if (++meeting.come < count) {
-    Pause(thread, false);
-    return meeting.result;
-  }
-  meeting.result = meeting.any;
-  meeting.any = false;
-  meeting.come = 0;
-  for (int t = first; t < first + count; ++t) {
-    Thread& other = *threads_[t];
-    other.strayed = false;
-    other.clock = meeting.clock;
-    ++other.clock[t];
-    other.waiting = false;
-  }
-  return meeting.result;
-}
-
-void HopperMachine::Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine) {
-  Warp& warp = warps_[thread / kWarp];
-  if (warp.come > 0 && (warp.act != act || warp.detail != detail))
-    Fail(thread, "the threads of a warp do different things where they must do one together");
-  warp.act = act;
-  warp.detail = detail;
-  warp.lanes[thread % kWarp] = mine;
-  if (++warp.come < kWarp) return Pause(thread, false);
-  act(warp.lanes);
-  warp.come = 0;
-  const int first = thread / kWarp * kWarp;
-  for (int t = first; t < first + kWarp; ++t) threads_[t]->waiting = false;
 }
 
 void HopperMachine::MakeBarrier(int thread, uint32_t at, int arrivals) {

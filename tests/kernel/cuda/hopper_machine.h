@@ -38,6 +38,9 @@ class HopperMachine {
   void FenceAsync(int thread) { shared_->Fence(Me(thread)); }
   // All `count` threads from `first` on; the or of their values. `name` keeps barriers apart.
   bool Meet(int thread, int name, int first, int count, bool value);
+  // Groups 1 and 2, whose products are from the first turn on those of the group that has it.
+  void AwaitTurn(int thread, int group);
+  void PassTurn(int thread, int group);
   void Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine);
 
   void MakeBarrier(int thread, uint32_t at, int arrivals);
@@ -64,7 +67,7 @@ class HopperMachine {
   struct Thread {
     Fiber fiber;
     bool running = false, waiting = false, polling = false;
-    bool fenced = false;
+    bool fenced = false, turn = false;
     // Whether others of its warp may have gone on before it.
     bool strayed = false;
     size_t issued = 0;  // Products of its group.
@@ -81,6 +84,8 @@ class HopperMachine {
   };
   struct Meeting {
     int come = 0;
+    std::vector<bool> here;  // By thread.
+    std::vector<int> waiting;
     bool any = false, result = false;
     Clock clock;
   };
@@ -91,6 +96,9 @@ class HopperMachine {
   }
   void Pause(int thread, bool polling);
   void WakePollers();
+  // Whether the thread is the last of those that come to a barrier: others wait, if they do.
+  bool Come(int thread, int name, int first, int count);
+  void EndMeeting(Meeting& meeting);
   Actor Me(int thread) const { return {thread, &threads_[thread]->clock}; }
   void Start(const std::function<void(int)>& body);
   std::string AtTheEnd() const;
@@ -113,6 +121,7 @@ class HopperMachine {
   std::unique_ptr<HopperShared> shared_;
   std::map<uint32_t, HopperMbarrier> barriers_;
   std::map<int, Meeting> meetings_;
+  bool turns_ = false;
   std::set<std::pair<int, const void*>> acquired_;
   std::deque<BoxCopy> copies_;
   std::vector<GroupProducts> groups_;

@@ -46,7 +46,8 @@ struct Function {
 
   void Add(int64_t at, const std::string& text) {
     static const auto& back = *new std::regex("\\bBRA\\b.* 0x([0-9a-f]+)");
-    for (const std::string name : {"HGMMA", "UTMALDG", "USETMAXREG", "SYNCS", "STL", "LDL"}) {
+    for (const std::string name :
+         {"HGMMA", "UTMALDG", "USETMAXREG", "SYNCS", "BAR.ARV", "STL", "LDL"}) {
       if (text.find(" " + name) == std::string::npos) continue;
       ++count[name];
       if (name == "HGMMA") products.push_back(at);
@@ -105,6 +106,7 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       EXPECT_GE(function.count["UTMALDG"], 2) << name;
       EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
       EXPECT_GE(function.count["SYNCS"], 8) << name;
+      EXPECT_GE(function.count["BAR.ARV"], 3) << name;  // Turns are passed on.
       EXPECT_EQ(function.SpillsBesideProducts(), 0) << name;
       // A thread has half as many scores of a tile as the tile has keys. Dimension 256 does one
       // thing after the other.

@@ -17,18 +17,20 @@ struct HopperAhead {
   const ForwardArgs& args;
   const Multiply& multiply;
 
-  // The next `tiles` of the ring: one at least.
+  // The next `tiles` of the ring: one at least. The group has the turn when it comes and goes.
   ANNULUS_GPU void Run(int32_t tiles, HopperStage<CONFIG>& ring, State& state) const {
     typename Multiply::Scores scores;
     typename Multiply::Weights weights;
     float shrink[2];
     multiply.BeginScores(ring, scores);
+    gpu.PassTurn(multiply.group);
     gpu.AwaitProducts(scores);
     multiply.Release(kKeysRead, ring);
     Weigh(scores, state, shrink);
     Softmax::Pack(scores, weights);
     for (int32_t left = tiles - 1; left > 0; --left) RunTile(scores, weights, shrink, ring, state);
     typename State::Sums more;
+    gpu.AwaitTurn(multiply.group);
     multiply.BeginSums(ring, weights, more);
     gpu.AwaitProducts(weights, more);
     multiply.Release(kValuesRead, ring);
@@ -43,8 +45,10 @@ struct HopperAhead {
     HopperStage<CONFIG> next = ring;
     next.Next();
     typename State::Sums more;
+    gpu.AwaitTurn(multiply.group);
     multiply.BeginScores(next, scores);
     multiply.BeginSums(ring, weights, more);
+    gpu.PassTurn(multiply.group);
     gpu.template AwaitProductsBut<1>(scores);
     multiply.Release(kKeysRead, next);
     float next_shrink[2];

@@ -7,7 +7,9 @@
 
 namespace annulus::cuda {
 
-// A thread of a group that multiplies. While one group has its softmax, the other's products run.
+// A thread of a group that multiplies. The two groups take turns at beginning products, so that one
+// has its softmax while the other's run: both go through the same tiles, whatever their slots see,
+// so each turn is followed by one of the other group.
 template <class GPU, class CONFIG>
 struct HopperConsumer {
   using State = HopperState<GPU, CONFIG>;
@@ -24,12 +26,14 @@ struct HopperConsumer {
     const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
     const TableReader<GPU> tables{gpu, args};
     HopperStage<CONFIG> ring;
+    if (multiply.group == 1) gpu.PassTurn(1);  // The first is the other's.
     for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
       const auto first = tables.template Get<int32_t>(args.at.unit_runs, unit);
       const auto last = tables.template Get<int32_t>(args.at.unit_runs, unit + 1);
       if (first < last)
         RunTask(tasks[tables.template Get<int32_t>(args.at.units, unit)], first, last, ring);
     }
+    if (multiply.group == 0) gpu.AwaitTurn(0);  // What the other has passed on.
   }
 
  private:
@@ -46,6 +50,7 @@ struct HopperConsumer {
     State state;
     rows.Load(slots, state);
     const TableReader<GPU> tables{gpu, args};
+    gpu.AwaitTurn(multiply.group);
     for (int32_t i = first; i < last; ++i) {
       const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
       if (CONFIG::kAhead && run.masked == 0)
@@ -53,6 +58,7 @@ struct HopperConsumer {
       else
         RunTiles(task, slots, run, ring, state);
     }
+    gpu.PassTurn(multiply.group);
     rows.Store(slots, state);
   }
 
@@ -77,11 +83,13 @@ struct HopperConsumer {
     }
   }
 
+  // The group has the turn when it comes and goes.
   ANNULUS_GPU void RunTile(const ForwardTask& task, const Slots& slots, bool masked, int32_t tile,
                            const HopperStage<CONFIG>& ring, HopperSlot (&mine)[2],
                            State& state) const {
     typename Multiply::Scores scores;
     multiply.BeginScores(ring, scores);
+    gpu.PassTurn(multiply.group);
     gpu.AwaitProducts(scores);
     multiply.Release(kKeysRead, ring);
     uint32_t seen[2];
@@ -95,7 +103,9 @@ struct HopperConsumer {
     Softmax::Pack(scores, weights);
     gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage), ring.parity);
     const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage)};
-    if (masked && gpu.SyncGroupOr(Barrier(), unsound.Any())) {
+    const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), unsound.Any());
+    gpu.AwaitTurn(multiply.group);
+    if (by_numbers) {
       ANNULUS_UNROLL
       for (int i = 0; i < State::kSums; ++i) state.sums[i] *= shrink[i % 4 / 2];
       unsound.Add(weights, seen, state);

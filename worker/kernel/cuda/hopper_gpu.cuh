@@ -86,6 +86,17 @@ struct PtxHopperGpu : PtxHopperProducts {
         : "memory");
     return any != 0;
   }
+  // Two groups take turns: whoever has called AwaitTurn has the turn until it calls PassTurn, and
+  // the other's AwaitTurn returns no sooner. Both name their own group; PassTurn of one stands for
+  // the first turn of the other.
+  ANNULUS_GPU void AwaitTurn(int group) const {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(kTurnBarrier + group), "n"(2 * kGroupThreads)
+                 : "memory");
+  }
+  ANNULUS_GPU void PassTurn(int group) const {
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(kTurnBarrier + (group ^ 1)), "n"(2 * kGroupThreads)
+                 : "memory");
+  }
   template <int REGISTERS>
   ANNULUS_GPU void ReleaseRegisters() const {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
@@ -96,6 +107,7 @@ struct PtxHopperGpu : PtxHopperProducts {
   }
 
  private:
+  static constexpr int kTurnBarrier = 3;  // Those before are the block's and the groups'.
   static constexpr uint32_t kPollsOfHang = 1u << 26;
 };
 
