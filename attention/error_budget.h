@@ -20,7 +20,7 @@ class HeadErrors {
 
   // One output may be off by so much more than the budget says. Ignored where it is not finite.
   void Allow(double more);
-  // So much more where few outputs are judged. Ignored where it is not finite.
+  // So much more where few outputs are judged (pair_error.h). Ignored where it is not finite.
   void AllowOfFew(double more);
 
   double answer() const { return answer_; }    // max |answer − exact|; infinite where one is NaN.
@@ -41,11 +41,6 @@ double LseTolerance(bool fp32_inputs, bool bf16x3);
 // Of a job whose partials travelled in bf16 (Execution.bf16_partials) an output may be off by so
 // much of Σ_j P_ij |v_j| besides: each partial was rounded once.
 inline constexpr double kBf16PartialError = 0x1p-8;
-
-// A gradient that few were judged of may be off by so many ulp of fp32 of its largest term besides:
-// P · max(Σ|dO · v|, Σ|dO · O| + |dL|), times what dS is multiplied with. Where dO · v and delta
-// cancel, what is left is as large as its error, and the naive one's may be 0.
-inline constexpr double kUlpsOfTerm = 0.75;
 
 // What each head's outputs may be off, for heads of which `outputs` were judged:
 //   2 · naive error + ½ ulp(largest exact output) + allowed

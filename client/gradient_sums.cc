@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "client/verify_rows.h"
-
 namespace annulus {
 
 int64_t OrdersOf(int64_t judged) {
@@ -18,23 +16,15 @@ double SumOfSizes(const float* a, const float* b, int64_t size) {
   return sum;
 }
 
-float Largest(const float* of, int64_t size) {
-  float largest = 0;
-  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(of[i]));
-  return largest;
-}
-
-void AllowOfTerm(double term, HeadErrors* errors) {
-  if (std::isfinite(term)) errors->AllowOfFew(kUlpsOfTerm * UlpOf(DataType::kFp32)(term));
-}
-
 void BiasSums::Begin(size_t rows) {
   orders = OrdersOf(static_cast<int64_t>(rows) * width);
   exact.assign(rows * width, 0.0);
+  sum_errors.assign(rows * width, ErrorOfSum());
   naive.assign(orders, std::vector<float>(rows * width, 0.0f));
 }
 
 void BiasSums::Judge(size_t row, const std::vector<float>& answer, HeadErrors* head) {
+  for (int64_t i = 0; i < width; ++i) head->AllowOfFew(Error(row)[i].Allowed());
   for (int64_t n = 0; n < orders; ++n) {
     for (int64_t i = 0; i < width; ++i) head->AddOutput(Exact(row)[i], Naive(n, row)[i], answer[i]);
   }

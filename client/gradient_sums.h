@@ -1,15 +1,38 @@
 #ifndef ANNULUS_CLIENT_GRADIENT_SUMS_H_
 #define ANNULUS_CLIENT_GRADIENT_SUMS_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "attention/error_budget.h"
+#include "attention/pair_error.h"
 
 namespace annulus {
 
 // What the verifier of gradients adds up, and by what it judges that.
+
+// Where sums begin, and which way they go: the n-th of several orders.
+struct Order {
+  int64_t number = 0, of = 1;
+  int64_t At(int64_t n, int64_t size) const {
+    const int64_t from = size * number / of;
+    return number % 2 == 0 ? (from + n) % size : (from + size - 1 - n) % size;
+  }
+};
+
+// A product of vectors, summed in that order.
+template <typename Real>
+Real Dot(const float* a, const float* b, int64_t size, const Order& order) {
+  Real sum = 0;
+  for (int64_t n = 0; n < size; ++n) {
+    const int64_t i = order.At(n, size);
+    sum += static_cast<Real>(a[i]) * static_cast<Real>(b[i]);
+  }
+  return sum;
+}
 
 // The naive error of a few rows or numbers is luck: over how many orders of the sums it is taken.
 int64_t OrdersOf(int64_t judged);
@@ -18,10 +41,12 @@ int64_t OrdersOf(int64_t judged);
 double SumOfSizes(const float* a, const float* b, int64_t size);
 
 // max |of|.
-float Largest(const float* of, int64_t size);
-
-// What the error budget allows of few gradients with a term of that size (kUlpsOfTerm).
-void AllowOfTerm(double term, HeadErrors* errors);
+template <typename Real>
+Real Largest(const Real* of, int64_t size) {
+  Real largest = 0;
+  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(of[i]));
+  return largest;
+}
 
 // The gradient of a bias in the picked rows: exact, and naive in several orders.
 struct BiasSums {
@@ -29,12 +54,14 @@ struct BiasSums {
 
   void Begin(size_t rows);
   double* Exact(size_t row) { return exact.data() + row * width; }
+  ErrorOfSum* Error(size_t row) { return sum_errors.data() + row * width; }
   float* Naive(int64_t order, size_t row) { return naive[order].data() + row * width; }
   void Judge(size_t row, const std::vector<float>& answer, HeadErrors* head);
 
   std::vector<HeadErrors> errors;  // By head of the bias.
   int64_t width = 0, orders = 1;
   std::vector<double> exact;
+  std::vector<ErrorOfSum> sum_errors;  // As exact.
   std::vector<std::vector<float>> naive;
 };
 

@@ -10,6 +10,7 @@
 #include "attention/dropout.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
+#include "attention/pair_error.h"
 #include "attention/pair_inputs.h"
 #include "client/gradient_sums.h"
 #include "client/row_pairs.h"
@@ -19,25 +20,6 @@ namespace annulus {
 namespace {
 
 constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
-
-// Where sums begin, and which way they go: the n-th of several orders.
-struct Order {
-  int64_t number = 0, of = 1;
-  int64_t At(int64_t n, int64_t size) const {
-    const int64_t from = size * number / of;
-    return number % 2 == 0 ? (from + n) % size : (from + size - 1 - n) % size;
-  }
-};
-
-template <typename Real>
-Real Dot(const float* a, const float* b, int64_t size, const Order& order) {
-  Real sum = 0;
-  for (int64_t n = 0; n < size; ++n) {
-    const int64_t i = order.At(n, size);
-    sum += static_cast<Real>(a[i]) * static_cast<Real>(b[i]);
-  }
-  return sum;
-}
 
 // One query head of all query rows, and its key/value head of all key rows.
 struct HeadData {
@@ -118,13 +100,12 @@ class GradientVerifier {
   struct Share {
     Real weight = 0, d_score = 0;  // The latter times the scale.
     Real d_bias = 0;
-    // What d_bias and d_score are differences of; of double alone.
-    double bias_term = 0, score_term = 0;
+    PairError error;  // Of double alone; d_score and delta times the scale.
   };
-  // Of all dimensions, and the largest term.
+  // Of all dimensions, and what it may be off where few are judged; of keys also dv.
   struct Gradient {
     std::vector<double> values;
-    double term = 0;
+    double allowed = 0, dv_allowed = 0;
   };
 
   // Rounded where Real is float: what the naive does.
@@ -150,12 +131,41 @@ class GradientVerifier {
            static_cast<Real>(data.d_lse[row]);
   }
 
-  // Of the term of a pair, weight apart.
-  double SizeOf(const HeadData& data, int64_t row, int64_t key, double kept) const {
-    const float* d_out = &data.d_out[row * value_dim_];
-    const double delta = SumOfSizes(d_out, &data.out[row * value_dim_], value_dim_) +
-                         std::abs(static_cast<double>(data.d_lse[row]));
-    return std::max(kept * SumOfSizes(d_out, &data.v[key * value_dim_], value_dim_), delta);
+  // Of what a row adds up, whatever the key.
+  PairSizes SizesOf(const HeadData& data, int64_t row) const {
+    PairSizes sizes;
+    sizes.head_dim = dim_;
+    sizes.value_dim = value_dim_;
+    sizes.addends = std::abs(static_cast<double>(data.lse[row]));
+    sizes.delta =
+        SumOfSizes(&data.d_out[row * value_dim_], &data.out[row * value_dim_], value_dim_) +
+        std::abs(static_cast<double>(data.d_lse[row]));
+    return sizes;
+  }
+
+  // Of a pair's score and product, too.
+  PairSizes SizesOf(const HeadData& data, int64_t row, int64_t key, double kept) const {
+    PairSizes sizes = SizesOf(data, row);
+    sizes.kept = kept;
+    sizes.product = std::abs(spec_.scale_or_default()) *
+                    SumOfSizes(&data.q[row * dim_], &data.k[key * dim_], dim_);
+    sizes.value_product =
+        kept * SumOfSizes(&data.d_out[row * value_dim_], &data.v[key * value_dim_], value_dim_);
+    sizes.addends += std::abs(pairs_.OffsetOf(data.head, row)) +
+                     std::abs(static_cast<double>(pairs_.BiasAt(data.head, row, key)));
+    if (spec_.modifiers.alibi_slopes.empty()) return sizes;
+    sizes.addends += std::abs(static_cast<double>(spec_.modifiers.alibi_slopes[data.head])) *
+                     std::abs(mask_.Position(data.head, row) - key);
+    return sizes;
+  }
+
+  double SinkError(const HeadData& data, int64_t row) const {
+    PairSizes sizes = SizesOf(data, row);
+    const double sink = spec_.modifiers.sinks[data.head];
+    sizes.weight = std::exp(sink - static_cast<double>(data.lse[row]));
+    sizes.difference = sizes.delta;
+    sizes.addends += std::abs(sink);
+    return ErrorOfPair(sizes).d_bias;
   }
 
   template <typename Real>
@@ -174,10 +184,10 @@ class GradientVerifier {
     const Real scale = static_cast<Real>(spec_.scale_or_default());
     Real score = scale * Dot<Real>(&data.q[row * dim_], &data.k[key * dim_], dim_, order) +
                  static_cast<Real>(pairs_.OffsetOf(data.head, row));
-    Real slope = 1;
+    Real slope = 1, capped = 0;
     if (spec_.modifiers.soft_cap) {
       const Real cap = static_cast<Real>(*spec_.modifiers.soft_cap), t = std::tanh(score / cap);
-      score = cap * t;
+      score = capped = cap * t;
       slope = 1 - t * t;
     }
     if (!spec_.modifiers.alibi_slopes.empty()) {
@@ -193,8 +203,15 @@ class GradientVerifier {
     share.d_score = scale * Rounded<Real>(weight * (product - delta) * slope);
     share.d_bias = weight * (product - delta);
     if (sizeof(Real) == sizeof(float)) return share;
-    share.bias_term = weight * SizeOf(data, row, key, kept);
-    share.score_term = std::abs(scale) * slope * share.bias_term;
+    PairSizes sizes = SizesOf(data, row, key, kept);
+    sizes.weight = weight;
+    sizes.slope = slope;
+    sizes.capped = spec_.modifiers.soft_cap.has_value();
+    sizes.addends += 3 * std::abs(capped);
+    sizes.difference = std::abs(product - delta);
+    share.error = ErrorOfPair(sizes);
+    share.error.d_score *= std::abs(scale);
+    share.error.delta *= std::abs(scale);
     return share;
   }
 
@@ -218,15 +235,16 @@ class GradientVerifier {
   Gradient QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
     const std::vector<int64_t> keys = KeysOf(data.head, row);
     const auto size = static_cast<int64_t>(keys.size());
-    std::vector<Real> sum(dim_, Real(0));
-    double term = 0;
+    std::vector<Real> sum(dim_, Real(0)), of_delta(dim_, Real(0));
+    ErrorOfSum error;
     for (int64_t n = 0; n < size; ++n) {
       const int64_t key = keys[order.At(n, size)];
       const Share<Real> share = ShareOf<Real>(data, row, key, order);
-      term = std::max(term, share.score_term * Largest(&data.k[key * dim_], dim_));
+      error.Add(share.error.d_score * Largest(&data.k[key * dim_], dim_));
+      Add(static_cast<Real>(share.error.delta), &data.k[key * dim_], dim_, &of_delta);
       Add(share.d_score, &data.k[key * dim_], dim_, &sum);
     }
-    return {{sum.begin(), sum.end()}, term};
+    return {{sum.begin(), sum.end()}, error.Allowed() + 2 * Largest(of_delta.data(), dim_)};
   }
 
   // By bias or bit mask.
@@ -242,26 +260,28 @@ class GradientVerifier {
     });
   }
 
-  // dk, of which the term is, then dv.
+  // dk, then dv.
   template <typename Real>
   Gradient KeyGradients(const std::vector<HeadData>& heads, int64_t key, const Order& order) const {
     const int64_t sequence = mask_.SequenceOfKey(key);
     const int64_t begin = mask_.QueryBegin(sequence), size = mask_.QueryBegin(sequence + 1) - begin;
     std::vector<Real> dk(dim_, Real(0)), dv(value_dim_, Real(0));
-    double term = 0;
+    ErrorOfSum dk_error, dv_error;
     for (const HeadData& data : heads) {
       for (int64_t n = 0; n < size; ++n) {
         const int64_t row = begin + order.At(n, size);
         if (!Sees(data.head, row, key)) continue;
         const Share<Real> share = ShareOf<Real>(data, row, key, order);
-        term = std::max(term, share.score_term * Largest(&data.q[row * dim_], dim_));
+        dk_error.Add((share.error.d_score + share.error.delta) *
+                     Largest(&data.q[row * dim_], dim_));
+        dv_error.Add(share.error.weight * Largest(&data.d_out[row * value_dim_], value_dim_));
         Add(share.d_score, &data.q[row * dim_], dim_, &dk);
         Add(share.weight, &data.d_out[row * value_dim_], value_dim_, &dv);
       }
     }
     std::vector<double> both(dk.begin(), dk.end());
     both.insert(both.end(), dv.begin(), dv.end());
-    return {std::move(both), term};
+    return {std::move(both), dk_error.Allowed(), dv_error.Allowed()};
   }
 
   // `answer` from `first` on of what is exact and naive.
@@ -275,7 +295,7 @@ class GradientVerifier {
 
   void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) {
     const Gradient exact = QueryGradient<double>(data, row, Order());
-    AllowOfTerm(exact.term, errors);
+    errors->AllowOfFew(exact.allowed);
     const std::vector<float> answer = Rows(TensorId::kDq, data.head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
       Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
@@ -292,7 +312,7 @@ class GradientVerifier {
       for (const int64_t key : KeysOf(data.head, rows[i])) {
         const Share<double> share = ShareOf<double>(data, rows[i], key, Order());
         bias_->Exact(i)[key - first] += share.d_bias;
-        AllowOfTerm(share.bias_term, &errors);
+        bias_->Error(i)[key - first].Add(share.error.d_bias);
         for (int64_t n = 0; n < bias_->orders; ++n) {
           float& naive = bias_->Naive(n, i)[key - first];
           naive += ShareOf<float>(data, rows[i], key, {n, bias_->orders}).d_bias;
@@ -308,6 +328,7 @@ class GradientVerifier {
 
   void JudgeSink(const HeadData& data, int64_t row) {
     const double exact = SinkGradient<double>(data, row, Order());
+    d_sink_[data.head].AllowOfFew(2 * SinkError(data, row));
     const float answer = Rows(TensorId::kDSink, data.head, row, 1)[0];
     for (int64_t n = 0; n < orders_; ++n) {
       const auto naive = static_cast<float>(SinkGradient<float>(data, row, {n, orders_}));
@@ -318,7 +339,8 @@ class GradientVerifier {
   void JudgeKey(const std::vector<HeadData>& heads, int32_t kv_head, int64_t row, HeadErrors* dk,
                 HeadErrors* dv) const {
     const Gradient exact = KeyGradients<double>(heads, row, Order());
-    AllowOfTerm(exact.term, dk);
+    dk->AllowOfFew(exact.allowed);
+    dv->AllowOfFew(exact.dv_allowed);
     const std::vector<float> got_dk = Rows(TensorId::kDk, kv_head, row, 1);
     const std::vector<float> got_dv = Rows(TensorId::kDv, kv_head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {

@@ -152,7 +152,7 @@ TEST(VerifyGradientsTest, TheGradientOfABiasOfAllHeadsIsTheirSum) {
 }
 
 // One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
-TEST(VerifyGradientsTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
+TEST(VerifyGradientsTest, FewMayBeOffByWhatTheyAreMadeOf) {
   AttentionSpec spec;
   spec.operation = Operation::kGradients;
   spec.gradients.d_bias = spec.gradients.d_lse = true;
@@ -178,8 +178,9 @@ TEST(VerifyGradientsTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
     const GradientReport report = VerifyGradients(spec, memory, 10, 5);
     return report.within() ? TensorId::kUnspecified : report.worst_tensor;
   };
-  // What delta is made of adds up to 2.25.
-  const float most = 0.75f * std::ldexp(1.0f, -22);
+  // What dO · v and delta are made of adds up to 1.75 and 2.25: half an ulp for each of two
+  // roundings, and that twice.
+  const float half_ulp = std::ldexp(1.0f, -24), most = 2 * 2 * (1.75f + 2.25f) * half_ulp;
   for (const TensorId id : {TensorId::kDq, TensorId::kDBias}) {
     for (const float sign : {-1.0f, 1.0f}) {
       EXPECT_EQ(worst(id, sign * most), TensorId::kUnspecified) << TensorName(id);
@@ -189,6 +190,10 @@ TEST(VerifyGradientsTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
   tensors[TensorId::kQ] = {1, -2};  // The score stays 0.
   EXPECT_EQ(worst(TensorId::kDk, 2 * most), TensorId::kUnspecified);
   EXPECT_EQ(worst(TensorId::kDk, std::nextafter(2 * most, 1.0f)), TensorId::kDk);
+  // The weight is 1, exactly: of an exponent of sizes 2 it may be off by 9 half ulp, twice. The
+  // budget of any number near 1 has 4.
+  EXPECT_EQ(worst(TensorId::kDv, 22 * half_ulp), TensorId::kUnspecified);
+  EXPECT_EQ(worst(TensorId::kDv, 24 * half_ulp), TensorId::kDv);
 }
 
 TEST(VerifyGradientsTest, ASampleIsAsLargeAsAskedFor) {

@@ -242,7 +242,7 @@ TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
 }
 
 // One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
-TEST(GradientBudgetTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
+TEST(GradientBudgetTest, FewMayBeOffByWhatTheyAreMadeOf) {
   AttentionSpec spec;
   spec.q_heads = spec.kv_heads = 1;
   spec.head_dim = 2;
@@ -256,8 +256,11 @@ TEST(GradientBudgetTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
   const Upstream up{{1.5, 0.25}, {0}, {1, 1}, {0.5}};
   const GradientAnswer exact = NaiveAnswer(input, up, Precision::kFp32);
   EXPECT_EQ(exact.d_bias, std::vector<float>{0});
-  // What delta is made of adds up to 2.25; in dk it is twice as large.
-  const float most = 0.75f * std::ldexp(1.0f, -22);
+  // What dO · v and delta are made of adds up to 1.75 and 2.25, in dk to twice that: half an ulp
+  // for each of two roundings, and that twice. The weight is 1: its exponent of sizes 2 may be off
+  // by 9 half ulp, twice, and a number near 1 by 4 more.
+  const float half_ulp = std::ldexp(1.0f, -24);
+  float most = 2 * 2 * (1.75f + 2.25f) * half_ulp;
   const auto passes = [&](std::vector<float> GradientAnswer::*tensor, float error) {
     GradientAnswer answer = exact;
     (answer.*tensor)[0] += error;
@@ -271,6 +274,8 @@ TEST(GradientBudgetTest, WhatCancelsMayBeOffByAPartOfItsTerm) {
       EXPECT_FALSE(passes(tensor, sign * std::nextafter(size, 1.0f)));
     }
   }
+  EXPECT_TRUE(passes(&GradientAnswer::dv, 22 * half_ulp));
+  EXPECT_FALSE(passes(&GradientAnswer::dv, 24 * half_ulp));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "attention/pair_error.h"
+
 namespace annulus::reference {
 namespace {
 
@@ -30,9 +32,12 @@ class PairLoops {
       longest_ = std::max(longest_, document.kv_len);
     }
     d_bias_.assign(input.q_rows() * bias_heads * longest_, Real(0));
-    terms_.dq_terms.assign(input.q_heads, 0.0);
-    terms_.dk_terms.assign(input.kv_heads, 0.0);
-    terms_.d_bias_terms.assign(bias_heads, 0.0);
+    if (!kExact) return;
+    dk_errors_.resize(input.kv_rows() * input.kv_heads);
+    dv_errors_.resize(dk_errors_.size());
+    d_bias_errors_.resize(d_bias_.size());
+    allowed_.dq_allowed.assign(input.q_heads, 0.0);
+    if (!d_sink_.empty()) allowed_.d_sink_allowed.assign(input.q_heads, 0.0);
   }
 
   Gradients Run() {
@@ -48,7 +53,10 @@ class PairLoops {
       q_begin += document.q_len;
       k_begin += document.kv_len;
     }
-    Gradients gradients = terms_;
+    Gradients gradients = allowed_;
+    gradients.dk_allowed = MostOf(dk_errors_, input_.kv_heads, 1);
+    gradients.dv_allowed = MostOf(dv_errors_, input_.kv_heads, 1);
+    gradients.d_bias_allowed = MostOf(d_bias_errors_, bias_heads_, longest_);
     gradients.dq.assign(dq_.begin(), dq_.end());
     gradients.dk.assign(dk_.begin(), dk_.end());
     gradients.dv.assign(dv_.begin(), dv_.end());
@@ -58,6 +66,7 @@ class PairLoops {
   }
 
  private:
+  static constexpr bool kExact = sizeof(Real) == sizeof(double);
   struct At {
     int64_t document, i;
     int32_t head;
@@ -65,6 +74,12 @@ class PairLoops {
   };
   struct Score {
     Real value, slope;  // Of the score, and d score / d (scale · q·k).
+    Real capped;        // What a soft cap makes of it.
+  };
+  // Of a pair, in the tensors of its rows.
+  struct PairCells {
+    int64_t k_cell, bias_at;
+    const double *q, *k, *d_out;
   };
 
   // Deltas are sums over rows and what they are taken from are products of matrices: nobody adds
@@ -96,36 +111,92 @@ class PairLoops {
     return sum;
   }
 
-  // Of delta, and of what it is made of.
-  double SizeOfDelta(int64_t q_cell) const {
-    const int64_t at = q_cell * input_.value_dim;
-    const double size = SumOfSizes(&up_.d_out[at], &up_.out[at], input_.value_dim);
-    return size + (up_.d_lse.empty() ? 0 : std::abs(up_.d_lse[q_cell]));
+  static void Raise(double value, double* to) {
+    if (std::isfinite(value)) *to = std::max(*to, value);
   }
 
-  // What dS is a difference of, slope apart.
-  void NoteTerm(const At& at, double term, double slope, const double* q, const double* k) {
-    const auto raise = [](double value, double* to) { *to = std::max(*to, value); };
-    const double scaled = std::abs(input_.scale) * slope * term;
-    raise(scaled * Largest(k, input_.head_dim), &terms_.dq_terms[at.head]);
-    raise(scaled * Largest(q, input_.head_dim), &terms_.dk_terms[at.head / group_]);
-    if (bias_heads_ > 0) raise(term, &terms_.d_bias_terms[bias_heads_ == 1 ? 0 : at.head]);
+  // By head, of numbers [rows, heads, dim].
+  static std::vector<double> MostOf(const std::vector<ErrorOfSum>& errors, int64_t heads,
+                                    int64_t dim) {
+    std::vector<double> most(heads, 0.0);
+    for (size_t i = 0; i < errors.size(); ++i) {
+      Raise(errors[i].Allowed(), &most[i / dim % heads]);
+    }
+    return most;
+  }
+
+  // Of a row, whatever the key.
+  PairSizes SizesOf(int64_t q_cell) const {
+    const int64_t at = q_cell * input_.value_dim;
+    PairSizes sizes;
+    sizes.head_dim = input_.head_dim;
+    sizes.value_dim = input_.value_dim;
+    sizes.addends = std::abs(up_.lse[q_cell]);
+    sizes.delta = SumOfSizes(&up_.d_out[at], &up_.out[at], input_.value_dim);
+    if (!up_.d_lse.empty()) sizes.delta += std::abs(up_.d_lse[q_cell]);
+    return sizes;
+  }
+
+  void AddAddends(const At& at, const Rule& rule, int64_t j, double capped,
+                  PairSizes* sizes) const {
+    if (input_.soft_cap) {
+      sizes->capped = true;
+      sizes->addends += 3 * std::abs(capped);
+    }
+    if (input_.offset) sizes->addends += std::abs(input_.offset(at.document, at.head, at.i));
+    if (input_.bias) sizes->addends += std::abs(input_.bias(at.document, at.head, at.i, j));
+    if (!input_.alibi_slopes.empty()) {
+      sizes->addends += std::abs(input_.alibi_slopes[at.head] * PlacesAway(at, rule, j));
+    }
+  }
+
+  // Of one row of dq: delta is wrong for all keys alike.
+  struct RowError {
+    ErrorOfSum of_pairs;
+    std::vector<double> of_delta;
+  };
+
+  void NotePair(const PairSizes& sizes, const PairCells& cells) {
+    const PairError error = ErrorOfPair(sizes);
+    const double scale = std::abs(input_.scale);
+    row_error_.of_pairs.Add(scale * error.d_score * Largest(cells.k, input_.head_dim));
+    for (int32_t d = 0; d < input_.head_dim; ++d) {
+      row_error_.of_delta[d] += scale * error.delta * cells.k[d];
+    }
+    dk_errors_[cells.k_cell].Add(scale * (error.d_score + error.delta) *
+                                 Largest(cells.q, input_.head_dim));
+    dv_errors_[cells.k_cell].Add(error.weight * Largest(cells.d_out, input_.value_dim));
+    if (bias_heads_ > 0) d_bias_errors_[cells.bias_at].Add(error.d_bias);
+  }
+
+  void NoteRow(const At& at, int64_t cell) {
+    Raise(row_error_.of_pairs.Allowed() + 2 * Largest(row_error_.of_delta.data(), input_.head_dim),
+          &allowed_.dq_allowed[at.head]);
+    if (input_.sinks.empty()) return;
+    PairSizes sizes = SizesOf(cell);
+    sizes.weight = std::exp(input_.sinks[at.head] - up_.lse[cell]);
+    sizes.difference = sizes.delta;
+    sizes.addends += std::abs(input_.sinks[at.head]);
+    Raise(2 * ErrorOfPair(sizes).d_bias, &allowed_.d_sink_allowed[at.head]);
+  }
+
+  int64_t PlacesAway(const At& at, const Rule& rule, int64_t j) const {
+    const Document& document = input_.documents[at.document];
+    return std::abs((rule.top_left ? at.i : at.i + document.kv_len - document.q_len) - j);
   }
 
   Score ScoreOf(const At& at, const Rule& rule, int64_t j, Real dot) const {
-    const Document& document = input_.documents[at.document];
-    Score score{static_cast<Real>(input_.scale) * dot, Real(1)};
+    Score score{static_cast<Real>(input_.scale) * dot, Real(1), Real(0)};
     if (input_.offset) {
       score.value += static_cast<Real>(input_.offset(at.document, at.head, at.i));
     }
     if (input_.soft_cap) {
       const Real cap = static_cast<Real>(*input_.soft_cap), t = std::tanh(score.value / cap);
-      score = {cap * t, 1 - t * t};
+      score = {cap * t, 1 - t * t, cap * t};
     }
     if (!input_.alibi_slopes.empty()) {
-      const int64_t p = rule.top_left ? at.i : at.i + document.kv_len - document.q_len;
-      score.value -=
-          static_cast<Real>(input_.alibi_slopes[at.head]) * static_cast<Real>(std::abs(p - j));
+      score.value -= static_cast<Real>(input_.alibi_slopes[at.head]) *
+                     static_cast<Real>(PlacesAway(at, rule, j));
     }
     if (input_.bias) score.value += static_cast<Real>(input_.bias(at.document, at.head, at.i, j));
     return score;
@@ -143,11 +214,13 @@ class PairLoops {
     const double* d_out = &up_.d_out[cell * input_.value_dim];
     Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim, From::kLast);
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
+    if (kExact) row_error_ = {ErrorOfSum(), std::vector<double>(input_.head_dim, 0.0)};
     for (int64_t n = 0; n < document.kv_len; ++n) {
       const int64_t j = order_.number % 2 == 0 ? n : document.kv_len - 1 - n;
       if (!Sees(rule, document.q_len, document.kv_len, at.i, j) || Hides(at, rule, j)) continue;
       Pair(at, rule, j, static_cast<Real>(lse), delta);
     }
+    if (kExact) NoteRow(at, cell);
     if (!input_.sinks.empty()) {
       d_sink_[cell] = -delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
     }
@@ -174,14 +247,19 @@ class PairLoops {
     const Real product = kept * Dot(d_out, v, input_.value_dim);
     const Real d_score = round_(weight * (product - delta) * score.slope);
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
-    if (sizeof(Real) == sizeof(double)) {
-      const double size = kept * SumOfSizes(d_out, v, input_.value_dim);
-      NoteTerm(at, weight * std::max(size, SizeOfDelta(q_cell)), score.slope, q, k);
+    const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
+    if (kExact) {
+      PairSizes sizes = SizesOf(q_cell);
+      sizes.weight = weight;
+      sizes.kept = kept;
+      sizes.slope = score.slope;
+      sizes.difference = std::abs(product - delta);
+      sizes.product = std::abs(input_.scale) * SumOfSizes(q, k, input_.head_dim);
+      sizes.value_product = kept * SumOfSizes(d_out, v, input_.value_dim);
+      AddAddends(at, rule, j, score.capped, &sizes);
+      NotePair(sizes, {k_cell, of_bias * longest_ + j, q, k, d_out});
     }
-    if (bias_heads_ > 0) {
-      const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
-      d_bias_[of_bias * longest_ + j] += weight * (product - delta);
-    }
+    if (bias_heads_ > 0) d_bias_[of_bias * longest_ + j] += weight * (product - delta);
     Add(round_(kept * weight), d_out, input_.value_dim, &dv_[k_cell * input_.value_dim]);
     Add(scaled, k, input_.head_dim, &dq_[q_cell * input_.head_dim]);
     Add(scaled, q, input_.head_dim, &dk_[k_cell * input_.head_dim]);
@@ -195,7 +273,9 @@ class PairLoops {
   std::vector<Real> dq_, dk_, dv_, d_sink_, d_bias_;
   const int32_t bias_heads_;
   int64_t longest_ = 0;
-  Gradients terms_;  // These alone.
+  std::vector<ErrorOfSum> dk_errors_, dv_errors_, d_bias_errors_;
+  RowError row_error_;
+  Gradients allowed_;  // What dq and d_sink may be off alone.
 };
 
 template <typename Real, typename Round>

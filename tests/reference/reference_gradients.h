@@ -9,7 +9,7 @@
 namespace annulus::reference {
 
 // The gradients of attention by loops over pairs, from the formulas of docs/numerics.md; shares no
-// code and no type with the product.
+// code and no type with the product, but for the arithmetic of the error budget.
 
 // What a backward pass is given beside q, k and v: numbers, however they came about.
 struct Upstream {
@@ -25,9 +25,9 @@ struct Upstream {
 struct Gradients {
   std::vector<double> dq, dk, dv, d_sink, d_bias;
 
-  // Of exact ones, by head of each: the largest P · max(Σ|dO · v|, Σ|dO · O| + |dL|), times what dS
-  // is multiplied with there. It tells how far the terms may cancel.
-  std::vector<double> dq_terms, dk_terms, d_bias_terms;
+  // Of exact ones, by head of each: the most that attention/pair_error.h allows one of few to be
+  // off besides.
+  std::vector<double> dq_allowed, dk_allowed, dv_allowed, d_sink_allowed, d_bias_allowed;
 };
 
 // `bias_heads`: of d_bias: 0 (d_bias is empty), 1 (the sum over query heads) or q_heads.

@@ -1,0 +1,29 @@
+#include "attention/pair_error.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kHalfUlp = 0x1p-24;  // Of fp32, as a part of a number.
+
+// Of a product of vectors of n numbers, as a part of Σ|a · b|: the worst case for n up to 2, and
+// more than four times the root mean square of many.
+double OfProduct(int64_t n) { return kHalfUlp * std::sqrt(2.0 * static_cast<double>(n)); }
+
+}  // namespace
+
+PairError ErrorOfPair(const PairSizes& sizes) {
+  const double exponent = sizes.slope * (OfProduct(sizes.head_dim) + kHalfUlp) * sizes.product +
+                          kHalfUlp * (sizes.addends + 3);
+  const double product = OfProduct(sizes.value_dim) * sizes.value_product;
+  const double delta = OfProduct(sizes.value_dim) * sizes.delta;
+  const double of_slope = sizes.capped ? 6 * kHalfUlp : 0;  // 1 − t², however small it is.
+  PairError error;
+  error.weight = sizes.kept * sizes.weight * exponent;
+  error.d_bias = sizes.weight * (product + delta + sizes.difference * exponent);
+  error.d_score = sizes.weight * (sizes.slope * (product + sizes.difference * exponent) +
+                                  sizes.difference * of_slope);
+  error.delta = sizes.weight * sizes.slope * delta;
+  return error;
+}
+
+}  // namespace annulus
