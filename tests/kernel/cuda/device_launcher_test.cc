@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "tests/device/cuda_stand_in.h"
@@ -34,6 +36,7 @@ class EmulatedTable final : public KernelTable {
   CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                     CudaStream stream) override {
     if (kind.hopper) ++hoppers;
+    if (kind.hopper) items_and_blocks.emplace_back(args.items, blocks);
     return api_->Launch(stream, [=] {
       Note(kind.hopper ? EmulateHopper(kind, args, blocks, memory_, /*seed=*/1)
                        : EmulateForward(kind, args, blocks, memory_));
@@ -54,6 +57,7 @@ class EmulatedTable final : public KernelTable {
   CudaError prepared = kCudaSuccess;
   int refused = 0;
   int hoppers = 0;
+  std::vector<std::pair<int64_t, int64_t>> items_and_blocks;  // Of these.
 
  private:
   void Note(const std::string& fault) {
@@ -187,6 +191,23 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_GT(table_.hoppers, 0);
   EXPECT_TRUE(reference::CheckWithinBudget(job.input, fast.answer()));
+}
+
+// The stand-in has four multiprocessors; one block on each takes items one after the other.
+TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessor) {
+  Job job = MakeJob();
+  job.spec.sequences[0].q_len = job.spec.sequences[0].kv_len = 700;
+  job.input = reference::InputOf(job.spec);
+  KernelHarness harness(job.spec, job.input, {});
+  const absl::Status status = harness.Run(*Kernel(64 << 10, /*hopper=*/true));
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_FALSE(table_.items_and_blocks.empty());
+  int64_t most = 0;
+  for (const auto& [items, blocks] : table_.items_and_blocks) {
+    EXPECT_EQ(blocks, std::min<int64_t>(items, 4));
+    most = std::max(most, items);
+  }
+  EXPECT_GT(most, 4);
 }
 
 TEST_F(DeviceLauncherTest, WhatTheDriverSaysOfAMapIsTold) {

@@ -1,6 +1,9 @@
 #include "tests/kernel/cuda/emulated_hopper.h"
 
 #include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/kernel/cuda/emulated_hopper_gpu.h"
@@ -10,11 +13,12 @@ namespace annulus::cuda {
 namespace {
 
 template <Element ELEMENT>
-std::string EmulateBlock(int dim, const ForwardArgs& args, int64_t number, HopperMachine* machine) {
-  return WithHopperConfigOf<ELEMENT>(dim, [&](auto config) {
+void Start(int dim, const ForwardArgs& args, int64_t number, int64_t blocks,
+           HopperMachine* machine) {
+  WithHopperConfigOf<ELEMENT>(dim, [&](auto config) {
     using Config = decltype(config);
-    return machine->Run(number, Config::kSharedBytes, [&](int thread) {
-      EmulatedHopperGpu gpu{machine, thread};
+    machine->Start(number, Config::kSharedBytes, [=, &args](int thread) {
+      EmulatedHopperGpu gpu{machine, thread, kHopperThreads, blocks};
       const HopperBlock<EmulatedHopperGpu, Config> forward{gpu, args};
       forward.Run(number);
     });
@@ -31,12 +35,20 @@ void EmulateMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
 std::string EmulateHopper(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                           GlobalMemory* memory, uint64_t seed) {
   memory->NewLaunch();
-  HopperMachine machine(kHopperThreads, memory, seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::unique_ptr<HopperMachine>> running;
   for (int64_t number = 0; number < blocks; ++number) {
-    const std::string fault = kind.element == Element::kBf16
-                                  ? EmulateBlock<Element::kBf16>(kind.dim, args, number, &machine)
-                                  : EmulateBlock<Element::kFp16>(kind.dim, args, number, &machine);
-    if (!fault.empty()) return absl::StrCat(fault, " (seed ", seed, ")");
+    running.push_back(std::make_unique<HopperMachine>(kHopperThreads, memory, random()));
+    if (kind.element == Element::kBf16)
+      Start<Element::kBf16>(kind.dim, args, number, blocks, running.back().get());
+    else
+      Start<Element::kFp16>(kind.dim, args, number, blocks, running.back().get());
+  }
+  while (!running.empty()) {
+    const auto at = running.begin() + static_cast<std::ptrdiff_t>(random() % running.size());
+    if ((*at)->Step()) continue;
+    if (!(*at)->fault().empty()) return absl::StrCat((*at)->fault(), " (seed ", seed, ")");
+    running.erase(at);
   }
   return "";
 }

@@ -15,7 +15,8 @@ namespace annulus::cuda {
 // A map of the emulator is its TensorMapSpec.
 void EmulateMaps(absl::Span<const TensorMapSpec> maps, std::byte* to);
 
-// A launch of the kernel for sm_90a, block by block. The first fault and the seed, or empty.
+// A launch of the kernel for sm_90a, whose blocks run at once: the seed says which does how much
+// when. The first fault and the seed, or empty.
 std::string EmulateHopper(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                           GlobalMemory* memory, uint64_t seed);
 

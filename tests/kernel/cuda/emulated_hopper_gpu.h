@@ -16,9 +16,12 @@ struct EmulatedHopperGpu {
   HopperMachine* machine;
   int thread;
   int threads = kHopperThreads;
+  int64_t blocks = 1;
 
   int Thread() const { return thread; }
   int Anew(int value) const { return value; }
+  int64_t Blocks() const { return blocks; }
+  int32_t CountUp(const void* at) const { return machine->CountUp(thread, at); }
 
   template <class T>
   T Load(const void* from) const {
@@ -43,6 +46,16 @@ struct EmulatedHopperGpu {
   void StoreShared(uint32_t at, T value) const {
     CheckKnown(value);
     std::memcpy(machine->WriteShared(thread, at, sizeof(T)), &value, sizeof(T));
+  }
+
+  void CopyChunkLater(uint32_t to, const void* from, bool there) const {
+    machine->CopyChunkLater(thread, to, from, there);
+  }
+  void CommitCopies() const {}
+  template <int PENDING>
+  void WaitCopies() const {
+    static_assert(PENDING == 0, "the emulator knows no other");
+    machine->WaitCopies(thread);
   }
 
   void Sync() const { machine->Meet(thread, -1, 0, threads, false); }

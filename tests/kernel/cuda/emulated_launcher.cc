@@ -8,6 +8,7 @@
 #include "tests/kernel/cuda/emulated_hopper.h"
 #include "tests/kernel/cuda/emulated_run.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 namespace {
@@ -83,8 +84,10 @@ absl::Status EmulatedLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, 
 absl::Status EmulatedLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,
                                        int64_t blocks) {
   memory_->Add(partials_.get(), kPartialBytes, true);
-  return StatusOf(kind.hopper ? EmulateHopper(kind, args, blocks, memory_, seed_++)
-                              : EmulateForward(kind, args, blocks, memory_));
+  if (!kind.hopper) return StatusOf(EmulateForward(kind, args, blocks, memory_));
+  const uint64_t seed = seed_++;
+  const int64_t grid = HopperBlocks(blocks, static_cast<int>(1 + seed % 3));
+  return StatusOf(EmulateHopper(kind, args, grid, memory_, seed));
 }
 
 absl::Status EmulatedLauncher::Gradients(const GradientKind& kind, const GradientArgs& args,

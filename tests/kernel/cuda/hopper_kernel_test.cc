@@ -160,6 +160,23 @@ TEST(HopperKernelTest, WhatIsLateChangesNoBit) {
   }
 }
 
+// Seeds give launches one block, two or three, each of which takes more items or fewer.
+TEST(HopperKernelTest, WhoTakesAnItemChangesNoBit) {
+  const AttentionSpec spec = Causal(Spec(DataType::kBf16, 4, 2, 64, 300, 300));
+  const reference::Input input = Normal(spec, 4);
+  Cuts cuts;
+  cuts.keys = {170};
+  KernelHarness first(spec, input, cuts);
+  ASSERT_TRUE(first.Run(*MakeEmulatedHopperKernel(1 << 20, 3)).ok());
+  EXPECT_TRUE(reference::CheckWithinBudget(input, first.answer()));
+  for (uint64_t seed = 4; seed < 9; ++seed) {
+    KernelHarness other(spec, input, cuts);
+    const absl::Status status = other.Run(*MakeEmulatedHopperKernel(1 << 20, seed));
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(first.state(), other.state()) << "seed " << seed;
+  }
+}
+
 TEST(HopperKernelTest, LaunchesAndCutsBetweenTilesDoNotChangeABit) {
   const AttentionSpec spec = Causal(Spec(DataType::kFp16, 3, 1, 64, 150, 600));
   const reference::Input input = Normal(spec, 7);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,11 +20,12 @@ HopperMachine::HopperMachine(int threads, GlobalMemory* global, uint64_t seed)
   for (int t = 0; t < threads; ++t) threads_.push_back(std::make_unique<Thread>());
 }
 
-void HopperMachine::Start(const std::function<void(int)>& body) {
+void HopperMachine::StartThreads() {
   barriers_.clear();
   meetings_.clear();
   turns_ = false;
   acquired_.clear();
+  written_.clear();
   copies_.clear();
   fault_.clear();
   warps_.assign(warps_.size(), Warp());
@@ -37,38 +39,47 @@ void HopperMachine::Start(const std::function<void(int)>& body) {
     thread.clock[t] = 1;
     thread.held.clear();
     thread.open = ThreadProducts();
+    thread.chunks.clear();
     thread.committed.clear();
-    thread.fiber.Start([&body, t] { body(static_cast<int>(t)); });
+    thread.fiber.Start([this, t] { body_(static_cast<int>(t)); });
   }
 }
 
 std::string HopperMachine::Run(int64_t number, uint32_t shared_bytes,
-                               const std::function<void(int)>& body) {
+                               std::function<void(int)> body) {
+  Start(number, shared_bytes, std::move(body));
+  while (Step()) continue;
+  return fault_;
+}
+
+void HopperMachine::Start(int64_t number, uint32_t shared_bytes, std::function<void(int)> body) {
   number_ = number;
+  body_ = std::move(body);
   shared_ = std::make_unique<HopperShared>(shared_bytes, static_cast<int>(threads_.size()));
   constexpr uint64_t kLazy[] = {2, 40, uint64_t{1} << 62};
   lazy_ = kLazy[random_() % 3];
-  Start(body);
-  std::vector<size_t> order(warps_.size());
-  for (size_t w = 0; w < order.size(); ++w) order[w] = w;
-  for (bool left = true; left;) {
-    std::shuffle(order.begin(), order.end(), random_);
-    bool any = left = false;
-    for (const size_t warp : order) {
-      for (size_t t = warp * kWarp; t < (warp + 1) * kWarp; ++t) {
-        Thread& thread = *threads_[t];
-        left |= thread.running;
-        if (!thread.running || thread.waiting) continue;
-        any = true;
-        thread.running = thread.fiber.Resume();
-        if (fault_.empty() && random_() % lazy_ == 0) Proceed();
-        if (!fault_.empty()) return fault_;
-      }
+  StartThreads();
+  order_.resize(warps_.size());
+  for (size_t w = 0; w < order_.size(); ++w) order_[w] = w;
+}
+
+bool HopperMachine::Step() {
+  std::shuffle(order_.begin(), order_.end(), random_);
+  bool any = false, left = false;
+  for (const size_t warp : order_) {
+    for (size_t t = warp * kWarp; t < (warp + 1) * kWarp; ++t) {
+      Thread& thread = *threads_[t];
+      left |= thread.running;
+      if (!thread.running || thread.waiting) continue;
+      any = true;
+      thread.running = thread.fiber.Resume();
+      if (fault_.empty() && random_() % lazy_ == 0) Proceed();
+      if (!fault_.empty()) return false;
     }
-    if (!any && left && !Proceed()) return "threads wait for what does not come";
-    if (!fault_.empty()) return fault_;
   }
-  return AtTheEnd();
+  if (!any && left && !Proceed()) fault_ = "threads wait for what does not come";
+  if (fault_.empty() && !left) fault_ = AtTheEnd();
+  return fault_.empty() && left;
 }
 
 std::string HopperMachine::AtTheEnd() const {
@@ -77,6 +88,8 @@ std::string HopperMachine::AtTheEnd() const {
     if (group.done < group.products.size()) return "the block ends before its products";
   for (const auto& [name, meeting] : meetings_)
     if (meeting.come > 0) return "the block ends while some have come to a barrier";
+  for (const std::unique_ptr<Thread>& thread : threads_)
+    if (!thread->chunks.empty()) return "the block ends before its copies";
   for (const std::unique_ptr<Thread>& thread : threads_)
     if (!thread->open.reads.empty() || !thread->committed.empty())
       return "the block ends without having waited for its products";
@@ -122,11 +135,22 @@ bool HopperMachine::Proceed() {
 void HopperMachine::Read(int thread, const void* at, int64_t size, size_t alignment) {
   if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Fail(thread, "misaligned global access");
   FailIf(thread, global_->Read(at, size, number_));
+  const auto from = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t word = from / 4; word * 4 < from + size; ++word) {
+    const auto found = written_.find(word);
+    if (found == written_.end()) continue;
+    const auto [writer, time] = found->second;
+    if (threads_[thread]->clock[writer] < time)
+      Fail(thread, absl::StrCat("a global read that is not ordered behind a write of ", writer));
+  }
 }
 
 void HopperMachine::Write(int thread, const void* at, int64_t size, size_t alignment) {
   if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Fail(thread, "misaligned global access");
   FailIf(thread, global_->Write(at, size, number_));
+  const auto to = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t word = to / 4; word * 4 < to + size; ++word)
+    written_[word] = {thread, threads_[thread]->clock[thread]};
 }
 
 std::byte* HopperMachine::ReadShared(int thread, uint32_t at, uint32_t size) {
@@ -137,6 +161,29 @@ std::byte* HopperMachine::ReadShared(int thread, uint32_t at, uint32_t size) {
 std::byte* HopperMachine::WriteShared(int thread, uint32_t at, uint32_t size) {
   FailIf(thread, shared_->Write(at, size, Me(thread)));
   return shared_->data() + at;
+}
+
+int32_t HopperMachine::CountUp(int thread, const void* at) {
+  Read(thread, at, sizeof(int32_t), alignof(int32_t));
+  return (*static_cast<int32_t*>(const_cast<void*>(at)))++;
+}
+
+// Written when it begins, as nothing known, and again when it is waited for.
+void HopperMachine::CopyChunkLater(int thread, uint32_t to, const void* from, bool there) {
+  if (there) Read(thread, from, 16, 16);
+  std::memset(WriteShared(thread, to, 16), 0xff, 16);
+  threads_[thread]->chunks.emplace_back(to, there ? from : nullptr);
+}
+
+void HopperMachine::WaitCopies(int thread) {
+  for (const auto& [to, from] : threads_[thread]->chunks) {
+    std::byte* const at = WriteShared(thread, to, 16);
+    if (from == nullptr)
+      std::memset(at, 0, 16);
+    else
+      std::memcpy(at, from, 16);
+  }
+  threads_[thread]->chunks.clear();
 }
 
 void HopperMachine::MakeBarrier(int thread, uint32_t at, int arrivals) {

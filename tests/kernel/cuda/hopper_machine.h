@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,11 +29,21 @@ class HopperMachine {
   HopperMachine(int threads, GlobalMemory* global, uint64_t seed);
 
   // As EmulatedBlock::Run.
-  std::string Run(int64_t number, uint32_t shared_bytes, const std::function<void(int)>& body);
+  std::string Run(int64_t number, uint32_t shared_bytes, std::function<void(int)> body);
+  // The same in steps, among those of other blocks: whether there is another one. Then fault() is
+  // what Run returns.
+  void Start(int64_t number, uint32_t shared_bytes, std::function<void(int)> body);
+  bool Step();
+  const std::string& fault() const { return fault_; }
 
   // Called by threads.
   void Read(int thread, const void* at, int64_t size, size_t alignment);
   void Write(int thread, const void* at, int64_t size, size_t alignment);
+  // Adds one to what other blocks count up, too.
+  int32_t CountUp(int thread, const void* at);
+  // Copies of a thread, which are done when it has waited for all.
+  void CopyChunkLater(int thread, uint32_t to, const void* from, bool there);
+  void WaitCopies(int thread);
   std::byte* ReadShared(int thread, uint32_t at, uint32_t size);
   std::byte* WriteShared(int thread, uint32_t at, uint32_t size);
   void FenceAsync(int thread) { shared_->Fence(Me(thread)); }
@@ -75,6 +86,7 @@ class HopperMachine {
     std::vector<HeldRegisters> held;  // By the last fence.
     ThreadProducts open;              // Not committed.
     std::deque<ThreadProducts> committed;
+    std::vector<std::pair<uint32_t, const void*>> chunks;  // Of 16 bytes, or of zeros.
   };
   struct Warp {
     int come = 0;
@@ -100,7 +112,7 @@ class HopperMachine {
   bool Come(int thread, int name, int first, int count);
   void EndMeeting(Meeting& meeting);
   Actor Me(int thread) const { return {thread, &threads_[thread]->clock}; }
-  void Start(const std::function<void(int)>& body);
+  void StartThreads();
   std::string AtTheEnd() const;
   HopperMbarrier& Find(int thread, uint32_t at);
   void EndPhase(HopperMbarrier& barrier);
@@ -123,8 +135,11 @@ class HopperMachine {
   std::map<int, Meeting> meetings_;
   bool turns_ = false;
   std::set<std::pair<int, const void*>> acquired_;
+  std::unordered_map<uintptr_t, std::pair<int, uint32_t>> written_;  // Words of global memory.
   std::deque<BoxCopy> copies_;
   std::vector<GroupProducts> groups_;
+  std::vector<size_t> order_;  // Of warps.
+  std::function<void(int)> body_;
   int64_t number_ = 0;
   std::string fault_;
 };

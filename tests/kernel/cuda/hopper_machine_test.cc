@@ -256,5 +256,20 @@ TEST_F(HopperMachineTest, WhatIsUnderWayMustBeWaitedFor) {
   });
 }
 
+TEST_F(HopperMachineTest, WhatAnotherThreadHasWrittenIsReadBehindABarrier) {
+  alignas(16) static float memory[32];
+  memory_.Add(reinterpret_cast<const std::byte*>(memory), sizeof(memory), true);
+  const auto body = [&](bool sync) {
+    return [=](const Gpu& gpu) {
+      if (gpu.Thread() >= 32) return;
+      gpu.Store<float>(memory + gpu.Thread(), 1);
+      if (sync) gpu.SyncWarp();
+      gpu.Load<float>(memory + (gpu.Thread() ^ 1));
+    };
+  };
+  for (uint64_t seed = 1; seed <= 6; ++seed) EXPECT_EQ(Run(body(true), seed), "");
+  ExpectFault("not ordered behind a write", body(false));
+}
+
 }  // namespace
 }  // namespace annulus::cuda

@@ -209,6 +209,45 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   }
 }
 
+// Items of as many heads as a cache keeps, largest first, then those of the next heads; the count
+// of those that are taken begins at 0.
+TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
+  AttentionSpec spec = Spec(64);
+  spec.masks[0].window_left.reset();
+  KernelHarness harness(spec, reference::InputOf(spec), {});
+  const KernelJob job = harness.job();
+  const std::vector<KernelTask> tasks = harness.Tasks();
+  const auto pool = *ComputePool::Create(1);
+  const CallVisibility visible(*job.mask, tasks, *pool);
+  CutRule rule;
+  rule.max_bytes = 1 << 20;
+  rule.hopper = true;
+  const LaunchPieces pieces = (*CutCall(job, tasks, visible, rule))[0];
+  constexpr int64_t kHeadBytes = 500 * (64 + 64) * 2;
+  EXPECT_EQ(HeadsAtOnce(job, tasks, kHeadBytes - 1), 1);
+  EXPECT_EQ(HeadsAtOnce(job, tasks, 2 * kHeadBytes), 2);
+  for (const int heads_at_once : {1, 2}) {
+    const Launch launch =
+        MakeLaunch(job, tasks, visible, pieces, /*hopper=*/true, heads_at_once * kHeadBytes);
+    ASSERT_EQ(launch.blocks, 2 * 8);  // 900 slots of each head, 128 to an item.
+    EXPECT_EQ(launch.args.items, launch.blocks);
+    EXPECT_EQ(Get<int32_t>(launch, launch.args.at.next_item, 0), 0);
+    for (int64_t b = 0; b < launch.blocks; ++b) {
+      const auto item = Get<ForwardItem>(launch, launch.args.at.items, b);
+      EXPECT_EQ(item.first_row, item.tile * kHopperSlots / 3);
+      if (heads_at_once == 1) {
+        EXPECT_EQ(item.kv_head, b / 8);
+      }
+      if (b % (8 * heads_at_once) == 0) continue;
+      // Under this mask a later tile sees more; the last one has 4 slots.
+      const auto before = Get<ForwardItem>(launch, launch.args.at.items, b - 1);
+      if (item.tile != 7 && before.tile != 7) {
+        EXPECT_LE(item.tile, before.tile) << b;
+      }
+    }
+  }
+}
+
 TEST(HopperPlanTest, MapsHoldTheKeysOfATask) {
   const AttentionSpec spec = Spec(64);
   Cuts cuts;

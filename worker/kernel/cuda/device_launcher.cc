@@ -55,6 +55,7 @@ absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs&
                                      int64_t blocks) {
   RETURN_IF_ERROR(
       CheckShared(kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind), kind.dim));
+  if (kind.hopper) blocks = HopperBlocks(blocks, device_->context()->properties().multiprocessors);
   ASSIGN_OR_RETURN(const CudaStream stream, device_->Compute());
   return device_->Check(kernels_->Forward(kind, args, blocks, stream), "launching attention");
 }

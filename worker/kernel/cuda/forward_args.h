@@ -48,11 +48,12 @@ struct ForwardTask {
   bool q_whole, k_whole, v_whole;
 };
 
-// What one block of threads does: tile `tile` of key/value head `kv_head`, in the tasks that
-// units[unit_begin … unit_end) name, in this order.
+// What one block of threads does at once: tile `tile` of key/value head `kv_head`, in the tasks
+// that units[unit_begin … unit_end) name, in this order.
 struct ForwardItem {
   int64_t tile;
   int32_t kv_head, unit_begin, unit_end;
+  int32_t first_row;  // Of its first slot.
 };
 
 // Offsets from ForwardArgs::tables.
@@ -69,8 +70,9 @@ struct ForwardTables {
   int64_t shifts, has_bits;
   int64_t slopes;  // float of each query head
   // Of the kernel for Hopper. unit_runs: int32, where a unit's runs begin in key_runs; one more
-  // ends the last. maps: tensor maps of each task's keys and values.
-  int64_t unit_runs, key_runs, maps;
+  // ends the last. maps: tensor maps of each task's keys and values. next_item: int32, 0 as it
+  // comes from the host, which blocks count up.
+  int64_t unit_runs, key_runs, maps, next_item;
 };
 
 // Tiles of keys of a unit, in order: what no slot sees is left out. Of those that are not masked
@@ -95,7 +97,7 @@ struct ForwardArgs {
   const std::byte* tables;
   ForwardTables at;
   ChangeRule change;
-  int32_t head_dim, value_dim, group, q_heads, sequences;
+  int32_t head_dim, value_dim, group, q_heads, sequences, items;
   float scale;
 };
 

@@ -18,14 +18,14 @@ struct HopperAhead {
   const Multiply& multiply;
 
   // The next `tiles` of the ring: one at least. The group has the turn when it comes and goes.
-  ANNULUS_GPU void Run(int32_t tiles, HopperStage<CONFIG>& ring, State& state) const {
+  ANNULUS_GPU void Run(int32_t tiles, typename CONFIG::Ring& ring, State& state) const {
     typename Multiply::Scores scores;
     typename Multiply::Weights weights;
     float shrink[2];
     multiply.BeginScores(ring, scores);
     gpu.PassTurn(multiply.group);
     gpu.AwaitProducts(scores);
-    multiply.Release(kKeysRead, ring);
+    multiply.Release(kKeysRead, ring.stage());
     Weigh(scores, state, shrink);
     Softmax::Pack(scores, weights);
     for (int32_t left = tiles - 1; left > 0; --left) RunTile(scores, weights, shrink, ring, state);
@@ -33,7 +33,7 @@ struct HopperAhead {
     gpu.AwaitTurn(multiply.group);
     multiply.BeginSums(ring, weights, more);
     gpu.AwaitProducts(weights, more);
-    multiply.Release(kValuesRead, ring);
+    multiply.Release(kValuesRead, ring.stage());
     ring.Next();
     Multiply::Join(more, shrink, 0, state);
   }
@@ -41,8 +41,8 @@ struct HopperAhead {
  private:
   // From the weights of one tile to those of the next, with what brings sums to each one's maximum.
   ANNULUS_GPU void RunTile(typename Multiply::Scores& scores, typename Multiply::Weights& weights,
-                           float (&shrink)[2], HopperStage<CONFIG>& ring, State& state) const {
-    HopperStage<CONFIG> next = ring;
+                           float (&shrink)[2], typename CONFIG::Ring& ring, State& state) const {
+    typename CONFIG::Ring next = ring;
     next.Next();
     typename State::Sums more;
     gpu.AwaitTurn(multiply.group);
@@ -50,12 +50,12 @@ struct HopperAhead {
     multiply.BeginSums(ring, weights, more);
     gpu.PassTurn(multiply.group);
     gpu.template AwaitProductsBut<1>(scores);
-    multiply.Release(kKeysRead, next);
+    multiply.Release(kKeysRead, next.stage());
     float next_shrink[2];
     Weigh(scores, state, next_shrink);
     gpu.Finish(state.weight);
     gpu.AwaitProducts(weights, more);
-    multiply.Release(kValuesRead, ring);
+    multiply.Release(kValuesRead, ring.stage());
     Multiply::Join(more, shrink, 0, state);
     Softmax::Pack(scores, weights);
     ANNULUS_UNROLL

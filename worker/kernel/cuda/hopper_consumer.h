@@ -2,6 +2,7 @@
 #define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_CONSUMER_H_
 
 #include "worker/kernel/cuda/hopper_ahead.h"
+#include "worker/kernel/cuda/hopper_items.h"
 #include "worker/kernel/cuda/hopper_state.h"
 #include "worker/kernel/cuda/hopper_values.h"
 
@@ -19,50 +20,53 @@ struct HopperConsumer {
 
   GPU& gpu;
   const ForwardArgs& args;
-  const ForwardItem& item;
-  Multiply multiply{gpu};
+  int group = gpu.Thread() / kGroupThreads - 1;
 
   ANNULUS_GPU void Run() const {
-    const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
-    const TableReader<GPU> tables{gpu, args};
-    HopperStage<CONFIG> ring;
-    if (multiply.group == 1) gpu.PassTurn(1);  // The first is the other's.
-    for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
-      const auto first = tables.template Get<int32_t>(args.at.unit_runs, unit);
-      const auto last = tables.template Get<int32_t>(args.at.unit_runs, unit + 1);
-      if (first < last)
-        RunTask(tasks[tables.template Get<int32_t>(args.at.units, unit)], first, last, ring);
-    }
-    if (multiply.group == 0) gpu.AwaitTurn(0);  // What the other has passed on.
+    HopperItems<GPU, CONFIG> items{gpu, args};
+    typename CONFIG::Ring ring;
+    typename CONFIG::QueryRing queries;
+    if (group == 1) gpu.PassTurn(1);  // The first is the other's.
+    while (const ForwardItem* const item = items.Next()) RunItem(*item, queries, ring);
+    if (group == 0) gpu.AwaitTurn(0);  // What the other has passed on.
   }
 
  private:
-  ANNULUS_GPU int Barrier() const { return 1 + multiply.group; }  // 0 is the block's.
+  ANNULUS_GPU int Barrier() const { return 1 + group; }  // 0 is the block's.
 
-  ANNULUS_GPU void RunTask(const ForwardTask& task, int32_t first, int32_t last,
-                           HopperStage<CONFIG>& ring) const {
-    const Slots slots{gpu, args, item};
-    const HopperStateRows<GPU, CONFIG> rows{gpu, args, task};
-    gpu.SyncGroup(Barrier());  // The last task's queries are read.
-    slots.LoadQueries(task, multiply.QueriesAt());
-    gpu.FenceAsync();
-    gpu.SyncGroup(Barrier());
-    State state;
-    rows.Load(slots, state);
+  ANNULUS_GPU void RunItem(const ForwardItem& item, typename CONFIG::QueryRing& queries,
+                           typename CONFIG::Ring& ring) const {
+    const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
     const TableReader<GPU> tables{gpu, args};
-    gpu.AwaitTurn(multiply.group);
-    for (int32_t i = first; i < last; ++i) {
-      const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
-      if (CONFIG::kAhead && run.masked == 0)
-        RunAhead(run.end - run.begin, ring, state);
-      else
-        RunTiles(task, slots, run, ring, state);
+    const Slots slots{gpu, args, item};
+    for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
+      const auto first = tables.template Get<int32_t>(args.at.unit_runs, unit);
+      const auto last = tables.template Get<int32_t>(args.at.unit_runs, unit + 1);
+      if (first == last) continue;
+      const ForwardTask& task = tasks[tables.template Get<int32_t>(args.at.units, unit)];
+      const Multiply multiply{gpu, group, queries.stage()};
+      const HopperStateRows<GPU, CONFIG> rows{gpu, args, task};
+      State state;
+      rows.Load(slots, state);
+      gpu.AwaitBarrier(CONFIG::BarrierAt(kQueriesCame, queries.stage()), queries.parity());
+      gpu.AwaitTurn(group);
+      for (int32_t i = first; i < last; ++i) {
+        const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
+        if (CONFIG::kAhead && run.masked == 0)
+          RunAhead(multiply, run.end - run.begin, ring, state);
+        else
+          RunTiles(task, slots, multiply, run, ring, state);
+      }
+      gpu.PassTurn(group);
+      multiply.Release(kQueriesRead, queries.stage());
+      queries.Next();
+      rows.Store(slots, state);
+      gpu.SyncWarp();  // The next task's rows may be these, and other lanes' numbers.
     }
-    gpu.PassTurn(multiply.group);
-    rows.Store(slots, state);
   }
 
-  ANNULUS_GPU void RunAhead(int32_t tiles, HopperStage<CONFIG>& ring, State& state) const {
+  ANNULUS_GPU void RunAhead(const Multiply& multiply, int32_t tiles, typename CONFIG::Ring& ring,
+                            State& state) const {
     if constexpr (CONFIG::kAhead) {
       const HopperAhead<GPU, CONFIG> ahead{gpu, args, multiply};
       ahead.Run(tiles, ring, state);
@@ -70,28 +74,29 @@ struct HopperConsumer {
   }
 
   // One after the other.
-  ANNULUS_GPU void RunTiles(const ForwardTask& task, const Slots& slots, const KeyTileRun& run,
-                            HopperStage<CONFIG>& ring, State& state) const {
+  ANNULUS_GPU void RunTiles(const ForwardTask& task, const Slots& slots, const Multiply& multiply,
+                            const KeyTileRun& run, typename CONFIG::Ring& ring,
+                            State& state) const {
     HopperSlot mine[2];
     if (run.masked != 0) {
       mine[0] = slots.Find(task, 0);
       mine[1] = slots.Find(task, 1);
     }
     for (int32_t tile = run.begin; tile < run.end; ++tile) {
-      RunTile(task, slots, run.masked != 0, tile, ring, mine, state);
+      RunTile(task, slots, multiply, run.masked != 0, tile, ring, mine, state);
       ring.Next();
     }
   }
 
   // The group has the turn when it comes and goes.
-  ANNULUS_GPU void RunTile(const ForwardTask& task, const Slots& slots, bool masked, int32_t tile,
-                           const HopperStage<CONFIG>& ring, HopperSlot (&mine)[2],
-                           State& state) const {
+  ANNULUS_GPU void RunTile(const ForwardTask& task, const Slots& slots, const Multiply& multiply,
+                           bool masked, int32_t tile, const typename CONFIG::Ring& ring,
+                           HopperSlot (&mine)[2], State& state) const {
     typename Multiply::Scores scores;
     multiply.BeginScores(ring, scores);
-    gpu.PassTurn(multiply.group);
+    gpu.PassTurn(group);
     gpu.AwaitProducts(scores);
-    multiply.Release(kKeysRead, ring);
+    multiply.Release(kKeysRead, ring.stage());
     uint32_t seen[2];
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half)
@@ -101,10 +106,10 @@ struct HopperConsumer {
     softmax.Weigh(masked, seen, scores, state, shrink);
     typename Multiply::Weights weights;
     Softmax::Pack(scores, weights);
-    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage), ring.parity);
-    const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage)};
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
+    const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage())};
     const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), unsound.Any());
-    gpu.AwaitTurn(multiply.group);
+    gpu.AwaitTurn(group);
     if (by_numbers) {
       ANNULUS_UNROLL
       for (int i = 0; i < State::kSums; ++i) state.sums[i] *= shrink[i % 4 / 2];
@@ -112,7 +117,7 @@ struct HopperConsumer {
     } else {
       multiply.AddSums(ring, weights, shrink, state);
     }
-    multiply.Release(kValuesRead, ring);
+    multiply.Release(kValuesRead, ring.stage());
   }
 };
 

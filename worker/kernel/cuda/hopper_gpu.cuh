@@ -14,6 +14,12 @@ struct PtxHopperGpu : PtxHopperProducts {
     return value;
   }
 
+  ANNULUS_GPU int64_t Blocks() const { return gridDim.x; }
+  // Adds one to an int32 in global memory that all blocks count up, and returns what it was.
+  ANNULUS_GPU int32_t CountUp(const void* at) const {
+    return atomicAdd(static_cast<int32_t*>(const_cast<void*>(at)), 1);
+  }
+
   // A barrier in shared memory, for phases of `arrivals` each; others may use it when its maker has
   // fenced and met them.
   ANNULUS_GPU void MakeBarrier(uint32_t at, int arrivals) const {

@@ -14,24 +14,20 @@ struct HopperMultiply {
   using Weights = uint32_t[State::kSteps][4];
 
   GPU& gpu;
-  int group = gpu.Thread() / kGroupThreads - 1;
-
-  ANNULUS_GPU uint32_t QueriesAt() const {
-    // What is made of it takes no registers beside those of products.
-    return CONFIG::kQueriesAt + gpu.Anew(group) * CONFIG::kPanels * CONFIG::kQueryPanelBytes;
-  }
+  int group, query_stage;
 
   // Begins scores = queries · keys, unscaled.
-  ANNULUS_GPU void BeginScores(const HopperStage<CONFIG>& ring, Scores& scores) const {
-    gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage), ring.parity);
-    const uint32_t queries_at = QueriesAt();
+  ANNULUS_GPU void BeginScores(const typename CONFIG::Ring& ring, Scores& scores) const {
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage()), ring.parity());
+    // What is made of these takes no registers beside those of products.
+    const uint32_t queries_at = CONFIG::QueriesAt(gpu.Anew(query_stage), gpu.Anew(group));
     gpu.SyncWarp();  // Products are of whole warps.
     gpu.FenceProducts(scores);
     ANNULUS_UNROLL
     for (int column = 0; column < CONFIG::kDim; column += 16) {
       gpu.template MultiplyRows<CONFIG::kElement, CONFIG::kKeys>(
           gpu.Descriptor(AlongRows(queries_at, CONFIG::kQueryPanelBytes, column)),
-          gpu.Descriptor(AlongRows(CONFIG::KeysAt(ring.stage), CONFIG::kKeyPanelBytes, column)),
+          gpu.Descriptor(AlongRows(CONFIG::KeysAt(ring.stage()), CONFIG::kKeyPanelBytes, column)),
           scores, column != 0);
     }
     gpu.CommitProducts();
@@ -39,11 +35,11 @@ struct HopperMultiply {
 
   // Begins more = weights · values, by slot. A tile's sum is made apart, because tensor cores cut
   // off what they add to a sum: over many keys that would add up.
-  ANNULUS_GPU void BeginSums(const HopperStage<CONFIG>& ring, Weights& weights,
+  ANNULUS_GPU void BeginSums(const typename CONFIG::Ring& ring, Weights& weights,
                              typename State::Sums& more) const {
-    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage), ring.parity);
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
     gpu.SyncWarp();
-    MultiplyValues<CONFIG::kDim>(CONFIG::ValuesAt(ring.stage), weights, more);
+    MultiplyValues<CONFIG::kDim>(CONFIG::ValuesAt(ring.stage()), weights, more);
   }
 
   // sums = shrink · sums + more: of as many sums, from `first` on.
@@ -56,7 +52,7 @@ struct HopperMultiply {
   }
 
   // sums = shrink · sums + weights · values, of values that have come.
-  ANNULUS_GPU void AddSums(const HopperStage<CONFIG>& ring, Weights& weights,
+  ANNULUS_GPU void AddSums(const typename CONFIG::Ring& ring, Weights& weights,
                            const float (&shrink)[2], State& state) const {
     constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns, kSumsOfPart = CONFIG::kPart / 2;
     gpu.SyncWarp();
@@ -64,17 +60,17 @@ struct HopperMultiply {
     for (int part = 0; part < CONFIG::kParts; ++part) {
       float more[kSumsOfPart];
       MultiplyValues<CONFIG::kPart>(
-          CONFIG::ValuesAt(ring.stage) + part * kPanelsOfPart * CONFIG::kKeyPanelBytes, weights,
+          CONFIG::ValuesAt(ring.stage()) + part * kPanelsOfPart * CONFIG::kKeyPanelBytes, weights,
           more);
       gpu.AwaitProducts(more, weights);
       Join(more, shrink, part * kSumsOfPart, state);
     }
   }
 
-  // The warp has read a tile.
-  ANNULUS_GPU void Release(HopperBarrier barrier, const HopperStage<CONFIG>& ring) const {
+  // The warp has read a stage of a ring.
+  ANNULUS_GPU void Release(HopperBarrier barrier, int stage) const {
     gpu.SyncWarp();
-    if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(barrier, ring.stage));
+    if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(barrier, stage));
   }
 
  private:

@@ -1,6 +1,8 @@
 #include "worker/kernel/cuda/hopper_plan.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "worker/kernel/cuda/hopper_config.h"
 #include "worker/kernel/cuda/launch_plan.h"
@@ -92,6 +94,20 @@ std::vector<KeyTileRun> KeyTileRuns::Take() {
       runs.push_back({at, end, masked});
   }
   return runs;
+}
+
+int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                    int64_t cached_bytes) {
+  std::set<std::tuple<const std::byte*, int64_t, int64_t>> keys;
+  int64_t rows = 0;
+  for (const KernelTask& bound : tasks) {
+    const Task& task = bound.task;
+    if (keys.emplace(bound.kv.data, task.k_begin, task.k_end).second)
+      rows += task.k_end - task.k_begin;
+  }
+  const BlockLayout& layout = *job.layout;
+  const int64_t bytes = rows * (layout.head_dim() + layout.value_dim()) * 2;
+  return Narrow(std::clamp<int64_t>(cached_bytes / std::max<int64_t>(bytes, 1), 1, 1 << 20));
 }
 
 TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound) {

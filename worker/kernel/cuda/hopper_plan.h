@@ -40,6 +40,9 @@ class KeyTileRuns {
   std::vector<Change> changes_;
 };
 
+// Key/value heads whose keys and values of these tasks are `cached_bytes` together, one at least.
+int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes);
+
 // The keys and the values of a task.
 TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound);
 TensorMapSpec ValueMap(const KernelJob& job, const KernelTask& bound);

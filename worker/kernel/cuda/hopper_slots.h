@@ -12,24 +12,23 @@ struct HopperSlot {
   int32_t next = 0, last = 0;  // In ForwardTables::spans.
 };
 
-// The slots of a consumer group in an item.
+// The slots of an item; a consumer group has kGroupSlots of them.
 template <class GPU, class CONFIG>
 struct HopperSlots {
   GPU& gpu;
   const ForwardArgs& args;
   const ForwardItem& item;
   TableReader<GPU> tables{gpu, args};
-  int group = gpu.Thread() / kGroupThreads - 1;
 
   struct Place {
-    int64_t row;
-    int32_t head;
+    int32_t row, head;
     bool in_task;
   };
   ANNULUS_GPU Place PlaceOf(const ForwardTask& task, int slot) const {
-    const int64_t number = item.tile * kHopperSlots + group * kGroupSlots + slot;
-    const int64_t row = number / args.group;
-    const auto head = static_cast<int32_t>(item.kv_head * args.group + number % args.group);
+    const auto before =
+        static_cast<int32_t>(item.tile * kHopperSlots - int64_t{item.first_row} * args.group);
+    const int32_t row = item.first_row + (before + slot) / args.group;
+    const int32_t head = item.kv_head * args.group + (before + slot) % args.group;
     return {
         row, head,
         row >= task.q_begin && row < task.q_end && head >= task.head_begin && head < task.head_end};
@@ -38,7 +37,7 @@ struct HopperSlots {
   // Lane 4·g + c of a warp has its slots g and g + 8.
   ANNULUS_GPU HopperSlot Find(const ForwardTask& task, int half) const {
     const int thread = gpu.Anew(gpu.Thread());
-    const int lane = thread % 32, warp = thread % kGroupThreads / 32;
+    const int lane = thread % 32, warp = thread / 32 - (kGroupThreads / 32);
     const Place place = PlaceOf(task, warp * 16 + half * 8 + lane / 4);
     HopperSlot slot;
     if (!place.in_task) return slot;
@@ -51,7 +50,7 @@ struct HopperSlots {
       slot.next = tables.template Get<int32_t>(args.at.firsts, first);
       slot.last = tables.template Get<int32_t>(args.at.firsts, first + 1);
     }
-    if (slot.next < slot.last) slot.row = static_cast<int32_t>(place.row);
+    if (slot.next < slot.last) slot.row = place.row;
     return slot;
   }
 
@@ -71,20 +70,27 @@ struct HopperSlots {
     return seen;
   }
 
-  // Brings the group's queries to shared memory; columns and slots that are not there are 0.
-  ANNULUS_GPU void LoadQueries(const ForwardTask& task, uint32_t to) const {
-    constexpr int kChunks = CONFIG::kPanels * 8;
-    for (int i = gpu.Thread() % kGroupThreads; i < kGroupSlots * kChunks; i += kGroupThreads) {
-      const int slot = i / kChunks, chunk = i % kChunks;
+  // The kQueryThreads begin to copy the queries to shared memory (WaitCopies); columns and slots
+  // that are not there become 0.
+  ANNULUS_GPU void CopyQueries(const ForwardTask& task, int stage) const {
+    constexpr int kChunks = CONFIG::kPanels * 8, kSlotsAtOnce = kQueryThreads / kChunks;
+    static_assert(kQueryThreads % kChunks == 0, "a thread has a column");
+    const auto thread =
+        static_cast<uint32_t>(gpu.Anew(gpu.Thread()) - (kGroupThreads - kQueryThreads));
+    ANNULUS_NO_UNROLL
+    for (int slot = thread / kChunks; slot < kHopperSlots; slot += kSlotsAtOnce) {
+      const int chunk = thread % kChunks;
       const Place place = PlaceOf(task, slot);
-      Chunk value = {{0, 0, 0, 0}};
-      if (place.in_task && chunk * 8 < args.head_dim)
-        value = gpu.template Load<Chunk>(
-            At(task.q, place.row, place.head, chunk * 16, int64_t{args.head_dim} * 2));
-      gpu.template StoreShared<Chunk>(Swizzle128(to + chunk / 8 * CONFIG::kQueryPanelBytes +
-                                                 slot * kPanelRowBytes + chunk % 8 * 16),
-                                      value);
+      const bool there = place.in_task && chunk * 8 < args.head_dim;
+      const int32_t offset = (place.head - task.q.head_begin) * args.head_dim * 2 + chunk * 16;
+      const std::byte* const from =
+          there ? At(task.q, place.row, task.q.head_begin, offset, 0) : task.q.data;
+      const uint32_t to = CONFIG::QueriesAt(stage, slot / kGroupSlots) +
+                          chunk / 8 * CONFIG::kQueryPanelBytes +
+                          slot % kGroupSlots * kPanelRowBytes + chunk % 8 * 16;
+      gpu.CopyChunkLater(Swizzle128(to), from, there);
     }
+    gpu.CommitCopies();
   }
 };
 

@@ -1,6 +1,7 @@
 #include "worker/kernel/cuda/launch_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -40,7 +41,7 @@ bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 // makes of them.
 int64_t CallBytes(const KernelJob& job, bool hopper) {
   // Every table begins at a multiple of 16 bytes, maps at one of theirs.
-  const int64_t gaps = 16 * 16 + (hopper ? kMapBytes : 0);
+  const int64_t gaps = 16 * 16 + (hopper ? 16 + kMapBytes : 0);
   const MaskMap& mask = *job.mask;
   int64_t entries = mask.q_heads();
   if (!KindOf(job).changes) return 4 * entries + gaps;
@@ -221,10 +222,11 @@ struct PlannedItem {
   int64_t cost = 0;
 };
 
-// Largest first; each has its pieces in their order.
+// Largest first, of so many key/value heads and then of as many more; each has its pieces in their
+// order.
 std::vector<PlannedItem> PlanItems(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    const CallVisibility& visible, const LaunchPieces& pieces,
-                                   int64_t slots) {
+                                   int64_t slots, int32_t heads_at_once) {
   const int group = job.layout->group();
   std::vector<PlannedItem> items;
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
@@ -236,15 +238,21 @@ std::vector<PlannedItem> PlanItems(const KernelJob& job, absl::Span<const Kernel
     for (int32_t head = heads.begin; head < heads.end; ++head) {
       for (int64_t tile = first; tile < last; ++tile) {
         const auto [at, added] = index.try_emplace({bound.out_q.data, head, tile}, items.size());
-        if (added) items.push_back({{tile, head, 0, 0}, {}, 0});
+        if (added) {
+          const auto row = static_cast<int32_t>(tile * slots / group);
+          items.push_back({{tile, head, 0, 0, row}, {}, 0});
+        }
         PlannedItem& item = items[at->second];
         item.units.push_back(static_cast<int32_t>(p));
         item.cost += CostOf(job, tasks, visible, pieces[p], head, tile, slots);
       }
     }
   }
-  std::stable_sort(items.begin(), items.end(),
-                   [](const PlannedItem& a, const PlannedItem& b) { return a.cost > b.cost; });
+  std::stable_sort(items.begin(), items.end(), [&](const PlannedItem& a, const PlannedItem& b) {
+    const int32_t heads_of_a = a.item.kv_head / heads_at_once;
+    const int32_t heads_of_b = b.item.kv_head / heads_at_once;
+    return heads_of_a != heads_of_b ? heads_of_a < heads_of_b : a.cost > b.cost;
+  });
   return items;
 }
 
@@ -270,7 +278,8 @@ absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
 }
 
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper) {
+                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper,
+                  int64_t cached_bytes) {
   TableImage image(job);
   Launch launch;
   for (const TaskPiece& piece : pieces) {
@@ -279,8 +288,10 @@ Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
     launch.maps.push_back(KeyMap(job, tasks[piece.task]));
     launch.maps.push_back(ValueMap(job, tasks[piece.task]));
   }
+  const int32_t heads =
+      hopper ? HeadsAtOnce(job, tasks, cached_bytes) : std::numeric_limits<int32_t>::max();
   const std::vector<PlannedItem> items =
-      PlanItems(job, tasks, visible, pieces, SlotsOfTile(hopper));
+      PlanItems(job, tasks, visible, pieces, SlotsOfTile(hopper), heads);
   for (const PlannedItem& item : items) {
     image.AddItem(item.item, item.units);
     if (!hopper) continue;

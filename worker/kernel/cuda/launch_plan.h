@@ -50,8 +50,12 @@ struct Launch {
   ForwardArgs args = {};
   int64_t blocks = 0;
 };
+// `cached_bytes`: keys and values that a GPU's L2 cache keeps while many blocks go through them, as
+// the kernel of sm_90a goes through the heads.
+inline constexpr int64_t kCachedBytes = int64_t{32} << 20;
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper = false);
+                  const CallVisibility& visible, const LaunchPieces& pieces, bool hopper = false,
+                  int64_t cached_bytes = kCachedBytes);
 
 }  // namespace annulus::cuda
 

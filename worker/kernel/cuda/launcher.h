@@ -35,6 +35,8 @@ class Launcher {
   virtual bool has_hopper() const = 0;
   // kMapBytes for each map, as a device reads them.
   virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;
+  // `blocks`: items (ForwardItem). They are blocks of threads, but for the kernel of sm_90a: its
+  // blocks take one after the other and count them in the tables, which thus serve one launch.
   virtual absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args,
                                int64_t blocks) = 0;
   virtual absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,

@@ -185,6 +185,7 @@ ForwardArgs TableImage::args() const {
   args.group = layout.group();
   args.q_heads = job_.mask->q_heads();
   args.sequences = Narrow(job_.mask->sequences());
+  args.items = Narrow(items_.size());
   args.scale = static_cast<float>(job_.scale);
   return args;
 }
@@ -206,6 +207,7 @@ std::vector<std::byte> TableImage::Take(ForwardTables* at) {
   at->slopes = AppendTable(slopes_, &bytes);
   at->unit_runs = AppendTable(unit_runs_, &bytes);
   at->key_runs = AppendTable(key_runs_, &bytes);
+  at->next_item = AppendTable(next_item_, &bytes);
   if (maps_ > 0) {
     at->maps = (static_cast<int64_t>(bytes.size()) + kMapBytes - 1) / kMapBytes * kMapBytes;
     bytes.resize(at->maps + maps_ * kMapBytes);

@@ -43,8 +43,11 @@ class TableImage {
 
   // Of the next unit of those that AddItem has added, for the kernel of sm_90a.
   void AddRuns(const std::vector<KeyTileRun>& runs);
-  // Room for so many tensor maps.
-  void AddMaps(int64_t count) { maps_ = count; }
+  // Room for so many tensor maps, and the count of items that are taken.
+  void AddMaps(int64_t count) {
+    maps_ = count;
+    next_item_ = {0};
+  }
 
   // All but the address and the offsets of the tables.
   ForwardArgs args() const;
@@ -64,6 +67,7 @@ class TableImage {
   std::vector<int32_t> units_, class_of_head_, classes_, firsts_, q_begins_, k_begins_, shifts_,
       has_bits_, unit_runs_;
   std::vector<KeyTileRun> key_runs_;
+  std::vector<int32_t> next_item_;
   int64_t maps_ = 0;
   std::vector<KeySpan32> spans_;
   std::vector<RowRun> runs_;
