@@ -1,5 +1,7 @@
 #include "tests/bench/read_rate.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,17 +14,37 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// A sum that cannot be left out, of independent chains.
+// A sum that cannot be left out, of independent chains; one word of each line, for memory hands
+// over lines, and to add up all of their words would take longer than to fetch them.
 uint64_t Read(const std::byte* memory, size_t bytes) {
-  uint64_t sums[kLine / 8] = {};
-  for (size_t at = 0; at + kLine <= bytes; at += kLine) {
-    uint64_t line[kLine / 8];
-    std::memcpy(line, memory + at, kLine);
-    for (size_t i = 0; i < kLine / 8; ++i) sums[i] ^= line[i];
+  constexpr size_t kLines = 8;
+  uint64_t sums[kLines] = {};
+  for (size_t at = 0; at + kLines * kLine <= bytes; at += kLines * kLine) {
+    for (size_t i = 0; i < kLines; ++i) {
+      uint64_t word;
+      std::memcpy(&word, memory + at + i * kLine, sizeof(word));
+      sums[i] ^= word;
+    }
   }
   uint64_t all = 0;
   for (const uint64_t sum : sums) all ^= sum;
   return all;
+}
+
+// Puts the calling thread on the CPU of its number: Linux may leave threads that run for
+// milliseconds on one CPU while another idles, and read half of what there is.
+void TakeCpu(int number) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  number %= std::max(1, CPU_COUNT(&allowed));
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || number-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+    return;
+  }
 }
 
 }  // namespace
@@ -33,7 +55,10 @@ double ReadBytesPerSecond(absl::Span<const std::byte> memory, int threads) {
   const size_t part = memory.size() / threads;
   const auto begin = std::chrono::steady_clock::now();
   for (int t = 0; t < threads; ++t) {
-    readers.emplace_back([&, t] { results[t] = Read(memory.data() + t * part, part); });
+    readers.emplace_back([&, t] {
+      TakeCpu(t);
+      results[t] = Read(memory.data() + t * part, part);
+    });
   }
   for (std::thread& reader : readers) reader.join();
   const double seconds =

@@ -10,6 +10,7 @@
 #include "worker/kernel/call_plan.h"
 #include "worker/kernel/flush_denormals.h"
 #include "worker/kernel/isa_dispatch.h"
+#include "worker/kernel/row_loop.h"
 #include "worker/kernel/visibility.h"
 
 namespace annulus {
@@ -105,7 +106,7 @@ absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
   for (size_t t = 0; t < cut.tasks.size(); ++t) {
     if (cut.chunk[t] > 0) cut.tasks[t].out_q = partial(cut.chunk[t]);
   }
-  RETURN_IF_ERROR(Attend(job, cut.tasks, control));
+  RETURN_IF_ERROR(AttendCut(job, cut.tasks, control));
   for (int32_t chunk = 1; chunk < cut.chunks; ++chunk) {
     op.kind = KernelOp::Kind::kMerge;
     op.source = partial(chunk);
@@ -115,11 +116,34 @@ absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
   return absl::OkStatus();
 }
 
+absl::StatusOr<const TileIsa*> CpuKernel::IsaOf(const KernelJob& job) const {
+  if (job.spec->arithmetic != Arithmetic::kBf16x3) return &IsaFor(isa_, job.layout->dtype());
+  if (isa_.bf16x3 == nullptr) return Lacks("bf16x3 without AMX");
+  return isa_.bf16x3;
+}
+
+absl::Status CpuKernel::AttendCut(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                  const KernelControl& control) {
+  RowCall call;
+  call.job = &job;
+  ASSIGN_OR_RETURN(call.isa, IsaOf(job));
+  const CallVisibility visible(*job.mask, tasks, *pool_);
+  call.tasks = tasks;
+  call.visible = &visible;
+  call.control = control;
+  if (!AttendsRows(call)) return Attend(job, tasks, control);
+  const std::vector<Interval> chunks = ChunksOf(tasks);
+  pool_->ParallelFor(static_cast<int64_t>(chunks.size()), [&](int64_t index, int) {
+    const FlushDenormals flush;
+    RowLoop(call).Run(chunks[index]);
+  });
+  return control.stopped() ? Stopped() : absl::OkStatus();
+}
+
 absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                const KernelControl& control) {
-  const bool split = job.spec->arithmetic == Arithmetic::kBf16x3;
-  if (split && isa_.bf16x3 == nullptr) return Lacks("bf16x3 without AMX");
-  const TileIsa& isa = split ? *isa_.bf16x3 : IsaFor(isa_, job.layout->dtype());
+  ASSIGN_OR_RETURN(const TileIsa* const found, IsaOf(job));
+  const TileIsa& isa = *found;
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
   const bool passing = PacksInPassing(tasks, job.layout->group(), pool_->threads());

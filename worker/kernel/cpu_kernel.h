@@ -22,8 +22,9 @@ namespace annulus {
 // bf16 among them, or of fp16 numbers in two parts of bf16 (amx_formats.h), summed in fp32; and so
 // of fp32 numbers for jobs that ask for it, which other paths refuse. The bits of a row depend on
 // its inputs and on the order of its keys in the task list, not on threads or on other rows; but a
-// call of few rows over many keys is cut by its shape (key_chunks.h), unless it is deterministic.
-// Subnormal fp32 and bf16 numbers count as zero in Accumulate (fp16 ones do not).
+// call of few rows over many keys is cut by its shape (key_chunks.h), unless it is deterministic,
+// and may be attended to without packing, in fp32 (row_loop.h). Subnormal fp32 and bf16 numbers
+// count as zero in Accumulate (fp16 ones do not).
 class CpuKernel : public AttentionKernel {
  public:
   struct Options {
@@ -55,6 +56,10 @@ class CpuKernel : public AttentionKernel {
                       const KernelControl& control);
   // Each chunk into partials of its own, which are then merged in order.
   absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
+  // The tasks of all chunks: with keys as they lie (row_loop.h), or as others.
+  absl::Status AttendCut(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                         const KernelControl& control);
+  absl::StatusOr<const TileIsa*> IsaOf(const KernelJob& job) const;
   void PackPhase(const TileCall& call, const Phase& phase);
   void RunPhase(const TileCall& call, const Phase& phase);
 

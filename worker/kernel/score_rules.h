@@ -8,6 +8,11 @@
 
 namespace annulus {
 
+// Keys [begin, end) of a block.
+struct KeySpan {
+  int16_t begin = 0, end = 0;
+};
+
 // The bias and the bit mask of a tile, for one block of keys. Columns are keys of a row's sequence.
 struct PairRule {
   struct Row {

@@ -47,11 +47,20 @@ constexpr TileIsa MakeAmxIsa() {
   return isa;
 }
 
-constexpr TileIsa kFp16 = MakeAmxIsa<Split<4>>();
+// Numbers that are as good in fp32.
+template <class FORMAT>
+constexpr TileIsa MakeWithRows() {
+  TileIsa isa = MakeAmxIsa<FORMAT>();
+  isa.attend_rows = AttendRowsAvx512;
+  isa.few_slots = kFewSlots;
+  return isa;
+}
+
+constexpr TileIsa kFp16 = MakeWithRows<Split<4>>();
 constexpr TileIsa kBf16x3 = MakeAmxIsa<Split<3>>();
 
 constexpr TileIsa MakeBf16() {
-  TileIsa isa = MakeAmxIsa<Whole>();
+  TileIsa isa = MakeWithRows<Whole>();
   isa.fp32 = &kAvx512Isa;
   isa.fp16 = &kFp16;
   isa.bf16x3 = &kBf16x3;

@@ -4,6 +4,10 @@
 
 namespace annulus {
 
+void AttendRowsAvx512(const LyingRows& rows, RowSlot* slots, int count) {
+  AttendRows<Avx512>(rows, slots, count);
+}
+
 const TileIsa kAvx512Isa = MakeTileIsa<Avx512>("avx512");
 
 }  // namespace annulus

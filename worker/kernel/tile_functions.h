@@ -5,6 +5,7 @@
 #include "worker/kernel/tile_dropout.h"
 #include "worker/kernel/tile_packing.h"
 #include "worker/kernel/tile_products.h"
+#include "worker/kernel/tile_rows.h"
 #include "worker/kernel/tile_scores.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
@@ -28,6 +29,10 @@ constexpr TileIsa MakeTileIsa(const char* name) {
   isa.drop_weights = DropWeights<V>;
   isa.accumulate = Accumulate<V>;
   isa.accumulate_row = AccumulateRow<V>;
+  if constexpr (V::kLanes == kLyingKeys) {
+    isa.attend_rows = AttendRows<V>;
+    isa.few_slots = kFewSlots;
+  }
   isa.gradients = &kGradientIsa<V>;
   return isa;
 }

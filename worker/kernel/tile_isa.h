@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "attention/dtype.h"
+#include "worker/kernel/lying_rows.h"
 #include "worker/kernel/score_rules.h"
 
 namespace annulus {
@@ -69,11 +70,6 @@ struct PackedBlock {
   const float *keys = nullptr, *values = nullptr;  // PackKeys, PackValues
 };
 
-// Keys [begin, end) of a block.
-struct KeySpan {
-  int16_t begin = 0, end = 0;
-};
-
 struct TileIsa {
   const char* name;
   int lanes;  // floats of a vector
@@ -115,6 +111,10 @@ struct TileIsa {
   // Values that a row does not see are finite. Returns how many it did before one that it cannot.
   // nullptr: none.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
+  // Brings slots, at least one, up to date with the rows: scores, softmax and values. What a slot
+  // does not see is not multiplied with its weights. nullptr: none.
+  void (*attend_rows)(const LyingRows& rows, RowSlot* slots, int count);
+  int few_slots;                 // Up to so many for a key it is faster than to pack.
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;
