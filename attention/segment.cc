@@ -1,6 +1,7 @@
 #include "attention/segment.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/numeric/int128.h"
@@ -18,6 +19,51 @@ __int128 Weight(const Task& task) {
   const __int128 cells = static_cast<__int128>(task.q_end - task.q_begin) *
                          (task.k_end - task.k_begin) * (task.head_end - task.head_begin);
   return task.coverage == Coverage::kFull ? 2 * cells : cells;
+}
+
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Of about `side` each, all alike: what is left over would be thin.
+int64_t EvenSide(int64_t length, int64_t side) {
+  const int64_t count = std::max<int64_t>(1, (length + side / 2) / side);
+  return (length + count - 1) / count;
+}
+
+// A kernel prepares the keys of a task for its rows and loads and stores the state of these rows.
+// So a part that met all of many keys with few rows would spend most of its time on keys: long
+// tasks are cut both ways, into squares of about a part's `weight`, at keys where every kernel's
+// blocks end. Rows see their keys in the same order as before.
+void AddSquares(const Task& task, __int128 weight, std::vector<Task>* squares) {
+  constexpr int64_t kBlock = 256, kLeastSide = 4096;
+  const int64_t heads = std::max(1, task.head_end - task.head_begin);
+  const auto cells =
+      static_cast<double>(weight / (task.coverage == Coverage::kFull ? 2 : 1)) / heads;
+  const int64_t side = RoundUp(std::max<int64_t>(kLeastSide, std::sqrt(cells)), kBlock);
+  // Key rows' gradients add up over query rows, which are cut by granules elsewhere.
+  if (task.out_kv >= 0 || task.k_end - task.k_begin <= 2 * side) {
+    squares->push_back(task);
+    return;
+  }
+  const int64_t rows = EvenSide(task.q_end - task.q_begin, side);
+  const int64_t keys = RoundUp(EvenSide(task.k_end - task.k_begin, side), kBlock);
+  for (int64_t q = task.q_begin; q < task.q_end; q += rows) {
+    for (int64_t k = task.k_begin; k < task.k_end;) {
+      Task square = task;
+      square.q_begin = q;
+      square.q_end = std::min(task.q_end, q + rows);
+      square.k_begin = k;
+      square.k_end = k = std::min(task.k_end, (k + keys) / kBlock * kBlock);
+      squares->push_back(square);
+    }
+  }
+}
+
+std::vector<Task> CutIntoSquares(const std::vector<Task>& tasks, int64_t parts) {
+  __int128 total = 0;
+  for (const Task& task : tasks) total += Weight(task);
+  std::vector<Task> squares;
+  for (const Task& task : tasks) AddSquares(task, total / parts, &squares);
+  return squares;
 }
 
 // Deals tasks in order over `parts` steps of equal weight, cutting a task by query rows where a
@@ -101,7 +147,7 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>
       continue;
     }
     std::vector<Step> parts(count);
-    DealTasks(step.tasks, granule, parts.data(), count);
+    DealTasks(CutIntoSquares(step.tasks, count), granule, parts.data(), count);
     DealTransfers(step.sends, &Step::sends, parts.data(), count);
     DealTransfers(step.receives, &Step::receives, parts.data(), count);
     parts.back().ops = step.ops;

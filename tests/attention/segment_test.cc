@@ -1,6 +1,7 @@
 #include "attention/segment.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -65,6 +66,38 @@ TEST(SplitStepsTest, PartsCostAboutTheSame) {
               std::accumulate(costs[r].begin(), costs[r].end(), int64_t{0}));
     // The end of a causal triangle costs up to twice its mean.
     EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * limit);
+  }
+}
+
+// What a part prepares beside its pairs: keys of its tasks, and states of its rows.
+int64_t LongestSide(const Step& step) {
+  int64_t keys = 0, rows = 0;
+  for (const Task& task : step.tasks) {
+    keys += task.k_end - task.k_begin;
+    rows += task.q_end - task.q_begin;
+  }
+  return std::max(keys, rows);
+}
+
+TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
+  constexpr int64_t kLength = int64_t{1} << 19, kLimit = int64_t{1} << 28;
+  for (const PlanOptions& plan : TestPlans(2)) {
+    if (plan.layout == Layout::kStriped) continue;  // Its pairs are counted row by row.
+    for (const Mask& mask : {Mask(), TestMasks()[1]}) {
+      const BuiltCase built(
+          {SmallSpec(1, 1, {Lengths(kLength, kLength)}, mask), plan, Strategy::kRingPassKv});
+      std::vector<std::vector<int64_t>> costs;
+      for (const RankSchedule& rank : built.ranks) costs.push_back(StepCosts(rank, built.request));
+      const Split split = SplitAll(built, StepParts(costs, kLimit));
+      const absl::Status checked = CheckSchedule(built.request, split.ranks, split.placements);
+      EXPECT_TRUE(checked.ok()) << checked;
+      for (const RankSchedule& rank : split.ranks) {
+        const std::vector<int64_t> after = StepCosts(rank, built.request);
+        EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * kLimit);
+        for (const Step& step : rank.steps)
+          EXPECT_LE(LongestSide(step), 4 * std::sqrt(2.0 * kLimit));
+      }
+    }
   }
 }
 
