@@ -25,6 +25,9 @@ namespace {
 // taken without a look at the others.
 constexpr int32_t kThoroughSize = 16;
 constexpr double kCloseEnough = 1.01;
+// Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
+// the one that sends least is taken.
+constexpr double kAlike = 1.08;
 // A layout whose busiest rank has less than this times the mean needs no other.
 constexpr double kCloseToEven = 1.03;
 
@@ -159,22 +162,44 @@ class Chooser {
 
   // Of one rank that does all of it.
   double SecondsOfWork(const Cost& cost) const {
-    return SecondsOfPairs(
-        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0}), spec_,
-        choice_.rates);
+    const int64_t pairs =
+        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0});
+    return static_cast<double>(pairs) * choice_.rates.pair_seconds;
+  }
+
+  static int64_t BytesOf(const Cost& cost) {
+    return std::accumulate(cost.bytes_sent.begin(), cost.bytes_sent.end(), int64_t{0});
+  }
+
+  size_t Taken() const {
+    size_t taken = best_;
+    const auto less = [](const Cost& a, const Cost& b) {
+      return std::make_pair(BytesOf(a), a.seconds) < std::make_pair(BytesOf(b), b.seconds);
+    };
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidate& candidate = candidates_[i];
+      if (!candidate.rejected.empty() || candidate.cost.seconds > kAlike * BestSeconds()) continue;
+      if (less(candidate.cost, candidates_[taken].cost)) taken = i;
+    }
+    return taken;
   }
 
   std::vector<Candidate> Sorted() {
-    const double best = BestSeconds();
+    const size_t taken = Taken();
+    const double best = candidates_[taken].cost.seconds;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       Candidate& candidate = candidates_[i];
-      if (static_cast<int>(i) == best_ || !candidate.rejected.empty()) continue;
+      if (i == taken || !candidate.rejected.empty()) continue;
       const double ratio = best > 0 ? candidate.cost.seconds / best : 1;
-      candidate.rejected = ratio <= 1
-                               ? "predicted to be no faster than the one taken"
-                               : absl::StrFormat("predicted to take %.3g times as long", ratio);
+      if (ratio > 1) {
+        candidate.rejected = absl::StrFormat("predicted to take %.3g times as long", ratio);
+      } else {
+        candidate.rejected = ratio == 1 ? "predicted to be no faster than the one taken"
+                                        : "sends more, and is predicted to be hardly faster";
+      }
     }
-    std::rotate(candidates_.begin(), candidates_.begin() + best_, candidates_.begin() + best_ + 1);
+    const auto first = candidates_.begin() + static_cast<int64_t>(taken);
+    std::rotate(candidates_.begin(), first, first + 1);
     return std::move(candidates_);
   }
 

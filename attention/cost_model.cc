@@ -31,23 +31,10 @@ struct RankCost {
   int64_t visible_pairs = 0;
 };
 
-// Two products for a forward pass, five for gradients.
-double FlopsPerPair(const AttentionSpec& spec) {
-  if (spec.operation == Operation::kForward) return 2.0 * (spec.head_dim + spec.value_dim());
-  return 2.0 * (3.0 * spec.head_dim + 2.0 * spec.value_dim());
-}
-
-// 2·head_dim + 2·value_dim at 128.
-constexpr double kMeasuredFlopsPerPair = 512;
-
 double SecondsOfStep(int64_t pairs, int64_t rows, int64_t sent, int64_t received,
-                     const AttentionSpec& spec, const Rates& rates) {
-  // flops_per_second counts all of a pair's time at the dimensions that it was measured at.
-  const double flop_seconds =
-      std::max(0.0, 1 / rates.flops_per_second - rates.pair_seconds / kMeasuredFlopsPerPair);
-  const double pair_seconds = rates.pair_seconds + flop_seconds * FlopsPerPair(spec);
-  const double tasks =
-      static_cast<double>(pairs) * pair_seconds + static_cast<double>(rows) * rates.row_seconds;
+                     const Rates& rates) {
+  const double tasks = static_cast<double>(pairs) * rates.pair_seconds +
+                       static_cast<double>(rows) * rates.row_seconds;
   const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
   const double fixed = sent + received > 0 ? rates.step_seconds : 0;
   return std::max(tasks, wire) + rates.overlap_loss * std::min(tasks, wire) + fixed;
@@ -70,7 +57,7 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    cost.seconds += SecondsOfStep(pairs[i], TaskRows(step), sent, received, *request.spec, rates);
+    cost.seconds += SecondsOfStep(pairs[i], TaskRows(step), sent, received, rates);
     cost.bytes_sent += sent;
     cost.visible_pairs += pairs[i];
   }
@@ -98,10 +85,6 @@ double Balance(const std::vector<int64_t>& work) {
 
 }  // namespace
 
-double SecondsOfPairs(int64_t pairs, const AttentionSpec& spec, const Rates& rates) {
-  return SecondsOfStep(pairs, 0, 0, 0, spec, rates);
-}
-
 std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
                                 const Rates& rates) {
   const BlockLayout layout(*request.spec);
@@ -109,9 +92,9 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
   std::vector<double> seconds;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
-    seconds.push_back(
-        SecondsOfStep(pairs[i], TaskRows(step), TransferBytes(schedule, step.sends, layout),
-                      TransferBytes(schedule, step.receives, layout), *request.spec, rates));
+    seconds.push_back(SecondsOfStep(pairs[i], TaskRows(step),
+                                    TransferBytes(schedule, step.sends, layout),
+                                    TransferBytes(schedule, step.receives, layout), rates));
   }
   return seconds;
 }

@@ -10,13 +10,14 @@
 
 namespace annulus {
 
-// What the cost model reckons with, of a group's slowest worker: measured by the workers at start
-// and reported when they register, but for job_seconds and overlap_loss, which are constants.
+// What the cost model reckons with for a job, of a group's slowest worker: measured by the workers
+// at start and reported when they register, but for job_seconds and overlap_loss, which are
+// constants.
 struct Rates {
-  double flops_per_second = 1e11;  // Of the kernel in use, at head dimensions of 128.
-  double pair_seconds = 0;         // What of a visible pair's time is the same at any dimension.
+  // Of the job's kernel at its dimensions (attention/kernel_rates.h).
+  double pair_seconds = 5e-9;
+  double row_seconds = 0;
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
-  double row_seconds = 0;              // Of a query row and head of a task, beside its pairs.
   double step_seconds = 2e-4;          // Of a step with a transfer.
   double job_seconds = 5e-4;           // Of a group job over a job on one worker.
   // What shows of the shorter of a step's tasks and transfers: moving bytes takes cores and memory
@@ -41,17 +42,13 @@ struct Cost {
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
 };
 
-// Predicted seconds of one rank that attends so many visible pairs × query heads, and nothing else.
-double SecondsOfPairs(int64_t pairs, const AttentionSpec& spec, const Rates& rates);
-
 // Predicted seconds of each step of a rank, as PredictCost counts them.
 std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
                                 const Rates& rates);
 
-// Predicts a schedule: a rank's step takes as long as the longer of its tasks (2·head_dim +
-// 2·value_dim FLOPs for each visible pair and query head, 6·head_dim + 4·value_dim for gradients)
-// and its transfers (the larger of what it sends and what it receives), since they overlap, and a
-// part of the shorter.
+// Predicts a schedule: a rank's step takes as long as the longer of its tasks (by their visible
+// pairs and rows × query heads) and its transfers (the larger of what it sends and what it
+// receives), since they overlap, and a part of the shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,7 +18,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "attention/dtype.h"
 #include "attention/error.h"
+#include "attention/kernel_rates.h"
 #include "base/command_line.h"
 #include "base/device_name.h"
 #include "base/log.h"
@@ -43,7 +46,7 @@ struct Flags {
   int64_t threads = 0;
   int64_t copy_threads = 2;
   int64_t link_rate = 0;
-  absl::Duration measure_time = absl::Milliseconds(50);
+  absl::Duration measure_time = absl::Seconds(1);
   LogOptions log;
 };
 
@@ -200,45 +203,49 @@ absl::Status Measure(Flags* flags) {
                         absl::StrCat("--comm-address: ", alone.status().message()));
   }
   WorkerOptions& worker = flags->worker;
-  const struct {
-    DataType dtype;
-    Arithmetic arithmetic;
-    double *flops_per_second, *pair_seconds;
-  } kernels[] = {
-      {DataType::kFp32, Arithmetic::kOfType, &worker.flops_per_second, &worker.pair_seconds},
-      {DataType::kBf16, Arithmetic::kOfType, &worker.bf16_flops_per_second,
-       &worker.bf16_pair_seconds},
-      {DataType::kFp16, Arithmetic::kOfType, &worker.fp16_flops_per_second,
-       &worker.fp16_pair_seconds},
-      {DataType::kFp32, Arithmetic::kBf16x3, &worker.bf16x3_flops_per_second,
-       &worker.bf16x3_pair_seconds}};
-  for (const auto& kernel : kernels) {
-    if (kernel.arithmetic == Arithmetic::kBf16x3 && worker.engine.Lacks(kBf16x3Feature)) continue;
-    const absl::StatusOr<KernelRate> rate =
+  worker.rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {}},
+                          {DataType::kBf16, Arithmetic::kOfType, {}},
+                          {DataType::kFp16, Arithmetic::kOfType, {}}};
+  if (!worker.engine.Lacks(kBf16x3Feature))
+    worker.rates.kernels.push_back({DataType::kFp32, Arithmetic::kBf16x3, {}});
+  for (KernelRates& kernel : worker.rates.kernels) {
+    auto rates =
         MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, flags->measure_time / 4);
-    if (!rate.ok()) return rate.status();
-    *kernel.flops_per_second = rate->flops_per_second;
-    *kernel.pair_seconds = rate->pair_seconds;
-    // Of the faster kernel: the slower one's has more of the pairs' own work in it.
-    const bool first = worker.row_seconds == 0;
-    worker.row_seconds =
-        first ? rate->row_seconds : std::min(worker.row_seconds, rate->row_seconds);
+    if (!rates.ok()) return rates.status();
+    kernel.rates = *std::move(rates);
   }
   if (worker.engine.one_rank_a_process) {
-    worker.step_seconds = kAssumedStepSeconds;
-    worker.link_bytes_per_second =
+    worker.rates.step_seconds = kAssumedStepSeconds;
+    worker.rates.link_bytes_per_second =
         static_cast<double>(flags->link_rate > 0 ? flags->link_rate : kAssumedLinkBytesPerSecond);
     return absl::OkStatus();
   }
   const absl::StatusOr<double> step = MeasureStep(worker.engine, flags->measure_time / 8);
   if (!step.ok()) return step.status();
-  worker.step_seconds = *step;
-  flags->worker.link_bytes_per_second = static_cast<double>(flags->link_rate);
+  worker.rates.step_seconds = *step;
+  flags->worker.rates.link_bytes_per_second = static_cast<double>(flags->link_rate);
   if (flags->link_rate > 0) return absl::OkStatus();
   const absl::StatusOr<double> link = MeasureLink(flags->worker.engine, flags->measure_time);
   if (!link.ok()) return link.status();
-  flags->worker.link_bytes_per_second = *link;
+  flags->worker.rates.link_bytes_per_second = *link;
   return absl::OkStatus();
+}
+
+// At head dimensions of 128.
+std::string TextOf(const WorkerRates& rates) {
+  std::string text;
+  for (const KernelRates& kernel : rates.kernels) {
+    AttentionSpec spec;
+    spec.head_dim = 128;
+    const KernelRate rate = RateOf(spec, kernel.rates);
+    const bool split = kernel.arithmetic == Arithmetic::kBf16x3;
+    absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype), " ",
+                    std::llround(512 / rate.pair_seconds / 1e9), " GFLOP/s and ",
+                    std::llround(rate.row_seconds * 1e9), " ns a row and head, ");
+  }
+  absl::StrAppend(&text, "link ", std::llround(rates.link_bytes_per_second / 1e6), " MB/s, ",
+                  std::llround(rates.step_seconds * 1e6), " us a step");
+  return text;
 }
 
 // SIGTERM and SIGINT ask for the end; SIGUSR1 is the worker's own word that it has come.
@@ -266,13 +273,7 @@ int Run(Flags flags) {
     kill(getpid(), SIGUSR1);
   };
   LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
-          static_cast<int64_t>(flags.worker.flops_per_second / 1e9), " GFLOP/s fp32, ",
-          static_cast<int64_t>(flags.worker.bf16_flops_per_second / 1e9), " bf16, ",
-          static_cast<int64_t>(flags.worker.fp16_flops_per_second / 1e9), " fp16, ",
-          static_cast<int64_t>(flags.worker.bf16x3_flops_per_second / 1e9), " bf16x3, link ",
-          static_cast<int64_t>(flags.worker.link_bytes_per_second / 1e6), " MB/s, ",
-          static_cast<int64_t>(flags.worker.row_seconds * 1e9), " ns a row and head, ",
-          static_cast<int64_t>(flags.worker.step_seconds * 1e6), " us a step");
+          TextOf(flags.worker.rates));
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));

@@ -1,13 +1,17 @@
 #include "worker/measure.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "attention/dtype.h"
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "worker/executor/executor.h"
@@ -16,24 +20,36 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kRows = 512;
+constexpr int64_t kLeastRows = 128, kMostRows = 4096;
 constexpr int32_t kHeads = 4;
-constexpr int32_t kHeadDim = 128;
+constexpr int64_t kWindow = 256;
+constexpr int32_t kMeasuredDims[] = {32, 64, 128, 256};
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
 constexpr int64_t kSmallMessageBytes = 1024;
-
-constexpr std::byte kZeros[4096] = {};
 
 struct Numbers {
   DataType dtype;
   Arithmetic arithmetic;
 };
 
+// Random numbers: a processor that multiplies zeros is faster than with any job's.
+std::vector<std::byte> SomeNumbers(DataType dtype) {
+  constexpr int kCount = 16384;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(kCount);
+  for (float& number : numbers) number = normal(random);
+  std::vector<std::byte> bytes(kCount * BytesPerElement(dtype));
+  ConvertFromFp32(dtype, numbers.data(), kCount, bytes.data());
+  return bytes;
+}
+
 // A forward job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
   std::shared_ptr<Device> device;
   std::shared_ptr<AttentionKernel> kernel;
+  std::vector<std::byte> numbers;
 
   absl::StatusOr<absl::Duration> Run() const {
     ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
@@ -43,57 +59,96 @@ struct Runner {
     options.device = device.get();
     options.kernel = kernel.get();
     Executor executor(options);
-    RETURN_IF_ERROR(Clear(memory.get(), program->placement.arena_bytes));
+    RETURN_IF_ERROR(Fill(memory.get(), program->placement.arena_bytes));
     RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
     return executor.stats().running;
   }
 
-  absl::Status Clear(std::byte* memory, int64_t bytes) const {
-    constexpr int64_t kRow = sizeof(kZeros);
-    const int64_t rows = bytes / kRow;
-    RETURN_IF_ERROR(device->CopyIn({memory, kRow, kZeros, 0, kRow, rows}));
-    RETURN_IF_ERROR(device->CopyIn({memory + rows * kRow, kRow, kZeros, 0, bytes % kRow, 1}));
+  absl::Status Fill(std::byte* memory, int64_t bytes) const {
+    const auto size = static_cast<int64_t>(numbers.size());
+    const int64_t times = bytes / size;
+    RETURN_IF_ERROR(device->CopyIn({memory, size, numbers.data(), 0, size, times}));
+    RETURN_IF_ERROR(
+        device->CopyIn({memory + times * size, size, numbers.data(), 0, bytes % size, 1}));
     return device->Synchronize();
   }
 };
 
-absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers, int32_t head_dim,
-                                  bool full) {
+struct Shape {
+  int32_t head_dim = 0;
+  bool full = false;  // Or each row sees kWindow keys.
+  int64_t length = 0;
+};
+
+absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers,
+                                  const Shape& shape) {
   ProgramRequest request;
   request.spec.dtype = numbers.dtype;
   request.spec.arithmetic = numbers.arithmetic;
   request.spec.q_heads = kHeads;
   request.spec.kv_heads = request.spec.q_heads;
-  request.spec.head_dim = head_dim;
+  request.spec.head_dim = shape.head_dim;
   request.spec.sequences.resize(1);
-  request.spec.sequences[0].q_len = kRows;
-  request.spec.sequences[0].kv_len = kRows;
-  if (!full) {
+  request.spec.sequences[0].q_len = shape.length;
+  request.spec.sequences[0].kv_len = shape.length;
+  if (!shape.full) {
     request.spec.masks.resize(1);
-    request.spec.masks[0].window_left = request.spec.masks[0].window_right = 0;
+    request.spec.masks[0].causal = true;
+    request.spec.masks[0].window_left = kWindow - 1;
   }
   request.execution.strategy = Strategy::kRingPassKv;
   request.execution.layout = request.plan_options.layout = Layout::kContiguous;
   request.execution.world_size = 1;
   Runner runner;
+  runner.numbers = SomeNumbers(numbers.dtype);
   ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
   ASSIGN_OR_RETURN(runner.device, engine.make_device());
   ASSIGN_OR_RETURN(runner.kernel, engine.make_kernel(runner.device.get()));
   return runner;
 }
 
-// Of all pairs of kRows rows, or of each row's own key only: the best of several runs.
-absl::StatusOr<double> BestSeconds(const Engine& engine, const Numbers& numbers, int32_t head_dim,
-                                   bool full, absl::Duration budget) {
-  ASSIGN_OR_RETURN(const Runner runner, MakeRunner(engine, numbers, head_dim, full));
-  const absl::Time end = SteadyNow() + budget;
-  absl::Duration best = absl::InfiniteDuration();
-  do {
-    ASSIGN_OR_RETURN(const absl::Duration took, runner.Run());
-    best = std::min(best, took);
-  } while (SteadyNow() < end);
-  return std::max(1e-6, absl::ToDoubleSeconds(best));
-}
+// A job that is run again and again, and made longer as long as a run of it takes `target` at most:
+// short ones run in caches, as few jobs do.
+class Course {
+ public:
+  Course(const Engine& engine, const Numbers& numbers, int32_t head_dim, bool full,
+         absl::Duration target)
+      : engine_(engine), numbers_(numbers), shape_{head_dim, full, kLeastRows}, target_(target) {}
+
+  absl::Status Run() {
+    while (true) {
+      if (runner_.program == nullptr) {
+        ASSIGN_OR_RETURN(runner_, MakeRunner(engine_, numbers_, shape_));
+      }
+      ASSIGN_OR_RETURN(const absl::Duration took, runner_.Run());
+      seconds_ = std::min(seconds_, std::max(1e-6, absl::ToDoubleSeconds(took)));
+      const double next = seconds_ * (shape_.full ? 4 : 2);
+      if (shape_.length == kMostRows || absl::Seconds(next) > target_) return absl::OkStatus();
+      shape_.length *= 2;
+      seconds_ = std::numeric_limits<double>::infinity();
+      runner_ = Runner();
+    }
+  }
+
+  int32_t head_dim() const { return shape_.head_dim; }
+  TimedRun Best() const {
+    TimedRun run;
+    run.rows = kHeads * shape_.length;
+    const int64_t sees = shape_.full ? shape_.length : std::min(shape_.length, kWindow);
+    const int64_t triangle = shape_.full ? 0 : sees * (sees - 1) / 2;  // Before the first row.
+    run.pairs = run.rows * sees - kHeads * triangle;
+    run.seconds = seconds_;
+    return run;
+  }
+
+ private:
+  const Engine& engine_;
+  Numbers numbers_;
+  Shape shape_;
+  absl::Duration target_;
+  Runner runner_;
+  double seconds_ = std::numeric_limits<double>::infinity();  // The best.
+};
 
 // As one of two ranks, sends and receives `messages` messages after a first one, which pays for
 // what a new connection costs; the time that each took.
@@ -152,21 +207,39 @@ absl::StatusOr<absl::Duration> TotalExchange(const Engine& engine, int messages,
 
 }  // namespace
 
-absl::StatusOr<KernelRate> MeasureKernel(const Engine& engine, DataType dtype,
-                                         Arithmetic arithmetic, absl::Duration budget) {
-  const Numbers numbers{dtype, arithmetic};
-  ASSIGN_OR_RETURN(const double large, BestSeconds(engine, numbers, kHeadDim, true, budget / 3));
-  ASSIGN_OR_RETURN(const double small,
-                   BestSeconds(engine, numbers, kHeadDim / 2, true, budget / 3));
-  ASSIGN_OR_RETURN(const double rows,
-                   BestSeconds(engine, numbers, kHeadDim / 2, false, budget / 3));
-  const double pairs = static_cast<double>(kHeads * kRows * kRows);
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& windows) {
+  // seconds = pairs · pair_seconds + rows · row_seconds of both.
+  const auto pairs = static_cast<double>(full.pairs), few = static_cast<double>(windows.pairs);
+  const auto rows = static_cast<double>(full.rows), many = static_cast<double>(windows.rows);
+  const double of_pair =
+      (full.seconds * many - windows.seconds * rows) / (pairs * many - few * rows);
   KernelRate rate;
-  // Rows that see one key have a tile's worth of pairs computed, so theirs is not taken off.
-  rate.flops_per_second = 4.0 * kHeadDim * pairs / large;
-  rate.pair_seconds = std::clamp(2 * small - large, 0.0, large / 2) / pairs;
-  rate.row_seconds = rows / static_cast<double>(kHeads * kRows);
+  rate.head_dim = head_dim;
+  rate.pair_seconds = std::clamp(of_pair, full.seconds / 2 / pairs, full.seconds / pairs);
+  rate.row_seconds = std::max(0.0, windows.seconds - few * rate.pair_seconds) / many;
   return rate;
+}
+
+absl::StatusOr<std::vector<KernelRate>> MeasureKernel(const Engine& engine, DataType dtype,
+                                                      Arithmetic arithmetic,
+                                                      absl::Duration budget) {
+  constexpr int kRounds = 4, kCourses = 2 * std::size(kMeasuredDims);
+  const absl::Time end = SteadyNow() + budget;
+  std::vector<Course> courses;
+  for (const int32_t head_dim : kMeasuredDims) {
+    for (const bool full : {true, false}) {
+      courses.emplace_back(engine, Numbers{dtype, arithmetic}, head_dim, full,
+                           budget / (kRounds * kCourses));
+    }
+  }
+  // Round after round, so that what disturbs one disturbs a run of each and not all runs of one.
+  do {
+    for (Course& course : courses) RETURN_IF_ERROR(course.Run());
+  } while (SteadyNow() < end);
+  std::vector<KernelRate> rates;
+  for (size_t i = 0; i < courses.size(); i += 2)
+    rates.push_back(RateOfRuns(courses[i].head_dim(), courses[i].Best(), courses[i + 1].Best()));
+  return rates;
 }
 
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

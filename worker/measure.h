@@ -1,10 +1,13 @@
 #ifndef ANNULUS_WORKER_MEASURE_H_
 #define ANNULUS_WORKER_MEASURE_H_
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "attention/kernel_rates.h"
 #include "base/steady_time.h"
 #include "worker/lane/engine.h"
 
@@ -13,15 +16,20 @@ namespace annulus {
 // Rates for attention/cost_model.h, measured with the worker's own back-end; each takes about
 // `budget`.
 
-struct KernelRate {
-  double flops_per_second = 0;  // FLOPs of a visible pair: 2·head_dim + 2·value_dim, both 128.
-  double pair_seconds = 0;      // Of a visible pair, whatever its dimensions.
-  double row_seconds = 0;       // Of a query row and head, beside its pairs.
+// Of one kernel, at several head dimensions, by full attention and by windows, both as long as the
+// budget allows, up to a few thousand rows: the best of several runs.
+absl::StatusOr<std::vector<KernelRate>> MeasureKernel(const Engine& engine, DataType dtype,
+                                                      Arithmetic arithmetic, absl::Duration budget);
+
+// One run of a forward job of one rank.
+struct TimedRun {
+  int64_t pairs = 0;  // Visible, × query heads.
+  int64_t rows = 0;   // × query heads.
+  double seconds = 0;
 };
-// Of one kernel, by full attention at two head dimensions, and rows that see one key each: the best
-// of several runs each.
-absl::StatusOr<KernelRate> MeasureKernel(const Engine& engine, DataType dtype,
-                                         Arithmetic arithmetic, absl::Duration budget);
+// The rate of which `full` and `rows`, whose rows see a key each, have come: at least half of a
+// long run is pairs, whatever rows take.
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& rows);
 
 // What a step with a transfer costs beside its bytes: that of a small message each way.
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/steady_time.h"
 #include "proto/convert.h"
+#include "proto/rates.h"
 #include "proto/ticket.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/control_link.h"
@@ -257,17 +258,7 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_backend(options_.engine.description);
   self.set_staging_limit_bytes(options_.staging_bytes);
   self.set_device_limit_bytes(options_.device_bytes);
-  self.set_flops_per_second(options_.flops_per_second);
-  self.set_bf16_flops_per_second(options_.bf16_flops_per_second);
-  self.set_link_bytes_per_second(options_.link_bytes_per_second);
-  self.set_pair_seconds(options_.pair_seconds);
-  self.set_bf16_pair_seconds(options_.bf16_pair_seconds);
-  self.set_fp16_flops_per_second(options_.fp16_flops_per_second);
-  self.set_fp16_pair_seconds(options_.fp16_pair_seconds);
-  self.set_bf16x3_flops_per_second(options_.bf16x3_flops_per_second);
-  self.set_bf16x3_pair_seconds(options_.bf16x3_pair_seconds);
-  self.set_row_seconds(options_.row_seconds);
-  self.set_step_seconds(options_.step_seconds);
+  *self.mutable_rates() = RatesToProto(options_.rates);
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   self.set_version(kVersion);

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "attention/kernel_rates.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/lane/engine.h"
 
@@ -23,13 +24,7 @@ struct WorkerOptions {
   Engine engine;
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
-  double flops_per_second = 0;                                  // fp32
-  double bf16_flops_per_second = 0, fp16_flops_per_second = 0;  // 0: as fp32
-  double bf16x3_flops_per_second = 0;                           // 0: as of others
-  double link_bytes_per_second = 0;
-  // 0: not measured.
-  double pair_seconds = 0, bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;
-  double row_seconds = 0, step_seconds = 0;
+  WorkerRates rates;
   int copy_threads = 2;
   RateLimits rate;
   absl::Duration step_timeout = absl::Seconds(30);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "attention/error.h"
+#include "attention/kernel_rates.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "server/coordinator/errors.h"
@@ -54,26 +55,6 @@ std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission
   return offer;
 }
 
-// Both of one kernel, so that they fit each other.
-struct KernelRates {
-  double flops_per_second = 0, pair_seconds = 0;
-};
-
-// Gradients are fp32 products for every type.
-KernelRates RatesOf(const control::v1::Register& info, const AttentionSpec& spec) {
-  const KernelRates fp32{info.flops_per_second(), info.pair_seconds()};
-  KernelRates own;
-  if (spec.operation == Operation::kForward) {
-    if (spec.dtype == DataType::kBf16)
-      own = {info.bf16_flops_per_second(), info.bf16_pair_seconds()};
-    if (spec.dtype == DataType::kFp16)
-      own = {info.fp16_flops_per_second(), info.fp16_pair_seconds()};
-    if (spec.arithmetic == Arithmetic::kBf16x3)
-      own = {info.bf16x3_flops_per_second(), info.bf16x3_pair_seconds()};
-  }
-  return own.flops_per_second > 0 ? own : fp32;
-}
-
 // The slowest and smallest of the ready workers that serve it: any of them may be the one.
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
                         const UsedState& state) {
@@ -93,13 +74,13 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
     request.max_kept_bytes = KeptLimit(core, request.max_staging_bytes);
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
-    const KernelRates rates = RatesOf(info, request.submission->spec);
-    request.rates.pair_seconds = most(request.rates.pair_seconds, rates.pair_seconds);
-    request.rates.row_seconds = most(request.rates.row_seconds, info.row_seconds());
-    step_seconds = most(step_seconds, info.step_seconds());
-    request.rates.flops_per_second = least(request.rates.flops_per_second, rates.flops_per_second);
+    const AttentionSpec& spec = request.submission->spec;
+    const KernelRate kernel = RateOf(spec, RatesOf(spec, worker.rates.kernels)->rates);
+    request.rates.pair_seconds = most(request.rates.pair_seconds, kernel.pair_seconds);
+    request.rates.row_seconds = most(request.rates.row_seconds, kernel.row_seconds);
     request.rates.link_bytes_per_second =
-        least(request.rates.link_bytes_per_second, info.link_bytes_per_second());
+        least(request.rates.link_bytes_per_second, worker.rates.link_bytes_per_second);
+    step_seconds = most(step_seconds, worker.rates.step_seconds);
     first = false;
   }
   if (step_seconds > 0) request.rates.step_seconds = step_seconds;

@@ -46,6 +46,7 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
     SetBudget(view->mutable_device(), used.device, limits.device);
     SetBudget(view->mutable_sessions(), 0, worker.info.session_limit_bytes());
     SetBudget(view->mutable_kept(), used.kept, limits.kept);
+    *view->mutable_rates() = worker.info.rates();
   }
 }
 

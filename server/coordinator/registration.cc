@@ -1,10 +1,10 @@
 #include "server/coordinator/registration.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "attention/schedule.h"
+#include "proto/rates.h"
 #include "proto/ticket.h"
 #include "server/coordinator/errors.h"
 
@@ -29,25 +29,6 @@ absl::Status CheckTerm(const Core& core, const control::v1::WorkerEvent& event) 
       std::max(core.term, absl::ToUnixMicros(core.TimeOfDay(core.now) + kMaxTermLead));
   if (HighestTermOf(event) <= latest) return absl::OkStatus();
   return InvalidRegistrationError("highest_term: far beyond the present time");
-}
-
-// Plans are made from them: one that is no number would choose for all.
-absl::Status CheckRates(const control::v1::Register& info) {
-  for (const double needed : {info.flops_per_second(), info.link_bytes_per_second()}) {
-    if (!(needed > 0 && std::isfinite(needed)))
-      return InvalidRegistrationError("rates: finite and more than 0");
-  }
-  for (const double rate : {info.bf16_flops_per_second(), info.fp16_flops_per_second(),
-                            info.bf16x3_flops_per_second()}) {
-    if (!(rate >= 0 && std::isfinite(rate)))
-      return InvalidRegistrationError("rates of types: finite and 0 or more");
-  }
-  for (const double seconds :
-       {info.pair_seconds(), info.bf16_pair_seconds(), info.fp16_pair_seconds(),
-        info.bf16x3_pair_seconds(), info.row_seconds(), info.step_seconds()}) {
-    if (!(seconds >= 0 && seconds < 1)) return InvalidRegistrationError("seconds: 0 to 1");
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckRegister(const control::v1::Register& info) {
@@ -80,7 +61,8 @@ absl::Status CheckRegister(const control::v1::Register& info) {
       return InvalidRegistrationError("lacks: a feature's name and a sentence");
     }
   }
-  return CheckRates(info);
+  const absl::Status rates = RatesFromProto(info.rates()).status();
+  return rates.ok() ? rates : InvalidRegistrationError(rates.message());
 }
 
 // Unspecified is what workers say that know no other.

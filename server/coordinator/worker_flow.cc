@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "proto/rates.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_flow.h"
 #include "server/coordinator/kept_state.h"
@@ -77,6 +78,7 @@ void Accept(Core& core, int64_t connection, const WorkerEvent& event) {
   WorkerRecord& worker =
       core.workers.Add({core.options.max_unacknowledged, core.options.max_unacknowledged_bytes});
   worker.info = event.register_();
+  worker.rates = *RatesFromProto(worker.info.rates());  // CheckRegister has seen them.
   worker.connection = connection;
   worker.last_heard = core.now;
   if (worker.info.highest_term() > 0 && worker.info.highest_term() < core.term &&

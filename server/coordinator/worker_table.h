@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
+#include "attention/kernel_rates.h"
 #include "server/coordinator/command_log.h"
 
 namespace annulus {
@@ -21,6 +22,7 @@ struct WorkerRecord {
 
   int64_t number = 0;
   control::v1::Register info;
+  WorkerRates rates;       // info.rates()
   int64_t connection = 0;  // 0: the stream is broken.
   absl::Time last_heard;
   bool suspect = false;  // Its stream is broken, or it missed beats.

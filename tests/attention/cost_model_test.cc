@@ -72,7 +72,7 @@ TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {
   request.execution.strategy = Strategy::kRotateKv;
   Rates rates;
   rates.step_seconds = rates.job_seconds = 0;
-  const double work = 2.0 * 128 * 1024 * 2048 * 8 / rates.flops_per_second;
+  const double work = 1024.0 * 2048 * 8 * rates.pair_seconds;
   rates.link_bytes_per_second = 1e15;
   EXPECT_NEAR(PredictCost(request, rates)->seconds, work, work * 1e-6);
   rates.link_bytes_per_second = 1;  // Two steps; the transfer of the first one is all that counts.
@@ -145,13 +145,19 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2 + 2 * kv + 2 * kv) / 4);
 }
 
-// Five products where a forward pass has two.
-TEST(CostModelTest, GradientsTakeTwoAndAHalfTimesAsLong) {
-  AttentionSpec spec = CostSpec(2048, 2048, true);
-  const double forward = CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).seconds;
-  spec.operation = Operation::kGradients;
-  const double gradients = CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).seconds;
-  EXPECT_NEAR(gradients, 2.5 * forward, 1e-9);
+TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
+  const AttentionSpec spec = CostSpec(1024, 1024, true);
+  PlanOptions options;
+  options.world_size = 1;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  ScheduleRequest request{&spec, &mask, &*plan, {}};
+  request.execution.strategy = Strategy::kRotateKv;
+  Rates rates;
+  const double of_pairs = PredictCost(request, rates)->seconds;
+  EXPECT_NEAR(of_pairs, 8 * 1024 * 1025 / 2 * rates.pair_seconds, 1e-9);
+  rates.row_seconds = 3e-7;
+  EXPECT_NEAR(PredictCost(request, rates)->seconds - of_pairs, 8 * 1024 * 3e-7, 1e-9);
 }
 
 }  // namespace

@@ -36,34 +36,34 @@ TEST_F(AdmissionTest, InsufficientWorkersNamesTheField) {
 }
 
 TEST_F(AdmissionTest, PlansReckonWithTheSlowestWorkersRateForTheType) {
-  harness_.bf16_flops = 5e10;
+  harness_.bf16_pair_seconds = 2e-9;
   harness_.Start(1);
-  harness_.bf16_flops = 3e10;
+  harness_.bf16_pair_seconds = 3e-9;
   harness_.AddWorker("slower");
   v1::RunJobRequest request = harness_.Request(1);
   harness_.Run(request);
-  EXPECT_EQ(harness_.planned_flops, 1e10) << "fp32";
+  EXPECT_EQ(harness_.planned_pair_seconds, 1e-8) << "fp32";
   request.mutable_spec()->set_dtype(v1::DATA_TYPE_BF16);
   harness_.Run(request);
-  EXPECT_EQ(harness_.planned_flops, 3e10);
-  harness_.bf16_flops = 0;
+  EXPECT_EQ(harness_.planned_pair_seconds, 3e-9);
+  harness_.bf16_pair_seconds = 0;
   harness_.AddWorker("does not say");
   harness_.Run(request);
-  EXPECT_EQ(harness_.planned_flops, 1e10) << "no rate of its own";
+  EXPECT_EQ(harness_.planned_pair_seconds, 1e-8) << "no rate of its own";
 }
 
 TEST_F(AdmissionTest, EveryTypeHasItsOwnRate) {
-  harness_.fp16_flops = 2e10;
-  harness_.bf16x3_flops = 4e10;
+  harness_.fp16_pair_seconds = 5e-9;
+  harness_.bf16x3_pair_seconds = 2.5e-9;
   harness_.Start(1);
   v1::RunJobRequest request = harness_.Request(1);
   request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
   harness_.Run(request);
-  EXPECT_EQ(harness_.planned_flops, 4e10);
+  EXPECT_EQ(harness_.planned_pair_seconds, 2.5e-9);
   request = harness_.Request(1);
   request.mutable_spec()->set_dtype(v1::DATA_TYPE_FP16);
   harness_.Run(request);
-  EXPECT_EQ(harness_.planned_flops, 2e10);
+  EXPECT_EQ(harness_.planned_pair_seconds, 5e-9);
 }
 
 // What workers lack is refused before a byte moves, and told to whoever asks; other jobs run.

@@ -61,7 +61,6 @@ class ClientLibraryTest : public testing::Test {
     backend.comm_host = "127.0.0.1";
     worker.engine = *MakeEngine(backend);
     worker.staging_bytes = worker.device_bytes = 1 << 20;
-    worker.flops_per_second = worker.link_bytes_per_second = 1e9;
     worker.exit = [](int) {};
     worker_ = *Worker::Start(worker);
     ClientOptions client;

@@ -8,6 +8,7 @@
 #include "attention/capability.h"
 #include "gtest/gtest.h"
 #include "proto/convert.h"
+#include "proto/rates.h"
 #include "tests/server/messages.h"
 
 namespace annulus {
@@ -31,7 +32,7 @@ CoordinatorHarness::CoordinatorHarness(CoordinatorOptions options) {
 }
 
 PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
-  planned_flops = request.rates.flops_per_second;
+  planned_pair_seconds = request.rates.pair_seconds;
   if (!plan_error.ok()) return plan_error;
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
@@ -144,11 +145,18 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info.set_version("1.2.3");
   info.set_staging_limit_bytes(staging_limit);
   info.set_device_limit_bytes(device_limit);
-  info.set_flops_per_second(1e10);
-  info.set_bf16_flops_per_second(bf16_flops);
-  info.set_fp16_flops_per_second(fp16_flops);
-  info.set_bf16x3_flops_per_second(bf16x3_flops);
-  if (bf16x3_flops == 0) {
+  constexpr int32_t kAnyDim = 256;
+  WorkerRates rates;
+  rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {{kAnyDim, 1e-8, 0}}}};
+  const auto add = [&](DataType dtype, Arithmetic arithmetic, double pair_seconds) {
+    if (pair_seconds > 0)
+      rates.kernels.push_back({dtype, arithmetic, {{kAnyDim, pair_seconds, 0}}});
+  };
+  add(DataType::kBf16, Arithmetic::kOfType, bf16_pair_seconds);
+  add(DataType::kFp16, Arithmetic::kOfType, fp16_pair_seconds);
+  add(DataType::kFp32, Arithmetic::kBf16x3, bf16x3_pair_seconds);
+  *info.mutable_rates() = RatesToProto(rates);
+  if (bf16x3_pair_seconds == 0) {
     control::v1::Lack* lack = info.add_lacks();
     lack->set_feature(kBf16x3Feature);
     lack->set_why_not("It takes a CPU with AMX.");

@@ -101,12 +101,12 @@ class CoordinatorHarness {
   absl::Duration longest_step;
   int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
-  mutable double planned_flops = 0;  // That the last plan was asked for with.
+  mutable double planned_pair_seconds = 0;  // That the last plan was asked for with.
   mutable int32_t planned_size = 0;
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;
-  double bf16_flops = 0, fp16_flops = 0, bf16x3_flops = 0;
+  double bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;

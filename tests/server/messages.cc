@@ -1,6 +1,7 @@
 #include "tests/server/messages.h"
 
 #include "attention/schedule.h"
+#include "proto/rates.h"
 
 namespace annulus {
 
@@ -15,8 +16,9 @@ control::v1::Register SmallWorker(const std::string& slot, const std::string& in
   info.set_data_endpoint("127.0.0.1:1");
   info.set_staging_limit_bytes(1 << 20);
   info.set_device_limit_bytes(1 << 20);
-  info.set_flops_per_second(1e9);
-  info.set_link_bytes_per_second(1e9);
+  WorkerRates rates;
+  rates.kernels[0].rates = {{16, 6.4e-8, 0}};
+  *info.mutable_rates() = RatesToProto(rates);
   info.set_schedule_version(kScheduleVersion);
   info.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   return info;

@@ -12,8 +12,8 @@ namespace annulus {
 
 // Messages of well-behaved workers and clients, for tests of the coordinator; no gRPC.
 
-// A worker with 1 MiB of staging and of device memory, 1e9 flops and bytes per second, at
-// 127.0.0.1:1.
+// A worker with 1 MiB of staging and of device memory, 1e9 FLOPs (at head dimensions of 16) and
+// bytes per second, at 127.0.0.1:1.
 control::v1::Register SmallWorker(const std::string& slot, const std::string& incarnation);
 
 // What a worker that does at once what it is told says to a command; nothing where a command has no

@@ -53,7 +53,7 @@ std::vector<RankSchedule> SplitRanks(const PlanRequest& request, const JobPlan& 
 
 TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
   Rates rates;
-  rates.flops_per_second = 1e7;  // Slow: many segments.
+  rates.pair_seconds = 6.4e-6;  // Slow: many segments.
   for (int32_t world : {2, 3, 4}) {
     for (auto strategy :
          {v1::Execution::STRATEGY_RING_PASS_KV, v1::Execution::STRATEGY_ALL_GATHER_KV,
@@ -96,7 +96,7 @@ TEST(PlannerTest, WhereStepsStayWholeWorkersAreToldHowLongTheyAre) {
   wanted.mutable_execution()->set_strategy(v1::Execution::STRATEGY_ULYSSES);
   wanted.mutable_execution()->set_layout(v1::Execution::LAYOUT_ZIGZAG);
   Rates rates;
-  rates.flops_per_second = 1e7;
+  rates.pair_seconds = 6.4e-6;
   PlanRequest request = Plan(wanted, rates);
   const PlanResult cut = MakeJobPlan(request);
   ASSERT_TRUE(cut.ok()) << cut.status();
@@ -112,10 +112,9 @@ TEST(PlannerTest, WhereStepsStayWholeWorkersAreToldHowLongTheyAre) {
 
 TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
   Rates rates;
-  rates.flops_per_second = 1e15;
-  rates.link_bytes_per_second = 1e6;
   for (const bool slow_kernel : {false, true}) {
-    if (slow_kernel) std::swap(rates.flops_per_second, rates.link_bytes_per_second);
+    rates.pair_seconds = slow_kernel ? 6.4e-5 : 6.4e-14;
+    rates.link_bytes_per_second = slow_kernel ? 1e15 : 1e6;
     const PlanRequest request = Plan(Request(4, 16384), rates);
     const PlanResult plan = MakeJobPlan(request);
     ASSERT_TRUE(plan.ok()) << plan.status();

@@ -13,8 +13,8 @@ class ServingTest : public testing::Test {
  protected:
   explicit ServingTest(CoordinatorOptions options = {}) : harness_(options) {}
 
-  void Serving() { harness_.bf16x3_flops = 4e10; }
-  void Lacking() { harness_.bf16x3_flops = 0; }
+  void Serving() { harness_.bf16x3_pair_seconds = 2e-9; }
+  void Lacking() { harness_.bf16x3_pair_seconds = 0; }
   static v1::RunJobRequest Bf16x3(int32_t world_size) {
     v1::RunJobRequest request = CoordinatorHarness::Request(world_size);
     request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
@@ -37,7 +37,7 @@ TEST_F(ServingTest, JobsOfOneWorkerGoToThoseThatServeThem) {
   harness_.Obey();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(EndpointOf(harness_.Run(Bf16x3(1))), "b:8004") << i;
-    EXPECT_EQ(harness_.planned_flops, 4e10) << "the other's rate does not count";
+    EXPECT_EQ(harness_.planned_pair_seconds, 2e-9) << "the other's rate does not count";
   }
   EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(1))), "a:8004") << "the one with less to do";
 }

@@ -35,7 +35,12 @@ class PromptWorker {
     WorkerEvent event;
     *event.mutable_register_() = SmallWorker(slot, "i" + slot);
     event.mutable_register_()->set_device_limit_bytes(1 << 30);
-    event.mutable_register_()->set_flops_per_second(0.5);  // A small job has many segments.
+    // A small job has many segments.
+    event.mutable_register_()
+        ->mutable_rates()
+        ->mutable_kernels(0)
+        ->mutable_rates(0)
+        ->set_pair_seconds(32);
     stream_->Write(event);
     thread_ = std::thread([this] {
       WorkerCommand command;

@@ -8,6 +8,7 @@
 #include "attention/capability.h"
 #include "attention/schedule.h"
 #include "proto/convert.h"
+#include "proto/rates.h"
 #include "server/coordinator/job_plan.h"
 
 namespace annulus {
@@ -33,16 +34,16 @@ void SimWorker::Start() {
   self.set_backend("sim");
   self.set_staging_limit_bytes(limits_.staging);
   self.set_device_limit_bytes(limits_.device);
-  self.set_flops_per_second(1e9);
-  self.set_link_bytes_per_second(1e9);
+  WorkerRates rates;
   serves_bf16x3_ = agenda_->Chance(0.7);
   if (serves_bf16x3_) {
-    self.set_bf16x3_flops_per_second(4e9);
+    rates.kernels.push_back({DataType::kFp32, Arithmetic::kBf16x3, {{128, 1e-9, 0}}});
   } else {
     control::v1::Lack* lack = self.add_lacks();
     lack->set_feature(kBf16x3Feature);
     lack->set_why_not("It takes a CPU with AMX.");
   }
+  *self.mutable_rates() = RatesToProto(rates);
   self.set_schedule_version(kScheduleVersion);
   self.set_protocol_version(control::v1::PROTOCOL_VERSION_CURRENT);
   options.self = [self] { return self; };

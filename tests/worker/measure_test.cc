@@ -89,6 +89,26 @@ TEST(MeasureTest, TheRateOfALinkIsThatOfItsMessages) {
   }
 }
 
+TEST(MeasureTest, ARateExplainsLongRowsAndWindows) {
+  const KernelRate of{64, 3e-10, 2e-7};
+  const auto run = [&](int64_t pairs, int64_t rows) {
+    return TimedRun{
+        pairs, rows,
+        static_cast<double>(pairs) * of.pair_seconds + static_cast<double>(rows) * of.row_seconds};
+  };
+  KernelRate rate = RateOfRuns(64, run(4 * 2048 * 2048, 4 * 2048), run(4 * 4096 * 250, 4 * 4096));
+  EXPECT_EQ(rate.head_dim, 64);
+  EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
+  EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
+  // Windows that were held up: all of `full` is not rows.
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, {1 << 16, 1 << 12, 5e-3});
+  EXPECT_NEAR(rate.pair_seconds, 5e-4 / (1 << 20), 1e-15);
+  // Or full attention was.
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, {1 << 16, 1 << 12, 1e-3});
+  EXPECT_NEAR(rate.pair_seconds, 1.0 / (1 << 20), 1e-15);
+  EXPECT_EQ(rate.row_seconds, 0);
+}
+
 // As where other workers measure on the same CPUs.
 TEST(MeasureTest, AStepIsAMessageThatWaitsForNoCpu) {
   Clock clock;

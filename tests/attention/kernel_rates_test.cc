@@ -1,0 +1,63 @@
+#include "attention/kernel_rates.h"
+
+#include <gtest/gtest.h>
+
+namespace annulus {
+namespace {
+
+const std::vector<KernelRate> kRates = {{32, 1e-9, 1e-7}, {64, 1.5e-9, 2e-7}, {128, 4e-9, 2e-7}};
+
+AttentionSpec Of(int32_t head_dim, int32_t head_dim_v = 0) {
+  AttentionSpec spec;
+  spec.head_dim = head_dim;
+  spec.head_dim_v = head_dim_v;
+  return spec;
+}
+
+TEST(KernelRatesTest, RatesAreLinearBetweenTheDimensionsThatWereMeasured) {
+  const struct {
+    int32_t dim;
+    double pair_seconds, row_seconds;
+  } cases[] = {{1, 1e-9, 1e-7},     {32, 1e-9, 1e-7},  {48, 1.25e-9, 1.5e-7}, {64, 1.5e-9, 2e-7},
+               {96, 2.75e-9, 2e-7}, {128, 4e-9, 2e-7}, {256, 8e-9, 4e-7}};
+  for (const auto& c : cases) {
+    const KernelRate rate = RateOf(Of(c.dim), kRates);
+    EXPECT_NEAR(rate.pair_seconds, c.pair_seconds, 1e-15) << c.dim;
+    EXPECT_NEAR(rate.row_seconds, c.row_seconds, 1e-15) << c.dim;
+  }
+  EXPECT_NEAR(RateOf(Of(32, 64), kRates).pair_seconds, 1.25e-9, 1e-15) << "their mean";
+}
+
+// Five products where a forward pass has two.
+TEST(KernelRatesTest, GradientsTakeAsLongAsALargerDimension) {
+  AttentionSpec spec = Of(128);
+  spec.operation = Operation::kGradients;
+  EXPECT_NEAR(RateOf(spec, kRates).pair_seconds, 2.5 * 4e-9, 1e-15);
+  spec = Of(32, 48);  // (3 · 32 + 2 · 48) / 2 = 96
+  spec.operation = Operation::kGradients;
+  EXPECT_NEAR(RateOf(spec, kRates).pair_seconds, 2.75e-9, 1e-15);
+}
+
+TEST(KernelRatesTest, JobsCountWithTheirOwnKernelOrElseWithThatOfFp32) {
+  const std::vector<KernelRates> kernels = {{DataType::kBf16, Arithmetic::kOfType, kRates},
+                                            {DataType::kFp32, Arithmetic::kBf16x3, kRates},
+                                            {DataType::kFp32, Arithmetic::kOfType, kRates}};
+  AttentionSpec spec;
+  spec.dtype = DataType::kFp32;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[2]);
+  spec.arithmetic = Arithmetic::kBf16x3;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[1]);
+  EXPECT_EQ(RatesOf(spec, {&kernels[2], 1}), &kernels[2]);
+  spec.arithmetic = Arithmetic::kOfType;
+  spec.dtype = DataType::kBf16;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[0]);
+  spec.operation = Operation::kGradients;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[2]);
+  spec.operation = Operation::kForward;
+  spec.dtype = DataType::kFp16;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[2]);
+  EXPECT_EQ(RatesOf(spec, {&kernels[0], 2}), nullptr);
+}
+
+}  // namespace
+}  // namespace annulus
