@@ -73,6 +73,12 @@ int64_t BlockLayout::FourthOffset(BlockKind kind, int32_t heads) const {
   return RowBytes(kind, heads);
 }
 
+int64_t BlockLayout::SectionOffset(BlockKind kind, int32_t heads, int index) const {
+  if (index == 0) return 0;
+  if (index == 1) return SecondOffset(kind, heads);
+  return index == 2 ? ThirdOffset(kind, heads) : FourthOffset(kind, heads);
+}
+
 int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
   const int64_t n = heads;
   switch (kind) {

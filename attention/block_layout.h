@@ -39,6 +39,8 @@ class BlockLayout {
   int64_t SecondOffset(BlockKind kind, int32_t heads) const;
   int64_t ThirdOffset(BlockKind kind, int32_t heads) const;
   int64_t FourthOffset(BlockKind kind, int32_t heads) const;
+  // Of section `index`, from 0 (the first) to 3 (the fourth).
+  int64_t SectionOffset(BlockKind kind, int32_t heads, int index) const;
 
   DataType dtype() const { return dtype_; }
   DataType out_dtype() const { return out_dtype_; }

@@ -94,11 +94,12 @@ int64_t PlaceInOrder(const Key& key, std::vector<Placement::Slot>* slots) {
 }
 
 std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLayout& layout,
-                                     int64_t alignment) {
+                                     int64_t alignment, const std::vector<bool>& in_staging) {
   const std::vector<Life> lives = LivesOf(schedule);
   std::vector<Placement::Slot> slots(lives.size());
   for (size_t i = 0; i < lives.size(); ++i) {
     if (lives[i].dies < 0) continue;  // Never used: no memory.
+    if (!in_staging.empty() && in_staging[i]) continue;
     Placement::Slot& slot = slots[i];
     const int64_t bytes = layout.BlockBytes(schedule.buffers[i]);
     slot.bytes = (bytes + alignment - 1) / alignment * alignment;
@@ -113,12 +114,30 @@ std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLa
 
 }  // namespace
 
+std::vector<bool> BuffersInStaging(const RankSchedule& schedule) {
+  std::vector<bool> in_staging(schedule.buffers.size(), false), input = in_staging;
+  for (const int32_t output : schedule.outputs) in_staging[output] = true;
+  for (const int32_t buffer : schedule.inputs) in_staging[buffer] = input[buffer] = true;
+  for (size_t i = 0; i < in_staging.size(); ++i) {
+    if (IsAccumulator(schedule.buffers[i].kind)) in_staging[i] = false;
+  }
+  for (const Step& step : schedule.steps) {
+    for (const Transfer& send : step.sends) in_staging[send.buffer] = false;
+    for (const Transfer& receive : step.receives) in_staging[receive.buffer] = false;
+    for (const Op& op : step.ops) {
+      if (input[op.target]) in_staging[op.target] = false;
+    }
+  }
+  return in_staging;
+}
+
 // No one order is best for all shapes: rings like the order of birth, narrow needs among large
 // inputs the order of size or of lifetime.
-Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout, int64_t alignment) {
+Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout, int64_t alignment,
+                       const std::vector<bool>& in_staging) {
   using Slot = Placement::Slot;
   using Key = std::pair<int64_t, int64_t>;
-  const std::vector<Slot> slots = SlotsOf(schedule, layout, alignment);
+  const std::vector<Slot> slots = SlotsOf(schedule, layout, alignment, in_staging);
   Placement best;
   const auto attempt = [&](const auto& key) {
     Placement placement{slots, 0};

@@ -23,9 +23,15 @@ struct Placement {
   int64_t arena_bytes = 0;  // Peak, alignment included.
 };
 
-// Liveness and first fit; offsets are multiples of `alignment` (a power of two).
+// Buffers that need no memory where a device reads and writes the tensors of staging themselves, by
+// number: inputs that nothing writes to and outputs that only ops write to, but for those of which
+// transfers take or bring rows, which must be one piece, and for accumulators.
+std::vector<bool> BuffersInStaging(const RankSchedule& schedule);
+
+// Liveness and first fit; offsets are multiples of `alignment` (a power of two). Buffers that are
+// `in_staging` (empty: none are) have no slot to speak of: of no bytes.
 Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout,
-                       int64_t alignment = 128);
+                       int64_t alignment = 128, const std::vector<bool>& in_staging = {});
 
 }  // namespace annulus
 

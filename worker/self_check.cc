@@ -72,6 +72,7 @@ absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& 
   request.execution.strategy = Strategy::kRingPassKv;
   request.execution.layout = request.plan_options.layout = Layout::kContiguous;
   request.execution.world_size = 1;
+  request.reads_staging = device.reads_staging();
   ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
   Executor::Options options;
   options.program = program;

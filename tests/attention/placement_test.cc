@@ -1,6 +1,8 @@
 #include "attention/placement.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "attention/block_layout.h"
 #include "gtest/gtest.h"
@@ -89,6 +91,56 @@ TEST(PlacementTest, AccumulatorsStartAsTheIdentityAndNothingElseDoes) {
   }
 }
 
+// Whatever the strategy, what stays is what nothing but tasks and ops touches, and all else has the
+// memory that it needs.
+TEST(BuffersInStagingTest, AreNeverMovedNorInputsWritten) {
+  int64_t stay = 0, move = 0;
+  for (const PlanOptions& plan : TestPlans(5)) {
+    for (const Strategy strategy : TestStrategies()) {
+      for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
+        AttentionSpec spec = SmallSpec(4, 2, {Lengths(60, 70)}, Causal());
+        spec.operation = operation;
+        const BuiltCase built({spec, plan, strategy});
+        for (const RankSchedule& rank : built.ranks) {
+          const std::vector<bool> in_staging = BuffersInStaging(rank);
+          const std::set<int32_t> inputs(rank.inputs.begin(), rank.inputs.end());
+          const std::set<int32_t> outputs(rank.outputs.begin(), rank.outputs.end());
+          std::set<int32_t> moved, written;
+          for (const Step& step : rank.steps) {
+            for (const auto* transfers : {&step.sends, &step.receives})
+              for (const Transfer& transfer : *transfers) moved.insert(transfer.buffer);
+            for (const Task& task : step.tasks)
+              written.insert({task.out_q, task.out_kv, task.out_bias});
+            for (const Op& op : step.ops)
+              if (inputs.count(op.target) > 0) written.insert(op.target);
+          }
+          const Placement placement =
+              PlaceBuffers(rank, BlockLayout(built.spec), /*alignment=*/128, in_staging);
+          const Placement all = PlaceBuffers(rank, BlockLayout(built.spec));
+          EXPECT_LE(placement.arena_bytes, all.arena_bytes);
+          for (int32_t i = 0; i < static_cast<int32_t>(rank.buffers.size()); ++i) {
+            const bool staged = inputs.count(i) + outputs.count(i) > 0;
+            EXPECT_EQ(in_staging[i], staged && moved.count(i) + written.count(i) == 0);
+            EXPECT_EQ(placement.slots[i].bytes, in_staging[i] ? 0 : all.slots[i].bytes);
+            (in_staging[i] ? stay : move) += staged ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(stay, 100);
+  EXPECT_GT(move, 100);
+}
+
+// One rank moves nothing: of a forward pass only the running state is left.
+TEST(BuffersInStagingTest, OneRankNeedsMemoryForItsStateOnly) {
+  const BuiltCase built = Ring(100, Causal(), 1);
+  const RankSchedule& rank = built.ranks[0];
+  const BlockLayout layout(built.spec);
+  const Placement placement = PlaceBuffers(rank, layout, 1, BuffersInStaging(rank));
+  EXPECT_EQ(placement.arena_bytes, 100 * layout.RowBytes(BlockKind::kPartial, 4));
+}
+
 TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
   AttentionSpec spec = SmallSpec(6, 3, {}, Mask());
   spec.dtype = DataType::kBf16;
@@ -110,6 +162,9 @@ TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
   EXPECT_EQ(layout.SecondOffset(BlockKind::kQGrad, 1), 10);
   EXPECT_EQ(layout.ThirdOffset(BlockKind::kQGrad, 1), 16);
   EXPECT_EQ(layout.FourthOffset(BlockKind::kQGrad, 1), 20);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(layout.SectionOffset(BlockKind::kQGrad, 1, i), std::vector<int>({0, 10, 16, 20})[i]);
+  }
   EXPECT_EQ(layout.RowBytes(BlockKind::kQGrad, 1), 24);
   EXPECT_EQ(layout.RowBytes(BlockKind::kDq, 2), 40);
   EXPECT_EQ(layout.SecondOffset(BlockKind::kDkv, 2), 40);

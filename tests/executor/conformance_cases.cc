@@ -287,6 +287,12 @@ Axis Strategies() {
   return axis;
 }
 
+Axis Staging() {
+  return {"staging",
+          {{"copied", [](Draw*, ConformanceJob*) {}},
+           {"read in place", [](Draw*, ConformanceJob* to) { to->job.reads_staging = true; }}}};
+}
+
 // By-area and zigzag per sequence cut at the ends of what they deal: granules are theirs.
 bool DealsByItself(const std::string& layout) {
   return absl::StartsWith(layout, LayoutName(Layout::kByArea)) ||
@@ -313,9 +319,9 @@ bool Forbids(int32_t a, int32_t i, int32_t b, int32_t j) {
 }  // namespace
 
 const std::vector<Axis>& ConformanceAxes() {
-  static const auto* axes =
-      new std::vector<Axis>{Kernels(),  Operations(), Types(),  Heads(),   Rows(), Masks(),
-                            MaskWays(), Modifiers(),  Worlds(), Layouts(), Cuts(), Strategies()};
+  static const auto* axes = new std::vector<Axis>{
+      Kernels(),   Operations(), Types(),   Heads(), Rows(),       Masks(),  MaskWays(),
+      Modifiers(), Worlds(),     Layouts(), Cuts(),  Strategies(), Staging()};
   return *axes;
 }
 

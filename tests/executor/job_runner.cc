@@ -71,8 +71,9 @@ std::string Describe(const JobCase& job) {
       " W=", job.plan.world_size, " stripe=", job.plan.stripe, " granule=", job.plan.granule,
       " ulysses=", job.execution.ulysses_degree, " inner=", job.execution.inner_ring_degree,
       " deal=", HeadDealName(job.execution.head_deal), " parts=", job.parts,
-      " segments=", job.segments, " ", DataTypeName(job.spec.dtype), " heads ", job.spec.q_heads,
-      "/", job.spec.kv_heads, " dims ", job.spec.head_dim, "/", job.spec.value_dim(), " rows ",
+      " segments=", job.segments, job.reads_staging ? " in staging " : " ",
+      DataTypeName(job.spec.dtype), " heads ", job.spec.q_heads, "/", job.spec.kv_heads, " dims ",
+      job.spec.head_dim, "/", job.spec.value_dim(), " rows ",
       absl::StrJoin(job.spec.sequences, "+",
                     [](std::string* out, const Sequence& s) {
                       absl::StrAppend(out, s.q_len, "x", s.kv_len);
@@ -120,6 +121,7 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs) {
   request.plan_options = job.plan;
   request.execution = job.execution;
   request.rank = rank;
+  request.reads_staging = job.reads_staging;
   auto program = MakeProgram(request);
   if (program.ok() && job.parts > 1) {
     request.parts_of_step.assign((*program)->schedule.steps.size(), job.parts);
@@ -131,6 +133,10 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs) {
   const std::vector<TensorInfo> table = TensorTable(job.spec);
   for (size_t i = 0; i < table.size(); ++i)
     tensors_.push_back(Scatter(table[i], program_->plan.shards[rank], inputs.tensors[i]));
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool input = table[i].direction == Direction::kInput;
+    inputs_.push_back(input ? tensors_[i] : std::vector<std::byte>());
+  }
   for (auto& bytes : tensors_) staged_.data.push_back(bytes.empty() ? nullptr : bytes.data());
 }
 
@@ -178,6 +184,16 @@ testing::AssertionResult RankJob::UsedExactlyItsArena() const {
          << "rank " << program_->rank << " used " << used << " bytes of an arena of " << bytes;
 }
 
+testing::AssertionResult RankJob::LeftItsInputsAlone() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].empty() && inputs_[i] != tensors_[i]) {
+      return testing::AssertionFailure()
+             << "rank " << program_->rank << " wrote to its input " << i;
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
 JobRunner::JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs)
     : job_(job), inputs_(std::move(inputs)) {
   for (int32_t r = 0; r < job.plan.world_size; ++r)
@@ -204,8 +220,9 @@ testing::AssertionResult JobRunner::Run(Group& group, const KernelFactory& make_
   const absl::Status status = FirstError(statuses);
   if (!status.ok()) return testing::AssertionFailure() << Describe(job_) << ": " << status;
   for (const auto& rank : ranks_) {
-    const testing::AssertionResult used = rank->UsedExactlyItsArena();
-    if (!used) return testing::AssertionFailure() << Describe(job_) << ": " << used.message();
+    for (const auto& kept : {rank->UsedExactlyItsArena(), rank->LeftItsInputsAlone()}) {
+      if (!kept) return testing::AssertionFailure() << Describe(job_) << ": " << kept.message();
+    }
   }
   return testing::AssertionSuccess();
 }

@@ -26,9 +26,10 @@ struct JobCase {
   AttentionSpec spec;
   Execution execution;  // Resolved.
   PlanOptions plan;
-  int32_t parts = 1;     // Each step is split into this many.
-  int32_t segments = 1;  // At most.
-  uint64_t seed = 1;     // Of the inputs.
+  int32_t parts = 1;           // Each step is split into this many.
+  int32_t segments = 1;        // At most.
+  uint64_t seed = 1;           // Of the inputs.
+  bool reads_staging = false;  // As of the device.
 };
 
 std::string Describe(const JobCase& job);
@@ -61,12 +62,14 @@ class RankJob {
   absl::Status RunAll(int32_t segments);
   // Whether no byte beside the arena was written, and the arena was used up to its end.
   testing::AssertionResult UsedExactlyItsArena() const;
+  testing::AssertionResult LeftItsInputsAlone() const;
 
  private:
   absl::Status status_;
   std::shared_ptr<const RankProgram> program_;
   std::unique_ptr<Device> device_ = MakeHostDevice();
   std::vector<std::vector<std::byte>> tensors_;
+  std::vector<std::vector<std::byte>> inputs_;  // Of the tensors, as they were given.
   StagedTensors staged_;
   Device* arena_device_ = nullptr;
   DeviceMemory memory_;
@@ -83,7 +86,8 @@ class JobRunner {
   JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs);
 
   // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
-  // does nothing), and looks whether each rank used exactly the memory of its plan.
+  // does nothing), and looks whether each rank used exactly the memory of its plan and wrote to no
+  // input.
   testing::AssertionResult Run(Group& group, const KernelFactory& make_kernel);
   // The same, and judges the answer.
   testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);

@@ -7,6 +7,7 @@
 
 #include "attention/dtype.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/block_sections.h"
 
 namespace annulus {
 
@@ -65,15 +66,10 @@ class BlockNumbers {
   }
   std::byte* At(int64_t row, int32_t head, int section) const {
     const Block& b = block();
-    const int32_t heads = b.head_end - b.head_begin;
-    const int64_t offset = section == 0   ? 0
-                           : section == 1 ? layout_.SecondOffset(b.kind, heads)
-                           : section == 2 ? layout_.ThirdOffset(b.kind, heads)
-                                          : layout_.FourthOffset(b.kind, heads);
+    const SectionPlace place = PlaceOf(layout_, view_, section);
     const int64_t head_bytes =
         static_cast<int64_t>(Count(section)) * BytesPerElement(Type(section));
-    return view_.data + (row - b.row_begin) * layout_.RowBytes(b.kind, heads) + offset +
-           (head - b.head_begin) * head_bytes;
+    return place.first + (row - b.row_begin) * place.stride + (head - b.head_begin) * head_bytes;
   }
 
   const BlockLayout& layout_;

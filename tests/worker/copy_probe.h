@@ -13,7 +13,8 @@ namespace annulus {
 // Host memory with something to do before each copy.
 class CopyProbe final : public Device {
  public:
-  explicit CopyProbe(std::function<void()> before_copy) : before_copy_(std::move(before_copy)) {}
+  explicit CopyProbe(std::function<void()> before_copy, bool reads_staging = false)
+      : before_copy_(std::move(before_copy)), reads_staging_(reads_staging) {}
 
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
   absl::Status CopyIn(const Copy2d& copy) override {
@@ -24,11 +25,13 @@ class CopyProbe final : public Device {
     before_copy_();
     return host_->CopyOut(copy);
   }
+  bool reads_staging() const override { return reads_staging_; }
   absl::Status Synchronize() override { return host_->Synchronize(); }
   std::string Description() const override { return "probe"; }
 
  private:
   const std::function<void()> before_copy_;
+  const bool reads_staging_;
   const std::unique_ptr<Device> host_ = MakeHostDevice();
 };
 

@@ -7,13 +7,15 @@
 namespace annulus {
 namespace {
 
-Engine MakeEngine(const LaneHost::Hub* hub, std::function<absl::Status()> before,
-                  std::function<void()> before_copy) {
+Engine MakeEngine(const LaneHost::Hub* hub, const LaneHost::Options& options) {
   Engine engine;
-  engine.make_device = [before_copy]() -> absl::StatusOr<std::unique_ptr<Device>> {
-    return std::make_unique<CopyProbe>(before_copy);
+  engine.make_device = [before_copy = options.before_copy,
+                        reads_staging =
+                            options.reads_staging]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    return std::make_unique<CopyProbe>(before_copy, reads_staging);
   };
-  engine.make_kernel = [before](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+  engine.make_kernel =
+      [before = options.before_call](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
     return std::make_unique<ProbeKernel>(before);
   };
   engine.make_communicator = [hub](Device*, int32_t rank,
@@ -25,10 +27,10 @@ Engine MakeEngine(const LaneHost::Hub* hub, std::function<absl::Status()> before
 
 }  // namespace
 
-LaneHost::LaneHost(const Hub* hub, Options options)
+LaneHost::LaneHost(const Hub* hub, const Options& options)
     : device_(MemoryBudget::Create("device", options.device_bytes)) {
   Lane::Options lane;
-  lane.engine = MakeEngine(hub, std::move(options.before_call), std::move(options.before_copy));
+  lane.engine = MakeEngine(hub, options);
   lane.device_budget = device_;
   lane.report = [this](EventLog::Event event) { log.Add(std::move(event)); };
   lane.now = absl::Now;

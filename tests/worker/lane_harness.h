@@ -29,13 +29,14 @@ class LaneHost {
     // Before each call of the kernel, and before each piece of a copy.
     std::function<absl::Status()> before_call = [] { return absl::OkStatus(); };
     std::function<void()> before_copy = [] {};
+    bool reads_staging = false;  // The device does.
     int64_t device_bytes = 1 << 20;
     size_t max_waiting = 4096;
     absl::Duration step_timeout = absl::Seconds(30);
   };
 
   explicit LaneHost(const Hub* hub) : LaneHost(hub, Options()) {}
-  LaneHost(const Hub* hub, Options options);
+  LaneHost(const Hub* hub, const Options& options);
 
   Lane& lane() { return *lane_; }
   SoloLane& solo() { return *solo_; }

@@ -37,6 +37,37 @@ TEST(SoloLaneTest, AReleaseEndsACopyWhichCountsAsProgress) {
   for (size_t i = 1; i < progress.size(); ++i) EXPECT_GT(progress[i], progress[i - 1]);
 }
 
+// Blocks stay where they have arrived and go out from there: nothing is copied, and all that the
+// device holds is the running state.
+TEST(SoloLaneTest, OnADeviceThatReadsStagingNothingIsCopied) {
+  std::shared_ptr<InProcessHub> none;
+  std::vector<float> outputs[2], lses[2];
+  int64_t device_bytes[2] = {};
+  for (const bool reads_staging : {false, true}) {
+    std::atomic<int> copies{0};
+    LaneHost* of = nullptr;
+    LaneHost::Options options;
+    options.reads_staging = reads_staging;
+    options.before_copy = [&] { ++copies; };
+    options.before_call = [&] {
+      device_bytes[reads_staging ? 1 : 0] = of->device().used_bytes();
+      return absl::OkStatus();
+    };
+    LaneHost host(&none, options);
+    of = &host;
+    const ShardWork work = host.Work(LaneSpec(8), 0, 1);
+    host.RunSolo(work);
+    ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
+    EXPECT_EQ(copies.load(), reads_staging ? 0 : 5);
+    outputs[reads_staging ? 1 : 0] = LaneHost::Output(*work.staged, TensorId::kOut);
+    lses[reads_staging ? 1 : 0] = LaneHost::Output(*work.staged, TensorId::kLse);
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+  EXPECT_EQ(lses[0], lses[1]);
+  EXPECT_EQ(device_bytes[1], 8 * 2 * (4 + 2) * 4);  // Rows, heads, the sum and its two numbers.
+  EXPECT_GT(device_bytes[0], 2 * device_bytes[1]);
+}
+
 TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
   std::shared_ptr<InProcessHub> none;
   Gate gate;

@@ -51,6 +51,10 @@ class Device {
   virtual absl::Status CopyIn(const Copy2d& copy) = 0;
   virtual absl::Status CopyOut(const Copy2d& copy) = 0;
 
+  // Whether its kernels read and write staging where it lies, as they do the memory of Allocate.
+  // Blocks may stay there then (attention/placement.h, BuffersInStaging).
+  virtual bool reads_staging() const { return false; }
+
   // Blocks until all queued work is done. INTERNAL / DEVICE_FAULT where some of it failed: the
   // process has lost the device.
   virtual absl::Status Synchronize() = 0;

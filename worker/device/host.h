@@ -32,6 +32,7 @@ class HostDevice final : public Device {
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override;
   absl::Status CopyIn(const Copy2d& copy) override { return Copy(copy); }
   absl::Status CopyOut(const Copy2d& copy) override { return Copy(copy); }
+  bool reads_staging() const override { return true; }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   std::string Description() const override { return "host"; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
@@ -97,6 +98,8 @@ void Executor::Apply(const std::vector<KernelOp>& ops) {
 }
 
 absl::Status Executor::CopyIn(const StagedTensors& staged) {
+  ASSIGN_OR_RETURN(std::vector<SectionPlaces> places, PlacesInStaging(*options_.program, staged));
+  binder_.SetPlaces(std::move(places));
   return CopyInputs(*options_.program, staged, options_.memory.get(), *options_.device,
                     options_.control);
 }

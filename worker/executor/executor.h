@@ -46,7 +46,9 @@ class Executor {
   // Waits for what is still queued.
   ~Executor();
 
-  // Staging → input buffers, before the first segment. CANCELLED by the stop token.
+  // Staging → input buffers, before the first segment. CANCELLED by the stop token. What stays in
+  // staging is read and written there by Run: `staged` is the same for CopyOut, and its memory
+  // outlives the executor.
   absl::Status CopyIn(const StagedTensors& staged);
 
   // Runs steps [segment.step_begin, segment.step_end). Segments run in order
@@ -76,7 +78,7 @@ class Executor {
 
   const Options options_;
   const KernelJob job_;
-  const StepBinder binder_;
+  StepBinder binder_;
   absl::Status computed_;  // The kernel's first failure.
   bool communicator_failed_ = false;
   int32_t next_step_ = 0;

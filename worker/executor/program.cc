@@ -33,10 +33,12 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
     schedule = SplitSteps(schedule, request.parts_of_step, request.plan_options.granule);
   }
   const BlockLayout layout(request.spec);
-  Placement placement = PlaceBuffers(schedule, layout);
+  std::vector<bool> in_staging;
+  if (request.reads_staging) in_staging = BuffersInStaging(schedule);
+  Placement placement = PlaceBuffers(schedule, layout, /*alignment=*/128, in_staging);
   return std::unique_ptr<const RankProgram>(
       new RankProgram{request.spec, std::move(plan), std::move(mask), layout, std::move(schedule),
-                      std::move(placement), request.rank});
+                      std::move(placement), request.rank, std::move(in_staging)});
 }
 
 }  // namespace annulus

@@ -25,6 +25,9 @@ struct RankProgram {
   RankSchedule schedule;
   Placement placement;
   int32_t rank = 0;
+  // By buffer: it stays in staging. Empty: none does.
+  std::vector<bool> in_staging;
+  bool stays(int32_t buffer) const { return !in_staging.empty() && in_staging[buffer]; }
 };
 
 // What a program needs, as the coordinator ships it.
@@ -34,6 +37,7 @@ struct ProgramRequest {
   Execution execution;                 // Resolved.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
   int32_t rank = 0;
+  bool reads_staging = false;  // As the device says (worker/device/device.h).
 };
 
 // INVALID_ARGUMENT for a rank, options or parts out of range, UNIMPLEMENTED for a layout or

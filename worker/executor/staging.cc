@@ -14,27 +14,27 @@ namespace {
 struct Section {
   BlockKind kind;
   TensorId tensor;
-  int64_t (BlockLayout::*offset)(BlockKind, int32_t) const;  // nullptr: the first section.
+  int index;
 };
 constexpr Section kSections[] = {
-    {BlockKind::kQ, TensorId::kQ, nullptr},
-    {BlockKind::kKv, TensorId::kK, nullptr},
-    {BlockKind::kKv, TensorId::kV, &BlockLayout::SecondOffset},
-    {BlockKind::kOut, TensorId::kOut, nullptr},
-    {BlockKind::kOut, TensorId::kLse, &BlockLayout::SecondOffset},
-    {BlockKind::kOut, TensorId::kMaxLogit, &BlockLayout::ThirdOffset},
-    {BlockKind::kQGrad, TensorId::kQ, nullptr},
-    {BlockKind::kQGrad, TensorId::kDOut, &BlockLayout::SecondOffset},
-    {BlockKind::kQGrad, TensorId::kLse, &BlockLayout::ThirdOffset},
-    {BlockKind::kQGrad, TensorId::kDLse, &BlockLayout::FourthOffset},
-    {BlockKind::kPairs, TensorId::kBias, nullptr},
-    {BlockKind::kPairs, TensorId::kBitMask, &BlockLayout::SecondOffset},
-    {BlockKind::kPairs, TensorId::kLseOffset, &BlockLayout::ThirdOffset},
-    {BlockKind::kDqOut, TensorId::kDq, nullptr},
-    {BlockKind::kDkvOut, TensorId::kDk, nullptr},
-    {BlockKind::kDkvOut, TensorId::kDv, &BlockLayout::SecondOffset},
-    {BlockKind::kDSinkOut, TensorId::kDSink, nullptr},
-    {BlockKind::kDBias, TensorId::kDBias, nullptr},
+    {BlockKind::kQ, TensorId::kQ, 0},
+    {BlockKind::kKv, TensorId::kK, 0},
+    {BlockKind::kKv, TensorId::kV, 1},
+    {BlockKind::kOut, TensorId::kOut, 0},
+    {BlockKind::kOut, TensorId::kLse, 1},
+    {BlockKind::kOut, TensorId::kMaxLogit, 2},
+    {BlockKind::kQGrad, TensorId::kQ, 0},
+    {BlockKind::kQGrad, TensorId::kDOut, 1},
+    {BlockKind::kQGrad, TensorId::kLse, 2},
+    {BlockKind::kQGrad, TensorId::kDLse, 3},
+    {BlockKind::kPairs, TensorId::kBias, 0},
+    {BlockKind::kPairs, TensorId::kBitMask, 1},
+    {BlockKind::kPairs, TensorId::kLseOffset, 2},
+    {BlockKind::kDqOut, TensorId::kDq, 0},
+    {BlockKind::kDkvOut, TensorId::kDk, 0},
+    {BlockKind::kDkvOut, TensorId::kDv, 1},
+    {BlockKind::kDSinkOut, TensorId::kDSink, 0},
+    {BlockKind::kDBias, TensorId::kDBias, 0},
 };
 
 // Whether blocks of this job have the section.
@@ -51,7 +51,9 @@ constexpr int64_t kMaxZeros = sizeof(kZeros);
 
 // One section of a block's rows and the same elements of the planar tensor.
 struct Strip {
-  std::byte* in_block = nullptr;
+  int32_t buffer = 0;
+  int section = 0;
+  std::byte* in_block = nullptr;  // Nowhere, where the buffer is in staging.
   int64_t block_stride = 0;
   std::byte* in_tensor = nullptr;
   int64_t tensor_stride = 0;
@@ -76,13 +78,15 @@ class Strips {
   Strips(const RankProgram& program, const StagedTensors& staged, std::byte* arena)
       : program_(program), staged_(staged), arena_(arena), table_(TensorTable(program.spec)) {}
 
-  absl::Status ForEach(const std::vector<int32_t>& buffers,
+  // Of the buffers that are, or are not, in staging.
+  absl::Status ForEach(const std::vector<int32_t>& buffers, bool in_staging,
                        absl::FunctionRef<absl::Status(const Strip&)> fn) const {
     if (staged_.data.size() != table_.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat(staged_.data.size(), " staged tensors where ", table_.size(), " belong"));
     }
     for (const int32_t buffer : buffers) {
+      if (program_.stays(buffer) != in_staging) continue;
       bool known = false;
       for (const Section& section : kSections) {
         if (section.kind != program_.schedule.buffers[buffer].kind) continue;
@@ -123,9 +127,11 @@ class Strips {
     const Block& block = program_.schedule.buffers[buffer];
     const int32_t heads = block.head_end - block.head_begin;
     Strip strip;
-    strip.in_block = arena_ + program_.placement.slots[buffer].offset;
-    if (section.offset != nullptr) {
-      strip.in_block += (program_.layout.*section.offset)(block.kind, heads);
+    strip.buffer = buffer;
+    strip.section = section.index;
+    if (!program_.stays(buffer)) {
+      strip.in_block = arena_ + program_.placement.slots[buffer].offset +
+                       program_.layout.SectionOffset(block.kind, heads, section.index);
     }
     strip.block_stride = program_.layout.RowBytes(block.kind, heads);
     strip.rows = block.row_end - block.row_begin;
@@ -170,26 +176,44 @@ absl::Status ForEachPiece(const Copy2d& copy, int64_t most,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<SectionPlaces>> PlacesInStaging(const RankProgram& program,
+                                                           const StagedTensors& staged) {
+  std::vector<SectionPlaces> places(program.schedule.buffers.size());
+  const Strips strips(program, staged, /*arena=*/nullptr);
+  for (const std::vector<int32_t>* buffers :
+       {&program.schedule.inputs, &program.schedule.outputs}) {
+    RETURN_IF_ERROR(strips.ForEach(*buffers, true, [&](const Strip& s) {
+      places[s.buffer][s.section] = {s.in_tensor, s.tensor_stride};
+      return absl::OkStatus();
+    }));
+  }
+  return places;
+}
+
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                         Device& device, const KernelControl& control) {
-  return Strips(program, staged, arena).ForEach(program.schedule.inputs, [&](const Strip& s) {
-    const Copy2d copy{s.in_block, s.block_stride, s.in_tensor, s.tensor_stride, s.width, s.rows};
-    return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
-      RETURN_IF_ERROR(GoOn(control));
-      return device.CopyIn(piece);
-    });
-  });
+  return Strips(program, staged, arena)
+      .ForEach(program.schedule.inputs, false, [&](const Strip& s) {
+        const Copy2d copy{s.in_block,      s.block_stride, s.in_tensor,
+                          s.tensor_stride, s.width,        s.rows};
+        return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
+          RETURN_IF_ERROR(GoOn(control));
+          return device.CopyIn(piece);
+        });
+      });
 }
 
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                          Device& device, const KernelControl& control) {
-  return Strips(program, staged, arena).ForEach(program.schedule.outputs, [&](const Strip& s) {
-    const Copy2d copy{s.in_tensor, s.tensor_stride, s.in_block, s.block_stride, s.width, s.rows};
-    return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
-      RETURN_IF_ERROR(GoOn(control));
-      return device.CopyOut(piece);
-    });
-  });
+  return Strips(program, staged, arena)
+      .ForEach(program.schedule.outputs, false, [&](const Strip& s) {
+        const Copy2d copy{s.in_tensor,    s.tensor_stride, s.in_block,
+                          s.block_stride, s.width,         s.rows};
+        return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
+          RETURN_IF_ERROR(GoOn(control));
+          return device.CopyOut(piece);
+        });
+      });
 }
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/device/device.h"
 #include "worker/executor/program.h"
 #include "worker/kernel/attention_kernel.h"
@@ -28,10 +29,15 @@ inline constexpr int64_t kCopyPieceBytes = int64_t{64} << 20;
 absl::Status ForEachPiece(const Copy2d& copy, int64_t most,
                           absl::FunctionRef<absl::Status(const Copy2d& piece)> fn);
 
-// Queues the copies between staging and a program's buffers in `arena`: planar tensors become the
-// sections of block rows (attention/block_layout.h), K and V interleaved, and back. Each piece
-// counts as progress. CANCELLED when told to stop; INVALID_ARGUMENT when `staged` does not fit the
-// spec; UNIMPLEMENTED for a block kind that no tensor fills.
+// Where the sections of those buffers lie that stay in staging, by buffer. Of the errors below the
+// last two.
+absl::StatusOr<std::vector<SectionPlaces>> PlacesInStaging(const RankProgram& program,
+                                                           const StagedTensors& staged);
+
+// Queues the copies between staging and a program's buffers in `arena`, but for those that stay:
+// planar tensors become the sections of block rows (attention/block_layout.h), K and V interleaved,
+// and back. Each piece counts as progress. CANCELLED when told to stop; INVALID_ARGUMENT when
+// `staged` does not fit the spec; UNIMPLEMENTED for a block kind that no tensor fills.
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                         Device& device, const KernelControl& control);
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,

@@ -1,5 +1,6 @@
 #include "worker/executor/step_binding.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace annulus {
@@ -23,6 +24,13 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
       return KernelOp::Kind::kRound;
   }
   return KernelOp::Kind::kCopy;
+}
+
+// Of the first section that there is.
+std::byte* FirstOf(const SectionPlaces& places) {
+  const auto first = std::find_if(places.begin(), places.end(),
+                                  [](const SectionPlace& place) { return place.first != nullptr; });
+  return first == places.end() ? nullptr : first->first;
 }
 
 // A number for each buffer, never given before in this process. Zero is none.
@@ -64,8 +72,16 @@ BoundStep StepBinder::Bind(int32_t step) const {
 
 BlockView StepBinder::View(int32_t buffer) const {
   if (buffer < 0) return BlockView();
-  return {program_->schedule.buffers[buffer], arena_ + program_->placement.slots[buffer].offset,
-          first_content_ + static_cast<uint64_t>(buffer)};
+  BlockView view;
+  view.block = program_->schedule.buffers[buffer];
+  view.content = first_content_ + static_cast<uint64_t>(buffer);
+  if (!program_->stays(buffer)) {
+    view.data = arena_ + program_->placement.slots[buffer].offset;
+  } else if (!places_.empty()) {
+    view.apart = &places_[buffer];
+    view.data = FirstOf(*view.apart);
+  }
+  return view;
 }
 
 std::byte* StepBinder::RowsOf(const Transfer& transfer) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "worker/comm/communicator.h"
@@ -20,10 +21,14 @@ struct BoundStep {
   std::vector<KernelOp> ops;
 };
 
-// Binds the steps of a program to its arena. Keeps pointers to both.
+// Binds the steps of a program to its arena, and to staging. Keeps pointers to program and arena;
+// what it binds has pointers to its own.
 class StepBinder {
  public:
   StepBinder(const RankProgram* program, std::byte* arena);
+
+  // Where buffers lie that stay in staging, before a step that uses them is bound.
+  void SetPlaces(std::vector<SectionPlaces> places) { places_ = std::move(places); }
 
   BoundStep Bind(int32_t step) const;
 
@@ -38,6 +43,7 @@ class StepBinder {
   std::byte* arena_;
   uint64_t first_content_;                    // Of buffer 0; the others follow.
   std::vector<std::vector<int32_t>> births_;  // By step.
+  std::vector<SectionPlaces> places_;         // By buffer; empty: not known yet.
 };
 
 }  // namespace annulus

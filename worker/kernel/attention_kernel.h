@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_ATTENTION_KERNEL_H_
 #define ANNULUS_WORKER_KERNEL_ATTENTION_KERNEL_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +17,26 @@
 
 namespace annulus {
 
-// A block of a schedule, bound to device memory. The bytes lie as BlockLayout says.
+// Where one section of a block's rows lies: what the block's row r has of it at first + r · stride.
+struct SectionPlace {
+  std::byte* first = nullptr;
+  int64_t stride = 0;
+};
+// Of a block whose sections lie apart, in BlockLayout's order; a section that the job's blocks lack
+// is nowhere.
+using SectionPlaces = std::array<SectionPlace, 4>;
+
+// A block of a schedule, bound to device memory. The bytes lie as BlockLayout says from `data` on,
+// unless its sections lie `apart`.
 struct BlockView {
   Block block;
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  // The first section's where they lie apart. No two blocks share it.
   // Not 0: all views with this number, in all calls, show the same rows with the same bytes, so
   // far as tasks read them. What a kernel made of them (packed keys) may serve again.
   uint64_t content = 0;
+  // Not null: the block stays in staging, whose tensors are planar. Never of an accumulator, and
+  // only on a device that reads staging. Outlives every call that uses the view.
+  const SectionPlaces* apart = nullptr;
 };
 
 // A task with its buffers. Row ranges are shard-local, as in the schedule; `q_rows` and `k_rows`

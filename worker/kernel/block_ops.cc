@@ -21,13 +21,13 @@ constexpr int64_t kRowsAtOnce = 64;
 // A block with what is needed to find a row and head of it.
 struct Side {
   const BlockView* view;
-  int64_t row_bytes;
   Sections sections;
+  SectionPlaces places;
 
   std::byte* At(int64_t row, int32_t head, size_t section) const {
-    const Section& s = sections[section];
-    return view->data + (row - view->block.row_begin) * row_bytes + s.offset +
-           (head - view->block.head_begin) * s.head_bytes;
+    const SectionPlace& place = places[section];
+    return place.first + (row - view->block.row_begin) * place.stride +
+           (head - view->block.head_begin) * sections[section].head_bytes;
   }
   float* Floats(int64_t row, int32_t head, size_t section) const {
     return reinterpret_cast<float*>(At(row, head, section));
@@ -35,8 +35,10 @@ struct Side {
 };
 
 Side MakeSide(const BlockLayout& layout, const BlockView& view) {
-  const int32_t heads = view.block.head_end - view.block.head_begin;
-  return {&view, layout.RowBytes(view.block.kind, heads), SectionsOf(layout, view.block)};
+  Side side{&view, SectionsOf(layout, view.block), {}};
+  for (size_t s = 0; s < side.sections.size(); ++s)
+    side.places[s] = PlaceOf(layout, view, static_cast<int>(s));
+  return side;
 }
 
 struct Operands {

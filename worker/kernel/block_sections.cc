@@ -46,4 +46,11 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
   return {};
 }
 
+SectionPlace PlaceOf(const BlockLayout& layout, const BlockView& view, int index) {
+  if (view.apart != nullptr) return (*view.apart)[index];
+  const BlockKind kind = view.block.kind;
+  const int32_t heads = view.block.head_end - view.block.head_begin;
+  return {view.data + layout.SectionOffset(kind, heads, index), layout.RowBytes(kind, heads)};
+}
+
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/block_layout.h"
+#include "worker/kernel/attention_kernel.h"
 
 namespace annulus {
 
@@ -27,6 +28,9 @@ struct Sections {
 
 // Of a block of so many heads; none of kPairs, to which no operation is applied.
 Sections SectionsOf(const BlockLayout& layout, const Block& block);
+
+// Where section `index` of a block's rows lies, wherever the block does.
+SectionPlace PlaceOf(const BlockLayout& layout, const BlockView& view, int index);
 
 }  // namespace annulus
 

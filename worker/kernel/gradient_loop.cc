@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "worker/kernel/block_sections.h"
+
 namespace annulus {
 namespace {
 
@@ -14,7 +16,7 @@ int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 
 int32_t HeadsOf(const BlockView& view) { return view.block.head_end - view.block.head_begin; }
 
-// The bytes of a row of a block, from which sections are counted.
+// The bytes of a row of an accumulator, from which sections are counted.
 std::byte* RowOf(const BlockLayout& layout, const BlockView& view, int64_t row) {
   return view.data + (row - view.block.row_begin) * layout.RowBytes(view.block.kind, HeadsOf(view));
 }
@@ -64,6 +66,8 @@ void GradientLoop::Run(const GradientItem& item) {
   task_number_ = item.task;
   task_ = &call_.tasks[item.task];
   kv_head_ = item.kv_head;
+  for (int section = 0; section < 4; ++section)
+    q_places_[section] = PlaceOf(layout_, task_->q, section);
   block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
   PackBlock();
   const bool set_once = !rules_.hides_pairs();  // Else it takes the rows of a tile.
@@ -86,28 +90,35 @@ void GradientLoop::PackBlock() {
   uint8_t present[kKeyBlock] = {};
   std::fill(present + (keys.begin - block_.begin), present + (keys.end - block_.begin), 1);
   const int count = static_cast<int>(keys.end - block_.begin);
-  const BlockView& kv = task_->kv;
-  const int32_t heads = HeadsOf(kv), local = kv_head_ - kv.block.head_begin;
+  const Block& kv = task_->kv.block;
   const int element = BytesPerElement(layout_.dtype());
   ElementRows rows;
   rows.dtype = layout_.dtype();
-  rows.stride = layout_.RowBytes(BlockKind::kKv, heads);
-  // Rows before the buffer's first one are not present: this address is never read as it stands.
-  const std::byte* base = RowOf(layout_, kv, block_.begin);
-  rows.first = base + int64_t{local} * layout_.head_dim() * element;
+  const auto set = [&](int section, int dim) {
+    const SectionPlace place = PlaceOf(layout_, task_->kv, section);
+    rows.stride = place.stride;
+    // Rows before the buffer's first one are not present: this address is never read as it stands.
+    rows.first = place.first + (block_.begin - kv.row_begin) * place.stride +
+                 int64_t{kv_head_ - kv.head_begin} * dim * element;
+  };
+  set(0, layout_.head_dim());
   call_.isa->pack_keys(rows, present, count, layout_.head_dim(), s_.keys_);
   keys_finite_ = call_.isa->pack_values(rows, present, count, layout_.head_dim(), s_.key_rows_);
-  rows.first = base + layout_.SecondOffset(BlockKind::kKv, heads) +
-               int64_t{local} * layout_.value_dim() * element;
+  set(1, layout_.value_dim());
   call_.isa->pack_keys(rows, present, count, layout_.value_dim(), s_.values_);
 }
 
+const std::byte* GradientLoop::QueryAt(int section, int64_t row, int32_t q_head,
+                                       int64_t head_bytes) const {
+  const Block& q = task_->q.block;
+  const SectionPlace& place = q_places_[section];
+  return place.first + (row - q.row_begin) * place.stride + (q_head - q.head_begin) * head_bytes;
+}
+
 void GradientLoop::AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans) {
-  const int32_t heads = HeadsOf(task_->q), local = q_head - task_->q.block.head_begin;
-  const std::byte* at = RowOf(layout_, task_->q, row) + local * kFloat;
-  std::memcpy(&s_.lse_[rows_], at + layout_.ThirdOffset(BlockKind::kQGrad, heads), kFloat);
+  std::memcpy(&s_.lse_[rows_], QueryAt(2, row, q_head, kFloat), kFloat);
   if (s_.lse_[rows_] == kMinusInf) return;
-  std::memcpy(&s_.delta_[rows_], at + layout_.FourthOffset(BlockKind::kQGrad, heads), kFloat);
+  std::memcpy(&s_.delta_[rows_], QueryAt(3, row, q_head, kFloat), kFloat);
   rules_.SetRow(*task_, rows_, row, q_head);
   GradientScratch::Slot& slot = s_.slots_[rows_++];
   slot.row = row;
@@ -156,15 +167,12 @@ void GradientLoop::FindHulls() {
 }
 
 void GradientLoop::PackTile() {
-  const int32_t heads = HeadsOf(task_->q);
   const int64_t element = BytesPerElement(layout_.dtype());
-  const int64_t second = layout_.SecondOffset(BlockKind::kQGrad, heads);
   std::array<const std::byte*, kTileRows> q, d_out;
   for (int i = 0; i < rows_; ++i) {
-    const std::byte* row = RowOf(layout_, task_->q, s_.slots_[i].row);
-    const int64_t local = s_.slots_[i].q_head - task_->q.block.head_begin;
-    q[i] = row + local * layout_.head_dim() * element;
-    d_out[i] = row + second + local * layout_.value_dim() * element;
+    const GradientScratch::Slot& slot = s_.slots_[i];
+    q[i] = QueryAt(0, slot.row, slot.q_head, layout_.head_dim() * element);
+    d_out[i] = QueryAt(1, slot.row, slot.q_head, layout_.value_dim() * element);
   }
   const QueryRows queries{layout_.dtype(), q.data(), rows_, layout_.head_dim()};
   const QueryRows d_outs{layout_.dtype(), d_out.data(), rows_, layout_.value_dim()};

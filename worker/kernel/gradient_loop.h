@@ -70,6 +70,8 @@ class GradientLoop {
   void RunTile(Interval slots);
   // Finds the slots that see something of the block, and what; the rest of the tile is not touched.
   void GatherSlots(Interval slots);
+  // Of one head of a row of the queries.
+  const std::byte* QueryAt(int section, int64_t row, int32_t q_head, int64_t head_bytes) const;
   void AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans);
   void FindHulls();
   void PackTile();
@@ -99,6 +101,7 @@ class GradientLoop {
   GradientScratch& s_;
   TileRules rules_;
   const KernelTask* task_ = nullptr;
+  SectionPlaces q_places_;
   int32_t task_number_ = 0, kv_head_ = 0;
   Interval block_;  // Key rows.
   bool keys_finite_ = true, queries_finite_ = true, d_outs_finite_ = true;

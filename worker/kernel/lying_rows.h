@@ -17,7 +17,7 @@ inline constexpr uint16_t kSeesAll = 0xffff;
 struct LyingRows {
   DataType dtype = DataType::kUnspecified;
   const std::byte *keys = nullptr, *values = nullptr;  // Of the first row.
-  int64_t stride = 0;                                  // bytes
+  int64_t key_stride = 0, value_stride = 0;            // bytes
   int count = 0;                                       // 1 … kLyingKeys
   int head_dim = 0, value_dim = 0;
   // From what is read to what will be read soon: bytes. 0: unknown.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "base/streaming_writer.h"
+#include "worker/kernel/block_sections.h"
 
 namespace annulus {
 namespace {
@@ -69,7 +70,6 @@ absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, 
 
 void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int64_t pack) {
   const Block& own = source.kv->block;
-  const int32_t heads = own.head_end - own.head_begin;
   const int64_t first = block * kKeyBlock;
   uint8_t present[kKeyBlock] = {};
   int count = 0;
@@ -81,16 +81,18 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
   const int element = BytesPerElement(layout_->dtype());
   ElementRows rows;
   rows.dtype = layout_->dtype();
-  rows.stride = layout_->RowBytes(BlockKind::kKv, heads);
   rows.streamed = streamed_;
-  // Rows before the buffer's first one are not present, so this address is never read as it stands.
-  const std::byte* row_base = source.kv->data + (first - own.row_begin) * rows.stride;
   float* keys = memory_.get() + pack * (key_floats_ + value_floats_);
-  const int32_t local = head - own.head_begin;
-  rows.first = row_base + int64_t{local} * layout_->head_dim() * element;
+  const auto set = [&](int section, int dim) {
+    const SectionPlace place = PlaceOf(*layout_, *source.kv, section);
+    rows.stride = place.stride;
+    // Rows before the buffer's first one are not present: this address is never read as it stands.
+    rows.first = place.first + (first - own.row_begin) * place.stride +
+                 int64_t{head - own.head_begin} * dim * element;
+  };
+  set(0, layout_->head_dim());
   isa_->pack_keys(rows, present, count, layout_->head_dim(), keys);
-  rows.first = row_base + layout_->SecondOffset(BlockKind::kKv, heads) +
-               int64_t{local} * layout_->value_dim() * element;
+  set(1, layout_->value_dim());
   finite_[pack] =
       isa_->pack_values(rows, present, count, layout_->value_dim(), keys + key_floats_) ? 1 : 0;
 }

@@ -52,20 +52,21 @@ uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
 class RowSections {
  public:
   RowSections(const BlockLayout& layout, const BlockView& view)
-      : view_(view),
-        sections_(SectionsOf(layout, view.block)),
-        row_bytes_(layout.RowBytes(view.block.kind, view.block.head_end - view.block.head_begin)) {}
+      : view_(view), sections_(SectionsOf(layout, view.block)) {
+    for (size_t s = 0; s < sections_.size(); ++s)
+      places_[s] = PlaceOf(layout, view, static_cast<int>(s));
+  }
 
   std::byte* At(int64_t row, int32_t head, size_t section) const {
-    const Section& s = sections_[section];
-    return view_.data + (row - view_.block.row_begin) * row_bytes_ + s.offset +
-           (head - view_.block.head_begin) * s.head_bytes;
+    const SectionPlace& place = places_[section];
+    return place.first + (row - view_.block.row_begin) * place.stride +
+           (head - view_.block.head_begin) * sections_[section].head_bytes;
   }
 
  private:
   const BlockView& view_;
   const Sections sections_;
-  const int64_t row_bytes_;
+  SectionPlaces places_;
 };
 
 // Where a task's keys and values lie.
@@ -76,7 +77,6 @@ struct KeyPlaces {
 
   KeyPlaces(const BlockLayout& layout, const KernelTask& task) {
     const Block& block = task.kv.block;
-    const int32_t heads = block.head_end - block.head_begin;
     const int64_t head = FirstKvHead(task.task, layout.group()) - block.head_begin;
     const int64_t element = BytesPerElement(layout.dtype());
     row_begin = block.row_begin;
@@ -85,23 +85,24 @@ struct KeyPlaces {
     first.dtype = layout.dtype();
     first.head_dim = layout.head_dim();
     first.value_dim = layout.value_dim();
-    first.stride = layout.RowBytes(BlockKind::kKv, heads);
-    first.keys = task.kv.data + head * key_bytes;
-    first.values = task.kv.data + layout.SecondOffset(BlockKind::kKv, heads) + head * value_bytes;
+    const SectionPlace keys = PlaceOf(layout, task.kv, 0), values = PlaceOf(layout, task.kv, 1);
+    first.key_stride = keys.stride;
+    first.value_stride = values.stride;
+    first.keys = keys.first + head * key_bytes;
+    first.values = values.first + head * value_bytes;
   }
 
   // Of the task's head number `head` of `heads`; keys from `key` on, before `end`.
   LyingRows At(int head, int heads, int64_t key, int64_t end) const {
     LyingRows rows = first;
-    const int64_t offset = (key - row_begin) * rows.stride;
-    rows.keys += offset + head * key_bytes;
-    rows.values += offset + head * value_bytes;
+    rows.keys += (key - row_begin) * rows.key_stride + head * key_bytes;
+    rows.values += (key - row_begin) * rows.value_stride + head * value_bytes;
     rows.count = static_cast<int>(std::min<int64_t>(kLyingKeys, end - key));
     const int next = head + kCallsAhead;
     const int64_t groups = next / heads * kLyingKeys;
     if (key + groups >= end) return rows;
-    rows.keys_ahead = groups * rows.stride + (next % heads - head) * key_bytes;
-    rows.values_ahead = groups * rows.stride + (next % heads - head) * value_bytes;
+    rows.keys_ahead = groups * rows.key_stride + (next % heads - head) * key_bytes;
+    rows.values_ahead = groups * rows.value_stride + (next % heads - head) * value_bytes;
     return rows;
   }
 };

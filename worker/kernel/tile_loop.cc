@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/streaming_writer.h"
+#include "worker/kernel/block_sections.h"
 
 namespace annulus {
 namespace {
@@ -95,12 +96,12 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
 void TileLoop::PackQueries(const KernelTask& task) {
   const BlockLayout& layout = *call_.job->layout;
   const Block& block = task.q.block;
-  const int64_t row_bytes = layout.RowBytes(BlockKind::kQ, block.head_end - block.head_begin);
+  const SectionPlace place = PlaceOf(layout, task.q, 0);
   const int64_t head_bytes = int64_t{layout.head_dim()} * BytesPerElement(layout.dtype());
   std::array<const std::byte*, kMostTileRows> rows;
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
-    rows[i] = task.q.data + (slot.row - block.row_begin) * row_bytes +
+    rows[i] = place.first + (slot.row - block.row_begin) * place.stride +
               (slot.q_head - block.head_begin) * head_bytes;
   }
   call_.isa->pack_queries({layout.dtype(), rows.data(), tile_.rows, layout.head_dim()},

@@ -26,9 +26,9 @@ void AttendSlots(const LyingRows& rows, RowSlot* slots) {
   values.ahead = rows.values_ahead;
   for (int k = 0; k < kLyingKeys; ++k) {
     // Behind the last row it stands in: nobody sees the key.
-    const int64_t at = MinInt(k, rows.count - 1) * rows.stride;
-    keys[k] = rows.keys + at;
-    values.at[k] = rows.values + at;
+    const int64_t row = MinInt(k, rows.count - 1);
+    keys[k] = rows.keys + row * rows.key_stride;
+    values.at[k] = rows.values + row * rows.value_stride;
   }
   LaneProducts<V> products[SLOTS];
   for (int first = 0; first < kLyingKeys; first += 4)

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/dropout.h"
+#include "worker/kernel/block_sections.h"
 
 namespace annulus {
 namespace {
@@ -67,24 +68,20 @@ void TileRules::SetRow(const KernelTask& task, int index, int64_t row, int32_t q
 void TileRules::SetPairRow(const KernelTask& task, int index, int64_t row, int32_t q_head) {
   const PairInputs& pairs = job_.layout->pairs();
   const Block& block = task.pairs.block;
-  const int32_t heads = block.head_end - block.head_begin;
   const int64_t q_row = task.q_rows->Global(row), head = q_head - block.head_begin;
   const int64_t sequence = job_.mask->SequenceOfQuery(q_row);
-  const std::byte* at =
-      task.pairs.data + (row - block.row_begin) * job_.layout->RowBytes(BlockKind::kPairs, heads);
-  if (pairs.has_offset) {
-    std::memcpy(&offset_[index],
-                at + job_.layout->ThirdOffset(BlockKind::kPairs, heads) + head * sizeof(float),
-                sizeof(float));
-  }
+  const auto at = [&](int section) {
+    const SectionPlace place = PlaceOf(*job_.layout, task.pairs, section);
+    return place.first + (row - block.row_begin) * place.stride;
+  };
+  if (pairs.has_offset) std::memcpy(&offset_[index], at(2) + head * sizeof(float), sizeof(float));
   PairRule::Row& rule = pair_row_[index];
   rule.first_key = job_.mask->KeyBegin(sequence);
   own_keys_[index] = task.k_rows->Local({rule.first_key, job_.mask->KeyBegin(sequence + 1)});
-  if (pairs.has_bias) rule.bias = at + (pairs.bias_heads == 1 ? 0 : head) * pairs.bias_bytes();
+  if (pairs.has_bias) rule.bias = at(0) + (pairs.bias_heads == 1 ? 0 : head) * pairs.bias_bytes();
   rule.bits = nullptr;
   if (!pairs.has_bits || !job_.mask->HasBits(q_head, sequence)) return;
-  rule.bits = at + job_.layout->SecondOffset(BlockKind::kPairs, heads) +
-              (pairs.bit_heads == 1 ? 0 : head) * pairs.bit_bytes();
+  rule.bits = at(1) + (pairs.bit_heads == 1 ? 0 : head) * pairs.bit_bytes();
 }
 
 void TileRules::SetPairKeys(const KernelTask& task, int64_t first) {

@@ -32,7 +32,9 @@ absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, Memo
   auto run = std::make_shared<ShardRun>();
   run->id = work.id;
   run->staged = work.staged;
-  ASSIGN_OR_RETURN(run->program, MakeProgram(work.request));
+  ProgramRequest request = work.request;
+  request.reads_staging = device->reads_staging();
+  ASSIGN_OR_RETURN(run->program, MakeProgram(request));
   const int64_t bytes = run->program->placement.arena_bytes;
   ASSIGN_OR_RETURN(run->reservation, budget->Reserve(bytes));
   ASSIGN_OR_RETURN(run->memory, device->Allocate(bytes));
