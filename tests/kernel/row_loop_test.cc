@@ -41,7 +41,8 @@ class CountingKernel {
     table_ = IsaFor(*isa, dtype);
     counted_ = table_.attend_rows;
     if (counted_ != nullptr) table_.attend_rows = Count;
-    table_.fp32 = table_.fp16 = nullptr;
+    table_.fp16 = nullptr;
+    table_.fp32 = table_.gradients == nullptr ? isa->fp32 : nullptr;
     table_.bf16x3 = isa->bf16x3;
     CpuKernel::Options options;
     options.isa = &table_;
