@@ -42,14 +42,29 @@ class AttendStages {
   static constexpr int kTileFloats = kTile * kTile;
   static constexpr int kChunkFloats = ROWS * kTileFloats;
 
+  // Pauses between the products that a strip's sums take, and its scores.
+  int64_t AddPauses(const Strip<ROWS>& strip) const {
+    return strip.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
+  }
+  int64_t ScorePauses(const Strip<ROWS>& strip) const {
+    return strip.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
+  }
+
   // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
-  __attribute__((flatten)) void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
-    const int64_t add_pauses = last == nullptr ? 0
-                                               : last->chunks / 2 * Chunks(tile_.value_dim) *
-                                                     kPauses<ROWS, FORMAT::kValueProducts>;
-    const int64_t score_pauses = next == nullptr ? 0
-                                                 : next->chunks / 2 * Chunks(tile_.head_dim) *
-                                                       kPauses<ROWS, FORMAT::kScoreProducts>;
+  void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+    const int64_t pauses =
+        (next == nullptr ? 0 : ScorePauses(*next)) + (last == nullptr ? 0 : AddPauses(*last));
+    const int64_t steps = here == nullptr ? 0 : kRows * ((here->chunks + 3) / 4);
+    if (steps <= pauses) return AdvanceBy<1>(next, here, last);
+    steps <= 2 * pauses ? AdvanceBy<2>(next, here, last) : AdvanceBy<4>(next, here, last);
+  }
+
+  // With so many steps of the softmax at a pause.
+  template <int STEPS>
+  __attribute__((flatten)) void AdvanceBy(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+    constexpr int kFinds = STEPS > 2 ? 2 : 1;
+    const int64_t add_pauses = last == nullptr ? 0 : AddPauses(*last);
+    const int64_t score_pauses = next == nullptr ? 0 : ScorePauses(*next);
     WeighPlace place;
     if (here != nullptr) place = {here->scores, 0, here->chunks};
     const int64_t rows = next == nullptr ? 0 : kRows;
@@ -58,14 +73,18 @@ class AttendStages {
     Pace find(next != nullptr && next->masked ? 0 : rows, add_pauses);
     const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
     const auto weigh_some = [&]() __attribute__((always_inline)) {
-      if (weigh.Now()) here->template WeighFourAt<FORMAT>(place, scale);
+      if (!weigh.Now()) return;
+      if (STEPS == 1) return here->template WeighFourAt<FORMAT>(place, scale);
+      for (int i = 0; i < STEPS && place.chunks > 0; ++i)
+        here->template WeighFourAt<FORMAT>(place, scale);
     };
     if (next != nullptr) Score(*next, weigh_some);
     if (last != nullptr) {
       Add(
           *last, [&]() __attribute__((always_inline)) {
             weigh_some();
-            if (find.Now()) next->FindLargest(row++);
+            if (!find.Now()) return;
+            for (int i = 0; i < kFinds && row < rows; ++i) next->FindLargest(row++);
           });
     }
     while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);

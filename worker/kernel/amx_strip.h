@@ -11,8 +11,8 @@
 namespace annulus {
 namespace {
 
-// When to do a step of other work: at every n-th pause between products, so that at most one is
-// done at a pause and they are spread evenly.
+// When to do a step of other work: at every n-th pause between products, so that they are spread
+// evenly; at every one where there are more steps than pauses.
 class Pace {
  public:
   Pace(int64_t steps, int64_t pauses) {
