@@ -187,6 +187,39 @@ TEST_F(CallPlanTest, WhoPacksInPassingHasAllTilesOfAHeadAndThreadsHaveNeighbours
   EXPECT_EQ(heads, (std::vector<int32_t>{0, 2, 1})) << "0 and 1 in the first list of two";
 }
 
+TEST_F(CallPlanTest, KeysThatFewRowsSeeArePackedInPassingAndKept) {
+  PhaseLimits limits{kPlenty, /*threads=*/2};
+  limits.most_kept = 8;
+  spec_.masks = {Mask()};
+  spec_.masks[0].window_left = 599;
+  Make(/*causal=*/true, {}, /*rows=*/3000, /*keys=*/3000);
+  const std::vector<Phase> phases = PlanPhases(plan_, limits);
+  ASSERT_EQ(phases.size(), 1u);
+  EXPECT_EQ(phases[0].kept, 4) << "48 rows see 647 keys";
+  EXPECT_EQ(MostKept(phases), 4);
+  EXPECT_EQ(LargestPhase(phases), 0) << "nothing is packed ahead";
+  const std::vector<Item>& items = phases[0].items;
+  for (size_t i = 2; i < items.size(); ++i) {
+    if (items[i].kv_head != items[i - 2].kv_head) continue;
+    EXPECT_EQ(items[i].tile, items[i - 2].tile + 1) << "neighbours in each list of two";
+  }
+  limits.most_kept = 3;
+  const std::vector<Phase> ahead = PlanPhases(plan_, limits);
+  EXPECT_EQ(MostKept(ahead), 0) << "no room";
+  EXPECT_EQ(BlocksSeen(phases), BlocksSeen(ahead));
+  limits.most_kept = kPlenty;
+  limits.threads = 24;
+  EXPECT_EQ(MostKept(PlanPhases(plan_, limits)), 0) << "too few items";
+  limits.threads = 2;
+  spec_.masks[0].always_visible = 600;
+  Make(/*causal=*/true, {}, /*rows=*/3000, /*keys=*/3000);
+  EXPECT_EQ(MostKept(PlanPhases(plan_, limits)), 0) << "a tile that meets nearly all keys";
+  spec_.masks[0].always_visible.reset();
+  spec_.masks[0].window_left = 2999;
+  Make(/*causal=*/false, {}, /*rows=*/20000, /*keys=*/6000);
+  EXPECT_EQ(MostKept(PlanPhases(plan_, limits)), 0) << "keys that many rows see";
+}
+
 TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {
   spec_.masks = {Mask()};
   spec_.masks[0].window_left = 100;

@@ -103,6 +103,27 @@ TEST(CpuKernelTest, KeysPackedInPassingDoNotChangeABit) {
   }
 }
 
+// In a window threads keep the blocks that they have packed in passing, if they have the memory.
+TEST(CpuKernelTest, KeysKeptInPassingDoNotChangeABit) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+      for (const int64_t chunk : {3000, 250}) {
+        Job job = MakeJob(3, 3, 3000, 3000);
+        job.spec.dtype = dtype;
+        job.spec.masks[0].window_left = 300;
+        job.spec.masks[0].chunk = chunk;
+        CpuKernel::Options options;
+        options.isa = isa;
+        options.threads = 2;
+        const std::vector<std::byte> kept = StateAfter(**CpuKernel::Create(options), job, {});
+        EXPECT_EQ(kept, StateAfter(*MakeKernel(isa->name, 3), job, {})) << isa->name;
+        options.pack_bytes = 1;
+        EXPECT_EQ(kept, StateAfter(**CpuKernel::Create(options), job, {})) << isa->name;
+      }
+    }
+  }
+}
+
 TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     const std::unique_ptr<AttentionKernel> kernel = MakeKernel(isa->name, 2);

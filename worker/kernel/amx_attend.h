@@ -25,8 +25,7 @@ class AttendStages {
     for (int b = 0; b < count; ++b) {
       for (int row = 0; row < tile_.rows; row += kRows) {
         Strip<ROWS>& next = strips_[i % 3];
-        if (!next.Place(tile_, row)) continue;
-        next.block = blocks + b;
+        if (!next.Place(tile_, blocks[b], row)) continue;
         next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
         Advance(&next, i > 0 ? &strips_[(i + 2) % 3] : nullptr,
                 i > 1 ? &strips_[(i + 1) % 3] : nullptr);
@@ -70,7 +69,7 @@ class AttendStages {
     const int64_t rows = next == nullptr ? 0 : kRows;
     int64_t row = 0;
     Pace weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
-    Pace find(next != nullptr && next->masked ? 0 : rows, add_pauses);
+    Pace find(rows, add_pauses);
     const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
     const auto weigh_some = [&]() __attribute__((always_inline)) {
       if (!weigh.Now()) return;
@@ -84,12 +83,11 @@ class AttendStages {
           *last, [&]() __attribute__((always_inline)) {
             weigh_some();
             if (!find.Now()) return;
-            for (int i = 0; i < kFinds && row < rows; ++i) next->FindLargest(row++);
+            for (int i = 0; i < kFinds && row < rows; ++i) next->FindLargest(tile_, row++);
           });
     }
     while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);
-    if (next != nullptr && next->masked) next->Mask(tile_);
-    while (row < rows) next->FindLargest(row++);
+    while (row < rows) next->FindLargest(tile_, row++);
     if (here != nullptr) here->End(tile_);
     if (next != nullptr) next->Begin(tile_);
   }
@@ -114,6 +112,8 @@ class AttendStages {
   inline __attribute__((always_inline)) void Add(const Strip<ROWS>& last, const Work& work) {
     TileBlock block = tile_;
     block.values = last.block->values;
+    block.group_begin = last.block->group_begin;
+    block.group_end = last.block->group_end;
     Fence();
     Operands of;
     of.left = reinterpret_cast<const Bf16*>(last.scores);

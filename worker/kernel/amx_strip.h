@@ -45,50 +45,56 @@ struct Strip {
   const PackedBlock* block = nullptr;
   int row = 0;
   int first = 0, chunks = 0;  // Of 16 keys: those that some row sees, from a multiple of 4 on.
-  bool masked = false;        // Some row does not see some of them.
+  // Chunks before and from these on are not seen whole by every row.
+  int whole_begin = 0, whole_end = 0;
   float* scores = nullptr;
   __mmask16 seeing[ROWS];
   alignas(64) float references[kRows], alphas[kRows], maxima[kRows];
   alignas(64) float largest[kRows][kTile], sums[kRows][kTile];
 
-  // Sets what the rows from `from` on see; false when that is nothing.
-  bool Place(const TileBlock& tile, int from) {
+  // Sets what the rows from `from` on see of a block; false when that is nothing.
+  bool Place(const TileBlock& tile, const PackedBlock& of, int from) {
+    block = &of;
     row = from;
-    first = 0;
-    chunks = kKeyBlock / kTile;
-    masked = false;
-    if (tile.row_begin == nullptr) return true;
+    first = whole_begin = 0;
+    chunks = whole_end = kKeyBlock / kTile;
+    if (of.row_begin == nullptr) return true;
     int begin = kKeyBlock, end = 0, most_begin = 0, least_end = kKeyBlock;
     for (int r = row; r < MinInt(tile.rows, row + kRows); ++r) {
-      begin = MinInt(begin, tile.row_begin[r]);
-      end = end > tile.row_end[r] ? end : tile.row_end[r];
-      most_begin = most_begin > tile.row_begin[r] ? most_begin : tile.row_begin[r];
-      least_end = MinInt(least_end, tile.row_end[r]);
+      begin = MinInt(begin, of.row_begin[r]);
+      end = end > of.row_end[r] ? end : of.row_end[r];
+      most_begin = most_begin > of.row_begin[r] ? most_begin : of.row_begin[r];
+      least_end = MinInt(least_end, of.row_end[r]);
     }
     if (begin >= end) return false;
     first = begin / (4 * kTile) * 4;
     chunks = RoundUp(end, kChunk) / kTile - first;
-    masked = most_begin > first * kTile || least_end < (first + chunks) * kTile;
+    whole_begin = MinInt(chunks, RoundUp(most_begin, kTile) / kTile - first);
+    whole_end = MinInt(chunks, least_end / kTile - first);
+    if (whole_end < whole_begin) whole_end = whole_begin;
     return true;
   }
 
-  // Of the row's scores, which are masked. Before Begin.
-  inline __attribute__((always_inline)) void FindLargest(int64_t of) {
-    _mm512_store_ps(largest[of], LargestOf(View{scores + of * kTile}, 0, {0, chunks}));
-  }
-  void Mask(const TileBlock& tile) {
-    for (int r = 0; r < MinInt(kRows, tile.rows - row); ++r)
-      MaskRow(View{scores + r * kTile}, tile, row + r);
+  // Hides from a row what it does not see, and finds the largest of its scores. Before Begin.
+  inline __attribute__((always_inline)) void FindLargest(const TileBlock& tile, int64_t of) {
+    const View view{scores + of * kTile};
+    if (whole_begin > 0 || whole_end < chunks) MaskRow(view, tile, row + static_cast<int>(of));
+    _mm512_store_ps(largest[of], LargestOf(view, 0, {0, chunks}));
   }
   void MaskRow(View view, const TileBlock& tile, int of) const {
-    const __m512i begin = _mm512_set1_epi32(tile.row_begin[of] - first * kTile);
-    const __m512i end = _mm512_set1_epi32(tile.row_end[of] - first * kTile);
-    __m512i key = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    if (of >= tile.rows) return;
+    const __m512i keys = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i begin = _mm512_set1_epi32(block->row_begin[of] - first * kTile);
+    const __m512i end = _mm512_set1_epi32(block->row_end[of] - first * kTile);
     for (int c = 0; c < chunks; ++c) {
-      const __mmask16 sees =
-          _mm512_cmpge_epi32_mask(key, begin) & _mm512_cmplt_epi32_mask(key, end);
-      _mm512_mask_store_ps(view.At(0, c), static_cast<__mmask16>(~sees), _mm512_set1_ps(kMinusInf));
-      key = _mm512_add_epi32(key, _mm512_set1_epi32(kTile));
+      if (c == whole_begin) c = whole_end;
+      if (c == chunks) return;
+      const __m512i key = _mm512_add_epi32(keys, _mm512_set1_epi32(c * kTile));
+      const __mmask16 hidden =
+          _mm512_cmplt_epi32_mask(key, begin) | _mm512_cmpge_epi32_mask(key, end);
+      float* at = view.At(0, c);
+      _mm512_store_ps(at,
+                      _mm512_mask_blend_ps(hidden, _mm512_load_ps(at), _mm512_set1_ps(kMinusInf)));
     }
   }
 

@@ -1,10 +1,12 @@
 #include "worker/kernel/call_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
 #include "attention/shard_plan.h"
+#include "worker/kernel/item_order.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -56,6 +58,13 @@ class TileHulls {
     }
   }
 
+  // Blocks of keys that the task's tiles meet, of one head: all, those that the tile before did not
+  // meet, and of one tile.
+  struct Blocks {
+    int64_t tiles = 0, met = 0, fresh = 0, most = 0;
+  };
+  Blocks BlocksOf(int32_t task) const;
+
   // Of the task's tiles, in order.
   const std::vector<Interval>& Of(int32_t task, int32_t head_class) const {
     return of_[task][head_class];
@@ -79,6 +88,54 @@ class TileHulls {
 
   std::vector<std::vector<std::vector<Interval>>> of_;
 };
+
+TileHulls::Blocks TileHulls::BlocksOf(int32_t task) const {
+  Blocks blocks;
+  for (const std::vector<Interval>& of_class : of_[task])
+    blocks.tiles = std::max<int64_t>(blocks.tiles, of_class.size());
+  Interval before{0, 0};
+  for (int64_t tile = 0; tile < blocks.tiles; ++tile) {
+    Interval keys{std::numeric_limits<int64_t>::max(), 0};
+    for (const std::vector<Interval>& of_class : of_[task]) {
+      if (of_class.empty() || of_class[tile].length() == 0) continue;
+      keys = {std::min(keys.begin, of_class[tile].begin), std::max(keys.end, of_class[tile].end)};
+    }
+    if (keys.length() == 0) continue;
+    keys = {keys.begin / kKeyBlock, CeilDiv(keys.end, kKeyBlock)};
+    blocks.met += keys.length();
+    blocks.fresh += keys.length() - Intersect(keys, before).length();
+    blocks.most = std::max(blocks.most, keys.length());
+    before = keys;
+  }
+  return blocks;
+}
+
+// How many packed blocks a thread keeps, so that going from tile to tile it packs about each block
+// once; 0: keys are packed ahead. Written to memory and read again, a key takes as long as hundreds
+// of rows attend to it: packing in passing is for keys that few rows see, as in a window.
+int64_t BlocksToKeep(const CallPlan& plan, const TileHulls& hulls, const PhaseLimits& limits) {
+  constexpr int64_t kManyRows = 4096, kItemsOfThread = 8;
+  int64_t tiles = 0, met = 0, packed = 0, most = 0, all = 0, all_of_head = 0;
+  for (const KeySource& source : plan.sources) {
+    int64_t blocks = 0;
+    for (const Interval& rows : source.rows)
+      blocks += CeilDiv(rows.end, kKeyBlock) - rows.begin / kKeyBlock;
+    all_of_head += blocks;
+    all += blocks * (source.head_end - source.head_begin);
+  }
+  for (size_t t = 0; t < plan.tasks.size(); ++t) {
+    const HeadRange heads = KvHeads(plan.tasks[t].task, plan.group);
+    const TileHulls::Blocks of = hulls.BlocksOf(static_cast<int32_t>(t));
+    tiles += of.tiles * (heads.end - heads.begin);
+    met += of.met * (heads.end - heads.begin);
+    packed += of.fresh * (heads.end - heads.begin) + of.most * (limits.threads - 1);
+    most += of.most;
+  }
+  const bool few = met * kTileRows < kManyRows * all && most <= all_of_head / 2;
+  const int64_t kept = most + limits.tiles * kTileRows / kKeyBlock;  // Of tiles that are joined.
+  const bool once = packed <= all + all / 4 && kept <= limits.most_kept;
+  return few && once && tiles >= kItemsOfThread * limits.threads ? kept : 0;
+}
 
 // Cuts the call's tasks into phases for one range of heads.
 class PhaseBuilder {
@@ -243,49 +300,6 @@ std::vector<Phase> PhaseBuilder::Take() {
   return std::move(phases_);
 }
 
-// Joins neighbours of one head that attend to the same keys: where each packs them for itself, or
-// as long as enough items stay for every thread to be busy to the end. They stand in the order of
-// their tiles.
-void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
-  constexpr int64_t kItemsOfThread = 8, kManyKeys = 2048;
-  const auto count = static_cast<int64_t>(items->size());
-  const int64_t most =
-      limits.passing ? limits.tiles
-                     : std::min<int64_t>(limits.tiles, count / (kItemsOfThread * limits.threads));
-  if (most < 2) return;
-  const auto reads_many = [&](const Item& item) {
-    return limits.passing || item.cost >= kManyKeys * kTileRows;
-  };
-  std::vector<Item> joined;
-  for (Item& item : *items) {
-    if (!joined.empty()) {
-      Item& last = joined.back();
-      if (last.tiles + item.tiles <= most && last.kv_head == item.kv_head &&
-          last.tile + last.tiles == item.tile && last.units == item.units && reads_many(last) &&
-          reads_many(item)) {
-        last.tiles += item.tiles;
-        last.cost += item.cost;
-        continue;
-      }
-    }
-    joined.push_back(std::move(item));
-  }
-  *items = std::move(joined);
-}
-
-// A row's sums lie head by head, and a CPU that writes to one head's fetches the next one's ahead,
-// from another CPU where that is at work on them.
-void DealNeighbours(int threads, Phase* phase) {
-  std::vector<Item>& items = phase->items;
-  const bool one_a_head = static_cast<int>(items.size()) == phase->head_end - phase->head_begin;
-  if (!one_a_head || items.front().cost != items.back().cost) return;
-  std::vector<Item> dealt(items.size());
-  auto next = items.begin();
-  for (int thread = 0; thread < threads; ++thread)
-    for (size_t i = thread; i < dealt.size(); i += threads) dealt[i] = std::move(*next++);
-  items = std::move(dealt);
-}
-
 // Key/value heads of a phase: all if they fit, else as many as fit, but enough to keep the threads
 // busy.
 int64_t HeadsOfPhase(const CallPlan& plan, HeadRange all, const PhaseLimits& limits) {
@@ -333,17 +347,17 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
     all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
   }
   const TileHulls hulls(plan, control);
-  const int64_t step = HeadsOfPhase(plan, all, limits);
+  const int64_t kept = limits.passing ? 1 : BlocksToKeep(plan, hulls, limits);
+  const int64_t max_packs = kept > 0 ? std::numeric_limits<int64_t>::max() : limits.max_packs;
+  const int64_t step = kept > 0 ? all.end - all.begin : HeadsOfPhase(plan, all, limits);
   for (int64_t head = all.begin; head < all.end; head += step) {
     const HeadRange heads{static_cast<int32_t>(head),
                           static_cast<int32_t>(std::min<int64_t>(all.end, head + step))};
-    PhaseBuilder builder(plan, hulls, heads, limits.max_packs, control);
+    PhaseBuilder builder(plan, hulls, heads, max_packs, control);
     for (size_t t = 0; t < plan.tasks.size(); ++t) builder.AddTask(static_cast<int32_t>(t));
     for (Phase& phase : builder.Take()) {
-      JoinTiles(limits, &phase.items);
-      std::stable_sort(phase.items.begin(), phase.items.end(),
-                       [](const Item& a, const Item& b) { return a.cost > b.cost; });
-      if (limits.passing) DealNeighbours(limits.threads, &phase);
+      phase.kept = kept;
+      OrderItems(limits, &phase);
       phases.push_back(std::move(phase));
     }
   }
@@ -352,8 +366,16 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
 
 int64_t LargestPhase(const std::vector<Phase>& phases) {
   int64_t packs = 0;
-  for (const Phase& phase : phases) packs = std::max(packs, phase.packs);
+  for (const Phase& phase : phases) {
+    if (phase.kept == 0) packs = std::max(packs, phase.packs);
+  }
   return packs;
+}
+
+int64_t MostKept(const std::vector<Phase>& phases) {
+  int64_t kept = 0;
+  for (const Phase& phase : phases) kept = std::max(kept, phase.kept);
+  return kept;
 }
 
 }  // namespace annulus

@@ -49,11 +49,15 @@ struct Item {
 
 struct Phase {
   int32_t head_begin = 0, head_end = 0;  // key/value heads
+  // Not 0: keys are packed in passing, by each thread for itself, which keeps the last so many
+  // blocks of those that it has met.
+  int64_t kept = 0;
   std::vector<PackedSource> packed;
   int64_t packs = 0;  // Packed blocks in all.
   std::vector<Unit> units;
-  // Largest first. Where keys are packed in passing and each head has one item, as large as others,
-  // each thread's list (compute_pool.h) has neighbouring heads.
+  // Largest first. Where keys are packed in passing, each thread's list (compute_pool.h) has
+  // neighbouring tiles of neighbouring heads, if it keeps more than one block or if each head has
+  // one item, as large as others.
   std::vector<Item> items;
 
   // The packed block of (source `p`, key/value head, block).
@@ -89,6 +93,7 @@ struct PhaseLimits {
                   // keys enough that it pays to read them for more rows at once.
   // Who runs an item packs its keys, so an item has all the tiles that it may.
   bool passing = false;
+  int64_t most_kept = 0;  // Packed blocks that a thread may keep.
 };
 
 // The phases of a call, in order. What an item sees nothing of is not among its units; items
@@ -98,8 +103,9 @@ struct PhaseLimits {
 std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
                               const KernelControl& control = {});
 
-// Packed blocks that the largest phase needs.
+// Packed blocks that the largest phase needs ahead, and those that threads keep.
 int64_t LargestPhase(const std::vector<Phase>& phases);
+int64_t MostKept(const std::vector<Phase>& phases);
 
 }  // namespace annulus
 

@@ -20,6 +20,9 @@ absl::Status Lacks(absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat("the CPU kernel does not serve ", what));
 }
 
+// Packed keys that a thread may keep: what its part of the last cache has room for.
+constexpr int64_t kKeptBytes = int64_t{8} << 20;
+
 absl::Status Stopped() { return absl::CancelledError("the kernel was told to stop"); }
 
 absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> tasks) {
@@ -63,7 +66,7 @@ CpuKernel::CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::shared_ptr<Com
     : isa_(isa),
       pack_bytes_(pack_bytes),
       pool_(std::move(pool)),
-      passing_(pool_->threads()),
+      kept_(pool_->threads()),
       scratch_(pool_->threads()),
       gradients_(isa, pool_.get()) {}
 
@@ -146,24 +149,24 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   const TileIsa& isa = *found;
   const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
-  const bool passing = PacksInPassing(tasks, job.layout->group(), pool_->threads());
-  const int64_t packs = std::max<int64_t>(1, pack_bytes_ / PackBytes(isa, *job.layout));
-  const PhaseLimits limits =
-      passing ? PassingLimits(pool_->threads()) : PhaseLimits{packs, pool_->threads(), isa.tiles};
+  const int64_t pack_bytes = PackBytes(isa, *job.layout);
+  PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / pack_bytes), pool_->threads(), isa.tiles};
+  limits.most_kept = std::min(kKeptBytes, pack_bytes_ / pool_->threads()) / pack_bytes;
+  if (PacksInPassing(tasks, job.layout->group(), pool_->threads()))
+    limits = PassingLimits(pool_->threads());
   const std::vector<Phase> phases = PlanPhases(plan, limits, control);
   if (control.stopped()) return Stopped();
-  if (passing) {
-    for (PackedKeys& one : passing_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, 1));
-  } else {
-    RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, LargestPhase(phases)));
-  }
+  if (const int64_t kept = MostKept(phases); kept > 0)
+    for (KeptKeys& one : kept_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, kept));
+  if (const int64_t packs = LargestPhase(phases); packs > 0)
+    RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, packs));
   TileCall call;
   call.job = &job;
   call.isa = &isa;
   call.plan = &plan;
-  call.packed = passing ? nullptr : &packed_;
   call.control = control;
   for (const Phase& phase : phases) {
+    call.packed = phase.kept > 0 ? nullptr : &packed_;
     RunPhase(call, phase);
     if (control.stopped()) return Stopped();
   }
@@ -200,7 +203,7 @@ void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
   if (call.packed != nullptr) PackPhase(call, phase);
   pool_->ParallelFor(static_cast<int64_t>(phase.items.size()), [&](int64_t index, int thread) {
     const FlushDenormals flush;
-    TileLoop(call, scratch_[thread], &passing_[thread]).Run(phase, phase.items[index]);
+    TileLoop(call, scratch_[thread], &kept_[thread]).Run(phase, phase.items[index]);
   });
 }
 

@@ -67,7 +67,7 @@ class CpuKernel : public AttentionKernel {
   const int64_t pack_bytes_;
   const std::shared_ptr<ComputePool> pool_;
   PackedKeys packed_;
-  std::vector<PackedKeys> passing_;   // One a thread: a block of keys that is met once.
+  std::vector<KeptKeys> kept_;        // One a thread: keys that it packs in passing.
   std::vector<TileScratch> scratch_;  // One a thread.
   CpuGradients gradients_;
 };

@@ -8,6 +8,7 @@
 #include "attention/error.h"
 #include "base/streaming_writer.h"
 #include "worker/kernel/block_sections.h"
+#include "worker/kernel/fetch_rows.h"
 
 namespace annulus {
 namespace {
@@ -43,14 +44,15 @@ bool PackedKeys::Holds(const std::vector<PackedContent>& contents) const {
          std::equal(contents.begin(), contents.end(), held_.begin(), held_.end(), same);
 }
 
-absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs) {
+absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs,
+                                 bool near) {
   isa_ = &isa;
   layout_ = &layout;
   key_floats_ = PackedKeyFloats(isa, layout.head_dim());
   value_floats_ = PackedValueFloats(isa, layout.value_dim());
   if (finite_.size() < static_cast<size_t>(packs)) finite_.resize(packs, 1);
   const int64_t floats = packs * (key_floats_ + value_floats_);
-  streamed_ = floats * static_cast<int64_t>(sizeof(float)) >= kStreamedBytes;
+  streamed_ = !near && floats * static_cast<int64_t>(sizeof(float)) >= kStreamedBytes;
   if (floats <= capacity_floats_) return absl::OkStatus();
   memory_.reset();
   held_.clear();
@@ -72,11 +74,13 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
   const Block& own = source.kv->block;
   const int64_t first = block * kKeyBlock;
   uint8_t present[kKeyBlock] = {};
-  int count = 0;
+  int from = kKeyBlock, count = 0;
   for (const Interval& rows : source.rows) {
     const int64_t begin = std::max(rows.begin, first), end = std::min(rows.end, first + kKeyBlock);
     for (int64_t row = begin; row < end; ++row) present[row - first] = 1;
-    if (begin < end) count = static_cast<int>(end - first);
+    if (begin >= end) continue;
+    from = std::min(from, static_cast<int>(begin - first));
+    count = static_cast<int>(end - first);
   }
   const int element = BytesPerElement(layout_->dtype());
   ElementRows rows;
@@ -89,12 +93,34 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
     // Rows before the buffer's first one are not present: this address is never read as it stands.
     rows.first = place.first + (first - own.row_begin) * place.stride +
                  int64_t{head - own.head_begin} * dim * element;
+    FetchRows(rows.first + from * rows.stride, dim * element, rows.stride, count - from);
   };
   set(0, layout_->head_dim());
   isa_->pack_keys(rows, present, count, layout_->head_dim(), keys);
   set(1, layout_->value_dim());
   finite_[pack] =
       isa_->pack_values(rows, present, count, layout_->value_dim(), keys + key_floats_) ? 1 : 0;
+}
+
+absl::Status KeptKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t places) {
+  held_.assign(places, {});
+  meetings_ = 0;
+  return keys_.Reserve(isa, layout, places, /*near=*/true);
+}
+
+int64_t KeptKeys::Meet(const KeySource& source, int32_t head, int64_t block) {
+  size_t oldest = 0;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    Held& held = held_[i];
+    if (held.source == &source && held.block == block && held.head == head) {
+      held.met = ++meetings_;
+      return static_cast<int64_t>(i);
+    }
+    if (held.met < held_[oldest].met) oldest = i;
+  }
+  held_[oldest] = {&source, head, block, ++meetings_};
+  keys_.Pack(source, head, block, static_cast<int64_t>(oldest));
+  return static_cast<int64_t>(oldest);
 }
 
 }  // namespace annulus

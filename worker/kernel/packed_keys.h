@@ -29,9 +29,10 @@ std::vector<PackedContent> ContentsOf(const CallPlan& plan, const Phase& phase);
 // by several threads, each block by one thread at a time.
 class PackedKeys {
  public:
-  // Makes room for `packs` blocks of the job's head sizes. RESOURCE_EXHAUSTED when there is no
-  // memory.
-  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs);
+  // Makes room for `packs` blocks of the job's head sizes, which are written to memory where they
+  // are many, or `near`: to be read at once. RESOURCE_EXHAUSTED when there is no memory.
+  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs,
+                       bool near = false);
 
   // Whether all of it is packed already, by an earlier call: steps that were split attend to the
   // same keys in several calls.
@@ -61,6 +62,29 @@ class PackedKeys {
   bool streamed_ = false;  // The blocks are too many to stay in a cache.
   std::vector<uint8_t> finite_;
   std::vector<PackedContent> held_;
+};
+
+// The last blocks that one thread has met, each packed when it was not there.
+class KeptKeys {
+ public:
+  // Makes room for `places` blocks, none of which is there. RESOURCE_EXHAUSTED as above.
+  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t places);
+  int64_t places() const { return static_cast<int64_t>(held_.size()); }
+
+  // Where in keys() the block lies, until as many others as there are places have been met.
+  int64_t Meet(const KeySource& source, int32_t head, int64_t block);
+  const PackedKeys& keys() const { return keys_; }
+
+ private:
+  struct Held {
+    const KeySource* source = nullptr;
+    int32_t head = 0;
+    int64_t block = 0;
+    int64_t met = 0;  // When, in meetings.
+  };
+  PackedKeys keys_;
+  std::vector<Held> held_;
+  int64_t meetings_ = 0;
 };
 
 // Bytes of one packed block.

@@ -61,13 +61,13 @@ struct TileBlock {
   // The hull [begin, end) of the block's keys that a row group sees; begin >= end: none.
   const int16_t* group_begin = nullptr;
   const int16_t* group_end = nullptr;
-  // For `attend`: the keys [begin, end) of the block that each row sees; nullptr: all.
-  const int16_t* row_begin = nullptr;
-  const int16_t* row_end = nullptr;
 };
 
+// A block of keys for `attend`, and what rows see of it.
 struct PackedBlock {
-  const float *keys = nullptr, *values = nullptr;  // PackKeys, PackValues
+  const float *keys = nullptr, *values = nullptr;              // PackKeys, PackValues
+  const int16_t *group_begin = nullptr, *group_end = nullptr;  // As in TileBlock.
+  const int16_t *row_begin = nullptr, *row_end = nullptr;      // Of each row; nullptr: all keys.
 };
 
 struct TileIsa {

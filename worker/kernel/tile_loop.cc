@@ -7,14 +7,23 @@
 
 #include "base/streaming_writer.h"
 #include "worker/kernel/block_sections.h"
+#include "worker/kernel/fetch_rows.h"
 
 namespace annulus {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 constexpr int kMaxPanel = 64;
-// Blocks between looks at whether to stop.
-constexpr int64_t kBlocksAtOnce = 16;
+
+template <size_t COUNT>
+constexpr std::array<int16_t, COUNT> AllOf(int16_t value) {
+  std::array<int16_t, COUNT> all = {};
+  for (int16_t& one : all) one = value;
+  return all;
+}
+// What row groups see of a block that is not masked.
+constexpr auto kWholeBegin = AllOf<kMostTileRows / kRowGroup>(0);
+constexpr auto kWholeEnd = AllOf<kMostTileRows / kRowGroup>(kKeyBlock);
 
 // Where the state of a (row, head) lies in a block of partials.
 class StatePlaces {
@@ -75,6 +84,7 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
   const int64_t end = std::min((item.tile + item.tiles) * kTileRows, task.q_end * group);
   tile_.rows = 0;
   seen_by_all_ = keys;
+  single_spans_ = true;
   for (int64_t slot = begin; slot < end; ++slot) {
     const int64_t row = slot / group;
     const int32_t q_head = item.kv_head * group + static_cast<int32_t>(slot % group);
@@ -84,12 +94,15 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
     while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
     if (spans.empty()) continue;
     rules_.SetRow(bound, tile_.rows, row, q_head);
+    s_.key_begin_[tile_.rows] = static_cast<int32_t>(spans.front().begin);
+    s_.key_end_[tile_.rows] = static_cast<int32_t>(spans.back().end);
     TileScratch::Slot& added = s_.slots_[tile_.rows++];
     added.row = row;
     added.q_head = q_head;
     added.spans = spans;
-    const Interval only = spans.size() == 1 ? spans[0] : Interval{0, 0};
-    seen_by_all_ = Intersect(seen_by_all_, only);
+    const bool single = spans.size() == 1;
+    single_spans_ = single_spans_ && single;
+    seen_by_all_ = Intersect(seen_by_all_, single ? spans[0] : Interval{0, 0});
   }
 }
 
@@ -103,6 +116,7 @@ void TileLoop::PackQueries(const KernelTask& task) {
     const TileScratch::Slot& slot = s_.slots_[i];
     rows[i] = place.first + (slot.row - block.row_begin) * place.stride +
               (slot.q_head - block.head_begin) * head_bytes;
+    FetchRows(rows[i], head_bytes, 0, 1);
   }
   call_.isa->pack_queries({layout.dtype(), rows.data(), tile_.rows, layout.head_dim()},
                           call_.job->scale, s_.queries_);
@@ -111,6 +125,11 @@ void TileLoop::PackQueries(const KernelTask& task) {
 void TileLoop::LoadState(const KernelTask& task) {
   const size_t bytes = sizeof(float) * tile_.value_dim;
   const StatePlaces places(*call_.job->layout, task.out_q);
+  for (int i = 0; i < tile_.rows; ++i) {
+    const StatePlaces::At at = places.Find(s_.slots_[i].row, s_.slots_[i].q_head);
+    FetchRows(at.max, sizeof(float), 0, 1);
+    FetchRows(at.weight, sizeof(float), 0, 1);
+  }
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
     const StatePlaces::At at = places.Find(slot.row, slot.q_head);
@@ -147,47 +166,58 @@ void TileLoop::StoreState(const KernelTask& task) {
   }
 }
 
-bool TileLoop::FindVisible(int64_t first) {
-  const Interval block{first, first + kKeyBlock};
-  const Interval common = Intersect(seen_by_all_, block);
-  masked_ = !(common == block);
-  const int groups = (tile_.rows + kRowGroup - 1) / kRowGroup;
-  if (!masked_) {
-    std::fill_n(s_.group_begin_.begin(), groups, int16_t{0});
-    std::fill_n(s_.group_end_.begin(), groups, int16_t{kKeyBlock});
-    return true;
+void TileLoop::FindOfSingleSpans(int64_t first, TileScratch::Seen* seen) const {
+  const auto from = static_cast<int32_t>(first);
+  for (int i = 0; i < tile_.rows; ++i) {
+    const int32_t begin = std::clamp(s_.key_begin_[i] - from, 0, kKeyBlock);
+    const int32_t end = std::clamp(s_.key_end_[i] - from, 0, kKeyBlock);
+    seen->begin[i] = static_cast<int16_t>(begin < end ? begin : kKeyBlock);
+    seen->end[i] = static_cast<int16_t>(begin < end ? end : 0);
   }
-  std::fill_n(s_.group_begin_.begin(), groups, int16_t{kKeyBlock});
-  std::fill_n(s_.group_end_.begin(), groups, int16_t{0});
-  bool any = false;
-  gapless_ = true;
+}
+
+void TileLoop::FindOfSpans(int64_t first, TileScratch::Seen* seen, View* view) const {
   for (int i = 0; i < tile_.rows; ++i) {
     int16_t begin = kKeyBlock, end = 0;
     for (const Interval& span : s_.slots_[i].spans) {
-      const Interval seen = Intersect(span, block);
-      if (seen.length() == 0) continue;
-      gapless_ = gapless_ && (end == 0 || seen.begin - first == end);
-      begin = std::min(begin, static_cast<int16_t>(seen.begin - first));
-      end = static_cast<int16_t>(seen.end - first);
-      any = true;
+      const Interval keys = Intersect(span, {first, first + kKeyBlock});
+      if (keys.length() == 0) continue;
+      view->gapless = view->gapless && (end == 0 || keys.begin - first == end);
+      begin = std::min(begin, static_cast<int16_t>(keys.begin - first));
+      end = static_cast<int16_t>(keys.end - first);
     }
-    s_.begin_[i] = begin;
-    s_.end_[i] = end;
-    int16_t& group_begin = s_.group_begin_[i / kRowGroup];
-    int16_t& group_end = s_.group_end_[i / kRowGroup];
-    group_begin = std::min(group_begin, begin);
-    group_end = std::max(group_end, end);
+    seen->begin[i] = begin;
+    seen->end[i] = end;
   }
-  return any;
+}
+
+TileLoop::View TileLoop::FindVisible(int64_t first, TileScratch::Seen* seen) const {
+  View view;
+  const Interval block{first, first + kKeyBlock};
+  view.masked = !(Intersect(seen_by_all_, block) == block);
+  view.any = !view.masked;
+  if (!view.masked) return view;
+  single_spans_ ? FindOfSingleSpans(first, seen) : FindOfSpans(first, seen, &view);
+  for (int group = 0, row = 0; row < tile_.rows; ++group) {
+    int16_t begin = kKeyBlock, end = 0;
+    for (const int last = std::min(tile_.rows, row + kRowGroup); row < last; ++row) {
+      begin = std::min(begin, seen->begin[row]);
+      end = std::max(end, seen->end[row]);
+    }
+    seen->group_begin[group] = begin;
+    seen->group_end[group] = end;
+    view.any = view.any || begin < end;
+  }
+  return view;
 }
 
 // Puts −inf wherever the softmax reads and a slot does not see, whatever stood there.
 void TileLoop::MaskScores(int64_t first) {
   for (int i = 0; i < tile_.rows; ++i) {
     const int group = i / kRowGroup;
-    if (s_.group_begin_[group] >= s_.group_end_[group]) continue;
-    int at = RoundDown(s_.group_begin_[group], call_.isa->panel);
-    const int end = RoundUp(s_.group_end_[group], call_.isa->lanes);
+    if (tile_.group_begin[group] >= tile_.group_end[group]) continue;
+    int at = RoundDown(tile_.group_begin[group], call_.isa->panel);
+    const int end = RoundUp(tile_.group_end[group], call_.isa->lanes);
     float* scores = s_.scores_ + int64_t{i} * kKeyBlock;
     for (const Interval& span : s_.slots_[i].spans) {
       const Interval seen = Intersect(span, {first, first + kKeyBlock});
@@ -230,11 +260,16 @@ void TileLoop::AccumulateRowByRow(int64_t first) {
 
 // A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
 // (attention/partial.h).
-void TileLoop::NoteSeen(int64_t first) {
+void TileLoop::NoteSeen(int64_t first, const PackedBlock* blocks, int count) {
+  bool some = false;
+  for (int i = 0; i < tile_.rows; ++i) some |= s_.max_[i] == kMinusInf;
+  if (!some) return;
   std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
     if (s_.max_[i] != kMinusInf) continue;
-    bool sees = !masked_ || s_.begin_[i] < s_.end_[i];
+    bool sees = false;
+    for (const PackedBlock* block = blocks; block < blocks + count; ++block)
+      sees = sees || block->row_begin == nullptr || block->row_begin[i] < block->row_end[i];
     if (sees && rules_.hides_pairs()) {
       FindSeen(i, first, &spans);
       sees = !spans.empty();
@@ -243,53 +278,60 @@ void TileLoop::NoteSeen(int64_t first) {
   }
 }
 
-bool TileLoop::CanAttend(bool finite) const {
-  if (call_.isa->attend == nullptr || tile_.score_scale != 1) return false;
-  if (rules_.change_scores() || rules_.drop_weights()) return false;
-  return !masked_ || (finite && gapless_);
-}
-
-int TileLoop::Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end) {
-  const bool ahead = &packed != passing_;
-  const int64_t whole = std::min(end, seen_by_all_.end / kKeyBlock) - place.block;
-  const int count = masked_ || !ahead ? 1 : static_cast<int>(std::min(whole, kBlocksAtOnce));
-  std::array<PackedBlock, kBlocksAtOnce> blocks;
-  for (int i = 0; i < count; ++i) {
-    const int64_t pack = ahead ? place.pack + i : 0;
-    blocks[i] = {packed.Keys(pack), packed.Values(pack)};
-  }
-  tile_.row_begin = masked_ ? s_.begin_.data() : nullptr;
-  tile_.row_end = masked_ ? s_.end_.data() : nullptr;
-  return call_.isa->attend(tile_, blocks.data(), count);
+bool TileLoop::CanAttend() const {
+  return call_.isa->attend != nullptr && tile_.score_scale == 1 && !rules_.change_scores() &&
+         !rules_.drop_weights();
 }
 
 int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end) {
+  const bool ahead = call_.packed != nullptr, attends = CanAttend();
+  const PackedKeys& packed = ahead ? *call_.packed : kept_->keys();
+  const int64_t at_once = ahead ? kBlocksAtOnce : std::min(kBlocksAtOnce, kept_->places());
+  const int64_t most = attends ? std::min(at_once, end - place.block) : 1;
+  std::array<PackedBlock, kBlocksAtOnce> blocks;
   const int64_t first = place.block * kKeyBlock;
-  if (!FindVisible(first)) return 1;
-  const bool ahead = call_.packed != nullptr;
-  if (!ahead) passing_->Pack(*place.source, place.kv_head, place.block, 0);
-  const PackedKeys& packed = ahead ? *call_.packed : *passing_;
-  const int64_t pack = ahead ? place.pack : 0;
-  const bool finite = packed.Finite(pack);
-  int done = CanAttend(finite) ? Attend(packed, place, end) : 0;
+  bool finite = true, masked = false;
+  int count = 0;
+  for (; count < most; ++count) {
+    TileScratch::Seen& seen = s_.seen_[count];
+    const View view = FindVisible(first + count * kKeyBlock, &seen);
+    if (!view.any && count == 0) return 1;
+    if (!view.any) break;
+    const int64_t pack =
+        ahead ? place.pack + count : kept_->Meet(*place.source, place.kv_head, place.block + count);
+    PackedBlock& block = blocks[count] = {packed.Keys(pack), packed.Values(pack),
+                                          kWholeBegin.data(), kWholeEnd.data()};
+    if (view.masked) {
+      block.group_begin = seen.group_begin.data();
+      block.group_end = seen.group_end.data();
+      block.row_begin = seen.begin.data();
+      block.row_end = seen.end.data();
+    }
+    const bool whole = packed.Finite(pack);
+    if (count == 0) finite = whole, masked = view.masked;
+    if (!attends || (view.masked && !(whole && view.gapless))) break;
+  }
+  int done = count > 0 ? call_.isa->attend(tile_, blocks.data(), count) : 0;
   if (done == 0) {
-    tile_.keys = packed.Keys(pack);
-    tile_.values = packed.Values(pack);
-    RunBlock(task, first, finite);
+    tile_.keys = blocks[0].keys;
+    tile_.values = blocks[0].values;
+    tile_.group_begin = blocks[0].group_begin;
+    tile_.group_end = blocks[0].group_end;
+    RunBlock(task, first, masked, finite);
     done = 1;
   }
-  NoteSeen(first);
+  NoteSeen(first, blocks.data(), done);
   return done;
 }
 
-void TileLoop::RunBlock(const KernelTask& task, int64_t first, bool finite) {
+void TileLoop::RunBlock(const KernelTask& task, int64_t first, bool masked, bool finite) {
   call_.isa->score(tile_);
   rules_.SetKeys(task, first);
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
-  if (masked_) MaskScores(first);
+  if (masked) MaskScores(first);
   call_.isa->softmax(tile_);
   if (rules_.drop_weights()) call_.isa->drop_weights(tile_, rules_.drop_rule());
-  if ((masked_ || rules_.hides_pairs()) && !finite) {
+  if ((masked || rules_.hides_pairs()) && !finite) {
     AccumulateRowByRow(first);
   } else {
     call_.isa->accumulate(tile_);
@@ -315,15 +357,11 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   tile_.max = s_.max_.data();
   tile_.weight = s_.weight_.data();
   tile_.alpha = s_.alpha_.data();
-  tile_.group_begin = s_.group_begin_.data();
-  tile_.group_end = s_.group_end_.data();
   PackQueries(task);
   LoadState(task);
-  int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
-  for (int i = 0; i < tile_.rows; ++i) {
-    begin = std::min(begin, s_.slots_[i].spans.front().begin);
-    end = std::max(end, s_.slots_[i].spans.back().end);
-  }
+  const int64_t begin =
+      *std::min_element(s_.key_begin_.begin(), s_.key_begin_.begin() + tile_.rows);
+  const int64_t end = *std::max_element(s_.key_end_.begin(), s_.key_end_.begin() + tile_.rows);
   const int64_t block_begin = std::max(unit.block_begin, begin / kKeyBlock);
   const int64_t block_end = std::min(unit.block_end, (end + kKeyBlock - 1) / kKeyBlock);
   const PackedSource& packed = phase.packed[unit.packed];

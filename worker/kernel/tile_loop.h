@@ -15,12 +15,15 @@
 
 namespace annulus {
 
+// Blocks of keys that are attended to in one go at most: between looks at whether to stop.
+inline constexpr int64_t kBlocksAtOnce = 16;
+
 // What all items of one Accumulate call share; nothing in it changes while items run.
 struct TileCall {
   const KernelJob* job = nullptr;
   const TileIsa* isa = nullptr;
   const CallPlan* plan = nullptr;
-  const PackedKeys* packed = nullptr;  // nullptr: each thread packs a block when it meets it.
+  const PackedKeys* packed = nullptr;  // nullptr: each thread packs blocks when it meets them.
   KernelControl control;
 };
 
@@ -43,18 +46,23 @@ class TileScratch {
   float *queries_, *scores_, *sums_;
   std::array<float, kMostTileRows> max_, weight_, alpha_;
   std::array<Slot, kMostTileRows> slots_;
-  // Hull of what a slot sees in the block at hand, relative to the block.
-  std::array<int16_t, kMostTileRows> begin_, end_;
-  std::array<int16_t, kMostTileRows / kRowGroup> group_begin_, group_end_;
+  // Where slots of one span see keys.
+  std::array<int32_t, kMostTileRows> key_begin_, key_end_;
+  // What slots and row groups see of a block: hulls, relative to the block.
+  struct Seen {
+    std::array<int16_t, kMostTileRows> begin, end;
+    std::array<int16_t, kMostTileRows / kRowGroup> group_begin, group_end;
+  };
+  std::array<Seen, kBlocksAtOnce> seen_;  // Of the blocks at hand.
 };
 
 // Runs one item: brings its accumulator rows up to date with all units of the phase. Ends early
 // when the call is stopped, and leaves the rows undefined then.
 class TileLoop {
  public:
-  // `passing` has room for one block.
-  TileLoop(const TileCall& call, TileScratch& scratch, PackedKeys* passing)
-      : call_(call), s_(scratch), passing_(passing), rules_(*call.job) {}
+  // `kept` has a place at least, where keys are not packed ahead.
+  TileLoop(const TileCall& call, TileScratch& scratch, KeptKeys* kept)
+      : call_(call), s_(scratch), kept_(kept), rules_(*call.job) {}
   void Run(const Phase& phase, const Item& item);
 
  private:
@@ -64,11 +72,19 @@ class TileLoop {
   void PackQueries(const KernelTask& task);
   void LoadState(const KernelTask& task);
   void StoreState(const KernelTask& task);
-  // Sets what each slot and each row group sees of keys [first, first + kKeyBlock); false when that
-  // is nothing.
-  bool FindVisible(int64_t first);
+  // What slots see of a block of keys.
+  struct View {
+    bool any = false;     // Some slot sees some key.
+    bool masked = false;  // Some slot sees less than its row group's hull.
+    bool gapless = true;  // No slot sees keys on both sides of some that it does not see.
+  };
+  // Of keys [first, first + kKeyBlock); sets what each slot and each row group sees.
+  View FindVisible(int64_t first, TileScratch::Seen* seen) const;
+  // The same of each slot alone.
+  void FindOfSingleSpans(int64_t first, TileScratch::Seen* seen) const;
+  void FindOfSpans(int64_t first, TileScratch::Seen* seen, View* view) const;
   void FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) const;
-  void NoteSeen(int64_t first);
+  void NoteSeen(int64_t first, const PackedBlock* blocks, int count);
   void MaskScores(int64_t first);
   // A block of keys of one head: where it is packed, or would be.
   struct BlockPlace {
@@ -80,22 +96,19 @@ class TileLoop {
   // to how many.
   int RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end);
   // Attends to the block, step by step.
-  void RunBlock(const KernelTask& task, int64_t first, bool finite);
-  // Whether the block at hand, whose values may all be finite, needs nothing that `attend` lacks.
-  bool CanAttend(bool finite) const;
-  int Attend(const PackedKeys& packed, const BlockPlace& place, int64_t end);
+  void RunBlock(const KernelTask& task, int64_t first, bool masked, bool finite);
+  // Whether the task's blocks need nothing that `attend` lacks, but for what is masked.
+  bool CanAttend() const;
   void AccumulateRowByRow(int64_t first);
 
   const TileCall& call_;
   TileScratch& s_;
-  PackedKeys* const passing_;
+  KeptKeys* const kept_;
   TileRules rules_;
   TileBlock tile_;
   // Keys that all slots see: blocks inside need no mask.
   Interval seen_by_all_;
-  // Of the block at hand: some slot sees less than its row group's hull; no slot sees keys on both
-  // sides of some that it does not see.
-  bool masked_ = false, gapless_ = true;
+  bool single_spans_ = false;  // No slot has more than one.
 };
 
 }  // namespace annulus
