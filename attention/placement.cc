@@ -112,6 +112,23 @@ std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLa
   return slots;
 }
 
+// No one order is best for all shapes: rings like the order of birth, narrow needs among large
+// inputs the order of size or of lifetime.
+Placement PlaceSlots(const std::vector<Placement::Slot>& slots) {
+  using Slot = Placement::Slot;
+  using Key = std::pair<int64_t, int64_t>;
+  Placement best;
+  const auto attempt = [&](const auto& key) {
+    Placement placement{slots, 0};
+    placement.arena_bytes = PlaceInOrder(key, &placement.slots);
+    if (best.slots.empty() || placement.arena_bytes < best.arena_bytes) best = std::move(placement);
+  };
+  attempt([](const Slot& slot) { return Key(slot.born, -slot.bytes); });
+  attempt([](const Slot& slot) { return Key(-slot.bytes, slot.born); });
+  attempt([](const Slot& slot) { return Key(slot.born - slot.dies, -slot.bytes); });
+  return best;
+}
+
 }  // namespace
 
 std::vector<bool> BuffersInStaging(const RankSchedule& schedule) {
@@ -131,23 +148,17 @@ std::vector<bool> BuffersInStaging(const RankSchedule& schedule) {
   return in_staging;
 }
 
-// No one order is best for all shapes: rings like the order of birth, narrow needs among large
-// inputs the order of size or of lifetime.
 Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout, int64_t alignment,
                        const std::vector<bool>& in_staging) {
-  using Slot = Placement::Slot;
-  using Key = std::pair<int64_t, int64_t>;
-  const std::vector<Slot> slots = SlotsOf(schedule, layout, alignment, in_staging);
-  Placement best;
-  const auto attempt = [&](const auto& key) {
-    Placement placement{slots, 0};
-    placement.arena_bytes = PlaceInOrder(key, &placement.slots);
-    if (best.slots.empty() || placement.arena_bytes < best.arena_bytes) best = std::move(placement);
-  };
-  attempt([](const Slot& slot) { return Key(slot.born, -slot.bytes); });
-  attempt([](const Slot& slot) { return Key(-slot.bytes, slot.born); });
-  attempt([](const Slot& slot) { return Key(slot.born - slot.dies, -slot.bytes); });
-  return best;
+  Placement all = PlaceSlots(SlotsOf(schedule, layout, alignment, {}));
+  if (in_staging.empty()) return all;
+  Placement fewer = PlaceSlots(SlotsOf(schedule, layout, alignment, in_staging));
+  // First fit may need more for fewer buffers, and plans reckon with all.
+  if (fewer.arena_bytes <= all.arena_bytes) return fewer;
+  for (size_t i = 0; i < in_staging.size(); ++i) {
+    if (in_staging[i]) all.slots[i] = {};
+  }
+  return all;
 }
 
 }  // namespace annulus

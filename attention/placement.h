@@ -29,7 +29,8 @@ struct Placement {
 std::vector<bool> BuffersInStaging(const RankSchedule& schedule);
 
 // Liveness and first fit; offsets are multiples of `alignment` (a power of two). Buffers that are
-// `in_staging` (empty: none are) have no slot to speak of: of no bytes.
+// `in_staging` (empty: none are) have no slot to speak of: of no bytes; the arena is no larger than
+// that of all buffers.
 Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout,
                        int64_t alignment = 128, const std::vector<bool>& in_staging = {});
 

@@ -31,28 +31,30 @@ int64_t EvenSide(int64_t length, int64_t side) {
 
 // A kernel prepares the keys of a task for its rows and loads and stores the state of these rows.
 // So a part that met all of many keys with few rows would spend most of its time on keys: long
-// tasks are cut both ways, into squares of about a part's `weight`, at keys where every kernel's
-// blocks end. Rows see their keys in the same order as before.
+// tasks are cut both ways, into squares of about a part's `weight`, at keys where tiles of every
+// kernel end. Rows see their keys in the same order as before. Left as they are: tasks that are
+// visible in part, as squares of nothing would weigh as much as others; those that add to gradients
+// of keys, whose rows are cut by granules; and a few rows, for which keys are not prepared.
 void AddSquares(const Task& task, __int128 weight, std::vector<Task>* squares) {
-  constexpr int64_t kBlock = 256, kLeastSide = 4096;
+  constexpr int64_t kTiles = 768;  // Keys: tiles have 16 to 256, and 96.
+  constexpr int64_t kLeastSide = 4096, kFewRows = 128;
   const int64_t heads = std::max(1, task.head_end - task.head_begin);
-  const auto cells =
-      static_cast<double>(weight / (task.coverage == Coverage::kFull ? 2 : 1)) / heads;
-  const int64_t side = RoundUp(std::max<int64_t>(kLeastSide, std::sqrt(cells)), kBlock);
-  // Key rows' gradients add up over query rows, which are cut by granules elsewhere.
-  if (task.out_kv >= 0 || task.k_end - task.k_begin <= 2 * side) {
+  const double cells = static_cast<double>(weight / 2) / static_cast<double>(heads);
+  const int64_t side = std::max(kLeastSide, static_cast<int64_t>(std::sqrt(cells)));
+  if (task.coverage != Coverage::kFull || task.out_kv >= 0 ||
+      task.q_end - task.q_begin <= kFewRows || task.k_end - task.k_begin <= 2 * side) {
     squares->push_back(task);
     return;
   }
   const int64_t rows = EvenSide(task.q_end - task.q_begin, side);
-  const int64_t keys = RoundUp(EvenSide(task.k_end - task.k_begin, side), kBlock);
+  const int64_t keys = RoundUp(EvenSide(task.k_end - task.k_begin, side), kTiles);
   for (int64_t q = task.q_begin; q < task.q_end; q += rows) {
     for (int64_t k = task.k_begin; k < task.k_end;) {
       Task square = task;
       square.q_begin = q;
       square.q_end = std::min(task.q_end, q + rows);
       square.k_begin = k;
-      square.k_end = k = std::min(task.k_end, (k + keys) / kBlock * kBlock);
+      square.k_end = k = std::min(task.k_end, (k + keys) / kTiles * kTiles);
       squares->push_back(square);
     }
   }

@@ -27,9 +27,9 @@ struct TimedRun {
   int64_t rows = 0;   // × query heads.
   double seconds = 0;
 };
-// The rate of which `full` and `rows`, whose rows see a key each, have come: at least half of a
-// long run is pairs, whatever rows take.
-KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& rows);
+// The rate that explains both: `full` has many pairs a row, `windows` few. At least half of `full`
+// is taken to be pairs, whatever was measured.
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& windows);
 
 // What a step with a transfer costs beside its bytes: that of a small message each way.
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

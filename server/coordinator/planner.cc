@@ -72,9 +72,14 @@ bool NoWay(const absl::Status& status) {
          status.code() == absl::StatusCode::kInvalidArgument;
 }
 
+// Of a step that nobody would wait for, as many as add up.
+int64_t WholeNanoseconds(double seconds) {
+  return static_cast<int64_t>(std::min(seconds * 1e9, 1e15));
+}
+
 std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
   std::vector<int64_t> result;
-  for (double s : seconds) result.push_back(static_cast<int64_t>(s * 1e9));
+  for (double s : seconds) result.push_back(WholeNanoseconds(s));
   return result;
 }
 
@@ -102,7 +107,7 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   for (const RankSchedule& rank : ranks) {
     costs.push_back(Nanoseconds(StepSeconds(rank, schedule, request.rates)));
   }
-  const int64_t target = static_cast<int64_t>(plan->cost.seconds / plan->segments * 1e9);
+  const int64_t target = WholeNanoseconds(plan->cost.seconds / plan->segments);
   std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
   const int64_t peak = PeakOfParts(spec, ranks, parts, plan->granule);
   // Parts live differently: where they do not fit, the steps stay whole.

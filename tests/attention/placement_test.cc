@@ -1,6 +1,7 @@
 #include "attention/placement.h"
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -130,6 +131,31 @@ TEST(BuffersInStagingTest, AreNeverMovedNorInputsWritten) {
   }
   EXPECT_GT(stay, 100);
   EXPECT_GT(move, 100);
+}
+
+// Plans count all buffers, and first fit may need more for fewer of them.
+TEST(BuffersInStagingTest, NeverTakeMoreMemoryThanAllBuffers) {
+  std::mt19937_64 random(7);
+  int smaller = 0, equal = 0;
+  for (int i = 0; i < 400; ++i) {
+    Mask mask = Causal();
+    if (random() % 2 == 0) mask.window_left = random() % 100;
+    mask.always_visible = random() % 2 == 0 ? 3 : 0;
+    const int64_t q = 1 + random() % 300;
+    const AttentionSpec spec = SmallSpec(12, 4, {Lengths(q, q + random() % 50)}, mask);
+    const std::vector<PlanOptions> plans = TestPlans(1 + random() % 4);
+    const BuiltCase built({spec, plans[random() % plans.size()],
+                           TestStrategies()[random() % TestStrategies().size()]});
+    const BlockLayout layout(built.spec);
+    for (const RankSchedule& rank : built.ranks) {
+      const int64_t all = PlaceBuffers(rank, layout).arena_bytes;
+      const int64_t fewer = PlaceBuffers(rank, layout, 128, BuffersInStaging(rank)).arena_bytes;
+      ASSERT_LE(fewer, all) << i;
+      (fewer < all ? smaller : equal) += 1;
+    }
+  }
+  EXPECT_GT(smaller, 50);
+  EXPECT_GT(equal, 0);
 }
 
 // One rank moves nothing: of a forward pass only the running state is left.

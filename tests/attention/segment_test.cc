@@ -69,10 +69,11 @@ TEST(SplitStepsTest, PartsCostAboutTheSame) {
   }
 }
 
-// What a part prepares beside its pairs: keys of its tasks, and states of its rows.
+// What a part prepares beside the pairs of tasks that see all: keys, and states of rows.
 int64_t LongestSide(const Step& step) {
   int64_t keys = 0, rows = 0;
   for (const Task& task : step.tasks) {
+    if (task.coverage != Coverage::kFull) continue;
     keys += task.k_end - task.k_begin;
     rows += task.q_end - task.q_begin;
   }
@@ -81,9 +82,13 @@ int64_t LongestSide(const Step& step) {
 
 TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
   constexpr int64_t kLength = int64_t{1} << 19, kLimit = int64_t{1} << 28;
+  Mask window;
+  window.causal = true;
+  window.window_left = 20000;
+  int64_t cut = 0;
   for (const PlanOptions& plan : TestPlans(2)) {
     if (plan.layout == Layout::kStriped) continue;  // Its pairs are counted row by row.
-    for (const Mask& mask : {Mask(), TestMasks()[1]}) {
+    for (const Mask& mask : {Mask(), TestMasks()[1], window}) {
       const BuiltCase built(
           {SmallSpec(1, 1, {Lengths(kLength, kLength)}, mask), plan, Strategy::kRingPassKv});
       std::vector<std::vector<int64_t>> costs;
@@ -94,11 +99,14 @@ TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
       for (const RankSchedule& rank : split.ranks) {
         const std::vector<int64_t> after = StepCosts(rank, built.request);
         EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * kLimit);
-        for (const Step& step : rank.steps)
+        for (const Step& step : rank.steps) {
           EXPECT_LE(LongestSide(step), 4 * std::sqrt(2.0 * kLimit));
+          for (const Task& task : step.tasks) cut += task.k_begin > 0 ? 1 : 0;
+        }
       }
     }
   }
+  EXPECT_GT(cut, 1000);
 }
 
 TEST(StepPartsTest, AreTheSameForAllAndBoundedBelowByOne) {

@@ -47,7 +47,6 @@ class WorkerTest : public testing::Test {
     options.engine = *MakeEngine(backend);
     options.staging_bytes = 2 * kStagingBytes;
     options.device_bytes = 1 << 20;
-    options.flops_per_second = options.link_bytes_per_second = 1e9;
     options.drain_timeout = absl::Seconds(20);
     options.exit = [this](int code) { exit_code_ = code; };
     change(&options);

@@ -7,6 +7,7 @@
 #include "tests/kernel/gradient_harness.h"
 #include "tests/kernel/kernel_conformance.h"
 #include "tests/kernel/pair_cases.h"
+#include "tests/worker/copy_probe.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
 #include "worker/self_check.h"
@@ -36,11 +37,13 @@ TEST(CudaGradientsTest, PassesTheCheckOfAWorkersStart) {
   CpuKernel::Options portable;
   portable.isa = &kPortableIsa;
   const std::unique_ptr<CpuKernel> yardstick = *CpuKernel::Create(portable);
-  absl::Status status = CheckKernel(*MakeEmulatedKernel(64 << 10), *yardstick);
+  CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
+  absl::Status status = CheckKernel(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
-  status = CheckKernelsByShape(*MakeEmulatedKernel(64 << 10), *yardstick);
+  status = CheckKernelsByShape(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
-  status = CheckKernelsByShape(*MakeEmulatedHopperKernel(64 << 10, /*seed=*/3), *yardstick);
+  status =
+      CheckKernelsByShape(*MakeEmulatedHopperKernel(64 << 10, /*seed=*/3), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
 }
 

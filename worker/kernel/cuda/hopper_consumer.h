@@ -49,6 +49,7 @@ struct HopperConsumer {
       State state;
       rows.Load(slots, state);
       gpu.AwaitBarrier(CONFIG::BarrierAt(kQueriesCame, queries.stage()), queries.parity());
+      gpu.SyncWarp();  // Turns are taken by whole warps.
       gpu.AwaitTurn(group);
       for (int32_t i = first; i < last; ++i) {
         const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
@@ -107,6 +108,7 @@ struct HopperConsumer {
     typename Multiply::Weights weights;
     Softmax::Pack(scores, weights);
     gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
+    gpu.SyncWarp();
     const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage())};
     const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), unsound.Any());
     gpu.AwaitTurn(group);
