@@ -15,12 +15,11 @@ struct Segment {
 };
 
 // Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt in
-// order over sub-steps, so that those that see all
-// have neither many keys for few rows nor the reverse; its transfers are
-// cut into row pieces over the same sub-steps. `parts_of_step` (one entry a step, >= 1) must be the
-// same on all ranks, so it is computed from the whole request by StepParts. Tasks that add to
-// gradients of keys are cut at multiples of `granule` rows, the plan's: what a key gets of one
-// granule is one sum.
+// order over sub-steps, so that those that see all have neither many keys for few rows nor the
+// reverse; its transfers are cut into row pieces over the same sub-steps. `parts_of_step` (one
+// entry a step, >= 1) must be the same on all ranks, so it is computed from the whole request by
+// StepParts. Tasks that add to gradients of keys are cut at multiples of `granule` rows, the
+// plan's: what a key gets of one granule is one sum.
 RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step,
                         int64_t granule);
 

@@ -223,11 +223,11 @@ absl::Status Measure(Flags* flags) {
   const absl::StatusOr<double> step = MeasureStep(worker.engine, flags->measure_time / 8);
   if (!step.ok()) return step.status();
   worker.rates.step_seconds = *step;
-  flags->worker.rates.link_bytes_per_second = static_cast<double>(flags->link_rate);
+  worker.rates.link_bytes_per_second = static_cast<double>(flags->link_rate);
   if (flags->link_rate > 0) return absl::OkStatus();
-  const absl::StatusOr<double> link = MeasureLink(flags->worker.engine, flags->measure_time);
+  const absl::StatusOr<double> link = MeasureLink(worker.engine, flags->measure_time);
   if (!link.ok()) return link.status();
-  flags->worker.rates.link_bytes_per_second = *link;
+  worker.rates.link_bytes_per_second = *link;
   return absl::OkStatus();
 }
 

@@ -31,7 +31,7 @@ inline Choice Offer(std::vector<int32_t> sizes) {
 }
 
 inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size,
-                   bool bf16_partials = false) {
+                   bool bf16_partials = false, const Rates& rates = {}) {
   PlanOptions options;
   options.world_size = size;
   options.layout = layout;
@@ -41,7 +41,7 @@ inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, 
   open.strategy = strategy;
   open.bf16_partials = bf16_partials;
   const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
-  return *PredictCost({&spec, &mask, &*plan, execution}, Rates{});
+  return *PredictCost({&spec, &mask, &*plan, execution}, rates);
 }
 
 inline int64_t Sum(const std::vector<int64_t>& values) {

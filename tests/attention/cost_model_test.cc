@@ -147,17 +147,14 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
 
 TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
   const AttentionSpec spec = CostSpec(1024, 1024, true);
-  PlanOptions options;
-  options.world_size = 1;
-  const auto plan = MakeShardPlan(spec, options);
-  const MaskMap mask(spec);
-  ScheduleRequest request{&spec, &mask, &*plan, {}};
-  request.execution.strategy = Strategy::kRotateKv;
+  const auto seconds = [&](const Rates& rates) {
+    return CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1, false, rates).seconds;
+  };
   Rates rates;
-  const double of_pairs = PredictCost(request, rates)->seconds;
+  const double of_pairs = seconds(rates);
   EXPECT_NEAR(of_pairs, 8 * 1024 * 1025 / 2 * rates.pair_seconds, 1e-9);
   rates.row_seconds = 3e-7;
-  EXPECT_NEAR(PredictCost(request, rates)->seconds - of_pairs, 8 * 1024 * 3e-7, 1e-9);
+  EXPECT_NEAR(seconds(rates) - of_pairs, 8 * 1024 * 3e-7, 1e-9);
 }
 
 }  // namespace

@@ -98,15 +98,13 @@ inline FakeService::Options Script(std::vector<FakeService::Act> acts) {
   return options;
 }
 
-// What AttendAsync's `done` was called with.
-class AttendOutcome {
+// A status that comes on another thread.
+class AwaitedStatus {
  public:
-  std::function<void(absl::StatusOr<AttendResult>)> Function() {
-    return [this](absl::StatusOr<AttendResult> result) {
-      MutexLock lock(&mutex_);
-      status_ = result.status();
-      changed_.SignalAll();
-    };
+  void Set(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    status_ = status;
+    changed_.SignalAll();
   }
   absl::Status Wait() {
     MutexLock lock(&mutex_);
@@ -120,6 +118,14 @@ class AttendOutcome {
   Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Status> status_ GUARDED_BY(mutex_);
+};
+
+// What AttendAsync's `done` was called with.
+class AttendOutcome : public AwaitedStatus {
+ public:
+  std::function<void(absl::StatusOr<AttendResult>)> Function() {
+    return [this](const absl::StatusOr<AttendResult>& result) { Set(result.status()); };
+  }
 };
 
 }  // namespace annulus

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "attention/error.h"
-#include "base/mutex.h"
 #include "client/client.h"
 #include "client/job_session.h"
 #include "grpcpp/create_channel.h"
@@ -116,28 +115,12 @@ TEST(ReleaseUnconfirmedTest, WhatCanBeSentAgainIs) {
 }
 
 // What a session ended with.
-class Ended : public JobObserver {
+class Ended : public JobObserver, public AwaitedStatus {
  public:
   void OnPlaced(const std::string&, const v1::Plan&) override {}
   void OnProgress(const JobProgress&) override {}
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
-  void OnDone(const absl::Status& status, const v1::JobStats&) override {
-    MutexLock lock(&mutex_);
-    status_ = status;
-    changed_.SignalAll();
-  }
-  absl::Status Wait() {
-    MutexLock lock(&mutex_);
-    while (!status_.has_value()) {
-      if (!changed_.WaitFor(&mutex_, absl::Seconds(20))) return absl::UnknownError("no end");
-    }
-    return *status_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<absl::Status> status_ GUARDED_BY(mutex_);
+  void OnDone(const absl::Status& status, const v1::JobStats&) override { Set(status); }
 };
 
 TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {

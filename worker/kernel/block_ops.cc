@@ -18,33 +18,10 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kRowsAtOnce = 64;
 
-// A block with what is needed to find a row and head of it.
-struct Side {
-  const BlockView* view;
-  Sections sections;
-  SectionPlaces places;
-
-  std::byte* At(int64_t row, int32_t head, size_t section) const {
-    const SectionPlace& place = places[section];
-    return place.first + (row - view->block.row_begin) * place.stride +
-           (head - view->block.head_begin) * sections[section].head_bytes;
-  }
-  float* Floats(int64_t row, int32_t head, size_t section) const {
-    return reinterpret_cast<float*>(At(row, head, section));
-  }
-};
-
-Side MakeSide(const BlockLayout& layout, const BlockView& view) {
-  Side side{&view, SectionsOf(layout, view.block), {}};
-  for (size_t s = 0; s < side.sections.size(); ++s)
-    side.places[s] = PlaceOf(layout, view, static_cast<int>(s));
-  return side;
-}
-
 struct Operands {
   const KernelJob& job;
   const BlockLayout& layout;
-  Side source, target;
+  BlockRows source, target;
   int32_t head_begin, head_end;
 };
 
@@ -59,11 +36,11 @@ void IdentityRow(const Operands& o, int64_t row) {
   }
 }
 
-RowState StateAt(const Side& side, int64_t row, int32_t head) {
+RowState StateAt(const BlockRows& side, int64_t row, int32_t head) {
   return {*side.Floats(row, head, 1), *side.Floats(row, head, 2)};
 }
 
-void SetState(const Side& side, int64_t row, int32_t head, const RowState& state) {
+void SetState(const BlockRows& side, int64_t row, int32_t head, const RowState& state) {
   *side.Floats(row, head, 1) = state.max;
   *side.Floats(row, head, 2) = state.weight;
 }
@@ -215,8 +192,8 @@ absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, ComputePool&
   const BlockLayout& layout = *job.layout;
   const Operands operands{job,
                           layout,
-                          MakeSide(layout, other),
-                          MakeSide(layout, op.target),
+                          RowsOf(layout, other),
+                          RowsOf(layout, op.target),
                           std::max(other.block.head_begin, target.head_begin),
                           std::min(other.block.head_end, target.head_end)};
   if (row_begin >= row_end || operands.head_begin >= operands.head_end) return absl::OkStatus();

@@ -53,4 +53,11 @@ SectionPlace PlaceOf(const BlockLayout& layout, const BlockView& view, int index
   return {view.data + layout.SectionOffset(kind, heads, index), layout.RowBytes(kind, heads)};
 }
 
+BlockRows RowsOf(const BlockLayout& layout, const BlockView& view) {
+  BlockRows rows{&view, SectionsOf(layout, view.block), {}};
+  for (size_t s = 0; s < rows.sections.size(); ++s)
+    rows.places[s] = PlaceOf(layout, view, static_cast<int>(s));
+  return rows;
+}
+
 }  // namespace annulus

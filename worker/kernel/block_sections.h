@@ -32,6 +32,24 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block);
 // Where section `index` of a block's rows lies, wherever the block does.
 SectionPlace PlaceOf(const BlockLayout& layout, const BlockView& view, int index);
 
+// A block with what is needed to find a row and head of it, wherever its sections lie.
+struct BlockRows {
+  const BlockView* view;
+  Sections sections;
+  SectionPlaces places;
+
+  std::byte* At(int64_t row, int32_t head, size_t section) const {
+    const SectionPlace& place = places[section];
+    return place.first + (row - view->block.row_begin) * place.stride +
+           (head - view->block.head_begin) * sections[section].head_bytes;
+  }
+  float* Floats(int64_t row, int32_t head, size_t section) const {
+    return reinterpret_cast<float*>(At(row, head, section));
+  }
+};
+// Keeps `view`, which must outlive it.
+BlockRows RowsOf(const BlockLayout& layout, const BlockView& view);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_WORKER_KERNEL_BLOCK_SECTIONS_H_

@@ -89,7 +89,8 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
   KeyChunks cut = CutKeys(job, tasks);
-  return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
+  if (cut.chunks > 1) return AttendChunks(job, std::move(cut), control);
+  return Attend(job, tasks, CallVisibility(*job.mask, tasks, *pool_), control);
 }
 
 absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
@@ -134,7 +135,7 @@ absl::Status CpuKernel::AttendCut(const KernelJob& job, absl::Span<const KernelT
   call.tasks = tasks;
   call.visible = &visible;
   call.control = control;
-  if (!AttendsRows(call)) return Attend(job, tasks, control);
+  if (!AttendsRows(call)) return Attend(job, tasks, visible, control);
   const std::vector<Interval> chunks = ChunksOf(tasks);
   pool_->ParallelFor(static_cast<int64_t>(chunks.size()), [&](int64_t index, int) {
     const FlushDenormals flush;
@@ -144,10 +145,9 @@ absl::Status CpuKernel::AttendCut(const KernelJob& job, absl::Span<const KernelT
 }
 
 absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                               const KernelControl& control) {
+                               const CallVisibility& visible, const KernelControl& control) {
   ASSIGN_OR_RETURN(const TileIsa* const found, IsaOf(job));
   const TileIsa& isa = *found;
-  const CallVisibility visible(*job.mask, tasks, *pool_);
   const CallPlan plan = PlanCall(tasks, visible, job.layout->group());
   const int64_t pack_bytes = PackBytes(isa, *job.layout);
   PhaseLimits limits{std::max<int64_t>(1, pack_bytes_ / pack_bytes), pool_->threads(), isa.tiles};

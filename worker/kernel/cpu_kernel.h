@@ -53,7 +53,7 @@ class CpuKernel : public AttentionKernel {
  private:
   CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::shared_ptr<ComputePool> pool);
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                      const KernelControl& control);
+                      const CallVisibility& visible, const KernelControl& control);
   // Each chunk into partials of its own, which are then merged in order.
   absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
   // The tasks of all chunks: with keys as they lie (row_loop.h), or as others.

@@ -48,27 +48,6 @@ uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
   return static_cast<uint16_t>(bits);
 }
 
-// Where the sections of a (row, head) lie.
-class RowSections {
- public:
-  RowSections(const BlockLayout& layout, const BlockView& view)
-      : view_(view), sections_(SectionsOf(layout, view.block)) {
-    for (size_t s = 0; s < sections_.size(); ++s)
-      places_[s] = PlaceOf(layout, view, static_cast<int>(s));
-  }
-
-  std::byte* At(int64_t row, int32_t head, size_t section) const {
-    const SectionPlace& place = places_[section];
-    return place.first + (row - view_.block.row_begin) * place.stride +
-           (head - view_.block.head_begin) * sections_[section].head_bytes;
-  }
-
- private:
-  const BlockView& view_;
-  const Sections sections_;
-  SectionPlaces places_;
-};
-
 // Where a task's keys and values lie.
 struct KeyPlaces {
   LyingRows first;  // Of the buffer's first row and the task's first key/value head.
@@ -168,7 +147,7 @@ void RowLoop::LoadSlots(const KernelTask& task) {
   const int64_t lines = Lines(dim) + Lines(value_dim) + 1;
   memory_.assign(places_.size() * lines, Line{});
   slots_.resize(places_.size());
-  const RowSections queries(layout, task.q), states(layout, task.out_q);
+  const BlockRows queries = RowsOf(layout, task.q), states = RowsOf(layout, task.out_q);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& place = places_[i];
     float* query = memory_[i * lines].value;
@@ -188,7 +167,7 @@ void RowLoop::LoadSlots(const KernelTask& task) {
 
 void RowLoop::StoreSlots(const KernelTask& task) const {
   const BlockLayout& layout = *call_.job->layout;
-  const RowSections states(layout, task.out_q);
+  const BlockRows states = RowsOf(layout, task.out_q);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const RowSlot& slot = slots_[i];
     float weight = 0, max = slot.max;

@@ -111,11 +111,9 @@ struct TileIsa {
   // Values that a row does not see are finite. Returns how many it did before one that it cannot.
   // nullptr: none.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
-  // Brings slots, at least one, up to date with the rows: scores, softmax and values. What a slot
-  // does not see is not multiplied with its weights. nullptr: none.
-  void (*attend_rows)(const LyingRows& rows, RowSlot* slots, int count);
-  int few_slots;                 // Up to so many for a key it is faster than to pack.
-  const GradientIsa* gradients;  // nullptr: `fp32` has them.
+  AttendRowsFunction* attend_rows;  // nullptr: none.
+  int few_slots;                    // Up to so many for a key it is faster than to pack.
+  const GradientIsa* gradients;     // nullptr: `fp32` has them.
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;
   const TileIsa* bf16x3;  // For fp32 numbers in two parts of bf16; nullptr: not served.

@@ -145,36 +145,34 @@ TEST(HopperKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
   Check(spec, input, {}, 1);
 }
 
+// Of `seeds` emulations, from `seed` on.
+void ExpectOneResult(const AttentionSpec& spec, const reference::Input& input, const Cuts& cuts,
+                     int64_t memory, uint64_t seed, int seeds) {
+  KernelHarness first(spec, input, cuts);
+  ASSERT_TRUE(first.Run(*MakeEmulatedHopperKernel(memory, seed)).ok());
+  EXPECT_TRUE(reference::CheckWithinBudget(input, first.answer()));
+  for (const uint64_t end = seed + seeds; ++seed < end;) {
+    KernelHarness other(spec, input, cuts);
+    const absl::Status status = other.Run(*MakeEmulatedHopperKernel(memory, seed));
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(first.state(), other.state()) << "seed " << seed;
+  }
+}
+
 // Whenever copies land and products are done.
 TEST(HopperKernelTest, WhatIsLateChangesNoBit) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 2, 1, 128, 70, 500));
-  const reference::Input input = Normal(spec, 3);
   Cuts cuts;
   cuts.keys = {300};
-  KernelHarness first(spec, input, cuts);
-  ASSERT_TRUE(first.Run(*MakeEmulatedHopperKernel(64 << 10, 1)).ok());
-  for (uint64_t seed = 2; seed < 5; ++seed) {
-    KernelHarness other(spec, input, cuts);
-    ASSERT_TRUE(other.Run(*MakeEmulatedHopperKernel(64 << 10, seed)).ok());
-    EXPECT_EQ(first.state(), other.state()) << "seed " << seed;
-  }
+  ExpectOneResult(spec, Normal(spec, 3), cuts, 64 << 10, /*seed=*/1, /*seeds=*/4);
 }
 
 // Seeds give launches one block, two or three, each of which takes more items or fewer.
 TEST(HopperKernelTest, WhoTakesAnItemChangesNoBit) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 4, 2, 64, 300, 300));
-  const reference::Input input = Normal(spec, 4);
   Cuts cuts;
   cuts.keys = {170};
-  KernelHarness first(spec, input, cuts);
-  ASSERT_TRUE(first.Run(*MakeEmulatedHopperKernel(1 << 20, 3)).ok());
-  EXPECT_TRUE(reference::CheckWithinBudget(input, first.answer()));
-  for (uint64_t seed = 4; seed < 9; ++seed) {
-    KernelHarness other(spec, input, cuts);
-    const absl::Status status = other.Run(*MakeEmulatedHopperKernel(1 << 20, seed));
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(first.state(), other.state()) << "seed " << seed;
-  }
+  ExpectOneResult(spec, Normal(spec, 4), cuts, 1 << 20, /*seed=*/3, /*seeds=*/6);
 }
 
 TEST(HopperKernelTest, LaunchesAndCutsBetweenTilesDoNotChangeABit) {
