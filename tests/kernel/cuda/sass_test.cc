@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Function {
   // Addresses: of products, of memory of a thread's own, and of jumps back with where they lead.
   std::vector<int64_t> products, spills;
   std::vector<std::pair<int64_t, int64_t>> loops;
+  // Products: shape and types, where the left side is, and how the right one lies.
+  std::set<std::string> kinds;
   // The most exponentials between a wait that leaves products running and the wait for these.
   int exponentials_beside_products = 0;
 
@@ -47,10 +50,11 @@ struct Function {
   void Add(int64_t at, const std::string& text) {
     static const auto& back = *new std::regex("\\bBRA\\b.* 0x([0-9a-f]+)");
     for (const std::string name :
-         {"HGMMA", "UTMALDG", "USETMAXREG", "SYNCS", "BAR.ARV", "STL", "LDL"}) {
+         {"HGMMA", "UTMALDG.3D", "USETMAXREG", "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8",
+          "USETMAXREG.DEALLOC.CTAPOOL 0x28", "SYNCS", "BAR.ARV", "STL", "LDL"}) {
       if (text.find(" " + name) == std::string::npos) continue;
       ++count[name];
-      if (name == "HGMMA") products.push_back(at);
+      if (name == "HGMMA") AddProduct(at, text);
       if (name == "STL" || name == "LDL") spills.push_back(at);
     }
     CountExponentials(text);
@@ -61,6 +65,16 @@ struct Function {
   }
 
  private:
+  void AddProduct(int64_t at, const std::string& text) {
+    static const auto& parts =
+        *new std::regex("(HGMMA[^ ]*) R[0-9]+, (R[0-9]+, )?gdesc\\[UR[0-9]+\\]([.A-Za-z]*)");
+    products.push_back(at);
+    std::smatch found;
+    const bool known = std::regex_search(text, found, parts);
+    kinds.insert(known ? found[1].str() + (found[2].matched ? " R" : " gdesc") + found[3].str()
+                       : text);
+  }
+
   void CountExponentials(const std::string& text) {
     if (text.find("WARPGROUP.DEPBAR") != std::string::npos) {
       exponentials_ = text.find("gsb0, 0x1") != std::string::npos ? 0 : -1;
@@ -95,6 +109,17 @@ std::map<std::string, Function> Disassemble(const std::string& object, std::stri
   return found;
 }
 
+// As ptxas makes them of CuTe's MMA_64xNx16_F32…_SS<K, K> and …_RS<K, MN> too (CUTLASS 4.2): both
+// sides of scores K-major, of sums the left one in registers and the right one MN-major.
+std::set<std::string> ProductsOf(const std::string& type, int dim) {
+  const auto shape = [&](int columns) {
+    return "HGMMA.64x" + std::to_string(columns) + "x16.F32" + (type == "bf16" ? ".BF16" : "");
+  };
+  return {shape(HopperKeys(dim)) + " gdesc", shape(dim > 128 ? 64 : dim) + " R.tnspB"};
+}
+
+static_assert(kConsumerRegisters == 0xe8 && kProducerRegisters == 0x28);
+
 TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
   for (const std::string type : {"bf16", "fp16"}) {
     int kernels = 0;
@@ -103,7 +128,7 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       if (name.find("HopperForward") == std::string::npos) continue;
       ++kernels;
       EXPECT_GE(function.count["HGMMA"], 12) << name;
-      EXPECT_GE(function.count["UTMALDG"], 2) << name;
+      EXPECT_GE(function.count["UTMALDG.3D"], 2) << name;
       EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
       EXPECT_GE(function.count["SYNCS"], 8) << name;
       EXPECT_GE(function.count["BAR.ARV"], 3) << name;  // Turns are passed on.
@@ -113,6 +138,9 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       const int dim = name.find("Li256E") != std::string::npos   ? 256
                       : name.find("Li128E") != std::string::npos ? 128
                                                                  : 64;
+      EXPECT_EQ(function.kinds, ProductsOf(type, dim)) << name;
+      EXPECT_EQ(function.count["USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8"], 1) << name;
+      EXPECT_EQ(function.count["USETMAXREG.DEALLOC.CTAPOOL 0x28"], 1) << name;
       EXPECT_GE(function.exponentials_beside_products, dim == 256 ? 0 : HopperKeys(dim) / 2)
           << name;
       EXPECT_EQ(function.spills.size(), 0u) << name;
