@@ -29,6 +29,7 @@ struct RankCost {
   double seconds = 0;
   int64_t bytes_sent = 0;
   int64_t visible_pairs = 0;
+  int64_t task_rows = 0;
 };
 
 double SecondsOfStep(int64_t pairs, int64_t rows, int64_t sent, int64_t received,
@@ -57,9 +58,11 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    cost.seconds += SecondsOfStep(pairs[i], TaskRows(step), sent, received, rates);
+    const int64_t rows = TaskRows(step);
+    cost.seconds += SecondsOfStep(pairs[i], rows, sent, received, rates);
     cost.bytes_sent += sent;
     cost.visible_pairs += pairs[i];
+    cost.task_rows += rows;
   }
   return cost;
 }
@@ -109,6 +112,7 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
     AddLinks(schedule, static_cast<int32_t>(cost.bytes_sent.size()), layout, &cost.links);
     cost.bytes_sent.push_back(rank.bytes_sent);
     cost.visible_pairs.push_back(rank.visible_pairs);
+    cost.task_rows.push_back(rank.task_rows);
     cost.peak_bytes_per_rank =
         std::max(cost.peak_bytes_per_rank, PlaceBuffers(schedule, layout).arena_bytes);
   }

@@ -40,6 +40,7 @@ struct Cost {
   std::vector<int64_t> bytes_sent;     // By rank.
   std::vector<Link> links;             // Those with any bytes, by `from`, then by `to`.
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
+  std::vector<int64_t> task_rows;      // By rank: query rows × heads of all tasks.
 };
 
 // Predicted seconds of each step of a rank, as PredictCost counts them.

@@ -1,6 +1,7 @@
 #include "server/coordinator/admission.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -75,7 +76,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     request.max_kept_bytes = KeptLimit(core, request.max_staging_bytes);
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
     const AttentionSpec& spec = request.submission->spec;
-    const KernelRate kernel = RateOf(spec, RatesOf(spec, worker.rates.kernels)->rates);
+    const KernelRate kernel = worker.paces.RateFor(worker.rates, spec);
     request.rates.pair_seconds = most(request.rates.pair_seconds, kernel.pair_seconds);
     request.rates.row_seconds = most(request.rates.row_seconds, kernel.row_seconds);
     request.rates.link_bytes_per_second =
@@ -111,11 +112,33 @@ void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
   core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0});
 }
 
-// A lower bound: the work that waits is shared by all ready workers, and what runs is not counted.
-absl::Status CheckDeadline(const Core& core, const JobPlan& plan, absl::Time deadline) {
+// The parts of predicted times that the best that workers have shown leaves of them.
+struct LeastShare {
+  double of_job = 1;
+  double of_queue = 1;
+};
+LeastShare LeastShareOf(const Core& core, const Submission& submission) {
+  const AttentionSpec& spec = submission.spec;
+  LeastShare share;
+  double least = std::numeric_limits<double>::infinity(), planned = 0;
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (!worker.ready() || !Serves(worker.info, submission)) continue;
+    planned = std::max(planned, worker.paces.RateFor(worker.rates, spec).pair_seconds);
+    least = std::min(least, worker.paces.LeastRateFor(worker.rates, spec).pair_seconds);
+    share.of_queue = std::min(share.of_queue, worker.paces.least());
+  }
+  if (least < planned) share.of_job = least / planned;
+  return share;
+}
+
+// A lower bound: the work that waits is shared by all ready workers, what runs is not counted, and
+// all are as fast as the best of them has shown.
+absl::Status CheckDeadline(const Core& core, const Submission& submission, const JobPlan& plan,
+                           absl::Time deadline) {
   const int32_t ready = std::max(1, core.workers.ready_count());
-  const absl::Duration predicted =
-      absl::Seconds(plan.cost.seconds + core.queue.rank_seconds() / ready);
+  const LeastShare share = LeastShareOf(core, submission);
+  const absl::Duration predicted = absl::Seconds(
+      plan.cost.seconds * share.of_job + core.queue.rank_seconds() / ready * share.of_queue);
   const absl::Duration remaining = deadline - core.now;
   return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
 }
@@ -189,7 +212,8 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   PlanResult plan = core.plan(request);
   if (!plan.ok()) return plan.status();
   if (used.lender != nullptr) RETURN_IF_ERROR(CheckSameShards(**plan, *used.lender));
-  if (absl::Status s = CheckDeadline(core, **plan, DeadlineOf(core, event)); !s.ok()) return s;
+  if (absl::Status s = CheckDeadline(core, submission, **plan, DeadlineOf(core, event)); !s.ok())
+    return s;
   JobRecord& job = AddJob(core, event, used.lender);
   job.plan = *std::move(plan);
   Enqueue(core, job);
@@ -211,7 +235,8 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   }
   job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
-  if (refusal.ok() && !waiting) refusal = CheckDeadline(core, *job.plan, job.deadline);
+  if (refusal.ok() && !waiting)
+    refusal = CheckDeadline(core, *job.submission, *job.plan, job.deadline);
   // The workers that are there now cannot serve it; others may come while it waits.
   if (waiting && Temporary(refusal)) return;
   if (!refusal.ok()) {

@@ -28,6 +28,20 @@ void SetBudget(v1::Budget* budget, int64_t used, int64_t limit) {
   budget->set_limit_bytes(limit);
 }
 
+void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
+  for (const auto& [of, pace] : worker.paces.all()) {
+    if (pace.runs() == 0) continue;
+    const KernelRates& kernel = worker.rates.kernels[of.kernel];
+    v1::ShownPace* view = info->add_shown();
+    view->set_dtype(static_cast<v1::DataType>(kernel.dtype));
+    view->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(kernel.arithmetic));
+    view->set_gradients(of.gradients);
+    view->set_factor(pace.factor());
+    view->set_least(pace.least());
+    view->set_runs(pace.runs());
+  }
+}
+
 void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
   // Each slot has one worker; their numbers tell only who came first.
   std::map<std::string, int64_t> by_slot;
@@ -47,6 +61,7 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
     SetBudget(view->mutable_sessions(), 0, worker.info.session_limit_bytes());
     SetBudget(view->mutable_kept(), used.kept, limits.kept);
     *view->mutable_rates() = worker.info.rates();
+    DescribePaces(worker, view);
   }
 }
 

@@ -112,6 +112,15 @@ void InferComplete(const Report& report, absl::Duration since) {
   report.job.uploaded = std::max(report.job.placed, report.core.now - since);
 }
 
+void NotePace(const Report& report, const v1::ShardReport& took) {
+  WorkerRecord* worker = report.core.workers.Find(report.rank.worker);
+  if (worker == nullptr) return;
+  const absl::Duration tasks =
+      DurationFromProto(took.running()) - DurationFromProto(took.exposed_communication());
+  worker->paces.Add(worker->rates, report.job.submission->spec, report.run.plan->cost,
+                    report.number, absl::ToDoubleSeconds(tasks));
+}
+
 void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Duration age) {
   RunRecord& run = report.run;
   if (run.solo() && run.state == State::kUploading) {
@@ -121,6 +130,7 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Dura
   if (!run.solo() && report.rank.segments_done < run.segments) return;
   report.rank.output_ready = true;
   report.rank.report = took;
+  NotePace(report, took);
   report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
   report.core.place_again = report.core.advance_again = true;

@@ -12,6 +12,7 @@
 #include "annulus/control/v1/control.pb.h"
 #include "attention/kernel_rates.h"
 #include "server/coordinator/command_log.h"
+#include "server/coordinator/shown_pace.h"
 
 namespace annulus {
 
@@ -23,6 +24,7 @@ struct WorkerRecord {
   int64_t number = 0;
   control::v1::Register info;
   WorkerRates rates;       // info.rates()
+  ShownPaces paces;        // Of its jobs, against `rates`.
   int64_t connection = 0;  // 0: the stream is broken.
   absl::Time last_heard;
   bool suspect = false;  // Its stream is broken, or it missed beats.

@@ -155,6 +155,9 @@ TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
   EXPECT_NEAR(of_pairs, 8 * 1024 * 1025 / 2 * rates.pair_seconds, 1e-9);
   rates.row_seconds = 3e-7;
   EXPECT_NEAR(seconds(rates) - of_pairs, 8 * 1024 * 3e-7, 1e-9);
+  // Each rank attends to its own keys and, but for the first, to the other's.
+  EXPECT_EQ(CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 2).task_rows,
+            (std::vector<int64_t>{8 * 512, 2 * 8 * 512}));
 }
 
 }  // namespace

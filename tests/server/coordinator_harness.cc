@@ -12,15 +12,6 @@
 #include "tests/server/messages.h"
 
 namespace annulus {
-namespace {
-
-void FillOutputReady(const control::v1::ShardKey& shard, control::v1::WorkerEvent* event) {
-  *event->mutable_output_ready()->mutable_shard() = shard;
-  event->mutable_output_ready()->mutable_report()->set_backend("cpu/test");
-  event->mutable_output_ready()->mutable_report()->mutable_running()->set_nanos(2000000);
-}
-
-}  // namespace
 
 using control::v1::WorkerCommand;
 using control::v1::WorkerEvent;
@@ -50,9 +41,12 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   plan->execution.world_size = size;
   plan->execution.strategy = Strategy::kRingPassKv;
   plan->execution.layout = Layout::kContiguous;
-  plan->cost.seconds = plan_seconds;
+  plan->cost.seconds =
+      plan_by_rate ? static_cast<double>(plan_pairs) * request.rates.pair_seconds : plan_seconds;
   plan->cost.peak_bytes_per_rank = device_bytes;
   plan->cost.bytes_sent.assign(size, 0);
+  plan->cost.visible_pairs.assign(size, plan_pairs);
+  plan->cost.task_rows.assign(size, 0);
   plan->segments = segments;
   plan->longest_step = longest_step;
   auto shards = MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, 1));
@@ -106,6 +100,15 @@ void CoordinatorHarness::Perform(Action action) {
   } else if (std::get_if<action::Stopped>(&action) != nullptr) {
     stopped = true;
   }
+}
+
+void CoordinatorHarness::FillOutputReady(const control::v1::ShardKey& shard,
+                                         WorkerEvent* event) const {
+  *event->mutable_output_ready()->mutable_shard() = shard;
+  v1::ShardReport* report = event->mutable_output_ready()->mutable_report();
+  report->set_backend("cpu/test");
+  *report->mutable_running() = DurationToProto(took);
+  *report->mutable_exposed_communication() = DurationToProto(waited);
 }
 
 void CoordinatorHarness::Beat() {
@@ -262,7 +265,9 @@ void CoordinatorHarness::Upload(const std::string& job_id, int32_t attempt) {
 }
 
 void CoordinatorHarness::OutputsReady(const std::string& job_id, int32_t attempt) {
-  SayOfAll(job_id, attempt, FillOutputReady);
+  SayOfAll(job_id, attempt, [this](const control::v1::ShardKey& shard, WorkerEvent* event) {
+    FillOutputReady(shard, event);
+  });
 }
 
 void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
@@ -272,7 +277,7 @@ void CoordinatorHarness::Fetch(const std::string& job_id, int32_t attempt) {
 }
 
 void CoordinatorHarness::FetchAtOnce(const std::string& job_id, absl::Duration age) {
-  SayOfAll(job_id, 1, [age](const control::v1::ShardKey& shard, WorkerEvent* event) {
+  SayOfAll(job_id, 1, [this, age](const control::v1::ShardKey& shard, WorkerEvent* event) {
     WorkerEvent ready;
     FillOutputReady(shard, &ready);
     *event->mutable_output_drained()->mutable_shard() = shard;

@@ -95,13 +95,17 @@ class CoordinatorHarness {
 
   // What the stand-in planner says.
   double plan_seconds = 0.01;
+  int64_t plan_pairs = 0;     // Of each rank.
+  bool plan_by_rate = false;  // Seconds are those of plan_pairs at the rate that is asked for.
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
   absl::Duration longest_step;
   int32_t steps = 4;  // Of a prepared schedule.
   absl::Status plan_error;
-  mutable double planned_pair_seconds = 0;  // That the last plan was asked for with.
+  absl::Duration took = absl::Milliseconds(2);  // That workers say of a run,
+  absl::Duration waited;                        // and of that for others.
+  mutable double planned_pair_seconds = 0;      // That the last plan was asked for with.
   mutable int32_t planned_size = 0;
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
@@ -118,6 +122,7 @@ class CoordinatorHarness {
 
  private:
   void Perform(Action action);
+  void FillOutputReady(const control::v1::ShardKey& shard, control::v1::WorkerEvent* event) const;
   bool ObeyOne(Worker& worker, const control::v1::WorkerCommand& command);
   void SayOfAll(
       const std::string& job_id, int32_t attempt,

@@ -1,0 +1,78 @@
+#include "server/coordinator/shown_pace.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+constexpr size_t kRemembered = 16;
+// What begins and ends a run, and what a scheduler gives to others, is little of this.
+constexpr double kLeastSeconds = 0.02;
+constexpr double kLeastFactor = 1.0 / 32, kMostFactor = 2;
+constexpr double kAlike = 1.5;
+
+KernelRate Scaled(KernelRate rate, double factor) {
+  rate.pair_seconds *= factor;
+  rate.row_seconds *= factor;
+  return rate;
+}
+
+ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
+  const KernelRates* kernel = RatesOf(spec, rates.kernels);
+  return {spec.operation == Operation::kGradients,
+          static_cast<size_t>(kernel - rates.kernels.data())};
+}
+
+KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec) {
+  return RateOf(spec, RatesOf(spec, rates.kernels)->rates);
+}
+
+}  // namespace
+
+void ShownPace::Add(double predicted_seconds, double took_seconds, Kind kind) {
+  if (!(took_seconds >= kLeastSeconds) || !(predicted_seconds > 0)) return;
+  const double ratio = took_seconds / predicted_seconds;
+  if (kind == Kind::kBound && ratio > 1) return;
+  ratios_.push_back(ratio);
+  if (ratios_.size() > kRemembered) ratios_.pop_front();
+}
+
+double ShownPace::Fastest() const {
+  return ratios_.empty() ? 1 : *std::min_element(ratios_.begin(), ratios_.end());
+}
+
+double ShownPace::factor() const {
+  const double fastest = std::clamp(Fastest(), kLeastFactor, kMostFactor);
+  if (fastest * kAlike < 1) return fastest;
+  return fastest > kAlike && ratios_.size() == kRemembered ? fastest : 1;
+}
+
+double ShownPace::least() const { return std::clamp(Fastest(), kLeastFactor, 1.0); }
+
+void ShownPaces::Add(const WorkerRates& rates, const AttentionSpec& spec, const Cost& cost,
+                     int32_t rank, double took_seconds) {
+  const auto ranks = static_cast<int32_t>(cost.visible_pairs.size());
+  if (rank >= ranks || rank >= static_cast<int32_t>(cost.task_rows.size())) return;
+  const KernelRate measured = MeasuredRate(rates, spec);
+  const double predicted = static_cast<double>(cost.visible_pairs[rank]) * measured.pair_seconds +
+                           static_cast<double>(cost.task_rows[rank]) * measured.row_seconds;
+  const auto kind = ranks == 1 ? ShownPace::Kind::kExact : ShownPace::Kind::kBound;
+  paces_[KindOf(rates, spec)].Add(predicted, took_seconds, kind);
+}
+
+KernelRate ShownPaces::RateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
+  const auto shown = paces_.find(KindOf(rates, spec));
+  return Scaled(MeasuredRate(rates, spec), shown == paces_.end() ? 1 : shown->second.factor());
+}
+
+KernelRate ShownPaces::LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
+  return Scaled(MeasuredRate(rates, spec), least());
+}
+
+double ShownPaces::least() const {
+  double least = 1;
+  for (const auto& [of, pace] : paces_) least = std::min(least, pace.least());
+  return least;
+}
+
+}  // namespace annulus
