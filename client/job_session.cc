@@ -67,8 +67,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   JobOptions options_;  // Its inputs go at the end.
   JobObserver* const observer_;
   const std::vector<TensorInfo> table_;
-  Strand strand_;
-  // Below: the strand's.
+  Strand strand_;  // All below is its.
   std::shared_ptr<RunJobCall> run_job_;
   std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
   std::vector<ShardRows> rows_;       // Read by downloads too: changes only while there are none.
@@ -78,25 +77,25 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   std::string job_id_;
   SessionStats seen_;
   std::optional<v1::JobStats> stats_;  // As the coordinator says, from DRAINING on, or as seen.
-  std::optional<absl::Status>
-      worker_error_;  // Of this attempt; the coordinator has not spoken yet.
+  std::optional<absl::Status> worker_error_;  // Of this attempt, until the coordinator speaks.
   std::optional<absl::Status> lost_outputs_;  // Of a download of this attempt that did not get all.
   std::optional<absl::Status> unconfirmed_;   // How the job ended, whose rows stand if all come.
   std::optional<Grace> grace_;                // Of worker_error_.
+  std::optional<Grace> outputs_grace_;        // Of unconfirmed_.
   std::optional<Grace> deadline_;             // Of outputs, when RunJob has ended.
-  bool inputs_closed_ = false;
-  bool succeeded_ = false;
-  bool run_job_open_ = true;
-  bool finished_ = false;
+  bool inputs_closed_ = false, succeeded_ = false;
+  bool run_job_open_ = true, finished_ = false;
   int live_shards_ = 0;      // Streams of workers.
   int outputs_missing_ = 0;  // Downloads of this attempt that have not brought all.
   std::optional<absl::Status> failed_;
 };
 
 void JobSession::Impl::Start() {
-  grace_.emplace(options_.grace, [weak = weak_from_this()] {
+  const auto over = [weak = weak_from_this()] {
     if (const std::shared_ptr<Impl> self = weak.lock()) self->Post(&Impl::OnGraceOver);
-  });
+  };
+  grace_.emplace(options_.grace, over);
+  outputs_grace_.emplace(options_.outputs_grace, over);
   RunJobCall::Handlers handlers;
   handlers.on_event = [self = shared_from_this()](v1::JobEvent event) {
     self->Post([event = std::move(event)](Impl* impl) { impl->OnEvent(event); });
@@ -299,7 +298,8 @@ void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
 
 void JobSession::Impl::OnGraceOver() {
   const auto& error = unconfirmed_.has_value() ? unconfirmed_ : worker_error_;
-  if (!error.has_value() || finished_ || !grace_->Passed()) return;
+  const auto& grace = unconfirmed_.has_value() ? outputs_grace_ : grace_;
+  if (!error.has_value() || finished_ || !grace->Passed()) return;
   Fail(*error);
   FinishIfQuiet();
 }
@@ -354,7 +354,7 @@ void JobSession::Impl::EndWith(const absl::Status& error) {
                         !lost_outputs_.has_value() && options_.outputs.has_value();
   if (!may_come || !StandsUnconfirmed(options_.spec, error)) return Fail(error);
   unconfirmed_ = error;
-  absl::IsDeadlineExceeded(error) ? CancelShards() : grace_->Begin();
+  absl::IsDeadlineExceeded(error) ? CancelShards() : outputs_grace_->Begin();
 }
 
 void JobSession::Impl::CancelShards() {

@@ -67,9 +67,10 @@ struct JobOptions {
   // before the coordinator knows that they are, and a call that is cut short counts as a cancelled
   // job.
   std::shared_ptr<const void> open;
-  // How long the coordinator has to notice that a worker is gone before its error ends the job, and
-  // how long outputs may still come when the coordinator is gone.
+  // How long the coordinator has to notice that a worker is gone before its error ends the job.
   absl::Duration grace = absl::Seconds(6);
+  // How long outputs may still come when the coordinator is gone.
+  absl::Duration outputs_grace = absl::Seconds(6);
 };
 
 // One job by the direct path: RunJob at the coordinator, PutShard and FetchShard, or

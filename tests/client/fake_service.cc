@@ -89,9 +89,9 @@ FakeService::FakeService(Options options)
   if (!options_.silent_info) AnswerInfo();
 }
 
-void FakeService::AnswerInfo() {
+void FakeService::Allow(bool FakeService::*what) {
   MutexLock lock(&mutex_);
-  info_answers_ = true;
+  this->*what = true;
   changed_.SignalAll();
 }
 
@@ -100,12 +100,6 @@ FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()
 bool FakeService::RefuseMerge() {
   MutexLock lock(&mutex_);
   return ++merges_ <= options_.refused_merges;
-}
-
-void FakeService::LetJobsEnd() {
-  MutexLock lock(&mutex_);
-  may_end_ = true;
-  changed_.SignalAll();
 }
 
 bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()>& condition) {
@@ -174,6 +168,8 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
     writer->Write(event);
   }
   if (act == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
+  const auto may_end = [this]() NO_THREAD_SAFETY_ANALYSIS { return may_end_; };
+  if (act == Act::kUploadsCut) return Await(context, may_end), Gone();
   if (act == Act::kPlaceAgain) {
     const auto some = [this]() NO_THREAD_SAFETY_ANALYSIS { return shards_[0]->missing == 0; };
     if (!Await(context, some)) return grpc::Status::CANCELLED;
@@ -195,7 +191,6 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
       event.mutable_state_changed()->set_state(v1::Job::STATE_DRAINING);
       writer->Write(event);
     }
-    const auto may_end = [this]() NO_THREAD_SAFETY_ANALYSIS { return may_end_; };
     if (!Await(context, may_end)) return grpc::Status::CANCELLED;
   }
   event.mutable_state_changed()->set_state(v1::Job::STATE_SUCCEEDED);
@@ -251,6 +246,7 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context, const ReadReque
   }
   if (context != nullptr) return EndAfterJob(context);
   MutexLock lock(&mutex_);
+  if (now_ == Act::kUploadsCut) return Gone();
   response->set_complete(shard->missing == 0);
   return shard->missing == 0 ? grpc::Status::OK
                              : Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
@@ -267,7 +263,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   const int placement = std::stoi(ticket[0]);
   const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
     if (placement != placements_ || now_ == Act::kWorkersGone) return true;
-    return now_ != Act::kGroupLost &&
+    return now_ != Act::kGroupLost && (now_ != Act::kUploadsCut || may_send_) &&
            std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return !s->missing; });
   };
   if (!Await(context, ready)) return grpc::Status::CANCELLED;

@@ -44,6 +44,8 @@ class FakeService final {
     kSaysSoLate,   // says that it succeeded only after LetJobsEnd
     kNeverSends,   // the job succeeds, and the outputs are lost on their way
     kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
+    kUploadsCut,  // uploads end with UNAVAILABLE when their rows are here, RunJob after LetJobsEnd;
+                  // outputs are sent after SendOutputs
   };
   struct Options {
     int world = 3;
@@ -63,8 +65,9 @@ class FakeService final {
   std::string address() const { return address_; }
   int run_jobs() EXCLUDES(mutex_) { return Get(&FakeService::run_jobs_); }
   int attends() EXCLUDES(mutex_) { return Get(&FakeService::attends_); }
-  void AnswerInfo() EXCLUDES(mutex_);
-  void LetJobsEnd() EXCLUDES(mutex_);
+  void AnswerInfo() EXCLUDES(mutex_) { Allow(&FakeService::info_answers_); }
+  void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
+  void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
   // ExchangeShards calls.
   int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }
   // RunJob calls that ended by themselves, with OK.
@@ -80,6 +83,7 @@ class FakeService final {
     MutexLock lock(&mutex_);
     return this->*count;
   }
+  void Allow(bool FakeService::*what) EXCLUDES(mutex_);
   bool RefuseMerge() EXCLUDES(mutex_);
   v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
   grpc::Status RunJob(grpc::ServerContext*, const v1::RunJobRequest&,
@@ -121,6 +125,7 @@ class FakeService final {
   bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
   bool may_end_ GUARDED_BY(mutex_) = false;
+  bool may_send_ GUARDED_BY(mutex_) = false;
   int ended_well_ GUARDED_BY(mutex_) = 0;
   int downloads_ GUARDED_BY(mutex_) = 0;  // That have ended, of this job.
   std::unique_ptr<grpc::Server> server_;

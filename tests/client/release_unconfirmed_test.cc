@@ -11,6 +11,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "proto/convert.h"
+#include "proto/grace.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
 
@@ -123,13 +124,11 @@ class Ended : public JobObserver, public AwaitedStatus {
   void OnDone(const absl::Status& status, const v1::JobStats&) override { Set(status); }
 };
 
-TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
-  FakeService service(Script({Act::kGroupLost}));  // And its workers say nothing.
+// Each shard by calls of its own.
+JobOptions SessionOf(const FakeService& service, const AttendArguments& arguments) {
   const auto channel = [](const std::string& address) {
     return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   };
-  StateJob job;
-  const AttendArguments arguments = Releasing(&job, DataPath::kDirect);
   JobOptions options;
   options.run_job = RemoteRunJob(channel(service.address()), {});
   options.worker_channel = channel;
@@ -140,11 +139,37 @@ TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
   for (const auto& [id, bytes] : arguments.inputs) options.inputs->tensors[id] = bytes.data();
   options.outputs.emplace();
   for (const auto& [id, bytes] : arguments.outputs) options.outputs->tensors[id] = bytes.data();
-  options.grace = absl::Milliseconds(50);
+  return options;
+}
+
+TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
+  FakeService service(Script({Act::kGroupLost}));  // And its workers say nothing.
+  StateJob job;
+  JobOptions options = SessionOf(service, Releasing(&job, DataPath::kDirect));
+  options.outputs_grace = absl::Milliseconds(50);
   Ended ended;
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
   const absl::Status status = ended.Wait();
   EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST") << status;
+}
+
+// The coordinator could have said, until it was gone too, that a worker is gone. Outputs have their
+// own time from then on.
+TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
+  FakeService service(Script({Act::kUploadsCut}));
+  StateJob job;
+  JobOptions options = SessionOf(service, Releasing(&job, DataPath::kDirect));
+  options.grace = absl::Seconds(1);
+  options.outputs_grace = absl::Seconds(19);
+  Ended ended;
+  Grace job_ends(options.grace / 10, [&] { service.LetJobsEnd(); });
+  Grace outputs_come(options.grace * 1.3, [&] { service.SendOutputs(); });
+  const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
+  job_ends.Begin();
+  outputs_come.Begin();
+  const absl::Status status = ended.Wait();
+  EXPECT_TRUE(status.ok()) << status;
+  ExpectGradients(job);
 }
 
 }  // namespace
