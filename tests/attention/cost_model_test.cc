@@ -145,6 +145,25 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2 + 2 * kv + 2 * kv) / 4);
 }
 
+// Of the five products of a backward pass, the pass for queries makes three and that for keys four;
+// an exchange of heads leaves all to one pass.
+TEST(CostModelTest, DeterministicGradientsCountTheProductsThatTheirPassesMake) {
+  AttentionSpec spec = CostSpec(4096, 4096, true);
+  spec.operation = Operation::kGradients;
+  spec.deterministic = true;
+  spec.kv_heads = 8;
+  const int64_t pairs = int64_t{8} * 4096 * 4097 / 2;
+  const auto counted = [&](Strategy strategy, int32_t size) {
+    return Sum(CostOf(spec, strategy, Layout::kContiguous, size).visible_pairs);
+  };
+  EXPECT_EQ(counted(Strategy::kRotateKv, 1), pairs);
+  for (const Strategy strategy :
+       {Strategy::kRotateKv, Strategy::kRingPassKv, Strategy::kAllGatherKv}) {
+    EXPECT_NEAR(counted(strategy, 4), 1.4 * pairs, 100) << StrategyName(strategy);
+  }
+  EXPECT_EQ(counted(Strategy::kUlysses, 4), pairs);
+}
+
 TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
   const AttentionSpec spec = CostSpec(1024, 1024, true);
   const auto seconds = [&](const Rates& rates) {
