@@ -10,7 +10,7 @@ using annulus::NcclUniqueId;
 
 extern "C" {
 
-int fake_nccl_blocking = -1;  // Of the last communicator's config.
+int fake_nccl_blocking = -1, fake_nccl_max_ctas = -1;  // Of the last communicator's config.
 
 NcclResult ncclGetVersion(int* version) {
   *version = 22809;
@@ -24,6 +24,7 @@ NcclResult ncclGetUniqueId(NcclUniqueId* id) {
 }
 NcclResult ncclCommInitRankConfig(NcclComm* comm, int, NcclUniqueId, int, NcclConfig* config) {
   fake_nccl_blocking = config->blocking;
+  fake_nccl_max_ctas = config->max_ctas;
   *comm = &fake_nccl_blocking;
   return 0;
 }

@@ -24,6 +24,11 @@ static_assert(offsetof(NcclConfig, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
 static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
 static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking));
+static_assert(offsetof(NcclConfig, cluster_size) == offsetof(ncclConfig_t, cgaClusterSize));
+static_assert(offsetof(NcclConfig, min_ctas) == offsetof(ncclConfig_t, minCTAs));
+static_assert(offsetof(NcclConfig, max_ctas) == offsetof(ncclConfig_t, maxCTAs));
+static_assert(offsetof(NcclConfig, net_name) == offsetof(ncclConfig_t, netName));
+static_assert(NcclConfig::kUndefined == NCCL_CONFIG_UNDEF_INT);
 static_assert(kNcclSuccess == ncclSuccess && kNcclUnhandledCudaError == ncclUnhandledCudaError);
 static_assert(kNcclSystemError == ncclSystemError && kNcclInternalError == ncclInternalError);
 static_assert(kNcclRemoteError == ncclRemoteError && kNcclInProgress == ncclInProgress);
@@ -60,6 +65,31 @@ TEST(NcclLibrary, CommunicatorsDoNotBlock) {
   NcclComm comm = nullptr;
   ASSERT_EQ((*nccl)->CommInit(&comm, 2, std::string(kNcclIdBytes, 'x'), 1), kNcclSuccess);
   EXPECT_EQ(*blocking, 0);
+  const auto* const ctas = static_cast<const int*>(dlsym(library, "fake_nccl_max_ctas"));
+  ASSERT_NE(ctas, nullptr);
+  EXPECT_EQ(*ctas, kNcclCtas);
+}
+
+TEST(NcclLibrary, ItsKernelsHaveAsManyBlocksAsAreKeptFreeForThem) {
+  EXPECT_EQ(NcclCtasOf(22809, nullptr), kNcclCtas);
+  EXPECT_EQ(NcclCtasOf(22809, "2"), 2);
+  EXPECT_EQ(NcclCtasOf(22809, "1000"), 64);
+  for (const char* nonsense : {"", "0", "-3", "many"})
+    EXPECT_EQ(NcclCtasOf(22809, nonsense), kNcclCtas) << nonsense;
+  EXPECT_EQ(NcclCtasOf(21699, "2"), 32);
+}
+
+// 2.14 copies as many bytes as it is told to.
+TEST(NcclLibrary, AnOlderOneIsToldWhatItKnows) {
+  const NcclConfig config = NcclConfigOf(22809, 8), old = NcclConfigOf(21400, 8);
+  EXPECT_EQ(config.size, sizeof(NcclConfig));
+  EXPECT_EQ(config.version, 21700u);
+  EXPECT_EQ(config.blocking, 0);
+  EXPECT_EQ(config.cluster_size, 0);
+  EXPECT_EQ(config.max_ctas, 8);
+  EXPECT_EQ(old.size, 24u);
+  EXPECT_EQ(old.version, 21400u);
+  EXPECT_EQ(old.blocking, 0);
 }
 
 TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {

@@ -30,7 +30,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> Make(CudaDevice* device, bool hopper) {
   ASSIGN_OR_RETURN(std::unique_ptr<cuda::DeviceLauncher> launcher,
-                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(), {}, hopper));
+                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(), {}, {hopper, 0}));
   if (hopper && !launcher->has_hopper())
     return WithoutHopperKernel(device->context()->properties());
   cuda::CudaKernel::Options options;

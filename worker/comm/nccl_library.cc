@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "worker/comm/nccl.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int kLeastVersion = 21400;
 constexpr int kBytesType = 1;  // ncclUint8.
+constexpr int kTakesCtas = 21700, kChannelsBefore = 32, kMostChannels = 64;
 
 // The library's functions, under their names in it.
 struct Functions {
@@ -76,7 +79,7 @@ class Library final : public NcclApi {
   NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id, int32_t rank) override {
     NcclUniqueId unique;
     std::memcpy(unique.internal, id.data(), sizeof(unique.internal));
-    NcclConfig config;
+    NcclConfig config = NcclConfigOf(version_, NcclCtasOf(version_, std::getenv("NCCL_MAX_CTAS")));
     return nccl_.ncclCommInitRankConfig(comm, size, unique, rank, &config);
   }
   NcclResult AsyncError(NcclComm comm, NcclResult* state) override {
@@ -109,6 +112,29 @@ class Library final : public NcclApi {
 };
 
 }  // namespace
+
+NcclConfig NcclConfigOf(int version, int32_t max_ctas) {
+  NcclConfig config;
+  if (version >= kTakesCtas) {
+    config.max_ctas = max_ctas;
+    return config;
+  }
+  struct Before {
+    size_t size;
+    unsigned int magic, version;
+    int blocking;
+  };
+  config.size = sizeof(Before);
+  config.version = kLeastVersion;
+  return config;
+}
+
+int32_t NcclCtasOf(int version, const char* max_ctas) {
+  if (version < kTakesCtas) return kChannelsBefore;
+  int32_t said = 0;
+  if (max_ctas == nullptr || !absl::SimpleAtoi(max_ctas, &said) || said < 1) return kNcclCtas;
+  return std::min(said, kMostChannels);
+}
 
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path) {
   const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");

@@ -52,6 +52,7 @@ class CudaDevice final : public Device {
   absl::Status Check(CudaError error, absl::string_view what);
 
   const std::shared_ptr<CudaContext>& context() const { return context_; }
+  CudaPriority priority() const { return priority_; }
 
  private:
   // Pinned memory through which a copy passes whose host side is not pinned.

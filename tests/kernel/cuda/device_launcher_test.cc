@@ -84,9 +84,9 @@ class DeviceLauncherTest : public testing::Test {
     device_ = *CudaDevice::Create(context_);
   }
 
-  std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes, bool hopper = false) {
-    auto launcher =
-        DeviceLauncher::Create(device_.get(), &table_, {table_bytes, kPartialBytes}, hopper);
+  std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes, bool hopper = false, int kept = 0) {
+    auto launcher = DeviceLauncher::Create(device_.get(), &table_, {table_bytes, kPartialBytes},
+                                           {hopper, kept});
     EXPECT_TRUE(launcher.ok()) << launcher.status();
     // What is uploaded lies in the device's memory, whose address is known from the first one.
     auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
@@ -194,20 +194,29 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
 }
 
 // The stand-in has four multiprocessors; one block on each takes items one after the other.
-TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessor) {
+TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessorThatIsNotKept) {
   Job job = MakeJob();
   job.spec.sequences[0].q_len = job.spec.sequences[0].kv_len = 700;
   job.input = reference::InputOf(job.spec);
-  KernelHarness harness(job.spec, job.input, {});
-  const absl::Status status = harness.Run(*Kernel(64 << 10, /*hopper=*/true));
-  ASSERT_TRUE(status.ok()) << status;
-  ASSERT_FALSE(table_.items_and_blocks.empty());
-  int64_t most = 0;
-  for (const auto& [items, blocks] : table_.items_and_blocks) {
-    EXPECT_EQ(blocks, std::min<int64_t>(items, 4));
-    most = std::max(most, items);
+  struct Case {
+    CudaPriority priority;
+    int kept, blocks;
+  };
+  for (const Case& one : {Case{CudaPriority::kGroup, 0, 4}, Case{CudaPriority::kGroup, 1, 3},
+                          Case{CudaPriority::kSolo, 1, 4}}) {
+    table_.items_and_blocks.clear();
+    device_ = *CudaDevice::Create(context_, one.priority);
+    KernelHarness harness(job.spec, job.input, {});
+    const absl::Status status = harness.Run(*Kernel(64 << 10, /*hopper=*/true, one.kept));
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_FALSE(table_.items_and_blocks.empty());
+    int64_t most = 0;
+    for (const auto& [items, blocks] : table_.items_and_blocks) {
+      EXPECT_EQ(blocks, std::min<int64_t>(items, one.blocks));
+      most = std::max(most, items);
+    }
+    EXPECT_GT(most, 4);
   }
-  EXPECT_GT(most, 4);
 }
 
 TEST_F(DeviceLauncherTest, WhatTheDriverSaysOfAMapIsTold) {
@@ -232,7 +241,7 @@ TEST_F(DeviceLauncherTest, OnlyAHopperHasItsKernel) {
     const std::shared_ptr<CudaContext> context = *CudaContext::Create(&api, options);
     const std::unique_ptr<CudaDevice> device = *CudaDevice::Create(context);
     const auto launcher =
-        DeviceLauncher::Create(device.get(), &table_, {1 << 10, 16}, /*hopper=*/true);
+        DeviceLauncher::Create(device.get(), &table_, {1 << 10, 16}, {/*on=*/true, 0});
     ASSERT_TRUE(launcher.ok()) << launcher.status();
     EXPECT_EQ((*launcher)->has_hopper(), major == 9) << major << "." << minor;
   }

@@ -9,6 +9,7 @@
 #include "tests/kernel/cuda/emulated_run.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_plan.h"
 
 namespace annulus::cuda {
 namespace {
@@ -86,7 +87,7 @@ absl::Status EmulatedLauncher::Forward(const ForwardKind& kind, const ForwardArg
   memory_->Add(partials_.get(), kPartialBytes, true);
   if (!kind.hopper) return StatusOf(EmulateForward(kind, args, blocks, memory_));
   const uint64_t seed = seed_++;
-  const int64_t grid = HopperBlocks(blocks, static_cast<int>(1 + seed % 3));
+  const int64_t grid = HopperBlocks(blocks, static_cast<int>(1 + seed % 3), /*kept=*/0);
   return StatusOf(EmulateHopper(kind, args, grid, memory_, seed));
 }
 

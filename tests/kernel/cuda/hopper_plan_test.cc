@@ -133,6 +133,17 @@ TEST(HopperPlanTest, ServesWhatItCan) {
   EXPECT_FALSE(Served(spec));
 }
 
+TEST(HopperPlanTest, BlocksLeaveFreeWhatIsKept) {
+  EXPECT_EQ(HopperBlocks(1000, 132, 0), 132);
+  EXPECT_EQ(HopperBlocks(1000, 132, 8), 124);
+  EXPECT_EQ(HopperBlocks(125, 132, 8), 124);
+  EXPECT_EQ(HopperBlocks(100, 132, 8), 100);
+  // A part of a GPU, as MIG makes them, is not all kept.
+  EXPECT_EQ(HopperBlocks(1000, 16, 8), 8);
+  EXPECT_EQ(HopperBlocks(1000, 16, 32), 8);
+  EXPECT_EQ(HopperBlocks(1000, 1, 32), 1);
+}
+
 TEST(HopperPlanTest, MemoryThatIsNotAlignedIsNotServed) {
   const AttentionSpec spec = Spec(64);
   KernelHarness harness(spec, reference::InputOf(spec), {});

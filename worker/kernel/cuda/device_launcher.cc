@@ -5,18 +5,20 @@
 #include "worker/kernel/cuda/forward_config.h"
 #include "worker/kernel/cuda/gradient_config.h"
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_plan.h"
 
 namespace annulus::cuda {
 
 absl::StatusOr<std::unique_ptr<DeviceLauncher>> DeviceLauncher::Create(CudaDevice* device,
                                                                        KernelTable* kernels,
                                                                        const LauncherMemory& memory,
-                                                                       bool hopper) {
+                                                                       const HopperUse& hopper) {
   const CudaProperties& properties = device->context()->properties();
   // Code for sm_90a runs on nothing else, not even on what came after.
   const bool is_hopper = properties.major == 9 && properties.minor == 0;
+  const int kept = device->priority() == CudaPriority::kSolo ? 0 : hopper.kept;
   std::unique_ptr<DeviceLauncher> launcher(
-      new DeviceLauncher(device, kernels, memory, hopper && is_hopper));
+      new DeviceLauncher(device, kernels, memory, {hopper.on && is_hopper, kept}));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(
       device->Check(kernels->Prepare(properties.shared_bytes_per_block), "loading the kernels"));
@@ -55,7 +57,10 @@ absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs&
                                      int64_t blocks) {
   RETURN_IF_ERROR(
       CheckShared(kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind), kind.dim));
-  if (kind.hopper) blocks = HopperBlocks(blocks, device_->context()->properties().multiprocessors);
+  if (kind.hopper) {
+    const int multiprocessors = device_->context()->properties().multiprocessors;
+    blocks = HopperBlocks(blocks, multiprocessors, hopper_.kept);
+  }
   ASSIGN_OR_RETURN(const CudaStream stream, device_->Compute());
   return device_->Check(kernels_->Forward(kind, args, blocks, stream), "launching attention");
 }

@@ -16,16 +16,23 @@ struct LauncherMemory {
   int64_t partial_bytes = int64_t{16} << 20;
 };
 
+// The kernel for sm_90a, where the device is one.
+struct HopperUse {
+  bool on = false;  // It serves what it can.
+  // Multiprocessors that its launches leave free for messages, which would wait until a launch
+  // ends: on devices of groups. Jobs of one worker (CudaPriority::kSolo) have none to send.
+  int kept = 0;
+};
+
 // Launches on a lane's compute queue. All device memory that it ever has is taken by Create.
 class DeviceLauncher : public Launcher {
  public:
-  // `hopper`: the kernel for sm_90a serves what it can, where the device is one.
   // `device` and `kernels` outlive it. RESOURCE_EXHAUSTED; INTERNAL for a device that fails, or
   // for which no kernel was compiled.
   static absl::StatusOr<std::unique_ptr<DeviceLauncher>> Create(CudaDevice* device,
                                                                 KernelTable* kernels,
                                                                 const LauncherMemory& memory = {},
-                                                                bool hopper = false);
+                                                                const HopperUse& hopper = {});
 
   // What is queued may still read its tables: waits for it.
   ~DeviceLauncher() override { (void)device_->Synchronize(); }
@@ -34,7 +41,7 @@ class DeviceLauncher : public Launcher {
   int64_t partial_bytes() const override { return memory_.partial_bytes; }
   int64_t max_tables() const override { return memory_.table_bytes; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
-  bool has_hopper() const override { return hopper_; }
+  bool has_hopper() const override { return hopper_.on; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   // UNIMPLEMENTED where the device has too little shared memory for the kernel.
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
@@ -45,14 +52,14 @@ class DeviceLauncher : public Launcher {
 
  private:
   DeviceLauncher(CudaDevice* device, KernelTable* kernels, const LauncherMemory& memory,
-                 bool hopper)
+                 const HopperUse& hopper)
       : device_(device), kernels_(kernels), memory_(memory), hopper_(hopper) {}
   absl::Status CheckShared(int64_t bytes, int dim) const;
 
   CudaDevice* const device_;
   KernelTable* const kernels_;
   const LauncherMemory memory_;
-  const bool hopper_;
+  const HopperUse hopper_;
   // One place is enough: a table comes in the order of launches, after those that read the one
   // before.
   DeviceMemory tables_, partials_;

@@ -105,11 +105,6 @@ auto WithHopperConfigOf(int dim, const RUN& run) {
   return run(HopperConfig<ELEMENT, 256>());
 }
 
-// Blocks of a launch: one for each multiprocessor takes items until none is left.
-inline int64_t HopperBlocks(int64_t items, int multiprocessors) {
-  return items < multiprocessors ? items : multiprocessors;
-}
-
 // Shared memory that a block takes: no type takes more than another.
 inline int64_t HopperSharedBytes(int dim) {
   return WithHopperConfigOf<Element::kBf16>(

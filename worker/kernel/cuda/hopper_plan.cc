@@ -56,6 +56,11 @@ bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks) {
                      [&](const KernelTask& bound) { return TaskServed(job, bound); });
 }
 
+int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {
+  const int64_t most = std::max(multiprocessors - kept, (multiprocessors + 1) / 2);
+  return std::min(items, most);
+}
+
 void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
   if (rows_ > 0 && std::equal(spans.begin(), spans.end(), last_.begin(), last_.end())) return;
   last_.assign(spans.begin(), spans.end());

@@ -19,6 +19,10 @@ namespace annulus::cuda {
 // than the portable kernel's).
 bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
+// Blocks of a launch, which take items until none is left: one for each multiprocessor, but for
+// those that are kept free for what must not wait until a launch ends. At least half are not.
+int64_t HopperBlocks(int64_t items, int multiprocessors, int kept);
+
 // What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRow for each slot that
 // sees something, or for one of several that see the same.
 class KeyTileRuns {
