@@ -21,10 +21,10 @@
 namespace annulus {
 namespace {
 
-// In larger groups a schedule takes long to make: one that is this close to evenly shared work is
-// taken without a look at the others.
+// In larger groups a way takes long to look at, in proportion to the square of their size: about so
+// long, between the least that was measured (4 us by ring-pass-kv) and the most (30 us by ulysses).
 constexpr int32_t kThoroughSize = 16;
-constexpr double kCloseEnough = 1.01;
+constexpr double kLookSeconds = 1e-5;
 // Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
 // the one that sends least is taken.
 constexpr double kAlike = 1.08;
@@ -78,15 +78,17 @@ class Chooser {
     const int32_t size = candidate.execution.world_size;
     const double bound = work_seconds_ / size + choice_.rates.job_seconds;
     const double even = shared_seconds_ / size + choice_.rates.job_seconds;
+    const double look = size > kThoroughSize && best_ >= 0 ? kLookSeconds * size * size : 0;
     if (size > 1 && best_ >= 0 && bound >= BestSeconds()) {
       candidate.cost.seconds = bound;
       candidate.rejected =
           absl::StrCat("its fixed cost is more than sharing the work can save", kNotCounted);
-    } else if (size > kThoroughSize && best_ >= 0 && BestSeconds() <= kCloseEnough * even) {
+    } else if (look > 0 && looked_seconds_ + look > MostToSave(even)) {
       candidate.cost.seconds = even;
       candidate.rejected =
-          absl::StrCat("the one taken is as good as evenly shared work", kNotCounted);
+          absl::StrCat("looking at it would take longer than it could save", kNotCounted);
     } else {
+      looked_seconds_ += look;
       RETURN_IF_ERROR(Evaluate(&candidate));
     }
     candidates_.push_back(std::move(candidate));
@@ -160,6 +162,13 @@ class Chooser {
 
   double BestSeconds() const { return candidates_[best_].cost.seconds; }
 
+  // Of the best so far: what is above evenly shared work, and what its transfers take of links.
+  double MostToSave(double even) const {
+    const std::vector<int64_t>& sent = candidates_[best_].cost.bytes_sent;
+    const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
+    return BestSeconds() - even + most / choice_.rates.link_bytes_per_second;
+  }
+
   // Of one rank that does all of it.
   double SecondsOfWork(const Cost& cost) const {
     const int64_t pairs =
@@ -213,6 +222,7 @@ class Chooser {
   int best_ = -1;
   double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
   double shared_seconds_ = 0;  // The same, by the pairs of any candidate.
+  double looked_seconds_ = 0;  // Spent on ways in large groups.
   int64_t smallest_peak_ = std::numeric_limits<int64_t>::max();
 };
 
