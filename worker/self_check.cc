@@ -16,6 +16,7 @@
 #include "worker/executor/executor.h"
 #include "worker/executor/program.h"
 #include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 namespace {
@@ -150,6 +151,20 @@ absl::Status CheckBothWays(AttentionSpec spec, AttentionKernel& kernel, Device* 
   return CheckJob(spec, kernel, device, yardstick, &tensors);
 }
 
+// So few rows over so many keys that the kernel attends to keys as they lie, four slots, two and
+// one at a time, the last keys by parts of a vector.
+absl::Status CheckFewRows(AttentionKernel& kernel, AttentionKernel& yardstick) {
+  for (const DataType dtype : kTypes) {
+    AttentionSpec spec = FixedSpec(dtype);
+    spec.q_heads = 7;
+    spec.sequences[0].q_len = 1;
+    spec.sequences[0].kv_len = 33 * kKeyBlock - 11;
+    Tensors tensors = InputsOf(spec);
+    RETURN_IF_ERROR(CheckJob(spec, kernel, nullptr, yardstick, &tensors));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
   CpuKernel::Options options;
   options.isa = &isa;
@@ -206,6 +221,7 @@ absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> cand
   for (const TileIsa* isa : candidates) {
     ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(*isa));
     failure = CheckKernel(*kernel, *portable);
+    if (failure.ok()) failure = CheckFewRows(*kernel, *portable);
     if (failure.ok() && kernel->serves_bf16x3()) failure = CheckBf16x3(*kernel, *portable);
     if (failure.ok()) {
       path.isa = isa;

@@ -10,6 +10,7 @@
 
 #include "attention/error.h"
 #include "base/log.h"
+#include "tests/kernel/wide_isa.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/gradient_isa.h"
 #include "worker/kernel/isa_dispatch.h"
@@ -91,6 +92,16 @@ TileIsa MistakesGradients() {
   isa.gradients = &WrongGradients();
   return isa;
 }
+// Of few rows over many keys alone: the last slot of an odd number.
+TileIsa MistakesRowsAsTheyLie() {
+  TileIsa isa = kWideIsa;
+  isa.name = "mistakes-rows-as-they-lie";
+  isa.attend_rows = [](const LyingRows& rows, RowSlot* slots, int count) {
+    kWideIsa.attend_rows(rows, slots, count);
+    if (count % 2 != 0) slots[count - 1].weights[0] *= 0.5f;
+  };
+  return isa;
+}
 
 // The portable path, less one type.
 class LacksAType final : public AttentionKernel {
@@ -135,12 +146,15 @@ TEST_F(SelfCheckTest, EveryPathOfThisCpuPasses) {
     EXPECT_EQ(path->isa, isa);
     EXPECT_TRUE(path->passed_over.empty());
   }
+  const TileIsa* wide = &kWideIsa;
+  EXPECT_EQ(FirstSoundPath({&wide, 1})->isa, &kWideIsa);
   EXPECT_EQ(log_.str(), "");
 }
 
 TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
-  const std::vector<TileIsa> faults = {LosesAScore(),  MakesNan(),      ForgetsOldWeights(),
-                                       MispacksBf16(), CutsFp16Short(), MistakesGradients()};
+  const std::vector<TileIsa> faults = {LosesAScore(),          MakesNan(),      ForgetsOldWeights(),
+                                       MispacksBf16(),         CutsFp16Short(), MistakesGradients(),
+                                       MistakesRowsAsTheyLie()};
   for (const TileIsa& fault : faults) {
     const TileIsa* candidates[] = {&fault, &kPortableIsa};
     const absl::StatusOr<CheckedPath> path = FirstSoundPath(candidates);
