@@ -19,9 +19,9 @@ absl::StatusOr<RankSchedule> MakeSchedule(const ScheduleRequest& request, int32_
 // runs a job builds only its own.
 absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleRequest& request);
 
-// Number that changes whenever MakeShardPlan or MakeSchedule may give another result for the same
-// request. Workers and coordinator must agree on it.
-inline constexpr int32_t kScheduleVersion = 7;
+// Number that changes whenever MakeShardPlan, MakeSchedule or SplitSteps may give another result
+// for the same request. Workers and coordinator must agree on it.
+inline constexpr int32_t kScheduleVersion = 8;
 
 }  // namespace annulus
 

@@ -14,14 +14,12 @@ struct Segment {
   int32_t step_end = 0;
 };
 
-// Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt in
-// order over sub-steps, so that those that see all have neither many keys for few rows nor the
-// reverse; its transfers are cut into row pieces over the same sub-steps. `parts_of_step` (one
-// entry a step, >= 1) must be the same on all ranks, so it is computed from the whole request by
-// StepParts. Tasks that add to gradients of keys are cut at multiples of `granule` rows, the
-// plan's: what a key gets of one granule is one sum.
-RankSchedule SplitSteps(const RankSchedule& schedule, const std::vector<int32_t>& parts_of_step,
-                        int64_t granule);
+// Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt over
+// sub-steps (attention/deal_tasks.h); its transfers are cut into row pieces over the same
+// sub-steps. `parts_of_step` (one entry a step, >= 1) must be the same on all ranks, so it is
+// computed from the whole request by StepParts. `request` is what the schedule was made from.
+RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
+                        const std::vector<int32_t>& parts_of_step);
 
 // How many parts each step gets so that no rank's part costs more than about `max_step_cost`. Pure;
 // the same on all ranks. `costs[rank][step]` in any one unit: visible pairs, or time.

@@ -84,12 +84,12 @@ std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
 }
 
 // What workers will take: they place the schedule that has been split.
-int64_t PeakOfParts(const AttentionSpec& spec, const std::vector<RankSchedule>& ranks,
-                    const std::vector<int32_t>& parts, int64_t granule) {
-  const BlockLayout layout(spec);
+int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
+                    const std::vector<int32_t>& parts) {
+  const BlockLayout layout(*request.spec);
   int64_t peak = 0;
   for (const RankSchedule& rank : ranks) {
-    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, parts, granule), layout).arena_bytes);
+    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, request, parts), layout).arena_bytes);
   }
   return peak;
 }
@@ -109,7 +109,7 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   }
   const int64_t target = WholeNanoseconds(plan->cost.seconds / plan->segments);
   std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
-  const int64_t peak = PeakOfParts(spec, ranks, parts, plan->granule);
+  const int64_t peak = PeakOfParts(schedule, ranks, parts);
   // Parts live differently: where they do not fit, the steps stay whole.
   if (peak > request.max_device_bytes) {
     plan->longest_step = absl::Nanoseconds(LongestStep(ranks, costs));

@@ -7,6 +7,7 @@
 
 #include "attention/block_layout.h"
 #include "attention/checker.h"
+#include "attention/schedule/needs.h"
 #include "attention/visible_pairs.h"
 #include "gtest/gtest.h"
 #include "tests/attention/drift.h"
@@ -23,7 +24,7 @@ struct Split {
 Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
   Split split;
   for (const RankSchedule& rank : built.ranks) {
-    split.ranks.push_back(SplitSteps(rank, parts, built.plan.granule));
+    split.ranks.push_back(SplitSteps(rank, built.request, parts));
     split.placements.push_back(PlaceBuffers(split.ranks.back(), BlockLayout(built.spec), 4));
   }
   return split;
@@ -64,17 +65,20 @@ TEST(SplitStepsTest, PartsCostAboutTheSame) {
     const std::vector<int64_t> after = StepCosts(split.ranks[r], built.request);
     EXPECT_EQ(std::accumulate(after.begin(), after.end(), int64_t{0}),
               std::accumulate(costs[r].begin(), costs[r].end(), int64_t{0}));
-    // The end of a causal triangle costs up to twice its mean.
-    EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * limit);
+    EXPECT_LE(*std::max_element(after.begin(), after.end()), limit * 1.02);
   }
 }
 
-// What a part prepares beside the pairs of tasks that see all: keys, and states of rows.
-int64_t LongestSide(const Step& step) {
+// What a part prepares beside the pairs of its tasks: keys that its rows see, and states of rows.
+int64_t LongestSide(const Step& step, const BuiltCase& built, const RankSchedule& rank) {
   int64_t keys = 0, rows = 0;
   for (const Task& task : step.tasks) {
-    if (task.coverage != Coverage::kFull) continue;
-    keys += task.k_end - task.k_begin;
+    const Shard& queries = built.plan.shards[rank.buffers[task.q].shard];
+    const RowMap& k_map = built.plan.shards[rank.buffers[task.kv].shard].kv_rows;
+    for (const Interval& seen :
+         VisibleKeys(built.mask, 0, queries.q_rows, {task.q_begin, task.q_end})) {
+      keys += Intersect(k_map.Local(seen), {task.k_begin, task.k_end}).length();
+    }
     rows += task.q_end - task.q_begin;
   }
   return std::max(keys, rows);
@@ -85,7 +89,7 @@ TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
   Mask window;
   window.causal = true;
   window.window_left = 20000;
-  int64_t cut = 0;
+  int64_t cut = 0, masked = 0, whole = 0;
   for (const PlanOptions& plan : TestPlans(2)) {
     if (plan.layout == Layout::kStriped) continue;  // Its pairs are counted row by row.
     for (const Mask& mask : {Mask(), TestMasks()[1], window}) {
@@ -98,15 +102,22 @@ TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
       EXPECT_TRUE(checked.ok()) << checked;
       for (const RankSchedule& rank : split.ranks) {
         const std::vector<int64_t> after = StepCosts(rank, built.request);
-        EXPECT_LE(*std::max_element(after.begin(), after.end()), 2 * kLimit);
+        EXPECT_LE(*std::max_element(after.begin(), after.end()), 1.02 * kLimit);
         for (const Step& step : rank.steps) {
-          EXPECT_LE(LongestSide(step), 4 * std::sqrt(2.0 * kLimit));
-          for (const Task& task : step.tasks) cut += task.k_begin > 0 ? 1 : 0;
+          EXPECT_LE(LongestSide(step, built, rank), 5 * std::sqrt(kLimit));
+          for (const Task& task : step.tasks) {
+            cut += task.k_begin > 0 ? 1 : 0;
+            // Of a causal task's squares only those on the diagonal need masks.
+            const bool causal = mask.causal && !mask.window_left.has_value();
+            masked += causal && task.coverage == Coverage::kPartial ? 1 : 0;
+            whole += causal && task.coverage == Coverage::kFull ? 1 : 0;
+          }
         }
       }
     }
   }
   EXPECT_GT(cut, 1000);
+  EXPECT_GT(whole, 5 * masked);
 }
 
 TEST(StepPartsTest, AreTheSameForAllAndBoundedBelowByOne) {

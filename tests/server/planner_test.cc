@@ -45,7 +45,7 @@ std::vector<RankSchedule> SplitRanks(const PlanRequest& request, const JobPlan& 
   std::vector<RankSchedule> ranks;
   const std::vector<RankSchedule> whole = *MakeGroupSchedules(schedule);
   for (const RankSchedule& rank : whole) {
-    ranks.push_back(SplitSteps(rank, plan.parts_of_step, schedule.plan->granule));
+    ranks.push_back(SplitSteps(rank, schedule, plan.parts_of_step));
   }
   EXPECT_EQ(request.submission->execution.world_size, static_cast<int32_t>(ranks.size()));
   return ranks;

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   ASSIGN_OR_RETURN(RankSchedule schedule, MakeSchedule(ask, request.rank));
   RETURN_IF_ERROR(CheckParts(request.parts_of_step, schedule.steps.size()));
   if (!request.parts_of_step.empty()) {
-    schedule = SplitSteps(schedule, request.parts_of_step, request.plan_options.granule);
+    schedule = SplitSteps(schedule, ask, request.parts_of_step);
   }
   const BlockLayout layout(request.spec);
   std::vector<bool> in_staging;

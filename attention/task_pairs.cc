@@ -1,0 +1,70 @@
+#include "attention/task_pairs.h"
+
+#include <algorithm>
+
+#include "absl/numeric/int128.h"
+#include "attention/visible_pairs.h"
+
+namespace annulus {
+namespace {
+
+// Of gradients: scores and dO·v, then one for queries and two for keys.
+constexpr int64_t kProducts = 5;
+
+int64_t Scaled(int64_t value, int64_t part, int64_t whole) {
+  return static_cast<int64_t>(absl::int128(value) * part / std::max<int64_t>(1, whole));
+}
+
+}  // namespace
+
+int64_t TaskPairs::ProductsOf(const Task& task) const {
+  if (schedule_.buffers[task.q].kind != BlockKind::kQGrad) return kProducts;
+  return 2 + (task.out_q >= 0 ? 1 : 0) + (task.out_kv >= 0 ? 2 : 0);
+}
+
+int64_t TaskPairs::OfClass(const Task& task, int32_t head) const {
+  const Interval q{task.q_begin, task.q_end}, k{task.k_begin, task.k_end};
+  const auto count = [&] {
+    return EstimateVisiblePairs(*request_.mask, {&q_rows(task), &k_rows(task), q, k, head});
+  };
+  if (memo_ == nullptr) return count();
+  int64_t& known =
+      memo_->PairsOf(schedule_.buffers[task.q].shard, q, schedule_.buffers[task.kv].shard,
+                     k)[request_.mask->ClassOf(head)];
+  if (known < 0) known = count();
+  return known;
+}
+
+int64_t TaskPairs::Of(const Task& task) const {
+  const int64_t products = ProductsOf(task);
+  int64_t pairs = 0;
+  request_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
+    pairs += Scaled(OfClass(task, head), count * products, kProducts);
+  });
+  return pairs;
+}
+
+int64_t TaskPairs::RowsWith(const Task& task, int64_t pairs, int64_t all) const {
+  // To halve on costs more than it evens out: what is left is shared out in proportion.
+  constexpr int kHalvings = 5;
+  Interval rows{0, task.q_end - task.q_begin};
+  int64_t before = 0, until = all;  // Pairs of the first rows.begin and rows.end rows.
+  if (task.coverage == Coverage::kFull) return Scaled(rows.end, pairs, all);
+  for (int i = 0; i < kHalvings && rows.length() > 1; ++i) {
+    Task first = task;
+    const int64_t middle = (rows.begin + rows.end) / 2;
+    first.q_end = task.q_begin + middle;
+    const int64_t here = Of(first);
+    if (here > pairs) {
+      rows.end = middle;
+      until = here;
+    } else {
+      rows.begin = middle;
+      before = here;
+    }
+  }
+  return rows.begin + Scaled(rows.length(), std::clamp<int64_t>(pairs - before, 0, until - before),
+                             until - before);
+}
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ATTENTION_TASK_PAIRS_H_
+#define ANNULUS_ATTENTION_TASK_PAIRS_H_
+
+#include <cstdint>
+
+#include "attention/schedule/plan_memo.h"
+#include "attention/schedule_data.h"
+
+namespace annulus {
+
+// What tasks of one rank's schedule cost. Schedule and request must outlive it.
+class TaskPairs {
+ public:
+  // With a memo, what it knows is not counted again.
+  TaskPairs(const RankSchedule& schedule, const ScheduleRequest& request, PlanMemo* memo = nullptr)
+      : schedule_(schedule), request_(request), memo_(memo) {}
+
+  // Visible pairs × query heads, by the share of a gradient's products that the task makes; about
+  // so for stripes (attention/visible_pairs.h).
+  int64_t Of(const Task& task) const;
+
+  // How many of the task's query rows, from its first on, have about `pairs` of its pairs, of which
+  // it has `all`.
+  int64_t RowsWith(const Task& task, int64_t pairs, int64_t all) const;
+
+  const RowMap& q_rows(const Task& task) const { return ShardOf(task.q).q_rows; }
+  const RowMap& k_rows(const Task& task) const { return ShardOf(task.kv).kv_rows; }
+
+ private:
+  const Shard& ShardOf(int32_t buffer) const {
+    return request_.plan->shards[schedule_.buffers[buffer].shard];
+  }
+  int64_t OfClass(const Task& task, int32_t head) const;
+  int64_t ProductsOf(const Task& task) const;
+
+  const RankSchedule& schedule_;
+  const ScheduleRequest& request_;
+  PlanMemo* const memo_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_TASK_PAIRS_H_
