@@ -34,6 +34,10 @@ absl::StatusOr<CheckedPath> ChoosePath(const std::string& name) {
 }
 
 absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
+  if (options.cuda_kernel != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat("the CUDA kernel \"", options.cuda_kernel,
+                                                   "\" is one of a GPU, and the device is a CPU"));
+  }
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
   ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options.kernel));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace annulus {
 
@@ -11,7 +12,13 @@ struct BackendOptions {
   std::string device = "cpu";
   // Of the CPU: others than "auto" go with no GPU.
   std::string kernel = "auto";  // "auto", "amx", "avx512", "avx2" or "portable".
-  int threads = 1;              // Of one kernel.
+  // Of a GPU: "auto", "portable" or "hopper" (worker/hopper_choice.h). Others than "auto" go with
+  // no CPU.
+  std::string cuda_kernel = "auto";
+  // The command, but for the GPU's name at its end, that runs CheckHopperOn and tells what came of
+  // it as HopperVerdict reads it. Empty: nothing can be checked.
+  std::vector<std::string> hopper_check;
+  int threads = 1;  // Of one kernel.
   // Where ranks reach each other: an address or host name of this machine, or else the name of a
   // network interface.
   std::string comm_host;

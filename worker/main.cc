@@ -1,6 +1,7 @@
 // annulus-worker: one rank's share of a machine. docs/operations.md tells the flags in context.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include "base/log.h"
 #include "proto/callback_threads.h"
 #include "worker/backend.h"
+#include "worker/cuda_backend.h"
+#include "worker/hopper_choice.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -128,6 +131,12 @@ void AddSizes(CLI::App* app, Flags* flags) {
           });
   AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
             {"auto", "amx", "avx512", "avx2", "portable"}, &flags->backend.kernel);
+  AddChoice(
+      app,
+      {"--cuda-kernel",
+       "Forward kernel of a GPU: hopper, for compute capability 9.0, is taken where it passes "
+       "a check at start"},
+      {"auto", "portable", "hopper"}, &flags->backend.cuda_kernel);
   AddBytes(app,
            {"--link-rate",
             "Bytes per second between this worker and others, for planning; 0: measured on this "
@@ -295,8 +304,19 @@ int Run(Flags flags) {
   return code;
 }
 
+// What a worker runs beside itself before it takes the GPU (worker/hopper_choice.h).
+constexpr char kCheckHopper[] = "--check-hopper-on";
+int CheckHopperFor(const std::string& device) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // Nobody else would end it.
+  const absl::Status status = CheckHopperOn(device);
+  std::cout << (status.ok() ? kHopperPassed : status.message()) << std::endl;
+  return status.ok() ? 0 : kFailed;
+}
+
 int Main(int argc, char** argv) {
+  if (argc == 3 && absl::string_view(argv[1]) == kCheckHopper) return CheckHopperFor(argv[2]);
   Flags flags = Defaults();
+  flags.backend.hopper_check = {"/proc/self/exe", kCheckHopper};
   CLI::App app(
       "Annulus worker: holds shards of attention jobs and computes them together with other "
       "workers.",

@@ -179,6 +179,12 @@ absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, De
   return absl::OkStatus();
 }
 
+absl::Status CheckForward(const AttentionSpec& spec, AttentionKernel& kernel,
+                          AttentionKernel& yardstick, Device* device) {
+  Tensors tensors = InputsOf(spec);
+  return CheckJob(spec, kernel, device, yardstick, &tensors);
+}
+
 absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
                                  Device* device) {
   for (const DataType dtype : kTypes) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "attention/spec.h"
 #include "worker/device/device.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/tile_isa.h"
@@ -19,6 +20,10 @@ namespace annulus {
 // `device`: that of `kernel`; nullptr: the host, as the yardstick's.
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
                          Device* device = nullptr);
+
+// One forward job: `spec` is valid.
+absl::Status CheckForward(const AttentionSpec& spec, AttentionKernel& kernel,
+                          AttentionKernel& yardstick, Device* device = nullptr);
 
 // The same of every kernel that a GPU chooses from by head dimensions and modifiers, in tens of
 // milliseconds of the yardstick. Shapes that `kernel` says it does not serve are passed over, but

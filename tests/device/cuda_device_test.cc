@@ -136,6 +136,23 @@ TEST(CudaContext, KernelsAreLoadedAtOnceFromTheFirstCallOn) {
   ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
 }
 
+TEST(CudaContext, TellsACapabilityBeforeItTakesAnything) {
+  CudaStandIn::Options options;
+  options.count = 2;
+  options.major = 9;
+  options.minor = 0;
+  CudaStandIn hopper(options);
+  EXPECT_TRUE(HasCapability(&hopper, 1, 9, 0));
+  EXPECT_FALSE(HasCapability(&hopper, 1, 9, 1));
+  EXPECT_FALSE(HasCapability(&hopper, 1, 10, 0));
+  EXPECT_FALSE(HasCapability(&hopper, 2, 9, 0));
+  EXPECT_FALSE(HasCapability(&hopper, -1, 9, 0));
+  EXPECT_EQ(hopper.live(), 0);
+  options.driver = 0;
+  CudaStandIn none(options);
+  EXPECT_FALSE(HasCapability(&none, 0, 9, 0));
+}
+
 TEST(CudaContext, DescribesItsGpu) {
   EXPECT_EQ(Gpu().context->description(), "Stand-in (sm_90), CUDA 13.0, driver 13.0");
 }

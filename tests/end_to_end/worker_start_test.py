@@ -51,6 +51,14 @@ class WorkerStartTest(unittest.TestCase):
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
         self.assertRegex(done.stderr, "cannot start: FAILED_PRECONDITION: (no |this |the )")
 
+    def test_the_check_of_a_kernel_on_a_gpu_that_is_not_there(self):
+        done = subprocess.run(
+            [cluster.program("annulus-worker"), "--check-hopper-on", "cuda:1023"],
+            capture_output=True, text=True, timeout=60,
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, "^(no |this |the )[^\\n]*\\n$")
+
     def test_a_kernel_that_the_cpu_lacks(self):
         done = subprocess.run(
             [cluster.program("annulus-worker"), "--data-address", "127.0.0.1:0",

@@ -28,6 +28,12 @@ TEST(Backend, APathOfTheCpuGoesWithNoGpu) {
   EXPECT_EQ(MakeEngine(options).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(Backend, AKernelOfGpusGoesWithNoCpu) {
+  BackendOptions options = On("cpu");
+  options.cuda_kernel = "hopper";
+  EXPECT_EQ(MakeEngine(options).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Backend, TheCpuServesEverything) {
   const auto engine = MakeEngine(On("cpu"));
   ASSERT_TRUE(engine.ok()) << engine.status();

@@ -59,6 +59,14 @@ absl::StatusOr<int> CountGpus(CudaApi* api) {
   return count;
 }
 
+bool HasCapability(CudaApi* api, int ordinal, int major, int minor) {
+  const absl::StatusOr<int> count = CountGpus(api);
+  CudaProperties properties;
+  return count.ok() && ordinal >= 0 && ordinal < *count &&
+         api->Properties(ordinal, &properties) == kCudaSuccess && properties.major == major &&
+         properties.minor == minor;
+}
+
 absl::StatusOr<std::shared_ptr<CudaContext>> CudaContext::Create(CudaApi* api,
                                                                  const Options& options) {
   std::shared_ptr<CudaContext> context(new CudaContext(api, options));

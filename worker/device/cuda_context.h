@@ -23,6 +23,9 @@ absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what);
 // that is loaded at its first launch takes memory then, and waits for communicators.
 absl::StatusOr<int> CountGpus(CudaApi* api);
 
+// Whether that GPU is there and has this compute capability. Takes nothing of it.
+bool HasCapability(CudaApi* api, int ordinal, int major, int minor);
+
 // A process's share of one GPU: all that is ever taken from it is taken here, at the start, because
 // to allocate while a communicator works may hold up the whole device. Thread-safe; shared by the
 // devices of the lanes.

@@ -99,6 +99,7 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
     RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
+    if (kind.hopper) ++hopper_launches_;
     control.Count(launch.blocks);
   }
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_CUDA_KERNEL_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_CUDA_KERNEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +37,8 @@ class CudaKernel : public AttentionKernel {
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
+  // So many launches were of the kernel for sm_90a.
+  int64_t hopper_launches() const { return hopper_launches_; }
 
  private:
   absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
@@ -49,6 +52,7 @@ class CudaKernel : public AttentionKernel {
 
   const std::unique_ptr<Launcher> launcher_;
   const std::unique_ptr<ComputePool> pool_;
+  int64_t hopper_launches_ = 0;
 };
 
 }  // namespace annulus::cuda
