@@ -41,7 +41,14 @@ class EndToEndTest(unittest.TestCase):
         wrong = {"backend": "cpu/avx2 + gloo", "verified": {}}
         with self.assertRaises(SystemExit):
             end_to_end.check_device(wrong, "cuda:0", "a job")
-        end_to_end.check_device({"backend": "cuda/mma + nccl 2.28.9"}, "cuda:0", "a job")
+        portable, hopper = {"backend": "cuda/mma + nccl 2.28.9"}, {"backend": "cuda/wgmma+mma + nccl 2.28.9"}
+        end_to_end.check_device(portable, "cuda:0", "a job")
+        end_to_end.check_device(portable, "cuda:0", "a job", "portable")
+        end_to_end.check_device(hopper, "cuda:0", "a job")
+        end_to_end.check_device(hopper, "cuda:0", "a job", "hopper")
+        for facts, kernel in ((portable, "hopper"), (hopper, "portable")):
+            with self.assertRaises(SystemExit):
+                end_to_end.check_device(facts, "cuda:0", "a job", kernel)
 
     def test_a_job_that_is_refused_is_a_failure_whatever_it_is(self):
         class Refusing:

@@ -56,25 +56,47 @@ def whole_jobs(place):
                 {"ANNULUS_PROGRAMS": place.programs})
 
 
-def all_parts(place):
-    """`place` says where programs are: test(name), programs, and nccl, NCCL's library or None."""
+def jobs(place, name, workers, kernel):
+    title = f"jobs by {workers} worker{'s' if workers > 1 else ''} with --device cuda:0 --cuda-kernel {kernel}, answers judged in fp64"
+    if place.nccl is None:
+        return Part(name, title, 10, skip("no NCCL here, which a worker with a GPU loads"))
+    command = script("end_to_end", "--workers", str(workers), "--cuda-kernel", kernel, "--nccl-library", place.nccl)
+    return Part(name, title, 90, command, environment={"ANNULUS_PROGRAMS": place.programs})
+
+
+def portable_parts(place):
+    """Nothing of these runs the kernel for Hopper, which might leave a GPU unable to run anything."""
     nccl = {"ANNULUS_NCCL_LIBRARY": place.nccl} if place.nccl else {}
-    jobs = {"ANNULUS_PROGRAMS": place.programs}
     parts = [gtest(place.test("device_test"), "device", "copies, queues and events on CUDA's runtime", 30)]
-    parts += [gtest(place.test(f"kernel_{suite}_test"), f"kernel_{suite}", f"the kernel's suite {suite}, on the GPU", 90)
-              for suite in KERNEL_SUITES]
-    parts += [
-        gtest(place.test("virtual_ranks_test"), "virtual_ranks", "jobs of every strategy by ranks that share the GPU", 90),
+    parts += [gtest(place.test(f"kernel_{suite}_test"), f"kernel_{suite}", f"the kernel's suite {suite}, on the GPU", 90,
+                    "--gtest_filter=-*/hopper") for suite in KERNEL_SUITES]
+    return parts + [
+        gtest(place.test("virtual_ranks_test"), "virtual_ranks", "jobs of every strategy by ranks that share the GPU", 90,
+              "--gtest_filter=-*Hopper*"),
         gtest(place.test("nccl_ranks_test"), "nccl_ranks", "NCCL between two processes on the GPU", 60, environment=nccl),
+        *(jobs(place, f"jobs_{workers}", workers, "portable") for workers in (1, 2)),
     ]
-    for workers in (1, 2):
-        title = f"jobs by {workers} worker{'s' if workers > 1 else ''} with --device cuda:0, answers judged in fp64"
-        name = f"jobs_{workers}"
-        if place.nccl is None:
-            parts.append(Part(name, title, 10, skip("no NCCL here, which a worker with a GPU loads")))
-            continue
-        parts.append(Part(name, title, 90, script("end_to_end", "--workers", str(workers), "--nccl-library", place.nccl),
-                          environment=jobs))
+
+
+def hopper_parts(place):
+    """The same with the kernel for Hopper; its check at a worker's start comes first."""
+    worker = os.path.join(place.programs, "annulus-worker")
+    parts = [Part("hopper_check", "the check of the kernel for Hopper at a worker's start", 60, [worker, "--check-hopper-on", "cuda:0"])]
+    parts += [gtest(place.test(f"kernel_{suite}_test"), f"hopper_kernel_{suite}", f"the suite {suite} with the kernel for Hopper", 90,
+                    "--gtest_filter=*/hopper") for suite in KERNEL_SUITES]
+    parts += [
+        gtest(place.test("virtual_ranks_test"), "hopper_virtual_ranks", "jobs of every strategy with the kernel for Hopper", 90,
+              "--gtest_filter=*Hopper*"),
+        *(jobs(place, f"hopper_jobs_{workers}", workers, "hopper") for workers in (1, 2)),
+    ]
+    if place.hopper:
+        return parts
+    return [Part(part.name, part.title, 10, skip("the kernel for Hopper needs a GPU of sm_90")) for part in parts]
+
+
+def all_parts(place):
+    """`place` says where programs are: test(name), programs; nccl, NCCL's library or None; hopper, whether the GPU is of sm_90."""
+    parts = portable_parts(place) + hopper_parts(place)
     parts += [
         Part("bench", "the kernel, decoding, carried state, virtual ranks, memory", 150,
              ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures"),

@@ -211,6 +211,7 @@ def main(arguments):
         print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
         return runner.UNSUITED
     place.nccl = find_nccl()
+    place.hopper = gpu is None or gpu["capability"] == 90
     parts = chosen(all_parts(place), flags.only)
     if flags.list:
         print("\n".join(f"{part.name}: {part.title} (at most {part.seconds} s)" for part in parts))

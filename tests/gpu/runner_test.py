@@ -34,6 +34,15 @@ def fake(name, code, result="", seconds=20, write=None):
     return Part(name, f"the part {name}", seconds, [sys.executable, "-c", save + code], result)
 
 
+class Place:
+    programs, nccl, hopper = "/programs", "/lib/libnccl.so.2", True
+
+    @staticmethod
+    def test(name):
+        assert name in run.TESTS, name
+        return "/programs/" + name
+
+
 class RunnerTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
@@ -211,14 +220,6 @@ sys.exit(run.guarded({self.out!r}))
             self.assertEqual(json.load(file), told)
 
     def test_every_part_has_a_name_of_its_own_and_all_fit_into_nine_minutes_with_a_resumption(self):
-        class Place:
-            programs, nccl = "/programs", "/lib/libnccl.so.2"
-
-            @staticmethod
-            def test(name):
-                assert name in run.TESTS, name
-                return "/programs/" + name
-
         everything = parts.all_parts(Place)
         self.assertEqual(len({part.name for part in everything}), len(everything))
         self.assertTrue(all(part.seconds <= 150 for part in everything))
@@ -226,6 +227,27 @@ sys.exit(run.guarded({self.out!r}))
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
             run.chosen(everything, ["none"])
         self.assertEqual(ended.exception.code, runner.USAGE)
+
+    def test_the_portable_kernel_comes_before_the_one_for_hopper(self):
+        names = [part.name for part in parts.all_parts(Place)]
+        portable = [name for name in names if name.startswith(("device", "kernel_", "virtual_ranks", "nccl_ranks", "jobs_"))]
+        hopper = [name for name in names if name.startswith("hopper_")]
+        self.assertEqual(names[:len(portable) + len(hopper)], portable + hopper)
+        self.assertEqual(names[names.index("hopper_check") - 1], "jobs_2")
+        for part in parts.all_parts(Place):
+            if part.name in portable and "kernel" in part.name:
+                self.assertEqual(part.command[-1], "--gtest_filter=-*/hopper")
+                self.assertIn("hopper_" + part.name, hopper)
+
+    def test_another_gpu_skips_what_is_for_hopper(self):
+        class Other(Place):
+            hopper = False
+
+        skipped = [part for part in parts.all_parts(Other) if part.name.startswith("hopper_")]
+        self.assertEqual(len(skipped), len(parts.KERNEL_SUITES) + 4)
+        for part in skipped:
+            done = subprocess.run(part.command, capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (77, "the kernel for Hopper needs a GPU of sm_90\n"))
 
     def test_backward_shapes_are_those_of_the_peer(self):
         with open("tests/gpu/gpu_bench.cc", encoding="utf-8") as file:

@@ -16,6 +16,7 @@
 #include "tests/executor/conformance_cases.h"
 #include "tests/executor/gpu_group.h"
 #include "tests/gpu/real_gpu.h"
+#include "worker/device/cuda_runtime.h"
 
 namespace annulus {
 namespace {
@@ -33,21 +34,31 @@ std::vector<std::pair<std::string, JobCase>> Jobs() {
   return jobs;
 }
 
-TEST(VirtualRanks, JobsAreWithinTheErrorBudget) {
-  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
+void RunJobs(const GpuGroup::MakeKernel& make_kernel) {
   const auto context = RealGpu(int64_t{512} << 20);
   ASSERT_TRUE(context.ok()) << context.status();
   std::map<int32_t, std::unique_ptr<GpuGroup>> groups;
   for (const auto& [name, job] : Jobs()) {
     std::unique_ptr<GpuGroup>& group = groups[job.plan.world_size];
     if (group == nullptr) {
-      auto formed = GpuGroup::Create(*context, job.plan.world_size, KernelOn, GpuGroup::Copying);
+      auto formed = GpuGroup::Create(*context, job.plan.world_size, make_kernel, GpuGroup::Copying);
       ASSERT_TRUE(formed.ok()) << formed.status();
       group = *std::move(formed);
     }
     SCOPED_TRACE(name);
     EXPECT_TRUE(group->Run(job, kStepTimeout));
   }
+}
+
+TEST(VirtualRanks, JobsAreWithinTheErrorBudget) {
+  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
+  RunJobs(KernelOn);
+}
+
+TEST(VirtualRanks, JobsByTheKernelForHopperAreWithinTheErrorBudget) {
+  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
+  if (!HasCapability(CudaRuntime(), 0, 9, 0)) GTEST_SKIP() << "another GPU than sm_90";
+  RunJobs(HopperKernelOn);
 }
 
 // Needs no GPU.
