@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/buffer_cuts.h"
 #include "attention/deal_tasks.h"
 #include "attention/schedule/plan_memo.h"
 #include "attention/task_pairs.h"
@@ -12,6 +13,7 @@ namespace {
 
 // Finer cuts than this cost more than they save.
 constexpr int64_t kMaxParts = 4096;
+constexpr int64_t kLeastRows = 4096;  // Of a piece of a buffer.
 
 // Cuts each transfer into `count` row pieces. Both sides cut the same region, so pieces match.
 void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer> Step::*list,
@@ -31,24 +33,25 @@ void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer>
 
 RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
                         const std::vector<int32_t>& parts_of_step) {
-  RankSchedule split = schedule;
+  const RankSchedule whole = CutSentKeys(schedule, request, kLeastRows);
+  RankSchedule split = whole;
   split.steps.clear();
-  for (size_t k = 0; k < schedule.steps.size(); ++k) {
-    const Step& step = schedule.steps[k];
+  for (size_t k = 0; k < whole.steps.size(); ++k) {
+    const Step& step = whole.steps[k];
     const int64_t count = k < parts_of_step.size() ? std::max(parts_of_step[k], 1) : 1;
     if (count == 1) {
       split.steps.push_back(step);
       continue;
     }
     std::vector<Step> parts(count);
-    std::vector<std::vector<Task>> dealt = DealTasks(step.tasks, count, schedule, request);
+    std::vector<std::vector<Task>> dealt = DealTasks(step.tasks, count, whole, request);
     for (int64_t part = 0; part < count; ++part) parts[part].tasks = std::move(dealt[part]);
     DealTransfers(step.sends, &Step::sends, parts.data(), count);
     DealTransfers(step.receives, &Step::receives, parts.data(), count);
     parts.back().ops = step.ops;
     split.steps.insert(split.steps.end(), parts.begin(), parts.end());
   }
-  return split;
+  return CutStates(split, kLeastRows);
 }
 
 std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
