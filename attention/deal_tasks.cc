@@ -42,7 +42,7 @@ class Squares {
     const int64_t heads = std::max(1, task.head_end - task.head_begin);
     const int64_t side = std::max(
         kLeastSide, static_cast<int64_t>(std::sqrt(static_cast<double>(pairs_of_part / heads))));
-    if (!IsLong(task, pairs / heads, side)) return out->push_back({task, pairs});
+    if (!IsLong(task, heads, side)) return out->push_back({task, pairs});
     for (const Interval& rows : EvenPieces(task.q_begin, task.q_end, side)) {
       for (const Interval& keys : EvenPieces(task.k_begin, task.k_end, side)) {
         Task square = task;
@@ -58,15 +58,15 @@ class Squares {
 
  private:
   // Left as they are: tasks that add to gradients of keys, whose rows are cut by granules; a few
-  // rows, for which keys are not prepared; and rows that see few keys, as in a window, which come
-  // with few keys anyhow.
-  bool IsLong(const Task& task, int64_t pairs_of_head, int64_t side) const {
-    // Each is asked about every square.
+  // rows, for which keys are not prepared; rows that see few keys, as in a window, which come with
+  // few keys anyhow; and heads of many masks, each of which would be asked about every square.
+  bool IsLong(const Task& task, int64_t heads, int64_t side) const {
     constexpr int32_t kMostClasses = 8;
     constexpr int64_t kFewRows = 128;
     const int64_t rows = task.q_end - task.q_begin;
-    return task.out_kv < 0 && rows > kFewRows && task.k_end - task.k_begin > 2 * side &&
-           pairs_of_head / rows > 2 * side && mask_.classes() <= kMostClasses;
+    if (task.out_kv >= 0 || rows <= kFewRows || task.k_end - task.k_begin <= 2 * side) return false;
+    return task.coverage == Coverage::kFull ||
+           (mask_.classes() <= kMostClasses && pairs_.Visible(task) / heads / rows > 2 * side);
   }
 
   Coverage CoverageOf(const Task& task) const {

@@ -35,13 +35,20 @@ int64_t TaskPairs::OfClass(const Task& task, int32_t head) const {
   return known;
 }
 
-int64_t TaskPairs::Of(const Task& task) const {
-  const int64_t products = ProductsOf(task);
+int64_t TaskPairs::Visible(const Task& task) const {
+  if (task.coverage == Coverage::kFull) {
+    return (task.q_end - task.q_begin) * (task.k_end - task.k_begin) *
+           (task.head_end - task.head_begin);
+  }
   int64_t pairs = 0;
   request_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
-    pairs += Scaled(OfClass(task, head), count * products, kProducts);
+    pairs += OfClass(task, head) * count;
   });
   return pairs;
+}
+
+int64_t TaskPairs::Of(const Task& task) const {
+  return Scaled(Visible(task), ProductsOf(task), kProducts);
 }
 
 int64_t TaskPairs::RowsWith(const Task& task, int64_t pairs, int64_t all) const {

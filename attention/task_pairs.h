@@ -15,12 +15,13 @@ class TaskPairs {
   TaskPairs(const RankSchedule& schedule, const ScheduleRequest& request, PlanMemo* memo = nullptr)
       : schedule_(schedule), request_(request), memo_(memo) {}
 
-  // Visible pairs × query heads, by the share of a gradient's products that the task makes; about
-  // so for stripes (attention/visible_pairs.h).
+  // Visible pairs × query heads; about so for stripes (attention/visible_pairs.h).
+  int64_t Visible(const Task& task) const;
+  // By the share of a gradient's products that the task makes.
   int64_t Of(const Task& task) const;
 
-  // How many of the task's query rows, from its first on, have about `pairs` of its pairs, of which
-  // it has `all`.
+  // How many of the task's query rows, from its first on, cost about `pairs`, of `all` that it
+  // costs.
   int64_t RowsWith(const Task& task, int64_t pairs, int64_t all) const;
 
   const RowMap& q_rows(const Task& task) const { return ShardOf(task.q).q_rows; }

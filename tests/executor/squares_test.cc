@@ -65,6 +65,25 @@ TEST(SquaresTest, ACausalJobIsRight) {
   ExpectRightInSquares(job);
 }
 
+// States of rows are finished part by part, and of the first rank's keys only the last ones are
+// sent (attention/buffer_cuts.h).
+TEST(SquaresTest, AJobWithAWindowIsRight) {
+  JobCase job = LongJob(DataType::kBf16);
+  job.spec.sequences[0] = {26000, 26000, "", 0, 0};
+  job.spec.masks.resize(1);
+  job.spec.masks[0].causal = true;
+  job.spec.masks[0].window_left = 40;
+  job.execution.strategy = Strategy::kRotateKv;
+  job.parts = 6;
+  Group group =
+      ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, 2);
+  ASSERT_FALSE(group.empty());
+  JobRunner runner(job);
+  EXPECT_TRUE(runner.RunAndJudge(group, MakeCpu)) << Describe(job);
+  EXPECT_GE(runner.rank(0).program().schedule.inputs.size(), 3u);
+  EXPECT_GE(runner.rank(0).program().schedule.outputs.size(), 3u);
+}
+
 // Of its two passes that for queries is cut.
 TEST(SquaresTest, DeterministicGradientsAreRight) {
   JobCase job = LongJob(DataType::kFp32);
