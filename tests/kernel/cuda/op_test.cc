@@ -158,6 +158,46 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   EXPECT_EQ(target.bytes, emulated.bytes);
 }
 
+// The bits of the CPU's merge of what they are the means of.
+TEST_P(OpTest, MeansAreMergedByTheirWeights) {
+  OwnedBlock target = Partial(0, 23, 0, 3), source = Partial(4, 14, 1, 3);
+  OwnedBlock emulated(BlockLayout(spec_), target.block);
+  emulated.bytes = target.bytes;
+  const BlockLayout layout(spec_);
+  KernelJob job;
+  job.spec = &spec_;
+  job.layout = &layout;
+  constexpr int kHeads = 2, kDim = 37, kRow = 96, kMaxAt = 80, kWeightAt = 92;  // In floats.
+  std::vector<float> means(10 * kRow, std::nanf(""));
+  for (int row = 0; row < 10; ++row) {
+    auto* const sums = reinterpret_cast<float*>(source.bytes.data()) + row * kHeads * (kDim + 2);
+    for (int h = 0; h < kHeads; ++h) {
+      float *const max = &sums[kHeads * kDim + h], *const weight = max + kHeads;
+      means[row * kRow + kMaxAt + h] = *max;
+      means[row * kRow + kWeightAt + h] = *weight;
+      const bool lost = std::isinf(*max);
+      if (lost) *max = std::numeric_limits<float>::lowest();
+      if (lost) *weight = 0;
+      for (int i = 0; i < kDim; ++i) {
+        float& sum = sums[h * kDim + i];
+        if (!lost) means[row * kRow + h * kDim + i] = sum;
+        sum = lost ? 0 : sum * *weight;
+      }
+    }
+  }
+  ASSERT_TRUE(
+      ApplyBlockOp(job, {KernelOp::Kind::kMerge, source.view(), target.view()}, *pool_).ok());
+  const MeansAt at = {reinterpret_cast<std::byte*>(means.data()), kRow * 4, kMaxAt * 4,
+                      kWeightAt * 4};
+  const absl::StatusOr<OpArgs> args = MakeMeansArgs(job, source.block, at, emulated.view());
+  ASSERT_TRUE(args.ok()) << args.status();
+  GlobalMemory memory;
+  memory.Add(at.data, static_cast<int64_t>(means.size() * 4), false);
+  memory.Add(emulated.bytes.data(), static_cast<int64_t>(emulated.bytes.size()), true);
+  EXPECT_EQ(EmulateOp(*args, (args->cells + kOpCells - 1) / kOpCells, &memory), "");
+  EXPECT_EQ(target.bytes, emulated.bytes);
+}
+
 TEST_P(OpTest, BlocksAreCopied) {
   for (const BlockKind kind : {BlockKind::kQ, BlockKind::kKv, BlockKind::kPartial, BlockKind::kOut,
                                BlockKind::kQGrad, BlockKind::kDkv}) {

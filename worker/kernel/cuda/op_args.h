@@ -11,6 +11,8 @@ enum class OpKind : int32_t {
   kZero,
   kMerge,
   kMergeAll,  // Several partials, one after the other.
+  // A partial whose sums are divided by its weights already, over keys that every row sees.
+  kMergeMeans,
   kAdd,
   kFinish,      // Partials to outputs.
   kRound,       // fp32 gradients to theirs.

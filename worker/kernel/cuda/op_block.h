@@ -1,7 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_OP_BLOCK_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_OP_BLOCK_H_
 
-#include "worker/kernel/cuda/op_cell.h"
+#include "worker/kernel/cuda/op_means.h"
 
 namespace annulus::cuda {
 
@@ -26,6 +26,8 @@ struct OpBlock : OpCell<GPU> {
         return this->Merge(row, head);
       case OpKind::kMergeAll:
         return this->MergeAll(row, head);
+      case OpKind::kMergeMeans:
+        return MergeMeans(*this, row, head);
       case OpKind::kRoundState:
         return RoundState(row, head);
       case OpKind::kFinish:

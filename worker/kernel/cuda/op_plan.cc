@@ -119,6 +119,21 @@ absl::StatusOr<OpArgs> MakeMergeArgs(const KernelJob& job, const KernelOp& op, i
   return args;
 }
 
+absl::StatusOr<OpArgs> MakeMeansArgs(const KernelJob& job, Block block, const MeansAt& means,
+                                     const BlockView& target) {
+  block.kind = BlockKind::kPartial;
+  absl::StatusOr<OpArgs> args =
+      MakeOpArgs(job, {KernelOp::Kind::kMerge, BlockView{block, means.data}, target});
+  if (!args.ok()) return args;
+  if (target.block.kind != BlockKind::kPartial)
+    return absl::InternalError("means are merged into partials only");
+  args->kind = OpKind::kMergeMeans;
+  args->source.row_bytes = means.row_bytes;
+  args->sections[1].source = means.max_offset;
+  args->sections[2].source = means.weight_offset;
+  return args;
+}
+
 bool NeedsSinks(const KernelJob& job, const OpArgs& args) {
   return !job.spec->modifiers.sinks.empty() &&
          (args.kind == OpKind::kFinish || args.kind == OpKind::kSink);

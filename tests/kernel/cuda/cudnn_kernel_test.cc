@@ -1,0 +1,181 @@
+// What the conformance suites do not ask of the kernel that hands rectangles to cuDNN.
+
+#include "worker/kernel/cuda/cudnn_kernel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernel/cuda/emulated_cudnn.h"
+#include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/kernel_conformance.h"
+
+namespace annulus::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+AttentionSpec CausalSpec(DataType dtype = DataType::kBf16) {
+  AttentionSpec spec = Spec(dtype, 4, 2, 24);
+  spec.sequences = {Rows(90, 150)};
+  spec.masks = {Causal()};
+  return spec;
+}
+
+struct Made {
+  std::shared_ptr<CudnnStandIn> cudnn = std::make_shared<CudnnStandIn>();
+  std::unique_ptr<AttentionKernel> kernel;
+};
+Made Make(const CudnnRule& rule = SmallCudnnRule()) {
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, rule);
+  return made;
+}
+
+TEST(CudnnKernel, DoesTheRectanglesOfACausalMask) {
+  for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
+    const Made made = Make();
+    const AttentionSpec spec = CausalSpec(dtype);
+    EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+    EXPECT_GT(made.cudnn->runs(), 3);
+  }
+}
+
+TEST(CudnnKernel, WhatIsNotItsIsTheOthersBitForBit) {
+  const auto alone = MakeEmulatedKernel(32 << 10);
+  std::vector<AttentionSpec> specs(6, CausalSpec());
+  specs[0].dtype = DataType::kFp32;
+  specs[1].deterministic = true;
+  specs[2].modifiers.soft_cap = 3;
+  specs[3].dropout = Dropout{0.25, 7};
+  specs[4].scale = -0.1;
+  specs[5].head_dim = 20;
+  for (const AttentionSpec& spec : specs) {
+    const Made made = Make();
+    KernelHarness ours(spec, Normal(spec, 5), {}), theirs(spec, Normal(spec, 5), {});
+    ASSERT_TRUE(ours.Run(*made.kernel).ok());
+    ASSERT_TRUE(theirs.Run(*alone).ok());
+    EXPECT_EQ(ours.state(), theirs.state()) << Describe(spec, {});
+    EXPECT_EQ(made.cudnn->runs(), 0);
+  }
+}
+
+TEST(CudnnKernel, SmallRectanglesAreTheOthers) {
+  CudnnRule rule = SmallCudnnRule();
+  rule.least_keys = 151;
+  const Made made = Make(rule);
+  const AttentionSpec spec = CausalSpec();
+  EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+  EXPECT_EQ(made.cudnn->runs(), 0);
+}
+
+TEST(CudnnKernel, PlansAreKept) {
+  const Made made = Make();
+  const AttentionSpec spec = CausalSpec();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  ASSERT_TRUE(harness.Run(*made.kernel).ok());
+  const int64_t plans = made.cudnn->plans_made(), runs = made.cudnn->runs();
+  ASSERT_TRUE(harness.Run(*made.kernel).ok());
+  EXPECT_EQ(made.cudnn->plans_made(), plans);
+  EXPECT_EQ(made.cudnn->runs(), 2 * runs);
+}
+
+TEST(CudnnKernel, NoMorePlansAreKeptThanThereMayBe) {
+  const Made made = Make();
+  int64_t most = 0;
+  for (int64_t keys = 1; keys <= static_cast<int64_t>(CudnnKernel::kMostPlans) + 40; ++keys) {
+    AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 8);
+    spec.sequences = {Rows(1, keys)};
+    KernelHarness harness(spec, Normal(spec, 3), {});
+    ASSERT_TRUE(harness.Run(*made.kernel).ok());
+    most = std::max(most, made.cudnn->alive());
+  }
+  EXPECT_EQ(made.cudnn->plans_made(), static_cast<int64_t>(CudnnKernel::kMostPlans) + 42);
+  // Of a plan: twelve tensors, eight operations with a description each, the graph, the
+  // heuristics, the engine and the plan.
+  EXPECT_LE(most, (static_cast<int64_t>(CudnnKernel::kMostPlans) + 3) * 32 + 10);
+}
+
+TEST(CudnnKernel, NothingIsLeft) {
+  Made made = Make();
+  const AttentionSpec spec = CausalSpec();
+  EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+  EXPECT_GT(made.cudnn->alive(), 0);
+  made.kernel = nullptr;
+  EXPECT_EQ(made.cudnn->alive(), 0);
+}
+
+TEST(CudnnKernel, ShapesThatItRefusesAreTheOthers) {
+  for (const bool workspace : {false, true}) {
+    const Made made = Make();
+    if (workspace)
+      made.cudnn->set_workspace_bytes(CudnnKernel::kWorkspaceBytes + 1);
+    else
+      made.cudnn->set_serves([](int64_t, int64_t) { return false; });
+    const AttentionSpec spec = CausalSpec();
+    EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+    const int64_t plans = made.cudnn->plans_made();
+    EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+    EXPECT_EQ(made.cudnn->plans_made(), plans) << "what was refused is not asked again";
+    EXPECT_EQ(made.cudnn->runs(), 0);
+  }
+}
+
+TEST(CudnnKernel, AFailureIsToldInItsWords) {
+  const Made made = Make();
+  made.cudnn->Break();
+  const AttentionSpec spec = CausalSpec();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  const absl::Status status = harness.Run(*made.kernel);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("broken"));
+}
+
+TEST(CudnnKernel, StopsBetweenRectangles) {
+  const Made made = Make();
+  const AttentionSpec spec = CausalSpec();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  const std::atomic<bool> stop = true;
+  KernelControl control;
+  control.stop = &stop;
+  EXPECT_EQ(harness.Run(*made.kernel, control).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(made.cudnn->runs(), 0);
+}
+
+// A rectangle in which nobody sees anything but −infinity, or but NaN, beside one of ordinary
+// scores.
+TEST(CudnnKernel, RectanglesOutOfRangeMergeAsTheyShould) {
+  for (const bool nan : {false, true}) {
+    AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16);
+    spec.sequences = {Rows(9, 40)};
+    Cuts cuts;
+    cuts.keys = {24};
+    reference::Input input = Normal(spec, 7);
+    for (double& q : input.q) q = 1e38;
+    for (int64_t key = 0; key < 40; ++key)
+      for (int64_t d = 0; d < 16; ++d)
+        input.k[key * 16 + d] = key >= 24 ? 0 : nan ? std::nan("") : -1e38;
+    const Made made = Make();
+    KernelHarness ours(spec, input, cuts), theirs(spec, input, cuts);
+    ASSERT_TRUE(ours.Run(*made.kernel).ok());
+    ASSERT_TRUE(theirs.Run(*MakeEmulatedKernel(32 << 10)).ok());
+    EXPECT_EQ(made.cudnn->runs(), 2);
+    const reference::Answer a = ours.answer(), b = theirs.answer();
+    for (size_t i = 0; i < a.out.size(); ++i) {
+      EXPECT_EQ(std::isnan(a.out[i]), nan);
+      EXPECT_EQ(std::isnan(b.out[i]), nan);
+      if (nan) continue;
+      EXPECT_NEAR(a.out[i], b.out[i], 0.02);
+    }
+  }
+}
+
+TEST(CudnnKernel, SaysWhatItIs) {
+  EXPECT_EQ(Make().kernel->Description(), "cuda/mma (emulated) + cudnn 9.19.0");
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,21 @@
+#ifndef ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_
+#define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_
+
+#include <memory>
+
+#include "tests/kernel/cuda/cudnn_stand_in.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/cudnn_plan.h"
+
+namespace annulus::cuda {
+
+// Rectangles of any size are cuDNN's, if its arithmetic is the job's, in small pieces.
+CudnnRule SmallCudnnRule();
+
+// The kernel of cuDNN and the emulated CUDA kernel, on host memory.
+std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
+                                                         const CudnnRule& rule);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_

@@ -1,0 +1,153 @@
+#include "worker/kernel/cuda/cudnn_kernel.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/status_macros.h"
+#include "base/log.h"
+#include "worker/kernel/cuda/cudnn_library.h"
+#include "worker/kernel/cuda/op_plan.h"
+
+namespace annulus::cuda {
+namespace {
+
+// What kernels are compiled for first: long enough for the engine that long rectangles get.
+CudnnShape FirstShape(DataType dtype) {
+  CudnnShape shape;
+  shape.dtype = dtype;
+  shape.head_dim = shape.value_dim = 128;
+  shape.q_heads = 8;
+  shape.kv_heads = 2;
+  shape.rows = shape.keys = 4096;
+  shape.q_stride = 8 * 128;
+  shape.kv_stride = 2 * 2 * 128;
+  shape.out_stride = 8 * 128 + 2 * 8;
+  return shape;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudnnKernel>> CudnnKernel::Create(Options options) {
+  std::unique_ptr<CudnnKernel> kernel(new CudnnKernel(std::move(options)));
+  RETURN_IF_ERROR(kernel->Open());
+  return kernel;
+}
+
+CudnnKernel::~CudnnKernel() {
+  plans_.clear();
+  first_.clear();
+  kernels_.clear();
+  if (target_.handle != nullptr) options_.api->DestroyHandle(target_.handle);
+}
+
+absl::Status CudnnKernel::Open() {
+  RETURN_IF_ERROR(options_.stream().status());
+  target_.api = options_.api.get();
+  if (target_.api->CreateHandle(&target_.handle) != kCudnnSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuDNN does not start: ", target_.api->LastError()));
+  }
+  ASSIGN_OR_RETURN(scratch_, options_.device->Allocate(options_.rule.scratch_bytes));
+  ASSIGN_OR_RETURN(workspace_, options_.device->Allocate(kWorkspaceBytes));
+  for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
+    const absl::Status loaded = LoadKernels(dtype);
+    if (!loaded.ok())
+      return absl::FailedPreconditionError(absl::StrCat("no cuDNN here: ", loaded.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudnnKernel::LoadKernels(DataType dtype) {
+  const CudnnShape shape = FirstShape(dtype);
+  ASSIGN_OR_RETURN(CudnnGraph graph, CudnnGraph::Make(target_, shape));
+  ASSIGN_OR_RETURN(CudnnKernels kernels, CudnnKernels::Make(target_.api, graph));
+  ASSIGN_OR_RETURN(CudnnPlan plan, CudnnPlan::Make(target_, std::move(graph), kernels));
+  kernels_.emplace(dtype, std::move(kernels));
+  first_.push_back(std::move(plan));
+  return absl::OkStatus();
+}
+
+std::string CudnnKernel::Description() const {
+  return absl::StrCat(options_.other->Description(), " + cudnn ",
+                      CudnnVersionText(options_.api->Version()));
+}
+
+absl::StatusOr<CudnnPlan> CudnnKernel::MakePlan(const CudnnShape& shape) const {
+  ASSIGN_OR_RETURN(CudnnGraph graph, CudnnGraph::Make(target_, shape));
+  ASSIGN_OR_RETURN(CudnnPlan plan,
+                   CudnnPlan::Make(target_, std::move(graph), kernels_.at(shape.dtype)));
+  if (plan.workspace_bytes() > kWorkspaceBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("a plan asks for a workspace of ", plan.workspace_bytes(), " bytes"));
+  }
+  return plan;
+}
+
+const CudnnPlan* CudnnKernel::PlanOf(const CudnnShape& shape) {
+  auto at = plans_.find(shape);
+  if (at == plans_.end()) {
+    absl::StatusOr<CudnnPlan> plan = MakePlan(shape);
+    if (!plan.ok()) {
+      LogWarning(kNoJob, "cuDNN is not used for ", shape.rows, " rows and ", shape.keys,
+                 " keys: ", plan.status().message());
+    }
+    at = plans_.emplace(shape, std::nullopt).first;
+    if (plan.ok()) at->second.emplace(*std::move(plan));
+  }
+  return at->second ? &*at->second : nullptr;
+}
+
+// All at once, so that the device is waited for once in many calls.
+absl::Status CudnnKernel::MakeRoom(size_t plans) {
+  if (plans_.size() + plans <= kMostPlans) return absl::OkStatus();
+  RETURN_IF_ERROR(options_.device->Synchronize());
+  plans_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status CudnnKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                     const KernelControl& control) {
+  CudnnCut cut = CutForCudnn(job, tasks, options_.rule);
+  if (cut.rectangles.empty()) return options_.other->Accumulate(job, tasks, control);
+  RETURN_IF_ERROR(options_.stream().status());
+  RETURN_IF_ERROR(MakeRoom(cut.rectangles.size()));
+  std::vector<std::pair<const KernelTask*, const CudnnPlan*>> planned;
+  for (const KernelTask& rectangle : cut.rectangles) {
+    const CudnnPlan* const plan = PlanOf(ShapeOf(job, rectangle));
+    if (plan == nullptr)
+      cut.rest.push_back(rectangle);
+    else
+      planned.emplace_back(&rectangle, plan);
+  }
+  if (!cut.rest.empty()) RETURN_IF_ERROR(options_.other->Accumulate(job, cut.rest, control));
+  for (const auto& [rectangle, plan] : planned)
+    RETURN_IF_ERROR(Attend(job, *rectangle, *plan, control));
+  return absl::OkStatus();
+}
+
+absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectangle,
+                                 const CudnnPlan& plan, const KernelControl& control) {
+  if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
+  ASSIGN_OR_RETURN(const CudaStream stream, options_.stream());
+  if (target_.api->SetStream(target_.handle, stream) != kCudnnSuccess)
+    return absl::InternalError(absl::StrCat("cuDNN takes no queue: ", target_.api->LastError()));
+  const auto scale = static_cast<float>(job.scale);
+  CudnnTensors tensors = TensorsOf(job, rectangle, scratch_.get());
+  tensors.scale = &scale;
+  RETURN_IF_ERROR(plan.Run(target_, tensors, workspace_.get()));
+  const Task& task = rectangle.task;
+  Block block = rectangle.out_q.block;
+  block.row_begin = task.q_begin;
+  block.row_end = task.q_end;
+  block.head_begin = task.head_begin;
+  block.head_end = task.head_end;
+  ASSIGN_OR_RETURN(
+      const OpArgs merge,
+      MakeMeansArgs(job, block, MeansOf(job, rectangle, scratch_.get()), rectangle.out_q));
+  const int64_t blocks = (merge.cells + kOpCells - 1) / kOpCells;
+  RETURN_IF_ERROR(options_.launcher->Op(merge, blocks));
+  control.Count(blocks);
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::cuda

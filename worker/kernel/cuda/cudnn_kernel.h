@@ -1,0 +1,80 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_CUDNN_KERNEL_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_CUDNN_KERNEL_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/cudnn_graph.h"
+#include "worker/kernel/cuda/cudnn_plan.h"
+#include "worker/kernel/cuda/launcher.h"
+
+namespace annulus::cuda {
+
+// A kernel of which cuDNN does the large rectangles that a mask leaves whole (cudnn_plan.h), and
+// another kernel of the same device everything else, all operations included. A call's rectangles
+// come after the rest of it, in list order, each by way of its means in scratch: sums are weight ·
+// mean, which rounds them once more than running state is otherwise. The bits depend on the inputs
+// and the list alone, as ever.
+//
+// cuDNN's kernels are compiled and loaded by Create, one for each type of elements. A plan of
+// another shape takes milliseconds of the host; kMostPlans are kept. One owner thread.
+class CudnnKernel : public AttentionKernel {
+ public:
+  static constexpr size_t kMostPlans = 512;
+  // For whatever a plan asks for; a shape that asks for more is the other kernel's.
+  static constexpr int64_t kWorkspaceBytes = int64_t{4} << 20;
+
+  struct Options {
+    std::shared_ptr<CudnnApi> api;
+    // Does what cuDNN does not, and owns `launcher`.
+    std::unique_ptr<AttentionKernel> other;
+    Launcher* launcher = nullptr;
+    // Gives the scratch and the workspace; outlives the kernel.
+    Device* device = nullptr;
+    // The queue to launch on, asked before every launch, and before anything else is asked of
+    // cuDNN: makes the device the thread's current one.
+    std::function<absl::StatusOr<CudaStream>()> stream;
+    CudnnRule rule;
+  };
+  // RESOURCE_EXHAUSTED; FAILED_PRECONDITION in one line where cuDNN does not serve this device.
+  static absl::StatusOr<std::unique_ptr<CudnnKernel>> Create(Options options);
+  ~CudnnKernel() override;
+
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override;
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+    return options_.other->Apply(job, op);
+  }
+  // "cuda/mma (...) + cudnn 9.19.0".
+  std::string Description() const override;
+
+ private:
+  explicit CudnnKernel(Options options) : options_(std::move(options)) {}
+  absl::Status Open();
+  absl::Status LoadKernels(DataType dtype);
+  absl::StatusOr<CudnnPlan> MakePlan(const CudnnShape& shape) const;
+  // nullptr: cuDNN does not serve the shape on this device.
+  const CudnnPlan* PlanOf(const CudnnShape& shape);
+  absl::Status MakeRoom(size_t plans);
+  absl::Status Attend(const KernelJob& job, const KernelTask& rectangle, const CudnnPlan& plan,
+                      const KernelControl& control);
+
+  const Options options_;
+  CudnnTarget target_;
+  DeviceMemory scratch_, workspace_;
+  std::map<DataType, CudnnKernels> kernels_;
+  std::vector<CudnnPlan> first_;  // They keep the kernels loaded.
+  std::map<CudnnShape, std::optional<CudnnPlan>> plans_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_CUDNN_KERNEL_H_

@@ -1,0 +1,53 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_CUDNN_PLAN_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_CUDNN_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/cudnn_graph.h"
+#include "worker/kernel/cuda/op_plan.h"
+
+namespace annulus::cuda {
+
+// What cuDNN does of a call: pure functions, no device.
+//
+// It multiplies what a mask hides with weights of 0, so that a NaN in a hidden value would show.
+// So it gets rectangles in which every row sees every key, and nothing else; a causal mask leaves
+// it those below the diagonal.
+
+// Below these a rectangle costs more in merging than cuDNN may save.
+struct CudnnRule {
+  int64_t least_rows = 256, least_keys = 2048;
+  // What is cut is cut at local multiples of it, which suits cuDNN's tiles.
+  int64_t granule = 128;
+  // For one rectangle's means (MeansOf).
+  int64_t scratch_bytes = int64_t{64} << 20;
+};
+
+// Whether cuDNN's arithmetic is the job's: fp16 or bf16, head dimensions of multiples of 8 up to
+// 256, a scale above 0, nothing done to scores or weights but a mask, not deterministic (its fold
+// is its own).
+bool CudnnServes(const KernelJob& job);
+
+// Tasks of a call, in their order; together they see what the call's did. Heads that see the same
+// are cut together: what other heads see changes nothing.
+struct CudnnCut {
+  // One block of queries, heads and accumulator each, of Coverage::kFull. Their tensors lie as
+  // cuDNN wants them, and their means fit the scratch.
+  std::vector<KernelTask> rectangles;
+  std::vector<KernelTask> rest;
+};
+CudnnCut CutForCudnn(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                     const CudnnRule& rule);
+
+// Of a rectangle: its graph; where its tensors lie, but for the scale; and its means in scratch
+// from `scratch` on, aligned to 16 bytes.
+CudnnShape ShapeOf(const KernelJob& job, const KernelTask& rectangle);
+CudnnTensors TensorsOf(const KernelJob& job, const KernelTask& rectangle, std::byte* scratch);
+MeansAt MeansOf(const KernelJob& job, const KernelTask& rectangle, std::byte* scratch);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_CUDNN_PLAN_H_
