@@ -29,6 +29,8 @@ struct BackendOptions {
   int64_t staging_bytes = 0;
   // Of a GPU: where NCCL is, as for dlopen.
   std::string nccl_library = "libnccl.so.2";
+  // Of a GPU: where cuDNN is, as for dlopen; empty: it is not used.
+  std::string cudnn_library;
 };
 
 }  // namespace annulus

@@ -21,9 +21,8 @@
 #include "worker/hopper_check.h"
 #include "worker/hopper_choice.h"
 #include "worker/kernel/cpu_kernel.h"
-#include "worker/kernel/cuda/compiled_kernels.h"
-#include "worker/kernel/cuda/cuda_kernel.h"
-#include "worker/kernel/cuda/device_launcher.h"
+#include "worker/kernel/cuda/cudnn_library.h"
+#include "worker/kernel/cuda/device_kernel.h"
 #include "worker/kernel/cuda/shared_bytes.h"
 #include "worker/self_check.h"
 
@@ -48,16 +47,6 @@ absl::Status SetInterface(const BackendOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<cuda::CudaKernel>> MakeKernel(Device* device, int threads,
-                                                             const cuda::HopperUse& hopper) {
-  cuda::CudaKernel::Options options;
-  options.threads = threads;
-  ASSIGN_OR_RETURN(options.launcher,
-                   cuda::DeviceLauncher::Create(static_cast<CudaDevice*>(device),
-                                                cuda::CompiledKernels(), {}, hopper));
-  return cuda::CudaKernel::Create(std::move(options));
-}
-
 absl::StatusOr<std::unique_ptr<CpuKernel>> MakeYardstick() {
   CpuKernel::Options portable;
   portable.isa = &kPortableIsa;
@@ -77,17 +66,41 @@ absl::StatusOr<HopperChoice> ChooseKernel(const BackendOptions& options, int ord
   return ChooseHopper(options.cuda_kernel, HasCapability(CudaRuntime(), ordinal, 9, 0), check);
 }
 
-// A GPU whose numbers are wrong must not serve.
-absl::Status CheckNumbers(const Engine& engine) {
+// What each lane's kernel holds of cuDNN's scratch and workspaces, for as many lanes as there are.
+constexpr int64_t kCudnnBytes = int64_t{256} << 20;
+
+absl::Status CheckAtStart(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
+  RETURN_IF_ERROR(CheckKernel(kernel, yardstick, device));
+  RETURN_IF_ERROR(CheckKernelsByShape(kernel, yardstick, device));
+  return CheckUnsound(kernel, yardstick, device);
+}
+
+absl::Status CheckKernelOn(Device* device, const cuda::DeviceKernelOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> yardstick, MakeYardstick());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
-  ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel, engine.make_kernel(device.get()));
-  absl::Status checked = CheckKernel(*kernel, *yardstick, device.get());
-  if (checked.ok()) checked = CheckKernelsByShape(*kernel, *yardstick, device.get());
-  if (checked.ok()) return checked;
-  return MakeError(checked.code(),
-                   absl::StrCat(device->Description(), " fails its check: ", checked.message()),
+  ASSIGN_OR_RETURN(const std::unique_ptr<AttentionKernel> kernel,
+                   cuda::MakeDeviceKernel(static_cast<CudaDevice*>(device), options));
+  return CheckAtStart(*kernel, *yardstick, device);
+}
+
+absl::Status Failing(absl::string_view what, const absl::Status& checked) {
+  return MakeError(checked.code(), absl::StrCat(what, " fails its check: ", checked.message()),
                    DetailOf(checked));
+}
+
+// A GPU whose numbers are wrong must not serve. cuDNN is checked by jobs that are smaller than
+// those of which it gets any.
+absl::Status CheckNumbers(const Engine& engine, cuda::DeviceKernelOptions options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
+  cuda::DeviceKernelOptions own = options;
+  own.cudnn = nullptr;
+  if (const absl::Status checked = CheckKernelOn(device.get(), own); !checked.ok())
+    return Failing(device->Description(), checked);
+  if (options.cudnn == nullptr) return absl::OkStatus();
+  options.rule.least_rows = options.rule.least_keys = 1;
+  options.rule.granule = 8;
+  const absl::Status checked = CheckKernelOn(device.get(), options);
+  if (checked.ok() || absl::IsFailedPrecondition(checked)) return checked;
+  return Failing(absl::StrCat("cuDNN on ", device->Description()), checked);
 }
 
 }  // namespace
@@ -101,11 +114,18 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   context_options.arena_bytes = options.device_bytes;
   context_options.staging_bytes = options.staging_bytes;
   context_options.shared_bytes = cuda::kMostSharedBytes;
+  if (!options.cudnn_library.empty()) context_options.workspace_bytes += kCudnnBytes;
   ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context,
                    CudaContext::Create(CudaRuntime(), context_options));
   RETURN_IF_ERROR(SetInterface(options));
   ASSIGN_OR_RETURN(std::unique_ptr<NcclApi> loaded, LoadNccl(options.nccl_library));
   const std::shared_ptr<NcclApi> nccl = std::move(loaded);
+  cuda::DeviceKernelOptions kernel_options;
+  kernel_options.threads = options.threads;
+  kernel_options.hopper = {choice.on, NcclCtasOf(nccl->Version(), std::getenv("NCCL_MAX_CTAS"))};
+  if (!options.cudnn_library.empty()) {
+    ASSIGN_OR_RETURN(kernel_options.cudnn, cuda::LoadCudnn(options.cudnn_library));
+  }
   Engine engine;
   engine.make_device = [context]() -> absl::StatusOr<std::unique_ptr<Device>> {
     return CudaDevice::Create(context);
@@ -116,11 +136,8 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   if (options.staging_bytes > 0) {
     engine.take_staging = [context](int64_t bytes) { return context->staging()->Take(bytes); };
   }
-  const cuda::HopperUse hopper = {choice.on,
-                                  NcclCtasOf(nccl->Version(), std::getenv("NCCL_MAX_CTAS"))};
-  engine.make_kernel = [threads = options.threads, hopper](
-                           Device* device) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
-    return MakeKernel(device, threads, hopper);
+  engine.make_kernel = [kernel_options](Device* device) {
+    return cuda::MakeDeviceKernel(static_cast<CudaDevice*>(device), kernel_options);
   };
   engine.make_communicator = [nccl](Device* device, int32_t rank, int32_t size) {
     NcclOptions made;
@@ -133,9 +150,14 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   engine.lacks.assign(CudaLacks().begin(), CudaLacks().end());
   engine.device_kind = DeviceKind::kCuda;
   engine.one_rank_a_process = true;
-  engine.description = absl::StrCat(choice.kernels(), " + nccl ", NcclVersionText(nccl->Version()),
-                                    ", ", context->description(), choice.note());
-  RETURN_IF_ERROR(CheckNumbers(engine));
+  const std::string cudnn =
+      kernel_options.cudnn == nullptr
+          ? ""
+          : absl::StrCat(" + cudnn ", cuda::CudnnVersionText(kernel_options.cudnn->Version()));
+  engine.description =
+      absl::StrCat(choice.kernels(), cudnn, " + nccl ", NcclVersionText(nccl->Version()), ", ",
+                   context->description(), choice.note());
+  RETURN_IF_ERROR(CheckNumbers(engine, std::move(kernel_options)));
   return engine;
 }
 
@@ -149,14 +171,15 @@ absl::Status CheckHopperOn(const std::string& device_name) {
   ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context,
                    CudaContext::Create(CudaRuntime(), options));
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Create(context));
+  cuda::DeviceKernelOptions kernel_options;
+  kernel_options.hopper = {/*on=*/true, kNcclCtas};
   ASSIGN_OR_RETURN(const std::unique_ptr<cuda::CudaKernel> kernel,
-                   MakeKernel(device.get(), /*threads=*/1, {/*on=*/true, kNcclCtas}));
+                   cuda::MakeCudaKernel(device.get(), kernel_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> yardstick, MakeYardstick());
   RETURN_IF_ERROR(CheckHopper(*kernel, *yardstick, device.get(), HopperCheckSpecs(),
                               [&] { return kernel->hopper_launches(); }));
   // What the worker itself goes through at its start.
-  RETURN_IF_ERROR(CheckKernel(*kernel, *yardstick, device.get()));
-  return CheckKernelsByShape(*kernel, *yardstick, device.get());
+  return CheckAtStart(*kernel, *yardstick, device.get());
 }
 
 }  // namespace annulus

@@ -129,6 +129,16 @@ void AddSizes(CLI::App* app, Flags* flags) {
             flags->backend.nccl_library = text;
             return absl::OkStatus();
           });
+  AddText(
+      app,
+      {"--cudnn-library",
+       "cuDNN's library, \"libcudnn.so.9\" for instance, to which workers with GPUs hand what it "
+       "serves; off: none"},
+      "LIBRARY|off", "off", [flags](const std::string& text) -> absl::Status {
+        if (text.empty()) return absl::InvalidArgumentError("no library");
+        flags->backend.cudnn_library = text == "off" ? "" : text;
+        return absl::OkStatus();
+      });
   AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
             {"auto", "amx", "avx512", "avx2", "portable"}, &flags->backend.kernel);
   AddChoice(

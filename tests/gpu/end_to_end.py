@@ -1,6 +1,7 @@
 """Whole jobs through the service, by workers with `--device`; their answers are judged in fp64 by `annulus attend --verify`.
 
     python3 -m tests.gpu.end_to_end --workers 2 [--device cuda:0] [--cuda-kernel hopper] [--nccl-library PATH]
+        [--cudnn-library PATH]
 
 Several workers share one GPU: NCCL refuses that of processes of one machine, so each has a machine's name of its own.
 """
@@ -46,31 +47,35 @@ def ask(service, verb, *flags, verified_rows=VERIFIED_ROWS):
 BACKENDS = {"portable": "cuda/mma ", "hopper": "cuda/wgmma+mma "}
 
 
-def check_device(facts, device, what, cuda_kernel=""):
+def check_device(facts, device, what, cuda_kernel="", cudnn=False):
     if not facts["backend"].startswith(BACKENDS.get(cuda_kernel, device.split(":")[0])):
         raise SystemExit(f"{what} ran on {facts['backend']!r}, not on {device} {cuda_kernel}")
+    if cudnn and "cudnn" not in facts["backend"]:
+        raise SystemExit(f"{what} ran on {facts['backend']!r}, without cuDNN")
 
 
-def run(workers, device, nccl_library, cuda_kernel=""):
+def run(workers, device, nccl_library, cuda_kernel="", cudnn_library=""):
     os.environ.update({name: value for name, value in NCCL.items() if name not in os.environ})
     flags = {"--device": device, "--threads": "2", "--staging-bytes": "1GiB", "--device-bytes": "2GiB", "--measure-time": "50ms"}
     if nccl_library:
         flags["--nccl-library"] = nccl_library
     if cuda_kernel:
         flags["--cuda-kernel"] = cuda_kernel
+    if cudnn_library:
+        flags["--cudnn-library"] = cudnn_library
     with GpuProcesses(workers, worker_flags=flags) as service:
         for number, (shape, mask) in enumerate(JOBS):
             ranks = ("--world-size", str(workers))
             if workers > 1:
                 ranks += ("--strategy", STRATEGIES[number % len(STRATEGIES)])
             facts = ask(service, "attend", "--synthetic", shape, "--mask", mask, *ranks)
-            check_device(facts, device, shape, cuda_kernel)
+            check_device(facts, device, shape, cuda_kernel, bool(cudnn_library))
             verified = facts["verified"]
             print(f"{shape} {mask} {facts['strategy']} on {facts['backend']}: {facts['running_seconds']:.4f} s, error "
                   f"{verified['output_error']:.3g} of {verified['output_budget']:.3g} allowed")
         for shape, mask in GRADIENT_JOBS:
             facts = ask(service, "gradients", "--synthetic", shape, "--mask", mask, "--world-size", str(workers))
-            check_device(facts, device, shape, cuda_kernel)
+            check_device(facts, device, shape, cuda_kernel, bool(cudnn_library))
             verified = facts["verified"]
             print(f"gradients {shape} {mask} {facts['strategy']} on {facts['backend']}: {facts['running_seconds']:.4f} s, "
                   f"{verified['worst_tensor']} off by {verified['error']:.3g} of {verified['budget']:.3g} allowed")
@@ -82,8 +87,9 @@ def main(arguments):
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--nccl-library", default="")
     parser.add_argument("--cuda-kernel", default="", help="that of the workers, and of every answer")
+    parser.add_argument("--cudnn-library", default="")
     flags = parser.parse_args(arguments)
-    run(flags.workers, flags.device, flags.nccl_library, flags.cuda_kernel)
+    run(flags.workers, flags.device, flags.nccl_library, flags.cuda_kernel, flags.cudnn_library)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ class EndToEndTest(unittest.TestCase):
         for facts, kernel in ((portable, "hopper"), (hopper, "portable")):
             with self.assertRaises(SystemExit):
                 end_to_end.check_device(facts, "cuda:0", "a job", kernel)
+        with self.assertRaises(SystemExit):
+            end_to_end.check_device(portable, "cuda:0", "a job", cudnn=True)
+        end_to_end.check_device({"backend": "cuda/mma + cudnn 9.19.0 + nccl 2.28.9"}, "cuda:0", "a job", cudnn=True)
 
     def test_a_job_that_is_refused_is_a_failure_whatever_it_is(self):
         class Refusing:

@@ -75,6 +75,14 @@ class GpuBench {
     return Shapes("hopper ", **hopper);
   }
 
+  // What a worker with cuDNN gives it.
+  absl::Status Cudnn() {
+    const auto cudnn = CudnnKernelOn(device_.get(), cuda::CudnnRule());
+    if (absl::IsFailedPrecondition(cudnn.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(cudnn.status());
+    return Shapes("with-cudnn ", **cudnn);
+  }
+
   // One query row of each head over many keys.
   absl::Status Decoding() {
     RETURN_IF_ERROR(Decode("", *kernel_));
@@ -303,7 +311,8 @@ absl::Status Measure(GpuBench* measured) {
   for (const int32_t ranks : {4, 8}) {
     for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->VirtualRanks(ranks, causal));
   }
-  return measured->MemoryTaken(free);
+  RETURN_IF_ERROR(measured->MemoryTaken(free));
+  return measured->Cudnn();
 }
 
 int Main() {

@@ -8,7 +8,19 @@
 
 namespace annulus {
 
-std::vector<std::string> KernelNames() { return {"cuda", "hopper"}; }
+namespace {
+
+// cuDNN's rectangles are of any size.
+absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOf(const std::string& name,
+                                                          CudaDevice* device) {
+  if (name == "hopper") return HopperKernelOn(device);
+  if (name == "cudnn") return CudnnKernelOn(device, {1, 1, 8, int64_t{4} << 20});
+  return KernelOn(device);
+}
+
+}  // namespace
+
+std::vector<std::string> KernelNames() { return {"cuda", "hopper", "cudnn"}; }
 
 bool KernelsAreSlow() { return false; }
 
@@ -21,8 +33,8 @@ std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int) {
   auto device = CudaDevice::Create(**gpu);
   EXPECT_TRUE(device.ok()) << device.status();
   if (!device.ok()) return nullptr;
-  auto kernel = name == "hopper" ? HopperKernelOn(device->get()) : KernelOn(device->get());
-  if (name == "hopper" && absl::IsFailedPrecondition(kernel.status())) return nullptr;
+  auto kernel = KernelOf(name, device->get());
+  if (name != "cuda" && absl::IsFailedPrecondition(kernel.status())) return nullptr;
   EXPECT_TRUE(kernel.ok()) << kernel.status();
   if (!kernel.ok()) return nullptr;
   return MakeMirroredKernel(*std::move(device), *std::move(kernel));

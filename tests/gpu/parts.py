@@ -6,6 +6,7 @@ import sys
 
 from tests.gpu.runner import Part
 
+CUDNN_SUITES = ("conformance", "special_values")
 KERNEL_SUITES = ("conformance", "dropout", "gradient_conformance", "gradient_pairs", "modifiers", "pairs", "special_values")
 # Small enough for a checker that slows a kernel down a hundred times: of each suite, parts of the cases' names.
 CHECKED_CASES = {
@@ -69,7 +70,7 @@ def portable_parts(place):
     nccl = {"ANNULUS_NCCL_LIBRARY": place.nccl} if place.nccl else {}
     parts = [gtest(place.test("device_test"), "device", "copies, queues and events on CUDA's runtime", 30)]
     parts += [gtest(place.test(f"kernel_{suite}_test"), f"kernel_{suite}", f"the kernel's suite {suite}, on the GPU", 90,
-                    "--gtest_filter=-*/hopper") for suite in KERNEL_SUITES]
+                    "--gtest_filter=-*/hopper:*/cudnn") for suite in KERNEL_SUITES]
     return parts + [
         gtest(place.test("virtual_ranks_test"), "virtual_ranks", "jobs of every strategy by ranks that share the GPU", 90,
               "--gtest_filter=-*Hopper*"),
@@ -94,12 +95,27 @@ def hopper_parts(place):
     return [Part(part.name, part.title, 10, skip("the kernel for Hopper needs a GPU of sm_90")) for part in parts]
 
 
+def cudnn_of(place):
+    return {"ANNULUS_CUDNN_LIBRARY": place.cudnn} if place.cudnn else {}
+
+
+def cudnn_parts(place):
+    parts = [gtest(place.test(f"kernel_{suite}_test"), f"cudnn_kernel_{suite}", f"the suite {suite} with cuDNN", 90,
+                   "--gtest_filter=*/cudnn", environment=cudnn_of(place)) for suite in CUDNN_SUITES]
+    name, title = "cudnn_jobs", "jobs by a worker with cuDNN, whose start checks its numbers"
+    if place.nccl is None or place.cudnn is None:
+        return parts + [Part(name, title, 10, skip("no NCCL or no cuDNN here"))]
+    command = script("end_to_end", "--workers", "1", "--nccl-library", place.nccl, "--cudnn-library", place.cudnn)
+    return parts + [Part(name, title, 90, command, environment={"ANNULUS_PROGRAMS": place.programs})]
+
+
 def all_parts(place):
-    """`place` says where programs are: test(name), programs; nccl, NCCL's library or None; hopper, whether the GPU is of sm_90."""
-    parts = portable_parts(place) + hopper_parts(place)
+    """`place` says where programs are: test(name), programs; nccl and cudnn, NCCL's library and cuDNN's or None; hopper, whether the
+    GPU is of sm_90."""
+    parts = portable_parts(place) + hopper_parts(place) + cudnn_parts(place)
     parts += [
         Part("bench", "the kernel, decoding, carried state, virtual ranks, memory", 150,
-             ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures"),
+             ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures", cudnn_of(place)),
         whole_jobs(place),
         Part("peers", "cuDNN, FlashAttention, a matrix product and a plain read, by torch", 60, script("peers", "figures", "peers.json"),
              "figures"),

@@ -1,12 +1,11 @@
 #include "tests/gpu/real_gpu.h"
 
-#include <utility>
+#include <cstdlib>
 
 #include "attention/status_macros.h"
 #include "worker/device/cuda_runtime.h"
-#include "worker/kernel/cuda/compiled_kernels.h"
-#include "worker/kernel/cuda/cuda_kernel.h"
-#include "worker/kernel/cuda/device_launcher.h"
+#include "worker/kernel/cuda/cudnn_library.h"
+#include "worker/kernel/cuda/device_kernel.h"
 #include "worker/kernel/cuda/shared_bytes.h"
 
 namespace annulus {
@@ -28,25 +27,33 @@ absl::Status WithoutHopperKernel(const CudaProperties& properties) {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<AttentionKernel>> Make(CudaDevice* device, bool hopper) {
-  ASSIGN_OR_RETURN(std::unique_ptr<cuda::DeviceLauncher> launcher,
-                   cuda::DeviceLauncher::Create(device, cuda::CompiledKernels(), {}, {hopper, 0}));
-  if (hopper && !launcher->has_hopper())
-    return WithoutHopperKernel(device->context()->properties());
-  cuda::CudaKernel::Options options;
+cuda::DeviceKernelOptions Options() {
+  cuda::DeviceKernelOptions options;
   options.threads = 2;
-  options.launcher = std::move(launcher);
-  return cuda::CudaKernel::Create(std::move(options));
+  return options;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device) {
-  return Make(device, /*hopper=*/false);
+  return cuda::MakeDeviceKernel(device, Options());
 }
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device) {
-  return Make(device, /*hopper=*/true);
+  cuda::DeviceKernelOptions options = Options();
+  options.hopper.on = true;
+  auto kernel = cuda::MakeDeviceKernel(device, options);
+  if (!absl::IsFailedPrecondition(kernel.status())) return kernel;
+  return WithoutHopperKernel(device->context()->properties());
+}
+
+absl::StatusOr<std::unique_ptr<AttentionKernel>> CudnnKernelOn(CudaDevice* device,
+                                                               const cuda::CudnnRule& rule) {
+  const char* const asked = std::getenv("ANNULUS_CUDNN_LIBRARY");
+  cuda::DeviceKernelOptions options = Options();
+  ASSIGN_OR_RETURN(options.cudnn, cuda::LoadCudnn(asked == nullptr ? "libcudnn.so.9" : asked));
+  options.rule = rule;
+  return cuda::MakeDeviceKernel(device, options);
 }
 
 }  // namespace annulus

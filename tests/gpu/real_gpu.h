@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/device/cuda_device.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/cudnn_plan.h"
 
 namespace annulus {
 
@@ -23,7 +24,12 @@ absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
 // The same with the kernel for Hopper where that serves a call. FAILED_PRECONDITION on other GPUs.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device);
-// Why a GPU has none: FAILED_PRECONDITION, which is a skip, where it is another; else INTERNAL.
+// With cuDNN, for rectangles by `rule`, from $ANNULUS_CUDNN_LIBRARY, else libcudnn.so.9.
+// FAILED_PRECONDITION in one line where there is none.
+absl::StatusOr<std::unique_ptr<AttentionKernel>> CudnnKernelOn(CudaDevice* device,
+                                                               const cuda::CudnnRule& rule);
+// Why a GPU has no kernel for Hopper: FAILED_PRECONDITION, which is a skip, where it is another;
+// else INTERNAL.
 absl::Status WithoutHopperKernel(const CudaProperties& properties);
 
 }  // namespace annulus

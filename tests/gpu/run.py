@@ -29,7 +29,7 @@ PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
            "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
-NCCL_NAME = "libnccl.so.2"
+NCCL_NAME, CUDNN_NAME = "libnccl.so.2", "libcudnn.so.9"
 
 
 class Unsuited(Exception):
@@ -129,18 +129,18 @@ class Build:
         return os.path.join(self._bin, "tests", "gpu", name)
 
 
-def find_nccl():
-    """NCCL's library: as the environment says, the system's, or that of a Python package."""
-    asked = os.environ.get("ANNULUS_NCCL_LIBRARY")
+def find_library(variable, name, package):
+    """As the environment says, the system's, or that of a Python package of NVIDIA's."""
+    asked = os.environ.get(variable)
     if asked:
         return asked
     try:
         known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
     except OSError:
         known = ""
-    of_system = [line.split("=>")[1].strip() for line in known.splitlines() if NCCL_NAME in line and "=>" in line]
+    of_system = [line.split("=>")[1].strip() for line in known.splitlines() if name in line and "=>" in line]
     folders = [*sys.path, *site.getsitepackages()]
-    of_python = [path for folder in folders if folder for path in glob.glob(os.path.join(folder, "nvidia", "nccl", "lib", NCCL_NAME))]
+    of_python = [path for folder in folders if folder for path in glob.glob(os.path.join(folder, "nvidia", package, "lib", name))]
     return next(iter(of_system + of_python), None)
 
 
@@ -210,7 +210,8 @@ def main(arguments):
     except Unsuited as error:
         print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
         return runner.UNSUITED
-    place.nccl = find_nccl()
+    place.nccl = find_library("ANNULUS_NCCL_LIBRARY", NCCL_NAME, "nccl")
+    place.cudnn = find_library("ANNULUS_CUDNN_LIBRARY", CUDNN_NAME, "cudnn")
     place.hopper = gpu is None or gpu["capability"] == 90
     parts = chosen(all_parts(place), flags.only)
     if flags.list:
@@ -225,7 +226,7 @@ def main(arguments):
     stamp = stamp_of(date)
     code, facts = runner.run(parts, out, f"{place.digest} {gpu['description']}", flags.seconds, flags.fresh, stamp=stamp)
     machine = {"commit": place.commit, "GPU": gpu["description"], "multiprocessors": gpu["multiprocessors"],
-               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", "NCCL": place.nccl or "none",
+               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", "NCCL": place.nccl or "none", "cuDNN": place.cudnn or "none",
                "clocks before": before, "card": stamp["card"], "programs": place.digest, "clocks after": ask_smi(CLOCKS), "asked": CLOCKS, "system": platform.platform()}
     said = verdict(code, flags.only)
     report.write(out, date, machine, said, facts, {part.name: part.title for part in parts})

@@ -35,7 +35,7 @@ def fake(name, code, result="", seconds=20, write=None):
 
 
 class Place:
-    programs, nccl, hopper = "/programs", "/lib/libnccl.so.2", True
+    programs, nccl, cudnn, hopper = "/programs", "/lib/libnccl.so.2", "/lib/libcudnn.so.9", True
 
     @staticmethod
     def test(name):
@@ -192,6 +192,7 @@ sys.exit(run.guarded({self.out!r}))
         ours = {"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}
         causal = {"name": "forward bf16 S8192 D128 causal", "value": 270.0, "unit": "TFLOP/s"}
         hopper = {"name": "hopper forward bf16 S8192 D128 full", "value": 480.0, "unit": "TFLOP/s"}
+        through = {"name": "with-cudnn forward bf16 S8192 D128 full", "value": 540.0, "unit": "TFLOP/s"}
         theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
         backward = {"name": "backward bf16 S8192 D128 full", "value": 180.0, "unit": "TFLOP/s"}
         cudnn_backward = {"name": "cudnn backward bf16 S8192 D128 full", "value": 450.0, "unit": "TFLOP/s"}
@@ -199,7 +200,7 @@ sys.exit(run.guarded({self.out!r}))
         decode = {"name": "decode bf16 S131072 D128", "value": 2400.0, "unit": "GB/s"}
         read = {"name": "read", "value": 3000.0, "unit": "GB/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal, hopper, backward, decode]),
+            fake("bench", "", "figures", write=[ours, causal, hopper, through, backward, decode]),
             fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward, read]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
@@ -208,6 +209,7 @@ sys.exit(run.guarded({self.out!r}))
         ratios = {figure["name"]: (figure["ratio"], figure["met"]) for figure in told["figures"] if figure.get("ratio")}
         self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, True))
         self.assertEqual(ratios["hopper forward bf16 S8192 D128 full / cudnn"], (0.8, True))
+        self.assertEqual(ratios["with-cudnn forward bf16 S8192 D128 full / cudnn"], (0.9, None))
         self.assertEqual(ratios["backward bf16 S8192 D128 full / cudnn"], (0.4, False))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
@@ -236,8 +238,20 @@ sys.exit(run.guarded({self.out!r}))
         self.assertEqual(names[names.index("hopper_check") - 1], "jobs_2")
         for part in parts.all_parts(Place):
             if part.name in portable and "kernel" in part.name:
-                self.assertEqual(part.command[-1], "--gtest_filter=-*/hopper")
+                self.assertEqual(part.command[-1], "--gtest_filter=-*/hopper:*/cudnn")
                 self.assertIn("hopper_" + part.name, hopper)
+
+    def test_cudnn_is_handed_on_where_it_is_there(self):
+        everything = {part.name: part for part in parts.all_parts(Place)}
+        for name in ("bench", *(f"cudnn_kernel_{suite}" for suite in parts.CUDNN_SUITES)):
+            self.assertEqual(everything[name].environment, {"ANNULUS_CUDNN_LIBRARY": Place.cudnn})
+        self.assertIn(Place.cudnn, everything["cudnn_jobs"].command)
+
+        class Without(Place):
+            cudnn = None
+
+        done = subprocess.run(run.chosen(parts.all_parts(Without), ["cudnn_jobs"])[0].command, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (77, "no NCCL or no cuDNN here\n"))
 
     def test_another_gpu_skips_what_is_for_hopper(self):
         class Other(Place):

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <sstream>
@@ -174,6 +175,48 @@ TEST_F(SelfCheckTest, AKernelThatServesNoShapeOfATypeFailsItsCheck) {
     EXPECT_EQ(DetailOf(status).reason, "KERNEL_SELF_CHECK_FAILED") << status;
   }
   EXPECT_TRUE(CheckKernelsByShape(yardstick, yardstick).ok());
+}
+
+// The portable path, as if all values were 0 where one is NaN.
+class HidesNan final : public AttentionKernel {
+ public:
+  HidesNan() : isa_(kPortableIsa) {
+    isa_.pack_values = [](const ElementRows& rows, const uint8_t* present, int count, int dim,
+                          float* out) {
+      kPortableIsa.pack_values(rows, present, count, dim, out);
+      for (int64_t i = 0; i < PackedValueFloats(kPortableIsa, dim); ++i)
+        if (std::isnan(out[i])) out[i] = 0;
+      return true;
+    };
+    CpuKernel::Options options;
+    options.isa = &isa_;
+    inner_ = *CpuKernel::Create(options);
+  }
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override {
+    return inner_->Accumulate(job, tasks, control);
+  }
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+    return inner_->Apply(job, op);
+  }
+  std::string Description() const override { return "hides NaN"; }
+
+ private:
+  TileIsa isa_;
+  std::unique_ptr<AttentionKernel> inner_;
+};
+
+TEST_F(SelfCheckTest, NanAndInfinitiesShowWhereTheyShould) {
+  LacksAType yardstick(DataType::kUnspecified);
+  for (const TileIsa* isa : AvailableIsas()) {
+    CpuKernel::Options options;
+    options.isa = isa;
+    const absl::Status status = CheckUnsound(**CpuKernel::Create(options), yardstick);
+    EXPECT_TRUE(status.ok()) << isa->name << ": " << status;
+  }
+  HidesNan kernel;
+  EXPECT_TRUE(CheckKernel(kernel, yardstick).ok());
+  EXPECT_EQ(DetailOf(CheckUnsound(kernel, yardstick)).reason, "KERNEL_SELF_CHECK_FAILED");
 }
 
 TEST_F(SelfCheckTest, NoSoundPathIsAnError) {

@@ -45,6 +45,8 @@ TEST(CudaGradientsTest, PassesTheCheckOfAWorkersStart) {
   status =
       CheckKernelsByShape(*MakeEmulatedHopperKernel(64 << 10, /*seed=*/3), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
+  status = CheckUnsound(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(CudaGradientsTest, LaunchesDoNotChangeABit) {

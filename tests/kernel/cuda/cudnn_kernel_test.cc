@@ -12,6 +12,10 @@
 #include "tests/kernel/cuda/emulated_cudnn.h"
 #include "tests/kernel/cuda/emulated_launcher.h"
 #include "tests/kernel/kernel_conformance.h"
+#include "tests/worker/copy_probe.h"
+#include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/isa_dispatch.h"
+#include "worker/self_check.h"
 
 namespace annulus::cuda {
 namespace {
@@ -84,19 +88,22 @@ TEST(CudnnKernel, PlansAreKept) {
 }
 
 TEST(CudnnKernel, NoMorePlansAreKeptThanThereMayBe) {
-  const Made made = Make();
+  constexpr int64_t kMost = 12;
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), kMost);
   int64_t most = 0;
-  for (int64_t keys = 1; keys <= static_cast<int64_t>(CudnnKernel::kMostPlans) + 40; ++keys) {
+  for (int64_t keys = 1; keys <= kMost + 5; ++keys) {
     AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 8);
     spec.sequences = {Rows(1, keys)};
     KernelHarness harness(spec, Normal(spec, 3), {});
     ASSERT_TRUE(harness.Run(*made.kernel).ok());
     most = std::max(most, made.cudnn->alive());
   }
-  EXPECT_EQ(made.cudnn->plans_made(), static_cast<int64_t>(CudnnKernel::kMostPlans) + 42);
+  EXPECT_EQ(made.cudnn->plans_made(), kMost + 5 + 2);
   // Of a plan: twelve tensors, eight operations with a description each, the graph, the
   // heuristics, the engine and the plan.
-  EXPECT_LE(most, (static_cast<int64_t>(CudnnKernel::kMostPlans) + 3) * 32 + 10);
+  EXPECT_LE(most, (kMost + 3) * 32);
+  EXPECT_GT(most, kMost * 32);
 }
 
 TEST(CudnnKernel, NothingIsLeft) {
@@ -171,6 +178,31 @@ TEST(CudnnKernel, RectanglesOutOfRangeMergeAsTheyShould) {
       EXPECT_NEAR(a.out[i], b.out[i], 0.02);
     }
   }
+}
+
+TEST(CudnnKernel, PassesTheCheckOfAStart) {
+  CpuKernel::Options options;
+  options.isa = &kPortableIsa;
+  const auto yardstick = *CpuKernel::Create(options);
+  CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
+  const Made made = Make();
+  for (const auto check : {&CheckKernel, &CheckKernelsByShape, &CheckUnsound}) {
+    const int64_t runs = made.cudnn->runs();
+    const absl::Status status = check(*made.kernel, *yardstick, &device);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_GT(made.cudnn->runs(), runs) << "nothing of cuDNN's was compared";
+  }
+}
+
+// In fp64, of a row's keys, which an accumulator may have met in several pieces.
+TEST(CudnnKernel, TheLargestScoreIsScaled) {
+  const Made made = Make();
+  AttentionSpec spec = CausalSpec();
+  spec.masks.clear();
+  spec.scale = 0.01;
+  spec.outputs.max_logit = true;
+  EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+  EXPECT_GT(made.cudnn->runs(), 0);
 }
 
 TEST(CudnnKernel, SaysWhatItIs) {

@@ -64,7 +64,7 @@ class Owner final : public AttentionKernel {
 CudnnRule SmallCudnnRule() { return {1, 1, 8, 16 << 10}; }
 
 std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
-                                                         const CudnnRule& rule) {
+                                                         const CudnnRule& rule, size_t most_plans) {
   auto memory = std::make_shared<GlobalMemory>();
   auto device = std::make_unique<EmulatedDevice>(memory.get());
   CudnnKernel::Options options;
@@ -76,6 +76,7 @@ std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnSt
   options.device = device.get();
   options.stream = [at = device.get()]() -> absl::StatusOr<CudaStream> { return at->Stream(); };
   options.rule = rule;
+  options.most_plans = most_plans;
   auto kernel = CudnnKernel::Create(std::move(options));
   EXPECT_TRUE(kernel.ok()) << kernel.status();
   if (!kernel.ok()) return nullptr;

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_
 #define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "tests/kernel/cuda/cudnn_stand_in.h"
@@ -14,7 +15,8 @@ CudnnRule SmallCudnnRule();
 
 // The kernel of cuDNN and the emulated CUDA kernel, on host memory.
 std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
-                                                         const CudnnRule& rule);
+                                                         const CudnnRule& rule,
+                                                         size_t most_plans = 512);
 
 }  // namespace annulus::cuda
 

@@ -39,6 +39,8 @@ class CudaKernel : public AttentionKernel {
   std::string Description() const override;
   // So many launches were of the kernel for sm_90a.
   int64_t hopper_launches() const { return hopper_launches_; }
+  // The kernel's, which keeps it.
+  Launcher* launcher() const { return launcher_.get(); }
 
  private:
   absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);

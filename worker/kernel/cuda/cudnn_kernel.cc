@@ -34,6 +34,8 @@ absl::StatusOr<std::unique_ptr<CudnnKernel>> CudnnKernel::Create(Options options
 }
 
 CudnnKernel::~CudnnKernel() {
+  // What is queued may still use all of it.
+  (void)options_.device->Synchronize();
   plans_.clear();
   first_.clear();
   kernels_.clear();
@@ -99,7 +101,7 @@ const CudnnPlan* CudnnKernel::PlanOf(const CudnnShape& shape) {
 
 // All at once, so that the device is waited for once in many calls.
 absl::Status CudnnKernel::MakeRoom(size_t plans) {
-  if (plans_.size() + plans <= kMostPlans) return absl::OkStatus();
+  if (plans_.size() + plans <= options_.most_plans) return absl::OkStatus();
   RETURN_IF_ERROR(options_.device->Synchronize());
   plans_.clear();
   return absl::OkStatus();

@@ -25,10 +25,9 @@ namespace annulus::cuda {
 // and the list alone, as ever.
 //
 // cuDNN's kernels are compiled and loaded by Create, one for each type of elements. A plan of
-// another shape takes milliseconds of the host; kMostPlans are kept. One owner thread.
+// another shape takes milliseconds of the host; most_plans are kept. One owner thread.
 class CudnnKernel : public AttentionKernel {
  public:
-  static constexpr size_t kMostPlans = 512;
   // For whatever a plan asks for; a shape that asks for more is the other kernel's.
   static constexpr int64_t kWorkspaceBytes = int64_t{4} << 20;
 
@@ -43,6 +42,7 @@ class CudnnKernel : public AttentionKernel {
     // cuDNN: makes the device the thread's current one.
     std::function<absl::StatusOr<CudaStream>()> stream;
     CudnnRule rule;
+    size_t most_plans = 512;
   };
   // RESOURCE_EXHAUSTED; FAILED_PRECONDITION in one line where cuDNN does not serve this device.
   static absl::StatusOr<std::unique_ptr<CudnnKernel>> Create(Options options);
