@@ -28,6 +28,9 @@ struct WorkerRates {
   std::vector<KernelRates> kernels = {KernelRates()};
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
   double step_seconds = 0;             // Of a step with a transfer; 0: not measured.
+  // How much of the time of `kernels` the worker's threads had a processor for, where the least of
+  // them had: on a machine of its own it may be as much faster. 1 where it is not known.
+  double cpu_share = 1;
 };
 
 // The rate of a job's kernel at the job's dimensions: linear between those that were measured, of

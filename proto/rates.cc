@@ -46,6 +46,7 @@ v1::WorkerRates RatesToProto(const WorkerRates& rates) {
   }
   proto.set_link_bytes_per_second(rates.link_bytes_per_second);
   proto.set_step_seconds(rates.step_seconds);
+  proto.set_cpu_share(rates.cpu_share);
   return proto;
 }
 
@@ -57,6 +58,9 @@ absl::StatusOr<WorkerRates> RatesFromProto(const v1::WorkerRates& proto) {
   if (!(rates.link_bytes_per_second > 0 && std::isfinite(rates.link_bytes_per_second)))
     return absl::InvalidArgumentError("rates.link_bytes_per_second: finite and more than 0");
   if (!Seconds(rates.step_seconds)) return absl::InvalidArgumentError("rates.step_seconds: 0 to 1");
+  if (!(proto.cpu_share() >= 0 && proto.cpu_share() <= 1))
+    return absl::InvalidArgumentError("rates.cpu_share: 0 to 1");
+  if (proto.cpu_share() > 0) rates.cpu_share = proto.cpu_share();
   if (proto.kernels_size() > kMaxKernels)
     return absl::InvalidArgumentError("rates.kernels: at most 16");
   for (const v1::KernelRates& kernel : proto.kernels()) {

@@ -41,6 +41,8 @@ constexpr int kFailed = 1;
 // Of links that cannot be measured in one process: GPUs behind PCIe.
 constexpr int64_t kAssumedLinkBytesPerSecond = 20'000'000'000;
 constexpr double kAssumedStepSeconds = 30e-6;
+// Below this share of processors what was measured is said to be doubtful.
+constexpr double kMostlyAlone = 0.7;
 
 struct Flags {
   WorkerOptions worker;
@@ -228,10 +230,13 @@ absl::Status Measure(Flags* flags) {
   if (!worker.engine.Lacks(kBf16x3Feature))
     worker.rates.kernels.push_back({DataType::kFp32, Arithmetic::kBf16x3, {}});
   for (KernelRates& kernel : worker.rates.kernels) {
-    auto rates =
-        MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, flags->measure_time / 4);
-    if (!rates.ok()) return rates.status();
-    kernel.rates = *std::move(rates);
+    const int threads =
+        worker.engine.device_kind == DeviceKind::kCpu ? static_cast<int>(flags->threads) : 0;
+    auto measured = MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, threads,
+                                  flags->measure_time / 4);
+    if (!measured.ok()) return measured.status();
+    kernel.rates = std::move(measured->rates);
+    worker.rates.cpu_share = std::min(worker.rates.cpu_share, measured->cpu_share);
   }
   if (worker.engine.one_rank_a_process) {
     worker.rates.step_seconds = kAssumedStepSeconds;
@@ -261,6 +266,10 @@ std::string TextOf(const WorkerRates& rates) {
     absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype), " ",
                     std::llround(512 / rate.pair_seconds / 1e9), " GFLOP/s and ",
                     std::llround(rate.row_seconds * 1e9), " ns a row and head, ");
+  }
+  if (rates.cpu_share < kMostlyAlone) {
+    absl::StrAppend(&text, "with processors for ", std::llround(rates.cpu_share * 100),
+                    " % of the time, ");
   }
   absl::StrAppend(&text, "link ", std::llround(rates.link_bytes_per_second / 1e6), " MB/s, ",
                   std::llround(rates.step_seconds * 1e6), " us a step");

@@ -1,5 +1,7 @@
 #include "worker/measure.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -46,6 +48,12 @@ std::vector<std::byte> SomeNumbers(DataType dtype) {
   return bytes;
 }
 
+double CpuSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 // A forward job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
@@ -53,7 +61,10 @@ struct Runner {
   std::shared_ptr<AttentionKernel> kernel;
   std::vector<std::byte> numbers;
 
-  absl::StatusOr<absl::Duration> Run() const {
+  struct Took {
+    double seconds = 0, cpu_seconds = 0;
+  };
+  absl::StatusOr<Took> Run() const {
     ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
     Executor::Options options;
     options.program = program;
@@ -62,8 +73,10 @@ struct Runner {
     options.kernel = kernel.get();
     Executor executor(options);
     RETURN_IF_ERROR(Fill(memory.get(), program->placement.arena_bytes));
+    const double before = CpuSeconds();
     RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
-    return executor.stats().running;
+    const double seconds = absl::ToDoubleSeconds(executor.stats().running);
+    return Took{std::max(1e-6, seconds), CpuSeconds() - before};
   }
 
   absl::Status Fill(std::byte* memory, int64_t bytes) const {
@@ -123,13 +136,13 @@ class Course {
         ASSIGN_OR_RETURN(runner_, MakeRunner(engine_, numbers_, shape_));
       }
       for (int i = 0; i < kRunsOfRound; ++i) {
-        ASSIGN_OR_RETURN(const absl::Duration took, runner_.Run());
-        seconds_ = std::min(seconds_, std::max(1e-6, absl::ToDoubleSeconds(took)));
+        ASSIGN_OR_RETURN(const Runner::Took took, runner_.Run());
+        if (took.seconds < best_.seconds) best_ = took;
       }
-      const double next = seconds_ * (shape_.full ? 4 : 2);
+      const double next = best_.seconds * (shape_.full ? 4 : 2);
       if (shape_.length == kMostRows || absl::Seconds(next) > target_) return absl::OkStatus();
       shape_.length *= 2;
-      seconds_ = std::numeric_limits<double>::infinity();
+      best_ = kNever;
       runner_ = Runner();
     }
   }
@@ -141,7 +154,8 @@ class Course {
     const int64_t sees = shape_.full ? shape_.length : std::min(shape_.length, kWindow);
     const int64_t triangle = shape_.full ? 0 : sees * (sees - 1) / 2;  // Before the first row.
     run.pairs = run.rows * sees - kHeads * triangle;
-    run.seconds = seconds_;
+    run.seconds = best_.seconds;
+    run.cpu_seconds = best_.cpu_seconds;
     return run;
   }
 
@@ -151,7 +165,8 @@ class Course {
   Shape shape_;
   absl::Duration target_;
   Runner runner_;
-  double seconds_ = std::numeric_limits<double>::infinity();  // The best.
+  static constexpr Runner::Took kNever{std::numeric_limits<double>::infinity(), 0};
+  Runner::Took best_ = kNever;
 };
 
 // As one of two ranks, sends and receives `messages` messages after a first one, which pays for
@@ -224,9 +239,18 @@ KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& wi
   return rate;
 }
 
-absl::StatusOr<std::vector<KernelRate>> MeasureKernel(const Engine& engine, DataType dtype,
-                                                      Arithmetic arithmetic,
-                                                      absl::Duration budget) {
+double CpuShareOf(const std::vector<TimedRun>& runs, int threads) {
+  double seconds = 0, cpu_seconds = 0;
+  for (const TimedRun& run : runs) {
+    seconds += run.seconds * threads;
+    cpu_seconds += run.cpu_seconds;
+  }
+  return seconds > 0 ? std::clamp(cpu_seconds / seconds, 1e-3, 1.0) : 1;
+}
+
+absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtype,
+                                             Arithmetic arithmetic, int threads,
+                                             absl::Duration budget) {
   constexpr int kRounds = 2 * kRunsOfRound, kCourses = 2 * std::size(kMeasuredDims);
   const absl::Time end = SteadyNow() + budget;
   std::vector<Course> courses;
@@ -240,10 +264,13 @@ absl::StatusOr<std::vector<KernelRate>> MeasureKernel(const Engine& engine, Data
   do {
     for (Course& course : courses) RETURN_IF_ERROR(course.Run());
   } while (SteadyNow() < end);
-  std::vector<KernelRate> rates;
+  MeasuredKernel measured;
+  std::vector<TimedRun> runs;
+  for (const Course& course : courses) runs.push_back(course.Best());
   for (size_t i = 0; i < courses.size(); i += 2)
-    rates.push_back(RateOfRuns(courses[i].head_dim(), courses[i].Best(), courses[i + 1].Best()));
-  return rates;
+    measured.rates.push_back(RateOfRuns(courses[i].head_dim(), runs[i], runs[i + 1]));
+  measured.cpu_share = CpuShareOf(runs, threads);
+  return measured;
 }
 
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

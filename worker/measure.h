@@ -16,17 +16,29 @@ namespace annulus {
 // Rates for attention/cost_model.h, measured with the worker's own back-end; each takes about
 // `budget`.
 
+struct MeasuredKernel {
+  std::vector<KernelRate> rates;
+  // WorkerRates::cpu_share of these.
+  double cpu_share = 1;
+};
+
 // Of one kernel, at several head dimensions, by full attention and by windows, both as long as the
-// budget allows, up to a few thousand rows: the best of several runs.
-absl::StatusOr<std::vector<KernelRate>> MeasureKernel(const Engine& engine, DataType dtype,
-                                                      Arithmetic arithmetic, absl::Duration budget);
+// budget allows, up to a few thousand rows: the best of several runs. `threads`: of the kernel; 0:
+// it computes elsewhere, and no processor's time is counted.
+absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtype,
+                                             Arithmetic arithmetic, int threads,
+                                             absl::Duration budget);
 
 // One run of a forward job of one rank.
 struct TimedRun {
   int64_t pairs = 0;  // Visible, × query heads.
   int64_t rows = 0;   // × query heads.
   double seconds = 0;
+  double cpu_seconds = 0;  // Of all threads of the process.
 };
+// How much of the time of `runs` their threads computed in: the rest they had to wait, for a
+// processor that others had or for one another. Above 0, and 1 at most.
+double CpuShareOf(const std::vector<TimedRun>& runs, int threads);
 // The rate that explains both: `full` has many pairs a row, `windows` few. At least half of `full`
 // is taken to be pairs, whatever was measured.
 KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& windows);

@@ -125,7 +125,7 @@ LeastShare LeastShareOf(const Core& core, const Submission& submission) {
     if (!worker.ready() || !Serves(worker.info, submission)) continue;
     planned = std::max(planned, worker.paces.RateFor(worker.rates, spec).pair_seconds);
     least = std::min(least, worker.paces.LeastRateFor(worker.rates, spec).pair_seconds);
-    share.of_queue = std::min(share.of_queue, worker.paces.least());
+    share.of_queue = std::min(share.of_queue, worker.paces.LeastOf(worker.rates));
   }
   if (least < planned) share.of_job = least / planned;
   return share;

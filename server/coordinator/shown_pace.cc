@@ -66,11 +66,11 @@ KernelRate ShownPaces::RateFor(const WorkerRates& rates, const AttentionSpec& sp
 }
 
 KernelRate ShownPaces::LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
-  return Scaled(MeasuredRate(rates, spec), least());
+  return Scaled(MeasuredRate(rates, spec), LeastOf(rates));
 }
 
-double ShownPaces::least() const {
-  double least = 1;
+double ShownPaces::LeastOf(const WorkerRates& rates) const {
+  double least = std::clamp(rates.cpu_share, kLeastFactor, 1.0);
   for (const auto& [of, pace] : paces_) least = std::min(least, pace.least());
   return least;
 }

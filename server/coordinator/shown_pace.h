@@ -55,10 +55,11 @@ class ShownPaces {
 
   // What plans reckon with for a job of `spec`: what was measured, by the factor of its kernel.
   KernelRate RateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
-  // The fastest that `spec` may be there, by what any kernel of the worker has shown: what held up
-  // the measurement of one held up that of all.
+  // The fastest that `spec` may be there, by what any kernel of the worker has shown, and by the
+  // time that it had processors for: what held up the measurement of one held up that of all.
   KernelRate LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
-  double least() const;
+  // The same over what was measured: 1/32 to 1.
+  double LeastOf(const WorkerRates& rates) const;
 
   const std::map<Of, ShownPace>& all() const { return paces_; }
 

@@ -15,6 +15,7 @@ WorkerRates Some() {
                    {DataType::kBf16, Arithmetic::kOfType, {{64, 4e-10, 2e-7}}}};
   rates.link_bytes_per_second = 2e9;
   rates.step_seconds = 1e-4;
+  rates.cpu_share = 0.25;
   return rates;
 }
 
@@ -24,6 +25,7 @@ TEST(RatesTest, AMessageSaysAllOfThem) {
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->link_bytes_per_second, 2e9);
   EXPECT_EQ(got->step_seconds, 1e-4);
+  EXPECT_EQ(got->cpu_share, 0.25);
   ASSERT_EQ(got->kernels.size(), want.kernels.size());
   for (size_t k = 0; k < want.kernels.size(); ++k) {
     const KernelRates &of = got->kernels[k], &wanted = want.kernels[k];
@@ -55,6 +57,9 @@ TEST(RatesTest, WhatNoPlanCanBeMadeFromIsRefused) {
       [](auto* r) { r->set_link_bytes_per_second(0); },
       [](auto* r) { r->set_link_bytes_per_second(HUGE_VAL); },
       [](auto* r) { r->set_step_seconds(NAN); },
+      [](auto* r) { r->set_cpu_share(-0.1); },
+      [](auto* r) { r->set_cpu_share(1.1); },
+      [](auto* r) { r->set_cpu_share(NAN); },
       [](auto* r) {
         for (int i = 0; i < 16; ++i) *r->add_kernels() = r->kernels(0);
       },

@@ -66,6 +66,17 @@ TEST_F(AdmissionByPaceTest, ADeadlineIsRefusedOnlyByTheBestThatAnyWorkerHasShown
   EXPECT_EQ(RefusalOf(RunSoon(request)), "DEADLINE_UNREACHABLE");
 }
 
+// Or no long job would ever be taken where nobody sends short ones.
+TEST_F(AdmissionByPaceTest, AWorkerThatHadFewProcessorsIsGivenTheBenefitOfTheDoubt) {
+  harness_.cpu_share = 0.4;
+  harness_.Start(1);
+  harness_.plan_seconds = 26;
+  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
+  harness_.plan_seconds = 24;
+  EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_UPLOADING);
+  EXPECT_EQ(harness_.planned_pair_seconds, 1e-8) << "plans keep to what was measured";
+}
+
 // Seconds of what waits were predicted before anybody knew better.
 TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
   harness_.staging_limit = 1500;  // One job.

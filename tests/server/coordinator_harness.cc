@@ -158,6 +158,7 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   add(DataType::kBf16, Arithmetic::kOfType, bf16_pair_seconds);
   add(DataType::kFp16, Arithmetic::kOfType, fp16_pair_seconds);
   add(DataType::kFp32, Arithmetic::kBf16x3, bf16x3_pair_seconds);
+  rates.cpu_share = cpu_share;
   *info.mutable_rates() = RatesToProto(rates);
   if (bf16x3_pair_seconds == 0) {
     control::v1::Lack* lack = info.add_lacks();

@@ -110,6 +110,7 @@ class CoordinatorHarness {
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;
+  double cpu_share = 1;
   double bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;
 
   std::vector<bool> readiness;

@@ -108,6 +108,19 @@ TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
             RateOf(gradients, rates_.kernels[0].rates).pair_seconds);
 }
 
+// Before any job has shown it.
+TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
+  rates_.cpu_share = 0.125;
+  EXPECT_EQ(paces_.RateFor(rates_, spec_).pair_seconds, 1e-9);
+  EXPECT_DOUBLE_EQ(paces_.LeastRateFor(rates_, spec_).pair_seconds, 0.125e-9);
+  paces_.Add(rates_, spec_, cost_, 0, 0.05);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 0.125);
+  rates_.cpu_share = 0.5;
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 0.25);
+  rates_.cpu_share = 1e-6;
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 1.0 / 32);
+}
+
 TEST_F(ShownPacesTest, ARankThatThePlanDoesNotCountSaysNothing) {
   paces_.Add(rates_, spec_, cost_, 1, 0.05);
   paces_.Add(rates_, spec_, Cost(), 0, 0.05);

@@ -7,6 +7,7 @@
 
 #include "worker/comm/communicator.h"
 #include "worker/device/host.h"
+#include "worker/kernel/cpu_kernel.h"
 
 namespace annulus {
 namespace {
@@ -107,6 +108,41 @@ TEST(MeasureTest, ARateExplainsLongRowsAndWindows) {
   rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, {1 << 16, 1 << 12, 1e-3});
   EXPECT_NEAR(rate.pair_seconds, 1.0 / (1 << 20), 1e-15);
   EXPECT_EQ(rate.row_seconds, 0);
+}
+
+TEST(MeasureTest, TheShareOfProcessorsIsThatOfAllThreadsInAllRuns) {
+  TimedRun run;
+  run.seconds = 2;
+  run.cpu_seconds = 1;
+  EXPECT_EQ(CpuShareOf({run}, 4), 0.125);
+  TimedRun busy;
+  busy.seconds = 1;
+  busy.cpu_seconds = 5;
+  EXPECT_EQ(CpuShareOf({run, busy}, 4), 0.5);
+  EXPECT_EQ(CpuShareOf({busy}, 4), 1) << "clocks differ by their ticks";
+  EXPECT_EQ(CpuShareOf({run}, 0), 1) << "a GPU computes";
+  EXPECT_EQ(CpuShareOf({}, 4), 1);
+}
+
+TEST(MeasureTest, AKernelIsMeasuredWithTheTimeOfItsProcessors) {
+  Engine engine;
+  engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> { return MakeHostDevice(); };
+  engine.make_kernel = [](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+    CpuKernel::Options options;
+    options.threads = 1;
+    return CpuKernel::Create(options);
+  };
+  const auto share = [&](int threads) {
+    const auto measured =
+        MeasureKernel(engine, DataType::kFp32, Arithmetic::kOfType, threads, absl::Milliseconds(1));
+    EXPECT_TRUE(measured.ok()) << measured.status();
+    EXPECT_EQ(measured->rates.size(), 4u);
+    EXPECT_EQ(measured->rates.front().head_dim, 32);
+    return measured->cpu_share;
+  };
+  EXPECT_GT(share(1), 0.01);
+  EXPECT_LT(share(1 << 20), 0.01) << "one thread computes";
+  EXPECT_EQ(share(0), 1);
 }
 
 // As where other workers measure on the same CPUs.
