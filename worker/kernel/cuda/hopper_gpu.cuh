@@ -45,16 +45,20 @@ struct PtxHopperGpu : PtxHopperProducts {
   ANNULUS_GPU void AwaitBarrier(uint32_t at, uint32_t parity) const {
     // One piece of PTX, which takes no register that the producer does not have.
     asm volatile(
-        "{\n.reg .pred p;\n.reg .u32 polls;\nmov.u32 polls, 0;\n"
+        "{\n.reg .pred p;\n.reg .u32 begin, now;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@p bra OVER;\n"
+        "mov.u32 begin, %%clock_hi;\n"
         "AGAIN:\n"
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
         "@p bra OVER;\n"
-        "add.u32 polls, polls, 1;\n"
-        "setp.lt.u32 p, polls, %2;\n"
+        "mov.u32 now, %%clock_hi;\n"
+        "sub.u32 now, now, begin;\n"
+        "setp.lt.u32 p, now, %2;\n"
         "@p bra AGAIN;\n"
         "trap;\n"
         "OVER:\n}\n" ::"r"(SharedAddress(at)),
-        "r"(parity), "n"(kPollsOfHang)
+        "r"(parity), "n"(kTurnsOfHang)
         : "memory");
   }
 
@@ -114,7 +118,8 @@ struct PtxHopperGpu : PtxHopperProducts {
 
  private:
   static constexpr int kTurnBarrier = 3;  // Those before are the block's and the groups'.
-  static constexpr uint32_t kPollsOfHang = 1u << 26;
+  // Of 2^32 clocks, about two seconds each: how long one try_wait waits the PTX ISA leaves open.
+  static constexpr uint32_t kTurnsOfHang = 4;
 };
 
 }  // namespace annulus::cuda
