@@ -29,27 +29,37 @@ void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<c
   a = {top, weight_a * a.weight + weight_b * b.weight};
 }
 
-float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
-             const FinishRule& rule) {
+RowDivision DivisionOf(const RowState& state, const FinishRule& rule) {
+  RowDivision by;
   const float sink = rule.sink.value_or(kNothing);
   if (state.max == kNothing) {
-    std::fill(out.begin(), out.end(), 0.0f);
-    return rule.lse_base_2 ? static_cast<float>(sink * kLog2e) : sink;
+    by.instead = 0.0f;
+    by.lse = rule.lse_base_2 ? static_cast<float>(sink * kLog2e) : sink;
+    return by;
   }
   if (state.weight == 0 && !rule.sink) {
-    std::fill(out.begin(), out.end(), kLost);
-    return kLost;
+    by.instead = by.lse = kLost;
+    return by;
   }
   const float top = std::max(state.max, sink);
-  const float scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
-  const float weight = scale * state.weight + MergeWeight(sink, top);
-  const float divisor = weight * rule.kept;
+  by.scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
+  const float weight = by.scale * state.weight + MergeWeight(sink, top);
+  by.divisor = weight * rule.kept;
+  by.lse = rule.lse_base_2 ? static_cast<float>((double{top} + std::log(double{weight})) * kLog2e)
+                           : top + std::log(weight);
+  return by;
+}
+
+float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
+             const FinishRule& rule) {
+  const RowDivision by = DivisionOf(state, rule);
+  if (by.instead) std::fill(out.begin(), out.end(), *by.instead);
+  if (by.instead) return by.lse;
   // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
   const float* from = sum.data();
   float* to = out.data();
-  for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = scale * from[i] / divisor + 0.0f;
-  if (rule.lse_base_2) return static_cast<float>((double{top} + std::log(double{weight})) * kLog2e);
-  return top + std::log(weight);
+  for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = by.scale * from[i] / by.divisor + 0.0f;
+  return by.lse;
 }
 
 float MaxLogit(const RowState& state) {

@@ -34,6 +34,15 @@ struct FinishRule {
   bool lse_base_2 = false;    // The LSE to base 2, else natural.
 };
 
+// How a row's sums become its output: scale · sum / divisor + 0, or `instead` in every place where
+// nothing is divided.
+struct RowDivision {
+  float scale = 1, divisor = 1;
+  std::optional<float> instead;
+  float lse = 0;  // What Finish returns.
+};
+RowDivision DivisionOf(const RowState& state, const FinishRule& rule);
+
 // Output row = sum / weight, or 0 where nothing was seen. Returns the LSE (−inf where nothing was
 // seen, the sink where there is one). Both are NaN for a row that has seen scores of −inf only, and
 // has no sink: fp32 cannot tell which of them was the largest.

@@ -36,10 +36,12 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   for (const Transfer& receive : step.receives) use(receive.buffer, 2 * k, FirstUse::kWritten);
   for (const Transfer& send : step.sends) use(send.buffer, 2 * k, FirstUse::kRead);
   for (const Task& task : step.tasks) {
-    for (const int32_t buffer :
-         {task.q, task.kv, task.out_q, task.out_kv, task.pairs, task.out_bias}) {
+    for (const int32_t buffer : {task.q, task.kv, task.out_kv, task.pairs, task.out_bias})
       use(buffer, 2 * k, FirstUse::kRead);
-    }
+    // Where rows of a running state begin in tasks, all of them do, and the first has some.
+    const bool begins = task.begins.length() > 0;
+    use(task.out_q, 2 * k, begins ? FirstUse::kWritten : FirstUse::kRead);
+    use(task.out, 2 * k, FirstUse::kWritten);
   }
   for (const Op& op : step.ops) {
     const bool writes =

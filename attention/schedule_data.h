@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/interval.h"
 #include "attention/mask.h"
 #include "attention/shard_plan.h"
 #include "attention/spec.h"
@@ -61,6 +62,11 @@ struct Task {
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   int32_t head_begin = 0, head_end = 0;
   Coverage coverage = Coverage::kPartial;  // kFull: no mask work. Empty rectangles make no task.
+  // Of rows of a kPartial: those that begin with the task, whatever `out_q` holds, and those that
+  // end with it: their output goes to `out` (kOut), and what `out_q` holds of them means nothing
+  // from then on. Builders leave them empty: attention/row_ends.h.
+  Interval begins, ends;
+  int32_t out = -1;
 };
 
 // Acts on the intersection of the two blocks.

@@ -76,6 +76,7 @@ absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& 
   request.execution.layout = request.plan_options.layout = Layout::kContiguous;
   request.execution.world_size = 1;
   request.reads_staging = device.reads_staging();
+  request.ends_rows = kernel.ends_rows();
   ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
   Executor::Options options;
   options.program = program;

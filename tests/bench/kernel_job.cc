@@ -7,6 +7,7 @@
 #include <random>
 
 #include "attention/dtype.h"
+#include "attention/row_ends.h"
 #include "attention/schedule.h"
 #include "attention/shard_plan.h"
 
@@ -46,6 +47,9 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   q_.resize(layout_.BlockBytes(task_.q.block));
   kv_.resize(layout_.BlockBytes(task_.kv.block));
   partial_.resize(layout_.BlockBytes(task_.out_q.block));
+  task_.out.block = WholeBlock(BlockKind::kOut, q.end, spec.q_heads);
+  out_.resize(layout_.BlockBytes(task_.out.block));
+  task_.out.data = out_.data();
   Fill(q_, seed);
   Fill(kv_, seed + 1);
   task_.q.data = q_.data();
@@ -67,12 +71,14 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   Check(plan.status());
   Execution execution;
   execution.strategy = Strategy::kRotateKv;
-  const absl::StatusOr<RankSchedule> schedule =
+  absl::StatusOr<RankSchedule> schedule =
       MakeSchedule({&spec_, &mask_, &*plan, execution}, /*rank=*/0);
   Check(schedule.status());
+  schedule = WithRowEnds(*schedule, std::vector<bool>(schedule->buffers.size(), true));
   for (const Task& task : schedule->steps[gradients ? 1 : 0].tasks) {
     tasks_.push_back(task_);
     tasks_.back().task = task;
+    ends_rows_ = task.out >= 0;
   }
 }
 
@@ -107,12 +113,14 @@ double KernelJobData::Run(AttentionKernel& kernel) {
   KernelOp identity;
   identity.target = task_.out_q;
   const auto begin = std::chrono::steady_clock::now();
-  Check(kernel.Apply(job_, identity));
+  if (!ends_rows_) Check(kernel.Apply(job_, identity));
   if (task_.out_kv.data != nullptr) {
     identity.target = task_.out_kv;
     Check(kernel.Apply(job_, identity));
   }
   Check(kernel.Accumulate(job_, tasks_, {}));
+  if (!ends_rows_ && task_.out_q.block.kind == BlockKind::kPartial)
+    Check(kernel.Apply(job_, {KernelOp::Kind::kFinish, task_.out_q, task_.out}));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -23,8 +23,8 @@ class KernelJobData {
   // `seed` for the numbers.
   KernelJobData(const AttentionSpec& spec, uint64_t seed);
 
-  // Identity and accumulate: what a worker does for one step. Seconds it took; ends the process on
-  // an error.
+  // From queries, keys and values to outputs and LSE, as a worker with one rank; of gradients,
+  // identity and accumulate. Seconds it took; ends the process on an error.
   double Run(AttentionKernel& kernel);
 
   // Multiply-adds of visible pairs count twice, for both products (all five of gradients); the
@@ -43,8 +43,9 @@ class KernelJobData {
   const RowMap q_rows_, k_rows_;
   KernelJob job_;
   KernelTask task_;                // Over all of it.
+  bool ends_rows_ = false;         // Its rows begin and end in tasks.
   std::vector<KernelTask> tasks_;  // As planned.
-  std::vector<std::byte> q_, kv_, partial_, dkv_;
+  std::vector<std::byte> q_, kv_, out_, partial_, dkv_;
   double flops_ = 0;
 };
 

@@ -288,9 +288,12 @@ Axis Strategies() {
 }
 
 Axis Staging() {
-  return {"staging",
-          {{"copied", [](Draw*, ConformanceJob*) {}},
-           {"read in place", [](Draw*, ConformanceJob* to) { to->job.reads_staging = true; }}}};
+  return {
+      "staging",
+      {{"copied", [](Draw*, ConformanceJob*) {}}, {"read in place", [](Draw*, ConformanceJob* to) {
+                                                     to->job.reads_staging = true;
+                                                     to->job.ends_rows = to->cpu_kernel;
+                                                   }}}};
 }
 
 // By-area and zigzag per sequence cut at the ends of what they deal: granules are theirs.

@@ -30,6 +30,7 @@ struct JobCase {
   int32_t segments = 1;        // At most.
   uint64_t seed = 1;           // Of the inputs.
   bool reads_staging = false;  // As of the device.
+  bool ends_rows = false;      // As of the kernel.
 };
 
 std::string Describe(const JobCase& job);

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "attention/partial.h"
 #include "tests/kernel/kernel_harness.h"
+#include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 namespace {
@@ -54,7 +55,7 @@ class BlockOpsTest : public testing::Test {
     KernelJob job;
     job.spec = &spec_;
     job.layout = &layout_;
-    return ApplyBlockOp(job, op, *pool_);
+    return ApplyBlockOp(job, op, kPortableIsa, *pool_);
   }
   // Normal numbers in every float; a block of partials gets plausible maxima and weights by that.
   void FillFloats(OwnedBlock& block) {

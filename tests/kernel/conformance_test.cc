@@ -96,6 +96,59 @@ TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
   }
 }
 
+// Padding of output rows included: nothing writes there.
+TEST_P(KernelConformance, RowsThatBeginAndEndInTasksHaveTheSameBits) {
+  if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
+  const uint64_t first = 20261123;
+  for (int i = 0; i < Sampled(40); ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << first + i);
+    RandomCase c(first + i);
+    c.spec.outputs.max_logit = i % 3 == 0;
+    c.spec.outputs.lse_base = i % 4 == 0 ? LseBase::k2 : LseBase::kE;
+    c.spec.deterministic = i % 5 == 0;
+    if (i % 6 == 0) c.spec.modifiers.sinks.assign(c.spec.q_heads, 0.5f);
+    const Input input = Normal(c.spec, first + i);
+    KernelHarness apart(c.spec, input, c.cuts), ending(c.spec, input, c.cuts);
+    ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
+    ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
+    ASSERT_EQ(apart.outputs(), ending.outputs()) << Describe(c.spec, c.cuts);
+  }
+}
+
+// Sums of normal numbers, whose quotients are not: they are kept, though the kernel's own
+// arithmetic flushes such numbers.
+TEST_P(KernelConformance, RowsThatEndInTasksKeepSubnormalOutputs) {
+  if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
+  AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 4);
+  spec.sequences = {Rows(100, 300)};
+  Input input = InputOf(spec);
+  for (size_t i = 0; i < input.v.size(); ++i) input.v[i] = i % 8 < 4 ? 0x1p-126 : 0;
+  KernelHarness apart(spec, input, {}), ending(spec, input, {});
+  ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
+  ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
+  EXPECT_EQ(apart.outputs(), ending.outputs());
+  const float subnormal = ending.answer().out[0];
+  EXPECT_GT(subnormal, 0.0f);
+  EXPECT_LT(subnormal, 0x1p-126f);
+}
+
+// Few rows over many keys: chunks of keys, and keys as they lie.
+TEST_P(KernelConformance, FewRowsThatBeginAndEndInOneTaskHaveTheSameBits) {
+  if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    for (const int64_t rows : {1, 3, 20}) {
+      AttentionSpec spec = Spec(dtype, 4, 2, 16);
+      spec.sequences = {Rows(rows, 9000)};
+      spec.masks = {Causal()};
+      const Input input = Normal(spec, rows);
+      KernelHarness apart(spec, input, {}), ending(spec, input, {});
+      ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
+      ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
+      ASSERT_EQ(apart.outputs(), ending.outputs()) << DataTypeName(dtype) << " " << rows;
+    }
+  }
+}
+
 TEST_P(KernelConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {

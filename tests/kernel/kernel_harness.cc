@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "attention/dtype.h"
+#include "attention/row_ends.h"
 #include "attention/task_rows.h"
 #include "tests/reference/from_spec.h"
 
@@ -218,8 +220,11 @@ std::vector<KernelTask> KernelHarness::Tasks() {
   return tasks;
 }
 
-absl::Status KernelHarness::ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind) {
-  for (Piece& piece : pieces_) {
+absl::Status KernelHarness::ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind,
+                                       const std::vector<bool>& which) {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (!which.empty() && !which[i]) continue;
+    Piece& piece = pieces_[i];
     KernelOp op;
     op.kind = kind;
     op.source = piece.partial->view();
@@ -233,13 +238,66 @@ absl::Status KernelHarness::ApplyToAll(AttentionKernel& kernel, KernelOp::Kind k
 absl::Status KernelHarness::Run(AttentionKernel& kernel, const KernelControl& control) {
   absl::Status status = ApplyToAll(kernel, KernelOp::Kind::kIdentity);
   if (!status.ok()) return status;
-  const std::vector<KernelTask> tasks = Tasks();
+  status = Accumulate(kernel, Tasks(), control);
+  return status.ok() ? FinishAll(kernel) : status;
+}
+
+absl::Status KernelHarness::RunCutRows(AttentionKernel& kernel) {
+  absl::Status status = ApplyToAll(kernel, KernelOp::Kind::kIdentity);
+  if (status.ok()) status = Accumulate(kernel, CutTasks(), {});
+  return status.ok() ? FinishAll(kernel) : status;
+}
+
+absl::Status KernelHarness::Accumulate(AttentionKernel& kernel, absl::Span<const KernelTask> tasks,
+                                       const KernelControl& control) {
   const size_t step = cuts_.call_per_task ? 1 : std::max<size_t>(1, tasks.size());
   for (size_t t = 0; t < tasks.size(); t += step) {
-    status = kernel.Accumulate(job(), absl::MakeConstSpan(tasks).subspan(t, step), control);
+    absl::Status status = kernel.Accumulate(job(), tasks.subspan(t, step), control);
     if (!status.ok()) return status;
   }
-  return FinishAll(kernel);
+  return absl::OkStatus();
+}
+
+std::vector<KernelTask> KernelHarness::CutTasks() {
+  std::vector<KernelTask> tasks;
+  for (const KernelTask& whole : Tasks()) {
+    const int64_t middle = (whole.task.q_begin + whole.task.q_end) / 2;
+    tasks.push_back(whole);
+    if (tasks.size() % 2 == 0 || middle == whole.task.q_begin) continue;
+    tasks.back().task.q_end = middle;
+    tasks.push_back(whole);
+    tasks.back().task.q_begin = middle;
+  }
+  return tasks;
+}
+
+absl::Status KernelHarness::RunEndingRows(AttentionKernel& kernel) {
+  std::vector<KernelTask> tasks = CutTasks();
+  // Buffers: accumulator and output of each piece in turn.
+  RankSchedule schedule;
+  schedule.steps.resize(1);
+  std::map<const std::byte*, int32_t> piece_of;
+  for (Piece& piece : pieces_) {
+    const auto number = static_cast<int32_t>(schedule.buffers.size());
+    piece_of[piece.partial->bytes.data()] = number / 2;
+    schedule.buffers.insert(schedule.buffers.end(), {piece.partial->block, piece.out->block});
+    schedule.steps[0].ops.push_back({Op::Kind::kFinish, number, number + 1});
+  }
+  for (KernelTask& bound : tasks) {
+    bound.task.out_q = 2 * piece_of[bound.out_q.data];
+    schedule.steps[0].tasks.push_back(bound.task);
+  }
+  const RankSchedule ends = WithRowEnds(schedule, std::vector<bool>(2 * pieces_.size(), true));
+  std::vector<bool> left(pieces_.size(), false);
+  for (const Op& op : ends.steps[0].ops) left[op.source / 2] = true;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    const int32_t piece = tasks[t].task.out_q / 2;
+    tasks[t].task = ends.steps[0].tasks[t];
+    if (tasks[t].task.out >= 0) tasks[t].out = pieces_[piece].out->view();
+  }
+  absl::Status status = ApplyToAll(kernel, KernelOp::Kind::kIdentity, left);
+  if (status.ok()) status = Accumulate(kernel, tasks, {});
+  return status.ok() ? ApplyToAll(kernel, KernelOp::Kind::kFinish, left) : status;
 }
 
 absl::Status KernelHarness::FinishAll(AttentionKernel& kernel) {
@@ -278,6 +336,13 @@ std::vector<std::byte> KernelHarness::state() const {
   std::vector<std::byte> all;
   for (const Piece& piece : pieces_)
     all.insert(all.end(), piece.partial->bytes.begin(), piece.partial->bytes.end());
+  return all;
+}
+
+std::vector<std::byte> KernelHarness::outputs() const {
+  std::vector<std::byte> all;
+  for (const Piece& piece : pieces_)
+    all.insert(all.end(), piece.out->bytes.begin(), piece.out->bytes.end());
   return all;
 }
 

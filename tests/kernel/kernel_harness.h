@@ -63,16 +63,23 @@ class KernelHarness {
   // schedule does.
   absl::Status Run(AttentionKernel& kernel, const KernelControl& control = {});
 
+  // The same with every other task cut by rows; and with rows that begin and end in these tasks
+  // wherever they can (attention/row_ends.h), for kernels that end rows.
+  absl::Status RunCutRows(AttentionKernel& kernel);
+  absl::Status RunEndingRows(AttentionKernel& kernel);
+
   // Accumulators → outputs, as at the end of Run.
   absl::Status FinishAll(AttentionKernel& kernel);
 
   // What the last Run left in the outputs, in packed rows.
   reference::Answer answer() const;
-  // Bytes of all accumulators: to compare runs bit for bit.
+  // Bytes of all accumulators, and of all outputs: to compare runs bit for bit.
   std::vector<std::byte> state() const;
+  std::vector<std::byte> outputs() const;
 
   KernelJob job() const;
   std::vector<KernelTask> Tasks();
+  std::vector<KernelTask> CutTasks();
 
  private:
   struct Piece {  // Rows × heads of the queries, with accumulator and output.
@@ -85,7 +92,11 @@ class KernelHarness {
   };
   void MakePieces(const reference::Input& input);
   void MakeShards(const reference::Input& input);
-  absl::Status ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind);
+  absl::Status Accumulate(AttentionKernel& kernel, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control);
+  // Of all pieces, or of those that `which` says.
+  absl::Status ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind,
+                          const std::vector<bool>& which = {});
 
   const AttentionSpec spec_;
   const Cuts cuts_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/row_ends.h"
 #include "attention/segment.h"
 #include "attention/status_macros.h"
 
@@ -35,7 +36,17 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   const BlockLayout layout(request.spec);
   std::vector<bool> in_staging;
   if (request.reads_staging) in_staging = BuffersInStaging(schedule);
-  Placement placement = PlaceBuffers(schedule, layout, /*alignment=*/128, in_staging);
+  constexpr int64_t kAlignment = 128;
+  Placement placement = PlaceBuffers(schedule, layout, kAlignment, in_staging);
+  if (request.ends_rows && request.reads_staging) {
+    RankSchedule ended = WithRowEnds(schedule, in_staging);
+    Placement fewer = PlaceBuffers(ended, layout, kAlignment, in_staging);
+    // First fit may need more for shorter lives, and plans reckon without.
+    if (fewer.arena_bytes <= placement.arena_bytes) {
+      schedule = std::move(ended);
+      placement = std::move(fewer);
+    }
+  }
   return std::unique_ptr<const RankProgram>(
       new RankProgram{request.spec, std::move(plan), std::move(mask), layout, std::move(schedule),
                       std::move(placement), request.rank, std::move(in_staging)});

@@ -38,6 +38,7 @@ struct ProgramRequest {
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
   int32_t rank = 0;
   bool reads_staging = false;  // As the device says (worker/device/device.h).
+  bool ends_rows = false;      // As the kernel says (worker/kernel/attention_kernel.h).
 };
 
 // INVALID_ARGUMENT for a rank, options or parts out of range, UNIMPLEMENTED for a layout or

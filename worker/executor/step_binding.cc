@@ -106,6 +106,7 @@ KernelTask StepBinder::BindTask(const Task& task) const {
   bound.out_kv = View(task.out_kv);
   bound.pairs = View(task.pairs);
   bound.out_bias = View(task.out_bias);
+  bound.out = View(task.out);
   bound.q_rows = &program_->plan.shards[bound.q.block.shard].q_rows;
   bound.k_rows = &program_->plan.shards[bound.kv.block.shard].kv_rows;
   return bound;

@@ -47,6 +47,8 @@ struct KernelTask {
   BlockView q, kv, out_q, out_kv;  // data is nullptr for an absent output.
   BlockView pairs;                 // Bias and bit mask of q; data is nullptr where a job has none.
   BlockView out_bias;              // Gradient of the bias; data is nullptr for an absent output.
+  // Where the rows end that do so with the task (Task::ends). Only for kernels that end rows.
+  BlockView out;
   const RowMap* q_rows = nullptr;
   const RowMap* k_rows = nullptr;
 };
@@ -110,6 +112,10 @@ class AttentionKernel {
   // summed over query heads where the bias is of all.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
+
+  // Whether Accumulate serves tasks whose rows begin and end with them (attention/schedule_data.h):
+  // the same bits as with kIdentity before and kFinish after, in rows that see nothing too.
+  virtual bool ends_rows() const { return false; }
 
   // Acts on the intersection of the two blocks (rows and heads).
   virtual absl::Status Apply(const KernelJob& job, const KernelOp& op) = 0;

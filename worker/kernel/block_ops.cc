@@ -10,6 +10,7 @@
 #include "attention/accumulators.h"
 #include "attention/partial.h"
 #include "worker/kernel/block_sections.h"
+#include "worker/kernel/row_end.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -22,6 +23,7 @@ struct Operands {
   const KernelJob& job;
   const BlockLayout& layout;
   BlockRows source, target;
+  RowEnd end;  // Of the target.
   int32_t head_begin, head_end;
 };
 
@@ -83,25 +85,9 @@ void AddRow(const Operands& o, int64_t row) {
   }
 }
 
-FinishRule RuleOf(const AttentionSpec& spec, int32_t head) {
-  FinishRule rule;
-  if (!spec.modifiers.sinks.empty()) rule.sink = spec.modifiers.sinks[head];
-  if (spec.dropout) rule.kept = static_cast<float>(1 - spec.dropout->rate);
-  rule.lse_base_2 = spec.outputs.lse_base == LseBase::k2;
-  return rule;
-}
-
 void FinishRow(const Operands& o, int64_t row) {
-  const size_t dim = o.layout.value_dim();
-  std::array<float, kMaxHeadDim> out;
-  for (int32_t head = o.head_begin; head < o.head_end; ++head) {
-    const RowState state = StateAt(o.source, row, head);
-    const float lse = Finish(state, absl::MakeConstSpan(o.source.Floats(row, head, 0), dim),
-                             absl::MakeSpan(out.data(), dim), RuleOf(*o.job.spec, head));
-    ConvertFromFp32(o.layout.out_dtype(), out.data(), dim, o.target.At(row, head, 0));
-    *o.target.Floats(row, head, 1) = lse;
-    if (o.layout.max_logit()) *o.target.Floats(row, head, 2) = MaxLogit(state);
-  }
+  for (int32_t head = o.head_begin; head < o.head_end; ++head)
+    o.end.Write(row, head, StateAt(o.source, row, head), o.source.Floats(row, head, 0));
 }
 
 // Of gradients: rounded once.
@@ -177,7 +163,8 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
 
 }  // namespace
 
-absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, ComputePool& pool) {
+absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, const TileIsa& isa,
+                          ComputePool& pool, const RowsAndHeads& within) {
   const Block& target = op.target.block;
   const bool unary = op.kind == KernelOp::Kind::kIdentity;
   const BlockView& other = unary ? op.target : op.source;
@@ -187,15 +174,16 @@ absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, ComputePool&
         absl::StrCat("operation ", static_cast<int>(op.kind), " does not take blocks of kinds ",
                      static_cast<int>(other.block.kind), " and ", static_cast<int>(target.kind)));
   }
-  const int64_t row_begin = std::max(other.block.row_begin, target.row_begin);
-  const int64_t row_end = std::min(other.block.row_end, target.row_end);
+  const int64_t row_begin = std::max({other.block.row_begin, target.row_begin, within.rows.begin});
+  const int64_t row_end = std::min({other.block.row_end, target.row_end, within.rows.end});
   const BlockLayout& layout = *job.layout;
   const Operands operands{job,
                           layout,
                           RowsOf(layout, other),
                           RowsOf(layout, op.target),
-                          std::max(other.block.head_begin, target.head_begin),
-                          std::min(other.block.head_end, target.head_end)};
+                          RowEnd(job, op.target, isa),
+                          std::max({other.block.head_begin, target.head_begin, within.head_begin}),
+                          std::min({other.block.head_end, target.head_end, within.head_end})};
   if (row_begin >= row_end || operands.head_begin >= operands.head_end) return absl::OkStatus();
   pool.ParallelFor((row_end - row_begin + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t index, int) {
     const int64_t begin = row_begin + index * kRowsAtOnce;

@@ -154,7 +154,7 @@ class PhaseBuilder {
   void Flush();
   // Packed blocks more that the phase needs to hold [begin, end) of `source`.
   int64_t Growth(int32_t source, int64_t begin, int64_t end) const;
-  void AddUnit(int32_t task, int64_t begin, int64_t end);
+  void AddUnit(int32_t task, int64_t begin, int64_t end, bool first, bool last);
   void MakeItems(Phase& phase) const;
 
   const CallPlan& plan_;
@@ -185,7 +185,7 @@ int64_t PhaseBuilder::Growth(int32_t source, int64_t begin, int64_t end) const {
   return (hull - (p.block_end - p.block_begin)) * heads;
 }
 
-void PhaseBuilder::AddUnit(int32_t task, int64_t begin, int64_t end) {
+void PhaseBuilder::AddUnit(int32_t task, int64_t begin, int64_t end, bool first, bool last) {
   const int32_t source = plan_.source_of_task[task];
   used_ += Growth(source, begin, end);
   int32_t& packed = packed_of_source_[source];
@@ -196,7 +196,7 @@ void PhaseBuilder::AddUnit(int32_t task, int64_t begin, int64_t end) {
   PackedSource& p = phase_.packed[packed];
   p.block_begin = std::min(p.block_begin, begin);
   p.block_end = std::max(p.block_end, end);
-  phase_.units.push_back({task, packed, begin, end});
+  phase_.units.push_back({task, packed, begin, end, first, last});
 }
 
 void PhaseBuilder::AddTask(int32_t index) {
@@ -204,9 +204,8 @@ void PhaseBuilder::AddTask(int32_t index) {
   const HeadRange heads = KvHeads(task, plan_.group);
   if (heads.begin >= heads_.end || heads.end <= heads_.begin) return;
   const int32_t source = plan_.source_of_task[index];
-  int64_t begin = task.k_begin / kKeyBlock;
-  const int64_t end = CeilDiv(task.k_end, kKeyBlock);
-  while (begin < end) {
+  const int64_t first = task.k_begin / kKeyBlock, end = CeilDiv(task.k_end, kKeyBlock);
+  for (int64_t begin = first; begin < end;) {
     int64_t until = end;
     while (until > begin && used_ + Growth(source, begin, until) > max_packs_) {
       const int64_t over = used_ + Growth(source, begin, until) - max_packs_;
@@ -219,7 +218,7 @@ void PhaseBuilder::AddTask(int32_t index) {
       }
       until = begin + 1;
     }
-    AddUnit(index, begin, until);
+    AddUnit(index, begin, until, begin == first, until == end);
     begin = until;
   }
 }
@@ -233,6 +232,14 @@ int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_hea
     for (const Interval& span : plan.visible->Of(unit.task, q_head, row))
       pairs += Intersect(span, keys).length();
   return pairs;
+}
+
+// Whether rows of a tile begin or end with the unit, whatever they see.
+bool BeginsOrEnds(const CallPlan& plan, const Unit& unit, int64_t tile) {
+  const Task& task = plan.tasks[unit.task].task;
+  const Interval rows{FirstRow(plan, task, tile), EndRow(plan, task, tile)};
+  return (unit.first && Intersect(rows, task.begins).length() > 0) ||
+         (unit.last && Intersect(rows, task.ends).length() > 0);
 }
 
 // The same of all tiles of the unit's task.
@@ -272,8 +279,8 @@ void PhaseBuilder::MakeItems(Phase& phase) const {
                             cost[t] += of_class[t] * count;
                         });
       for (size_t t = 0; t < tiles; ++t) {
-        if (cost[t] == 0) continue;
         const int64_t tile = first + static_cast<int64_t>(t);
+        if (cost[t] == 0 && !BeginsOrEnds(plan_, unit, tile)) continue;
         const auto [at, added] =
             index.try_emplace({bound.out_q.data, head, tile}, phase.items.size());
         if (added) phase.items.push_back({head, tile, {}, 0});

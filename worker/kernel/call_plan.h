@@ -37,7 +37,17 @@ struct Unit {
   int32_t task = 0;
   int32_t packed = 0;
   int64_t block_begin = 0, block_end = 0;
+  // Of the task's units for these heads: its rows begin with the first and end with the last.
+  bool first = false, last = false;
 };
+
+// Whether a row of the unit's task begins or ends with the unit.
+inline bool BeginsWith(const Unit& unit, const Task& task, int64_t row) {
+  return unit.first && task.begins.begin <= row && row < task.begins.end;
+}
+inline bool EndsWith(const Unit& unit, const Task& task, int64_t row) {
+  return unit.last && task.ends.begin <= row && row < task.ends.end;
+}
 
 struct Item {
   int32_t kv_head = 0;
@@ -96,10 +106,10 @@ struct PhaseLimits {
   int64_t most_kept = 0;  // Packed blocks that a thread may keep.
 };
 
-// The phases of a call, in order. What an item sees nothing of is not among its units; items
-// without units and phases without items are left out. Units count as progress; told to stop, it
-// returns what is of no use. A phase may exceed max_packs only by holding one block of the least
-// number of heads that keeps the threads busy.
+// The phases of a call, in order. What an item sees nothing of is not among its units, unless rows
+// begin or end with it; items without units and phases without items are left out. Units count as
+// progress; told to stop, it returns what is of no use. A phase may exceed max_packs only by
+// holding one block of the least number of heads that keeps the threads busy.
 std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
                               const KernelControl& control = {});
 

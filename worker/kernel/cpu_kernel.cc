@@ -89,16 +89,20 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
   KeyChunks cut = CutKeys(job, tasks);
-  if (cut.chunks > 1) return AttendChunks(job, std::move(cut), control);
+  if (cut.chunks > 1) return AttendChunks(job, tasks, std::move(cut), control);
   return Attend(job, tasks, CallVisibility(*job.mask, tasks, *pool_), control);
 }
 
-absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
-                                     const KernelControl& control) {
-  const BlockView target = cut.tasks[0].out_q;
+absl::Status CpuKernel::AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                     KeyChunks cut, const KernelControl& control) {
+  const BlockView target = tasks[0].out_q;
   const int64_t bytes = job.layout->BlockBytes(cut.partial);
   std::vector<std::byte> memory((cut.chunks - 1) * bytes);
+  for (KernelTask& part : cut.tasks) part.task.begins = part.task.ends = {};
   KernelOp op;
+  op.kind = KernelOp::Kind::kIdentity;
+  op.target = target;
+  for (const KernelTask& bound : tasks) RETURN_IF_ERROR(Apply(job, op, bound, bound.task.begins));
   const auto partial = [&](int32_t chunk) {
     return BlockView{cut.partial, memory.data() + (chunk - 1) * bytes, 0};
   };
@@ -117,7 +121,19 @@ absl::Status CpuKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
     op.target = target;
     RETURN_IF_ERROR(Apply(job, op));
   }
+  op.kind = KernelOp::Kind::kFinish;
+  op.source = target;
+  for (const KernelTask& bound : tasks) {
+    op.target = bound.out;
+    RETURN_IF_ERROR(Apply(job, op, bound, bound.task.ends));
+  }
   return absl::OkStatus();
+}
+
+absl::Status CpuKernel::Apply(const KernelJob& job, const KernelOp& op, const KernelTask& bound,
+                              Interval rows) {
+  if (rows.length() == 0) return absl::OkStatus();
+  return ApplyBlockOp(job, op, isa_, *pool_, {rows, bound.task.head_begin, bound.task.head_end});
 }
 
 absl::StatusOr<const TileIsa*> CpuKernel::IsaOf(const KernelJob& job) const {
@@ -208,7 +224,7 @@ void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
 }
 
 absl::Status CpuKernel::Apply(const KernelJob& job, const KernelOp& op) {
-  return ApplyBlockOp(job, op, *pool_);
+  return ApplyBlockOp(job, op, isa_, *pool_);
 }
 
 }  // namespace annulus

@@ -43,6 +43,7 @@ class CpuKernel : public AttentionKernel {
 
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override;
+  bool ends_rows() const override { return true; }
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
   // Whether Arithmetic::kBf16x3 is served.
@@ -55,10 +56,14 @@ class CpuKernel : public AttentionKernel {
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const CallVisibility& visible, const KernelControl& control);
   // Each chunk into partials of its own, which are then merged in order.
-  absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
+  absl::Status AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks, KeyChunks cut,
+                            const KernelControl& control);
   // The tasks of all chunks: with keys as they lie (row_loop.h), or as others.
   absl::Status AttendCut(const KernelJob& job, absl::Span<const KernelTask> tasks,
                          const KernelControl& control);
+  // Of the task's heads and these rows.
+  absl::Status Apply(const KernelJob& job, const KernelOp& op, const KernelTask& bound,
+                     Interval rows);
   absl::StatusOr<const TileIsa*> IsaOf(const KernelJob& job) const;
   void PackPhase(const TileCall& call, const Phase& phase);
   void RunPhase(const TileCall& call, const Phase& phase);

@@ -8,6 +8,7 @@
 #include "worker/kernel/amx_row.h"
 #include "worker/kernel/amx_softmax.h"
 #include "worker/kernel/amx_values.h"
+#include "worker/kernel/tile_finish.h"
 #include "worker/kernel/tile_functions.h"
 #include "worker/kernel/vector_avx512.h"
 
@@ -44,6 +45,7 @@ constexpr TileIsa MakeAmxIsa() {
   isa.accumulate = AccumulateAmx<FORMAT>;
   isa.accumulate_row = AccumulateRowAmx<FORMAT>;
   isa.attend = AttendAmx<FORMAT>;
+  isa.finish_row = FinishRow;
   return isa;
 }
 

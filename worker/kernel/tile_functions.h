@@ -3,6 +3,7 @@
 
 #include "worker/kernel/gradient_functions.h"
 #include "worker/kernel/tile_dropout.h"
+#include "worker/kernel/tile_finish.h"
 #include "worker/kernel/tile_packing.h"
 #include "worker/kernel/tile_products.h"
 #include "worker/kernel/tile_rows.h"
@@ -34,6 +35,7 @@ constexpr TileIsa MakeTileIsa(const char* name) {
     isa.few_slots = kFewSlots;
   }
   isa.gradients = &kGradientIsa<V>;
+  isa.finish_row = FinishRow;
   return isa;
 }
 

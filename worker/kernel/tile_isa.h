@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "attention/dtype.h"
+#include "attention/partial.h"
 #include "worker/kernel/lying_rows.h"
 #include "worker/kernel/score_rules.h"
 
@@ -93,8 +94,7 @@ struct TileIsa {
 
   // scores = queries · keys in the visible part of each row group, rounded out to vectors.
   void (*score)(const TileBlock& tile);
-  // Offset, soft cap, ALiBi, then bias and bit mask, on the same part. Called only where the job
-  // has one of them.
+  // Offset, soft cap, ALiBi, then bias and bit mask, on the same part, where the job has any.
   void (*change_scores)(const TileBlock& tile, const ScoreRule& rule);
   // scores → exp(score − max), with max, weight and alpha brought up to date. What a row does not
   // see is −inf in `scores`. Reads and writes the same part as `score`.
@@ -107,13 +107,15 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // score, softmax and accumulate in one, with the same bits, of blocks instead of the tile's own.
-  // Values that a row does not see are finite. Returns how many it did before one that it cannot.
-  // nullptr: none.
+  // score, softmax and accumulate in one, with the same bits, of blocks instead of the tile's own,
+  // whose unseen values are finite; how many it did before one that it cannot. nullptr: none.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
   AttendRowsFunction* attend_rows;  // nullptr: none.
   int few_slots;                    // Up to so many for a key it is faster than to pack.
   const GradientIsa* gradients;     // nullptr: `fp32` has them.
+  // A row's output of its sums, rounded to `dtype`: as Finish (attention/partial.h).
+  void (*finish_row)(const float* sums, const RowDivision& by, int dim, DataType dtype,
+                     std::byte* out);
   // The tables of the same path for other jobs than bf16's; nullptr: this one.
   const TileIsa *fp32, *fp16;
   const TileIsa* bf16x3;  // For fp32 numbers in two parts of bf16; nullptr: not served.

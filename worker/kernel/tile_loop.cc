@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "base/streaming_writer.h"
 #include "worker/kernel/block_sections.h"
 #include "worker/kernel/fetch_rows.h"
 
@@ -24,35 +23,6 @@ constexpr std::array<int16_t, COUNT> AllOf(int16_t value) {
 // What row groups see of a block that is not masked.
 constexpr auto kWholeBegin = AllOf<kMostTileRows / kRowGroup>(0);
 constexpr auto kWholeEnd = AllOf<kMostTileRows / kRowGroup>(kKeyBlock);
-
-// Where the state of a (row, head) lies in a block of partials.
-class StatePlaces {
- public:
-  struct At {
-    std::byte *sum, *max, *weight;
-  };
-
-  StatePlaces(const BlockLayout& layout, const BlockView& view)
-      : view_(view),
-        sum_bytes_(layout.value_dim() * kFloat),
-        row_bytes_(layout.RowBytes(BlockKind::kPartial, Heads())),
-        max_offset_(layout.SecondOffset(BlockKind::kPartial, Heads())),
-        weight_offset_(layout.ThirdOffset(BlockKind::kPartial, Heads())) {}
-
-  At Find(int64_t row, int32_t q_head) const {
-    const int64_t head = q_head - view_.block.head_begin;
-    std::byte* at = view_.data + (row - view_.block.row_begin) * row_bytes_;
-    return {at + head * sum_bytes_, at + max_offset_ + head * kFloat,
-            at + weight_offset_ + head * kFloat};
-  }
-
- private:
-  static constexpr int64_t kFloat = sizeof(float);
-  int32_t Heads() const { return view_.block.head_end - view_.block.head_begin; }
-
-  const BlockView& view_;
-  const int64_t sum_bytes_, row_bytes_, max_offset_, weight_offset_;
-};
 
 int RoundDown(int value, int to) { return value / to * to; }
 int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
@@ -83,6 +53,7 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
   const int64_t begin = std::max(item.tile * kTileRows, task.q_begin * group);
   const int64_t end = std::min((item.tile + item.tiles) * kTileRows, task.q_end * group);
   tile_.rows = 0;
+  s_.unseen_.clear();
   seen_by_all_ = keys;
   single_spans_ = true;
   for (int64_t slot = begin; slot < end; ++slot) {
@@ -92,7 +63,11 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
     absl::Span<const Interval> spans = call_.plan->visible->Of(unit.task, q_head, row);
     while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
     while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
-    if (spans.empty()) continue;
+    if (spans.empty()) {
+      if (BeginsWith(unit, task, row) || EndsWith(unit, task, row))
+        s_.unseen_.push_back({row, q_head, {}});
+      continue;
+    }
     rules_.SetRow(bound, tile_.rows, row, q_head);
     s_.key_begin_[tile_.rows] = static_cast<int32_t>(spans.front().begin);
     s_.key_end_[tile_.rows] = static_cast<int32_t>(spans.back().end);
@@ -120,50 +95,6 @@ void TileLoop::PackQueries(const KernelTask& task) {
   }
   call_.isa->pack_queries({layout.dtype(), rows.data(), tile_.rows, layout.head_dim()},
                           call_.job->scale, s_.queries_);
-}
-
-void TileLoop::LoadState(const KernelTask& task) {
-  const size_t bytes = sizeof(float) * tile_.value_dim;
-  const StatePlaces places(*call_.job->layout, task.out_q);
-  for (int i = 0; i < tile_.rows; ++i) {
-    const StatePlaces::At at = places.Find(s_.slots_[i].row, s_.slots_[i].q_head);
-    FetchRows(at.max, sizeof(float), 0, 1);
-    FetchRows(at.weight, sizeof(float), 0, 1);
-  }
-  for (int i = 0; i < tile_.rows; ++i) {
-    const TileScratch::Slot& slot = s_.slots_[i];
-    const StatePlaces::At at = places.Find(slot.row, slot.q_head);
-    float* sums = s_.sums_ + int64_t{i} * tile_.sum_stride;
-    std::memcpy(&s_.max_[i], at.max, sizeof(float));
-    std::memcpy(&s_.weight_[i], at.weight, sizeof(float));
-    const bool fresh = s_.max_[i] == kMinusInf;  // Its sums mean nothing.
-    if (!fresh) std::memcpy(sums, at.sum, bytes);
-    std::fill(sums + (fresh ? 0 : tile_.value_dim), sums + tile_.sum_stride, 0.0f);
-  }
-}
-
-// Sums first: maxima and weights of a row's heads share cache lines, which other threads write to.
-void TileLoop::StoreState(const KernelTask& task) {
-  const size_t bytes = sizeof(float) * tile_.value_dim;
-  const StatePlaces places(*call_.job->layout, task.out_q);
-  const bool streamed = call_.job->layout->BlockBytes(task.out_q.block) >= kStreamedBytes;
-  StreamingWriter writer;
-  for (int i = 0; i < tile_.rows; ++i) {
-    const TileScratch::Slot& slot = s_.slots_[i];
-    void* to = places.Find(slot.row, slot.q_head).sum;
-    const float* from = s_.sums_ + int64_t{i} * tile_.sum_stride;
-    if (streamed) {
-      writer.Copy(to, from, bytes);
-    } else {
-      std::memcpy(to, from, bytes);
-    }
-  }
-  for (int i = 0; i < tile_.rows; ++i) {
-    const TileScratch::Slot& slot = s_.slots_[i];
-    const StatePlaces::At at = places.Find(slot.row, slot.q_head);
-    std::memcpy(at.max, &s_.max_[i], sizeof(float));
-    std::memcpy(at.weight, &s_.weight_[i], sizeof(float));
-  }
 }
 
 void TileLoop::FindOfSingleSpans(int64_t first, TileScratch::Seen* seen) const {
@@ -341,6 +272,7 @@ void TileLoop::RunBlock(const KernelTask& task, int64_t first, bool masked, bool
 void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const KernelTask& task = call_.plan->tasks[unit.task];
   GatherSlots(unit, item);
+  BeginAndEndUnseen(task, unit);
   if (tile_.rows == 0) return;
   const BlockLayout& layout = *call_.job->layout;
   tile_.head_dim = layout.head_dim();
@@ -358,7 +290,7 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   tile_.weight = s_.weight_.data();
   tile_.alpha = s_.alpha_.data();
   PackQueries(task);
-  LoadState(task);
+  LoadState(task, unit);
   const int64_t begin =
       *std::min_element(s_.key_begin_.begin(), s_.key_begin_.begin() + tile_.rows);
   const int64_t end = *std::max_element(s_.key_end_.begin(), s_.key_end_.begin() + tile_.rows);
@@ -374,7 +306,8 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
     call_.control.Count(count);
     block += count;
   }
-  StoreState(task);
+  StoreState(task, unit);
+  EndRows(task, unit);
 }
 
 }  // namespace annulus

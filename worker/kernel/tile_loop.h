@@ -46,6 +46,7 @@ class TileScratch {
   float *queries_, *scores_, *sums_;
   std::array<float, kMostTileRows> max_, weight_, alpha_;
   std::array<Slot, kMostTileRows> slots_;
+  std::vector<Slot> unseen_;  // What begins or ends and sees nothing.
   // Where slots of one span see keys.
   std::array<int32_t, kMostTileRows> key_begin_, key_end_;
   // What slots and row groups see of a block: hulls, relative to the block.
@@ -69,9 +70,12 @@ class TileLoop {
   void RunUnit(const Phase& phase, const Unit& unit, const Item& item);
   // Finds the slots that see something in the unit; the rest of the tile is not touched.
   void GatherSlots(const Unit& unit, const Item& item);
+  // Rows of the unit that see nothing in it, and begin or end with it.
+  void BeginAndEndUnseen(const KernelTask& task, const Unit& unit);
   void PackQueries(const KernelTask& task);
-  void LoadState(const KernelTask& task);
-  void StoreState(const KernelTask& task);
+  void LoadState(const KernelTask& task, const Unit& unit);
+  void StoreState(const KernelTask& task, const Unit& unit);
+  void EndRows(const KernelTask& task, const Unit& unit);
   // What slots see of a block of keys.
   struct View {
     bool any = false;     // Some slot sees some key.

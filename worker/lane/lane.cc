@@ -91,7 +91,7 @@ void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
 
 void Lane::DoPrepare(const ShardWork& work) {
   absl::StatusOr<std::shared_ptr<ShardRun>> run =
-      PrepareRun(work, options_.device_budget.get(), device_.get());
+      PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_);
   if (!run.ok()) return options_.report(ShardFailedEvent(work.id, run.status()));
   const WorkerEvent prepared = PreparedEvent(**run);
   // A RunSegment can only come after the report, hence behind this in the queue.

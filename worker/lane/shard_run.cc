@@ -28,12 +28,14 @@ void ShardRun::ReleaseDevice() {
 }
 
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
-                                                     Device* device) {
+                                                     Device* device,
+                                                     const AttentionKernel& kernel) {
   auto run = std::make_shared<ShardRun>();
   run->id = work.id;
   run->staged = work.staged;
   ProgramRequest request = work.request;
   request.reads_staging = device->reads_staging();
+  request.ends_rows = kernel.ends_rows();
   ASSIGN_OR_RETURN(run->program, MakeProgram(request));
   const int64_t bytes = run->program->placement.arena_bytes;
   ASSIGN_OR_RETURN(run->reservation, budget->Reserve(bytes));

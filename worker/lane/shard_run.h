@@ -46,10 +46,10 @@ struct ShardRun {
   void ReleaseDevice();
 };
 
-// Builds the program and takes device memory from `budget`. RESOURCE_EXHAUSTED, and the errors of
-// MakeProgram.
+// Builds the program for these and takes device memory from `budget`. RESOURCE_EXHAUSTED, and the
+// errors of MakeProgram.
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
-                                                     Device* device);
+                                                     Device* device, const AttentionKernel& kernel);
 
 // RESOURCE_EXHAUSTED / QUEUE_FULL: too many `what` wait for this worker.
 absl::Status LaneFullError(absl::string_view what);

@@ -104,7 +104,7 @@ void SoloLane::DoRun(const ShardWork& work) {
 
 absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work) {
   ASSIGN_OR_RETURN(const std::shared_ptr<ShardRun> run,
-                   PrepareRun(work, options_.device_budget.get(), device_.get()));
+                   PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_));
   Executor::Options options;
   options.program = run->program;
   options.memory = run->memory;

@@ -16,6 +16,7 @@
 #include "worker/kernel/block_ops.h"
 #include "worker/kernel/compute_pool.h"
 #include "worker/kernel/cuda/op_plan.h"
+#include "worker/kernel/tile_isa.h"
 
 namespace annulus::cuda {
 namespace {
@@ -86,7 +87,7 @@ class OpTest : public testing::TestWithParam<DataType> {
     job.spec = &spec_;
     job.layout = &layout;
     job.mask = &mask;
-    ASSERT_TRUE(ApplyBlockOp(job, {kind, source.view(), target.view()}, *pool_).ok());
+    ASSERT_TRUE(ApplyBlockOp(job, {kind, source.view(), target.view()}, kPortableIsa, *pool_).ok());
     const absl::Status status = kernel_->Apply(job, {kind, source.view(), emulated.view()});
     ASSERT_TRUE(status.ok()) << status;
     if (tolerance == 0) {
@@ -145,7 +146,9 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   const int64_t bytes = layout.BlockBytes(part);
   for (int p = 0; p < kPartials; ++p) {
     const BlockView source{part, all.bytes.data() + p * bytes, 0};
-    ASSERT_TRUE(ApplyBlockOp(job, {KernelOp::Kind::kMerge, source, target.view()}, *pool_).ok());
+    ASSERT_TRUE(
+        ApplyBlockOp(job, {KernelOp::Kind::kMerge, source, target.view()}, kPortableIsa, *pool_)
+            .ok());
   }
   const BlockView first{part, all.bytes.data(), 0};
   absl::StatusOr<OpArgs> args =

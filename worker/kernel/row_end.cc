@@ -1,0 +1,36 @@
+#include "worker/kernel/row_end.h"
+
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// But for the sink, which is a head's.
+FinishRule RuleOf(const AttentionSpec& spec) {
+  FinishRule rule;
+  if (spec.dropout) rule.kept = static_cast<float>(1 - spec.dropout->rate);
+  rule.lse_base_2 = spec.outputs.lse_base == LseBase::k2;
+  return rule;
+}
+
+}  // namespace
+
+RowEnd::RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa)
+    : job_(job), isa_(isa), rule_(RuleOf(*job.spec)), out_(RowsOf(*job.layout, out)) {}
+
+void RowEnd::Write(int64_t row, int32_t head, const RowState& state, const float* sums,
+                   StreamingWriter* writer) const {
+  const BlockLayout& layout = *job_.layout;
+  const std::vector<float>& sinks = job_.spec->modifiers.sinks;
+  FinishRule rule = rule_;
+  if (!sinks.empty()) rule.sink = sinks[head];
+  const RowDivision by = DivisionOf(state, rule);
+  std::byte* const to = out_.At(row, head, 0);
+  alignas(64) std::byte line[kMaxHeadDim * sizeof(float)];
+  isa_.finish_row(sums, by, layout.value_dim(), layout.out_dtype(), writer == nullptr ? to : line);
+  if (writer != nullptr) writer->Copy(to, line, out_.sections[0].head_bytes);
+  *out_.Floats(row, head, 1) = by.lse;
+  if (layout.max_logit()) *out_.Floats(row, head, 2) = MaxLogit(state);
+}
+
+}  // namespace annulus
