@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleReque
 
 // Number that changes whenever MakeShardPlan, MakeSchedule or SplitSteps may give another result
 // for the same request. Workers and coordinator must agree on it.
-inline constexpr int32_t kScheduleVersion = 9;
+inline constexpr int32_t kScheduleVersion = 10;
 
 }  // namespace annulus
 

@@ -29,6 +29,13 @@ void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer>
   }
 }
 
+// Transfers go beside all tasks of their step. But a rank of a deterministic job may have nothing
+// to do until it has keys that another one, which has, sends it: there they go beside the first
+// tasks.
+int64_t PartsOfTransfers(const AttentionSpec& spec, int64_t parts) {
+  return spec.deterministic ? (parts + 7) / 8 : parts;
+}
+
 }  // namespace
 
 RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
@@ -46,8 +53,9 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& req
     std::vector<Step> parts(count);
     std::vector<std::vector<Task>> dealt = DealTasks(step.tasks, count, whole, request);
     for (int64_t part = 0; part < count; ++part) parts[part].tasks = std::move(dealt[part]);
-    DealTransfers(step.sends, &Step::sends, parts.data(), count);
-    DealTransfers(step.receives, &Step::receives, parts.data(), count);
+    const int64_t moving = PartsOfTransfers(*request.spec, count);
+    DealTransfers(step.sends, &Step::sends, parts.data(), moving);
+    DealTransfers(step.receives, &Step::receives, parts.data(), moving);
     parts.back().ops = step.ops;
     split.steps.insert(split.steps.end(), parts.begin(), parts.end());
   }

@@ -16,8 +16,9 @@ struct Segment {
 
 // Splits steps into as many parts as `parts_of_step` says: each long step's tasks are dealt over
 // sub-steps (attention/deal_tasks.h); its transfers are cut into row pieces over the same
-// sub-steps. `parts_of_step` (one entry a step, >= 1) must be the same on all ranks, so it is
-// computed from the whole request by StepParts. `request` is what the schedule was made from.
+// sub-steps, of a deterministic job over the first eighth of them. `parts_of_step` (one entry a
+// step, >= 1) must be the same on all ranks, so it is computed from the whole request by StepParts.
+// `request` is what the schedule was made from.
 RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
                         const std::vector<int32_t>& parts_of_step);
 

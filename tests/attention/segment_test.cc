@@ -53,6 +53,27 @@ TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
   }
 }
 
+// Rank 1 of a deterministic job without a mask begins when it has the keys before its own.
+TEST(SplitStepsTest, TransfersOfDeterministicJobsGoFirst) {
+  for (const bool deterministic : {false, true}) {
+    AttentionSpec spec = SmallSpec(8, 8, {Lengths(8192, 8192)}, TestMasks()[0]);
+    spec.deterministic = deterministic;
+    const BuiltCase built({spec, TestPlans(2)[0], Strategy::kRotateKv});
+    const size_t steps = built.ranks[0].steps.size();
+    const Split split = SplitAll(built, std::vector<int32_t>(steps, 12));
+    ASSERT_TRUE(CheckSchedule(built.request, split.ranks, split.placements).ok());
+    EXPECT_EQ(built.ranks[1].steps[0].tasks.empty(), deterministic);
+    for (const RankSchedule& rank : split.ranks) {
+      std::vector<size_t> sending;
+      for (size_t k = 0; k < rank.steps.size(); ++k)
+        if (!rank.steps[k].sends.empty()) sending.push_back(k);
+      std::vector<size_t> expected(deterministic ? 2 : 12);
+      std::iota(expected.begin(), expected.end(), 0);
+      EXPECT_EQ(sending, expected);
+    }
+  }
+}
+
 TEST(SplitStepsTest, PartsCostAboutTheSame) {
   const BuiltCase built({SmallSpec(8, 2, {Lengths(8192, 8192)}, TestMasks()[1]), TestPlans(2)[1],
                          Strategy::kRingPassKv});

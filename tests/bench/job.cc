@@ -38,13 +38,16 @@ Entry Measure(Client* client, AttentionKernel& kernel, int64_t length, int repea
   BenchJob job(SelfAttention(DataType::kBf16, length, 8, 128, true));
   BenchJob upload(UploadSpec());
   KernelJobData data(job.spec(), 1);
-  std::vector<double> rates, in_process, whole;
+  std::vector<double> rates, in_process, whole, uploading, running;
   // In turn, so that all three see the same moments of the machine; the first turn does not count.
   for (int i = 0; i <= repeats; ++i) {
     const v1::JobStats stats = upload.Run(client, {}, DataPath::kDirect);
     const double kernel_seconds = data.Run(kernel);
-    const double seconds = TimeOnce([&] { job.Run(client, {}, DataPath::kDirect); });
+    v1::JobStats of_job;
+    const double seconds = TimeOnce([&] { of_job = job.Run(client, {}, DataPath::kDirect); });
     if (i == 0) continue;
+    uploading.push_back(absl::ToDoubleSeconds(DurationFromProto(of_job.uploading())));
+    running.push_back(absl::ToDoubleSeconds(DurationFromProto(of_job.running())));
     rates.push_back(static_cast<double>(upload.input_bytes()) /
                     absl::ToDoubleSeconds(DurationFromProto(stats.uploading())));
     in_process.push_back(kernel_seconds);
@@ -65,8 +68,11 @@ Entry Measure(Client* client, AttentionKernel& kernel, int64_t length, int repea
   entry.ceiling = (kernel_seconds + wire) * 1e3;
   entry.repeats = repeats;
   entry.spread = ours.spread;
-  std::fprintf(stderr, "bench: %s: kernel %.1f ms, bytes %.1f ms\n", entry.name.c_str(),
-               kernel_seconds * 1e3, wire * 1e3);
+  std::fprintf(
+      stderr,
+      "bench: %s: kernel %.1f ms, bytes %.1f ms; of the job, upload %.1f ms, steps %.1f ms\n",
+      entry.name.c_str(), kernel_seconds * 1e3, wire * 1e3, Summarize(uploading).median * 1e3,
+      Summarize(running).median * 1e3);
   return entry;
 }
 
