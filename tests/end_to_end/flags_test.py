@@ -62,6 +62,7 @@ def wrong_values(form):
         "HOST|if:NAME": ("if:", "no where"),
         "cpu|auto|cuda:N": ("gpu", "cuda:", "cuda:-1"),
         "LIBRARY": ("",),
+        "LIBRARY|off": ("",),
         "[DIR/]FILE": ("",),
         "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed": ("1,2,3", "1,1,1,1,1,1,fp64,1", "1,-1,1,1,1,1,fp32,1"),
         "NUMBER, -3.4e38 to 3.4e38": ("nan", "-inf", "1e39", "half"),

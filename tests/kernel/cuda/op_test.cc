@@ -188,8 +188,9 @@ TEST_P(OpTest, MeansAreMergedByTheirWeights) {
       }
     }
   }
-  ASSERT_TRUE(
-      ApplyBlockOp(job, {KernelOp::Kind::kMerge, source.view(), target.view()}, *pool_).ok());
+  ASSERT_TRUE(ApplyBlockOp(job, {KernelOp::Kind::kMerge, source.view(), target.view()},
+                           kPortableIsa, *pool_)
+                  .ok());
   const MeansAt at = {reinterpret_cast<std::byte*>(means.data()), kRow * 4, kMaxAt * 4,
                       kWeightAt * 4};
   const absl::StatusOr<OpArgs> args = MakeMeansArgs(job, source.block, at, emulated.view());
