@@ -159,7 +159,7 @@ TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
   FakeService service(Script({Act::kUploadsCut}));
   StateJob job;
   JobOptions options = SessionOf(service, Releasing(&job, DataPath::kDirect));
-  options.grace = absl::Seconds(1);
+  options.grace = absl::Seconds(3);
   options.outputs_grace = absl::Seconds(19);
   Ended ended;
   Grace job_ends(options.grace / 10, [&] { service.LetJobsEnd(); });

@@ -85,6 +85,8 @@ class JobRunner {
   explicit JobRunner(const JobCase& job) : JobRunner(job, MakeInputs(job.spec, job.seed)) {}
   // `inputs` are those of the spec, for all runs of it.
   JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs);
+  // Whether rows of some rank begin and end in tasks.
+  bool EndsRows() const;
 
   // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
   // does nothing), and looks whether each rank used exactly the memory of its plan and wrote to no

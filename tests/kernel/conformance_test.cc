@@ -100,6 +100,7 @@ TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
 TEST_P(KernelConformance, RowsThatBeginAndEndInTasksHaveTheSameBits) {
   if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
   const uint64_t first = 20261123;
+  int64_t ended = 0;
   for (int i = 0; i < Sampled(40); ++i) {
     SCOPED_TRACE(testing::Message() << "seed " << first + i);
     RandomCase c(first + i);
@@ -112,7 +113,9 @@ TEST_P(KernelConformance, RowsThatBeginAndEndInTasksHaveTheSameBits) {
     ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
     ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
     ASSERT_EQ(apart.outputs(), ending.outputs()) << Describe(c.spec, c.cuts);
+    ended += ending.tasks_ended();
   }
+  EXPECT_GT(ended, Sampled(40));
 }
 
 // Sums of normal numbers, whose quotients are not: they are kept, though the kernel's own
@@ -127,6 +130,7 @@ TEST_P(KernelConformance, RowsThatEndInTasksKeepSubnormalOutputs) {
   ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
   ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
   EXPECT_EQ(apart.outputs(), ending.outputs());
+  EXPECT_GT(ending.tasks_ended(), 0);
   const float subnormal = ending.answer().out[0];
   EXPECT_GT(subnormal, 0.0f);
   EXPECT_LT(subnormal, 0x1p-126f);
@@ -145,6 +149,7 @@ TEST_P(KernelConformance, FewRowsThatBeginAndEndInOneTaskHaveTheSameBits) {
       ASSERT_TRUE(apart.RunCutRows(*kernel_).ok());
       ASSERT_TRUE(ending.RunEndingRows(*kernel_).ok());
       ASSERT_EQ(apart.outputs(), ending.outputs()) << DataTypeName(dtype) << " " << rows;
+      EXPECT_GT(ending.tasks_ended(), 0);
     }
   }
 }

@@ -293,7 +293,9 @@ absl::Status KernelHarness::RunEndingRows(AttentionKernel& kernel) {
   for (size_t t = 0; t < tasks.size(); ++t) {
     const int32_t piece = tasks[t].task.out_q / 2;
     tasks[t].task = ends.steps[0].tasks[t];
-    if (tasks[t].task.out >= 0) tasks[t].out = pieces_[piece].out->view();
+    if (tasks[t].task.out < 0) continue;
+    tasks[t].out = pieces_[piece].out->view();
+    ++tasks_ended_;
   }
   absl::Status status = ApplyToAll(kernel, KernelOp::Kind::kIdentity, left);
   if (status.ok()) status = Accumulate(kernel, tasks, {});

@@ -67,6 +67,8 @@ class KernelHarness {
   // wherever they can (attention/row_ends.h), for kernels that end rows.
   absl::Status RunCutRows(AttentionKernel& kernel);
   absl::Status RunEndingRows(AttentionKernel& kernel);
+  // Tasks of that run with which rows ended.
+  int64_t tasks_ended() const { return tasks_ended_; }
 
   // Accumulators → outputs, as at the end of Run.
   absl::Status FinishAll(AttentionKernel& kernel);
@@ -104,6 +106,7 @@ class KernelHarness {
   const BlockLayout layout_;
   RowMap q_rows_;
   std::vector<Piece> pieces_;
+  int64_t tasks_ended_ = 0;
   std::vector<Shard> shards_;
 };
 
