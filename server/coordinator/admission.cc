@@ -100,10 +100,12 @@ int64_t MaskWork(const AttentionSpec& spec) {
 }
 
 bool PlanInline(const Core& core, const PlanRequest& request) {
-  if (MaskWork(request.submission->spec) > core.options.inline_plan_ranges) return false;
-  return static_cast<int64_t>(request.submission->spec.sequences.size()) <=
-             core.options.inline_plan_sequences &&
-         (request.sizes.empty() || request.sizes.back() <= core.options.inline_plan_ranks);
+  const CoordinatorOptions& options = core.options;
+  const AttentionSpec& spec = request.submission->spec;
+  if (MaskWork(spec) > options.inline_plan_ranges) return false;
+  if (spec.q_rows() + spec.kv_rows() > options.inline_plan_rows) return false;
+  return static_cast<int64_t>(spec.sequences.size()) <= options.inline_plan_sequences &&
+         (request.sizes.empty() || request.sizes.back() <= options.inline_plan_ranks);
 }
 
 void MakePlan(Core& core, PlanRequest request, Core::Planning target) {

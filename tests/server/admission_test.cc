@@ -242,6 +242,26 @@ TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
   EXPECT_EQ(harness_.core().queue.size(), 0u);
 }
 
+// Its steps are cut along its chunks, which takes seconds where there are many.
+TEST_F(AdmissionTest, AJobOfManyRowsIsPlannedElsewhere) {
+  harness_.Start(2);
+  const int64_t rows = harness_.core().options.inline_plan_rows / 2;
+  for (const bool windowed : {false, true}) {
+    harness_.plans_wanted.clear();
+    v1::RunJobRequest request = harness_.Request(2, rows);
+    v1::Mask& mask = *request.mutable_spec()->add_masks();
+    windowed ? mask.set_window_left(1023) : mask.set_chunk(1024);
+    EXPECT_FALSE(harness_.JobOf(harness_.Run(request)).empty());
+    EXPECT_TRUE(harness_.plans_wanted.empty());
+    request.mutable_spec()->mutable_sequences(0)->set_kv_len(rows + 1);
+    EXPECT_EQ(harness_.StateOf(harness_.Run(request)), Job::STATE_QUEUED);
+    ASSERT_EQ(harness_.plans_wanted.size(), 1u);
+    const auto& [plan, wanted] = harness_.plans_wanted[0];
+    harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+    EXPECT_TRUE(harness_.core().plannings.empty());
+  }
+}
+
 TEST(AdmissionOptionsTest, DryRunsAreBoundedApartFromJobsAndForgottenWithTheirCalls) {
   CoordinatorOptions options;
   options.max_queued_jobs = 2;
