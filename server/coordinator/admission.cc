@@ -66,7 +66,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   request.execution = state.execution;
   request.segment_target = core.options.segment_target;
   bool first = true;
-  double step_seconds = 0;
+  double step_seconds = 0, measured_pair_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
     const control::v1::Register& info = worker.info;
     if (!worker.ready() || !Serves(info, *request.submission)) continue;
@@ -79,12 +79,16 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     const KernelRate kernel = worker.paces.RateFor(worker.rates, spec);
     request.rates.pair_seconds = most(request.rates.pair_seconds, kernel.pair_seconds);
     request.rates.row_seconds = most(request.rates.row_seconds, kernel.row_seconds);
+    measured_pair_seconds =
+        most(measured_pair_seconds, MeasuredRate(worker.rates, spec).pair_seconds);
     request.rates.link_bytes_per_second =
         least(request.rates.link_bytes_per_second, worker.rates.link_bytes_per_second);
     step_seconds = most(step_seconds, worker.rates.step_seconds);
     first = false;
   }
   if (step_seconds > 0) request.rates.step_seconds = step_seconds;
+  if (measured_pair_seconds > 0)
+    request.factor = request.rates.pair_seconds / measured_pair_seconds;
   // The state stays beside the job's own tensors.
   if (state.lender != nullptr) request.max_staging_bytes -= LargestShard(state.lender->plan->bytes);
   return request;

@@ -20,6 +20,7 @@ struct PlanRequest {
   Execution execution;  // As the submission asks, or what a state that it uses leaves of that.
   std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
   Rates rates;                    // Of the slowest worker.
+  double factor = 1;              // Of the rates' kernel over what the slowest measured of it.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
   int64_t max_kept_bytes = 0;     // What a kept state may take of it.
@@ -42,7 +43,8 @@ struct JobPlan {
   ShardPlan shards;
   std::vector<ShardBytes> bytes;       // By rank.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
-  // Where long steps could not be split: the longest that a rank is predicted to be in one of them.
+  // Where long steps could not be split: the longest that a rank is predicted to be in one of them,
+  // of a kernel no faster than it measured itself, perhaps beside others.
   absl::Duration longest_step = absl::ZeroDuration();
   int32_t segments = 1;  // At most; fewer when there are fewer steps.
   int32_t world_size() const { return shards.world_size; }

@@ -94,6 +94,24 @@ int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedu
   return peak;
 }
 
+// How long a worker may take that is held up again as it was when it measured itself.
+Rates UnhurriedRates(const PlanRequest& request) {
+  Rates rates = request.rates;
+  const double factor = std::max(1.0, 1 / request.factor);
+  rates.pair_seconds *= factor;
+  rates.row_seconds *= factor;
+  return rates;
+}
+
+std::vector<std::vector<int64_t>> StepCosts(const std::vector<RankSchedule>& ranks,
+                                            const ScheduleRequest& schedule, const Rates& rates) {
+  std::vector<std::vector<int64_t>> costs;
+  for (const RankSchedule& rank : ranks) {
+    costs.push_back(Nanoseconds(StepSeconds(rank, schedule, rates)));
+  }
+  return costs;
+}
+
 // Long jobs are cut so that cancel, deadline and other jobs wait for one segment only.
 absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   const double segments = plan->cost.seconds / absl::ToDoubleSeconds(request.segment_target);
@@ -103,16 +121,14 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   const MaskMap mask(spec);
   const ScheduleRequest schedule{&spec, &mask, &plan->shards, plan->execution};
   ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, MakeGroupSchedules(schedule));
-  std::vector<std::vector<int64_t>> costs;
-  for (const RankSchedule& rank : ranks) {
-    costs.push_back(Nanoseconds(StepSeconds(rank, schedule, request.rates)));
-  }
   const int64_t target = WholeNanoseconds(plan->cost.seconds / plan->segments);
-  std::vector<int32_t> parts = StepParts(costs, std::max<int64_t>(1, target));
+  std::vector<int32_t> parts =
+      StepParts(StepCosts(ranks, schedule, request.rates), std::max<int64_t>(1, target));
   const int64_t peak = PeakOfParts(schedule, ranks, parts);
   // Parts live differently: where they do not fit, the steps stay whole.
   if (peak > request.max_device_bytes) {
-    plan->longest_step = absl::Nanoseconds(LongestStep(ranks, costs));
+    plan->longest_step =
+        absl::Nanoseconds(LongestStep(ranks, StepCosts(ranks, schedule, UnhurriedRates(request))));
     return absl::OkStatus();
   }
   plan->parts_of_step = std::move(parts);

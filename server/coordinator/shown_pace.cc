@@ -23,11 +23,11 @@ ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
           static_cast<size_t>(kernel - rates.kernels.data())};
 }
 
+}  // namespace
+
 KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec) {
   return RateOf(spec, RatesOf(spec, rates.kernels)->rates);
 }
-
-}  // namespace
 
 void ShownPace::Add(double predicted_seconds, double took_seconds, Kind kind) {
   if (!(took_seconds >= kLeastSeconds) || !(predicted_seconds > 0)) return;

@@ -37,6 +37,9 @@ class ShownPace {
   std::deque<double> ratios_;  // The latest last.
 };
 
+// What a worker measured of the kernel of `spec`, which it serves.
+KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec);
+
 // Of each kernel of a worker, forward and backward passes apart.
 class ShownPaces {
  public:

@@ -108,6 +108,17 @@ TEST(PlannerTest, WhereStepsStayWholeWorkersAreToldHowLongTheyAre) {
   EXPECT_TRUE((*whole)->parts_of_step.empty());
   EXPECT_GT((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds / 3));
   EXPECT_LE((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds));
+  // Jobs have shown more of the kernel than it measured, and may again find what held it up.
+  request.rates.pair_seconds /= 8;
+  request.factor = 0.125;
+  const PlanResult hurried = MakeJobPlan(request);
+  ASSERT_TRUE(hurried.ok()) << hurried.status();
+  EXPECT_LT((*hurried)->cost.seconds, (*whole)->cost.seconds / 4);
+  EXPECT_EQ((*hurried)->longest_step, (*whole)->longest_step);
+  // Where it is slower than it measured, no less.
+  request.rates.pair_seconds *= 8;
+  request.factor = 1.5;
+  EXPECT_EQ((*MakeJobPlan(request))->longest_step, (*whole)->longest_step);
 }
 
 TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
