@@ -118,23 +118,26 @@ void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
   core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0});
 }
 
-// The parts of predicted times that the best that workers have shown leaves of them.
-struct LeastShare {
-  double of_job = 1;
-  double of_queue = 1;
-};
-LeastShare LeastShareOf(const Core& core, const Submission& submission) {
-  const AttentionSpec& spec = submission.spec;
-  LeastShare share;
-  double least = std::numeric_limits<double>::infinity(), planned = 0;
+// The fastest that a pair of the job may be, by the best that any worker has shown.
+double LeastPairSeconds(const Core& core, const Submission& submission) {
+  double least = std::numeric_limits<double>::infinity();
   for (const auto& [number, worker] : core.workers.all()) {
     if (!worker.ready() || !Serves(worker.info, submission)) continue;
-    planned = std::max(planned, worker.paces.RateFor(worker.rates, spec).pair_seconds);
-    least = std::min(least, worker.paces.LeastRateFor(worker.rates, spec).pair_seconds);
-    share.of_queue = std::min(share.of_queue, worker.paces.LeastOf(worker.rates));
+    const KernelRate rate = worker.paces.LeastRateFor(worker.rates, submission.spec);
+    least = std::min(least, rate.pair_seconds);
   }
-  if (least < planned) share.of_job = least / planned;
-  return share;
+  return least;
+}
+
+// What that leaves of the waiting jobs' predicted times, each over what its plan knew of it.
+double LeastRankSeconds(const Core& core) {
+  double forward = 1;
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (!worker.ready()) continue;
+    forward = std::min(forward, worker.paces.LeastOf(worker.rates));
+  }
+  return core.queue.rank_seconds(
+      [&](const FairQueue::Entry& entry) { return std::min(1.0, forward / entry.factor); });
 }
 
 // A lower bound: the work that waits is shared by all ready workers, what runs is not counted, and
@@ -142,9 +145,11 @@ LeastShare LeastShareOf(const Core& core, const Submission& submission) {
 absl::Status CheckDeadline(const Core& core, const Submission& submission, const JobPlan& plan,
                            absl::Time deadline) {
   const int32_t ready = std::max(1, core.workers.ready_count());
-  const LeastShare share = LeastShareOf(core, submission);
-  const absl::Duration predicted = absl::Seconds(
-      plan.cost.seconds * share.of_job + core.queue.rank_seconds() / ready * share.of_queue);
+  const double least = LeastPairSeconds(core, submission);
+  // The paces of now: others may have come while the plan was made.
+  const double share = least < plan.pair_seconds ? least / plan.pair_seconds : 1;
+  const absl::Duration predicted =
+      absl::Seconds(plan.cost.seconds * share + LeastRankSeconds(core) / ready);
   const absl::Duration remaining = deadline - core.now;
   return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
 }

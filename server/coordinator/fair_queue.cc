@@ -58,11 +58,11 @@ void FairQueue::Remove(int64_t job) {
   if (index_.empty()) remembered_.clear();
 }
 
-double FairQueue::rank_seconds() const {
+double FairQueue::rank_seconds(absl::FunctionRef<double(const Entry&)> share) const {
   double sum = 0;
   for (const auto& [name, principal] : principals_) {
     for (const auto& [key, entry] : principal.waiting) {
-      if (!entry.stands_aside) sum += entry.rank_seconds;
+      if (!entry.stands_aside) sum += entry.rank_seconds * share(entry);
     }
   }
   return sum;

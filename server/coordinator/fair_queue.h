@@ -25,6 +25,7 @@ class FairQueue {
     double rank_seconds = 0;  // Predicted.
     absl::Time submitted;
     bool stands_aside = false;  // Others need not wait for it.
+    double factor = 1;          // Of rank_seconds: JobPlan::factor.
   };
 
   FairQueue(std::map<std::string, double> weights, absl::Duration step)
@@ -34,7 +35,8 @@ class FairQueue {
   void Remove(int64_t job);
   bool Contains(int64_t job) const { return index_.count(job) != 0; }
   size_t size() const { return index_.size(); }
-  double rank_seconds() const;  // Of those that others wait for.
+  // Of those that others wait for, the parts that `share` leaves. It must not call the queue.
+  double rank_seconds(absl::FunctionRef<double(const Entry&)> share) const;
 
   // Offers waiting jobs in order. A job for which `take` says true leaves the queue and is charged
   // to its principal; each job is offered at most once. `take` must not call the queue.

@@ -167,7 +167,7 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
 void Enqueue(Core& core, JobRecord& job) {
   core.queue.Push({job.number, job.principal, job.submission->execution.priority,
                    job.plan->cost.seconds * job.plan->world_size(), job.created,
-                   /*stands_aside=*/job.submission->spec.keeps_state()});
+                   /*stands_aside=*/job.submission->spec.keeps_state(), job.plan->factor});
   core.place_again = true;
   ArmJobTimer(core, job);
 }

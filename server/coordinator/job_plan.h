@@ -39,6 +39,8 @@ struct JobPlan {
   Execution execution;  // Fully resolved.
   int64_t granule = 1;
   Cost cost;
+  double pair_seconds = 0;  // That `cost` reckons with,
+  double factor = 1;        // over what the slowest worker measured: see PlanRequest.
   std::vector<Candidate> rejected;
   ShardPlan shards;
   std::vector<ShardBytes> bytes;       // By rank.

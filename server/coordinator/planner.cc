@@ -57,6 +57,8 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
                                    {sizes, request.rates, request.max_device_bytes}));
   auto plan = std::make_shared<JobPlan>();
   plan->granule = GranuleOf(job.spec);
+  plan->pair_seconds = request.rates.pair_seconds;
+  plan->factor = request.factor;
   plan->execution = candidates.front().execution;
   plan->cost = std::move(candidates.front().cost);
   plan->rejected.assign(std::make_move_iterator(candidates.begin() + 1),

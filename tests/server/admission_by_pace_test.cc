@@ -17,12 +17,16 @@ class AdmissionByPaceTest : public testing::Test {
     return finished.has_value() ? ReasonOf(*finished) : "";
   }
   // On one worker, whose report says so much.
-  void FinishOne(absl::Duration took, absl::Duration waited) {
+  void Finish(const v1::RunJobRequest& request, absl::Duration took, absl::Duration waited) {
     harness_.took = took;
     harness_.waited = waited;
-    const int64_t call = harness_.Run(harness_.Request(1));
-    harness_.Upload(harness_.JobOf(call));
-    harness_.OutputsReady(harness_.JobOf(call));
+    const std::string job = harness_.JobOf(harness_.Run(request));
+    harness_.Upload(job);
+    harness_.OutputsReady(job);
+    harness_.Fetch(job);
+  }
+  void FinishOne(absl::Duration took, absl::Duration waited) {
+    Finish(harness_.Request(1), took, waited);
   }
   CoordinatorHarness harness_;
 };
@@ -91,6 +95,43 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
   harness_.Upload(harness_.JobOf(first));
   harness_.OutputsReady(harness_.JobOf(first));
   EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
+}
+
+// Its plan is as old as its rates.
+TEST_F(AdmissionByPaceTest, APlanMadeElsewhereCountsByWhatWasShownMeanwhile) {
+  harness_.Start(1);
+  harness_.plan_by_rate = true;
+  harness_.plan_pairs = 2'000'000'000;
+  v1::RunJobRequest many = harness_.Request(1, 0);
+  while (many.spec().sequences_size() <= harness_.core().options.inline_plan_sequences) {
+    many.mutable_spec()->add_sequences();
+  }
+  const int64_t taken = RunSoon(many), refused = RunSoon(many);
+  ASSERT_EQ(harness_.plans_wanted.size(), 2u);
+  const auto answer = [&](int i) {
+    const auto& [plan, wanted] = harness_.plans_wanted[i];
+    harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+  };
+  answer(1);
+  EXPECT_EQ(RefusalOf(refused), "DEADLINE_UNREACHABLE");
+  harness_.plan_pairs = 50'000'000;
+  FinishOne(absl::Milliseconds(50), absl::ZeroDuration());
+  harness_.plan_pairs = 2'000'000'000;
+  answer(0);
+  EXPECT_EQ(RefusalOf(taken), "");
+  EXPECT_EQ(harness_.StateOf(taken), Job::STATE_UPLOADING);
+}
+
+TEST_F(AdmissionByPaceTest, WorkThatWaitsIsNotDiscountedTwice) {
+  harness_.staging_limit = 1500;  // One job.
+  harness_.Start(1);
+  harness_.plan_pairs = 50'000'000;
+  FinishOne(absl::Milliseconds(50), absl::ZeroDuration());
+  harness_.plan_seconds = 30;  // Predicted with a tenth of what was measured.
+  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_UPLOADING);
+  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_QUEUED);
+  harness_.plan_seconds = 1;
+  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   plan->execution.layout = Layout::kContiguous;
   plan->cost.seconds =
       plan_by_rate ? static_cast<double>(plan_pairs) * request.rates.pair_seconds : plan_seconds;
+  plan->pair_seconds = request.rates.pair_seconds;
+  plan->factor = request.factor;
   plan->cost.peak_bytes_per_rank = device_bytes;
   plan->cost.bytes_sent.assign(size, 0);
   plan->cost.visible_pairs.assign(size, plan_pairs);

@@ -205,7 +205,8 @@ TEST_F(FairQueueTest, OffersEachJobOnceAndSkipsThoseThatDoNotFit) {
   queue.Remove(3);
   queue.Remove(3);
   EXPECT_FALSE(queue.Contains(3));
-  EXPECT_DOUBLE_EQ(queue.rank_seconds(), 2);
+  EXPECT_DOUBLE_EQ(queue.rank_seconds([](const auto&) { return 1; }), 2);
+  EXPECT_DOUBLE_EQ(queue.rank_seconds([](const auto& e) { return e.job == 1 ? 0.5 : 0; }), 0.5);
 }
 
 TEST(FairSharesTest, TheLeastServedByItsWeightIsNextAndIdlenessIsNotSavedUp) {
