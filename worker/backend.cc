@@ -38,6 +38,10 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("the CUDA kernel \"", options.cuda_kernel,
                                                    "\" is one of a GPU, and the device is a CPU"));
   }
+  if (!options.cudnn_library.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("cuDNN (\"", options.cudnn_library,
+                                                   "\") is for a GPU, and the device is a CPU"));
+  }
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
   ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options.kernel));

@@ -29,7 +29,7 @@ struct BackendOptions {
   int64_t staging_bytes = 0;
   // Of a GPU: where NCCL is, as for dlopen.
   std::string nccl_library = "libnccl.so.2";
-  // Of a GPU: where cuDNN is, as for dlopen; empty: it is not used.
+  // Of a GPU, and refused on a CPU: where cuDNN is, as for dlopen; empty: it is not used.
   std::string cudnn_library;
 };
 

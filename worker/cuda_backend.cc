@@ -16,11 +16,13 @@
 #include "worker/comm/bind_address.h"
 #include "worker/comm/nccl.h"
 #include "worker/comm/nccl_library.h"
+#include "worker/cudnn_check.h"
 #include "worker/device/cuda_device.h"
 #include "worker/device/cuda_runtime.h"
 #include "worker/hopper_check.h"
 #include "worker/hopper_choice.h"
 #include "worker/kernel/cpu_kernel.h"
+#include "worker/kernel/cuda/cudnn_kernel.h"
 #include "worker/kernel/cuda/cudnn_library.h"
 #include "worker/kernel/cuda/device_kernel.h"
 #include "worker/kernel/cuda/shared_bytes.h"
@@ -82,13 +84,20 @@ absl::Status CheckKernelOn(Device* device, const cuda::DeviceKernelOptions& opti
   return CheckAtStart(*kernel, *yardstick, device);
 }
 
+absl::Status CheckCudnnOn(Device* device, const cuda::DeviceKernelOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> yardstick, MakeYardstick());
+  ASSIGN_OR_RETURN(const std::unique_ptr<cuda::CudnnKernel> kernel,
+                   cuda::MakeCudnnKernel(static_cast<CudaDevice*>(device), options));
+  return CheckCudnn(*kernel, *yardstick, device, [&] { return kernel->rectangles(); });
+}
+
 absl::Status Failing(absl::string_view what, const absl::Status& checked) {
   return MakeError(checked.code(), absl::StrCat(what, " fails its check: ", checked.message()),
                    DetailOf(checked));
 }
 
 // A GPU whose numbers are wrong must not serve. cuDNN is checked by jobs that are smaller than
-// those of which it gets any.
+// those of which it gets any, too.
 absl::Status CheckNumbers(const Engine& engine, cuda::DeviceKernelOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
   cuda::DeviceKernelOptions own = options;
@@ -98,7 +107,7 @@ absl::Status CheckNumbers(const Engine& engine, cuda::DeviceKernelOptions option
   if (options.cudnn == nullptr) return absl::OkStatus();
   options.rule.least_rows = options.rule.least_keys = 1;
   options.rule.granule = 8;
-  const absl::Status checked = CheckKernelOn(device.get(), options);
+  const absl::Status checked = CheckCudnnOn(device.get(), options);
   if (checked.ok() || absl::IsFailedPrecondition(checked)) return checked;
   return Failing(absl::StrCat("cuDNN on ", device->Description()), checked);
 }

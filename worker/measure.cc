@@ -54,11 +54,17 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// What all jobs of a measurement share: a kernel may take longer to make than to measure.
+struct Machine {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<AttentionKernel> kernel;
+};
+
 // A forward job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
-  std::shared_ptr<Device> device;
-  std::shared_ptr<AttentionKernel> kernel;
+  Device* device = nullptr;
+  AttentionKernel* kernel = nullptr;
   std::vector<std::byte> numbers;
 
   struct Took {
@@ -69,8 +75,8 @@ struct Runner {
     Executor::Options options;
     options.program = program;
     options.memory = memory;
-    options.device = device.get();
-    options.kernel = kernel.get();
+    options.device = device;
+    options.kernel = kernel;
     Executor executor(options);
     RETURN_IF_ERROR(Fill(memory.get(), program->placement.arena_bytes));
     const double before = CpuSeconds();
@@ -95,7 +101,7 @@ struct Shape {
   int64_t length = 0;
 };
 
-absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers,
+absl::StatusOr<Runner> MakeRunner(const Machine& machine, const Numbers& numbers,
                                   const Shape& shape) {
   ProgramRequest request;
   request.spec.dtype = numbers.dtype;
@@ -117,8 +123,8 @@ absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers,
   Runner runner;
   runner.numbers = SomeNumbers(numbers.dtype);
   ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
-  ASSIGN_OR_RETURN(runner.device, engine.make_device());
-  ASSIGN_OR_RETURN(runner.kernel, engine.make_kernel(runner.device.get()));
+  runner.device = machine.device.get();
+  runner.kernel = machine.kernel.get();
   return runner;
 }
 
@@ -126,14 +132,14 @@ absl::StatusOr<Runner> MakeRunner(const Engine& engine, const Numbers& numbers,
 // short ones run in caches, as few jobs do.
 class Course {
  public:
-  Course(const Engine& engine, const Numbers& numbers, int32_t head_dim, bool full,
+  Course(const Machine& machine, const Numbers& numbers, int32_t head_dim, bool full,
          absl::Duration target)
-      : engine_(engine), numbers_(numbers), shape_{head_dim, full, kLeastRows}, target_(target) {}
+      : machine_(machine), numbers_(numbers), shape_{head_dim, full, kLeastRows}, target_(target) {}
 
   absl::Status Run() {
     while (true) {
       if (runner_.program == nullptr) {
-        ASSIGN_OR_RETURN(runner_, MakeRunner(engine_, numbers_, shape_));
+        ASSIGN_OR_RETURN(runner_, MakeRunner(machine_, numbers_, shape_));
       }
       for (int i = 0; i < kRunsOfRound; ++i) {
         ASSIGN_OR_RETURN(const Runner::Took took, runner_.Run());
@@ -160,7 +166,7 @@ class Course {
   }
 
  private:
-  const Engine& engine_;
+  const Machine& machine_;
   Numbers numbers_;
   Shape shape_;
   absl::Duration target_;
@@ -253,10 +259,13 @@ absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtyp
                                              absl::Duration budget) {
   constexpr int kRounds = 2 * kRunsOfRound, kCourses = 2 * std::size(kMeasuredDims);
   const absl::Time end = SteadyNow() + budget;
+  Machine machine;
+  ASSIGN_OR_RETURN(machine.device, engine.make_device());
+  ASSIGN_OR_RETURN(machine.kernel, engine.make_kernel(machine.device.get()));
   std::vector<Course> courses;
   for (const int32_t head_dim : kMeasuredDims) {
     for (const bool full : {true, false}) {
-      courses.emplace_back(engine, Numbers{dtype, arithmetic}, head_dim, full,
+      courses.emplace_back(machine, Numbers{dtype, arithmetic}, head_dim, full,
                            budget / (kRounds * kCourses));
     }
   }

@@ -32,7 +32,8 @@ absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yards
                                  Device* device = nullptr);
 
 // The same of a forward pass whose inputs hold NaN, infinities and numbers whose products are out
-// of range, in each 16-bit type: NaN where the yardstick has it, and nowhere else.
+// of range, in each 16-bit type, −infinity with all of a row's first keys among them: NaN where the
+// yardstick has it, and nowhere else.
 absl::Status CheckUnsound(AttentionKernel& kernel, AttentionKernel& yardstick,
                           Device* device = nullptr);
 

@@ -57,6 +57,13 @@ TEST(GpuDevice, OnlyAnotherGpuMayLackTheKernelForHopper) {
   }
 }
 
+// Needs no GPU.
+TEST(GpuDevice, CudnnThatIsThereAndDoesNotStartIsNoSkip) {
+  EXPECT_TRUE(absl::IsInternal(LoadedCudnnRefused(absl::FailedPreconditionError("it does not"))));
+  EXPECT_TRUE(absl::IsResourceExhausted(LoadedCudnnRefused(absl::ResourceExhaustedError("full"))));
+  EXPECT_TRUE(LoadedCudnnRefused(absl::OkStatus()).ok());
+}
+
 TEST(GpuDevice, CopiesToItsOwnMemoryAndBack) {
   if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
   const auto context = RealGpu(kArenaBytes);

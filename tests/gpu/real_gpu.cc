@@ -25,6 +25,10 @@ absl::Status WithoutHopperKernel(const CudaProperties& properties) {
   return absl::FailedPreconditionError("the kernel for Hopper needs a GPU of sm_90");
 }
 
+absl::Status LoadedCudnnRefused(const absl::Status& made) {
+  return absl::IsFailedPrecondition(made) ? absl::InternalError(made.message()) : made;
+}
+
 namespace {
 
 cuda::DeviceKernelOptions Options() {
@@ -53,7 +57,9 @@ absl::StatusOr<std::unique_ptr<AttentionKernel>> CudnnKernelOn(CudaDevice* devic
   cuda::DeviceKernelOptions options = Options();
   ASSIGN_OR_RETURN(options.cudnn, cuda::LoadCudnn(asked == nullptr ? "libcudnn.so.9" : asked));
   options.rule = rule;
-  return cuda::MakeDeviceKernel(device, options);
+  auto kernel = cuda::MakeDeviceKernel(device, options);
+  if (!kernel.ok()) return LoadedCudnnRefused(kernel.status());
+  return kernel;
 }
 
 }  // namespace annulus

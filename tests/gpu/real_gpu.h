@@ -25,9 +25,11 @@ absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
 // The same with the kernel for Hopper where that serves a call. FAILED_PRECONDITION on other GPUs.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device);
 // With cuDNN, for rectangles by `rule`, from $ANNULUS_CUDNN_LIBRARY, else libcudnn.so.9.
-// FAILED_PRECONDITION in one line where there is none.
+// FAILED_PRECONDITION, which is a skip, in one line where none can be loaded, and only there.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> CudnnKernelOn(CudaDevice* device,
                                                                const cuda::CudnnRule& rule);
+// What came of making a kernel of a cuDNN that was loaded: no skip, whatever it is.
+absl::Status LoadedCudnnRefused(const absl::Status& made);
 // Why a GPU has no kernel for Hopper: FAILED_PRECONDITION, which is a skip, where it is another;
 // else INTERNAL.
 absl::Status WithoutHopperKernel(const CudaProperties& properties);

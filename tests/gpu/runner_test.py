@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 from tests.gpu import parts, peers, report, run, runner
 from tests.gpu.runner import Part
@@ -277,6 +278,13 @@ sys.exit(run.guarded({self.out!r}))
                 names = re.findall(r"^TEST_P\(\w+, (\w+)\)", file.read(), re.MULTILINE)
             for case in cases:
                 self.assertTrue([name for name in names if case in name], (suite, case))
+
+    def test_a_checker_watches_our_kernels_alone(self):
+        with mock.patch.object(parts, "find_sanitizer", return_value="/bin/compute-sanitizer"):
+            checked = [part for part in parts.all_parts(Place) if part.name.startswith("sanitizer_")]
+        self.assertEqual(len(checked), 2 * len(parts.CHECKED_CASES))
+        for part in checked:
+            self.assertRegex(part.command[-1], r"^--gtest_filter=[^-]+-\*/cudnn$")
 
 
 class BundleTest(unittest.TestCase):

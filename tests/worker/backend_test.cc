@@ -34,6 +34,17 @@ TEST(Backend, AKernelOfGpusGoesWithNoCpu) {
   EXPECT_EQ(MakeEngine(options).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(Backend, CudnnGoesWithNoCpu) {
+  for (const char* const device : {"cpu", "auto"}) {
+    BackendOptions options = On(device);
+    options.cudnn_library = "libcudnn.so.9";
+    if (options.device == "auto" && GpusHere().ok()) continue;
+    const absl::Status status = MakeEngine(options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << device;
+    EXPECT_EQ(status.message(), "cuDNN (\"libcudnn.so.9\") is for a GPU, and the device is a CPU");
+  }
+}
+
 TEST(Backend, TheCpuServesEverything) {
   const auto engine = MakeEngine(On("cpu"));
   ASSERT_TRUE(engine.ok()) << engine.status();

@@ -145,6 +145,24 @@ TEST(MeasureTest, AKernelIsMeasuredWithTheTimeOfItsProcessors) {
   EXPECT_EQ(share(0), 1);
 }
 
+// To make one may take a GPU's worker longer than a run.
+TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
+  int devices = 0, kernels = 0;
+  Engine engine;
+  engine.make_device = [&]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    ++devices;
+    return MakeHostDevice();
+  };
+  engine.make_kernel = [&](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+    ++kernels;
+    return CpuKernel::Create({});
+  };
+  ASSERT_TRUE(
+      MeasureKernel(engine, DataType::kFp32, Arithmetic::kOfType, 1, absl::Milliseconds(20)).ok());
+  EXPECT_EQ(devices, 1);
+  EXPECT_EQ(kernels, 1);
+}
+
 // As where other workers measure on the same CPUs.
 TEST(MeasureTest, AStepIsAMessageThatWaitsForNoCpu) {
   Clock clock;

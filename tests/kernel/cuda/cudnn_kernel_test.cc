@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,7 +93,7 @@ TEST(CudnnKernel, PlansAreKept) {
 TEST(CudnnKernel, NoMorePlansAreKeptThanThereMayBe) {
   constexpr int64_t kMost = 12;
   Made made;
-  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), kMost);
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), {kMost});
   int64_t most = 0;
   for (int64_t keys = 1; keys <= kMost + 5; ++keys) {
     AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 8);
@@ -151,6 +154,59 @@ TEST(CudnnKernel, StopsBetweenRectangles) {
   control.stop = &stop;
   EXPECT_EQ(harness.Run(*made.kernel, control).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(made.cudnn->runs(), 0);
+}
+
+// So that what is queued never takes longer than whoever watches the progress waits.
+TEST(CudnnKernel, WaitsForTheDeviceBeforeItQueuesMoreThanTheRuleSays) {
+  AttentionSpec spec = CausalSpec();
+  spec.masks.clear();
+  CudnnRule rule = SmallCudnnRule();
+  // Of 32, 32 and 26 rows.
+  const double work_of_row = 150.0 * 4 * (24 + 24), two = 58 * work_of_row, all = 90 * work_of_row;
+  for (const auto& [most, waits] : {std::pair<double, size_t>(1, 2),
+                                    {two - 1, 2},
+                                    {two, 1},
+                                    {all - 1, 1},
+                                    {all, 0},
+                                    {CudnnRule().most_queued, 0}}) {
+    rule.most_queued = most;
+    std::atomic<bool> stop = false;
+    std::atomic<int64_t> progress = 0;
+    std::vector<int64_t> seen;
+    EmulatedCudnnOptions more;
+    more.waits = [&] { seen.push_back(progress); };
+    const CudnnKernel* inside = nullptr;
+    more.made = &inside;
+    Made made;
+    made.kernel = MakeEmulatedCudnnKernel(made.cudnn, rule, more);
+    KernelControl control;
+    control.stop = &stop;
+    control.progress = &progress;
+    KernelHarness harness(spec, Normal(spec, 3), {});
+    ASSERT_TRUE(harness.Run(*made.kernel, control).ok());
+    EXPECT_EQ(made.cudnn->runs(), 3);
+    EXPECT_EQ(inside->rectangles(), made.cudnn->runs());
+    EXPECT_EQ(seen.size(), waits) << most;
+    EXPECT_TRUE(std::adjacent_find(seen.begin(), seen.end(), std::greater_equal<>()) == seen.end())
+        << "progress between waits";
+  }
+}
+
+TEST(CudnnKernel, StopsWhenItWasToldToWhileItWaited) {
+  AttentionSpec spec = CausalSpec();
+  spec.masks.clear();
+  CudnnRule rule = SmallCudnnRule();
+  rule.most_queued = 1;
+  std::atomic<bool> stop = false;
+  EmulatedCudnnOptions more;
+  more.waits = [&] { stop = true; };
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, rule, more);
+  KernelControl control;
+  control.stop = &stop;
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  EXPECT_EQ(harness.Run(*made.kernel, control).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(made.cudnn->runs(), 1);
 }
 
 // A rectangle in which nobody sees anything but −infinity, or but NaN, beside one of ordinary

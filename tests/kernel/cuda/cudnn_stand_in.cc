@@ -98,7 +98,8 @@ struct Numbers {
 // Does the operations of one graph on the memory of one variant pack.
 class Run {
  public:
-  Run(const Descriptor& graph, const Descriptor& pack) : graph_(graph) {
+  Run(const Descriptor& graph, const Descriptor& pack, bool lost_are_nan)
+      : graph_(graph), lost_are_nan_(lost_are_nan) {
     const auto ids = pack.All<int64_t>(CudnnName::kPackIds);
     const auto pointers = pack.All<std::byte*>(CudnnName::kPackPointers);
     for (size_t i = 0; i < ids.size() && i < pointers.size(); ++i) memory_[ids[i]] = pointers[i];
@@ -157,8 +158,11 @@ class Run {
         numbers_.insert_or_assign(tensor->One<int64_t>(CudnnName::kTensorId), std::move(made))
             .first->second;
     if (tensor->One<bool>(CudnnName::kTensorVirtual)) {
-      if (type == kCudnnFloat) return;
-      for (double& value : numbers.values) value = Rounded(type, value);
+      for (double& value : numbers.values) {
+        if (type != kCudnnFloat) value = Rounded(type, value);
+        if (std::fabs(value) > std::numeric_limits<float>::max())
+          value = std::copysign(kNothing, value);
+      }
       return;
     }
     std::byte* const memory = MemoryOf(*tensor);
@@ -184,14 +188,14 @@ class Run {
     Write(op.Part(CudnnName::kMatmulOpC), std::move(c));
   }
 
-  static double Point(int mode, double x, double b) {
+  double Point(int mode, double x, double b) const {
     switch (mode) {
       case kCudnnMul:
         return x * b;
       case kCudnnDiv:
         return x / b;
       case kCudnnSub:
-        return b == kNothing ? x : x - b;
+        return b == kNothing && !lost_are_nan_ ? x : x - b;
       default:
         return std::exp(x);
     }
@@ -230,6 +234,7 @@ class Run {
   }
 
   const Descriptor& graph_;
+  const bool lost_are_nan_;
   std::map<int64_t, std::byte*> memory_;
   std::map<int64_t, Numbers> numbers_;
   std::string fault_;
@@ -340,7 +345,7 @@ CudnnStatus CudnnStandIn::Execute(CudnnHandle handle, CudnnDescriptor plan, Cudn
   ++runs_;
   const Descriptor* const graph =
       made->Part(CudnnName::kPlanConfig)->Part(CudnnName::kHeuristicsGraph);
-  const std::string fault = Run(*graph, *AsDescriptor(pack)).Do();
+  const std::string fault = Run(*graph, *AsDescriptor(pack), lost_are_nan_).Do();
   return fault.empty() ? kCudnnSuccess : Refuse(fault);
 }
 

@@ -14,8 +14,9 @@ namespace annulus::cuda {
 
 // A cuDNN that does what a graph's operations say, in fp64, when it is told to: matrix products
 // with heads in groups, pointwise operations and reductions over keys. Only what is bound to memory
-// is rounded, and what is of 16 bits. As the real one may, its maxima pass over NaN, and a row of
-// which every score is −infinity has a weight of 0 and means that are NaN.
+// is rounded, and what is of 16 bits; what is beyond fp32 is infinite. As the real one may, its
+// maxima pass over NaN, and a row of which every score is −infinity has a weight of 0 and means
+// that are NaN, which is not what the graph says.
 class CudnnStandIn : public CudnnApi {
  public:
   CudnnStandIn();
@@ -30,6 +31,8 @@ class CudnnStandIn : public CudnnApi {
   void set_workspace_bytes(int64_t bytes) { workspace_bytes_ = bytes; }
   // From now on plans are made, but do not run.
   void Break() { broken_ = true; }
+  // From now on a row of which every score is −infinity has a weight that is NaN, as graphs say.
+  void MakeNanOfLostRows() { lost_are_nan_ = true; }
   CudaStream last_stream() const { return stream_; }
 
   int64_t Version() override { return 91900; }
@@ -55,7 +58,7 @@ class CudnnStandIn : public CudnnApi {
   std::function<bool(int64_t, int64_t)> serves_;
   int64_t workspace_bytes_ = 256;
   int64_t handles_ = 0, plans_made_ = 0, runs_ = 0;
-  bool broken_ = false;
+  bool broken_ = false, lost_are_nan_ = false;
   CudaStream stream_ = nullptr;
   std::string error_;
 };

@@ -15,7 +15,8 @@ namespace {
 // A device whose memory launches may touch, and which holds NaN at first.
 class EmulatedDevice final : public Device {
  public:
-  explicit EmulatedDevice(GlobalMemory* memory) : memory_(memory) {}
+  EmulatedDevice(GlobalMemory* memory, std::function<void()> waits)
+      : memory_(memory), waits_(std::move(waits)) {}
 
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override {
     absl::StatusOr<DeviceMemory> made = host_->Allocate(bytes);
@@ -26,7 +27,10 @@ class EmulatedDevice final : public Device {
   }
   absl::Status CopyIn(const Copy2d& copy) override { return host_->CopyIn(copy); }
   absl::Status CopyOut(const Copy2d& copy) override { return host_->CopyOut(copy); }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status Synchronize() override {
+    waits_();
+    return absl::OkStatus();
+  }
   std::string Description() const override { return "emulated"; }
 
   CudaStream Stream() {
@@ -36,6 +40,7 @@ class EmulatedDevice final : public Device {
 
  private:
   GlobalMemory* const memory_;
+  const std::function<void()> waits_;
   const std::unique_ptr<Device> host_ = MakeHostDevice();
   std::vector<std::pair<std::byte*, int64_t>> taken_;
 };
@@ -64,9 +69,10 @@ class Owner final : public AttentionKernel {
 CudnnRule SmallCudnnRule() { return {1, 1, 8, 16 << 10}; }
 
 std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
-                                                         const CudnnRule& rule, size_t most_plans) {
+                                                         const CudnnRule& rule,
+                                                         const EmulatedCudnnOptions& more) {
   auto memory = std::make_shared<GlobalMemory>();
-  auto device = std::make_unique<EmulatedDevice>(memory.get());
+  auto device = std::make_unique<EmulatedDevice>(memory.get(), more.waits);
   CudnnKernel::Options options;
   CudaKernel::Options other;
   other.launcher = std::make_unique<EmulatedLauncher>(memory.get(), 32 << 10, false, 0);
@@ -76,10 +82,11 @@ std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnSt
   options.device = device.get();
   options.stream = [at = device.get()]() -> absl::StatusOr<CudaStream> { return at->Stream(); };
   options.rule = rule;
-  options.most_plans = most_plans;
+  options.most_plans = more.most_plans;
   auto kernel = CudnnKernel::Create(std::move(options));
   EXPECT_TRUE(kernel.ok()) << kernel.status();
   if (!kernel.ok()) return nullptr;
+  if (more.made != nullptr) *more.made = kernel->get();
   return WithMemory(memory, std::make_unique<Owner>(std::move(device), *std::move(kernel)),
                     [] { return absl::OkStatus(); });
 }

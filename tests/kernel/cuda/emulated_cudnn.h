@@ -2,10 +2,12 @@
 #define ANNULUS_TESTS_KERNEL_CUDA_EMULATED_CUDNN_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "tests/kernel/cuda/cudnn_stand_in.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/cudnn_kernel.h"
 #include "worker/kernel/cuda/cudnn_plan.h"
 
 namespace annulus::cuda {
@@ -13,10 +15,17 @@ namespace annulus::cuda {
 // Rectangles of any size are cuDNN's, if its arithmetic is the job's, in small pieces.
 CudnnRule SmallCudnnRule();
 
+struct EmulatedCudnnOptions {
+  size_t most_plans = 512;
+  // Called whenever the device is waited for.
+  std::function<void()> waits = [] {};
+  const CudnnKernel** made = nullptr;  // Where not null, the kernel inside what is returned.
+};
+
 // The kernel of cuDNN and the emulated CUDA kernel, on host memory.
 std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
                                                          const CudnnRule& rule,
-                                                         size_t most_plans = 512);
+                                                         const EmulatedCudnnOptions& more = {});
 
 }  // namespace annulus::cuda
 

@@ -17,7 +17,7 @@ using CudnnStatus = int;
 inline constexpr CudnnStatus kCudnnSuccess = 0;
 
 // What is used of cuDNN's backend enumerations, under their values there
-// (tests/kernel/cuda/cudnn_values_test.cc compares them with its headers).
+// (tests/kernel/cuda/cudnn_graph_test.cc asks the real library for graphs made of them).
 
 // cudnnBackendDescriptorType_t.
 enum class CudnnKind : int {

@@ -127,8 +127,18 @@ absl::Status CudnnKernel::Accumulate(const KernelJob& job, absl::Span<const Kern
   return absl::OkStatus();
 }
 
+absl::Status CudnnKernel::Pace(double work) {
+  if (queued_ > 0 && queued_ + work > options_.rule.most_queued) {
+    RETURN_IF_ERROR(options_.device->Synchronize());
+    queued_ = 0;
+  }
+  queued_ += work;
+  return absl::OkStatus();
+}
+
 absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectangle,
                                  const CudnnPlan& plan, const KernelControl& control) {
+  RETURN_IF_ERROR(Pace(WorkOf(job, rectangle)));
   if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
   ASSIGN_OR_RETURN(const CudaStream stream, options_.stream());
   if (target_.api->SetStream(target_.handle, stream) != kCudnnSuccess)
@@ -148,6 +158,7 @@ absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectang
       MakeMeansArgs(job, block, MeansOf(job, rectangle, scratch_.get()), rectangle.out_q));
   const int64_t blocks = (merge.cells + kOpCells - 1) / kOpCells;
   RETURN_IF_ERROR(options_.launcher->Op(merge, blocks));
+  ++rectangles_;
   control.Count(blocks);
   return absl::OkStatus();
 }

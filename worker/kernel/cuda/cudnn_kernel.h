@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_CUDNN_KERNEL_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_CUDNN_KERNEL_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +26,9 @@ namespace annulus::cuda {
 // and the list alone, as ever.
 //
 // cuDNN's kernels are compiled and loaded by Create, one for each type of elements. A plan of
-// another shape takes milliseconds of the host; most_plans are kept. One owner thread.
+// another shape takes milliseconds of the host; most_plans are kept. Where more is queued than
+// CudnnRule::most_queued, a call waits for the device before it goes on: so whoever watches its
+// progress sees the device come on, and a call that is told to stop does. One owner thread.
 class CudnnKernel : public AttentionKernel {
  public:
   // For whatever a plan asks for; a shape that asks for more is the other kernel's.
@@ -55,6 +58,8 @@ class CudnnKernel : public AttentionKernel {
   }
   // "cuda/mma (...) + cudnn 9.19.0".
   std::string Description() const override;
+  // That cuDNN was given since Create.
+  int64_t rectangles() const { return rectangles_; }
 
  private:
   explicit CudnnKernel(Options options) : options_(std::move(options)) {}
@@ -64,6 +69,8 @@ class CudnnKernel : public AttentionKernel {
   // nullptr: cuDNN does not serve the shape on this device.
   const CudnnPlan* PlanOf(const CudnnShape& shape);
   absl::Status MakeRoom(size_t plans);
+  // Makes room in the queue for a rectangle of so much work.
+  absl::Status Pace(double work);
   absl::Status Attend(const KernelJob& job, const KernelTask& rectangle, const CudnnPlan& plan,
                       const KernelControl& control);
 
@@ -73,6 +80,8 @@ class CudnnKernel : public AttentionKernel {
   std::map<DataType, CudnnKernels> kernels_;
   std::vector<CudnnPlan> first_;  // They keep the kernels loaded.
   std::map<CudnnShape, std::optional<CudnnPlan>> plans_;
+  int64_t rectangles_ = 0;
+  double queued_ = 0;  // Work since the last wait for the device.
 };
 
 }  // namespace annulus::cuda

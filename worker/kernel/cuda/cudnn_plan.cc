@@ -200,6 +200,13 @@ CudnnCut CutForCudnn(const KernelJob& job, absl::Span<const KernelTask> tasks,
   return cut;
 }
 
+double WorkOf(const KernelJob& job, const KernelTask& rectangle) {
+  const Task& task = rectangle.task;
+  return static_cast<double>(task.q_end - task.q_begin) *
+         static_cast<double>(task.k_end - task.k_begin) * (task.head_end - task.head_begin) *
+         (job.layout->head_dim() + job.layout->value_dim());
+}
+
 CudnnShape ShapeOf(const KernelJob& job, const KernelTask& rectangle) {
   const BlockLayout& layout = *job.layout;
   const Task& task = rectangle.task;

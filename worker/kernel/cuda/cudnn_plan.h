@@ -24,6 +24,9 @@ struct CudnnRule {
   int64_t granule = 128;
   // For one rectangle's means (MeansOf).
   int64_t scratch_bytes = int64_t{64} << 20;
+  // Multiply-adds (WorkOf) that are queued before they are waited for, where one rectangle has no
+  // more: a fraction of a second of a large GPU.
+  double most_queued = 2.5e13;
 };
 
 // Whether cuDNN's arithmetic is the job's: fp16 or bf16, head dimensions of multiples of 8 up to
@@ -41,6 +44,9 @@ struct CudnnCut {
 };
 CudnnCut CutForCudnn(const KernelJob& job, absl::Span<const KernelTask> tasks,
                      const CudnnRule& rule);
+
+// Multiply-adds of a rectangle.
+double WorkOf(const KernelJob& job, const KernelTask& rectangle);
 
 // Of a rectangle: its graph; where its tensors lie, but for the scale; and its means in scratch
 // from `scratch` on, aligned to 16 bytes.

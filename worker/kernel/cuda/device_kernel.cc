@@ -4,7 +4,6 @@
 
 #include "attention/status_macros.h"
 #include "worker/kernel/cuda/compiled_kernels.h"
-#include "worker/kernel/cuda/cudnn_kernel.h"
 
 namespace annulus::cuda {
 
@@ -19,10 +18,9 @@ absl::StatusOr<std::unique_ptr<CudaKernel>> MakeCudaKernel(CudaDevice* device,
   return CudaKernel::Create(std::move(made));
 }
 
-absl::StatusOr<std::unique_ptr<AttentionKernel>> MakeDeviceKernel(
-    CudaDevice* device, const DeviceKernelOptions& options) {
+absl::StatusOr<std::unique_ptr<CudnnKernel>> MakeCudnnKernel(CudaDevice* device,
+                                                             const DeviceKernelOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernel> kernel, MakeCudaKernel(device, options));
-  if (options.cudnn == nullptr) return kernel;
   CudnnKernel::Options with;
   with.api = options.cudnn;
   with.launcher = kernel->launcher();
@@ -31,6 +29,12 @@ absl::StatusOr<std::unique_ptr<AttentionKernel>> MakeDeviceKernel(
   with.stream = [device] { return device->Compute(); };
   with.rule = options.rule;
   return CudnnKernel::Create(std::move(with));
+}
+
+absl::StatusOr<std::unique_ptr<AttentionKernel>> MakeDeviceKernel(
+    CudaDevice* device, const DeviceKernelOptions& options) {
+  if (options.cudnn == nullptr) return MakeCudaKernel(device, options);
+  return MakeCudnnKernel(device, options);
 }
 
 }  // namespace annulus::cuda

@@ -8,6 +8,7 @@
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
 #include "worker/kernel/cuda/cudnn_api.h"
+#include "worker/kernel/cuda/cudnn_kernel.h"
 #include "worker/kernel/cuda/cudnn_plan.h"
 #include "worker/kernel/cuda/device_launcher.h"
 
@@ -25,8 +26,10 @@ struct DeviceKernelOptions {
 // line for a GPU that is not one of sm_90 where the kernel for that is on; RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<CudaKernel>> MakeCudaKernel(CudaDevice* device,
                                                            const DeviceKernelOptions& options);
-// With cuDNN, too, where the options say so. FAILED_PRECONDITION also where that does not serve the
-// GPU.
+// With cuDNN, which the options name. FAILED_PRECONDITION also where that does not serve the GPU.
+absl::StatusOr<std::unique_ptr<CudnnKernel>> MakeCudnnKernel(CudaDevice* device,
+                                                             const DeviceKernelOptions& options);
+// With cuDNN, too, where the options say so.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> MakeDeviceKernel(
     CudaDevice* device, const DeviceKernelOptions& options);
 
