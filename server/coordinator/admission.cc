@@ -131,13 +131,15 @@ double LeastPairSeconds(const Core& core, const Submission& submission) {
 
 // What that leaves of the waiting jobs' predicted times, each over what its plan knew of it.
 double LeastRankSeconds(const Core& core) {
-  double forward = 1;
+  double forward = 1, gradients = 1;
   for (const auto& [number, worker] : core.workers.all()) {
     if (!worker.ready()) continue;
-    forward = std::min(forward, worker.paces.LeastOf(worker.rates));
+    forward = std::min(forward, worker.paces.LeastOf(worker.rates, Operation::kForward));
+    gradients = std::min(gradients, worker.paces.LeastOf(worker.rates, Operation::kGradients));
   }
-  return core.queue.rank_seconds(
-      [&](const FairQueue::Entry& entry) { return std::min(1.0, forward / entry.factor); });
+  return core.queue.rank_seconds([&](const FairQueue::Entry& entry) {
+    return std::min(1.0, (entry.gradients ? gradients : forward) / entry.factor);
+  });
 }
 
 // A lower bound: the work that waits is shared by all ready workers, what runs is not counted, and

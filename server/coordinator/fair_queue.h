@@ -26,6 +26,7 @@ class FairQueue {
     absl::Time submitted;
     bool stands_aside = false;  // Others need not wait for it.
     double factor = 1;          // Of rank_seconds: JobPlan::factor.
+    bool gradients = false;
   };
 
   FairQueue(std::map<std::string, double> weights, absl::Duration step)

@@ -165,9 +165,11 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
 }
 
 void Enqueue(Core& core, JobRecord& job) {
+  const AttentionSpec& spec = job.submission->spec;
   core.queue.Push({job.number, job.principal, job.submission->execution.priority,
                    job.plan->cost.seconds * job.plan->world_size(), job.created,
-                   /*stands_aside=*/job.submission->spec.keeps_state(), job.plan->factor});
+                   /*stands_aside=*/spec.keeps_state(), job.plan->factor,
+                   spec.operation == Operation::kGradients});
   core.place_again = true;
   ArmJobTimer(core, job);
 }

@@ -33,7 +33,7 @@ void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
     if (pace.runs() == 0) continue;
     const KernelRates& kernel = worker.rates.kernels[of.kernel];
     v1::ShownPace* view = info->add_shown();
-    view->set_dtype(static_cast<v1::DataType>(kernel.dtype));
+    view->set_dtype(static_cast<v1::DataType>(of.dtype));
     view->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(kernel.arithmetic));
     view->set_gradients(of.gradients);
     view->set_factor(pace.factor());

@@ -19,8 +19,9 @@ KernelRate Scaled(KernelRate rate, double factor) {
 
 ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
   const KernelRates* kernel = RatesOf(spec, rates.kernels);
-  return {spec.operation == Operation::kGradients,
-          static_cast<size_t>(kernel - rates.kernels.data())};
+  const bool gradients = spec.operation == Operation::kGradients;
+  return {gradients, static_cast<size_t>(kernel - rates.kernels.data()),
+          gradients ? spec.dtype : kernel->dtype};
 }
 
 }  // namespace
@@ -66,13 +67,18 @@ KernelRate ShownPaces::RateFor(const WorkerRates& rates, const AttentionSpec& sp
 }
 
 KernelRate ShownPaces::LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
-  return Scaled(MeasuredRate(rates, spec), LeastOf(rates));
+  return Scaled(MeasuredRate(rates, spec), LeastOf(rates, spec.operation));
 }
 
-double ShownPaces::LeastOf(const WorkerRates& rates) const {
-  double least = std::clamp(rates.cpu_share, kLeastFactor, 1.0);
-  for (const auto& [of, pace] : paces_) least = std::min(least, pace.least());
-  return least;
+double ShownPaces::LeastOf(const WorkerRates& rates, Operation operation) const {
+  double least = 1;
+  bool shown = false;
+  for (const auto& [of, pace] : paces_) {
+    if (of.gradients != (operation == Operation::kGradients) || pace.runs() == 0) continue;
+    least = std::min(least, pace.least());
+    shown = true;
+  }
+  return shown ? least : std::clamp(rates.cpu_share, kLeastFactor, 1.0);
 }
 
 }  // namespace annulus

@@ -46,8 +46,11 @@ class ShownPaces {
   struct Of {
     bool gradients = false;
     size_t kernel = 0;  // In WorkerRates::kernels.
+    // Of the kernel; of gradients, which all count with fp32's rates, that of the job.
+    DataType dtype = DataType::kFp32;
     bool operator<(const Of& other) const {
-      return std::tie(gradients, kernel) < std::tie(other.gradients, other.kernel);
+      return std::tie(gradients, kernel, dtype) <
+             std::tie(other.gradients, other.kernel, other.dtype);
     }
   };
 
@@ -58,11 +61,13 @@ class ShownPaces {
 
   // What plans reckon with for a job of `spec`: what was measured, by the factor of its kernel.
   KernelRate RateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
-  // The fastest that `spec` may be there, by what any kernel of the worker has shown, and by the
-  // time that it had processors for: what held up the measurement of one held up that of all.
+  // The fastest that `spec` may be there, by what any kernel of the worker has shown of its
+  // operation: what held up the measurement of one held up that of all, while gradients differ from
+  // their rates by more than that. Before anything is shown: by the time that it had processors
+  // for.
   KernelRate LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
   // The same over what was measured: 1/32 to 1.
-  double LeastOf(const WorkerRates& rates) const;
+  double LeastOf(const WorkerRates& rates, Operation operation) const;
 
   const std::map<Of, ShownPace>& all() const { return paces_; }
 

@@ -97,6 +97,24 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
   EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
 }
 
+TEST_F(AdmissionByPaceTest, GradientsThatWaitCountByTheBestThatGradientsHaveShown) {
+  harness_.staging_limit = 2500;  // One job.
+  harness_.Start(1);
+  v1::RunJobRequest gradients = harness_.Request(1);
+  gradients.mutable_spec()->mutable_gradients();
+  harness_.plan_seconds = 30;
+  harness_.plan_pairs = 1'000'000'000;
+  const int64_t first = harness_.Run(gradients);
+  EXPECT_EQ(harness_.StateOf(first), Job::STATE_UPLOADING);
+  EXPECT_EQ(harness_.StateOf(harness_.Run(gradients)), Job::STATE_QUEUED);
+  harness_.plan_seconds = 1;
+  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
+  harness_.took = absl::Seconds(1);
+  harness_.Upload(harness_.JobOf(first));
+  harness_.OutputsReady(harness_.JobOf(first));
+  EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
+}
+
 // Its plan is as old as its rates.
 TEST_F(AdmissionByPaceTest, APlanMadeElsewhereCountsByWhatWasShownMeanwhile) {
   harness_.Start(1);
@@ -130,6 +148,28 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsIsNotDiscountedTwice) {
   harness_.plan_seconds = 30;  // Predicted with a tenth of what was measured.
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_QUEUED);
+  harness_.plan_seconds = 1;
+  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
+}
+
+TEST_F(AdmissionByPaceTest, GradientsOf16BitsLeaveDeadlinesOfForwardJobsAlone) {
+  harness_.staging_limit = 1500;  // One job.
+  harness_.bf16_pair_seconds = 1e-8;
+  harness_.Start(1);
+  v1::RunJobRequest gradients = harness_.Request(1);
+  gradients.mutable_spec()->set_dtype(v1::DATA_TYPE_BF16);
+  gradients.mutable_spec()->mutable_gradients();
+  harness_.plan_pairs = 50'000'000;
+  Finish(gradients, absl::Milliseconds(50), absl::ZeroDuration());
+  const v1::WorkerInfo& info = harness_.Info().workers(0);
+  ASSERT_EQ(info.shown_size(), 1);
+  EXPECT_EQ(info.shown(0).dtype(), v1::DATA_TYPE_BF16);
+  EXPECT_TRUE(info.shown(0).gradients());
+  harness_.plan_seconds = 20;
+  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
+  // What waits counts by its own operation.
+  harness_.Run(harness_.Request(1));
+  harness_.Run(harness_.Request(1));
   harness_.plan_seconds = 1;
   EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
 }

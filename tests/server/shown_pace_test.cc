@@ -113,12 +113,43 @@ TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
   rates_.cpu_share = 0.125;
   EXPECT_EQ(paces_.RateFor(rates_, spec_).pair_seconds, 1e-9);
   EXPECT_DOUBLE_EQ(paces_.LeastRateFor(rates_, spec_).pair_seconds, 0.125e-9);
-  paces_.Add(rates_, spec_, cost_, 0, 0.05);
-  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 0.125);
-  rates_.cpu_share = 0.5;
-  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 0.25);
   rates_.cpu_share = 1e-6;
-  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_), 1.0 / 32);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 1.0 / 32);
+  rates_.cpu_share = 0.125;
+  // A run that is too short, and one of a group that was held up, show nothing.
+  paces_.Add(rates_, spec_, cost_, 0, 0.01);
+  Cost group = cost_;
+  group.visible_pairs.push_back(0);
+  paces_.Add(rates_, spec_, group, 0, 0.4);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.125);
+  // Then jobs say it, and of gradients when they have.
+  paces_.Add(rates_, spec_, cost_, 0, 0.05);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.25);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), 0.125);
+  rates_.cpu_share = 0.5;
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.25);
+}
+
+// Gradients of 16 bits may be many times as fast as fp32's rates say.
+TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
+  AttentionSpec gradients = spec_;
+  gradients.operation = Operation::kGradients;
+  const KernelRate measured = RateOf(gradients, rates_.kernels[0].rates);
+  paces_.Add(rates_, gradients, cost_, 0, 0.05);
+  const double shown = 0.05 / (1e8 * measured.pair_seconds + 1e6 * measured.row_seconds);
+  ASSERT_LT(shown, 0.5);
+  EXPECT_DOUBLE_EQ(paces_.RateFor(rates_, gradients).pair_seconds, shown * measured.pair_seconds);
+  EXPECT_EQ(paces_.LeastRateFor(rates_, spec_).pair_seconds, 1e-9);
+  EXPECT_EQ(paces_.LeastOf(rates_, Operation::kForward), 1);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), shown);
+  gradients.dtype = DataType::kFp32;
+  EXPECT_EQ(paces_.RateFor(rates_, gradients).pair_seconds, measured.pair_seconds);
+  ASSERT_EQ(paces_.all().size(), 1u);
+  EXPECT_EQ(paces_.all().begin()->first.dtype, DataType::kBf16);
+  // Nor do forward passes say anything of gradients.
+  paces_.Add(rates_, spec_, cost_, 0, 0.02);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), shown);
+  EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.1);
 }
 
 TEST_F(ShownPacesTest, ARankThatThePlanDoesNotCountSaysNothing) {
