@@ -28,7 +28,7 @@ def run_job(stubs, spec, execution, timeout):
     with raw_client.Stream(stubs.jobs.RunJob, timeout, request) as call:
         event = call.read()
         # A job of many rows is planned beside others: it waits, placed nowhere, until its plan is refused.
-        if event.state_changed.state == jobs_pb2.Job.STATE_QUEUED:
+        while event and event.state_changed.state in (jobs_pb2.Job.STATE_QUEUED, jobs_pb2.Job.STATE_FAILED):
             event = call.read()
         raise AssertionError(f"taken: {event}")
 
