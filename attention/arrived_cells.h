@@ -40,8 +40,6 @@ class ArrivedCells {
   // Maximal runs of rows that lack a head, in order; at most `limit`.
   std::vector<Interval> MissingRows(size_t limit) const;
 
-  size_t fragments() const { return fragments_; }
-
  private:
   struct HeadRange {
     int32_t begin, end;

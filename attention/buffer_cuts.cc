@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/finished_states.h"
 #include "attention/schedule/row_set.h"
 
 namespace annulus {
@@ -93,35 +94,6 @@ Interval SeeingRows(const Task& task, const RankSchedule& schedule,
     return any;
   };
   return TrimTo(sees, {task.q_begin, task.q_end});
-}
-
-// A state that nothing but tasks and its finish touch, whose output nothing else writes.
-struct FinishedState {
-  int32_t state = 0, out = 0, step = 0;
-};
-
-std::vector<FinishedState> FinishedStates(const RankSchedule& schedule) {
-  std::vector<int> uses(schedule.buffers.size(), 0);  // Beside tasks.
-  std::vector<FinishedState> finished;
-  for (size_t k = 0; k < schedule.steps.size(); ++k) {
-    const Step& step = schedule.steps[k];
-    for (const Transfer& send : step.sends) ++uses[send.buffer];
-    for (const Transfer& receive : step.receives) ++uses[receive.buffer];
-    for (const Op& op : step.ops) {
-      ++uses[op.source];
-      ++uses[op.target];
-      if (op.kind == Op::Kind::kFinish && schedule.buffers[op.source].kind == BlockKind::kPartial)
-        finished.push_back({op.source, op.target, static_cast<int32_t>(k)});
-    }
-  }
-  const auto is_cuttable = [&](const FinishedState& one) {
-    Block block = schedule.buffers[one.state];
-    block.kind = BlockKind::kOut;
-    return uses[one.state] == 1 && uses[one.out] == 1 && schedule.buffers[one.out] == block;
-  };
-  std::vector<FinishedState> cuttable;
-  std::copy_if(finished.begin(), finished.end(), std::back_inserter(cuttable), is_cuttable);
-  return cuttable;
 }
 
 // Cut where no task of the state goes across, into pieces of `least` rows and more.

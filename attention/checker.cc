@@ -18,19 +18,23 @@ namespace annulus {
 namespace {
 
 absl::Status CheckParts(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                        const std::vector<Placement>& placements) {
+                        const std::vector<Placement>& placements,
+                        const std::vector<std::vector<bool>>& in_staging) {
   const size_t world = request.plan->world_size;
-  if (ranks.size() != world || placements.size() != world) {
+  if (ranks.size() != world || placements.size() != world ||
+      (!in_staging.empty() && in_staging.size() != world)) {
     return Broken(-1, -1, "not one schedule and one placement for each rank");
   }
   const BlockLayout layout(*request.spec);
+  const std::vector<bool> none;
   for (size_t rank = 0; rank < world; ++rank) {
     if (ranks[rank].steps.empty() || ranks[rank].steps.size() != ranks[0].steps.size()) {
       return Broken(rank, -1, "ranks differ in their number of steps, or there is none");
     }
     RETURN_IF_ERROR(CheckShape(request, rank, ranks[rank]));
     RETURN_IF_ERROR(CheckFold(request, static_cast<int32_t>(rank), ranks[rank]));
-    RETURN_IF_ERROR(CheckMemory(rank, ranks[rank], placements[rank], layout));
+    RETURN_IF_ERROR(CheckMemory(rank, ranks[rank], placements[rank], layout,
+                                in_staging.empty() ? none : in_staging[rank]));
   }
   return absl::OkStatus();
 }
@@ -210,8 +214,9 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
 }  // namespace
 
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                           const std::vector<Placement>& placements) {
-  RETURN_IF_ERROR(CheckParts(request, ranks, placements));
+                           const std::vector<Placement>& placements,
+                           const std::vector<std::vector<bool>>& in_staging) {
+  RETURN_IF_ERROR(CheckParts(request, ranks, placements, in_staging));
   std::vector<RankReplay> replays;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     replays.emplace_back(rank, *request.spec, ranks[rank], placements[rank]);

@@ -17,9 +17,13 @@ namespace annulus {
 // entries of the schedules, but for stripes, whose visible pairs are counted row by row.
 // FAILED_PRECONDITION / SCHEDULE_BROKEN with the rank, step and rule broken; OK when all hold. In a
 // schedule of gradients every visible triple counts once for its query and once for its key. Split
-// schedules (SplitSteps) are checked likewise.
+// schedules (SplitSteps) are checked likewise, and those whose rows begin and end in tasks
+// (WithRowEnds): each row begins once, before anything is added to it, and ends once, after all has
+// been. `in_staging`: of each rank the buffers that its device reads and writes in staging; empty:
+// no rank has any. Nobody writes to an input there, and nothing of it is sent or received.
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                           const std::vector<Placement>& placements);
+                           const std::vector<Placement>& placements,
+                           const std::vector<std::vector<bool>>& in_staging = {});
 
 }  // namespace annulus
 

@@ -31,6 +31,7 @@ constexpr double kAlike = 1.08;
 // A layout whose busiest rank has less than this times the mean needs no other.
 constexpr double kCloseToEven = 1.03;
 
+constexpr char kCannotSave[] = "its fixed cost is more than sharing the work can save";
 // Of what a bound ruled out, so that nobody takes 0 bytes for what it would send.
 constexpr char kNotCounted[] = ": the time is this bound, bytes were not counted";
 
@@ -49,7 +50,11 @@ absl::Status TooLarge(int64_t needed, int64_t limit) {
 class Chooser {
  public:
   Chooser(const AttentionSpec& spec, const Execution& wanted, const Choice& choice)
-      : spec_(spec), wanted_(wanted), choice_(choice), mask_(spec) {}
+      : spec_(spec),
+        wanted_(wanted),
+        choice_(choice),
+        mask_(spec),
+        least_(choice.shown == nullptr ? 1 : choice.shown->Least()) {}
 
   absl::StatusOr<std::vector<Candidate>> Choose() {
     ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesLeftOpen(wanted_, choice_.sizes));
@@ -76,24 +81,25 @@ class Chooser {
     Candidate candidate;
     candidate.execution = std::move(execution);
     const int32_t size = candidate.execution.world_size;
-    const double bound = work_seconds_ / size + choice_.rates.job_seconds;
-    const double even = shared_seconds_ / size + choice_.rates.job_seconds;
+    const double bound = least_ * (work_seconds_ / size + choice_.rates.job_seconds);
+    const double even = least_ * (shared_seconds_ / size + choice_.rates.job_seconds);
     const double look = size > kThoroughSize && best_ >= 0 ? kLookSeconds * size * size : 0;
-    if (size > 1 && best_ >= 0 && bound >= BestSeconds()) {
-      candidate.cost.seconds = bound;
-      candidate.rejected =
-          absl::StrCat("its fixed cost is more than sharing the work can save", kNotCounted);
+    const bool cannot_save = size > 1 && best_ >= 0 && bound >= BestSeconds();
+    if (cannot_save && (!choice_.count_all || size > kThoroughSize)) {
+      candidate.cost.seconds = candidate.cost.expected_seconds = bound;
+      candidate.rejected = absl::StrCat(kCannotSave, kNotCounted);
     } else if (look > 0 && looked_seconds_ + look > MostToSave(even)) {
-      candidate.cost.seconds = even;
+      candidate.cost.seconds = candidate.cost.expected_seconds = even;
       candidate.rejected =
           absl::StrCat("looking at it would take longer than it could save", kNotCounted);
     } else {
       looked_seconds_ += look;
       RETURN_IF_ERROR(Evaluate(&candidate));
+      if (cannot_save && candidate.rejected.empty()) candidate.rejected = kCannotSave;
     }
     candidates_.push_back(std::move(candidate));
     const Candidate& last = candidates_.back();
-    if (last.rejected.empty() && (best_ < 0 || last.cost.seconds < BestSeconds())) {
+    if (last.rejected.empty() && (best_ < 0 || last.cost.expected_seconds < BestSeconds())) {
       best_ = static_cast<int>(candidates_.size()) - 1;
     }
     return absl::OkStatus();
@@ -136,6 +142,9 @@ class Chooser {
     ASSIGN_OR_RETURN(
         candidate->cost,
         PredictCost({&spec_, &mask_, &of->plan, execution, &*of->memo}, choice_.rates));
+    if (choice_.shown != nullptr)
+      candidate->cost.expected_seconds *= choice_.shown->FactorOf(
+          execution, spec_.operation, candidate->cost.seconds, choice_.pace);
     if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
     if (shared_seconds_ == 0) shared_seconds_ = SecondsOfWork(candidate->cost);
     const int64_t peak = candidate->cost.peak_bytes_per_rank;
@@ -160,7 +169,7 @@ class Chooser {
     return (of = std::move(made)).get();
   }
 
-  double BestSeconds() const { return candidates_[best_].cost.seconds; }
+  double BestSeconds() const { return candidates_[best_].cost.expected_seconds; }
 
   // Of the best so far: what is above evenly shared work, and what its transfers take of links.
   double MostToSave(double even) const {
@@ -183,11 +192,13 @@ class Chooser {
   size_t Taken() const {
     size_t taken = best_;
     const auto less = [](const Cost& a, const Cost& b) {
-      return std::make_pair(BytesOf(a), a.seconds) < std::make_pair(BytesOf(b), b.seconds);
+      return std::make_pair(BytesOf(a), a.expected_seconds) <
+             std::make_pair(BytesOf(b), b.expected_seconds);
     };
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const Candidate& candidate = candidates_[i];
-      if (!candidate.rejected.empty() || candidate.cost.seconds > kAlike * BestSeconds()) continue;
+      if (!candidate.rejected.empty() || candidate.cost.expected_seconds > kAlike * BestSeconds())
+        continue;
       if (less(candidate.cost, candidates_[taken].cost)) taken = i;
     }
     return taken;
@@ -195,11 +206,11 @@ class Chooser {
 
   std::vector<Candidate> Sorted() {
     const size_t taken = Taken();
-    const double best = candidates_[taken].cost.seconds;
+    const double best = candidates_[taken].cost.expected_seconds;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       Candidate& candidate = candidates_[i];
       if (i == taken || !candidate.rejected.empty()) continue;
-      const double ratio = best > 0 ? candidate.cost.seconds / best : 1;
+      const double ratio = best > 0 ? candidate.cost.expected_seconds / best : 1;
       if (ratio > 1) {
         candidate.rejected = absl::StrFormat("predicted to take %.3g times as long", ratio);
       } else {
@@ -216,6 +227,7 @@ class Chooser {
   const Execution& wanted_;
   const Choice& choice_;
   const MaskMap mask_;
+  const double least_;  // That predictions are multiplied by.
   std::vector<Candidate> candidates_;
   // Of the size that is looked at, by layout and stripe.
   std::map<std::pair<Layout, int64_t>, std::unique_ptr<PlanCase>> cases_;

@@ -116,7 +116,11 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
     cost.peak_bytes_per_rank =
         std::max(cost.peak_bytes_per_rank, PlaceBuffers(schedule, layout).arena_bytes);
   }
-  if (ranks.size() > 1) cost.seconds += rates.job_seconds;
+  cost.peak_bytes_per_rank +=
+      VerdictBytes(*request.spec, request.execution, static_cast<int32_t>(ranks.size()));
+  if (ranks.size() > 1) cost.job_seconds = rates.job_seconds;
+  cost.seconds += cost.job_seconds;
+  cost.expected_seconds = cost.seconds;
   cost.balance = Balance(cost.visible_pairs);
   return cost;
 }

@@ -35,6 +35,8 @@ struct Link {
 // What a schedule costs, summed from its data.
 struct Cost {
   double seconds = 0;                  // Predicted, of the slowest rank.
+  double job_seconds = 0;              // What of that a group job takes beside its steps.
+  double expected_seconds = 0;         // `seconds`, corrected by what jobs have shown.
   int64_t peak_bytes_per_rank = 0;     // Largest arena.
   double balance = 1;                  // Largest over mean work; 1 when there is none.
   std::vector<int64_t> bytes_sent;     // By rank.

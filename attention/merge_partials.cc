@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attention/check_limit.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "attention/validate_limit.h"
 
 namespace annulus {
 namespace {

@@ -17,8 +17,7 @@ PairInputs::PairInputs(const AttentionSpec& spec) {
   if (!has_bias) return;
   d_bias = spec.operation == Operation::kGradients && spec.gradients.d_bias;
   bias_heads = spec.modifiers.bias->heads;
-  bias_dtype = spec.modifiers.bias->dtype;
-  if (bias_dtype == DataType::kUnspecified) bias_dtype = spec.dtype;
+  bias_dtype = spec.bias_dtype();
 }
 
 void PackBits(const std::byte* visible, int64_t count, std::byte* bits) {

@@ -27,7 +27,7 @@ struct Life {
   }
 };
 
-// A receive, a copy, a rounding or a finish gives a buffer its contents. Anything else reads what
+// A receive, a rounding or a finish gives a buffer its contents. Anything else reads what
 // is there: for an accumulator, the identity that it is born as.
 void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   const auto use = [&](int32_t buffer, int32_t half_step, FirstUse how) {
@@ -44,8 +44,7 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
     use(task.out, 2 * k, FirstUse::kWritten);
   }
   for (const Op& op : step.ops) {
-    const bool writes =
-        op.kind == Op::Kind::kFinish || op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kRound;
+    const bool writes = op.kind == Op::Kind::kFinish || op.kind == Op::Kind::kRound;
     use(op.source, 2 * k + 1, FirstUse::kRead);
     use(op.target, 2 * k + 1, writes ? FirstUse::kWritten : FirstUse::kRead);
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "attention/finished_states.h"
 #include "attention/interval.h"
 
 namespace annulus {
@@ -16,34 +17,15 @@ struct TaskAt {
   size_t step = 0, index = 0;
 };
 
-// All that has to do with a running state.
-struct Uses {
-  std::vector<TaskAt> tasks;  // In order.
-  std::optional<TaskAt> finish;
-  bool others = false;
-};
-
-std::vector<Uses> UsesOf(const RankSchedule& schedule) {
-  std::vector<Uses> uses(schedule.buffers.size());
+// Of each buffer those that add to it, in order.
+std::vector<std::vector<TaskAt>> TasksByState(const RankSchedule& schedule) {
+  std::vector<std::vector<TaskAt>> tasks(schedule.buffers.size());
   for (size_t k = 0; k < schedule.steps.size(); ++k) {
-    const Step& step = schedule.steps[k];
-    for (const Transfer& transfer : step.sends) uses[transfer.buffer].others = true;
-    for (const Transfer& transfer : step.receives) uses[transfer.buffer].others = true;
-    for (size_t t = 0; t < step.tasks.size(); ++t) {
-      const int32_t state = step.tasks[t].out_q;
-      if (state < 0) continue;
-      uses[state].tasks.push_back({k, t});
-      uses[state].others |= uses[state].finish.has_value();
-    }
-    for (size_t o = 0; o < step.ops.size(); ++o) {
-      const Op& op = step.ops[o];
-      Uses& source = uses[op.source];
-      source.others |= op.kind != Op::Kind::kFinish || source.finish.has_value();
-      source.finish = TaskAt{k, o};
-      uses[op.target].others |= schedule.buffers[op.target].kind == BlockKind::kPartial;
-    }
+    const std::vector<Task>& of_step = schedule.steps[k].tasks;
+    for (size_t t = 0; t < of_step.size(); ++t)
+      if (of_step[t].out_q >= 0) tasks[of_step[t].out_q].push_back({k, t});
   }
-  return uses;
+  return tasks;
 }
 
 // Rows of one range of heads that are still to be met.
@@ -108,18 +90,14 @@ std::optional<std::vector<Interval>> MetFirst(Iterator begin, Iterator end, cons
   return first;
 }
 
-bool SameRowsAndHeads(const Block& a, Block b) {
-  b.kind = a.kind;
-  return a == b;
-}
-
 // Nothing where the state's rows cannot begin and end in tasks.
 struct RowEnds {
   std::vector<Interval> begins, ends;  // Of its tasks.
 };
-std::optional<RowEnds> EndsOf(const RankSchedule& schedule, const Block& block, const Uses& uses) {
+std::optional<RowEnds> EndsOf(const RankSchedule& schedule, const Block& block,
+                              const std::vector<TaskAt>& places) {
   std::vector<const Task*> tasks;
-  for (const TaskAt& at : uses.tasks) tasks.push_back(&schedule.steps[at.step].tasks[at.index]);
+  for (const TaskAt& at : places) tasks.push_back(&schedule.steps[at.step].tasks[at.index]);
   if (!HeadsPart(tasks, block)) return std::nullopt;
   std::optional<std::vector<Interval>> begins = MetFirst(tasks.begin(), tasks.end(), block);
   std::optional<std::vector<Interval>> ends = MetFirst(tasks.rbegin(), tasks.rend(), block);
@@ -132,31 +110,24 @@ std::optional<RowEnds> EndsOf(const RankSchedule& schedule, const Block& block, 
 
 RankSchedule WithRowEnds(const RankSchedule& schedule, const std::vector<bool>& may_end) {
   RankSchedule ended = schedule;
-  const std::vector<Uses> uses = UsesOf(schedule);
-  std::vector<std::vector<bool>> done(schedule.steps.size());
-  for (size_t k = 0; k < done.size(); ++k) done[k].resize(schedule.steps[k].ops.size(), false);
-  for (size_t buffer = 0; buffer < uses.size(); ++buffer) {
-    const Block& block = schedule.buffers[buffer];
-    const Uses& of = uses[buffer];
-    if (block.kind != BlockKind::kPartial || of.others || !of.finish || of.tasks.empty()) continue;
-    const int32_t out = schedule.steps[of.finish->step].ops[of.finish->index].target;
-    if (!may_end[out] || !SameRowsAndHeads(block, schedule.buffers[out])) continue;
-    const std::optional<RowEnds> ends = EndsOf(schedule, block, of);
+  const std::vector<std::vector<TaskAt>> by_state = TasksByState(schedule);
+  std::vector<bool> ends_in_tasks(schedule.buffers.size(), false);
+  for (const FinishedState& one : FinishedStates(schedule)) {
+    const std::vector<TaskAt>& tasks = by_state[one.state];
+    if (tasks.empty() || !may_end[one.out]) continue;
+    const std::optional<RowEnds> ends = EndsOf(schedule, schedule.buffers[one.state], tasks);
     if (!ends) continue;
-    for (size_t t = 0; t < of.tasks.size(); ++t) {
-      Task& task = ended.steps[of.tasks[t].step].tasks[of.tasks[t].index];
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      Task& task = ended.steps[tasks[t].step].tasks[tasks[t].index];
       task.begins = ends->begins[t];
       task.ends = ends->ends[t];
-      task.out = task.ends.length() > 0 ? out : -1;
+      task.out = task.ends.length() > 0 ? one.out : -1;
     }
-    done[of.finish->step][of.finish->index] = true;
+    ends_in_tasks[one.state] = true;
   }
-  for (size_t k = 0; k < done.size(); ++k) {
-    std::vector<Op> left;
-    for (size_t o = 0; o < done[k].size(); ++o)
-      if (!done[k][o]) left.push_back(schedule.steps[k].ops[o]);
-    ended.steps[k].ops = std::move(left);
-  }
+  const auto is_done = [&](const Op& op) { return ends_in_tasks[op.source]; };
+  for (Step& step : ended.steps)
+    step.ops.erase(std::remove_if(step.ops.begin(), step.ops.end(), is_done), step.ops.end());
   return ended;
 }
 

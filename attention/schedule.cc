@@ -1,5 +1,7 @@
 #include "attention/schedule.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,7 @@ struct BuilderRow {
   Strategy strategy;
   ScheduleBuilder build;
   RowSpace travels = RowSpace::kKey;
+  bool sends_home = false;  // Also of a forward pass: outputs or partials go to their owners.
 };
 
 // For forward passes and gradients alike.
@@ -28,11 +31,11 @@ constexpr BuilderRow kBuilders[] = {
     {Strategy::kAllGatherKv, BuildAllGatherKv},
     {Strategy::kRotateKv, BuildRotateKv},
     {Strategy::kHalo, BuildAllGatherKv},
-    {Strategy::kUlysses, BuildUlyssesRing},
-    {Strategy::kUlyssesRing, BuildUlyssesRing},
-    {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery},
+    {Strategy::kUlysses, BuildUlyssesRing, RowSpace::kKey, true},
+    {Strategy::kUlyssesRing, BuildUlyssesRing, RowSpace::kKey, true},
+    {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery, true},
     {Strategy::kDoubleRing, BuildDoubleRing},
-    {Strategy::kTree, BuildTree, RowSpace::kQuery},
+    {Strategy::kTree, BuildTree, RowSpace::kQuery, true},
 };
 
 absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
@@ -88,6 +91,17 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
 absl::StatusOr<RankSchedule> MakeSchedule(const ScheduleRequest& request, int32_t rank) {
   ASSIGN_OR_RETURN(std::vector<RankSchedule> ranks, BuildRanks(request, rank, rank + 1));
   return std::move(ranks[0]);
+}
+
+bool ResultsTravel(const AttentionSpec& spec, const Execution& execution) {
+  if (spec.operation == Operation::kGradients) return true;
+  return !std::any_of(std::begin(kBuilders), std::end(kBuilders), [&](const BuilderRow& row) {
+    return row.strategy == execution.strategy && !row.sends_home;
+  });
+}
+
+int64_t VerdictBytes(const AttentionSpec& spec, const Execution& execution, int32_t world_size) {
+  return world_size > 1 && ResultsTravel(spec, execution) ? world_size : 0;
 }
 
 absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleRequest& request) {

@@ -19,9 +19,18 @@ absl::StatusOr<RankSchedule> MakeSchedule(const ScheduleRequest& request, int32_
 // runs a job builds only its own.
 absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleRequest& request);
 
-// Number that changes whenever MakeShardPlan, MakeSchedule or SplitSteps may give another result
-// for the same request. Workers and coordinator must agree on it.
-inline constexpr int32_t kScheduleVersion = 10;
+// Whether ranks may send one another anything that they have computed. False: all that travels is
+// as clients have sent it, so that what a rank fails to compute costs its peers nothing.
+bool ResultsTravel(const AttentionSpec& spec, const Execution& execution);
+
+// Device memory behind a rank's arena, in which ranks that send results tell one another whether
+// they have theirs: a byte for each of them.
+int64_t VerdictBytes(const AttentionSpec& spec, const Execution& execution, int32_t world_size);
+
+// Number that changes whenever MakeShardPlan, MakeSchedule, SplitSteps, ResultsTravel or
+// VerdictBytes may give another result for the same request, or ranks say more or less to one
+// another beside their schedules. Workers and coordinator must agree on it.
+inline constexpr int32_t kScheduleVersion = 12;
 
 }  // namespace annulus
 

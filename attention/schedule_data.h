@@ -71,7 +71,7 @@ struct Task {
 
 // Acts on the intersection of the two blocks.
 struct Op {
-  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kCopy, kDelta, kSink, kRound };
+  enum class Kind : uint8_t { kMerge, kAdd, kFinish, kDelta, kSink, kRound };
   Kind kind = Kind::kMerge;
   // Buffers. kMerge: kPartial or kBf16Partial → kPartial. kAdd: kDq, kDkv or kDBias → the same.
   // kFinish: kPartial → kOut, kDq → kDqOut, kDkv → kDkvOut. kDelta: kOut → an input kQGrad, which
@@ -89,18 +89,19 @@ struct Step {
 };
 
 // One rank's part. Input buffers hold their block from the start, outputs live to the end;
-// accumulators are born as the identity unless a receive or a copy writes them first. Memory is
-// derived (attention/placement.h), so are message tags. An empty side of a shard has no buffers.
-// All ranks of a group have the same number of steps, at least one.
+// accumulators are born as the identity unless a receive or an op that overwrites its target comes
+// first, or each row begins with a task (Task::begins). Memory is derived (attention/placement.h),
+// so are message tags. An empty side of a shard has no buffers. All ranks of a group have the same
+// number of steps, at least one.
 struct RankSchedule {
   std::vector<Block> buffers;
   std::vector<int32_t> inputs, outputs;  // Buffer ids.
   std::vector<Step> steps;
 };
 
-// What a schedule is made from. Pointers must outlive the call.
 class PlanMemo;  // attention/schedule/plan_memo.h
 
+// What a schedule is made from. Pointers must outlive the call.
 struct ScheduleRequest {
   const AttentionSpec* spec = nullptr;
   const MaskMap* mask = nullptr;

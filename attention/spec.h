@@ -90,6 +90,10 @@ struct AttentionSpec {
   int32_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   DataType output_dtype() const { return out_dtype == DataType::kUnspecified ? dtype : out_dtype; }
   double scale_or_default() const;
+  // Where modifiers have a bias.
+  DataType bias_dtype() const {
+    return modifiers.bias->dtype == DataType::kUnspecified ? dtype : modifiers.bias->dtype;
+  }
 };
 
 }  // namespace annulus

@@ -10,15 +10,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
-#include "attention/check_limit.h"
-#include "attention/check_mask_cost.h"
-#include "attention/check_pairs.h"
-#include "attention/check_state.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
 #include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
+#include "attention/validate_limit.h"
+#include "attention/validate_mask_cost.h"
+#include "attention/validate_pairs.h"
+#include "attention/validate_state.h"
 
 namespace annulus {
 namespace {

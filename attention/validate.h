@@ -25,8 +25,8 @@ struct Limits {
   int64_t max_striped_spans = 256;
   int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
   int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask_cost.h
-  // Query rows × classes of heads × intervals that a row may see (2; 16 with range lists): a kernel
-  // call holds them, 16 bytes each.
+  // Query rows × classes of heads × intervals that a row may see (2; 16 with range lists): kernels
+  // ask the mask for each, and hold 16 bytes for each of a call's.
   int64_t max_row_intervals = int64_t{1} << 27;
   int64_t max_cut_sequences = 32;  // That the layout zigzag-per-sequence cuts.
   // Of a bias or a bit mask, one head of one row: what a chunk holds.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/version.h"
 
 namespace annulus {
 namespace {
@@ -210,6 +211,8 @@ void AddLogFlags(CLI::App* app, LogOptions* options) {
 
 std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* argv) {
   try {
+    app->set_version_flag("--version", absl::StrCat(app->get_name(), " ", kVersion),
+                          "Print the version and exit");
     app->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::Success& asked) {

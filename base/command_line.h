@@ -62,9 +62,9 @@ CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
 // --log-level and --log-format.
 void AddLogFlags(CLI::App* app, LogOptions* options);
 
-// Parses. Nothing: the program goes on. Else the exit code to end with: 0 after --help (on standard
-// output), 2 after one line on standard error that names what is wrong. The wall at which CLI11's
-// exceptions end.
+// Parses, and adds --version. Nothing: the program goes on. Else the exit code to end with: 0 after
+// --help or --version (on standard output), 2 after one line on standard error that names what is
+// wrong. The wall at which CLI11's exceptions end.
 std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* argv);
 constexpr int kUsageExitCode = 2;
 

@@ -8,6 +8,7 @@ namespace annulus {
 void Turns::Start() {
   thread_ = std::thread([this] { KeepTime(); });
   Work();
+  options_.after();
 }
 
 void Turns::Take() {
@@ -17,6 +18,7 @@ void Turns::Take() {
     if (stopping_ || std::exchange(busy_, true)) return;
   }
   Work();
+  options_.after();
 }
 
 void Turns::Ask() {
@@ -86,6 +88,7 @@ void Turns::KeepTime() {
       longest = now + options_.longest_sleep;
     }
     Work();
+    options_.after();
   }
 }
 

@@ -32,6 +32,9 @@ class Turns {
     absl::Duration longest_sleep = absl::Seconds(1);
     // Events that a thread handles in a row before it hands the turn over.
     int most_in_a_row = 64;
+    // Without the turn, by each thread that has just had it: for what events left to be done that
+    // must hold up no others.
+    std::function<void()> after = [] {};
   };
 
   explicit Turns(Options options) : options_(std::move(options)) {}

@@ -49,6 +49,9 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
   return absl::OkStatus();
 }
 
+// How long the coordinator may take to say what became of a job.
+constexpr absl::Duration kSettleTime = absl::Seconds(5);
+
 AttentionSpec WithoutState(AttentionSpec spec) {
   spec.gradients.state.clear();
   spec.gradients.release_state = false;
@@ -150,6 +153,8 @@ bool AttendCall::EndWait(int wait) {
 void AttendCall::StartSession(DataPath path) {
   const int number = ++result_.attempts;
   result_.path = path;
+  job_id_.clear();
+  unconfirmed_ = absl::OkStatus();
   self_ = shared_from_this();
   const std::shared_ptr<AttendCall> self = self_;  // The session may end before this function.
   {
@@ -180,15 +185,13 @@ OutputMemory AttendCall::Outputs() const {
   return outputs;
 }
 
-absl::Time AttendCall::GrpcDeadline() const { return absl::Now() + (deadline_ - SteadyNow()); }
-
 std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   JobOptions options;
   options.run_job = RemoteRunJob(context_.channel(context_.address), context_.metadata);
   options.worker_channel = context_.channel;
   options.exchanges = context_.exchanges;
   options.open = context_.open();
-  options.deadline = GrpcDeadline();
+  options.deadline = deadline_;
   options.request.set_request_id(arguments_.request_id);
   options.request.set_quiet(!arguments_.progress);
   *options.request.mutable_spec() = SpecToProto(spec_);
@@ -204,7 +207,7 @@ std::function<void()> AttendCall::StartGateway(InputMemory inputs) {
   GatewayOptions options;
   options.channel = context_.channel(context_.address);
   options.metadata = context_.metadata;
-  options.deadline = GrpcDeadline();
+  options.deadline = deadline_;
   options.start.set_request_id(arguments_.request_id);
   *options.start.mutable_spec() = SpecToProto(spec_);
   *options.start.mutable_execution() = ExecutionToProto(arguments_.execution);
@@ -230,6 +233,7 @@ void AttendCall::Cancel() {
 
 void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   result_.plan = plan;
+  job_id_ = job_id;
   if (arguments_.placed) arguments_.placed(job_id, plan);
 }
 
@@ -238,29 +242,57 @@ void AttendCall::OnProgress(const JobProgress& progress) {
 }
 
 void AttendCall::OnUnconfirmed(const absl::Status& why, bool all_reported) {
+  if (absl::IsUnavailable(why)) context_.forget_path();
+  if (spec_.keeps_state()) {
+    unconfirmed_ = why;
+    return;
+  }
   result_.release_unconfirmed = ErrorText(why);
   result_.stats_partial = !all_reported;
-  if (absl::IsUnavailable(why)) context_.forget_path();
 }
 
 void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<AttendCall> self = std::move(self_);
   result_.stats = stats;
   std::function<void()> ended;  // Holds the session.
-  bool cancelled = false;
   {
     MutexLock lock(&mutex_);
     session_ = 0;
     ended = std::move(cancel_session_);
     cancel_session_ = nullptr;
-    cancelled = cancelled_;
   }
+  const absl::Status& error = unconfirmed_.ok() ? status : unconfirmed_;
+  if (spec_.keeps_state() && !job_id_.empty() && absl::IsUnavailable(error)) return Settle(error);
+  GoOn(status);
+}
+
+void AttendCall::Settle(absl::Status error) {
+  const bool rows_are_here = !unconfirmed_.ok();
+  const auto settled = [self = shared_from_this(), error](std::optional<v1::Job> used) {
+    {
+      MutexLock lock(&self->mutex_);
+      self->cancel_session_ = nullptr;
+    }
+    if (!used.has_value()) return self->GoOn(error);
+    if (used->has_stats()) self->result_.stats = used->stats();
+    self->Deliver(absl::OkStatus());
+  };
+  const auto call = std::make_shared<LostEndCall>(context_.channel(context_.address),
+                                                  context_.metadata, job_id_, rows_are_here);
+  {
+    MutexLock lock(&mutex_);
+    if (!cancelled_) cancel_session_ = [call] { call->Cancel(); };
+  }
+  call->Start(std::min(kSettleTime, deadline_ - SteadyNow()), settled);
+}
+
+void AttendCall::GoOn(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kUnavailable) {
     context_.forget_path();
     lost_ = status;
   }
   std::optional<absl::Duration> delay;
-  if (!cancelled) {
+  if (!IsCancelled()) {
     delay =
         GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
   }
@@ -268,9 +300,14 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
     return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_) : status);
   const int wait = BeginWait();
   if (wait == 0) return;
-  context_.callbacks->PostAfter(*delay, [self, wait] {
+  context_.callbacks->PostAfter(*delay, [self = shared_from_this(), wait] {
     if (self->EndWait(wait)) self->ChoosePath();
   });
+}
+
+bool AttendCall::IsCancelled() {
+  MutexLock lock(&mutex_);
+  return cancelled_;
 }
 
 void AttendCall::Deliver(absl::Status status) {

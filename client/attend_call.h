@@ -13,6 +13,7 @@
 #include "client/callback_thread.h"
 #include "client/client.h"
 #include "client/job_session.h"
+#include "client/lost_end_call.h"
 #include "client/retry.h"
 
 namespace annulus {
@@ -64,8 +65,11 @@ class AttendCall : public Client::Call,
   std::function<void()> StartGateway(InputMemory inputs);
   InputMemory BorrowInputs();
   OutputMemory Outputs() const;
-  // What is left, as the time of day: gRPC takes deadlines so.
-  absl::Time GrpcDeadline() const;
+  // Learns what became of the last session's job, which was to keep its state, and goes on.
+  void Settle(absl::Status error) EXCLUDES(mutex_);
+  // After a session that ended so: the next one, or the end.
+  void GoOn(const absl::Status& status) EXCLUDES(mutex_);
+  bool IsCancelled() EXCLUDES(mutex_);
   void Deliver(absl::Status status);
 
   void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
@@ -82,6 +86,8 @@ class AttendCall : public Client::Call,
   RetryPolicy retry_;
   AttendResult result_;
   absl::Status result_status_;
+  std::string job_id_;        // Of this session, when it has been placed.
+  absl::Status unconfirmed_;  // What a session with all rows ended with, whose state is not known.
   absl::Status lost_;  // What the last attempt ended with that may have succeeded for all that.
   // Sessions and gRPC hold copies while they may read the inputs; the last one's end lets `done` be
   // called.

@@ -15,6 +15,7 @@
 #include "attention/status_macros.h"
 #include "attention/synthetic.h"
 #include "attention/validate.h"
+#include "client/lse_notes.h"
 #include "client/pair_files.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/convert.h"
@@ -381,7 +382,7 @@ absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
     views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
                      ShapeInFile(tensor), bytes});
   }
-  return file->Commit(views);
+  return file->Commit(views, NotesOfJob(spec_));
 }
 
 }  // namespace annulus

@@ -69,7 +69,7 @@ class AttendJob {
 
   // `output` in the shape of q with the last dimension of v, `lse`, and `max_logit` where the spec
   // asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv` in the shapes of
-  // q, k and v.
+  // q, k and v. With the notes of client/lse_notes.h.
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
  private:

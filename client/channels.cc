@@ -2,7 +2,7 @@
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "proto/tensor_stream.h"
+#include "proto/message_limits.h"
 
 namespace annulus {
 namespace {
@@ -17,7 +17,7 @@ grpc::ChannelArguments Arguments(ReadAhead read_ahead) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   for (const auto& [name, value] : TensorTransport(read_ahead)) arguments.SetInt(name, value);
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxStreamMessageBytes));
+  arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
   return arguments;
 }
 

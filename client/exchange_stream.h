@@ -64,15 +64,23 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
  public:
   static constexpr size_t kMaxIdle = 64;
 
-  // `open` is asked for a token for each call, which the call holds until it has ended.
-  explicit ExchangePool(std::function<std::shared_ptr<const void>()> open = [] { return nullptr; })
-      : open_(std::move(open)) {}
+  // `open` is asked for a token for each call, which the call holds until it has ended. `channels`
+  // are for its calls alone; nullptr: they go where other calls of their shards do.
+  using Token = std::function<std::shared_ptr<const void>()>;
+  using ChannelTo = std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)>;
+  explicit ExchangePool(
+      Token open = [] { return nullptr; }, ChannelTo channels = nullptr)
+      : open_(std::move(open)), channels_(std::move(channels)) {}
   ~ExchangePool();
 
   // Attaches `user` to an idle call to `endpoint`; nullptr where there is none.
   std::shared_ptr<ExchangeStream> Take(const std::string& endpoint,
                                        const std::shared_ptr<ExchangeStream::User>& user)
       EXCLUDES(mutex_);
+  // Where a new one goes: `shared` is the channel of the shard's other calls.
+  std::shared_ptr<grpc::Channel> ChannelOf(const std::string& endpoint, const ChannelTo& shared) {
+    return channels_ != nullptr ? channels_(endpoint) : shared(endpoint);
+  }
   // A new one, of `user`.
   std::shared_ptr<ExchangeStream> Open(const std::string& endpoint,
                                        std::shared_ptr<grpc::Channel> channel,
@@ -85,7 +93,8 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
  private:
   void Forget(const std::string& endpoint, const ExchangeStream* stream) EXCLUDES(mutex_);
 
-  const std::function<std::shared_ptr<const void>()> open_;
+  const Token open_;
+  const ChannelTo channels_;
   Mutex mutex_;
   // The newest at the back: it is taken first.
   std::map<std::string, std::vector<std::shared_ptr<ExchangeStream>>> idle_ GUARDED_BY(mutex_);

@@ -16,7 +16,7 @@ namespace annulus {
 struct GatewayOptions {
   std::shared_ptr<grpc::Channel> channel;
   Metadata metadata;
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time deadline = absl::InfiniteFuture();  // By base/steady_time.h.
   v1::AttendRequest::Start start;
   AttentionSpec spec;  // What start.spec says.
   InputMemory inputs;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "client/pushed_inputs.h"
 #include "client/session_end.h"
@@ -59,9 +58,8 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void Fail(absl::Status status);
   void EndWith(const absl::Status& error);
   void CancelShards();
-  bool HasAllOutputs() const {
-    return progress_.attempt > 0 && !waiting_.has_value() && outputs_missing_ == 0;
-  }
+  bool HasAttempt() const { return progress_.attempt > 0 && !waiting_.has_value() && !lost_; }
+  bool HasAllOutputs() const { return HasAttempt() && outputs_missing_ == 0; }
   void FinishIfQuiet();
 
   JobOptions options_;  // Its inputs go at the end.
@@ -83,10 +81,10 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   std::optional<Grace> grace_;                // Of worker_error_.
   std::optional<Grace> outputs_grace_;        // Of unconfirmed_.
   std::optional<Grace> deadline_;             // Of outputs, when RunJob has ended.
-  bool inputs_closed_ = false, succeeded_ = false;
-  bool run_job_open_ = true, finished_ = false;
+  bool lost_ = false;  // This attempt; the coordinator takes its time to place another.
+  bool inputs_closed_ = false, succeeded_ = false, run_job_open_ = true, finished_ = false;
   int live_shards_ = 0;      // Streams of workers.
-  int outputs_missing_ = 0;  // Downloads of this attempt that have not brought all.
+  int outputs_missing_ = 0;  // Downloads, and uploads of a shared job, that have not ended well.
   std::optional<absl::Status> failed_;
 };
 
@@ -104,8 +102,9 @@ void JobSession::Impl::Start() {
     self->Post([status](Impl* impl) { impl->OnRunJobDone(status); });
   };
   Post([handlers = std::move(handlers)](Impl* impl) {
-    impl->run_job_ =
-        impl->options_.run_job(impl->options_.request, impl->options_.deadline, handlers);
+    const JobOptions& job = impl->options_;
+    if (impl->failed_.has_value()) return handlers.on_done(*impl->failed_);
+    impl->run_job_ = job.run_job(job.request, job.deadline, handlers);
   });
 }
 
@@ -138,6 +137,7 @@ void JobSession::Impl::OnEvent(const v1::JobEvent& event) {
 void JobSession::Impl::OnState(const v1::Job& job) {
   progress_.state = job.state();
   if (job.has_stats()) stats_ = job.stats();
+  lost_ |= job.state() == v1::Job::STATE_QUEUED && progress_.attempt > 0;
   if (job.state() == v1::Job::STATE_SUCCEEDED) {
     succeeded_ = true;
   } else if (job.state() == v1::Job::STATE_FAILED || job.state() == v1::Job::STATE_CANCELLED) {
@@ -162,7 +162,7 @@ void JobSession::Impl::OnRunJobDone(absl::Status status) {
 }
 
 void JobSession::Impl::KeepDeadline() {
-  deadline_.emplace(options_.deadline - absl::Now(), [weak = weak_from_this()] {
+  deadline_.emplace(options_.deadline - SteadyNow(), [weak = weak_from_this()] {
     const auto late = absl::DeadlineExceededError("the outputs did not come in time");
     if (const auto self = weak.lock()) self->Cancel(NameExpiry(late, /*waited=*/false));
   });
@@ -170,8 +170,7 @@ void JobSession::Impl::KeepDeadline() {
 }
 
 void JobSession::Impl::OnPlaced(const v1::Plan& plan) {
-  const bool again = progress_.attempt != 0;
-  if (again && (!options_.inputs.has_value() || !options_.outputs.has_value())) {
+  if (progress_.attempt != 0 && (!options_.inputs.has_value() || !options_.outputs.has_value())) {
     return Fail(SendAgainError());
   }
   absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, options_.spec);
@@ -187,6 +186,7 @@ void JobSession::Impl::StartShards() {
   const v1::Plan plan = std::move(waiting_->plan);
   rows_ = std::move(waiting_->rows);
   waiting_.reset();
+  lost_ = false;
   worker_error_.reset();
   grace_->CallOff();
   lost_outputs_.reset();
@@ -202,6 +202,7 @@ void JobSession::Impl::StartShards() {
     progress_.bytes_to_receive += shard.output_bytes();
     live_shards_ += (shard.input_bytes() > 0) + (shard.output_bytes() > 0);
     if (shard.output_bytes() > 0) ++outputs_missing_;
+    if (shard.input_bytes() > 0 && MayBeJoined(options_.request)) ++outputs_missing_;
     if (shard.input_bytes() > 0) pushed_.Add(shard.rank(), shard.input_bytes());
   }
   if (options_.inputs.has_value()) StartCalls(plan);
@@ -272,15 +273,16 @@ void JobSession::Impl::Moved(int64_t JobProgress::*counter, int64_t bytes) {
 
 void JobSession::Impl::OnShardDone(int32_t attempt, Stream stream, absl::Status status) {
   --live_shards_;
-  const bool old = attempt != progress_.attempt || waiting_.has_value();
+  const bool old = attempt != progress_.attempt || !HasAttempt();
   // A worker ends the streams of a job that is over; what became of the inputs is then known from
   // the job.
   const bool decides = CoordinatorDecides(status);
   const bool over = (succeeded_ || unconfirmed_) && stream == Stream::kUpload && decides;
   if (!old && stream == Stream::kUpload && status.ok()) seen_.Uploaded(SteadyNow());
-  if (!old && stream == Stream::kDownload) {
+  const bool download = stream == Stream::kDownload;
+  if (!old && (download || MayBeJoined(options_.request))) {
     if (status.ok()) --outputs_missing_;
-    if (!status.ok()) lost_outputs_ = status;
+    if (!status.ok()) lost_outputs_ = download ? status : InputsUnknownError();
   }
   if (!status.ok() && !old && !over && !failed_.has_value()) {
     const bool told = !run_job_open_ || unconfirmed_.has_value();
@@ -299,7 +301,7 @@ void JobSession::Impl::AwaitCoordinator(const absl::Status& status) {
 void JobSession::Impl::OnGraceOver() {
   const auto& error = unconfirmed_.has_value() ? unconfirmed_ : worker_error_;
   const auto& grace = unconfirmed_.has_value() ? outputs_grace_ : grace_;
-  if (!error.has_value() || finished_ || !grace->Passed()) return;
+  if (!error.has_value() || lost_ || finished_ || !grace->Passed()) return;
   Fail(*error);
   FinishIfQuiet();
 }
@@ -343,15 +345,14 @@ void JobSession::Impl::Cancel(absl::Status status) {
 void JobSession::Impl::Fail(absl::Status status) {
   if (failed_.has_value() || finished_) return;
   failed_ = std::move(status);
-  run_job_->Cancel();
+  if (run_job_ != nullptr) run_job_->Cancel();
   CancelShards();
 }
 
 // What the workers have sent by then is still to come.
 void JobSession::Impl::EndWith(const absl::Status& error) {
   if (failed_.has_value() || unconfirmed_.has_value()) return;
-  const bool may_come = progress_.attempt > 0 && !waiting_.has_value() &&
-                        !lost_outputs_.has_value() && options_.outputs.has_value();
+  const bool may_come = HasAttempt() && !lost_outputs_.has_value() && options_.outputs.has_value();
   if (!may_come || !StandsUnconfirmed(options_.spec, error)) return Fail(error);
   unconfirmed_ = error;
   absl::IsDeadlineExceeded(error) ? CancelShards() : outputs_grace_->Begin();
@@ -366,9 +367,8 @@ void JobSession::Impl::FinishIfQuiet() {
   if (finished_ || live_shards_ > 0) return;
   if (!stats_.has_value()) stats_ = seen_.Get();
   // With all rows here and checked, nothing that the coordinator may still say changes them.
-  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value() &&
-                        !AwaitsEndOfCall(options_.request, options_.spec);
-  if (run_job_open_ && !complete) return;
+  const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value();
+  if (run_job_open_ && (!complete || AwaitsEndOfCall(options_.request, options_.spec))) return;
   finished_ = true;
   calls_.clear();
   pushed_ = PushedInputs();
@@ -382,12 +382,12 @@ void JobSession::Impl::FinishIfQuiet() {
   observer_->OnDone(failed_.value_or(absl::OkStatus()), stats_.value_or(seen_.Heard()));
 }
 
-std::shared_ptr<JobSession> JobSession::Start(JobOptions options, JobObserver* observer) {
-  auto impl = std::make_shared<Impl>(std::move(options), observer);
-  std::shared_ptr<JobSession> session(new JobSession(impl));
-  impl->Start();
-  return session;
+std::shared_ptr<JobSession> JobSession::Make(JobOptions options, JobObserver* observer) {
+  return std::shared_ptr<JobSession>(
+      new JobSession(std::make_shared<Impl>(std::move(options), observer)));
 }
+
+void JobSession::Run() { impl_->Start(); }
 
 void JobSession::Push(TensorChunk chunk, Credit credit) {
   impl_->Push(std::move(chunk), std::move(credit));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,9 +42,9 @@ class JobObserver {
   // they come from goes on when `credit` is dropped: at most one message of 1 MiB for each rank is
   // out at a time.
   virtual void OnOutput(std::vector<TensorChunk> chunks, Credit credit) = 0;
-  // Before OnDone with OK, of a job that was to release a state and has not said that it did: it,
-  // or its call, ended with `why` when every output was on its way. The stats lack what those
-  // workers took that have not reported, unless all have.
+  // Before OnDone with OK, of a job that was to release a state, or to keep its own, and has not
+  // said that it did: it, or its call, ended with `why` when every output was on its way. The stats
+  // lack what those workers took that have not reported, unless all have.
   virtual void OnUnconfirmed(const absl::Status& /*why*/, bool /*all_reported*/) {}
   // Last, once. OK: every output has been delivered and checked.
   virtual void OnDone(const absl::Status& status, const v1::JobStats& stats) = 0;
@@ -55,7 +56,7 @@ struct JobOptions {
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
   // Calls for small shards; nullptr: each shard has calls of its own.
   std::shared_ptr<ExchangePool> exchanges;
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time deadline = absl::InfiniteFuture();  // By base/steady_time.h.
   // `spec` must be what `request.spec` says.
   v1::RunJobRequest request;
   AttentionSpec spec;
@@ -80,7 +81,15 @@ struct JobOptions {
 // lives on until its calls have ended also when this handle is dropped.
 class JobSession {
  public:
-  static std::shared_ptr<JobSession> Start(JobOptions options, JobObserver* observer);
+  static std::shared_ptr<JobSession> Start(JobOptions options, JobObserver* observer) {
+    std::shared_ptr<JobSession> session = Make(std::move(options), observer);
+    session->Run();
+    return session;
+  }
+  // The same in two steps, for an observer that needs the session: its first call may come before
+  // Run(), which is to be called once, has returned.
+  static std::shared_ptr<JobSession> Make(JobOptions options, JobObserver* observer);
+  void Run();
 
   // Pushed inputs, after OnPlaced: a chunk of the caller's rows, in any order. `credit` is dropped
   // when its bytes have left. A wrong chunk ends the session: INVALID_ARGUMENT with UNKNOWN_TENSOR,

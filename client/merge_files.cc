@@ -12,6 +12,7 @@
 #include "attention/error.h"
 #include "attention/merge_partials.h"
 #include "attention/status_macros.h"
+#include "client/lse_notes.h"
 
 namespace annulus {
 namespace {
@@ -93,6 +94,7 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
     const std::string path = absl::StrCat("inputs[", i, "].");
     RETURN_IF_ERROR(CheckTensor(file.Find(kOut), path + kOut, shape, false));
     RETURN_IF_ERROR(CheckTensor(file.Find(kLse), path + kLse, merge.LseShape(), true));
+    RETURN_IF_ERROR(CheckLse(file, path + kLse, {rules.base, rules.tokens_heads, std::nullopt}));
     if (file.Find(kRest) == nullptr) continue;
     RETURN_IF_ERROR(CheckTensor(file.Find(kRest), path + kRest, merge.LseShape(), true));
   }
@@ -187,7 +189,8 @@ absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
 absl::Status MergeFiles::WriteOutputs(SafetensorsWriter* file) const {
   return file->Commit({{kOut, "F32", files_[0].Find(kOut)->shape, BytesOf(out_)},
                        {kLse, "F32", LseShape(), BytesOf(lse_)},
-                       {kRest, "F32", LseShape(), BytesOf(rest_)}});
+                       {kRest, "F32", LseShape(), BytesOf(rest_)}},
+                      NotesOfMerge(answer_base_, rules_.tokens_heads));
 }
 
 }  // namespace annulus

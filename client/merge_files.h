@@ -26,8 +26,8 @@ struct PartialFileRules {
 class MergeFiles {
  public:
   // At least one. INVALID_ARGUMENT naming the tensor: MISSING_TENSOR, SHAPE_MISMATCH (also where
-  // the files differ), UNSUPPORTED_DTYPE, LIMIT_EXCEEDED (too many files for one row to fit a
-  // call).
+  // the files differ), UNSUPPORTED_DTYPE, LSE_MISMATCH (its file says other rules),
+  // LIMIT_EXCEEDED (too many files for one row to fit a call).
   static absl::StatusOr<MergeFiles> Open(std::vector<SafetensorsFile> files,
                                          const PartialFileRules& rules, LseBase answer_base);
 

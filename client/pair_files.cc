@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "attention/error.h"
 #include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
+#include "attention/validate.h"
 
 namespace annulus {
 namespace {
@@ -32,10 +34,11 @@ absl::Status WrongType(const SafetensorInfo& info, TensorId id) {
   return InvalidField("UNSUPPORTED_DTYPE", info.name, absl::StrCat(info.dtype, "; ", served));
 }
 
-int32_t HeadsOf(const SafetensorInfo& info) {
-  if (info.shape.size() < 3) return 1;
+// Heads are the `place`-th dimension from the last; 1 where there is none.
+int32_t HeadsOf(const SafetensorInfo& info, size_t place) {
+  if (info.shape.size() < place) return 1;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  return static_cast<int32_t>(std::min(info.shape[info.shape.size() - 3], kMost));
+  return static_cast<int32_t>(std::min(info.shape[info.shape.size() - place], kMost));
 }
 
 // How far apart in a file neighbours along each axis are, in elements; 0 along an axis of extent 1.
@@ -83,6 +86,33 @@ void CopyKeys(const TensorInfo& tensor, const std::byte* from, int64_t keys, std
   std::memcpy(to, from, static_cast<size_t>(keys * BytesPerElement(tensor.dtype)));
 }
 
+// The bit mask for heads that the first group of masks names not: it may have no mask for them, and
+// they would see every key.
+void AddMaskOfOtherHeads(const SafetensorsFile& file, v1::AttentionSpec* spec) {
+  auto* const masks = spec->mutable_masks();
+  if (masks->empty()) return spec->add_masks()->set_bit_mask(true);
+  const SafetensorInfo* const q = file.Find("q");
+  if (masks->Get(0).query_heads().empty() || q == nullptr) return;
+  const int32_t heads = HeadsOf(*q, 2);
+  if (heads > Limits().max_heads) return;  // Refused by the spec's number of them.
+  std::set<int32_t> named;
+  int end = 0;  // Of the group.
+  for (; end < masks->size() && !masks->Get(end).query_heads().empty(); ++end) {
+    named.insert(masks->Get(end).query_heads().begin(), masks->Get(end).query_heads().end());
+  }
+  v1::Mask others;
+  others.set_bit_mask(true);
+  for (int32_t head = 0; head < heads; ++head) {
+    if (named.count(head) == 0) others.add_query_heads(head);
+  }
+  if (others.query_heads().empty()) return;
+  *masks->Add() = std::move(others);
+  std::rotate(masks->begin() + end, masks->end() - 1, masks->end());
+  for (v1::Sequence& sequence : *spec->mutable_sequences()) {
+    if (sequence.mask() >= end) sequence.set_mask(sequence.mask() + 1);
+  }
+}
+
 }  // namespace
 
 absl::string_view PairNameInFile(TensorId id) {
@@ -98,7 +128,7 @@ absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec
     if (bias->dtype() == v1::DATA_TYPE_UNSPECIFIED) {
       bias->set_dtype(static_cast<v1::DataType>(dtype));
     }
-    if (bias->heads() == 0) bias->set_heads(HeadsOf(*info));
+    if (bias->heads() == 0) bias->set_heads(HeadsOf(*info, 3));
   }
   if (file.Find(TensorName(TensorId::kLseOffset)) != nullptr) {
     spec->mutable_modifiers()->set_lse_offset(true);
@@ -108,13 +138,12 @@ absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec
   if (TypeOf(*info, TensorId::kBitMask) == DataType::kUnspecified) {
     return WrongType(*info, TensorId::kBitMask);
   }
-  if (spec->bit_mask_heads() == 0) spec->set_bit_mask_heads(HeadsOf(*info));
+  if (spec->bit_mask_heads() == 0) spec->set_bit_mask_heads(HeadsOf(*info, 3));
   const bool asked = std::any_of(spec->masks().begin(), spec->masks().end(),
                                  [](const v1::Mask& mask) { return mask.bit_mask(); });
-  if (spec->masks().empty()) spec->add_masks();
-  for (v1::Mask& mask : *spec->mutable_masks()) {
-    if (!asked) mask.set_bit_mask(true);
-  }
+  if (asked) return absl::OkStatus();
+  for (v1::Mask& mask : *spec->mutable_masks()) mask.set_bit_mask(true);
+  AddMaskOfOtherHeads(file, spec);
   return absl::OkStatus();
 }
 

@@ -24,9 +24,9 @@ namespace annulus {
 absl::string_view PairNameInFile(TensorId id);
 
 // What a spec leaves out and a file says: that there is a bias, its dtype and heads, that there is
-// an lse_offset ([.., heads, tokens], F32), and that all masks have a bit mask, and its heads. A
-// spec in which some mask asks for the bit mask is left as it is. INVALID_ARGUMENT /
-// UNSUPPORTED_DTYPE.
+// an lse_offset ([.., heads, tokens], F32), and that all masks have a bit mask, and its heads;
+// heads that no mask is for get one that is nothing else, at the end of the first group. A spec in
+// which some mask asks for the bit mask is left as it is. INVALID_ARGUMENT / UNSUPPORTED_DTYPE.
 absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec);
 
 // Sizes of what a file holds.

@@ -4,6 +4,7 @@
 
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/callback_threads.h"
+#include "proto/grpc_time.h"
 #include "proto/status.h"
 
 namespace annulus {
@@ -14,7 +15,7 @@ std::shared_ptr<RawStream> RawStream::Start(Call call, Handlers handlers) {
   stream->self_ = stream;
   stream->handlers_ = std::move(handlers);
   if (call.deadline != absl::InfiniteFuture()) {
-    stream->context_.set_deadline(absl::ToChronoTime(call.deadline));
+    stream->context_.set_deadline(absl::ToChronoTime(TimeOfDay(call.deadline)));
   }
   for (const auto& [key, value] : call.metadata) stream->context_.AddMetadata(key, value);
   // Every stream begins with a write: its headers go with it.

@@ -25,8 +25,8 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
  public:
   struct Call {
     std::shared_ptr<grpc::Channel> channel;
-    std::string method;  // "/package.Service/Method"
-    absl::Time deadline;
+    std::string method;   // "/package.Service/Method"
+    absl::Time deadline;  // By base/steady_time.h.
     Metadata metadata;
   };
   // Called from gRPC's threads: on_read and on_written each one at a time, on_done last and once,
@@ -42,10 +42,6 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
   // A stream begins with a write: until then not even its call is made.
   void Write(grpc::ByteBuffer message) EXCLUDES(mutex_) { StartWriteOf(std::move(message), {}); }
-  // May wait for the next write, to leave with it.
-  void WriteBuffered(grpc::ByteBuffer message) EXCLUDES(mutex_) {
-    StartWriteOf(std::move(message), grpc::WriteOptions().set_buffer_hint());
-  }
   // The last message and the half-close in one.
   void WriteLast(grpc::ByteBuffer message) EXCLUDES(mutex_) {
     StartWriteOf(std::move(message), grpc::WriteOptions().set_last_message());

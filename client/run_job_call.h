@@ -28,7 +28,7 @@ class RunJobCall {
   virtual void Cancel() = 0;
 };
 
-// Starts a call. `deadline` is a time of day, as gRPC takes it.
+// Starts a call. `deadline` by base/steady_time.h.
 using RunJobStarter = std::function<std::shared_ptr<RunJobCall>(
     const v1::RunJobRequest& request, absl::Time deadline, RunJobCall::Handlers handlers)>;
 

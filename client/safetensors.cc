@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
@@ -26,6 +27,7 @@ using Json = nlohmann::json;
 constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
 constexpr size_t kMaxDims = 8;
+constexpr char kMetadata[] = "__metadata__";
 
 absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument,
@@ -85,6 +87,16 @@ absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& v
   return info;
 }
 
+// `metadata` may be null.
+absl::Status ReadMetadata(const Json& value, SafetensorMetadata* metadata) {
+  if (!value.is_object()) return Bad("its metadata is no JSON object");
+  for (const auto& [name, text] : value.items()) {
+    if (!text.is_string()) return Bad("its metadata has what is no text");
+    if (metadata != nullptr) (*metadata)[name] = text.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
 // Sorted, without overlap or gap, and as long as the file.
 absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_bytes) {
   std::sort(tensors->begin(), tensors->end(), [](const SafetensorInfo& a, const SafetensorInfo& b) {
@@ -128,7 +140,8 @@ int64_t SafetensorElementBytes(absl::string_view dtype) {
 }
 
 absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
-                                                             int64_t* header_bytes) {
+                                                             int64_t* header_bytes,
+                                                             SafetensorMetadata* metadata) {
   const auto size = static_cast<int64_t>(file.size());
   if (size < kLengthBytes) return Bad("it is shorter than 8 bytes");
   uint64_t length = 0;
@@ -139,7 +152,10 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
   ASSIGN_OR_RETURN(const Json header, ReadHeader(text, text + length));
   std::vector<SafetensorInfo> tensors;
   for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") continue;
+    if (name == kMetadata) {
+      RETURN_IF_ERROR(ReadMetadata(value, metadata));
+      continue;
+    }
     ASSIGN_OR_RETURN(SafetensorInfo info, ReadTensor(name, value));
     tensors.push_back(std::move(info));
   }
@@ -164,7 +180,8 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   file.mapping_ = std::shared_ptr<const std::byte>(
       static_cast<const std::byte*>(address),
       [size](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), size); });
-  auto tensors = ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_);
+  auto tensors =
+      ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_, &file.metadata_);
   if (!tensors.ok()) return In(path, tensors.status());
   file.tensors_ = *std::move(tensors);
   return file;
@@ -179,6 +196,18 @@ const SafetensorInfo* SafetensorsFile::Find(absl::string_view name) const {
 
 absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorInfo& info) const {
   return {mapping_.get() + header_bytes_ + info.begin, static_cast<size_t>(info.end - info.begin)};
+}
+
+absl::Status SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const SafetensorInfo* const found = Find(name);
+    if (found == nullptr) {
+      return InvalidField("MISSING_TENSOR", absl::Utf8SafeCEscape(name),
+                          "to be left aside, and not in the file");
+    }
+    tensors_.erase(tensors_.begin() + (found - tensors_.data()));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path) {
@@ -208,8 +237,10 @@ SafetensorsWriter::~SafetensorsWriter() {
   std::remove(partial_.c_str());
 }
 
-absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors) {
+absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors,
+                                       const SafetensorMetadata& metadata) {
   Json header = Json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t offset = 0;
   for (const SafetensorView& tensor : tensors) {
     const int64_t end = offset + static_cast<int64_t>(tensor.bytes.size());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,15 +29,19 @@ struct SafetensorInfo {
   int64_t end = 0;
 };
 
+// What a file says of itself beside its tensors.
+using SafetensorMetadata = std::map<std::string, std::string>;
+
 // Bytes of an element of a known dtype; 0 for an unknown one.
 int64_t SafetensorElementBytes(absl::string_view dtype);
 
 // The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
 // wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, an
-// unknown dtype, sizes that overflow or disagree, ranges that overlap, leave a gap or end early.
-// `header_bytes` (optional) is where the tensors' bytes begin.
-absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
-                                                             int64_t* header_bytes = nullptr);
+// unknown dtype, sizes that overflow or disagree, ranges that overlap, leave a gap or end early,
+// metadata that is not texts by name. `header_bytes` (optional) is where the tensors' bytes begin.
+absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(
+    absl::Span<const std::byte> file, int64_t* header_bytes = nullptr,
+    SafetensorMetadata* metadata = nullptr);
 
 // A file, mapped into memory for its life. Movable.
 class SafetensorsFile {
@@ -47,14 +52,21 @@ class SafetensorsFile {
 
   // In the order of their bytes.
   const std::vector<SafetensorInfo>& tensors() const { return tensors_; }
+  // Empty where it has none.
+  const SafetensorMetadata& metadata() const { return metadata_; }
   // The tensor, or nullptr.
   const SafetensorInfo* Find(absl::string_view name) const;
   absl::Span<const std::byte> Bytes(const SafetensorInfo& info) const;
+
+  // As if the file had them not. INVALID_ARGUMENT / MISSING_TENSOR, naming the first, where it has
+  // not.
+  absl::Status LeaveAside(const std::vector<std::string>& names);
 
  private:
   std::shared_ptr<const std::byte> mapping_;
   int64_t header_bytes_ = 0;
   std::vector<SafetensorInfo> tensors_;
+  SafetensorMetadata metadata_;
 };
 
 // A tensor to be written.
@@ -76,7 +88,8 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
 
   // Writes all and gives the file its name. Once. Errors of the system.
-  absl::Status Commit(const std::vector<SafetensorView>& tensors);
+  absl::Status Commit(const std::vector<SafetensorView>& tensors,
+                      const SafetensorMetadata& metadata = {});
 
  private:
   SafetensorsWriter() = default;

@@ -42,6 +42,13 @@ absl::Status OutputsGoneError() {
                    {"JOB_ENDED", {}, {}, {}});
 }
 
+absl::Status InputsUnknownError() {
+  return MakeError(absl::StatusCode::kAborted,
+                   "the job ended for another call with its request_id before these inputs were "
+                   "compared with that call's; send it again",
+                   {"JOB_ENDED", {}, {}, absl::Milliseconds(100)});
+}
+
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier) {
   ErrorDetail detail = DetailOf(status);
   detail.metadata["earlier_attempt"] = ErrorText(earlier);

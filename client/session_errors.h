@@ -21,6 +21,8 @@ absl::Status NameExpiry(const absl::Status& status, bool waited);
 absl::Status SendAgainError();
 // ABORTED / JOB_ENDED: the job succeeded for another call.
 absl::Status OutputsGoneError();
+// ABORTED / JOB_ENDED: so did it, while this call still sent its inputs.
+absl::Status InputsUnknownError();
 // NOT_FOUND / STATE_RELEASED, as `status` says it, of a job that was sent before, to release that
 // state, and ended with `earlier`: it may have been the one that did.
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier);

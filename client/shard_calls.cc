@@ -52,7 +52,7 @@ void ShardCalls::Exchange(const ShardCallOptions& options, const v1::ShardPlan& 
   ShardExchange::Options exchange;
   exchange.pool = options.exchanges;
   exchange.endpoint = shard.endpoint();
-  exchange.channel = options.worker_channel(shard.endpoint());
+  exchange.channel = options.exchanges->ChannelOf(shard.endpoint(), options.worker_channel);
   exchange.ticket = shard.ticket();
   exchange.inputs = std::move(inputs);
   exchange.outputs = std::move(outputs);

@@ -34,9 +34,11 @@ class ShardExchange : public ExchangeStream::User,
   };
   static std::shared_ptr<ShardExchange> Start(Options options);
 
-  // Whether a shard of so many bytes may go so.
+  // Whether a shard of so many bytes may go so. Its outputs are one message: no more of them comes
+  // ahead of its reader, whatever the connection's windows are.
   static bool IsSmall(int64_t input_bytes, int64_t output_bytes) {
-    return input_bytes > 0 && input_bytes <= kMaxWithTicket && output_bytes > 0;
+    return input_bytes > 0 && input_bytes <= kMaxWithTicket && output_bytes > 0 &&
+           output_bytes <= kMaxChunkBytes;
   }
 
   void Cancel() EXCLUDES(mutex_);

@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
+#include "client/lse_notes.h"
 #include "nlohmann/json.hpp"
 
 namespace annulus {
@@ -185,6 +186,7 @@ std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors) {
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank) {
   RETURN_IF_ERROR(CheckHasAny(file));
+  RETURN_IF_ERROR(CheckLse(file, "lse", {std::nullopt, /*tokens_heads=*/false, std::nullopt}));
   std::vector<OwnedTensor> tensors;
   for (const SafetensorInfo& info : file.tensors()) {
     ASSIGN_OR_RETURN(const TensorShape shape, ShapeInFile(info, /*with_batch=*/true));

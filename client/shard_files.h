@@ -32,7 +32,8 @@ struct OwnedTensor {
 std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors);
 
 // A rank's rows of every tensor of a file. INVALID_ARGUMENT naming the tensor: UNKNOWN_TENSOR,
-// SHAPE_MISMATCH; MISSING_TENSOR where there is none, INVALID_RANK.
+// SHAPE_MISMATCH; MISSING_TENSOR where there is none, INVALID_RANK, LSE_MISMATCH where the file
+// says that its lse is [tokens, heads].
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank);
 

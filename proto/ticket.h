@@ -29,8 +29,8 @@ inline constexpr size_t kTicketKeyBytes = 32;
 std::string SignTicket(absl::string_view key, const TicketClaims& claims);
 
 // The claims of a ticket that this key signed. PERMISSION_DENIED / BAD_TICKET where the bytes are
-// not such a ticket (compared in constant time), FAILED_PRECONDITION / TICKET_EXPIRED past its
-// expiry.
+// not such a ticket (compared in constant time) and for an empty key, FAILED_PRECONDITION /
+// TICKET_EXPIRED past its expiry.
 absl::StatusOr<TicketClaims> VerifyTicket(absl::string_view key, absl::string_view ticket,
                                           absl::Time now);
 

@@ -13,14 +13,14 @@
 #include "base/steady_time.h"
 #include "client/channels.h"
 #include "client/exchange_stream.h"
-#include "client/run_job_call.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/message_limits.h"
 #include "proto/tensor_transport.h"
-#include "server/coordinator/errors.h"
 #include "server/coordinator/planner.h"
 #include "server/gateway/attention_service.h"
+#include "server/gateway/local_run_job.h"
 #include "server/services/brain.h"
 #include "server/services/health_service.h"
 #include "server/services/jobs_service.h"
@@ -31,8 +31,6 @@ namespace {
 
 constexpr absl::Duration kLivenessAge = absl::Seconds(10);
 constexpr std::chrono::seconds kShutdownGrace(2);
-// By then another one may have taken this one's place.
-constexpr absl::Duration kRetryAfterStop = absl::Seconds(1);
 
 std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
@@ -60,10 +58,12 @@ struct Port {
   std::unique_ptr<grpc::Server> server;
 
   absl::Status Listen(grpc::ServerBuilder& builder,
-                      const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+                      const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                      int streams_per_connection) {
     int bound = 0;
     // Two processes on one port would share its connections; a port in use is an error.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_per_connection);
     builder.SetMaxReceiveMessageSize(kMaxCoordinatorMessageBytes);
     builder.AddListeningPort(address, credentials, &bound);
     server = builder.BuildAndStart();
@@ -118,9 +118,8 @@ class InfoSink final : public CallSink {
 void AskInfo(Brain* brain, ServerInfoReply reply) {
   const int64_t call = brain->NewNumber();
   auto sink = std::make_shared<InfoSink>(std::move(reply));
-  if (!brain->PostCall(call, sink, event::GetServerInfo{call})) {
-    sink->Finish(DrainingError(kRetryAfterStop));
-  }
+  const absl::Status taken = brain->PostCall(call, sink, event::GetServerInfo{call});
+  if (!taken.ok()) sink->Finish(taken);
 }
 
 // Job ids must not be guessed.
@@ -143,9 +142,8 @@ struct CoordinatorServer::Impl {
   HealthService health_for_workers;
   HealthService health_for_probes;
   Brain brain;
-  JobsService jobs, jobs_for_gateway;
+  JobsService jobs;
   WorkerControlService control;
-  std::unique_ptr<grpc::Server> inner;  // Jobs for the gateway, without a port.
   std::unique_ptr<AttentionService> attention;
   Port client_port, control_port, health_port;
   bool shut_down = false;
@@ -159,6 +157,7 @@ Brain::Options BrainOptions(const CoordinatorServer::Options& options,
   brain.coordinator = options.coordinator;
   brain.plan = MakeJobPlan;
   brain.planner_threads = options.planner_threads;
+  brain.max_mail = options.max_mail;
   brain.random = RandomNumber;
   brain.on_ready = std::move(ready);
   brain.on_stopped = std::move(stopped);
@@ -190,18 +189,22 @@ CoordinatorServer::Impl::Impl(Options o)
             health_for_probes.SetReady(ready);
           },
           [this] { drained.Set(); })),
-      jobs(&brain, options.coordinator, JobStream::Peer::kRemote),
-      jobs_for_gateway(&brain, options.coordinator, JobStream::Peer::kSelf),
-      control(&brain) {}
+      jobs(&brain, options.coordinator),
+      control(&brain, options.register_wait) {}
 
 GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   GatewayServiceOptions gateway;
-  gateway.run_job = RemoteRunJob(inner->InProcessChannel({}), {});
+  gateway.run_job = LocalRunJob(&brain, options.coordinator);
   auto workers = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kBounded);
   gateway.worker_channel = [workers](const std::string& endpoint) {
     return workers->Get(endpoint);
   };
-  gateway.exchanges = std::make_shared<ExchangePool>();
+  // What an exchange brings is bounded by itself, so that its windows may be as wide as they like:
+  // a bounded one costs every answer a round trip.
+  auto exchanges = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kAdaptive);
+  gateway.exchanges = std::make_shared<ExchangePool>(
+      [] { return nullptr; },
+      [exchanges](const std::string& endpoint) { return exchanges->Get(endpoint); });
   gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;
@@ -212,12 +215,9 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
 }
 
 absl::Status CoordinatorServer::Impl::StartPorts() {
-  grpc::ServerBuilder inner_builder;
-  inner_builder.RegisterService(&jobs_for_gateway);
-  inner = inner_builder.BuildAndStart();
-  if (inner == nullptr) return absl::InternalError("the gateway's own server did not start");
   attention = std::make_unique<AttentionService>(Gateway());
 
+  const int streams = options.max_streams_per_connection;
   grpc::ServerBuilder clients;
   SetKeepalive(clients, absl::Seconds(30), absl::Seconds(10));
   for (const auto& [name, value] : TensorTransport(ReadAhead::kBounded))
@@ -225,22 +225,21 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
   clients.RegisterService(attention.get());
   clients.RegisterService(&jobs);
   clients.RegisterService(&health);
-  clients.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
   client_port.address = options.address;
-  RETURN_IF_ERROR(client_port.Listen(clients, options.server_credentials));
+  RETURN_IF_ERROR(client_port.Listen(clients, options.server_credentials, streams));
 
   grpc::ServerBuilder workers;
   SetKeepalive(workers, absl::Seconds(10), absl::Seconds(5));
   workers.RegisterService(&control);
   workers.RegisterService(&health_for_workers);
   control_port.address = options.control_address;
-  RETURN_IF_ERROR(control_port.Listen(workers, options.server_credentials));
+  RETURN_IF_ERROR(control_port.Listen(workers, options.server_credentials, streams));
 
   if (options.health_address.empty()) return absl::OkStatus();
   grpc::ServerBuilder probes;
   probes.RegisterService(&health_for_probes);
   health_port.address = options.health_address;
-  return health_port.Listen(probes, grpc::InsecureServerCredentials());
+  return health_port.Listen(probes, grpc::InsecureServerCredentials(), streams);
 }
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -264,7 +263,7 @@ const std::string& CoordinatorServer::control_address() const {
 }
 const std::string& CoordinatorServer::health_address() const { return impl_->health_port.address; }
 
-void CoordinatorServer::Drain() { impl_->brain.Post(event::Drain{}); }
+void CoordinatorServer::Drain() { impl_->brain.Post(event::Drain{}).IgnoreError(); }
 
 bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
   // A job is over when its outputs have been fetched, which may be before the caller has them.
@@ -280,8 +279,6 @@ void CoordinatorServer::Shutdown() {
   impl.health_for_workers.Stop();
   impl.health_for_probes.Stop();
   impl.client_port.Shutdown();
-  if (impl.inner != nullptr)
-    impl.inner->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   impl.control_port.Shutdown();
   impl.health_port.Shutdown();
 }

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_SERVER_H_
 #define ANNULUS_SERVER_COORDINATOR_SERVER_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -12,10 +13,6 @@
 #include "server/gateway/options.h"
 
 namespace annulus {
-
-// Of one message that it receives: a request holds a spec and no tensor, and Attend's chunks are at
-// most 1 MiB.
-inline constexpr int kMaxCoordinatorMessageBytes = 8 << 20;
 
 // A running coordinator with its gateway: every service, port and thread of it. The binary, tests
 // and whoever embeds it start it alike.
@@ -30,12 +27,16 @@ class CoordinatorServer {
     std::string health_address;
     CoordinatorOptions coordinator;
     int planner_threads = 1;
+    // Words of workers, and as many of clients, that wait for the coordinator; one more is refused.
+    size_t max_mail = 65536;
     // Of the gateway's calls (its channels, server_info and limits are filled in).
     int max_unsent_messages = 4;
     int max_attend_calls = 256;
     int64_t max_inline_bytes = int64_t{512} << 20;
-    // Calls at once on one connection of a client; more wait in the client.
+    // Calls at once on one connection to any of the ports; more wait in who makes them.
     int max_streams_per_connection = 128;
+    // How long a worker's stream may be open before its first message is here.
+    absl::Duration register_wait = absl::Seconds(10);
     // Null: insecure.
     std::shared_ptr<grpc::ServerCredentials> server_credentials;
     std::shared_ptr<grpc::ChannelCredentials> worker_credentials;

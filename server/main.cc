@@ -124,7 +124,7 @@ int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Dura
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("The coordinator of Annulus, with its gateway.");
+  CLI::App app("The coordinator of Annulus, with its gateway.", "annulus-coordinator");
   CoordinatorServer::Options options;
   LogOptions log;
   log.component = "coordinator";

@@ -52,7 +52,8 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
     engine.lacks.push_back(
         {kBf16x3Feature, /*served=*/false, "It takes a CPU with AMX.", "spec.arithmetic"});
   }
-  engine.description = absl::StrCat(probe->Description(), " + gloo");
+  engine.arithmetic = probe->Description();
+  engine.description = absl::StrCat(engine.arithmetic, " + gloo");
   if (!path.passed_over.empty())
     absl::StrAppend(&engine.description, " (", absl::StrJoin(path.passed_over, ", "), ")");
   engine.make_device = [memory = MakeHostMemory(options.device_bytes),

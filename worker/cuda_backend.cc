@@ -10,9 +10,9 @@
 #include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
-#include "base/child_process.h"
 #include "base/device_name.h"
 #include "base/log.h"
+#include "base/run_child.h"
 #include "worker/comm/bind_address.h"
 #include "worker/comm/nccl.h"
 #include "worker/comm/nccl_library.h"
@@ -163,6 +163,8 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
       kernel_options.cudnn == nullptr
           ? ""
           : absl::StrCat(" + cudnn ", cuda::CudnnVersionText(kernel_options.cudnn->Version()));
+  const CudaProperties& gpu = context->properties();
+  engine.arithmetic = absl::StrCat(choice.kernels(), " on sm_", gpu.major, gpu.minor);
   engine.description =
       absl::StrCat(choice.kernels(), cudnn, " + nccl ", NcclVersionText(nccl->Version()), ", ",
                    context->description(), choice.note());

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/child_process.h"
+#include "base/run_child.h"
 
 namespace annulus {
 

@@ -22,12 +22,14 @@
 #include "attention/dtype.h"
 #include "attention/error.h"
 #include "attention/kernel_rates.h"
+#include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/device_name.h"
 #include "base/log.h"
 #include "proto/callback_threads.h"
 #include "worker/backend.h"
 #include "worker/cuda_backend.h"
+#include "worker/device/host.h"
 #include "worker/hopper_choice.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
@@ -111,8 +113,8 @@ void AddSizes(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddBytes(app, {"--staging-bytes", "Memory for inputs and outputs of jobs"}, {1 << 20, kTiB},
            &worker->staging_bytes);
-  AddBytes(app, {"--device-bytes", "Memory for the working sets of running jobs"}, {1 << 20, kTiB},
-           &worker->device_bytes);
+  AddBytes(app, {"--device-bytes", "Memory for the working sets of running jobs"},
+           {1 << 20, kMostHostBytes}, &worker->device_bytes);
   AddInteger(app, {"--threads", "Threads of the attention kernel"}, {1, 1024}, &flags->threads,
              "threads");
   AddInteger(app, {"--copy-threads", "Threads that begin shards and check large pieces of outputs"},
@@ -202,7 +204,7 @@ absl::Status Check(const Flags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Measure(Flags* flags) {
+absl::Status ChooseEngine(Flags* flags) {
   if (absl::StartsWith(flags->comm_address, "if:")) {
     flags->backend.comm_interface = flags->comm_address.substr(3);
   } else {
@@ -215,14 +217,20 @@ absl::Status Measure(Flags* flags) {
   absl::StatusOr<Engine> engine = MakeEngine(flags->backend);
   if (!engine.ok()) return engine.status();
   flags->worker.engine = *std::move(engine);
-  // A place where no rank can be reached would show only when the first group is formed.
-  const auto device = flags->worker.engine.make_device();
+  return absl::OkStatus();
+}
+
+// A place where no rank can be reached would show only when the first group is formed.
+absl::Status CheckReachable(const Engine& engine) {
+  const auto device = engine.make_device();
   if (!device.ok()) return device.status();
-  const auto alone = flags->worker.engine.make_communicator(device->get(), /*rank=*/0, /*size=*/1);
-  if (!alone.ok()) {
-    return absl::Status(alone.status().code(),
-                        absl::StrCat("--comm-address: ", alone.status().message()));
-  }
+  const auto alone = engine.make_communicator(device->get(), /*rank=*/0, /*size=*/1);
+  if (alone.ok()) return absl::OkStatus();
+  return absl::Status(alone.status().code(),
+                      absl::StrCat("--comm-address: ", alone.status().message()));
+}
+
+absl::Status MeasureKernels(Flags* flags) {
   WorkerOptions& worker = flags->worker;
   worker.rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {}},
                           {DataType::kBf16, Arithmetic::kOfType, {}},
@@ -238,6 +246,11 @@ absl::Status Measure(Flags* flags) {
     kernel.rates = std::move(measured->rates);
     worker.rates.cpu_share = std::min(worker.rates.cpu_share, measured->cpu_share);
   }
+  return absl::OkStatus();
+}
+
+absl::Status MeasureTransfers(Flags* flags) {
+  WorkerOptions& worker = flags->worker;
   if (worker.engine.one_rank_a_process) {
     worker.rates.step_seconds = kAssumedStepSeconds;
     worker.rates.link_bytes_per_second =
@@ -253,6 +266,13 @@ absl::Status Measure(Flags* flags) {
   if (!link.ok()) return link.status();
   worker.rates.link_bytes_per_second = *link;
   return absl::OkStatus();
+}
+
+absl::Status MakeReady(Flags* flags) {
+  RETURN_IF_ERROR(ChooseEngine(flags));
+  RETURN_IF_ERROR(CheckReachable(flags->worker.engine));
+  RETURN_IF_ERROR(MeasureKernels(flags));
+  return MeasureTransfers(flags);
 }
 
 // At head dimensions of 128.
@@ -291,8 +311,8 @@ int Run(Flags flags) {
   flags.log.component = flags.worker.slot;
   InitLogging(flags.log);
   LimitCallbackThreads();
-  if (const absl::Status measured = Measure(&flags); !measured.ok()) {
-    LogError(kNoJob, "cannot start: ", ErrorText(measured));
+  if (const absl::Status ready = MakeReady(&flags); !ready.ok()) {
+    LogError(kNoJob, "cannot start: ", ErrorText(ready));
     return kFailed;
   }
   std::atomic<int> code{-1};

@@ -15,9 +15,11 @@
 
 #include "attention/dtype.h"
 #include "attention/status_macros.h"
+#include "attention/tensor_table.h"
 #include "base/steady_time.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/program.h"
+#include "worker/executor/staging_copies.h"
 
 namespace annulus {
 namespace {
@@ -66,12 +68,13 @@ struct Runner {
   Device* device = nullptr;
   AttentionKernel* kernel = nullptr;
   std::vector<std::byte> numbers;
+  std::vector<std::vector<std::byte>> tensors;
 
   struct Took {
     double seconds = 0, cpu_seconds = 0;
   };
-  absl::StatusOr<Took> Run() const {
-    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->placement.arena_bytes));
+  absl::StatusOr<Took> Run() {
+    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(program->memory_bytes()));
     Executor::Options options;
     options.program = program;
     options.memory = memory;
@@ -79,12 +82,17 @@ struct Runner {
     options.kernel = kernel;
     Executor executor(options);
     RETURN_IF_ERROR(Fill(memory.get(), program->placement.arena_bytes));
+    StagedTensors staged;
+    for (std::vector<std::byte>& tensor : tensors) staged.data.push_back(tensor.data());
+    RETURN_IF_ERROR(executor.CopyIn(staged));
+    RETURN_IF_ERROR(device->Synchronize());
     const double before = CpuSeconds();
-    RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
+    RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}));
     const double seconds = absl::ToDoubleSeconds(executor.stats().running);
     return Took{std::max(1e-6, seconds), CpuSeconds() - before};
   }
 
+  // Memory that was never touched would cost more than what is done there.
   absl::Status Fill(std::byte* memory, int64_t bytes) const {
     const auto size = static_cast<int64_t>(numbers.size());
     const int64_t times = bytes / size;
@@ -120,8 +128,17 @@ absl::StatusOr<Runner> MakeRunner(const Machine& machine, const Numbers& numbers
   request.execution.strategy = Strategy::kRingPassKv;
   request.execution.layout = request.plan_options.layout = Layout::kContiguous;
   request.execution.world_size = 1;
+  request.reads_staging = machine.device->reads_staging();
+  request.ends_rows = machine.kernel->ends_rows();
   Runner runner;
   runner.numbers = SomeNumbers(numbers.dtype);
+  for (const TensorInfo& info : TensorTable(request.spec)) {
+    std::vector<std::byte>& tensor = runner.tensors.emplace_back(shape.length * info.row_bytes());
+    for (size_t at = 0; at < tensor.size(); at += runner.numbers.size()) {
+      const size_t bytes = std::min(runner.numbers.size(), tensor.size() - at);
+      std::copy_n(runner.numbers.begin(), bytes, tensor.begin() + static_cast<int64_t>(at));
+    }
+  }
   ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
   runner.device = machine.device.get();
   runner.kernel = machine.kernel.get();

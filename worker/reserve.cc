@@ -1,5 +1,6 @@
 #include "worker/reserve.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "attention/tensor_table.h"
 #include "proto/convert.h"
 #include "worker/agent/agent_values.h"
+#include "worker/executor/program_memo.h"
 
 namespace annulus {
 
@@ -28,6 +30,12 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Reser
   work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
   work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
   work.request.rank = work.id.rank;
+  // One behind the other, the first with its length. Nobody remembers large ones.
+  if (reserve.spec().ByteSizeLong() <= ProgramMemo::kMaxKeyBytes) {
+    const std::string spec = reserve.spec().SerializeAsString();
+    work.request.source =
+        absl::StrCat(spec.size(), " ", spec, reserve.execution().SerializeAsString());
+  }
   if (work.request.plan_options.granule % GranuleOf(work.request.spec) != 0) {
     return MakeError(absl::StatusCode::kInternal,
                      absl::StrCat("a granule of ", work.request.plan_options.granule,

@@ -80,14 +80,14 @@ absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& 
   ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
   Executor::Options options;
   options.program = program;
-  ASSIGN_OR_RETURN(options.memory, device.Allocate(program->placement.arena_bytes));
+  ASSIGN_OR_RETURN(options.memory, device.Allocate(program->memory_bytes()));
   options.device = &device;
   options.kernel = &kernel;
   Executor executor(std::move(options));
   StagedTensors staged;
   for (std::vector<std::byte>& tensor : *tensors) staged.data.push_back(tensor.data());
   RETURN_IF_ERROR(executor.CopyIn(staged));
-  RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}, false));
+  RETURN_IF_ERROR(executor.Run({0, static_cast<int32_t>(program->schedule.steps.size())}));
   return executor.CopyOut(staged);
 }
 

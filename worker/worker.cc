@@ -17,6 +17,7 @@
 #include "attention/status_macros.h"
 #include "base/log.h"
 #include "base/steady_time.h"
+#include "base/version.h"
 #include "proto/convert.h"
 #include "proto/rates.h"
 #include "proto/ticket.h"
@@ -33,7 +34,6 @@ namespace {
 
 using control::v1::WorkerEvent;
 
-constexpr char kVersion[] = "0.1.0";
 constexpr int kStuckExitCode = 70;
 constexpr int kDeviceLostExitCode = 71;
 
@@ -243,6 +243,12 @@ void Worker::Impl::StartWatchdog() {
                      reading.patience};
   });
   watchdog.lanes.push_back([this, describe] {
+    const LaneGauge::Reading reading = lane_->side_gauge()->Read();
+    return LaneSight{
+        "side",       reading.busy,        describe(reading), lane_->side_gauge()->steps(),
+        std::nullopt, reading.shard.job_id};
+  });
+  watchdog.lanes.push_back([this, describe] {
     const LaneGauge::Reading reading = solo_->gauge()->Read();
     return LaneSight{"solo",       reading.busy,        describe(reading), solo_->gauge()->steps(),
                      std::nullopt, reading.shard.job_id};
@@ -256,6 +262,7 @@ control::v1::Register Worker::Impl::Self() const {
   self.set_locality(options_.locality);
   self.set_data_endpoint(data_endpoint_);
   self.set_backend(options_.engine.description);
+  self.set_arithmetic(options_.engine.arithmetic);
   self.set_staging_limit_bytes(options_.staging_bytes);
   self.set_device_limit_bytes(options_.device_bytes);
   *self.mutable_rates() = RatesToProto(options_.rates);

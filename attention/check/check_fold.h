@@ -9,7 +9,7 @@
 namespace annulus {
 
 // What makes the bits of a deterministic job the same for any plan: no sums are sent (but gradients
-// of a bias that are complete), added up or copied; every task takes keys that lie side by side in
+// of a bias that are complete) or added up; every task takes keys that lie side by side in
 // the job, in whole tiles of the plan's granule from global multiples on (a sequence or the job may
 // end inside one); and a row of sums of queries meets its keys in increasing order. Gradients of
 // keys likewise: queries side by side, no tile of them in two tasks unless a sequence ends between,

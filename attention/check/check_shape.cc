@@ -163,6 +163,18 @@ class ShapeCheck {
            Holds(task.out_bias, BlockOf(task.q).shard, queries);
   }
 
+  // Rows begin and end in tasks of forward passes, and those that end go to an output.
+  bool RowEndsFit(const Task& task) const {
+    const auto within = [&](Interval rows) {
+      return rows == Interval() || Inside(rows, {task.q_begin, task.q_end});
+    };
+    if (!within(task.begins) || !within(task.ends)) return false;
+    if (task.ends == Interval())
+      return task.out == -1 && (!gradients_ || task.begins == Interval());
+    return !gradients_ && IsBuffer(task.out) && BlockOf(task.out).kind == BlockKind::kOut &&
+           Holds(task.out, BlockOf(task.q).shard, {task.ends, {task.head_begin, task.head_end}});
+  }
+
   bool Holds(int32_t buffer, int32_t shard, const Patch& patch) const {
     if (buffer == -1) return true;  // No such output.
     const Block& block = BlockOf(buffer);
@@ -191,6 +203,9 @@ class ShapeCheck {
     }
     if (!BiasGradientFits(task, queries)) {
       return Broken(rank_, k, "a task lacks an accumulator of the gradient of the bias");
+    }
+    if (!RowEndsFit(task)) {
+      return Broken(rank_, k, "rows begin or end outside their task or their output");
     }
     return absl::OkStatus();
   }
@@ -234,9 +249,6 @@ class ShapeCheck {
         fits = (source == BlockKind::kPartial && target == BlockKind::kOut) ||
                (source == BlockKind::kDq && target == BlockKind::kDqOut) ||
                (source == BlockKind::kDkv && target == BlockKind::kDkvOut);
-        break;
-      case Op::Kind::kCopy:
-        fits = source == target;
         break;
       case Op::Kind::kAdd:
         fits = source == target && IsGradientSum(source);

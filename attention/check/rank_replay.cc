@@ -59,7 +59,7 @@ absl::Status RankReplay::Begin(int32_t k) {
   }
   const Step& step = schedule_.steps[k];
   for (const Transfer& send : step.sends) {
-    if (!states_[send.buffer].held.Contains(PatchOfTransfer(send))) {
+    if (!Readable(send.buffer, PatchOfTransfer(send))) {
       return Broken(rank_, k, "a send of rows that are not there");
     }
   }
@@ -76,10 +76,33 @@ absl::Status RankReplay::Write(int32_t k, int32_t buffer, const Patch& patch,
   if (Names(schedule_.steps[k].sends, buffer)) {
     return Broken(rank_, k, "a task writes a buffer that is being sent");
   }
-  if (!states_[buffer].held.Contains(patch)) {
-    return Broken(rank_, k, "a task adds to rows that hold nothing");
-  }
+  if (!Readable(buffer, patch)) return Broken(rank_, k, "a task adds to rows that hold nothing");
   states_[buffer].seen.push_back(seen);
+  return absl::OkStatus();
+}
+
+absl::Status RankReplay::BeginRows(int32_t k, const Task& task) {
+  const Patch patch{task.begins, {task.head_begin, task.head_end}};
+  if (patch.cells() == 0) return absl::OkStatus();
+  State& state = states_[task.out_q];
+  if (state.held.Overlaps(patch)) return Broken(rank_, k, "a row begins where it has begun");
+  state.held.Add(patch);
+  return absl::OkStatus();
+}
+
+absl::Status RankReplay::EndRows(int32_t k, const Task& task) {
+  const Patch patch{task.ends, {task.head_begin, task.head_end}};
+  if (patch.cells() == 0) return absl::OkStatus();
+  const Step& step = schedule_.steps[k];
+  if (Names(step.sends, task.out) || Names(step.receives, task.out)) {
+    return Broken(rank_, k, "a task ends rows of an output that is on its way");
+  }
+  State &state = states_[task.out_q], &out = states_[task.out];
+  if (out.held.Overlaps(patch)) return Broken(rank_, k, "a task ends rows that are finished");
+  out.held.Add(patch);
+  const std::vector<Attended> seen = Restrict(state.seen, patch);
+  out.seen.insert(out.seen.end(), seen.begin(), seen.end());
+  state.ended.Add(patch);
   return absl::OkStatus();
 }
 
@@ -109,7 +132,9 @@ absl::Status RankReplay::Run(int32_t k, const Task& task) {
     return Broken(rank_, k, "a task reads rows that are not there");
   }
   if (task.out_q >= 0) {
+    RETURN_IF_ERROR(BeginRows(k, task));
     RETURN_IF_ERROR(Write(k, task.out_q, queries, {queries, keys.rows, kv.shard}));
+    RETURN_IF_ERROR(EndRows(k, task));
   }
   if (task.out_bias >= 0) {
     const Patch own = bias_of_all_heads_ ? Patch{queries.rows, {0, 1}} : queries;
@@ -145,9 +170,9 @@ absl::Status RankReplay::Apply(int32_t k, const Op& op) {
   State& target = states_[op.target];
   const Patch patch =
       Intersect(PatchOf(schedule_.buffers[op.source]), PatchOf(schedule_.buffers[op.target]));
-  if (!source.held.Contains(patch)) return Broken(rank_, k, "an op reads rows that are not there");
+  if (!Readable(op.source, patch)) return Broken(rank_, k, "an op reads rows that are not there");
   if (op.kind == Op::Kind::kMerge || op.kind == Op::Kind::kAdd) {
-    if (!target.held.Contains(patch)) {
+    if (!Readable(op.target, patch)) {
       return Broken(rank_, k, "an op merges into rows that hold nothing");
     }
   } else {

@@ -38,15 +38,22 @@ class RankReplay {
 
  private:
   struct State {
-    Region held;
+    Region held, ended;  // Of a running state: rows that have ended in tasks.
     std::vector<Attended> seen;
   };
 
+  // What a buffer has there means something.
+  bool Readable(int32_t buffer, const Patch& patch) const {
+    const State& state = states_[buffer];
+    return state.held.Contains(patch) && !state.ended.Overlaps(patch);
+  }
   Patch PatchOfTransfer(const Transfer& transfer) const;
   // `patch` of a buffer, its heads as query heads.
   Patch InQueryHeads(int32_t buffer, Patch patch) const;
   absl::Status Write(int32_t k, int32_t buffer, const Patch& patch, const Attended& seen);
   absl::Status Run(int32_t k, const Task& task);
+  absl::Status BeginRows(int32_t k, const Task& task);
+  absl::Status EndRows(int32_t k, const Task& task);
   bool HoldsPairs(const Step& step, const Task& task, Patch queries) const;
   absl::Status Apply(int32_t k, const Op& op);
 

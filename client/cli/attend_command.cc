@@ -148,6 +148,11 @@ void PrintVerified(const Verification& verified) {
       report.output_budget, report.lse_part);
 }
 
+// By a state nobody here knows the shape that the forward job's bias had in its file.
+bool IsOfWholeBias(const AttendJob& job) {
+  return job.spec().uses_state() && job.spec().gradients.d_bias;
+}
+
 nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   const AttendResult& result = outcome.result;
   nlohmann::json json = ExecutionJson(ExecutionOf(result));
@@ -175,6 +180,7 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
     json[absl::StrCat(TensorName(tensor.id), "_crc32c")] =
         absl::StrFormat("%08x", job.Crc32c(tensor.id));
   }
+  if (IsOfWholeBias(job)) json["d_bias_whole"] = true;
   if (outcome.verified.has_value()) json["verified"] = VerifiedJson(*outcome.verified);
   if (job.spec().keeps_state()) {
     json["kept_for_seconds"] = absl::ToDoubleSeconds(*job.spec().forward.keep_state);
@@ -207,6 +213,11 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
     std::cout << "whether that state is released is not known: with all rows here, the job's end "
               << "was not told (" << result.release_unconfirmed << "). annulus release --handle "
               << outcome.handle << " makes sure\n";
+  }
+  if (IsOfWholeBias(job)) {
+    std::cout
+        << "d_bias has a number for each of [batch, heads, tokens, keys]: where the bias had 1 "
+           "for all sequences or tokens, add up along them\n";
   }
   if (result.stats_partial) std::cout << "some workers did not say what they took\n";
   if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
@@ -340,8 +351,10 @@ Command AddGradientsCommand(CLI::App* program) {
       "dq, dk and dv as q, k and v, where there are sinks d_sink, [heads], and with --d-bias "
       "d_bias as bias",
       flags.get());
-  app->add_flag("--d-bias", flags->job.d_bias,
-                "Also the gradient of the bias; or as the spec says");
+  app->add_flag(
+      "--d-bias", flags->job.d_bias,
+      "Also the gradient of the bias, in its shape; or as the spec says. With --handle alone "
+      "in full, not added up over sequences and tokens that share a number");
   CLI::Option* handle =
       AddName(app,
               {"--handle",

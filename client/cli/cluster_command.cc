@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/command_line.h"
+#include "base/steady_time.h"
 #include "client/cli/all_jobs.h"
 #include "client/cli/await_workers.h"
 #include "client/cli/commands.h"
@@ -99,20 +99,20 @@ int Run(const Flags& flags) {
   Client client(ClientOptionsOf(flags.service));
   AwaitContext context;
   context.ask = [&client](absl::Duration limit) { return client.GetServerInfo(limit); };
-  context.now = absl::Now;
+  context.now = SteadyNow;
   context.sleep = [](absl::Duration time) {
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(time));
   };
-  const absl::Time deadline = absl::Now() + flags.service.timeout;
+  const absl::Time deadline = SteadyNow() + flags.service.timeout;
   const absl::StatusOr<v1::ServerInfo> info =
       AwaitWorkers(flags.wait, flags.service.timeout, context);
   if (!info.ok()) return ReportError(info.status(), flags.service.json);
   const absl::StatusOr<v1::ListJobsResponse> jobs = AllJobs(
-      deadline - absl::Now(),
+      deadline - SteadyNow(),
       [&client](const v1::ListJobsRequest& request, absl::Duration limit) {
         return client.ListJobs(request, limit);
       },
-      absl::Now);
+      SteadyNow);
   if (!jobs.ok()) return ReportError(jobs.status(), flags.service.json);
   if (flags.service.json) {
     std::cout << ClusterJson(*info, *jobs).dump(2) << std::endl;

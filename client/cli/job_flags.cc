@@ -9,11 +9,14 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "base/command_line.h"
 #include "client/cli/text_file.h"
+#include "client/input_names.h"
+#include "client/lse_notes.h"
 #include "client/pair_files.h"
 #include "client/state_job.h"
 #include "proto/convert.h"
@@ -39,6 +42,15 @@ absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
   return absl::OkStatus();
 }
 
+absl::Status StoreNames(const std::string& text, std::vector<std::string>* names) {
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    if (name.empty())
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "': an empty name"));
+    names->emplace_back(name);
+  }
+  return absl::OkStatus();
+}
+
 // The words for all values of an enum, from 0 to the first that has none.
 template <typename Enum>
 std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
@@ -49,13 +61,39 @@ std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
   return names;
 }
 
+absl::StatusOr<SafetensorsFile> OpenInput(const JobFlags& flags) {
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  RETURN_IF_ERROR(file.LeaveAside(flags.ignored_tensors));
+  return file;
+}
+
 absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
   if (flags.synthetic.has_value()) {
     request->synthetic = flags.synthetic;
     request->shape = request->synthetic->shape;
   } else if (!flags.input.empty()) {
-    ASSIGN_OR_RETURN(request->file, SafetensorsFile::Open(flags.input));
+    ASSIGN_OR_RETURN(request->file, OpenInput(flags));
     ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file));
+  }
+  return absl::OkStatus();
+}
+
+// What a job of the spec would take for another thing than its file means.
+absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) {
+  RETURN_IF_ERROR(CheckInputNames(file, spec));
+  if (spec.operation != Operation::kGradients) return absl::OkStatus();
+  return CheckLse(file, "lse", {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default()});
+}
+
+// The operation, where the spec may name another: what it says of that would be dropped.
+absl::Status SetGradients(const JobFlags& flags, v1::AttentionSpec* spec) {
+  if (spec->forward().has_keep_state()) {
+    return InvalidField("BAD_SPEC", "spec.forward.keep_state",
+                        "only a forward job keeps its state");
+  }
+  const v1::Gradients& gradients = *spec->mutable_gradients();
+  if (flags.or_upload && (!gradients.state().empty() || gradients.release_state())) {
+    return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle and --release say it");
   }
   return absl::OkStatus();
 }
@@ -69,6 +107,7 @@ Execution ExecutionOf(const JobFlags& flags) {
   execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
   execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
   execution.head_deal = *ParseHeadDeal(flags.head_deal);
+  execution.stripe = static_cast<int32_t>(flags.stripe);
   execution.bf16_partials = flags.bf16_partials;
   return execution;
 }
@@ -84,6 +123,13 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
                "or U8): [heads, tokens, "
                "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
               &flags->input);
+  AddText(app,
+          {"--ignore-tensors",
+           "Tensors of the input to leave aside: others that the job does not "
+           "take are refused"},
+          "NAME[,NAME…]", "",
+          [flags](const std::string& text) { return StoreNames(text, &flags->ignored_tensors); })
+      ->needs(input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {
@@ -114,6 +160,12 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
             NamesOf<Strategy>(StrategyName), &flags->strategy);
   AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
             NamesOf<Layout>(LayoutName), &flags->layout);
+  AddInteger(app,
+             {"--stripe",
+              "How many a stripe of the striped layout has, and only with it; 0: 1, or with "
+              "--deterministic as it takes to make about 64 stripes. With --deterministic a "
+              "multiple of 256"},
+             {0, std::numeric_limits<int32_t>::max()}, &flags->stripe, "rows");
   AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
              {0, Limits().max_world_size}, &flags->world_size, "workers");
   AddInteger(app,
@@ -152,7 +204,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
     *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
   }
   RETURN_IF_ERROR(ReadInput(flags, &request));
-  if (flags.gradients) spec.mutable_gradients();
+  if (flags.gradients) RETURN_IF_ERROR(SetGradients(flags, &spec));
   if (flags.d_bias) spec.mutable_gradients()->set_d_bias(true);
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {
@@ -163,6 +215,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   } else {
     ASSIGN_OR_RETURN(request.spec, SpecFromProto(spec, "spec"));
   }
+  if (request.file.has_value()) RETURN_IF_ERROR(CheckInput(*request.file, request.spec));
   RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
   return request;
 }
@@ -171,7 +224,8 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
   JobRequest request;
   request.execution = ExecutionOf(flags);
   ASSIGN_OR_RETURN(request.spec, SpecOfState(job));
-  ASSIGN_OR_RETURN(request.file, SafetensorsFile::Open(flags.input));
+  ASSIGN_OR_RETURN(request.file, OpenInput(flags));
+  RETURN_IF_ERROR(CheckInputNames(*request.file, request.spec));
   ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
   request.spec.gradients.d_bias = flags.d_bias;

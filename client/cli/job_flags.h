@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@ namespace annulus {
 // What to compute and how: flags of `attend` and `plan`.
 struct JobFlags {
   std::string input;
+  std::vector<std::string> ignored_tensors;  // Of it.
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
   bool gradients = false;      // Of any operation that the spec names, this one.
@@ -31,6 +33,7 @@ struct JobFlags {
   std::optional<double> scale;
   std::string strategy = "auto";
   std::string layout = "auto";
+  int64_t stripe = 0;
   int64_t world_size = 0;
   int64_t ulysses_degree = 0, ring_degree = 0, inner_ring_degree = 0;
   std::string head_deal = "auto";

@@ -1,5 +1,6 @@
 // annulus plan: what a job would be.
 #include <iostream>
+#include <string>
 
 #include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
@@ -41,6 +42,7 @@ nlohmann::json RangesJson(const google::protobuf::RepeatedPtrField<v1::RowRange>
 nlohmann::json PlanJson(const v1::Plan& plan) {
   nlohmann::json json = ExecutionJson(plan.execution());
   json["predicted_seconds"] = Seconds(plan.predicted_time());
+  json["correction"] = plan.correction();
   json["peak_bytes_per_rank"] = plan.peak_bytes_per_rank();
   json["balance"] = plan.balance();
   json["bytes_sent_per_rank"] = plan.bytes_sent_per_rank();
@@ -63,6 +65,7 @@ nlohmann::json PlanJson(const v1::Plan& plan) {
     nlohmann::json entry = ExecutionJson(rejected.execution());
     entry["reason"] = rejected.reason();
     entry["predicted_seconds"] = Seconds(rejected.predicted_time());
+    entry["correction"] = rejected.correction();
     entry["bytes_sent_per_rank"] =
         rejected.bound_only() ? nlohmann::json() : nlohmann::json(rejected.bytes_sent_per_rank());
     json["rejected"].push_back(entry);
@@ -70,10 +73,16 @@ nlohmann::json PlanJson(const v1::Plan& plan) {
   return json;
 }
 
+std::string CorrectionText(const v1::Plan& plan) {
+  if (plan.correction() == 1) return "";
+  return absl::StrFormat(" (%.2f times what the model says, as such jobs took lately)",
+                         plan.correction());
+}
+
 void PrintPlan(const v1::Plan& plan) {
   std::cout << "plan: " << ExecutionText(plan.execution())
-            << absl::StrFormat("\npredicted: %.3g s, balance %.3f, peak %s on a worker\n",
-                               Seconds(plan.predicted_time()), plan.balance(),
+            << absl::StrFormat("\npredicted: %.3g s%s, balance %.3f, peak %s on a worker\n",
+                               Seconds(plan.predicted_time()), CorrectionText(plan), plan.balance(),
                                BytesText(static_cast<double>(plan.peak_bytes_per_rank())));
   for (const v1::ShardPlan& shard : plan.shards()) {
     const int64_t sent =

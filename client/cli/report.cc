@@ -70,6 +70,7 @@ nlohmann::json ExecutionJson(const v1::Execution& proto) {
   if (!execution.ok()) return nullptr;
   return {{"strategy", StrategyName(execution->strategy)},
           {"layout", LayoutName(execution->layout)},
+          {"stripe", execution->stripe},
           {"world_size", execution->world_size},
           {"ulysses_degree", execution->ulysses_degree},
           {"ring_degree", execution->ring_degree},
@@ -77,6 +78,8 @@ nlohmann::json ExecutionJson(const v1::Execution& proto) {
           {"head_deal", HeadDealName(execution->head_deal)},
           {"bf16_partials", execution->bf16_partials}};
 }
+
+namespace {
 
 // What the name of a strategy leaves open.
 std::string DegreesText(const Execution& execution) {
@@ -92,15 +95,23 @@ std::string DegreesText(const Execution& execution) {
   return text;
 }
 
+std::string LayoutText(const Execution& execution) {
+  const std::string name(LayoutName(execution.layout));
+  return execution.stripe == 0 ? name : absl::StrCat(name, " by ", execution.stripe);
+}
+
+}  // namespace
+
 std::string ExecutionText(const v1::Execution& proto) {
   const absl::StatusOr<Execution> execution = ExecutionFromProto(proto, "execution");
   if (!execution.ok()) return "unknown";
   const int32_t world = execution->world_size;
-  return absl::StrCat(StrategyName(execution->strategy), DegreesText(*execution), ", ",
-                      LayoutName(execution->layout), ", ",
-                      world == 0 ? "any number of" : absl::StrCat(world), " worker",
-                      world == 1 ? "" : "s");
+  return absl::StrCat(
+      StrategyName(execution->strategy), DegreesText(*execution), ", ", LayoutText(*execution),
+      ", ", world == 0 ? "any number of" : absl::StrCat(world), " worker", world == 1 ? "" : "s");
 }
+
+namespace {
 
 std::string StatusText(const v1::KeptState& state) {
   return LowerSuffix(v1::KeptState::Status_Name(state.status()));
@@ -110,6 +121,8 @@ std::string ExpiryText(const v1::KeptState& state) {
   return absl::FormatTime(absl::RFC3339_sec, TimeFromProto(state.expire_time()),
                           absl::UTCTimeZone());
 }
+
+}  // namespace
 
 nlohmann::json KeptStateJson(const v1::Job& job) {
   const v1::KeptState& state = job.kept_state();

@@ -69,6 +69,8 @@ std::string ValueOf(const std::string& line, const std::string& name) {
 class Service {
  public:
   explicit Service(const Flags& flags) : flags_(flags) {
+    // Who started this may have left it ignored, so that no end of a child would be told.
+    signal(SIGCHLD, SIG_DFL);
     sigemptyset(&signals_);
     for (int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);

@@ -11,6 +11,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
 #include "client/cli/text_file.h"
+#include "client/lse_notes.h"
 #include "client/safetensors.h"
 #include "client/shard_files.h"
 
@@ -30,9 +31,10 @@ absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
   return PlanRows::Of(plan);
 }
 
-absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors) {
+absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
+                   const SafetensorMetadata& metadata) {
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
-  RETURN_IF_ERROR(output.Commit(ViewsOf(tensors)));
+  RETURN_IF_ERROR(output.Commit(ViewsOf(tensors), metadata));
   nlohmann::json said = nlohmann::json::object();
   for (const OwnedTensor& tensor : tensors) said[tensor.name] = tensor.shape;
   if (flags.json) {
@@ -48,7 +50,7 @@ absl::Status Shard(const Flags& flags) {
   ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
                    ShardFile(plan, file, static_cast<int32_t>(flags.rank)));
-  return Write(flags, tensors);
+  return Write(flags, tensors, file.metadata());
 }
 
 absl::Status Unshard(const Flags& flags) {
@@ -58,7 +60,8 @@ absl::Status Unshard(const Flags& flags) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
   }
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors, UnshardFiles(plan, files, flags.batch));
-  return Write(flags, tensors);
+  ASSIGN_OR_RETURN(const SafetensorMetadata notes, SharedNotes(files));
+  return Write(flags, tensors, notes);
 }
 
 // What both have.

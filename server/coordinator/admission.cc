@@ -65,6 +65,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   request.submission = std::move(submission);
   request.execution = state.execution;
   request.segment_target = core.options.segment_target;
+  request.ways = core.ways;
   bool first = true;
   double step_seconds = 0, measured_pair_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
@@ -129,29 +130,29 @@ double LeastPairSeconds(const Core& core, const Submission& submission) {
   return least;
 }
 
-// What that leaves of the waiting jobs' predicted times, each over what its plan knew of it.
-double LeastRankSeconds(const Core& core) {
+// What that leaves of the predicted times of jobs ahead, each over what its plan knew of it.
+double WorkAhead(const Core& core, const FairQueue::Entry& newcomer) {
   double forward = 1, gradients = 1;
   for (const auto& [number, worker] : core.workers.all()) {
     if (!worker.ready()) continue;
     forward = std::min(forward, worker.paces.LeastOf(worker.rates, Operation::kForward));
     gradients = std::min(gradients, worker.paces.LeastOf(worker.rates, Operation::kGradients));
   }
-  return core.queue.rank_seconds([&](const FairQueue::Entry& entry) {
+  return core.queue.WorkAhead(newcomer, [&](const FairQueue::Entry& entry) {
     return std::min(1.0, (entry.gradients ? gradients : forward) / entry.factor);
   });
 }
 
-// A lower bound: the work that waits is shared by all ready workers, what runs is not counted, and
-// all are as fast as the best of them has shown.
+// What waits ahead is shared by all ready workers, what runs is not counted, and all are as fast as
+// the best of them has shown.
 absl::Status CheckDeadline(const Core& core, const Submission& submission, const JobPlan& plan,
-                           absl::Time deadline) {
+                           const Waits& job, absl::Time deadline) {
   const int32_t ready = std::max(1, core.workers.ready_count());
   const double least = LeastPairSeconds(core, submission);
   // The paces of now: others may have come while the plan was made.
   const double share = least < plan.pair_seconds ? least / plan.pair_seconds : 1;
-  const absl::Duration predicted =
-      absl::Seconds(plan.cost.seconds * share + LeastRankSeconds(core) / ready);
+  const double ahead = WorkAhead(core, QueueEntryOf(submission, plan, job));
+  const absl::Duration predicted = absl::Seconds(plan.cost.seconds * share + ahead / ready);
   const absl::Duration remaining = deadline - core.now;
   return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
 }
@@ -225,8 +226,8 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   PlanResult plan = core.plan(request);
   if (!plan.ok()) return plan.status();
   if (used.lender != nullptr) RETURN_IF_ERROR(CheckSameShards(**plan, *used.lender));
-  if (absl::Status s = CheckDeadline(core, submission, **plan, DeadlineOf(core, event)); !s.ok())
-    return s;
+  RETURN_IF_ERROR(CheckDeadline(core, submission, **plan, {0, event.principal, core.now},
+                                DeadlineOf(core, event)));
   JobRecord& job = AddJob(core, event, used.lender);
   job.plan = *std::move(plan);
   Enqueue(core, job);
@@ -248,13 +249,15 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   }
   job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
-  if (refusal.ok() && !waiting)
-    refusal = CheckDeadline(core, *job.submission, *job.plan, job.deadline);
+  if (refusal.ok() && !waiting) {
+    refusal = CheckDeadline(core, *job.submission, *job.plan, {0, job.principal, job.created},
+                            job.deadline);
+  }
   // The workers that are there now cannot serve it; others may come while it waits.
   if (waiting && Temporary(refusal)) return;
   if (!refusal.ok()) {
     EndJob(core, job, v1::Job::STATE_FAILED, refusal);
-  } else if (!waiting) {
+  } else {
     Enqueue(core, job);
   }
 }
@@ -309,9 +312,10 @@ void OnPlanJob(Core& core, const event::PlanJob& event) {
     core.Emit(action::Answer{event.call, used.status()});
     return;
   }
+  PlanRequest request = MakeRequest(core, event.submission, *used);
+  request.count_all = true;
   // Elsewhere, however small: dry runs take no time of events.
-  MakePlan(core, MakeRequest(core, event.submission, *used),
-           {0, event.call, event.submission->bytes});
+  MakePlan(core, std::move(request), {0, event.call, event.submission->bytes});
 }
 
 void OnPlanned(Core& core, const event::Planned& event) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "attention/shown_ways.h"
 #include "server/coordinator/event.h"
 #include "server/coordinator/fair_queue.h"
 #include "server/coordinator/fair_shares.h"
@@ -57,6 +58,7 @@ struct Core {
   Ledger ledger;
   FairQueue queue;
   FairShares shares;  // Of segments.
+  ShownWays ways;
   JobTable jobs;
   RunTable runs;
   Timers timers;

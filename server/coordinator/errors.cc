@@ -82,6 +82,12 @@ absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
                    ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
+absl::Status MailboxFullError(size_t limit, absl::Duration retry_after) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("the coordinator has its limit of ", limit, " messages to look at"),
+                   ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
+}
+
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after) {
   return MakeError(
       absl::StatusCode::kResourceExhausted,

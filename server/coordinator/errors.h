@@ -21,6 +21,8 @@ absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
 // The same where some ready workers do not serve the job: of those that do.
 absl::Status TooFewServersError(int32_t wanted, int32_t servers);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
+// Messages of clients, or of workers, that wait for the coordinator to look at them.
+absl::Status MailboxFullError(size_t limit, absl::Duration retry_after);
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after);

@@ -18,6 +18,11 @@ double FairQueue::WeightOf(const std::string& principal) const {
   return it == weights_.end() || it->second <= 0 ? 1 : it->second;
 }
 
+FairQueue::Key FairQueue::KeyOf(const Entry& entry) const {
+  const double seconds = absl::ToDoubleSeconds(entry.submitted - absl::UnixEpoch());
+  return {seconds - entry.priority * absl::ToDoubleSeconds(step_), entry.job};
+}
+
 double FairQueue::LeastServed() const {
   double least = 0;
   bool first = true;
@@ -38,8 +43,7 @@ void FairQueue::Push(Entry entry) {
     it->second.served = debt == remembered_.end() ? level : std::max(level, debt->second);
     if (debt != remembered_.end()) remembered_.erase(debt);
   }
-  const double seconds = absl::ToDoubleSeconds(entry.submitted - absl::UnixEpoch());
-  const Key key{seconds - entry.priority * absl::ToDoubleSeconds(step_), entry.job};
+  const Key key = KeyOf(entry);
   index_[entry.job] = {entry.principal, key};
   it->second.waiting.emplace(key, std::move(entry));
 }
@@ -58,12 +62,16 @@ void FairQueue::Remove(int64_t job) {
   if (index_.empty()) remembered_.clear();
 }
 
-double FairQueue::rank_seconds(absl::FunctionRef<double(const Entry&)> share) const {
+double FairQueue::WorkAhead(const Entry& newcomer,
+                            absl::FunctionRef<double(const Entry&)> share) const {
+  const auto principal = principals_.find(newcomer.principal);
+  if (principal == principals_.end()) return 0;
+  const double its = KeyOf(newcomer).first;
   double sum = 0;
-  for (const auto& [name, principal] : principals_) {
-    for (const auto& [key, entry] : principal.waiting) {
-      if (!entry.stands_aside) sum += entry.rank_seconds * share(entry);
-    }
+  for (const auto& [key, entry] : principal->second.waiting) {
+    if (key.first > its) break;
+    if (entry.stands_aside || (entry.ranks > 1) != (newcomer.ranks > 1)) continue;
+    sum += entry.rank_seconds * share(entry);
   }
   return sum;
 }

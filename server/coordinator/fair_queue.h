@@ -27,6 +27,7 @@ class FairQueue {
     bool stands_aside = false;  // Others need not wait for it.
     double factor = 1;          // Of rank_seconds: JobPlan::factor.
     bool gradients = false;
+    int32_t ranks = 1;
   };
 
   FairQueue(std::map<std::string, double> weights, absl::Duration step)
@@ -36,8 +37,12 @@ class FairQueue {
   void Remove(int64_t job);
   bool Contains(int64_t job) const { return index_.count(job) != 0; }
   size_t size() const { return index_.size(); }
-  // Of those that others wait for, the parts that `share` leaves. It must not call the queue.
-  double rank_seconds(absl::FunctionRef<double(const Entry&)> share) const;
+  // Rank-seconds of what would be served before `newcomer`, which is not in the queue, as far as
+  // that can be said: jobs of its principal that come before it by priority and waiting time. Not
+  // those of one rank or of several where it is of the other kind, which has lanes of its own, nor
+  // what others need not wait for. Of each job the part that `share` leaves, which must not call
+  // the queue.
+  double WorkAhead(const Entry& newcomer, absl::FunctionRef<double(const Entry&)> share) const;
 
   // Offers waiting jobs in order. A job for which `take` says true leaves the queue and is charged
   // to its principal; each job is offered at most once. `take` must not call the queue.
@@ -54,6 +59,7 @@ class FairQueue {
     std::string principal;
     Key key;
   };
+  Key KeyOf(const Entry& entry) const;
   double LeastServed() const;
   double WeightOf(const std::string& principal) const;
 

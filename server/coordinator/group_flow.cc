@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "server/coordinator/answer_time.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/group_family.h"
 #include "server/coordinator/run_flow.h"
@@ -64,7 +65,7 @@ bool InUse(const Core& core, int64_t group) {
 }
 
 void Close(Core& core, GroupRecord& group) {
-  Enter(core, group, State::kClosing, core.options.answer_timeout);
+  Enter(core, group, State::kClosing, AnswerTime(core, group.members));
   for (int64_t member : group.members) {
     WorkerCommand command;
     *command.mutable_close_group()->mutable_generation() = core.GenerationOf(group.number);
@@ -225,7 +226,7 @@ void AbortGroup(Core& core, int64_t number, const absl::Status& cause) {
   if (group == nullptr || group->state == State::kAborting) return;
   core.Log(LogLevel::kWarning, kNoJob,
            absl::StrCat("group ", number, " is aborted: ", cause.message()));
-  Enter(core, *group, State::kAborting, core.options.answer_timeout);
+  Enter(core, *group, State::kAborting, AnswerTime(core, group->members));
   for (int64_t member : group->members) {
     WorkerCommand command;
     *command.mutable_abort_group()->mutable_generation() = core.GenerationOf(number);

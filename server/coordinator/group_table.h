@@ -29,7 +29,6 @@ struct GroupRecord {
   // Live members whose answer to the present state's command is awaited.
   std::set<int64_t> awaited;
   bool wanted = true;  // Belongs to the present family.
-  absl::Time deadline = absl::InfiniteFuture();
 
   int32_t RankOf(int64_t worker) const;  // -1: none.
   bool live() const { return state != State::kClosing && state != State::kAborting; }

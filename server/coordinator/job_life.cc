@@ -38,9 +38,11 @@ bool WorthKeeping(const v1::JobEvent& event) {
   return event.has_state_changed() || event.has_placed() || event.has_rows_ready();
 }
 
+// A quiet call, too, is told that an attempt was lost: its streams end then, the job does not.
 bool Hears(const JobRecord& job, int64_t call, const v1::JobEvent& event) {
+  const bool lost = job.state == v1::Job::STATE_QUEUED && job.attempt > 0;
   return event.has_placed() || job.quiet.count(call) == 0 ||
-         (event.has_state_changed() && job.terminal());
+         (event.has_state_changed() && (lost || job.terminal()));
 }
 
 void FinishCalls(Core& core, JobRecord& job) {
@@ -64,6 +66,7 @@ void FillStats(const Core& core, JobRecord& job) {
 // No present worker could ever serve the job: why.
 absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   const absl::Duration retry = core.options.retry_after;
+  RETURN_IF_ERROR(CheckAlike(core, *job.submission));
   // The state's own workers are there, or its loss would have ended the job.
   if (job.lender != 0) return StateLostError(job.submission->spec.gradients.state);
   if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
@@ -164,12 +167,24 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
   Enqueue(core, job);
 }
 
+FairQueue::Entry QueueEntryOf(const Submission& submission, const JobPlan& plan, const Waits& job) {
+  FairQueue::Entry entry;
+  entry.job = job.number;
+  entry.principal = job.principal;
+  entry.priority = submission.execution.priority;
+  entry.ranks = plan.world_size();
+  entry.rank_seconds = plan.cost.seconds * entry.ranks;
+  entry.submitted = job.since;
+  entry.stands_aside = submission.spec.keeps_state();
+  entry.factor = plan.factor;
+  entry.gradients = submission.spec.operation == Operation::kGradients;
+  return entry;
+}
+
 void Enqueue(Core& core, JobRecord& job) {
-  const AttentionSpec& spec = job.submission->spec;
-  core.queue.Push({job.number, job.principal, job.submission->execution.priority,
-                   job.plan->cost.seconds * job.plan->world_size(), job.created,
-                   /*stands_aside=*/spec.keeps_state(), job.plan->factor,
-                   spec.operation == Operation::kGradients});
+  core.queue.Remove(job.number);
+  core.queue.Push(
+      QueueEntryOf(*job.submission, *job.plan, {job.number, job.principal, job.created}));
   core.place_again = true;
   ArmJobTimer(core, job);
 }

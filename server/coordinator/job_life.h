@@ -26,8 +26,15 @@ void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error
 // The job's run is lost (and already halted): it waits to run again, or ends as GROUP_LOST.
 void RunAgain(Core& core, JobRecord& job, const absl::Status& cause);
 
-// Puts a planned job into the queue.
+// Puts a planned job into the queue; where it waits already, by the plan that it has now.
 void Enqueue(Core& core, JobRecord& job);
+// What the queue is told of a job with such a plan; `number` 0 for one that has none yet.
+struct Waits {
+  int64_t number = 0;
+  std::string principal;
+  absl::Time since;
+};
+FairQueue::Entry QueueEntryOf(const Submission& submission, const JobPlan& plan, const Waits& job);
 
 // How long a detached job's outputs are kept.
 absl::Duration ResultTtl(const Core& core, const JobRecord& job);

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "attention/choose_execution.h"
 #include "attention/shard_plan.h"
+#include "attention/shown_ways.h"
 #include "server/coordinator/submission.h"
 
 namespace annulus {
@@ -21,10 +22,12 @@ struct PlanRequest {
   std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
   Rates rates;                    // Of the slowest worker.
   double factor = 1;              // Of the rates' kernel over what the slowest measured of it.
+  ShownWays ways;                 // What jobs have shown.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
   int64_t max_kept_bytes = 0;     // What a kept state may take of it.
   absl::Duration segment_target = absl::Milliseconds(100);
+  bool count_all = false;  // See Choice: for who asks what there is to choose from.
 };
 
 // Bytes of one shard in staging.

@@ -40,6 +40,10 @@ void DescribeState(const JobRecord& job, v1::KeptState* view) {
   view->set_held_bytes(bytes);
 }
 
+double CorrectionOf(const Cost& cost) {
+  return cost.seconds > 0 ? cost.expected_seconds / cost.seconds : 1;
+}
+
 }  // namespace
 
 v1::Plan PlanView(const JobPlan& plan) {
@@ -53,7 +57,8 @@ v1::Plan PlanView(const JobPlan& plan) {
     of->set_input_bytes(plan.bytes[shard.owner].input);
     of->set_output_bytes(plan.bytes[shard.owner].output);
   }
-  *view.mutable_predicted_time() = DurationToProto(absl::Seconds(plan.cost.seconds));
+  *view.mutable_predicted_time() = DurationToProto(absl::Seconds(plan.cost.expected_seconds));
+  view.set_correction(CorrectionOf(plan.cost));
   view.set_peak_bytes_per_rank(plan.cost.peak_bytes_per_rank);
   view.set_balance(plan.cost.balance);
   for (int64_t bytes : plan.cost.bytes_sent) view.add_bytes_sent_per_rank(bytes);
@@ -67,7 +72,9 @@ v1::Plan PlanView(const JobPlan& plan) {
     v1::Rejected* rejected = view.add_rejected();
     *rejected->mutable_execution() = ExecutionToProto(candidate.execution);
     rejected->set_reason(candidate.rejected);
-    *rejected->mutable_predicted_time() = DurationToProto(absl::Seconds(candidate.cost.seconds));
+    *rejected->mutable_predicted_time() =
+        DurationToProto(absl::Seconds(candidate.cost.expected_seconds));
+    rejected->set_correction(CorrectionOf(candidate.cost));
     rejected->set_bytes_sent_per_rank(MostBytesSent(candidate.cost));
     rejected->set_bound_only(candidate.cost.bytes_sent.empty());
   }

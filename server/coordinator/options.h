@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "attention/validate.h"
+#include "base/version.h"
 
 namespace annulus {
 
@@ -21,7 +22,7 @@ enum class WorkerKind { kAny, kCpu, kCuda };
 
 // Every limit and interval of the coordinator's decisions.
 struct CoordinatorOptions {
-  std::string version = "0.1.0";
+  std::string version = kVersion;
   Limits limits = DefaultLimits();
   // What GetServerInfo says of the other rooms' limits.
   int32_t max_chunk_bytes = 1 << 20;
@@ -50,8 +51,11 @@ struct CoordinatorOptions {
 
   // Jobs.
   size_t max_queued_jobs = 256;
-  // Memory of the requests of all jobs that have not ended; one more is refused like one too many.
+  // Memory of the requests of all jobs that have not ended, or whose state is kept; one more is
+  // refused like one too many.
   int64_t max_request_bytes = int64_t{256} << 20;
+  // A page of ListJobs ends before the job that would make it larger: any gRPC client receives it.
+  size_t max_page_bytes = size_t{3} << 20;
   size_t max_active_jobs = 4096;      // Placed and not ended.
   int32_t jobs_ahead_per_group = 2;   // Placed on a group and not yet started.
   int32_t solo_jobs_per_worker = 16;  // Placed on a worker and not yet computed.
@@ -77,7 +81,8 @@ struct CoordinatorOptions {
   absl::Duration regroup_wait = absl::Seconds(10);
   // Waiting this long counts as much as one step of priority, so that nothing starves.
   absl::Duration priority_step = absl::Seconds(10);
-  // Shares of principals in rank-seconds; 1 for those not named.
+  // Shares of principals in rank-seconds; 1 for those not named. (No flag sets them, for as long as
+  // all callers are one principal.)
   std::map<std::string, double> principal_weights;
   // Predicted length of a segment.
   absl::Duration segment_target = absl::Milliseconds(100);

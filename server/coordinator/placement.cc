@@ -71,6 +71,7 @@ bool WaitsForStates(const Core& core, const JobRecord& job, const std::vector<in
 
 Place FindWorker(Pass& pass, const JobRecord& job) {
   Place place;
+  if (!CheckAlike(pass.core, *job.submission).ok()) return place;
   int32_t least = 0;
   int64_t freest = -1;
   for (const auto& [number, worker] : pass.core.workers.all()) {
@@ -102,6 +103,7 @@ bool TakesJobs(const Core& core, const GroupRecord& group) {
 
 Place FindGroup(Pass& pass, const JobRecord& job) {
   Place place;
+  if (!CheckAlike(pass.core, *job.submission).ok()) return place;
   size_t smallest = 0;
   int32_t least = 0;
   const auto size = static_cast<size_t>(job.plan->world_size());

@@ -54,7 +54,8 @@ absl::StatusOr<std::shared_ptr<JobPlan>> PlanForSizes(const PlanRequest& request
   const Submission& job = *request.submission;
   ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
                    ChooseExecution(job.spec, request.execution,
-                                   {sizes, request.rates, request.max_device_bytes}));
+                                   {sizes, request.rates, request.max_device_bytes, &request.ways,
+                                    request.factor, request.count_all}));
   auto plan = std::make_shared<JobPlan>();
   plan->granule = GranuleOf(job.spec);
   plan->pair_seconds = request.rates.pair_seconds;
@@ -93,7 +94,7 @@ int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedu
   for (const RankSchedule& rank : ranks) {
     peak = std::max(peak, PlaceBuffers(SplitSteps(rank, request, parts), layout).arena_bytes);
   }
-  return peak;
+  return peak + VerdictBytes(*request.spec, request.execution, static_cast<int32_t>(ranks.size()));
 }
 
 // How long a worker may take that is held up again as it was when it measured itself.

@@ -124,11 +124,15 @@ absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJob
   const std::vector<const JobRecord*> jobs =
       core.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);
   v1::ListJobsResponse response;
-  for (size_t i = 0; i < jobs.size() && i < static_cast<size_t>(size); ++i) {
-    *response.add_jobs() = JobView(*jobs[i], JobDetail::kListed);
+  size_t bytes = 0, listed = 0;
+  for (; listed < jobs.size() && listed < static_cast<size_t>(size); ++listed) {
+    v1::Job job = JobView(*jobs[listed], JobDetail::kListed);
+    bytes += job.ByteSizeLong();
+    if (listed > 0 && bytes > core.options.max_page_bytes) break;
+    *response.add_jobs() = std::move(job);
   }
-  if (jobs.size() > static_cast<size_t>(size)) {
-    response.set_next_page_token(absl::StrCat(jobs[size - 1]->number));
+  if (jobs.size() > listed) {
+    response.set_next_page_token(absl::StrCat(jobs[listed - 1]->number));
   }
   return response;
 }

@@ -1,11 +1,20 @@
 #include "server/coordinator/run_end.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "server/coordinator/answer_time.h"
 
 namespace annulus {
 namespace {
 
 TimerKey TimerOf(int64_t run) { return {TimerKey::Kind::kRun, run}; }
+
+void AwaitAnswers(Core& core, const RunRecord& run) {
+  std::vector<int64_t> workers;
+  for (const RunRank& rank : run.ranks) workers.push_back(rank.worker);
+  core.timers.Set(TimerOf(run.number), core.now + AnswerTime(core, workers));
+}
 
 void EraseIfGone(Core& core, int64_t number) {
   const RunRecord& run = *core.runs.Find(number);
@@ -22,7 +31,7 @@ void EraseIfGone(Core& core, int64_t number) {
 
 void DropRun(Core& core, RunRecord& run) {
   run.state = RunRecord::State::kDropping;
-  core.timers.Set(TimerOf(run.number), core.now + core.options.answer_timeout);
+  AwaitAnswers(core, run);
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     if (run.ranks[rank].gone) continue;
     control::v1::WorkerCommand command;
@@ -41,7 +50,7 @@ void HaltRun(Core& core, int64_t number, Group group) {
   if (group == Group::kAlive && run->SegmentsDone() < run->issued) {
     if (run->state == RunRecord::State::kHalting) return;
     run->state = RunRecord::State::kHalting;
-    core.timers.Set(TimerOf(number), core.now + core.options.answer_timeout);
+    AwaitAnswers(core, *run);
     core.place_again = core.advance_again = true;
     return;
   }

@@ -121,6 +121,16 @@ void NotePace(const Report& report, const v1::ShardReport& took) {
                     report.number, absl::ToDoubleSeconds(tasks));
 }
 
+// All ranks have run.
+void NoteWay(Core& core, const RunRecord& run, Operation operation) {
+  absl::Duration longest;
+  for (const RunRank& rank : run.ranks)
+    longest = std::max(longest, DurationFromProto(rank.report.running()));
+  const JobPlan& plan = *run.plan;
+  core.ways.Add(plan.execution, operation, plan.cost.seconds,
+                absl::ToDoubleSeconds(longest) + plan.cost.job_seconds, plan.factor);
+}
+
 void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Duration age) {
   RunRecord& run = report.run;
   if (run.solo() && run.state == State::kUploading) {
@@ -134,7 +144,10 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Dura
   report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
   report.core.place_again = report.core.advance_again = true;
-  if (All(run, &RunRank::output_ready)) StartDraining(report);
+  if (All(run, &RunRank::output_ready)) {
+    NoteWay(report.core, run, report.job.submission->spec.operation);
+    StartDraining(report);
+  }
   v1::JobEvent event;
   event.mutable_rows_ready()->set_attempt(run.attempt);
   event.mutable_rows_ready()->set_rank(report.number);

@@ -12,6 +12,20 @@
 namespace annulus {
 namespace {
 
+absl::Status MixedWorkersError(const control::v1::Register& one,
+                               const control::v1::Register& other) {
+  const auto named = [](const control::v1::Register& worker) {
+    return absl::StrCat(worker.slot(), " (", worker.arithmetic(), ")");
+  };
+  const std::string why = absl::StrCat("workers ", named(one), " and ", named(other),
+                                       " do not have the same bits: start all with one --kernel");
+  return MakeError(absl::StatusCode::kFailedPrecondition, absl::StrCat("spec.deterministic: ", why),
+                   ErrorDetail{"MIXED_WORKERS",
+                               {{"slot", one.slot()}, {"other_slot", other.slot()}},
+                               {{"spec.deterministic", why}},
+                               {}});
+}
+
 // What a worker that does not serve a job lacks, and which one it is.
 absl::Status LackError(const control::v1::Register& worker, const Submission& job) {
   std::vector<Capability> lacks;
@@ -74,6 +88,20 @@ bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& famil
   });
 }
 
+absl::Status CheckAlike(const Core& core, const Submission& job) {
+  // One that uses a state goes to the workers that hold it, whoever else there is.
+  if (!job.spec.deterministic || job.spec.uses_state()) return absl::OkStatus();
+  const WorkerRecord* first = nullptr;
+  for (const auto& [number, worker] : core.workers.all()) {
+    if (!worker.eligible() || !Serves(worker.info, job)) continue;
+    if (first == nullptr) first = &worker;
+    if (worker.info.arithmetic() != first->info.arithmetic()) {
+      return MixedWorkersError(first->info, worker.info);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAnyServes(const Core& core, const Submission& job) {
   const WorkerRecord* lacking = nullptr;
   bool suspect = false;
@@ -88,6 +116,7 @@ absl::Status CheckAnyServes(const Core& core, const Submission& job) {
 }
 
 absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job) {
+  RETURN_IF_ERROR(CheckAlike(core, job));
   const int32_t size = std::max(1, world_size);
   if (HasServers(core, GroupFamily(core.workers.LocalityOrder()), size, job)) {
     return absl::OkStatus();

@@ -35,13 +35,19 @@ bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& famil
 // Ready workers that serve it.
 int32_t ServerCount(const Core& core, const Submission& job);
 
+// FAILED_PRECONDITION / MIXED_WORKERS for a deterministic job while workers that may be given it
+// differ in what decides about bits: where it runs would then show in its answer. OK for jobs that
+// use a state, which those that hold it serve.
+absl::Status CheckAlike(const Core& core, const Submission& job);
+
 // UNIMPLEMENTED / NOT_SERVED with what a ready worker lacks where each lacks something, or, where
 // one that is not ready now lacks nothing, UNAVAILABLE / NO_WORKERS.
 absl::Status CheckAnyServes(const Core& core, const Submission& job);
 
-// OK where HasServers for the ranks that a request asks for (0: one), or no worker lacks anything.
-// Else as CheckAnyServes, or, where some serve it, but too few or no group of them,
-// FAILED_PRECONDITION / INSUFFICIENT_WORKERS: as where all workers are alike, others may come.
+// OK where they are alike and HasServers for the ranks that a request asks for (0: one), or no
+// worker lacks anything. Else as CheckAlike, as CheckAnyServes, or, where some serve it, but too
+// few or no group of them, FAILED_PRECONDITION / INSUFFICIENT_WORKERS: as where all workers are
+// alike, others may come.
 absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job);
 
 }  // namespace annulus

@@ -1,7 +1,5 @@
 #include "server/coordinator/submission.h"
 
-#include <openssl/sha.h>
-
 #include <string>
 #include <utility>
 
@@ -11,6 +9,7 @@
 #include "attention/shared_by_state.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
+#include "proto/sha256.h"
 
 namespace annulus {
 namespace {
@@ -26,12 +25,6 @@ absl::Status CheckDuration(bool present, const google::protobuf::Duration& durat
   return InvalidField(
       "INVALID_REQUEST", field,
       absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max)));
-}
-
-std::string Sha256(absl::string_view text) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  return std::string(reinterpret_cast<const char*>(digest), sizeof(digest));
 }
 
 absl::Status CheckRequestId(absl::string_view id) {
@@ -60,6 +53,7 @@ int64_t BytesOf(const Submission& submission) {
 
 // Messages without maps and unknown fields are written alike when they are equal.
 std::string FingerprintOf(const Submission& submission) {
+  if (submission.request.request_id().empty()) return "";
   std::string text(1, submission.request.detached() ? 'd' : 'b');
   submission.request.execution().AppendToString(&text);
   return Sha256(absl::StrCat(text, Sha256(text), *submission.spec_bytes));
@@ -72,6 +66,7 @@ std::string StateFingerprintOf(const AttentionSpec& wanted) {
   spec.head_dim_v = spec.value_dim();
   spec.out_dtype = spec.output_dtype();
   spec.scale = spec.scale_or_default();
+  if (spec.modifiers.bias) spec.modifiers.bias->dtype = spec.bias_dtype();
   return Sha256(SpecToProto(spec).SerializeAsString());
 }
 
@@ -104,6 +99,8 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   return submission;
 }
 
-bool SameJob(const Submission& a, const Submission& b) { return a.fingerprint == b.fingerprint; }
+bool SameJob(const Submission& a, const Submission& b) {
+  return !a.fingerprint.empty() && a.fingerprint == b.fingerprint;
+}
 
 }  // namespace annulus

@@ -14,6 +14,9 @@
 
 namespace annulus {
 
+// The principal of every call, until callers are authenticated.
+inline constexpr char kAnonymous[] = "anonymous";
+
 // A validated request to run or to plan a job: the message as it came and what it means. Immutable.
 struct Submission {
   v1::RunJobRequest request;
@@ -25,7 +28,8 @@ struct Submission {
   std::set<std::string> features;
   // Memory that it takes, about.
   int64_t bytes = 0;
-  // SHA-256 of what makes it this job and no other; see SameJob.
+  // SHA-256 of what makes it this job and no other, see SameJob; empty without a request_id, by
+  // which alone jobs are compared.
   std::string fingerprint;
   // SHA-256 of what a forward job whose state is kept and a gradients job that uses it must agree
   // in; empty for others.
@@ -38,8 +42,9 @@ struct Submission {
 absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobRequest request,
                                                                  const CoordinatorOptions& options);
 
-// Whether two requests ask for the same job: equal but for what belongs to the call alone (timeout,
-// single_attempt, result_ttl, quiet). Takes no time, however long the specs are.
+// Whether two requests with a request_id ask for the same job: equal but for what belongs to the
+// call alone (timeout, single_attempt, result_ttl, quiet). Takes no time, however long the specs
+// are.
 bool SameJob(const Submission& a, const Submission& b);
 
 }  // namespace annulus

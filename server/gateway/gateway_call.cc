@@ -5,6 +5,7 @@
 
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "base/steady_time.h"
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
@@ -72,10 +73,13 @@ void GatewayCall::OnReadDone(bool ok) {
   if (first) {
     const absl::Status status =
         ok ? StartJob(in_) : SequenceError("the stream ended before its start message");
-    if (!status.ok()) return End(status);
-  } else if (!ok) {
+    if (!status.ok()) End(status);
+    return;  // The job's placement, which may be behind us, has asked for more.
+  }
+  if (!ok) {
     return session->CloseInputs();
-  } else if (absl::Status status = TakeChunks(in_); !status.ok()) {
+  }
+  if (absl::Status status = TakeChunks(in_); !status.ok()) {
     return session->Cancel(std::move(status));
   }
   {
@@ -101,14 +105,16 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   job.request.set_single_attempt(true);
   ASSIGN_OR_RETURN(place_, gate_->Enter());
   session_self_ = call_self_;
-  std::shared_ptr<JobSession> session = JobSession::Start(std::move(job), this);
+  const std::shared_ptr<JobSession> session = JobSession::Make(std::move(job), this);
   bool cancelled;
   {
     MutexLock lock(&mutex_);
     session_ = session;
     first_ = std::move(chunks);
+    reading_ = false;
     cancelled = cancelled_;
   }
+  session->Run();
   if (cancelled) session->Cancel();
   return absl::OkStatus();
 }
@@ -192,12 +198,16 @@ void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
 
 void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<GatewayCall> self = std::move(session_self_);
-  if (status.ok()) {
-    v1::AttendResponse response;
-    *response.mutable_done() = stats;
-    Write({EncodeProto(response), nullptr});
-  }
-  End(status);
+  if (!status.ok()) return End(status);
+  v1::AttendResponse response;
+  *response.mutable_done() = stats;
+  grpc::ByteBuffer message = EncodeProto(response);
+  MutexLock lock(&mutex_);
+  if (finished_ || end_) return;
+  const bool idle = outputs_.empty();
+  outputs_.push_back({std::move(message), nullptr});
+  (void)EndLocked(status);
+  if (idle && !finished_) WriteNextLocked();
 }
 
 void GatewayCall::Write(Output output) {
@@ -207,7 +217,11 @@ void GatewayCall::Write(Output output) {
   if (outputs_.size() == 1) WriteNextLocked();
 }
 
-void GatewayCall::WriteNextLocked() { StartWrite(&outputs_.front().message); }
+void GatewayCall::WriteNextLocked() {
+  if (outputs_.size() > 1 || !end_ || !end_->ok()) return StartWrite(&outputs_.front().message);
+  finished_ = true;
+  StartWriteAndFinish(&outputs_.front().message, grpc::WriteOptions(), grpc::Status::OK);
+}
 
 void GatewayCall::OnWriteDone(bool ok) {
   Output written;  // Its credit may run other code when it goes: after the lock.
@@ -238,7 +252,7 @@ std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& statu
     outputs_.resize(1);
   }
   if (!outputs_.empty() && !cancelled_) {  // OnWriteDone finishes.
-    const absl::Duration left = status.ok() ? deadline_ - options_.clock() : absl::ZeroDuration();
+    const absl::Duration left = status.ok() ? deadline_ - SteadyNow() : absl::ZeroDuration();
     unread_end_.Begin(std::max(left, options_.end_patience));
     return dropped;
   }

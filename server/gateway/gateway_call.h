@@ -61,6 +61,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
+  // With the end, where it is a good one and nothing else waits.
   void WriteNextLocked() REQUIRES(mutex_);
   // Ends the call with `status`: at once when it is an error, else after what is queued.
   void End(const absl::Status& status) EXCLUDES(mutex_);
@@ -69,7 +70,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   const GatewayServiceOptions& options_;
   CallGate* const gate_;
-  const absl::Time deadline_;  // A time of day.
+  const absl::Time deadline_;  // By base/steady_time.h.
   UnreadEnd unread_end_;
   std::shared_ptr<void> place_;  // In the gate.
   // The call and the session each keep this alive until they are done.

@@ -155,7 +155,7 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
   if (request.inputs_case() == v1::AttendInlineRequest::INPUTS_NOT_SET) {
     return InvalidField("MISSING_TENSOR", "tensors", "neither tensors nor a seed is given");
   }
-  int64_t bytes = 0;
+  int64_t bytes = 0, answer = 0;
   for (const TensorInfo& info : TensorTable(spec)) {
     // Validated sizes are far from overflow one by one; their sum is bounded at each step.
     bytes += RowsOf(info, spec) * info.row_bytes();
@@ -164,8 +164,14 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
                           absl::StrCat("the tensors of an inline call take more than ",
                                        kMaxInlineBytes, " bytes; use Attend"));
     }
+    if (info.direction == Direction::kOutput) answer += ElementsOf(spec, info);
   }
-  return bytes;
+  if (request.has_tensors() && answer > kMaxInlineAnswerElements) {
+    return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
+                        absl::StrCat("an inline answer of ", answer, " numbers, more than ",
+                                     kMaxInlineAnswerElements, "; use Attend"));
+  }
+  return bytes + static_cast<int64_t>(request.SpaceUsedLong());
 }
 
 absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineRequest& request,

@@ -18,9 +18,12 @@ namespace annulus {
 // Limits of the unary form; a larger job belongs on Attend.
 inline constexpr int64_t kMaxInlineElements = 65536;            // Of one typed tensor.
 inline constexpr int64_t kMaxInlineBytes = int64_t{256} << 20;  // Of all tensors of a call.
+// Of all outputs of typed numbers: any gRPC client receives as many.
+inline constexpr int64_t kMaxInlineAnswerElements = 786432;
 
-// Bytes of all tensors of the call. LIMIT_EXCEEDED past kMaxInlineBytes, MISSING_TENSOR without
-// inputs, so that nothing is allocated for a call that cannot be served.
+// Bytes of all tensors of the call, and of the request. LIMIT_EXCEEDED where the tensors go past
+// kMaxInlineBytes or the answer past kMaxInlineAnswerElements, MISSING_TENSOR without inputs, so
+// that nothing is allocated for a call that cannot be served.
 absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
                                     const AttentionSpec& spec);
 

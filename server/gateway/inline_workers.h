@@ -33,7 +33,7 @@ class InlineWorkers {
   // for more than the whole budget.
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
 
-  // Whoever posts holds a reservation, which bounds the queue.
+  // What is posted is bounded by the calls at work (CallGate).
   void Post(std::function<void()> work) EXCLUDES(mutex_);
 
  private:

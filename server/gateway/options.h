@@ -47,8 +47,6 @@ struct GatewayServiceOptions {
   absl::Duration end_patience = absl::Seconds(2);
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
-  // The time of day: gRPC takes deadlines so.
-  std::function<absl::Time()> clock = absl::Now;
 };
 
 }  // namespace annulus

@@ -5,13 +5,16 @@
 
 #include "attention/status_macros.h"
 #include "attention/validate.h"
+#include "base/steady_time.h"
 #include "proto/convert.h"
+#include "proto/grpc_time.h"
 
 namespace annulus {
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context,
                       const GatewayServiceOptions& options) {
-  return std::min(absl::FromChrono(context.deadline()), options.clock() + options.max_timeout);
+  return std::min(SteadyTime(absl::FromChrono(context.deadline())),
+                  SteadyNow() + options.max_timeout);
 }
 
 absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,

@@ -12,7 +12,7 @@
 
 namespace annulus {
 
-// The deadline of a call: its own, at most the gateway's longest.
+// The deadline of a call, by base/steady_time.h: its own, at most the gateway's longest.
 absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayServiceOptions& options);
 
 // A session's options for a request of the gateway: converted and validated, without memory.

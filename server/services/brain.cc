@@ -38,36 +38,49 @@ Brain::Brain(Options options)
       planners_(options_.planner_threads, options_.plan),
       last_look_ns_(SteadyNanoseconds()),
       state_(options_.coordinator, options_.random, options_.plan, options_.clock()),
-      turns_({[this] { return HandleNext(); }, [this] { Handle({event::Tick{}}); },
-              [this] { return state_.NextWakeup(); }, options_.clock}) {
+      turns_(TurnsOptions()) {
   turns_.Start();
 }
 
 Brain::~Brain() { Stop(); }
 
-bool Brain::Post(Event event) {
+Turns::Options Brain::TurnsOptions() {
+  Turns::Options turns;
+  turns.work = [this] { return HandleNext(); };
+  turns.tick = [this] { Handle({event::Tick{}}); };
+  turns.wake = [this] { return state_.NextWakeup(); };
+  turns.now = options_.clock;
+  turns.after = [this] { RunAfterTurn(); };
+  return turns;
+}
+
+absl::Status Brain::Post(Event event) {
   return PostMail({std::move(event), 0, nullptr, nullptr, absl::InfinitePast()});
 }
 
-bool Brain::PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event) {
+absl::Status Brain::PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event) {
   return PostMail({std::move(event), call, std::move(sink), nullptr, absl::InfinitePast()});
 }
 
-bool Brain::PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event) {
+absl::Status Brain::PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event) {
   return PostMail({std::move(event), connection, nullptr, std::move(sink), absl::InfinitePast()});
 }
 
-bool Brain::PostMail(Mail mail) {
+absl::Status Brain::PostMail(Mail mail) {
   const bool first = GoesFirst(mail.event);
   if (first) mail.posted = options_.clock();
   {
     MutexLock lock(&mutex_);
     std::deque<Mail>& box = first ? worker_mail_ : client_mail_;
-    if (stopping_ || (box.size() >= options_.max_mail && !EndsSomething(mail.event))) return false;
+    const absl::Duration retry_after = options_.coordinator.retry_after;
+    if (stopping_) return DrainingError(retry_after);
+    if (box.size() >= options_.max_mail && !EndsSomething(mail.event)) {
+      return MailboxFullError(options_.max_mail, retry_after);
+    }
     box.push_back(std::move(mail));
   }
   turns_.Take();
-  return true;
+  return absl::OkStatus();
 }
 
 std::optional<Brain::Mail> Brain::TakeMail() {
@@ -150,10 +163,10 @@ void Brain::Perform(Action action) {
     }
     void operator()(action::MakePlan& a) {
       const int64_t plan = a.plan;
-      brain.planners_.Post({a.dry_run, plan}, std::move(a.request),
-                           [this_brain = &brain, plan](PlanResult result) {
-                             this_brain->Post(event::Planned{plan, std::move(result)});
-                           });
+      brain.planners_.Post(
+          {a.dry_run, plan}, std::move(a.request), [this_brain = &brain, plan](PlanResult result) {
+            this_brain->Post(event::Planned{plan, std::move(result)}).IgnoreError();
+          });
     }
     void operator()(action::ForgetPlan& a) { brain.planners_.Forget(a.plan); }
     void operator()(action::SetReady& a) { brain.options_.on_ready(a.ready); }
@@ -170,6 +183,29 @@ void Brain::EndAll() {
   for (auto& [number, link] : std::exchange(links_, {})) link->Close(status);
 }
 
+void Brain::AfterTurn(std::function<void()> work) {
+  MutexLock lock(&mutex_);
+  after_turn_.push_back(std::move(work));
+}
+
+void Brain::RunAfterTurn() {
+  // Work that posts comes here again: jobs that end one another would otherwise nest without bound.
+  thread_local const Brain* running = nullptr;
+  if (running == this) return;
+  const Brain* const outer = std::exchange(running, this);
+  for (;;) {
+    std::function<void()> work;
+    {
+      MutexLock lock(&mutex_);
+      if (after_turn_.empty()) break;
+      work = std::move(after_turn_.front());
+      after_turn_.pop_front();
+    }
+    work();
+  }
+  running = outer;
+}
+
 void Brain::Stop() {
   {
     MutexLock lock(&mutex_);
@@ -179,6 +215,7 @@ void Brain::Stop() {
   while (HandleNext()) {
   }
   EndAll();
+  RunAfterTurn();
   planners_.Stop();
 }
 

@@ -80,15 +80,20 @@ class Brain {
 
   // Thread-safe. Handles the event before it returns, or leaves it to the thread that is handling
   // others. The sinks come with the first event of their call or connection and
-  // are let go after their last word. False when the mailbox is full or the brain has stopped: the
-  // event is lost and the sink is not used. CallGone, WorkerGone, Planned and Drain are taken by a
-  // full mailbox too: each ends something that was taken before.
+  // are let go after their last word. RESOURCE_EXHAUSTED / QUEUE_FULL when the mailbox is full,
+  // UNAVAILABLE / DRAINING when the brain has stopped: the event is lost and the sink is not used.
+  // CallGone, WorkerGone, Planned and Drain are taken by a full mailbox too: each ends something
+  // that was taken before.
   //
   // Workers' events come first, in order, and count as of when they were posted: however much
   // clients ask, no beat is late for it.
-  bool Post(Event event);
-  bool PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
-  bool PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
+  absl::Status Post(Event event);
+  absl::Status PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
+  absl::Status PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
+
+  // For sinks, in the brain's words to them: what takes longer than an event may, or waits for who
+  // posts. `work` runs soon after, beside other events, on a thread that posts or keeps the time.
+  void AfterTurn(std::function<void()> work) EXCLUDES(mutex_);
 
   // Handles what is in the mailbox, then ends every call and stream with UNAVAILABLE / DRAINING,
   // and the thread. Idempotent.
@@ -106,7 +111,8 @@ class Brain {
     absl::Time posted = absl::InfinitePast();  // Of workers' events.
   };
 
-  bool PostMail(Mail mail) EXCLUDES(mutex_);
+  Turns::Options TurnsOptions();
+  absl::Status PostMail(Mail mail) EXCLUDES(mutex_);
   // Each with the turn.
   bool HandleNext() EXCLUDES(mutex_);
   std::optional<Mail> TakeMail() EXCLUDES(mutex_);
@@ -115,6 +121,8 @@ class Brain {
   // True where the two are a call's last event and its good end, which then are one.
   bool PerformLast(Action* action, const Action& next);
   void EndAll();
+  // Until none is left, unless this thread is at it already.
+  void RunAfterTurn() EXCLUDES(mutex_);
 
   Options options_;
   PlannerPool planners_;
@@ -124,6 +132,7 @@ class Brain {
   Mutex mutex_;
   std::deque<Mail> worker_mail_ GUARDED_BY(mutex_);  // And what ends things.
   std::deque<Mail> client_mail_ GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> after_turn_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   // Of who has the turn.

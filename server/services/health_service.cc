@@ -25,7 +25,9 @@ class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
                           public std::enable_shared_from_this<HealthWatch> {
  public:
   HealthWatch(HealthService* service, std::string name)
-      : service_(service), name_(std::move(name)), box_(kMaxWaiting, kMaxWaiting * 64) {}
+      : service_(service),
+        name_(std::move(name)),
+        box_(kMaxWaiting, kMaxWaiting * 64, Box::JoinEnd::kNo) {}
 
   const std::string& name() const { return name_; }
 
@@ -112,7 +114,12 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext*, const HealthCheckRequest* request) {
   auto watch = std::make_shared<HealthWatch>(this, request->service());
   MutexLock lock(&mutex_);
+  const bool full = watches_.size() >= max_watches_;
   watches_.insert(watch);
+  if (full) {
+    watch->End(absl::ResourceExhaustedError("too many watches are open"));
+    return watch.get();
+  }
   watch->Tell(StatusLocked(request->service()));
   if (stopped_) watch->End(absl::UnavailableError("the server stops"));
   return watch.get();

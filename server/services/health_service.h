@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_
 #define ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <set>
@@ -16,10 +17,12 @@ class HealthWatch;
 // grpc.health.v1.Health by generated code, so that reflection describes it. "", the names of the
 // public services and "readiness" are SERVING when a job would be taken; "liveness" while `alive`
 // says so, of which a Watch is told once. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on
-// Watch. Thread-safe.
+// Watch. Of more than `max_watches` that are open at once, each ends with RESOURCE_EXHAUSTED.
+// Thread-safe.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  explicit HealthService(std::function<bool()> alive) : alive_(std::move(alive)) {}
+  explicit HealthService(std::function<bool()> alive, size_t max_watches = 1024)
+      : alive_(std::move(alive)), max_watches_(max_watches) {}
 
   void SetReady(bool ready) EXCLUDES(mutex_);
   // Ends every Watch; a server does not shut down while one is open. Later ones end at once.
@@ -39,6 +42,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   void Forget(HealthWatch* watch) EXCLUDES(mutex_);
 
   const std::function<bool()> alive_;
+  const size_t max_watches_;
   Mutex mutex_;
   bool ready_ GUARDED_BY(mutex_) = false;
   bool stopped_ GUARDED_BY(mutex_) = false;

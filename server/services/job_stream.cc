@@ -4,7 +4,6 @@
 
 #include "attention/error.h"
 #include "proto/status.h"
-#include "server/coordinator/errors.h"
 
 namespace annulus {
 namespace {
@@ -21,18 +20,18 @@ absl::Status SlowClientError() {
 
 }  // namespace
 
-JobStream::JobStream(Brain* brain, Peer peer, grpc::CallbackServerContext* context)
+JobStream::JobStream(Brain* brain, grpc::CallbackServerContext* context)
     : brain_(brain),
       number_(brain->NewNumber()),
-      box_(kMaxEvents, kMaxBytes, peer == Peer::kSelf ? Box::JoinEnd::kNo : Box::JoinEnd::kYes),
+      box_(kMaxEvents, kMaxBytes),
       unread_end_(context) {}
 
 JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
   JobStream* reactor = stream.get();
   reactor->self_ = stream;
-  if (!reactor->brain_->PostCall(reactor->number_, std::move(stream), std::move(event))) {
-    reactor->Finish(DrainingError(absl::Seconds(1)));
-  }
+  const absl::Status taken =
+      reactor->brain_->PostCall(reactor->number_, std::move(stream), std::move(event));
+  if (!taken.ok()) reactor->Finish(taken);
   return reactor;
 }
 
@@ -68,7 +67,7 @@ void JobStream::SendLast(v1::JobEvent event) {
 void JobStream::GiveUp() {
   unread_end_.Begin(kEndPatience);
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
-  brain_->Post(event::CallGone{number_});
+  brain_->Post(event::CallGone{number_}).IgnoreError();
 }
 
 void JobStream::Finish(const absl::Status& status) { Do(box_.End(status, Box::Flush::kYes)); }
@@ -76,7 +75,7 @@ void JobStream::Finish(const absl::Status& status) { Do(box_.End(status, Box::Fl
 void JobStream::OnWriteDone(bool ok) { Do(box_.Written(ok)); }
 
 void JobStream::OnCancel() {
-  brain_->Post(event::CallGone{number_});
+  brain_->Post(event::CallGone{number_}).IgnoreError();
   Do(box_.End(absl::CancelledError("the call was cancelled"), Box::Flush::kNo));
 }
 

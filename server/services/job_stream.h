@@ -18,9 +18,7 @@ namespace annulus {
 // has let go of it.
 class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public CallSink {
  public:
-  // Who is at the other end: a process elsewhere, or this one.
-  enum class Peer { kRemote, kSelf };
-  JobStream(Brain* brain, Peer peer, grpc::CallbackServerContext* context);
+  JobStream(Brain* brain, grpc::CallbackServerContext* context);
 
   // Hands the call to the brain with its first event, which carries `number()`. Returns the
   // reactor.

@@ -8,14 +8,10 @@
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "proto/status.h"
-#include "server/coordinator/errors.h"
 #include "server/coordinator/submission.h"
 
 namespace annulus {
 namespace {
-
-// Until callers are authenticated.
-constexpr char kAnonymous[] = "anonymous";
 
 // The brain's one word to a unary call. gRPC keeps reactor and response until Finish.
 template <typename Response>
@@ -46,9 +42,9 @@ class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
     PlanAnswer* reactor = call.get();
     reactor->self_ = call;
     event::PlanJob event{reactor->number_, kAnonymous, std::move(submission)};
-    if (!reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event))) {
-      static_cast<CallSink*>(reactor)->Finish(DrainingError(absl::Seconds(1)));
-    }
+    const absl::Status taken =
+        reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event));
+    if (!taken.ok()) reactor->Answer(taken);
     return reactor;
   }
 
@@ -61,7 +57,7 @@ class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
   }
 
   void OnCancel() override {
-    brain_->Post(event::CallGone{number_});
+    brain_->Post(event::CallGone{number_}).IgnoreError();
     Answer(absl::CancelledError("the call was cancelled"));
   }
   // May drop the last reference: nothing of this is touched after it.
@@ -84,9 +80,8 @@ grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call, grpc::CallbackServerCo
     return reactor;
   }
   auto answer = std::make_shared<UnaryAnswer<Response>>(reactor, response);
-  if (!brain->PostCall(call, std::move(answer), std::move(event))) {
-    reactor->Finish(ToGrpcStatus(DrainingError(absl::Seconds(1))));
-  }
+  const absl::Status taken = brain->PostCall(call, std::move(answer), std::move(event));
+  if (!taken.ok()) reactor->Finish(ToGrpcStatus(taken));
   return reactor;
 }
 
@@ -124,7 +119,7 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
                                                             const v1::RunJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, peer_, context);
+  auto stream = std::make_shared<JobStream>(brain_, context);
   auto submission = MakeSubmission(*request, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
@@ -134,7 +129,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, peer_, context);
+  auto stream = std::make_shared<JobStream>(brain_, context);
   if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
     return JobStream::Refuse(std::move(stream), s);
   }

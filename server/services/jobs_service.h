@@ -12,8 +12,7 @@ namespace annulus {
 // server.
 class JobsService final : public v1::Jobs::CallbackService {
  public:
-  JobsService(Brain* brain, const CoordinatorOptions& options, JobStream::Peer peer)
-      : brain_(brain), options_(options), peer_(peer) {}
+  JobsService(Brain* brain, const CoordinatorOptions& options) : brain_(brain), options_(options) {}
 
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
                                     const v1::PlanJobRequest* request, v1::Plan* response) override;
@@ -36,7 +35,6 @@ class JobsService final : public v1::Jobs::CallbackService {
  private:
   Brain* const brain_;
   const CoordinatorOptions options_;
-  const JobStream::Peer peer_;
 };
 
 }  // namespace annulus

@@ -16,8 +16,7 @@ namespace annulus {
 template <typename Message>
 class Outbox {
  public:
-  // Whether the last write may take a good end along. Not within a process: that transport of gRPC
-  // drops a message whose end has come where the peer is not reading at that moment.
+  // Whether the last write may take a good end along: not of who starts writes and ends apart.
   enum class JoinEnd : bool { kNo, kYes };
 
   // Messages and bytes that may wait.

@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
+#include "proto/grace.h"
 #include "proto/payload.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
@@ -41,9 +42,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
         box_(kMaxCommands, kMaxBytes),
         unread_end_(context) {}
 
-  static WorkerStream* Start(std::shared_ptr<WorkerStream> stream) {
+  static WorkerStream* Start(std::shared_ptr<WorkerStream> stream, absl::Duration first_message) {
     WorkerStream* reactor = stream.get();
     reactor->self_ = std::move(stream);
+    reactor->AwaitFirst(first_message);
     reactor->Read();
     return reactor;
   }
@@ -56,6 +58,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Close(const absl::Status& status) override { Do(box_.End(status, Box::Flush::kYes)); }
 
   void OnReadDone(bool ok) override {
+    {
+      MutexLock lock(&mutex_);
+      first_message_ = nullptr;
+    }
     if (!ok) return GiveUp(absl::OkStatus());
     event::WorkerSaid said{number_, {}};
     if (!DecodeProto(in_, &said.event).ok()) {
@@ -63,10 +69,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     }
     in_.Clear();
     // The first message brings the stream along.
-    const bool posted = std::exchange(known_, true)
-                            ? brain_->Post(std::move(said))
-                            : brain_->PostLink(number_, self_, std::move(said));
-    if (!posted) return GiveUp(DrainingError(absl::Seconds(1)));
+    const absl::Status taken = std::exchange(known_, true)
+                                   ? brain_->Post(std::move(said))
+                                   : brain_->PostLink(number_, self_, std::move(said));
+    if (!taken.ok()) return GiveUp(taken);
     Read();
   }
   void OnWriteDone(bool ok) override {
@@ -93,6 +99,21 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     start == Box::Start::kFinish ? Finish(end)
                                  : StartWriteAndFinish(&out_, grpc::WriteOptions(), end);
   }
+  void AwaitFirst(absl::Duration wait) EXCLUDES(mutex_) {
+    const auto over = [weak = std::weak_ptr<WorkerStream>(self_)] {
+      const std::shared_ptr<WorkerStream> self = weak.lock();
+      if (self != nullptr && self->MissesFirst()) {
+        self->GiveUp(ProtocolError("no message has come in time"));
+      }
+    };
+    MutexLock lock(&mutex_);
+    first_message_ = std::make_unique<Grace>(wait, over);
+    first_message_->Begin();
+  }
+  bool MissesFirst() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return first_message_ != nullptr;
+  }
   // After Finish nothing may be started, and the brain may finish while a message is taken in. What
   // was said last may have come to the brain behind the word that the stream is gone.
   void Read() EXCLUDES(mutex_) {
@@ -100,11 +121,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       MutexLock lock(&mutex_);
       if (!finished_) return StartRead(&in_);
     }
-    brain_->Post(event::WorkerGone{number_});
+    brain_->Post(event::WorkerGone{number_}).IgnoreError();
   }
   void GiveUp(const absl::Status& status) {
     unread_end_.Begin(kEndPatience);
-    brain_->Post(event::WorkerGone{number_});
+    brain_->Post(event::WorkerGone{number_}).IgnoreError();
     Do(box_.End(status, Box::Flush::kNo));
   }
 
@@ -117,13 +138,14 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<WorkerStream> self_;
   Mutex mutex_;
   bool finished_ GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerControlService::Connect(
     grpc::CallbackServerContext* context) {
-  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context));
+  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context), first_message_wait_);
 }
 
 }  // namespace annulus

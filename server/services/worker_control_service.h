@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_SERVICES_WORKER_CONTROL_SERVICE_H_
 #define ANNULUS_SERVER_SERVICES_WORKER_CONTROL_SERVICE_H_
 
+#include "absl/time/time.h"
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "server/services/brain.h"
@@ -8,18 +9,20 @@
 namespace annulus {
 
 // annulus.control.v1.WorkerControl: workers' messages to the brain and its commands back, these as
-// raw buffers, which share a job's spec. A worker that does not read its commands loses its stream.
-// The brain outlives the server.
+// raw buffers, which share a job's spec. A worker that does not read its commands loses its stream,
+// and so does a caller that says nothing for `first_message_wait`. The brain outlives the server.
 class WorkerControlService final : public control::v1::WorkerControl::WithRawCallbackMethod_Connect<
                                        control::v1::WorkerControl::Service> {
  public:
-  explicit WorkerControlService(Brain* brain) : brain_(brain) {}
+  WorkerControlService(Brain* brain, absl::Duration first_message_wait)
+      : brain_(brain), first_message_wait_(first_message_wait) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Connect(
       grpc::CallbackServerContext* context) override;
 
  private:
   Brain* const brain_;
+  const absl::Duration first_message_wait_;
 };
 
 }  // namespace annulus

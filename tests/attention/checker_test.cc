@@ -27,8 +27,6 @@ enum : int32_t {
   kOtherQ,
   kOtherState,
   kArriving,
-  kCopiedQ,  // With copies only.
-  kCopiedState,
 };
 
 Task Attend(int32_t q, int32_t out) {
@@ -68,21 +66,6 @@ RankSchedule PassQ(int32_t rank) {
   return schedule;
 }
 
-// The same with a copy of the own queries, which the task reads one step later, and a copy of the
-// state, into which the other partial merges.
-void AddCopies(std::vector<RankSchedule>& ranks) {
-  for (RankSchedule& rank : ranks) {
-    rank.buffers.push_back(rank.buffers[kOwnQ]);
-    rank.buffers.push_back(rank.buffers[kState]);
-    rank.steps[0].tasks.clear();
-    rank.steps[0].ops = {{Op::Kind::kCopy, kOwnQ, kCopiedQ}};
-    rank.steps[1].tasks.push_back(Attend(kCopiedQ, kState));
-    rank.steps[2].ops = {{Op::Kind::kCopy, kState, kCopiedState},
-                         {Op::Kind::kMerge, kArriving, kCopiedState},
-                         {Op::Kind::kFinish, kCopiedState, kOut}};
-  }
-}
-
 using Edit = std::function<void(std::vector<RankSchedule>&)>;
 
 struct Verdict {
@@ -116,39 +99,6 @@ TEST(CheckerTest, PartialsThatComeHomeAreUnderstood) {
   const Verdict verdict = Judge([](std::vector<RankSchedule>&) {});
   EXPECT_TRUE(verdict.checked.ok()) << verdict.checked;
   EXPECT_TRUE(verdict.always_right);
-}
-
-TEST(CheckerTest, CopiesHoldWhatTheirSourceHasSeen) {
-  const Verdict verdict = Judge(AddCopies);
-  EXPECT_TRUE(verdict.checked.ok()) << verdict.checked;
-  EXPECT_TRUE(verdict.always_right);
-}
-
-TEST(CheckerTest, ACopyThatIsReadBeforeItIsMadeIsRefused) {
-  EXPECT_EQ(RuleBroken([](auto& ranks) {
-              AddCopies(ranks);
-              std::swap(ranks[1].steps[0].tasks, ranks[1].steps[1].tasks);
-              ranks[1].steps[1].tasks = {ranks[1].steps[0].tasks[0]};
-              ranks[1].steps[0].tasks = {Attend(kCopiedQ, kState)};
-            }),
-            "a task reads rows that are not there");
-}
-
-TEST(CheckerTest, ACopyThatMissesWhatComesLaterIsRefused) {
-  EXPECT_EQ(RuleBroken([](auto& ranks) {
-              AddCopies(ranks);
-              ranks[0].steps[0].ops.push_back(ranks[0].steps[2].ops[0]);
-              ranks[0].steps[2].ops.erase(ranks[0].steps[2].ops.begin());
-            }),
-            "a visible key is never attended");
-}
-
-TEST(CheckerTest, ACopyOverWhatIsThereIsRefused) {
-  const Verdict verdict = Judge([](auto& ranks) {
-    AddCopies(ranks);
-    ranks[0].steps[2].ops.insert(ranks[0].steps[2].ops.begin() + 1, ranks[0].steps[2].ops[0]);
-  });
-  EXPECT_EQ(DetailOf(verdict.checked).metadata["rule"], "an op overwrites rows in use");
 }
 
 TEST(CheckerTest, APartialThatIsMergedTwiceIsRefused) {

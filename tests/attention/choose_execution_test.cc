@@ -65,6 +65,56 @@ TEST(ChooseExecutionTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
   EXPECT_EQ(large->front().execution.layout, Layout::kZigzag);
 }
 
+// Predictions stay what they were; what is expected follows jobs.
+TEST(ChooseExecutionTest, WhatJobsHaveShownDecidesAmongPredictions) {
+  const AttentionSpec spec = CostSpec(16384, 16384, true);
+  Choice choice = Offer({1, 2});
+  const auto predicted = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(predicted.ok());
+  const Candidate& taken = predicted->front();
+  ASSERT_EQ(taken.execution.world_size, 2);
+  EXPECT_EQ(taken.cost.expected_seconds, taken.cost.seconds);
+  ShownWays shown;
+  choice.shown = &shown;
+  const double seconds = taken.cost.seconds;
+  for (int i = 0; i < 3; ++i)
+    shown.Add(taken.execution, spec.operation, seconds, 1.5 * seconds, choice.pace);
+  auto candidates = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().cost.seconds, seconds);
+  EXPECT_DOUBLE_EQ(candidates->front().cost.expected_seconds, 1.5 * seconds);
+  for (int i = 0; i < 16; ++i)
+    shown.Add(taken.execution, spec.operation, seconds, 3 * seconds, choice.pace);
+  candidates = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.world_size, 1) << "two take three times as long";
+  choice.pace = 0.5;
+  candidates = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.world_size, 2) << "by another pace nothing was shown";
+}
+
+// A bound by what is predicted would rule out what jobs have shown to be faster.
+TEST(ChooseExecutionTest, AGroupThatHasShownThatItIsFasterIsLookedAt) {
+  const AttentionSpec spec = CostSpec(256, 256, false);
+  Choice choice = Offer({1, 2});
+  choice.rates.job_seconds = 3e-3;
+  const auto predicted = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(predicted.ok());
+  ASSERT_EQ(predicted->front().execution.world_size, 1);
+  ASSERT_TRUE(predicted->back().cost.bytes_sent.empty()) << "it is not ruled out";
+  ShownWays shown;
+  choice.shown = &shown;
+  Execution group;
+  group.strategy = Strategy::kRotateKv;
+  group.world_size = 2;
+  for (const double length : {1e-3, 4e-3, 16e-3})
+    for (int i = 0; i < 3; ++i) shown.Add(group, spec.operation, length, length / 4, choice.pace);
+  const auto candidates = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(candidates->front().execution.world_size, 2);
+}
+
 TEST(ChooseExecutionTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   const auto candidates = ChooseExecution(CostSpec(8192, 8192, true), {}, Offer({1, 2}));
   ASSERT_TRUE(candidates.ok());

@@ -279,7 +279,7 @@ class Group {
       ColumnAt(r, op.target, row, h, c) += ColumnAt(r, op.source, row, h, c);
     }
     const bool partial = source_kind == BlockKind::kPartial;
-    if (op.kind == Op::Kind::kCopy || op.kind == Op::Kind::kRound || op.kind == Op::Kind::kAdd ||
+    if (op.kind == Op::Kind::kRound || op.kind == Op::Kind::kAdd ||
         (op.kind == Op::Kind::kFinish && !partial)) {
       const double keep = op.kind == Op::Kind::kAdd ? 1 : 0;
       for (int s = 0; s < SectionsOf(source_kind); ++s) {

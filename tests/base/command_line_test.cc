@@ -1,5 +1,6 @@
 #include "base/command_line.h"
 
+#include "base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -120,6 +121,12 @@ TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
   EXPECT_THAT(output_, HasSubstr("--input [DIR/]FILE "));
   EXPECT_THAT(output_, HasSubstr("--part [DIR/]FILE ... "));
   EXPECT_THAT(output_, HasSubstr("NAME, 1 to 8 characters=w0"));
+}
+
+TEST_F(CommandLineTest, TheVersionIsThatOfTheProgram) {
+  EXPECT_EQ(Parse({"--version"}), 0);
+  EXPECT_EQ(output_, std::string("annulus-worker ") + kVersion + "\n");
+  EXPECT_EQ(error_, "");
 }
 
 TEST(ParseBytesTest, RoundTripsThroughItsText) {

@@ -30,6 +30,7 @@ class TurnsTest : public testing::Test {
     options.now = absl::Now;
     options.most_in_a_row = most_in_a_row;
     options.longest_sleep = longest_sleep_;
+    if (after) options.after = after;
     turns_ = std::make_unique<Turns>(std::move(options));
   }
   void Post(int event) {
@@ -70,11 +71,12 @@ class TurnsTest : public testing::Test {
   }
 
   std::function<void(int)> on_event;
+  std::function<void()> after;
   std::vector<int> handled_;
   std::vector<std::thread::id> threads_;
   int ticks_ = 0;
   absl::Time wake_ = absl::InfiniteFuture();
-  absl::Duration longest_sleep_ = absl::Seconds(1);
+  absl::Duration longest_sleep_ = absl::Hours(1);
   Mutex mutex_;
   CondVar changed_;
   std::deque<int> waiting_ GUARDED_BY(mutex_);
@@ -88,6 +90,20 @@ TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
   Post(7);
   EXPECT_EQ(handled_, std::vector<int>({7}));
   EXPECT_EQ(threads_[0], std::this_thread::get_id());
+}
+
+TEST_F(TurnsTest, WhatComesAfterATurnHoldsUpNoEvents) {
+  std::vector<size_t> handled;  // When each turn was over.
+  after = [&] {
+    handled.push_back(handled_.size());
+    if (handled_.size() == 1) Post(2);
+  };
+  Start();
+  turns_->Start();
+  Post(1);
+  EXPECT_EQ(handled_, std::vector<int>({1, 2}));
+  EXPECT_EQ(handled, std::vector<size_t>({0, 1, 2})) << "the second was handled inside the first's";
+  turns_->Stop();
 }
 
 TEST_F(TurnsTest, NothingIsHandledBeforeTheStart) {
@@ -167,7 +183,6 @@ TEST_F(TurnsTest, AnAskedEventIsHandledElsewhere) {
 }
 
 TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
-  longest_sleep_ = absl::Hours(1);
   Start();
   turns_->Start();
   for (int i = 0; i < 8; ++i) {

@@ -75,9 +75,11 @@ double Seconds(const google::protobuf::Duration& duration) {
   return absl::ToDoubleSeconds(DurationFromProto(duration));
 }
 
+bool Within(double factor) { return factor <= kFactor && factor >= 1 / kFactor; }
+
 struct Tally {
-  int points = 0, near = 0, runs = 0, within = 0;
-  std::vector<double> regret, factor;
+  int points = 0, near = 0, runs = 0, within = 0, within_before = 0;
+  std::vector<double> regret, factor, factor_before;
 };
 
 template <typename T>
@@ -121,6 +123,9 @@ void MeasurePoint(Client* client, const AttentionSpec& spec, const std::string& 
   // take.
   const int repeats = spec.q_rows() <= 1024 ? 31 : spec.q_rows() <= 4096 ? 11 : 3;
   std::vector<std::vector<double>> samples(ways.size());
+  std::vector<double> before;  // The first run of this job; others as long may have run.
+  for (const Execution& way : ways)
+    before.push_back(Seconds(PlanOf(client, spec, way).predicted_time()));
   for (int i = 0; i <= repeats; ++i) {
     for (size_t w = 0; w < ways.size(); ++w) {
       const v1::JobStats stats = job.Run(client, ways[w], DataPath::kDirect);
@@ -148,14 +153,17 @@ void MeasurePoint(Client* client, const AttentionSpec& spec, const std::string& 
                of_chosen / best);
   for (size_t w = 0; w + 1 < ways.size(); ++w) {
     const double predicted = Seconds(PlanOf(client, spec, ways[w]).predicted_time());
-    const double factor = predicted / measured[w];
+    const double factor = predicted / measured[w], factor_before = before[w] / measured[w];
     ++tally->runs;
-    tally->within += factor <= kFactor && factor >= 1 / kFactor ? 1 : 0;
+    tally->within += Within(factor) ? 1 : 0;
+    tally->within_before += Within(factor_before) ? 1 : 0;
     tally->factor.push_back(factor);
-    std::fprintf(stderr, "    %-14s %-10s W%d measured %8.3f ms, predicted / measured %.2f\n",
-                 std::string(StrategyName(ways[w].strategy)).c_str(),
-                 std::string(LayoutName(ways[w].layout)).c_str(), ways[w].world_size,
-                 measured[w] * 1e3, factor);
+    tally->factor_before.push_back(factor_before);
+    std::fprintf(
+        stderr, "    %-14s %-10s W%d measured %8.3f ms, predicted / measured %.2f, before %.2f%s\n",
+        std::string(StrategyName(ways[w].strategy)).c_str(),
+        std::string(LayoutName(ways[w].layout)).c_str(), ways[w].world_size, measured[w] * 1e3,
+        factor, factor_before, Within(factor) ? "" : " MISSED");
   }
 }
 
@@ -167,6 +175,15 @@ Entry Share(const std::string& name, int part, int whole, const std::string& wha
   entry.compared_to = what;
   entry.ratio = static_cast<double>(part) / std::max(1, whole);
   entry.bar = bar;
+  return entry;
+}
+
+Entry Median(const std::string& name, std::vector<double> factors) {
+  std::sort(factors.begin(), factors.end());
+  Entry entry;
+  entry.name = name;
+  entry.value = factors[factors.size() / 2];
+  entry.unit = absl::StrCat("(", factors.front(), " to ", factors.back(), ")");
   return entry;
 }
 
@@ -184,11 +201,8 @@ int Main() {
       }
     }
   }
-  std::sort(tally.factor.begin(), tally.factor.end());
-  Entry median;
-  median.name = "auto: predicted / measured, median";
-  median.value = tally.factor[tally.factor.size() / 2];
-  median.unit = absl::StrCat("(", tally.factor.front(), " to ", tally.factor.back(), ")");
+  Entry unseen = Share("auto: predicted before the job's first run within a factor of 1.5",
+                       tally.within_before, tally.runs, "jobs x ways to run them", 1.0);
   Entry regret;
   regret.name = "auto: chosen / best, largest";
   regret.value = *std::max_element(tally.regret.begin(), tally.regret.end());
@@ -198,7 +212,8 @@ int Main() {
                     regret,
                     Share("auto: predicted within a factor of 1.5", tally.within, tally.runs,
                           "jobs x ways to run them", 1.0),
-                    median})
+                    Median("auto: predicted / measured, median", tally.factor), unseen,
+                    Median("auto: the same before the job's first run", tally.factor_before)})
                 .c_str());
   return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "client/callback_thread.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -53,7 +54,7 @@ TEST(AttendCallTest, CancelEndsThePauseBeforeTheNextAttempt) {
   ClientJob job(20);
   AttendOutcome outcome;
   const auto call = std::make_shared<AttendCall>(context, job.Arguments(DataPath::kDirect),
-                                                 absl::Now() + absl::Hours(1), outcome.Function());
+                                                 SteadyNow() + absl::Hours(1), outcome.Function());
   call->Start();
   ASSERT_TRUE(failed.Await());
   call->Cancel();

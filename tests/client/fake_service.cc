@@ -22,6 +22,20 @@ struct FakeService::Jobs : v1::Jobs::Service {
                       grpc::ServerWriter<v1::JobEvent>* writer) override {
     return owner->RunJob(context, *request, writer);
   }
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
+    *job = owner->kept_.Get();
+    return grpc::Status::OK;
+  }
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::Job* job) override {
+    owner->kept_.Cancel();
+    *job = owner->kept_.Get();
+    return grpc::Status::OK;
+  }
+  grpc::Status ReleaseState(grpc::ServerContext*, const v1::ReleaseStateRequest*,
+                            v1::Job*) override {
+    owner->kept_.Release();
+    return grpc::Status::OK;
+  }
   FakeService* owner;
 };
 
@@ -75,6 +89,7 @@ struct FakeService::Attention : v1::Attention::Service {
 
 FakeService::FakeService(Options options)
     : options_(std::move(options)),
+      kept_(options_.runs_when_asked),
       jobs_(std::make_unique<Jobs>(this)),
       data_plane_(std::make_unique<DataPlane>(this)),
       attention_(std::make_unique<Attention>(this)) {
@@ -92,6 +107,13 @@ FakeService::FakeService(Options options)
 void FakeService::Allow(bool FakeService::*what) {
   MutexLock lock(&mutex_);
   this->*what = true;
+  changed_.SignalAll();
+}
+
+// Its workers end its streams.
+void FakeService::EndAttempt() {
+  MutexLock lock(&mutex_);
+  ++placements_;
   changed_.SignalAll();
 }
 
@@ -143,6 +165,7 @@ v1::Plan FakeService::Place(const v1::AttentionSpec& proto, int attempt) {
     }
     shard.missing = placed->input_bytes();
     shard.fetched = placed->output_bytes() == 0;
+    shard.lost = (now_ == Act::kPlaceAgain || now_ == Act::kPlaceAgainLate) && attempt == 1;
   }
   changed_.SignalAll();
   return plan;
@@ -159,6 +182,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   }
   const grpc::Status refusal = RefusalOf(act);
   if (!refusal.ok()) return refusal;
+  int placed = 1;
   v1::JobEvent event;
   event.set_job_id("job-1");
   event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
@@ -170,10 +194,14 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (act == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
   const auto may_end = [this]() NO_THREAD_SAFETY_ANALYSIS { return may_end_; };
   if (act == Act::kUploadsCut) return Await(context, may_end), Gone();
-  if (act == Act::kPlaceAgain) {
+  if (act == Act::kPlaceAgain || act == Act::kPlaceAgainLate) {
     const auto some = [this]() NO_THREAD_SAFETY_ANALYSIS { return shards_[0]->missing == 0; };
     if (!Await(context, some)) return grpc::Status::CANCELLED;
-    *event.mutable_placed() = Place(request.spec(), 2);
+    event.mutable_state_changed()->set_state(v1::Job::STATE_QUEUED);
+    writer->Write(event);
+    EndAttempt();
+    if (act == Act::kPlaceAgainLate && !Await(context, may_end)) return grpc::Status::CANCELLED;
+    *event.mutable_placed() = Place(request.spec(), placed = 2);
     writer->Write(event);
   }
   const auto fetched = [this]() NO_THREAD_SAFETY_ANALYSIS {
@@ -182,10 +210,11 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   };
   if (act == Act::kNeverPlace) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
   if (!Await(context, fetched)) return grpc::Status::CANCELLED;
+  kept_.Keep(request.spec());
   if (act == Act::kAnswerLost || act == Act::kWordLost) return Gone();
   const auto ended = [this]() NO_THREAD_SAFETY_ANALYSIS { return downloads_ == options_.world; };
   if (act == Act::kEndsFirst && !Await(context, ended)) return grpc::Status::CANCELLED;
-  event.mutable_state_changed()->mutable_stats()->set_attempts(act == Act::kPlaceAgain ? 2 : 1);
+  event.mutable_state_changed()->mutable_stats()->set_attempts(placed);
   if (act == Act::kSaysSoLate) {
     if (!options_.reports) {
       event.mutable_state_changed()->set_state(v1::Job::STATE_DRAINING);
@@ -264,23 +293,21 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   const auto ready = [this, placement]() NO_THREAD_SAFETY_ANALYSIS {
     if (placement != placements_ || now_ == Act::kWorkersGone) return true;
     return now_ != Act::kGroupLost && (now_ != Act::kUploadsCut || may_send_) &&
-           std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return !s->missing; });
+           std::all_of(shards_.begin(), shards_.end(),
+                       [](const auto& s) { return !s->missing && !s->lost; });
   };
   if (!Await(context, ready)) return grpc::Status::CANCELLED;
   std::shared_ptr<Shard> shard;
-  {
-    MutexLock lock(&mutex_);
-    if (now_ == Act::kWorkersGone) return Gone();
-    if (placement != placements_) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
-    shard = shards_[std::stoi(ticket[1])];
-  }
-  std::vector<v1::Chunk> outputs = OutputsOf(*shard);
   Act act;
   {
     MutexLock lock(&mutex_);
     act = now_;
+    if (act == Act::kWorkersGone) return Gone();
+    if (placement != placements_) return Error(absl::StatusCode::kAborted, "JOB_ENDED");
+    shard = shards_[std::stoi(ticket[1])];
     shard->fetched = act == Act::kNeverSends;
   }
+  std::vector<v1::Chunk> outputs = OutputsOf(*shard);
   if (act == Act::kNeverSends) return Await(context, [] { return false; }), grpc::Status::CANCELLED;
   const bool first = act == Act::kEndsFirst || act == Act::kAnswerLost;
   if (act == Act::kEndsEarly || first) outputs.pop_back();
@@ -332,50 +359,6 @@ grpc::Status FakeService::ExchangeShards(
     }
     if (!status.ok() || !options_.reports) return status;
   }
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeService::Attend(
-    grpc::ServerContext*, grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) {
-  v1::AttendRequest request;
-  if (!stream->Read(&request) || !request.has_start()) {
-    return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
-  }
-  Place(request.start().spec(), 1);
-  Shard whole;
-  Act act;
-  {
-    MutexLock lock(&mutex_);
-    act = now_ = options_.act(++attends_);
-    if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
-    const grpc::Status refusal = RefusalOf(act);
-    if (!refusal.ok()) return refusal;
-    const AttentionSpec spec = *SpecFromProto(request.start().spec(), "spec");
-    whole.rows = WholeJob(spec);
-    for (const TensorInfo& tensor : table_) {
-      if (tensor.direction != Direction::kInput) continue;
-      whole.memory[tensor.id].resize(whole.rows.of(tensor).rows() * tensor.row_bytes());
-      whole.missing += whole.memory[tensor.id].size();
-    }
-  }
-  v1::AttendResponse response;
-  response.mutable_accepted()->set_job_id("job-1");
-  stream->Write(response);
-  do {
-    const grpc::Status status = Store(request.chunks(), &whole);
-    if (!status.ok()) return status;
-  } while (stream->Read(&request));
-  if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
-  if (act == Act::kAnswerLost) return Gone();
-  for (v1::Chunk& chunk : OutputsOf(whole)) {
-    response.Clear();
-    response.add_chunks()->Swap(&chunk);
-    stream->Write(response);
-  }
-  if (act == Act::kWordLost) return Gone();
-  response.Clear();
-  response.mutable_done()->set_attempts(1);
-  stream->Write(response);
   return grpc::Status::OK;
 }
 

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "client/scatter.h"
 #include "grpcpp/server.h"
+#include "tests/client/fake_kept.h"
 #include "tests/client/fake_shard.h"
 
 namespace annulus {
@@ -27,19 +28,20 @@ class FakeService final {
   // What the n-th RunJob or Attend does, n from 1.
   enum class Act {
     kServe,
-    kQueueFull,    // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
-    kRestarted,    // UNAVAILABLE / STARTING with a delay of 5 minutes
-    kGroupLost,    // after placing, ABORTED / GROUP_LOST
-    kStateGone,    // NOT_FOUND / STATE_LOST
-    kReleased,     // NOT_FOUND / STATE_RELEASED
-    kAnswerLost,   // UNAVAILABLE when the job has been computed: its last rows do not come
-    kWordLost,     // UNAVAILABLE when all rows have been sent
-    kPlaceAgain,   // the first attempt is lost while it uploads, the second is served
-    kNeverPlace,   // waits for the end of the call
-    kCorrupt,      // serves outputs with a wrong CRC
-    kEndsLate,     // the workers end their streams with ABORTED / JOB_ENDED after the job has
-                   // succeeded
-    kEndsEarly,    // the same, and the last output of each shard is missing
+    kQueueFull,       // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
+    kRestarted,       // UNAVAILABLE / STARTING with a delay of 5 minutes
+    kGroupLost,       // after placing, ABORTED / GROUP_LOST
+    kStateGone,       // NOT_FOUND / STATE_LOST
+    kReleased,        // NOT_FOUND / STATE_RELEASED
+    kAnswerLost,      // UNAVAILABLE when the job has been computed: its last rows do not come
+    kWordLost,        // UNAVAILABLE when all rows have been sent
+    kPlaceAgain,      // the first attempt is lost while it uploads, the second is served
+    kPlaceAgainLate,  // the same, the second placed after LetJobsEnd
+    kNeverPlace,      // waits for the end of the call
+    kCorrupt,         // serves outputs with a wrong CRC
+    kEndsLate,        // the workers end their streams with ABORTED / JOB_ENDED after the job has
+                      // succeeded
+    kEndsEarly,       // the same, and the last output of each shard is missing
     kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
     kSaysSoLate,   // says that it succeeded only after LetJobsEnd
     kNeverSends,   // the job succeeds, and the outputs are lost on their way
@@ -56,7 +58,8 @@ class FakeService final {
     bool reports = true;        // The workers say what their parts took.
     // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
     std::function<bool(int shard)> drops_exchange = [](int) { return false; };
-    int refused_merges = 0;  // MergePartials calls that end as kQueueFull says.
+    bool runs_when_asked = false;  // GetJob says that the job is not over, until CancelJob.
+    int refused_merges = 0;        // MergePartials calls that end as kQueueFull says.
   };
 
   explicit FakeService(Options options);
@@ -65,6 +68,7 @@ class FakeService final {
   std::string address() const { return address_; }
   int run_jobs() EXCLUDES(mutex_) { return Get(&FakeService::run_jobs_); }
   int attends() EXCLUDES(mutex_) { return Get(&FakeService::attends_); }
+  FakeKept& kept() { return kept_; }
   void AnswerInfo() EXCLUDES(mutex_) { Allow(&FakeService::info_answers_); }
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
@@ -85,6 +89,7 @@ class FakeService final {
   }
   void Allow(bool FakeService::*what) EXCLUDES(mutex_);
   bool RefuseMerge() EXCLUDES(mutex_);
+  void EndAttempt() EXCLUDES(mutex_);
   v1::Plan Place(const v1::AttentionSpec& spec, int attempt) EXCLUDES(mutex_);
   grpc::Status RunJob(grpc::ServerContext*, const v1::RunJobRequest&,
                       grpc::ServerWriter<v1::JobEvent>*);
@@ -108,6 +113,7 @@ class FakeService final {
   bool Await(grpc::ServerContext* context, const std::function<bool()>& condition) EXCLUDES(mutex_);
 
   const Options options_;
+  FakeKept kept_;
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<DataPlane> data_plane_;
   std::unique_ptr<Attention> attention_;

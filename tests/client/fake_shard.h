@@ -20,6 +20,7 @@ struct FakeShard {
   std::map<TensorId, std::vector<std::byte>> memory;  // Inputs.
   int64_t missing = 0;                                // Input bytes.
   bool fetched = false;
+  bool lost = false;  // Its attempt: nothing is computed.
 };
 
 // Every world-th stripe, from number `rank` on.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "base/steady_time.h"
 #include "client/client.h"
 #include "client/job_session.h"
 #include "grpcpp/create_channel.h"
@@ -81,7 +82,7 @@ TEST(ReleaseUnconfirmedTest, AnAnswerIsHereWhenItsTimeIsOver) {
   Client client(At(service));
   StateJob job;
   AttendArguments arguments = Releasing(&job, DataPath::kDirect);
-  arguments.timeout = absl::Milliseconds(300);
+  arguments.timeout = absl::Seconds(3);
   const auto result = client.Attend(std::move(arguments));
   ASSERT_TRUE(result.ok()) << result.status();
   ExpectGradients(job);
@@ -132,7 +133,7 @@ JobOptions SessionOf(const FakeService& service, const AttendArguments& argument
   JobOptions options;
   options.run_job = RemoteRunJob(channel(service.address()), {});
   options.worker_channel = channel;
-  options.deadline = absl::Now() + absl::Seconds(20);
+  options.deadline = SteadyNow() + absl::Seconds(60);
   *options.request.mutable_spec() = SpecToProto(arguments.spec);
   options.spec = arguments.spec;
   options.inputs.emplace();
@@ -159,14 +160,29 @@ TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
   FakeService service(Script({Act::kUploadsCut}));
   StateJob job;
   JobOptions options = SessionOf(service, Releasing(&job, DataPath::kDirect));
-  options.grace = absl::Seconds(3);
-  options.outputs_grace = absl::Seconds(19);
+  options.grace = absl::Seconds(6);
+  options.outputs_grace = absl::Seconds(39);
   Ended ended;
   Grace job_ends(options.grace / 10, [&] { service.LetJobsEnd(); });
   Grace outputs_come(options.grace * 1.3, [&] { service.SendOutputs(); });
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
   job_ends.Begin();
   outputs_come.Begin();
+  const absl::Status status = ended.Wait();
+  EXPECT_TRUE(status.ok()) << status;
+  ExpectGradients(job);
+}
+
+// The coordinator may wait for a worker to come back for longer than for its word on an error.
+TEST(LostAttemptTest, ItsStreamsAreNotTheJobsEnd) {
+  FakeService service(Script({Act::kPlaceAgainLate}));
+  StateJob job;
+  JobOptions options = SessionOf(service, job.GradientsOfState(DataPath::kDirect));
+  options.grace = absl::Seconds(1);
+  Ended ended;
+  Grace again(3 * options.grace, [&] { service.LetJobsEnd(); });
+  const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
+  again.Begin();
   const absl::Status status = ended.Wait();
   EXPECT_TRUE(status.ok()) << status;
   ExpectGradients(job);

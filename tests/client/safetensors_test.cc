@@ -55,6 +55,34 @@ TEST(SafetensorsTest, ReadsWhatItWrites) {
   EXPECT_EQ(file->Find("k"), nullptr);
 }
 
+TEST(SafetensorsTest, MetadataAreReadAsTheyAreWritten) {
+  const std::string path = testing::TempDir() + "/metadata.safetensors";
+  const SafetensorMetadata metadata = {{"lse_base", "2"}, {"with \"quotes\"", "ä\n"}};
+  const std::vector<std::byte> one = {std::byte{3}};
+  ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({{"a", "U8", {1}, one}}, metadata).ok());
+  const SafetensorsFile file = *SafetensorsFile::Open(path);
+  EXPECT_EQ(file.metadata(), metadata);
+  EXPECT_EQ(file.tensors().size(), 1u);
+  ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({}).ok());
+  EXPECT_TRUE(SafetensorsFile::Open(path)->metadata().empty());
+}
+
+TEST(SafetensorsTest, WhatIsLeftAsideIsNotThere) {
+  const std::string path = testing::TempDir() + "/aside.safetensors";
+  const std::vector<std::byte> two = {std::byte{1}, std::byte{2}}, one = {std::byte{3}};
+  ASSERT_TRUE(SafetensorsWriter::Create(path)
+                  ->Commit({{"a", "U8", {2}, two}, {"b", "U8", {1}, one}, {"c", "U8", {2}, two}})
+                  .ok());
+  SafetensorsFile file = *SafetensorsFile::Open(path);
+  const absl::Status unknown = file.LeaveAside({"d"});
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(unknown).reason, "MISSING_TENSOR");
+  ASSERT_TRUE(file.LeaveAside({"c", "a"}).ok());
+  ASSERT_EQ(file.tensors().size(), 1u);
+  EXPECT_EQ(file.Find("a"), nullptr);
+  EXPECT_EQ(file.Bytes(*file.Find("b"))[0], std::byte{3});
+}
+
 TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
   const std::string path = testing::TempDir() + "/kept.safetensors";
   ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({}).ok());
@@ -113,6 +141,9 @@ TEST(SafetensorsTest, HostileHeadersAreRefused) {
       {"{" + Tensor("q", "[2,3]", "[18446744073709551592,18446744073709551616]") + "}", 24},
       {"{" + Tensor("q", "[1,1,1,1,1,1,1,1,6]", "[0,24]") + "}", 24},
       {std::string(100000, '['), 0},
+      {"{\"__metadata__\":7}", 0},
+      {"{\"__metadata__\":[\"a\"]}", 0},
+      {"{\"__metadata__\":{\"a\":1}}", 0},
   };
   for (const auto& [header, data_bytes] : bad) {
     const absl::Status status = Parse(FileOf(header, data_bytes)).status();

@@ -24,6 +24,13 @@ TEST(SessionEndTest, WhatAnEndIsAwaitedFor) {
   EXPECT_TRUE(AwaitsEndOfCall(request, AttentionSpec()));
 }
 
+TEST(SessionEndTest, WhoseJobOthersMayJoin) {
+  v1::RunJobRequest request;
+  EXPECT_FALSE(MayBeJoined(request));
+  request.set_request_id("one");
+  EXPECT_TRUE(MayBeJoined(request));
+}
+
 TEST(SessionEndTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
   const absl::Status broken = absl::UnavailableError("gone");
   EXPECT_TRUE(StandsUnconfirmed(Releasing(), broken));
@@ -33,7 +40,32 @@ TEST(SessionEndTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
   EXPECT_FALSE(StandsUnconfirmed(using_it, broken)) << "the state is still there";
   AttentionSpec keeping;
   keeping.forward.keep_state = absl::Minutes(1);
-  EXPECT_FALSE(StandsUnconfirmed(keeping, broken)) << "its state is what was asked for";
+  EXPECT_TRUE(StandsUnconfirmed(keeping, broken)) << "until it is known what became of its state";
+  EXPECT_FALSE(StandsUnconfirmed(keeping, absl::AbortedError("lost"))) << "there is no state";
+  EXPECT_FALSE(StandsUnconfirmed(keeping, absl::DeadlineExceededError("late"))) << "no time to ask";
+}
+
+TEST(SessionEndTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
+  v1::Job job;
+  for (const v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_UPLOADING,
+                                     v1::Job::STATE_RUNNING, v1::Job::STATE_DRAINING}) {
+    job.set_state(state);
+    for (const bool here : {false, true}) EXPECT_EQ(AfterLostEnd(job, here), LostEnd::kCancel);
+  }
+  job.set_state(v1::Job::STATE_SUCCEEDED);
+  job.mutable_kept_state()->set_status(v1::KeptState::STATUS_HELD);
+  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kUse);
+  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/false), LostEnd::kRelease);
+  for (const auto status : {v1::KeptState::STATUS_RELEASED, v1::KeptState::STATUS_EXPIRED,
+                            v1::KeptState::STATUS_LOST}) {
+    job.mutable_kept_state()->set_status(status);
+    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+  }
+  job.clear_kept_state();
+  for (const v1::Job::State state : {v1::Job::STATE_FAILED, v1::Job::STATE_CANCELLED}) {
+    job.set_state(state);
+    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+  }
 }
 
 TEST(SessionEndTest, AnErrorThatSpeaksAgainstTheRowsIsTheAnswer) {

@@ -170,10 +170,11 @@ TEST(Nccl, AnErrorInATransferIsSeen) {
     Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
     ASSERT_FALSE(group.empty());
     std::byte data[8] = {};
-    ASSERT_TRUE(group[0]->Start({SendMessage{1, data, 8}}, {}).ok());
-    const absl::Status joined = group[0]->Join(TestDeadline());
-    EXPECT_EQ(joined.code(), code) << joined;
-    EXPECT_THAT(std::string(joined.message()), testing::HasSubstr("the stand-in's last word"));
+    // Whoever asks first sees it: Start, too, looks while the step is put on its queue.
+    absl::Status seen = group[0]->Start({SendMessage{1, data, 8}}, {});
+    if (seen.ok()) seen = group[0]->Join(TestDeadline());
+    EXPECT_EQ(seen.code(), code) << seen;
+    EXPECT_THAT(std::string(seen.message()), testing::HasSubstr("the stand-in's last word"));
     EXPECT_EQ(world->nccl->aborts(), 1);
   }
 }
@@ -197,6 +198,62 @@ TEST(Nccl, AHangEndsByTheDeadlineOrTheAbort) {
   EXPECT_EQ(group[1]->Join(absl::InfiniteFuture()).code(), StatusCode::kAborted);
   other.join();
   EXPECT_EQ(world->nccl->aborts(), 2);
+}
+
+// What was under way may still write to its memory, which is the caller's again when Join returns.
+TEST(Nccl, AnAbortWaitsUntilItsQueueIsEmpty) {
+  NcclStandIn::Options options;
+  options.group = 2;
+  options.group_later = kNcclInProgress;
+  const auto world = std::make_shared<World>(options);
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
+  CudaDevice* const device = static_cast<WithDevice&>(*group[0]).device();
+  ASSERT_TRUE(device->MakeCurrent().ok());
+  std::atomic<bool> over{false};
+  const auto lingering = [&over, nccl = world->nccl.get()] {
+    while (nccl->aborts() == 0) std::this_thread::yield();
+    const absl::Time end = SteadyNow() + absl::Milliseconds(50);
+    while (SteadyNow() < end) std::this_thread::yield();
+    over = true;
+  };
+  ASSERT_EQ(world->cuda.Launch(device->transfers(), lingering), 0);
+  std::byte data[8] = {};
+  ASSERT_TRUE(group[0]->Start({SendMessage{1, data, 8}}, {}).ok());
+  EXPECT_FALSE(group[0]->Join(SteadyNow() + absl::Milliseconds(30)).ok());
+  EXPECT_TRUE(over);
+}
+
+// What loads code may have to wait for messages, and these for other ranks.
+TEST(Nccl, NothingIsLoadedWhileAStepIsOpen) {
+  NcclStandIn::Options options;
+  options.group = 3;
+  options.group_later = kNcclInProgress;
+  const auto world = std::make_shared<World>(options);
+  LoadGate* const gate = world->context->load_gate();
+  const auto loads = [gate] {
+    const bool may = gate->BeginLoad(absl::ZeroDuration());
+    if (may) gate->EndLoad();
+    return may;
+  };
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
+  EXPECT_TRUE(loads()) << "all have met";
+  std::byte out[8] = {}, in[8] = {};
+  ASSERT_TRUE(group[0]->Start({SendMessage{1, out, 8}}, {}).ok());
+  ASSERT_TRUE(group[1]->Start({}, {ReceiveMessage{0, in, 8}}).ok());
+  EXPECT_FALSE(loads());
+  ASSERT_TRUE(group[0]->Join(TestDeadline()).ok());
+  EXPECT_FALSE(loads()) << "the other's";
+  ASSERT_TRUE(group[1]->Join(TestDeadline()).ok());
+  EXPECT_TRUE(loads());
+  ASSERT_TRUE(group[0]->Start({}, {}).ok());
+  EXPECT_TRUE(loads()) << "a step without messages";
+  ASSERT_TRUE(group[0]->Join(TestDeadline()).ok());
+  ASSERT_TRUE(group[0]->Start({SendMessage{1, out, 8}}, {}).ok());
+  EXPECT_FALSE(loads());
+  EXPECT_FALSE(group[0]->Join(SteadyNow() + absl::Milliseconds(30)).ok());
+  EXPECT_TRUE(loads()) << "after an error, too";
 }
 
 // The device's own queue comes first: what it takes is not the peers' fault.

@@ -132,7 +132,7 @@ TEST(CudaContext, KernelsAreLoadedAtOnceFromTheFirstCallOn) {
   EXPECT_EQ(Gpu().api.module_loading(), "EAGER");
   ASSERT_EQ(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
   ASSERT_TRUE(CountGpus(&set).ok());
-  EXPECT_EQ(set.module_loading(), "LAZY");
+  EXPECT_EQ(set.module_loading(), "EAGER") << "images set it for programs of their own";
   ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
 }
 
@@ -154,7 +154,12 @@ TEST(CudaContext, TellsACapabilityBeforeItTakesAnything) {
 }
 
 TEST(CudaContext, DescribesItsGpu) {
-  EXPECT_EQ(Gpu().context->description(), "Stand-in (sm_90), CUDA 13.0, driver 13.0");
+  EXPECT_EQ(Gpu().context->description(),
+            "Stand-in (sm_90) at 0000:01:00.0, CUDA 13.0, driver 13.0");
+  CudaStandIn::Options linked;
+  linked.links = "18 NVLinks to switches";
+  EXPECT_EQ(Gpu(linked).context->description(),
+            "Stand-in (sm_90) at 0000:01:00.0, 18 NVLinks to switches, CUDA 13.0, driver 13.0");
 }
 
 TEST(CudaContext, ANewerDriverServes) {

@@ -61,8 +61,10 @@ CudaError CudaStandIn::DeviceCount(int* count) {
 CudaError CudaStandIn::Properties(int ordinal, CudaProperties* properties) {
   Look();
   if (ordinal < 0 || ordinal >= options_.count) return kInvalidValue;
-  *properties = {"Stand-in", options_.major,        options_.minor,
-                 4,          options_.memory_bytes, options_.shared_bytes};
+  const std::string place = absl::StrCat("0000:0", ordinal, ":00.0");
+  *properties = {"Stand-in",           place, options_.major,
+                 options_.minor,       4,     options_.memory_bytes,
+                 options_.shared_bytes};
   return kCudaSuccess;
 }
 

@@ -32,6 +32,7 @@ class CudaStandIn final : public CudaApi {
     uint64_t seed = 1;
     bool pageable = false;  // Copies take host memory that is not pinned, as CUDA's do, late.
     CudaError at_start = kCudaSuccess;  // What DeviceCount says.
+    std::string links;
   };
   // cudaErrorInvalidValue, cudaErrorInvalidResourceHandle, cudaErrorIllegalAddress.
   static constexpr CudaError kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700;
@@ -56,6 +57,7 @@ class CudaStandIn final : public CudaApi {
   CudaError Versions(int* driver, int* runtime) override;
   CudaError DeviceCount(int* count) override;
   CudaError Properties(int ordinal, CudaProperties* properties) override;
+  std::string Links(const std::string&) override { return options_.links; }
   CudaError SetDevice(int ordinal) override;
   CudaError MemoryFree(int64_t* bytes) override;
   CudaError Malloc(std::byte** memory, int64_t bytes) override;

@@ -43,6 +43,7 @@ TEST(MemorySlab, PiecesOutliveTheirOwnersName) {
   const auto piece = slab->Take(100);
   slab.reset();
   piece.get()[99] = std::byte{1};
+  EXPECT_EQ(piece.get()[99], std::byte{1});
 }
 
 // Random takes and returns: pieces are aligned and apart, and all comes together again.

@@ -53,12 +53,13 @@ def spacing(magnitude, dtype):
 
 
 def save_tensors(path, tensors, dtype, fp32=()):
-    """A safetensors file of float arrays, byte by byte: numpy has no bf16. Those named in `fp32` are of that type."""
+    """A safetensors file, byte by byte: numpy has no bf16. Those named in `fp32` are of that type, and truth values are BOOL."""
     header, data = {}, b""
     for name, array in tensors.items():
         own = "fp32" if name in fp32 else dtype
-        content = to_bits(array, own).tobytes()
-        header[name] = {"dtype": FILE_DTYPES[own], "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
+        truth = array.dtype == bool
+        content = array.tobytes() if truth else to_bits(array, own).tobytes()
+        header[name] = {"dtype": "BOOL" if truth else FILE_DTYPES[own], "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
         data += content
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
@@ -72,6 +73,7 @@ def load_tensors(path):
     size = struct.unpack("<Q", whole[:8])[0]
     header, data = json.loads(whole[8 : 8 + size]), whole[8 + size :]
     arrays, dtypes = {}, {}
+    header.pop("__metadata__", None)
     for name, entry in header.items():
         dtypes[name] = {known: dtype for dtype, known in FILE_DTYPES.items()}[entry["dtype"]]
         begin, end = entry["data_offsets"]

@@ -119,12 +119,13 @@ class CommandLineTest(AttendCase):
         text = self.service.annulus("plan", "--synthetic", "1,4096,4096,8,2,64,bf16,1", "--world-size", "2").stdout
         self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, .*2 workers.*: \w.* \([0-9.e-]+ s, [0-9.]+ [kM]B sent by a rank\)\n)+$")
 
-    def test_a_plan_does_not_say_what_was_not_counted(self):
+    def test_a_plan_counts_what_could_not_save_anything_too(self):
         flags = ("plan", "--synthetic", "1,4,4,2,2,16,fp32,1")  # Less than a group takes to meet.
         text = self.service.annulus(*flags).stdout
-        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, [a-z-]+, 2 workers: \w.* bytes were not counted \(at least [0-9.e-]+ s\)\n)+$")
-        plan = json.loads(self.service.annulus(*flags, "--json").stdout)
-        self.assertEqual({rejected["bytes_sent_per_rank"] for rejected in plan["rejected"]}, {None})
+        self.assertRegex(text, r"\nnot taken:\n(  [a-z-]+, [a-z-]+, 2 workers: its fixed cost [a-z ]+ \([0-9.e-]+ s, [0-9.]+ k?B sent by a rank\)\n)+$")
+        for rejected in json.loads(self.service.annulus(*flags, "--json").stdout)["rejected"]:
+            self.assertGreater(rejected["bytes_sent_per_rank"], 0, rejected)
+            self.assertGreater(rejected["predicted_seconds"], 0, rejected)
 
     def test_no_progress_bar_in_a_pipe(self):
         done = self.service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1")

@@ -192,7 +192,7 @@ class BadInputTest(ServiceCase):
             spec.sequences[0].q_len = spec.sequences[0].kv_len = 2**16
 
         self.refused(
-            change, "DEADLINE_EXCEEDED", "DEADLINE_UNREACHABLE", entries=(attend, run_job), timeout=3
+            change, "DEADLINE_EXCEEDED", "DEADLINE_UNREACHABLE", entries=(attend, run_job), timeout=10
         )
 
     def test_more_ranks_than_ready_workers(self):

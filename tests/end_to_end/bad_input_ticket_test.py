@@ -122,11 +122,14 @@ class TicketTest(ServiceCase):
         self.refused(direct, 0, ticket, "FAILED_PRECONDITION", "TICKET_EXPIRED")
 
     def test_a_ticket_twice(self):
-        """Put again after the shard is complete: nothing more is read, and nothing changes."""
+        """After the shard is complete: others are refused, the same are taken, nothing changes."""
         direct = self.run_job()
         direct.put(0)
         noise = [types_pb2.Chunk(tensor=types_pb2.TENSOR_ID_Q, row_count=1, data=bytes(256))]
-        self.assertTrue(direct.put(0, noise).complete)
+        with self.assertRaises(raw_client.CallError) as caught:
+            direct.put(0, noise)
+        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "CHUNK_OVERLAP")
+        self.assertTrue(direct.put(0).complete)
         self.assertTrue(direct.put(1).complete)
         direct.finish()
 

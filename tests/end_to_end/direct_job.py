@@ -65,17 +65,21 @@ class DirectJob:
         request = data_plane_pb2.FetchShardRequest(ticket=ticket)
         return raw_client.Stream(self.worker(rank).FetchShard, timeout, request)
 
-    def finish(self):
-        """Fetches all, checks the answer, and sees the job succeed."""
-        outputs = raw_job.Outputs(self.job)
+    def chunks(self):
+        """Fetches all: each output chunk, and the global rows of its shard's part of that tensor."""
         for rank, shard in enumerate(self.plan.shards):
             if shard.output_bytes == 0:
                 continue
-            rows = raw_job.indices(shard.q_rows)
             with self.fetch(rank) as call:
                 for message in call.read_all():
                     for chunk in message.chunks:
-                        outputs.place(chunk, rows)
+                        yield chunk, raw_job.rows_of(chunk.tensor, shard)
+
+    def finish(self):
+        """Fetches all, checks the answer, and sees the job succeed."""
+        outputs = raw_job.Outputs(self.job)
+        for chunk, rows in self.chunks():
+            outputs.place(chunk, rows)
         outputs.check()
         self.until("STATE_SUCCEEDED")
 

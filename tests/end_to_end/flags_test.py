@@ -19,7 +19,7 @@ OPTION = re.compile(
 RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \.\.\.| REQUIRED)+(?= |$)")
 SWITCHES = {
     "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
-    "--release",
+    "--release", "--version",
 }
 TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -61,6 +61,7 @@ def wrong_values(form):
         "HOST[:PORT]": ("no where", "here:port"),
         "HOST|if:NAME": ("if:", "no where"),
         "cpu|auto|cuda:N": ("gpu", "cuda:", "cuda:-1"),
+        "NAME[,NAME…]": ("", "a,,b"),
         "LIBRARY": ("",),
         "LIBRARY|off": ("",),
         "[DIR/]FILE": ("",),
@@ -99,6 +100,12 @@ class FlagsTest(unittest.TestCase):
                     self.assertEqual((done.returncode, done.stdout), (2, ""))
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                     self.assertIn(flag, done.stderr)
+
+    def test_every_program_says_its_version(self):
+        for program in ("annulus-coordinator", "annulus-worker", "annulus"):
+            done = cluster.run(program, "--version")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+\n$")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,20 @@ from tests.end_to_end.attend_case import load_tensors, rounded, save_tensors
 from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
 
 WORKERS = 3
+HAS_AMX = "amx_bf16" in open("/proc/cpuinfo").read().split()
 CAUSAL = {"masks": [{"causal": True}]}
 WINDOW = {"masks": [{"causal": True, "windowLeft": "40", "alwaysVisible": "3"}], "scale": -0.3}
 SINKS = {"masks": [{"causal": True}], "modifiers": {"sinks": [1.0, -2.0, 0.5, 3.0], "softCap": 4.0}}
 DROPOUT = {"dropout": {"rate": 0.3, "seed": "9"}, "outputs": {"maxLogit": True}}
 PAIRS = {"modifiers": {"bias": {"heads": 4}, "lseOffset": True}}
+BITS = {"bitMaskHeads": 4}
+MASKS = {"masks": [{"ranges": [{"qEnd": 90, "kBegin": 20, "kEnd": 130, "kind": "KIND_BI_CAUSAL"},
+                               {"qBegin": 60, "qEnd": 150, "kBegin": 5, "kEnd": 100, "kind": "KIND_INVERSE_CAUSAL"}]},
+                   {"causal": True, "chunk": "50", "queryHeads": [1, 3]}]}
+ALIBI = {"masks": [{"causal": True}], "modifiers": {"alibiSlopes": [0.5, 0.1, -0.05, 0.02]}, "outDtype": "DATA_TYPE_FP32"}
+DETERMINISTIC = {**CAUSAL, "deterministic": True}
+SPLIT = {**CAUSAL, "arithmetic": "ARITHMETIC_BF16X3"}
+FORWARD_ONLY = ("outputs", "arithmetic")
 PACKED = {"masks": [{"causal": True}], "sequences": [{"qLen": str(q), "kvLen": str(k)} for q, k in ((40, 60), (0, 5), (110, 105))]}
 # Ranks, layout, strategies of both jobs, spec, type, batch, d_lse, path of both jobs.
 JOBS = (
@@ -29,13 +38,18 @@ JOBS = (
     (2, "zigzag-per-sequence", "tree", "double-ring", SINKS, "bf16", 2, False, "gateway", "gateway"),
     (3, "contiguous", "ulysses-ring", "halo", DROPOUT, "fp32", None, True, "direct", "direct"),
     (2, "contiguous", "rotate-kv", "ring-pass-kv", PAIRS, "fp32", None, True, "gateway", "direct"),
+    (3, "zigzag", "ring-pass-q", "all-gather-kv", BITS, "fp16", 2, True, "direct", "direct"),
+    (3, "striped", "ring-pass-kv", "halo", MASKS, "fp32", None, False, "gateway", "direct"),
+    (2, "by-area", "double-ring", "rotate-kv", ALIBI, "bf16", None, True, "direct", "gateway"),
+    (3, "zigzag", "all-gather-kv", "ring-pass-kv", DETERMINISTIC, "bf16", None, True, "gateway", "direct"),
+    *((2, "zigzag", "halo", "ring-pass-kv", SPLIT, "fp32", None, True, "direct", "direct") for _ in range(HAS_AMX)),
 )
 
 
 class KeptStateTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        flags = ("--kept-percent", "40", "--max-keep-state", "2m")
+        flags = ("--kept-percent", "40", "--max-keep-state", "2m", "--beat-interval", "2s", "--lease", "10s")
         cls.service = cls.enterClassContext(processes.Processes(WORKERS, flags))
         cls.stubs = cls.enterClassContext(raw_client.Stubs(cls.service.address))
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
@@ -51,7 +65,7 @@ class KeptStateTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def forward(self, spec=CAUSAL, dtype="fp32", batch=None, keep="60s", flags=()):
+    def forward(self, spec=CAUSAL, dtype="fp32", batch=None, keep="60s", flags=(), more=None):
         """(facts of a forward job that keeps its state, its inputs and outputs and gradients into them)."""
         random = numpy.random.default_rng(3)
         shapes = {"q": (150, 4, 24), "k": (170, 2, 24), "v": (170, 2, 16)}
@@ -60,6 +74,9 @@ class KeptStateTest(unittest.TestCase):
         if spec is PAIRS:
             tensors["bias"] = random.standard_normal((4, 150, 170)).astype(numpy.float32)
             tensors["lse_offset"] = random.standard_normal((4, 150)).astype(numpy.float32)
+        if spec is BITS:
+            tensors["mask"] = random.random((4, 150, 170)) < 0.7
+        tensors.update(more or {})
         save_tensors(self.path("in"), tensors, dtype)
         with open(self.path("spec"), "w", encoding="utf-8") as file:
             json.dump(spec, file)
@@ -85,9 +102,10 @@ class KeptStateTest(unittest.TestCase):
                             *flags, expect=expect)
 
     def uploaded(self, tensors, spec, dtype, *flags):
-        save_tensors(self.path("all"), tensors, dtype, fp32=("lse", "d_lse"))
+        wide = ("output",) if "outDtype" in spec else ()
+        save_tensors(self.path("all"), tensors, dtype, fp32=("lse", "d_lse", *wide))
         with open(self.path("spec"), "w", encoding="utf-8") as file:
-            json.dump({name: value for name, value in spec.items() if name != "outputs"}, file)
+            json.dump({name: value for name, value in spec.items() if name not in FORWARD_ONLY}, file)
         return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec", self.path("spec"),
                             *flags)
 
@@ -154,6 +172,28 @@ class KeptStateTest(unittest.TestCase):
             self.assert_same_bits()
         self.assertEqual(self.annulus("release", "--handle", "job-of-nobody", expect=3)["error"]["reason"], "JOB_NOT_FOUND")
 
+    def test_the_gradient_of_a_shared_bias_is_whole_and_says_so(self):
+        """The state knows not what one number of the file stood for; a job with everything adds up."""
+        facts, tensors = self.forward(flags=("--world-size", "1"), more={"bias": numpy.linspace(-1, 1, 170, dtype=numpy.float32)[None]})
+        self.assertTrue(self.by_handle(facts["job_id"], tensors, "fp32", "--d-bias", "--release")["d_bias_whole"])
+        self.assertNotIn("d_bias_whole", self.uploaded(tensors, CAUSAL, "fp32", "--world-size", "1", "--d-bias"))
+        whole, summed = (load_tensors(self.path(name))[0]["d_bias"] for name in ("by handle", "uploaded"))
+        self.assertEqual((whole.shape, summed.shape), ((1, 150, 170), (1, 170)))
+        numpy.testing.assert_allclose(whole.sum(axis=1, dtype=float), summed, rtol=0, atol=1e-5 * numpy.abs(summed).max())
+
+    def test_what_the_state_has_is_refused_in_the_input(self):
+        facts, tensors = self.forward(PAIRS, flags=("--world-size", "1"))
+        handle = facts["job_id"]
+        for name in ("bias", "mask", "lse_offset", "q", "lse", "bit_mask"):
+            with self.subTest(name=name):
+                save_tensors(self.path("upstream"), {"d_out": tensors["d_out"], name: tensors["d_lse"]}, "fp32")
+                flags = ("--input", self.path("upstream"), "--handle", handle)
+                error = self.annulus("gradients", *flags, expect=3)["error"]
+                self.assertEqual(error["reason"], "UNKNOWN_TENSOR")
+                self.assertIn(f"{name}, and this job takes d_out, d_lse: the state has the rest", error["message"])
+                self.annulus("gradients", *flags, "--ignore-tensors", name)
+        self.annulus("release", "--handle", handle)
+
     def test_a_state_expires(self):
         facts, tensors = self.forward(keep="1s")
         service_case.await_idle(self.service)
@@ -167,7 +207,7 @@ class KeptStateTest(unittest.TestCase):
         handle = facts["job_id"]
         self.by_handle(handle, tensors, "fp32", "--strategy", "all-gather-kv")
         self.service.worker(1).kill()
-        service_case.wait_for(lambda: self.kept_job(handle)["status"] == "lost", 20, "the loss of the state")
+        service_case.wait_for(lambda: self.kept_job(handle)["status"] == "lost", 60, "the loss of the state")
         error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
         self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_LOST"))
         service_case.await_idle(self.service)

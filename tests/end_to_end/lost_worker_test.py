@@ -34,7 +34,7 @@ class LostWorkerTest(unittest.TestCase):
         for number in range(WORKERS):
             if not self.service.worker(number).state():
                 self.service.start_worker(number)
-        self.await_members(range(WORKERS))
+        self.await_members(range(WORKERS), seconds=processes.START_SECONDS)
         service_case.await_idle(self.service)
         self.attend_right(WORKERS)
 

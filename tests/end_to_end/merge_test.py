@@ -78,6 +78,20 @@ class MergeTest(ServiceCase):
         np.testing.assert_allclose(grouped["output"], out, atol=2e-6)
         np.testing.assert_allclose(grouped["lse"] * np.log(2), lse, atol=2e-6)
 
+    def test_a_base_or_a_layout_other_than_a_file_says_is_refused(self):
+        files = self.parts()
+        told = self.merge(files, "--lse-base", "2", expect=3)
+        self.assertIn("LSE_MISMATCH: inputs[0].lse: its file says lse_base e, not 2", told)
+        joined = self.path("base 2")
+        save_file(self.merge(files[:2], "--lse-base", "e", "--output-lse-base", "2"), self.path("unsaid"))
+        os.rename(self.path("merged"), joined)
+        self.assertIn("inputs[1].lse: its file says lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
+        self.merge([self.path("unsaid"), joined], "--lse-base", "2")
+        square = self.path("square")
+        save_file({"output": np.ones((3, 3, 4), np.float32), "lse": np.zeros((3, 3), np.float32)}, square)
+        self.merge([square], "--lse-base", "e", "--lse-layout", "tokens-heads")
+        self.assertIn("lse_layout tokens-heads, not heads-tokens", self.merge([self.path("merged")], "--lse-base", "e", expect=3))
+
     def test_files_larger_than_a_call_are_cut(self):
         random = np.random.default_rng(SEED)
         files, outs, lses = [], [], []

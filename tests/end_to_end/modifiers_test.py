@@ -59,9 +59,11 @@ class ModifiersTest(AttendCase):
                     facts[name] = self.attend(*flags, "--spec", self.spec_file({"masks": [{"causal": True}], **options}))
             outputs, lses = ({name: fact[key] for name, fact in facts.items()} for key in ("output_crc32c", "lse_crc32c"))
             self.assertEqual(len({outputs[name] for name in ("none", "dropout", "another seed")}), 3, strategy)
-            self.assertEqual({outputs["base 2"], outputs["max logit"]}, {outputs["none"]}, strategy)
+            self.assertEqual(outputs["base 2"], outputs["none"], strategy)
             self.assertNotEqual(lses["base 2"], lses["none"], strategy)
-            self.assertEqual({lses["dropout"], lses["max logit"]}, {lses["none"]}, strategy)
+            self.assertEqual(lses["dropout"], lses["none"], strategy)
+            if dtype != "bf16" or "amx" not in facts["none"]["backend"]:  # That one keeps another max where nobody asks for it (docs/numerics.md).
+                self.assertEqual((outputs["max logit"], lses["max logit"]), (outputs["none"], lses["none"]), strategy)
             self.assertEqual([name for name, fact in facts.items() if "max_logit_crc32c" in fact], ["max logit"])
 
     def test_dropout_is_as_documented(self):

@@ -76,6 +76,20 @@ class PairsTest(AttendCase):
                     numpy.testing.assert_allclose(answer["output"][b], out, rtol=1e-5, atol=5e-6)
                     numpy.testing.assert_allclose(answer["lse"][b], lse, rtol=1e-5, atol=1e-5)
 
+    def test_a_mask_of_the_file_hides_from_heads_that_no_mask_names_too(self):
+        random = numpy.random.default_rng(6)
+        q, k, v = (random.standard_normal(shape).astype(numpy.float32) for shape in ((30, 4, 16), (30, 2, 16), (30, 2, 24)))
+        visible = random.random((4, 30, 30)) < 0.6
+        causal = numpy.tri(30, dtype=bool)
+        hidden_by_causal = lambda heads: numpy.array([causal if head in heads else numpy.ones_like(causal) for head in range(4)])
+        for named in ([0], [3, 1], [0, 1, 2, 3]):
+            with self.subTest(named=named):
+                spec = self.spec_file({"masks": [{"causal": True, "queryHeads": named}]})
+                answer = self.run_tensors({"q": q, "k": k, "v": v, "mask": visible}, "--spec", spec, "--world-size", "2", "--verify", "30")
+                out, lse = exact(q, k, v, numpy.zeros((4, 30, 30)), visible & hidden_by_causal(named))
+                numpy.testing.assert_allclose(answer["output"], out, rtol=1e-5, atol=5e-6)
+                numpy.testing.assert_allclose(answer["lse"], lse, rtol=1e-5, atol=1e-5)
+
     def test_packed_sequences_of_different_lengths(self):
         """Columns are keys of a row's own sequence; rows from which all is hidden are empty; what nobody sees may be NaN."""
         random = numpy.random.default_rng(4)

@@ -143,12 +143,12 @@ class Processes:
         self._all.append(process)
         return process
 
-    def start_worker(self, number):
-        """A new process for the slot."""
+    def start_worker(self, number, flags=None):
+        """A new process for the slot; `flags` go before those of all."""
         self._workers[number] = self._start(
             "annulus-worker",
             *("--coordinator", self._control, "--slot", f"w{number}"),
-            *(word for flag in self._worker_flags.items() for word in flag),
+            *(word for flag in {**self._worker_flags, **(flags or {})}.items() for word in flag),
         )
         return self._workers[number]
 

@@ -61,8 +61,7 @@ class Job:
     def shard_chunks(self, shard, rows=None, crc=False):
         """Chunks of what `shard` of a plan owns, in the shard's own rows."""
         for tensor, values in self.inputs():
-            ranges = shard.q_rows if tensor == types_pb2.TENSOR_ID_Q else shard.kv_rows
-            yield from chunks_of(tensor, values[indices(ranges)], rows, crc)
+            yield from chunks_of(tensor, values[rows_of(tensor, shard)], rows, crc)
 
     def reference(self):
         """(output, LSE) in fp64: three loops, obviously right."""
@@ -90,6 +89,35 @@ class Job:
                 weights = np.exp(score[seen] - top)
                 lse[row] = top + np.log(weights.sum())
                 out[row] = weights @ v[seen].astype("f8") / weights.sum()
+
+
+class GradientsJob(Job):
+    """Its gradients, by a random d_out; d_lse is 0."""
+
+    def __init__(self, *lengths, **shape):
+        super().__init__(*lengths, **shape)
+        self.spec.gradients.SetInParent()
+        out, lse = self.reference()
+        self.out, self.lse = out.astype("<f4"), lse.astype("<f4")[..., None]
+        self.d_out = np.random.default_rng(2).standard_normal(self.q.shape).astype("<f4")
+
+    def inputs(self):
+        return super().inputs() + (
+            (types_pb2.TENSOR_ID_OUT, self.out),
+            (types_pb2.TENSOR_ID_LSE, self.lse),
+            (types_pb2.TENSOR_ID_D_OUT, self.d_out),
+        )
+
+
+def rows_of(tensor, shard):
+    """The global rows of a tensor's part in a shard, in its own order."""
+    of_keys = tensor in (
+        types_pb2.TENSOR_ID_K,
+        types_pb2.TENSOR_ID_V,
+        types_pb2.TENSOR_ID_DK,
+        types_pb2.TENSOR_ID_DV,
+    )
+    return indices(shard.kv_rows if of_keys else shard.q_rows)
 
 
 def chunks_of(tensor, values, rows=None, crc=False):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -47,7 +48,7 @@ class ServeTest(unittest.TestCase):
         self.assertIn("--device auto goes with --workers 1", done.stderr)
 
     def test_a_device_goes_to_each_worker(self):
-        done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000")
+        done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000", "--address", "127.0.0.1:0")
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
         with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
@@ -67,6 +68,16 @@ class ServeTest(unittest.TestCase):
                 self.assertEqual(service._process.wait(WAIT_SECONDS), code)
                 self.await_that(lambda: not any(map(runs, children)), f"{children} outlive it")
                 self.assertEqual([line for line in list(service.lines.queue) if line], [])
+
+    def test_it_hears_of_its_workers_whatever_its_parent_ignored(self):
+        service = cluster.Serve(1, "--threads", "1")
+        ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+        service.command = [sys.executable, "-c", ignoring, *service.command]
+        with service:
+            # The coordinator is the first.
+            os.kill(max(children_of(service.pid)), signal.SIGKILL)
+            self.assertEqual(service._process.wait(WAIT_SECONDS), 1)
+        self.assertIn("worker-0 was ended by signal 9", service.tail())
 
     def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""

@@ -1,25 +1,12 @@
 """A TestCase around one service: after every case its budgets are at zero and the next job is right."""
 
 import json
-import threading
-import time
 import unittest
 
 from tests.end_to_end import cluster, raw_client, raw_job
+from tests.end_to_end.waiting import wait_for
 
 IDLE_SECONDS = 20
-
-
-def wait_for(condition, seconds, what):
-    """The first true value of `condition`, asked again and again until `seconds` have passed."""
-    pause, deadline = threading.Event(), time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not in {seconds} s: {what() if callable(what) else what}")
-        pause.wait(0.02)
 
 
 def cluster_state(service):

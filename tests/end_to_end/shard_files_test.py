@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tests.end_to_end import cluster
@@ -44,8 +45,8 @@ class ShardFilesTest(ServiceCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout)
 
-    def plan(self, layout):
-        plan = self.run_command("plan", "--address", self.service.address, "--input", self.path("inputs"), "--mask", "causal", "--world-size", "3", "--layout", layout)
+    def plan(self, layout, *flags):
+        plan = self.run_command("plan", "--address", self.service.address, "--input", self.path("inputs"), "--mask", "causal", "--world-size", "3", "--layout", layout, *flags)
         with open(self.path("plan"), "w") as file:
             json.dump(plan, file)
         return plan
@@ -74,6 +75,28 @@ class ShardFilesTest(ServiceCase):
                     np.testing.assert_array_equal(back[name], array)
                 self.run_command("unshard", "--plan", self.path("plan"), *parts, "--output", self.path("packed"))
                 np.testing.assert_array_equal(load_file(self.path("packed"))["q"], self.tensors["q"].reshape(-1, 4, 8))
+
+    def test_stripes_have_the_rows_that_are_asked_for(self):
+        plan = self.plan("striped", "--stripe", "4")
+        self.assertEqual(plan["stripe"], 4)
+        self.assertEqual({r["block"] for shard in plan["shards"] for r in shard["q_rows"] if r["count"] > 1}, {4})
+        self.shard(1)
+        packed = self.tensors["q"].reshape(-1, 4, 8)
+        np.testing.assert_array_equal(load_file(self.path("rank1"))["q"][:8], packed[[*range(4, 8), *range(16, 20)]])
+
+    def test_what_a_file_says_goes_along(self):
+        self.plan("zigzag")
+        save_file(self.tensors, self.path("whole"), {"lse_base": "2", "made": "by hand"})
+        for rank in range(3):
+            self.shard(rank)
+        self.run_command(*self.words("unshard", input=["rank0", "rank1", "rank2"], output="back"))
+        for name in ("rank1", "back"):
+            with safe_open(self.path(name), "numpy") as file:
+                self.assertEqual(file.metadata(), {"lse_base": "2", "made": "by hand"})
+        save_file(load_file(self.path("rank1")), self.path("rank1"), {"lse_base": "e"})
+        self.refused("LSE_MISMATCH", *self.words("unshard", input=["rank0", "rank1", "rank2"]))
+        save_file(self.tensors, self.path("whole"), {"lse_layout": "tokens-heads"})
+        self.refused("LSE_MISMATCH", *self.words("shard", input="whole"), "--rank", "0")
 
     def refused(self, reason, *arguments):
         """Ends with 3 and one line, but for the fields at fault."""

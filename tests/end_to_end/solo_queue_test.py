@@ -65,7 +65,7 @@ class SoloQueueTest(ServiceCase):
         self.assert_freed()
 
     def test_past_its_deadline(self):
-        direct = self.queued_job(timeout=8)
+        direct = self.queued_job(timeout=15)
         with self.assertRaises(raw_client.CallError) as caught:
             direct.end()
         self.assertEqual(caught.exception.code, "DEADLINE_EXCEEDED")

@@ -256,7 +256,7 @@ class StreamFaultsTest(ServiceCase):
         service_case.await_state(self.stubs, job_id, "STATE_CANCELLED")
 
     def test_a_deadline_in_the_middle_of_an_upload(self):
-        call = self.enterContext(raw_client.Attend(self.stubs, timeout=2))
+        call = self.enterContext(raw_client.Attend(self.stubs, timeout=6))
         call.start(self.job.spec, self.execution)
         call.accepted()
         call.chunk(self.chunks[0])

@@ -1,59 +1,24 @@
-// What the executor does beside computing: segments, cancellation, failures, overlap.
+// What the executor does beside computing: segments, cancellation, preparation. What failures cost:
+// executor_failures_test.cc.
 
 #include "worker/executor/executor.h"
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <vector>
 
 #include "attention/status_macros.h"
-#include "tests/comm/faulty_communicator.h"
-#include "tests/executor/job_runner.h"
-#include "tests/executor/probe_kernel.h"
-#include "worker/device/host.h"
+#include "tests/executor/executor_harness.h"
 
 namespace annulus {
 namespace {
 
 using absl::StatusCode;
 
-std::unique_ptr<AttentionKernel> Reference() { return std::make_unique<ReferenceKernel>(); }
-
-Group NewGroup(int32_t size) {
-  return ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::Microseconds(200), 5); },
-                        size);
-}
-
-JobCase RingJob(int32_t world) {
-  JobCase job;
-  job.spec = SmallSpec(DataType::kFp32, 40, 40);
-  job.execution.strategy = Strategy::kRingPassKv;
-  job.plan.world_size = world;
-  return job;
-}
-
-// Gives rank r's executor to body(r), with an executor per rank made from options(r).
-std::vector<absl::Status> RunBodies(JobRunner& runner,
-                                    const std::function<Executor::Options(int32_t)>& options,
-                                    const std::function<absl::Status(int32_t, Executor&)>& body) {
-  return RunRanks(runner.ranks(), [&](int32_t r) {
-    runner.rank(r).MakeExecutor(options(r));
-    Executor& executor = *runner.rank(r).executor();
-    RETURN_IF_ERROR(executor.CopyIn(runner.rank(r).staged()));
-    return body(r, executor);
-  });
-}
-
-Executor::Options OptionsOf(AttentionKernel* kernel, Communicator* communicator) {
-  Executor::Options options;
-  options.kernel = kernel;
-  options.communicator = communicator;
-  return options;
-}
-
 // Rank 1 is stopped in the middle of a segment: it runs on without computing, the other ranks
-// finish theirs; all run the rest without tasks; then the group runs another job.
+// finish theirs; then the group runs another job.
 TEST(Executor, AStoppedRankKeepsStep) {
   Group group = NewGroup(4);
   ASSERT_FALSE(group.empty());
@@ -72,93 +37,141 @@ TEST(Executor, AStoppedRankKeepsStep) {
   };
   std::vector<absl::Status> first(4), output(4);
   const auto rest = RunBodies(runner, options, [&](int32_t r, Executor& executor) {
-    first[r] = executor.Run({0, 3}, false);
-    const absl::Status status = executor.Run({3, 4}, true);
+    first[r] = executor.Run({0, 3});
+    const absl::Status status = executor.Run({3, 4});
     output[r] = executor.CopyOut(runner.rank(r).staged());
     return status;
   });
   for (int32_t r = 0; r < 4; ++r) {
-    EXPECT_EQ(first[r].code(), r == 1 ? StatusCode::kCancelled : StatusCode::kOk) << first[r];
-    EXPECT_TRUE(rest[r].ok()) << rest[r];
-    EXPECT_EQ(output[r].code(), StatusCode::kCancelled) << "rank " << r << " has no result";
+    const StatusCode code = r == 1 ? StatusCode::kCancelled : StatusCode::kOk;
+    EXPECT_EQ(first[r].code(), code) << first[r];
+    EXPECT_EQ(rest[r].code(), code) << rest[r];
+    EXPECT_EQ(output[r].code(), code) << output[r];
+    EXPECT_FALSE(runner.rank(r).executor()->peer_failed());
   }
   EXPECT_TRUE(JobRunner(RingJob(4)).RunAndJudge(group, Reference));
 }
 
-TEST(Executor, AFailedKernelCostsOnlyItsOwnRank) {
+// A kernel that has something to make before messages are under way.
+class PreparingKernel final : public AttentionKernel {
+ public:
+  explicit PreparingKernel(std::function<absl::Status()> prepare) : prepare_(std::move(prepare)) {}
+  bool prepares() const override { return true; }
+  absl::Status Prepare(const KernelJob&, absl::Span<const KernelTask> tasks,
+                       const KernelControl&) override {
+    prepared_ += tasks.size();
+    return prepare_();
+  }
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control) override {
+    accumulated_ += tasks.size();
+    EXPECT_LE(accumulated_, prepared_);
+    return inner_.Accumulate(job, tasks, control);
+  }
+  absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+    return inner_.Apply(job, op);
+  }
+  std::string Description() const override { return "preparing"; }
+  size_t prepared() const { return prepared_; }
+  size_t accumulated() const { return accumulated_; }
+
+ private:
+  const std::function<absl::Status()> prepare_;
+  size_t prepared_ = 0, accumulated_ = 0;
+  ReferenceKernel inner_;
+};
+
+// Tells when a step's messages start.
+class Watched final : public Communicator {
+ public:
+  Watched(Communicator* inner, std::function<void()> starts)
+      : inner_(inner), starts_(std::move(starts)) {}
+  absl::StatusOr<std::string> Bootstrap() override { return inner_->Bootstrap(); }
+  absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) override {
+    return inner_->Connect(bootstraps, deadline);
+  }
+  absl::Status Start(absl::Span<const SendMessage> sends,
+                     absl::Span<const ReceiveMessage> receives) override {
+    starts_();
+    return inner_->Start(sends, receives);
+  }
+  absl::Status Join(absl::Time deadline) override { return inner_->Join(deadline); }
+  void Abort() override { inner_->Abort(); }
+  int32_t rank() const override { return inner_->rank(); }
+  int32_t size() const override { return inner_->size(); }
+  int64_t bytes_received() const override { return inner_->bytes_received(); }
+
+ private:
+  Communicator* const inner_;
+  const std::function<void()> starts_;
+};
+
+TEST(Executor, PreparesASegmentBeforeItsMessages) {
   Group group = NewGroup(3);
   ASSERT_FALSE(group.empty());
   JobRunner runner(RingJob(3));
-  ProbeKernel failing([] { return absl::ResourceExhaustedError("no memory"); });
-  ReferenceKernel kernel;
-  const auto options = [&](int32_t r) {
-    return OptionsOf(r == 2 ? static_cast<AttentionKernel*>(&failing) : &kernel, group[r].get());
-  };
+  std::vector<int> calls(3);  // Of Prepare, by rank.
+  std::vector<std::unique_ptr<PreparingKernel>> kernels;
+  std::vector<std::unique_ptr<Watched>> watched;
+  for (int32_t r = 0; r < 3; ++r) {
+    kernels.push_back(std::make_unique<PreparingKernel>([&calls, r] {
+      ++calls[r];
+      return absl::OkStatus();
+    }));
+    watched.push_back(std::make_unique<Watched>(group[r].get(), [&calls, &runner, r] {
+      EXPECT_EQ(calls[r], runner.rank(r).executor()->step() < 2 ? 1 : 2);
+    }));
+  }
+  const auto options = [&](int32_t r) { return OptionsOf(kernels[r].get(), watched[r].get()); };
   const auto statuses = RunBodies(runner, options, [&](int32_t r, Executor& executor) {
-    RETURN_IF_ERROR(executor.Run({0, 3}, false));
+    RETURN_IF_ERROR(executor.Run({0, 2}));
+    RETURN_IF_ERROR(executor.Run({2, 3}));
     return executor.CopyOut(runner.rank(r).staged());
   });
-  EXPECT_TRUE(statuses[0].ok()) << statuses[0];
-  EXPECT_TRUE(statuses[1].ok()) << statuses[1];
-  EXPECT_EQ(statuses[2].code(), StatusCode::kResourceExhausted) << statuses[2];
-  EXPECT_EQ(runner.rank(2).executor()->CopyOut(runner.rank(2).staged()).code(),
-            StatusCode::kResourceExhausted);
-  EXPECT_TRUE(JobRunner(RingJob(3)).RunAndJudge(group, Reference));
-}
-
-TEST(Executor, ALostPeerEndsTheRun) {
-  Faults faults;
-  faults.fail_at_message = 3;
-  Group faulty = ConnectedGroup(
-      [&](int32_t size) {
-        Group made = InProcessGroup(size, absl::ZeroDuration(), 0);
-        made[0] = std::make_unique<FaultyCommunicator>(std::move(made[0]), faults);
-        return made;
-      },
-      3);
-  JobRunner runner(RingJob(3));
-  ReferenceKernel kernel;
-  const auto statuses = RunBodies(
-      runner, [&](int32_t r) { return OptionsOf(&kernel, faulty[r].get()); },
-      [&](int32_t, Executor& executor) {
-        return executor.Run({0, 3}, false);
-      });
-  for (const absl::Status& status : statuses) {
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  for (int32_t r = 0; r < 3; ++r) {
+    EXPECT_TRUE(statuses[r].ok()) << statuses[r];
+    EXPECT_EQ(calls[r], 2);
+    EXPECT_GT(kernels[r]->accumulated(), 0u);
+    EXPECT_EQ(kernels[r]->prepared(), kernels[r]->accumulated());
   }
 }
 
-TEST(Executor, AStepThatTakesTooLongFails) {
+TEST(Executor, OperationsAreCountedAndMayBeStopped) {
+  for (const bool stopped : {false, true}) {
+    JobRunner runner(RingJob(1));
+    std::atomic<bool> stop{stopped};
+    std::atomic<int64_t> progress{0};
+    int64_t before_tasks = 0;
+    ProbeKernel kernel([&] {
+      before_tasks = progress;
+      return absl::OkStatus();
+    });
+    Executor::Options options = OptionsOf(&kernel, nullptr);
+    options.control = {&stop, &progress};
+    runner.rank(0).MakeExecutor(options);
+    const absl::Status ran = runner.rank(0).executor()->Run({0, 1});
+    EXPECT_EQ(ran.code(), stopped ? StatusCode::kCancelled : StatusCode::kOk) << ran;
+    EXPECT_EQ(kernel.applied, stopped ? 0 : 2) << "a state begins and ends";
+    EXPECT_EQ(before_tasks, stopped ? 0 : 1);
+  }
+}
+
+TEST(Executor, APreparationThatFailsCostsOnlyItsOwnRank) {
   Group group = NewGroup(2);
   ASSERT_FALSE(group.empty());
   JobRunner runner(RingJob(2));
+  PreparingKernel failing([] { return absl::ResourceExhaustedError("no memory"); });
   ReferenceKernel kernel;
-  Executor::Options options = OptionsOf(&kernel, group[0].get());
-  options.step_timeout = absl::Milliseconds(30);
-  runner.rank(0).MakeExecutor(std::move(options));
-  Executor& executor = *runner.rank(0).executor();
-  ASSERT_TRUE(executor.CopyIn(runner.rank(0).staged()).ok());
-  EXPECT_EQ(executor.Run({0, 2}, false).code(), StatusCode::kDeadlineExceeded);
+  const auto options = [&](int32_t r) {
+    return OptionsOf(r == 1 ? static_cast<AttentionKernel*>(&failing) : &kernel, group[r].get());
+  };
+  const auto statuses = RunBodies(runner, options, [&](int32_t, Executor& executor) {
+    return executor.Run({0, 2});
+  });
+  EXPECT_TRUE(statuses[0].ok()) << statuses[0];
+  EXPECT_EQ(statuses[1].code(), StatusCode::kResourceExhausted) << statuses[1];
+  EXPECT_EQ(failing.accumulated(), 0u);
 }
-
-// Whose queue can fail.
-class ProbeDevice final : public Device {
- public:
-  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
-  absl::Status CopyIn(const Copy2d& copy) override { return host_->CopyIn(copy); }
-  absl::Status CopyOut(const Copy2d& copy) override { return host_->CopyOut(copy); }
-  absl::Status Synchronize() override {
-    ++waits;
-    return status;
-  }
-  std::string Description() const override { return "probe"; }
-
-  int waits = 0;
-  absl::Status status;
-
- private:
-  const std::unique_ptr<Device> host_ = MakeHostDevice();
-};
 
 TEST(Executor, WaitsForItsDeviceAtTheEndOfASegmentAndBeforeItGoes) {
   JobRunner runner(RingJob(1));
@@ -170,7 +183,7 @@ TEST(Executor, WaitsForItsDeviceAtTheEndOfASegmentAndBeforeItGoes) {
   device.waits = 0;  // What the arena is filled with has been waited for.
   ASSERT_TRUE(runner.rank(0).executor()->CopyIn(runner.rank(0).staged()).ok());
   EXPECT_EQ(device.waits, 0);
-  ASSERT_TRUE(runner.rank(0).executor()->Run({0, 1}, false).ok());
+  ASSERT_TRUE(runner.rank(0).executor()->Run({0, 1}).ok());
   EXPECT_EQ(device.waits, 1);
   runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));
   EXPECT_EQ(device.waits, 2);
@@ -206,23 +219,6 @@ TEST(Executor, CopiesGoPieceByPiece) {
   }
 }
 
-TEST(Executor, AFaultOfTheDeviceCostsTheResult) {
-  JobRunner runner(RingJob(1));
-  ReferenceKernel kernel;
-  ProbeDevice device;
-  device.status = absl::InternalError("a fault");
-  Executor::Options options = OptionsOf(&kernel, nullptr);
-  options.device = &device;
-  runner.rank(0).MakeExecutor(options);
-  Executor& executor = *runner.rank(0).executor();
-  ASSERT_TRUE(executor.CopyIn(runner.rank(0).staged()).ok());
-  EXPECT_EQ(executor.Run({0, 1}, false), device.status);
-  EXPECT_FALSE(executor.communicator_failed());
-  device.status = absl::OkStatus();
-  EXPECT_EQ(executor.CopyOut(runner.rank(0).staged()).code(), StatusCode::kInternal);
-  runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));  // Before the device goes.
-}
-
 TEST(Executor, SegmentsRunInOrder) {
   JobCase job = RingJob(1);
   job.parts = 4;
@@ -233,12 +229,12 @@ TEST(Executor, SegmentsRunInOrder) {
   ASSERT_TRUE(executor.CopyIn(runner.rank(0).staged()).ok());
   const int32_t steps = static_cast<int32_t>(runner.rank(0).program().schedule.steps.size());
   ASSERT_GE(steps, 4);
-  EXPECT_EQ(executor.Run({1, 2}, false).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(executor.Run({0, steps + 1}, false).code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(executor.Run({0, 1}, false).ok());
-  EXPECT_EQ(executor.Run({0, 1}, false).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(executor.Run({1, 2}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(executor.Run({0, steps + 1}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(executor.Run({0, 1}).ok());
+  EXPECT_EQ(executor.Run({0, 1}).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(executor.CopyOut(runner.rank(0).staged()).code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(executor.Run({1, steps}, false).ok());
+  EXPECT_TRUE(executor.Run({1, steps}).ok());
   EXPECT_EQ(executor.step(), steps - 1);
   EXPECT_TRUE(executor.CopyOut(runner.rank(0).staged()).ok());
 }
@@ -255,11 +251,17 @@ TEST(Executor, CountsWhatItDid) {
   Group group = NewGroup(2);
   ASSERT_FALSE(group.empty());
   JobRunner runner(RingJob(2));
-  ASSERT_TRUE(runner.RunAndJudge(group, Reference));
+  std::atomic<int> calls{0};
+  ASSERT_TRUE(runner.RunAndJudge(group, [&] {
+    return std::make_unique<ProbeKernel>([&] {
+      ++calls;
+      return absl::OkStatus();
+    });
+  }));
+  EXPECT_EQ(calls, 2 * 2) << "a step's tasks on each rank";
   const ExecutionStats& stats = runner.rank(0).executor()->stats();
   // Its 20 rows of 2 heads × (8 + 12) fp32 numbers.
   EXPECT_EQ(stats.bytes_sent, 20 * 2 * 20 * 4);
-  EXPECT_EQ(stats.tasks, 2);
   EXPECT_GT(stats.running, absl::ZeroDuration());
   EXPECT_LE(stats.exposed_communication, stats.running);
 }

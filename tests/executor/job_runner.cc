@@ -165,7 +165,7 @@ RankJob::RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs) {
 }
 
 void RankJob::MakeExecutor(Executor::Options options) {
-  const int64_t bytes = program_->placement.arena_bytes;
+  const int64_t bytes = program_->memory_bytes();
   if (options.device == nullptr) options.device = device_.get();
   arena_device_ = options.device;
   memory_ = *options.device->Allocate(bytes + 2 * kFence);
@@ -183,20 +183,21 @@ absl::Status RankJob::RunAll(int32_t segments) {
   RETURN_IF_ERROR(executor_->CopyIn(staged_));
   const int32_t steps = static_cast<int32_t>(program_->schedule.steps.size());
   for (const Segment& segment : CutSegments(steps, segments)) {
-    RETURN_IF_ERROR(executor_->Run(segment, false));
+    RETURN_IF_ERROR(executor_->Run(segment));
   }
   return executor_->CopyOut(staged_);
 }
 
 testing::AssertionResult RankJob::UsedExactlyItsArena() const {
-  const int64_t bytes = program_->placement.arena_bytes, all = bytes + 2 * kFence;
+  const int64_t bytes = program_->placement.arena_bytes, memory_bytes = program_->memory_bytes(),
+                all = memory_bytes + 2 * kFence;
   std::vector<std::byte> memory(all);
   absl::Status copied = arena_device_->CopyOut({memory.data(), all, memory_.get(), all, all, 1});
   copied.Update(arena_device_->Synchronize());
   if (!copied.ok()) return testing::AssertionFailure() << copied;
   const std::byte* arena = memory.data() + kFence;
   for (int64_t i = 0; i < kFence; ++i) {
-    if (arena[-1 - i] != kUnwritten || arena[bytes + i] != kUnwritten) {
+    if (arena[-1 - i] != kUnwritten || arena[memory_bytes + i] != kUnwritten) {
       return testing::AssertionFailure() << "rank " << program_->rank << " wrote outside its arena";
     }
   }

@@ -130,17 +130,24 @@ std::vector<Option> OptionsOf(Operation operation) {
   return options;
 }
 
+struct Way {
+  Strategy strategy;
+  bool units = false;  // All ranks exchange heads, by units where there are not as many for each.
+};
+
 // The job, right.
-std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, Strategy strategy, Layout layout,
+std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, const Way& way, Layout layout,
                                   int32_t ranks, bool bf16_partials = false) {
   JobCase job;
   job.spec = spec;
   job.plan.world_size = ranks;
   job.plan.layout = layout;
   Execution open;
-  open.strategy = strategy;
+  open.strategy = way.strategy;
   open.bf16_partials = bf16_partials;
-  job.execution = ResolveDegrees(open, ranks, spec.q_heads).front();
+  const std::vector<Execution> ways = ResolveDegrees(open, ranks, spec.q_heads);
+  job.execution = way.units ? ways.back() : ways.front();
+  EXPECT_EQ(job.execution.head_deal == HeadDeal::kUnits, way.units && spec.q_heads % ranks != 0);
   Group group =
       ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
   auto runner = std::make_unique<JobRunner>(job);
@@ -148,9 +155,8 @@ std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, Strategy strategy, 
   return runner;
 }
 
-reference::Answer Solve(const AttentionSpec& spec, Strategy strategy, Layout layout,
-                        int32_t ranks) {
-  return RunJob(spec, strategy, layout, ranks)->Gathered();
+reference::Answer Solve(const AttentionSpec& spec, const Way& way, Layout layout, int32_t ranks) {
+  return RunJob(spec, way, layout, ranks)->Gathered();
 }
 
 std::vector<int64_t> BytesSent(JobRunner& job) {
@@ -180,7 +186,7 @@ float Apart(const std::vector<float>& a, const std::vector<float>& b) {
   return most;
 }
 
-class OptionsOfJobs : public testing::TestWithParam<Strategy> {};
+class OptionsOfJobs : public testing::TestWithParam<Way> {};
 
 TEST_P(OptionsOfJobs, SettingOneChangesTheAnswerAndIsRight) {
   const reference::Answer base = Solve(BaseSpec(), GetParam(), Layout::kContiguous, kRanks);
@@ -259,7 +265,7 @@ TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
   AttentionSpec spec = BaseSpec();
   spec.dropout = Dropout{0.4, 99};
   spec.head_dim_v = 61;
-  const reference::Answer one = Solve(spec, Strategy::kRingPassKv, Layout::kContiguous, 1);
+  const reference::Answer one = Solve(spec, {Strategy::kRingPassKv}, Layout::kContiguous, 1);
   for (const Layout layout : {Layout::kContiguous, Layout::kStriped, Layout::kZigzag}) {
     for (const int32_t ranks : {2, 5}) {
       const reference::Answer some = Solve(spec, GetParam(), layout, ranks);
@@ -278,8 +284,8 @@ TEST(OptionsOfExecutions, PartialsInBf16ChangeOutputsNotLseAndTheBytesPredicted)
         spec.dtype = dtype;
         spec.out_dtype = DataType::kFp32;
         if (rest) ScoreOptions().back().set(&spec);
-        const auto exact = RunJob(spec, strategy, Layout::kZigzag, kRanks);
-        const auto rounded = RunJob(spec, strategy, Layout::kZigzag, kRanks, true);
+        const auto exact = RunJob(spec, {strategy}, Layout::kZigzag, kRanks);
+        const auto rounded = RunJob(spec, {strategy}, Layout::kZigzag, kRanks, true);
         EXPECT_GT(Apart(rounded->Gathered().out, exact->Gathered().out), 1e-4f);
         EXPECT_EQ(rounded->Gathered().lse, exact->Gathered().lse);
         EXPECT_EQ(rounded->Gathered().max_logit, exact->Gathered().max_logit);
@@ -290,11 +296,19 @@ TEST(OptionsOfExecutions, PartialsInBf16ChangeOutputsNotLseAndTheBytesPredicted)
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, OptionsOfJobs, testing::ValuesIn(TestStrategies()),
+std::vector<Way> Ways() {
+  std::vector<Way> ways;
+  for (const Strategy strategy : TestStrategies()) ways.push_back({strategy});
+  ways.push_back({Strategy::kUlysses, true});
+  ways.push_back({Strategy::kUlyssesRing, true});
+  return ways;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, OptionsOfJobs, testing::ValuesIn(Ways()),
                          [](const auto& info) {
-                           std::string name(StrategyName(info.param));
+                           std::string name(StrategyName(info.param.strategy));
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
-                           return name;
+                           return name + (info.param.units ? "InUnits" : "");
                          });
 
 }  // namespace

@@ -23,9 +23,12 @@ class ProbeKernel final : public AttentionKernel {
     return status.ok() ? inner_.Accumulate(job, tasks, control) : status;
   }
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
+    ++applied;
     return inner_.Apply(job, op);
   }
   std::string Description() const override { return "probe"; }
+
+  int64_t applied = 0;  // Calls of Apply.
 
  private:
   const std::function<absl::Status()> before_;

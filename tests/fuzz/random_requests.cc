@@ -66,6 +66,9 @@ void AddMasks(Draw* draw, v1::AttentionSpec* spec) {
     }
     if (odd.query_heads_size() > 0) *spec->add_masks() = odd;
   }
+  bool bits = false;
+  for (const v1::Mask& mask : spec->masks()) bits |= mask.bit_mask();
+  if (bits) spec->set_bit_mask_heads(draw->OneIn(2) ? spec->q_heads() : draw->OneIn(2));
   for (v1::Sequence& sequence : *spec->mutable_sequences()) {
     if (!groups.empty()) {
       sequence.set_mask(groups[draw->Below(static_cast<int64_t>(groups.size()))]);
@@ -92,7 +95,7 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
   if (draw->OneIn(6)) {
     v1::Bias* bias = spec->mutable_modifiers()->mutable_bias();
     constexpr v1::DataType kDtypes[] = {v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_FP32,
-                                        v1::DATA_TYPE_BF16};
+                                        v1::DATA_TYPE_FP16, v1::DATA_TYPE_BF16};
     bias->set_dtype(draw->Of(kDtypes));
     bias->set_heads(draw->OneIn(2) ? spec->q_heads() : static_cast<int32_t>(draw->Below(2)));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/convert.h"
 #include "proto/status.h"
 #include "tests/reference/from_spec.h"
 
@@ -16,6 +17,8 @@ namespace {
 
 // A service that hangs is found out by it; one that is merely held up is not.
 constexpr absl::Duration kPatience = absl::Seconds(120);
+// Long enough for the job that names the state; one that nobody names ends by itself.
+constexpr int64_t kKeepSeconds = 60;
 
 std::vector<std::byte> InputBytes(const AttentionSpec& spec, const TensorInfo& tensor,
                                   const Numbers& numbers) {
@@ -167,7 +170,7 @@ absl::Status RequestService::Attend(const RandomRequest& request, const Attentio
   *start.mutable_start()->mutable_execution() = request.execution;
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (const TensorInfo& tensor : table) {
-    if (tensor.direction == Direction::kOutput) continue;
+    if (tensor.direction != Direction::kInput) continue;
     AddChunk(spec, tensor, numbers->tensors[tensor.id], &start);
   }
   stream->Write(start);
@@ -176,6 +179,7 @@ absl::Status RequestService::Attend(const RandomRequest& request, const Attentio
   while (stream->Read(&response)) {
     if (response.has_accepted()) {
       numbers->plan = response.accepted().plan().execution().ShortDebugString();
+      numbers->job_id = response.accepted().job_id();
     }
     for (const v1::Chunk& chunk : response.chunks()) {
       const auto id = static_cast<TensorId>(chunk.tensor());
@@ -215,6 +219,34 @@ absl::Status RequestService::AttendInline(const RandomRequest& request, const At
     numbers->tensors[tensor.id] = std::move(bytes);
   }
   return absl::OkStatus();
+}
+
+absl::Status RequestService::AttendByState(const RandomRequest& request, const AttentionSpec& spec,
+                                           Numbers* numbers) {
+  RandomRequest asked = request;
+  asked.spec.mutable_forward()->mutable_keep_state()->set_seconds(kKeepSeconds);
+  const absl::StatusOr<AttentionSpec> forward = SpecFromProto(asked.spec, "spec");
+  if (!forward.ok()) return forward.status();
+  Numbers first;
+  first.tensors = numbers->tensors;
+  absl::Status status = Attend(asked, *forward, &first);
+  if (!status.ok()) return status;
+  const auto take = [&](TensorId id, DataType dtype, std::vector<double>* values) {
+    const std::vector<std::byte>& bytes = numbers->tensors[id] = first.tensors[id];
+    const std::vector<float> floats =
+        reference::FloatsOf(reference::PrecisionOf(dtype), bytes.data(), values->size());
+    values->assign(floats.begin(), floats.end());
+  };
+  take(TensorId::kOut, spec.output_dtype(), &numbers->upstream.out);
+  take(TensorId::kLse, DataType::kFp32, &numbers->upstream.lse);
+  asked.spec = request.spec;
+  asked.spec.mutable_gradients()->set_state(first.job_id);
+  asked.spec.mutable_gradients()->set_release_state(true);
+  const absl::StatusOr<AttentionSpec> by_state = SpecFromProto(asked.spec, "spec");
+  if (!by_state.ok()) return by_state.status();
+  status = Attend(asked, *by_state, numbers);
+  numbers->plan = absl::StrCat(first.plan, " then ", numbers->plan);
+  return status;
 }
 
 absl::Status RequestService::AttendInline(const RandomRequest& request) {

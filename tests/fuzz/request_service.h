@@ -26,6 +26,7 @@ struct Numbers {
   reference::Upstream upstream;
   std::map<TensorId, std::vector<std::byte>> tensors;  // Outputs are NaN until they come.
   std::string plan;                                    // How it was executed, resolved.
+  std::string job_id;                                  // Of the last job.
 };
 
 // Normal numbers. Same seed, same numbers.
@@ -56,6 +57,10 @@ class RequestService {
   absl::Status Attend(const RandomRequest& request, const AttentionSpec& spec, Numbers* numbers);
   absl::Status AttendInline(const RandomRequest& request, const AttentionSpec& spec,
                             Numbers* numbers);
+  // Gradients by the state of a forward job, which goes before; its output and LSE become those of
+  // `numbers`.
+  absl::Status AttendByState(const RandomRequest& request, const AttentionSpec& spec,
+                             Numbers* numbers);
   // By a seed: nothing is sent.
   absl::Status AttendInline(const RandomRequest& request);
   absl::Status Plan(const RandomRequest& request);

@@ -74,6 +74,15 @@ bool GoesInline(const AttentionSpec& spec) {
   return true;
 }
 
+// How a request is sent.
+enum class Way { kChunks, kInline, kByState };
+
+Way WayOf(const AttentionSpec& spec, uint64_t seed) {
+  if (seed % 4 == 0 && GoesInline(spec)) return Way::kInline;
+  const bool by_state = seed % 4 == 1 && spec.operation == Operation::kGradients;
+  return by_state ? Way::kByState : Way::kChunks;
+}
+
 // About how large scores get, and sinks.
 double LargestScore(const AttentionSpec& spec) {
   const ScoreModifiers& modifiers = spec.modifiers;
@@ -155,12 +164,15 @@ class RequestsTest : public testing::Test {
   }
 
   // One draw of inputs. Success with numbers->tensors as they were: refused, and rightly so.
-  testing::AssertionResult Ask(const RandomRequest& request, const AttentionSpec& spec, bool typed,
+  testing::AssertionResult Ask(const RandomRequest& request, const AttentionSpec& spec, Way way,
                                Numbers* numbers, bool* served) {
-    const absl::Status status = typed ? service_.AttendInline(request, spec, numbers)
-                                      : service_.Attend(request, spec, numbers);
+    const absl::Status status = way == Way::kInline ? service_.AttendInline(request, spec, numbers)
+                                : way == Way::kByState
+                                    ? service_.AttendByState(request, spec, numbers)
+                                    : service_.Attend(request, spec, numbers);
     *served = status.ok();
-    const char* kind = typed                                     ? "served inline"
+    const char* kind = way == Way::kInline                       ? "served inline"
+                       : way == Way::kByState                    ? "served by state"
                        : spec.operation == Operation::kGradients ? "served gradients"
                                                                  : "served";
     ++tally_[status.ok() ? kind : DetailOf(status).reason];
@@ -170,10 +182,10 @@ class RequestsTest : public testing::Test {
 
   // The same inputs by the same plan have the same bits.
   testing::AssertionResult AskAgain(const RandomRequest& request, const AttentionSpec& spec,
-                                    bool typed, uint64_t seed, const Numbers& first) {
+                                    Way way, uint64_t seed, const Numbers& first) {
     Numbers second = MakeNumbers(spec, seed);
     bool served = false;
-    const testing::AssertionResult result = Ask(request, spec, typed, &second, &served);
+    const testing::AssertionResult result = Ask(request, spec, way, &second, &served);
     if (!result || !served || second.plan != first.plan) return result;
     ++tally_["same bits"];
     for (const auto& [tensor, bytes] : second.tensors) {
@@ -189,11 +201,11 @@ class RequestsTest : public testing::Test {
   // there because it is unlikely.
   testing::AssertionResult Serve(const RandomRequest& request, const AttentionSpec& spec,
                                  uint64_t seed) {
-    const bool typed = seed % 4 == 0 && GoesInline(spec);
+    const Way way = WayOf(spec, seed);
     AnswerErrors errors(spec, request.execution.bf16_partials());
     Numbers numbers = MakeNumbers(spec, seed);
     bool served = false;
-    testing::AssertionResult result = Ask(request, spec, typed, &numbers, &served);
+    testing::AssertionResult result = Ask(request, spec, way, &numbers, &served);
     const std::optional<reference::Slack> slack = SlackOf(spec);
     if (!result || !served) return result;
     if (slack.has_value()) {
@@ -202,7 +214,7 @@ class RequestsTest : public testing::Test {
       result = errors.Judge(*slack);
     }
     if (!result || seed % 8 < 2) {
-      const testing::AssertionResult again = AskAgain(request, spec, typed, seed, numbers);
+      const testing::AssertionResult again = AskAgain(request, spec, way, seed, numbers);
       if (!again) return again;
     }
     if (result) return result;
@@ -212,7 +224,7 @@ class RequestsTest : public testing::Test {
     AnswerErrors others(spec, request.execution.bf16_partials());
     for (uint64_t draw = 1; draw <= 12; ++draw) {
       numbers = MakeNumbers(spec, seed + draw * 1000003);
-      testing::AssertionResult other = Ask(request, spec, typed, &numbers, &served);
+      testing::AssertionResult other = Ask(request, spec, way, &numbers, &served);
       if (other && !served) return result;  // Nothing tells luck from a fault.
       if (other) other = others.Add(numbers);
       if (!other) return other;
@@ -273,7 +285,8 @@ TEST_F(RequestsTest, AreRefusedCleanlyOrServedRight) {
   std::cout << "\n";
   if (HasFailure()) return;
   EXPECT_GT(refused_, 0);
-  for (const char* kind : {"served", "served gradients", "served inline", "same bits"})
+  for (const char* kind :
+       {"served", "served gradients", "served by state", "served inline", "same bits"})
     EXPECT_GT(tally_[kind], 0) << kind;
 }
 

@@ -24,6 +24,7 @@ class HostMemoryRuntime final : public CudaApi {
   CudaError Properties(int ordinal, CudaProperties* properties) override {
     return inner_->Properties(ordinal, properties);
   }
+  std::string Links(const std::string& place) override { return inner_->Links(place); }
   CudaError SetDevice(int ordinal) override { return inner_->SetDevice(ordinal); }
   CudaError MemoryFree(int64_t* bytes) override { return inner_->MemoryFree(bytes); }
   CudaError Malloc(std::byte** memory, int64_t bytes) override {

@@ -71,19 +71,22 @@ absl::StatusOr<std::unique_ptr<DeviceJob>> DeviceJob::Create(const AttentionSpec
   return job;
 }
 
-absl::StatusOr<double> DeviceJob::Run(AttentionKernel& kernel, int calls) {
+absl::StatusOr<double> DeviceJob::Run(AttentionKernel& kernel, int calls, int times) {
   RETURN_IF_ERROR(device_->Synchronize());
   const auto began = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(kernel.Apply(job_, {KernelOp::Kind::kIdentity, {}, task_.out_q}));
-  for (int call = 0; call < calls; ++call) {
-    KernelTask part = task_;
-    part.task.k_begin = spec_.kv_rows() * call / calls;
-    part.task.k_end = spec_.kv_rows() * (call + 1) / calls;
-    RETURN_IF_ERROR(kernel.Accumulate(job_, {&part, 1}, {}));
+  for (int n = 0; n < times; ++n) {
+    RETURN_IF_ERROR(kernel.Apply(job_, {KernelOp::Kind::kIdentity, {}, task_.out_q}));
+    for (int call = 0; call < calls; ++call) {
+      KernelTask part = task_;
+      part.task.k_begin = spec_.kv_rows() * call / calls;
+      part.task.k_end = spec_.kv_rows() * (call + 1) / calls;
+      RETURN_IF_ERROR(kernel.Accumulate(job_, {&part, 1}, {}));
+    }
+    RETURN_IF_ERROR(kernel.Apply(job_, {KernelOp::Kind::kFinish, task_.out_q, out_}));
   }
-  RETURN_IF_ERROR(kernel.Apply(job_, {KernelOp::Kind::kFinish, task_.out_q, out_}));
   RETURN_IF_ERROR(device_->Synchronize());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  return took.count() / times;
 }
 
 double DeviceJob::flops() const {

@@ -28,8 +28,9 @@ class DeviceJob {
                                                            Device* device);
 
   // Identity, accumulate and finish, with the keys in `calls` equal parts of a call each, so that
-  // all but the first carry what the others left. Seconds until the device has done it.
-  absl::StatusOr<double> Run(AttentionKernel& kernel, int calls);
+  // all but the first carry what the others left; all of that `times` times without a wait between,
+  // so that the device has work while calls are planned. Seconds that the device took for each.
+  absl::StatusOr<double> Run(AttentionKernel& kernel, int calls, int times);
 
   // Multiply-adds of visible pairs count twice, for both products.
   double flops() const;

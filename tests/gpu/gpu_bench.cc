@@ -1,8 +1,14 @@
-// Measures the kernel, and virtual ranks, on the first GPU of this machine. Figures as a JSON array
-// on standard output; what they are compared to beside ours is tests/gpu/peers.py's.
+// Measures a kernel, and virtual ranks with it, on the first GPU of this machine:
+//
+//   gpu_bench portable|hopper|cudnn
+//
+// A process for each, because one that fails may leave nothing that can be measured. Figures as a
+// JSON array on standard output; what they are compared to beside ours is tests/gpu/peers.py's.
+// Ends with 77 and the reason where the machine lacks what the kernel needs.
 
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,10 +31,12 @@ using bench::Entry;
 using bench::Summarize;
 using bench::Summary;
 
-constexpr int kNoGpu = 3;  // The exit code that says so.
+constexpr int kUsage = 2, kNoGpu = 3, kSkipped = 77;  // Exit codes.
 constexpr int64_t kArenaBytes = int64_t{6} << 30;
 constexpr int kRepeats = 20;
 constexpr int kRingRepeats = 5;
+// Jobs behind one another, as peers.py has calls between two events: a plan is made meanwhile.
+constexpr int kTimes = 5, kShortTimes = 20;
 
 AttentionSpec Forward(int64_t length, int32_t dim, int32_t heads, bool causal) {
   AttentionSpec spec;
@@ -61,56 +69,32 @@ Entry EntryOf(const std::string& name, const Summary& summary, const std::string
   return entry;
 }
 
+// What is measured with: "" is the portable kernel's prefix of figures' names.
+struct Measured {
+  std::string prefix;
+  GpuGroup::MakeKernel make_kernel;
+};
+
 class GpuBench {
  public:
-  GpuBench(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaDevice> device,
-           std::unique_ptr<AttentionKernel> kernel)
-      : context_(std::move(context)), device_(std::move(device)), kernel_(std::move(kernel)) {}
-
-  absl::Status Kernels() {
-    RETURN_IF_ERROR(Shapes("", *kernel_));
-    const auto hopper = HopperKernelOn(device_.get());
-    if (absl::IsFailedPrecondition(hopper.status())) return absl::OkStatus();
-    RETURN_IF_ERROR(hopper.status());
-    return Shapes("hopper ", **hopper);
+  static absl::StatusOr<std::unique_ptr<GpuBench>> Create(const Measured& measured) {
+    ASSIGN_OR_RETURN(auto context, RealGpu(kArenaBytes));
+    ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context));
+    ASSIGN_OR_RETURN(auto kernel, measured.make_kernel(device.get()));
+    return std::unique_ptr<GpuBench>(
+        new GpuBench(measured, std::move(context), std::move(device), std::move(kernel)));
   }
 
-  // What a worker with cuDNN gives it.
-  absl::Status Cudnn() {
-    const auto cudnn = CudnnKernelOn(device_.get(), cuda::CudnnRule());
-    if (absl::IsFailedPrecondition(cudnn.status())) return absl::OkStatus();
-    RETURN_IF_ERROR(cudnn.status());
-    return Shapes("with-cudnn ", **cudnn);
-  }
-
-  // One query row of each head over many keys.
-  absl::Status Decoding() {
-    RETURN_IF_ERROR(Decode("", *kernel_));
-    const auto hopper = HopperKernelOn(device_.get());
-    if (absl::IsFailedPrecondition(hopper.status())) return absl::OkStatus();
-    RETURN_IF_ERROR(hopper.status());
-    return Decode("hopper ", **hopper);
-  }
-
-  // What it costs to leave the running state and to take it up again.
-  absl::Status CarriedState() {
-    ASSIGN_OR_RETURN(const auto job,
-                     DeviceJob::Create(Forward(8192, 128, 16, false), device_.get()));
-    std::vector<double> ratios;
-    for (int n = 0; n < kRepeats + 2; ++n) {
-      ASSIGN_OR_RETURN(const double whole, job->Run(*kernel_, 1));
-      ASSIGN_OR_RETURN(const double halves, job->Run(*kernel_, 2));
-      if (n >= 2) ratios.push_back(halves / whole);
+  absl::Status Shapes() {
+    for (const int64_t length : {8192, 16384, 32768}) {
+      for (const bool causal : {false, true}) RETURN_IF_ERROR(Kernel(length, 128, causal));
     }
-    Entry entry = EntryOf("carried state: 8k keys in two calls", Summarize(ratios), "x", kRepeats);
-    entry.compared_to = "the same keys in one call";
-    entry.ratio = entry.value;
-    entry.higher_is_better = false;
-    entry.bar = 1.10;
-    Add(std::move(entry));
+    for (const int32_t dim : {64, 256}) RETURN_IF_ERROR(Kernel(16384, dim, false));
     return absl::OkStatus();
   }
 
+  absl::Status Decoding();
+  absl::Status CarriedState();
   absl::Status Gradients(bool causal);
   absl::Status VirtualRanks(int32_t ranks, bool causal);
   absl::Status MemoryTaken(int64_t free_before);
@@ -119,63 +103,82 @@ class GpuBench {
 
  private:
   void Add(Entry entry) {
+    entry.name = measured_.prefix + entry.name;
     bench::Say(entry);
     entries_.push_back(std::move(entry));
   }
 
-  absl::Status Shapes(const std::string& prefix, AttentionKernel& kernel) {
-    for (const int64_t length : {8192, 16384, 32768}) {
-      for (const bool causal : {false, true})
-        RETURN_IF_ERROR(Kernel(prefix, kernel, length, 128, causal));
-    }
-    for (const int32_t dim : {64, 256}) RETURN_IF_ERROR(Kernel(prefix, kernel, 16384, dim, false));
-    return absl::OkStatus();
-  }
+  GpuBench(Measured measured, std::shared_ptr<CudaContext> context,
+           std::unique_ptr<CudaDevice> device, std::unique_ptr<AttentionKernel> kernel)
+      : measured_(std::move(measured)),
+        context_(std::move(context)),
+        device_(std::move(device)),
+        kernel_(std::move(kernel)) {}
 
-  absl::Status Kernel(const std::string& prefix, AttentionKernel& kernel, int64_t length,
-                      int32_t dim, bool causal) {
+  absl::Status Kernel(int64_t length, int32_t dim, bool causal) {
     ASSIGN_OR_RETURN(const auto job,
                      DeviceJob::Create(Forward(length, dim, 16, causal), device_.get()));
     std::vector<double> rates;
     for (int n = 0; n < kRepeats + 2; ++n) {
-      ASSIGN_OR_RETURN(const double seconds, job->Run(kernel, 1));
+      ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1, kTimes));
       if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
     }
-    Add(EntryOf(prefix + NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
+    Add(EntryOf(NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
     return absl::OkStatus();
   }
 
-  absl::Status Decode(const std::string& prefix, AttentionKernel& kernel) {
-    constexpr int64_t kKeys = 131072;
-    constexpr int32_t kHeads = 8, kDim = 128;
-    AttentionSpec spec = Forward(kKeys, kDim, kHeads, false);
-    spec.sequences[0].q_len = 1;
-    ASSIGN_OR_RETURN(const auto job, DeviceJob::Create(spec, device_.get()));
-    const double bytes = 2.0 * kKeys * kHeads * kDim * BytesPerElement(spec.dtype);
-    std::vector<double> rates;
-    for (int n = 0; n < kRepeats + 2; ++n) {
-      ASSIGN_OR_RETURN(const double seconds, job->Run(kernel, 1));
-      if (n >= 2) rates.push_back(bytes / seconds / 1e9);
-    }
-    Add(EntryOf(absl::StrCat(prefix, "decode bf16 S", kKeys, " D", kDim), Summarize(rates), "GB/s",
-                kRepeats));
-    return absl::OkStatus();
-  }
-
+  const Measured measured_;
   const std::shared_ptr<CudaContext> context_;
   const std::unique_ptr<CudaDevice> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   std::vector<Entry> entries_;
 };
 
+// One query row of each head over many keys.
+absl::Status GpuBench::Decoding() {
+  constexpr int64_t kKeys = 131072;
+  constexpr int32_t kHeads = 8, kDim = 128;
+  AttentionSpec spec = Forward(kKeys, kDim, kHeads, false);
+  spec.sequences[0].q_len = 1;
+  ASSIGN_OR_RETURN(const auto job, DeviceJob::Create(spec, device_.get()));
+  const double bytes = 2.0 * kKeys * kHeads * kDim * BytesPerElement(spec.dtype);
+  std::vector<double> rates;
+  for (int n = 0; n < kRepeats + 2; ++n) {
+    ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1, kShortTimes));
+    if (n >= 2) rates.push_back(bytes / seconds / 1e9);
+  }
+  Add(EntryOf(absl::StrCat("decode bf16 S", kKeys, " D", kDim), Summarize(rates), "GB/s",
+              kRepeats));
+  return absl::OkStatus();
+}
+
+// What it costs to leave the running state and to take it up again.
+absl::Status GpuBench::CarriedState() {
+  ASSIGN_OR_RETURN(const auto job, DeviceJob::Create(Forward(8192, 128, 16, false), device_.get()));
+  std::vector<double> ratios;
+  for (int n = 0; n < kRepeats + 2; ++n) {
+    ASSIGN_OR_RETURN(const double whole, job->Run(*kernel_, 1, kTimes));
+    ASSIGN_OR_RETURN(const double halves, job->Run(*kernel_, 2, kTimes));
+    if (n >= 2) ratios.push_back(halves / whole);
+  }
+  Entry entry = EntryOf("carried state: 8k keys in two calls", Summarize(ratios), "x", kRepeats);
+  entry.compared_to = "the same keys in one call";
+  entry.ratio = entry.value;
+  entry.higher_is_better = false;
+  entry.bar = 1.10;
+  Add(std::move(entry));
+  return absl::OkStatus();
+}
+
 // The ranks of a job, with their tensors in staging.
 class RingJob {
  public:
   static absl::StatusOr<std::unique_ptr<RingJob>> Create(const AttentionSpec& spec, int32_t ranks,
+                                                         const GpuGroup::MakeKernel& make_kernel,
                                                          std::shared_ptr<CudaContext> context) {
     auto job = std::make_unique<RingJob>();
     ASSIGN_OR_RETURN(job->group_,
-                     GpuGroup::Create(std::move(context), ranks, KernelOn, GpuGroup::Copying));
+                     GpuGroup::Create(std::move(context), ranks, make_kernel, GpuGroup::Copying));
     ProgramRequest request;
     request.spec = spec;
     request.plan_options.world_size = ranks;
@@ -185,7 +188,7 @@ class RingJob {
       ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));
       job->Stage(*program);
       ASSIGN_OR_RETURN(DeviceMemory memory,
-                       job->group_->device(request.rank)->Allocate(program->placement.arena_bytes));
+                       job->group_->device(request.rank)->Allocate(program->memory_bytes()));
       job->memory_.push_back(std::move(memory));
       job->programs_.push_back(std::move(program));
     }
@@ -210,7 +213,7 @@ class RingJob {
     const auto began = absl::Now();
     const auto statuses = RunRanks(ranks, [&](int32_t r) {
       const auto steps = static_cast<int32_t>(programs_[r]->schedule.steps.size());
-      return executors[r]->Run({0, steps}, /*transfers_only=*/false);
+      return executors[r]->Run({0, steps});
     });
     const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
     RETURN_IF_ERROR(FirstError(statuses));
@@ -243,9 +246,9 @@ class RingJob {
 absl::Status GpuBench::Gradients(bool causal) {
   AttentionSpec spec = Forward(8192, 128, 16, causal);
   spec.operation = Operation::kGradients;
-  ASSIGN_OR_RETURN(const auto any, RingJob::Create(spec, 1, context_));
+  ASSIGN_OR_RETURN(const auto any, RingJob::Create(spec, 1, measured_.make_kernel, context_));
   spec.deterministic = true;
-  ASSIGN_OR_RETURN(const auto same, RingJob::Create(spec, 1, context_));
+  ASSIGN_OR_RETURN(const auto same, RingJob::Create(spec, 1, measured_.make_kernel, context_));
   // Five products of visible pairs, where a forward pass has two.
   const MaskMap mask(spec);
   const auto pairs = static_cast<double>(mask.Area(0, {0, spec.q_rows()}, {0, spec.kv_rows()}));
@@ -270,8 +273,8 @@ absl::Status GpuBench::Gradients(bool causal) {
 
 absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
   const AttentionSpec spec = Forward(65536, 128, 8, causal);
-  ASSIGN_OR_RETURN(const auto one, RingJob::Create(spec, 1, context_));
-  ASSIGN_OR_RETURN(const auto ring, RingJob::Create(spec, ranks, context_));
+  ASSIGN_OR_RETURN(const auto one, RingJob::Create(spec, 1, measured_.make_kernel, context_));
+  ASSIGN_OR_RETURN(const auto ring, RingJob::Create(spec, ranks, measured_.make_kernel, context_));
   std::vector<double> ratios;
   for (int n = 0; n < kRingRepeats + 1; ++n) {
     ASSIGN_OR_RETURN(const double alone, one->Run());
@@ -300,36 +303,50 @@ absl::Status GpuBench::MemoryTaken(int64_t free_before) {
   return absl::OkStatus();
 }
 
-absl::Status Measure(GpuBench* measured) {
+absl::Status Measure(const std::string& kernel, GpuBench* bench) {
+  RETURN_IF_ERROR(bench->Shapes());
+  if (kernel == "cudnn") return absl::OkStatus();
   CudaApi* const api = CudaRuntime();
   int64_t free = 0;
   RETURN_IF_ERROR(CudaStatus(api, api->MemoryFree(&free), "free memory"));
-  RETURN_IF_ERROR(measured->Kernels());
-  RETURN_IF_ERROR(measured->Decoding());
-  RETURN_IF_ERROR(measured->CarriedState());
-  for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->Gradients(causal));
-  for (const int32_t ranks : {4, 8}) {
-    for (const bool causal : {false, true}) RETURN_IF_ERROR(measured->VirtualRanks(ranks, causal));
+  RETURN_IF_ERROR(bench->Decoding());
+  RETURN_IF_ERROR(bench->CarriedState());
+  if (kernel == "portable") {
+    for (const bool causal : {false, true}) RETURN_IF_ERROR(bench->Gradients(causal));
   }
-  RETURN_IF_ERROR(measured->MemoryTaken(free));
-  return measured->Cudnn();
+  for (const int32_t ranks : {4, 8}) {
+    for (const bool causal : {false, true}) RETURN_IF_ERROR(bench->VirtualRanks(ranks, causal));
+  }
+  return bench->MemoryTaken(free);
 }
 
-int Main() {
+int Skip(const absl::Status& why) {
+  std::cerr << why.message() << "\n";
+  return kSkipped;
+}
+
+int Main(const std::string& kernel) {
+  const std::map<std::string, Measured> known = {{"portable", {"", KernelOn}},
+                                                 {"hopper", {"hopper ", HopperKernelOn}},
+                                                 {"cudnn", {"with-cudnn ", [](CudaDevice* device) {
+                                                              return CudnnKernelOn(
+                                                                  device, cuda::CudnnRule());
+                                                            }}}};
+  const auto measured = known.find(kernel);
+  if (measured == known.end()) {
+    std::cerr << "usage: gpu_bench portable|hopper|cudnn\n";
+    return kUsage;
+  }
   if (const auto gpus = CountGpus(CudaRuntime()); !gpus.ok()) {
     std::cerr << gpus.status().message() << "\n";
     return kNoGpu;
   }
-  const auto open = []() -> absl::StatusOr<std::unique_ptr<GpuBench>> {
-    ASSIGN_OR_RETURN(auto context, RealGpu(kArenaBytes));
-    ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context));
-    ASSIGN_OR_RETURN(auto kernel, KernelOn(device.get()));
-    return std::make_unique<GpuBench>(context, std::move(device), std::move(kernel));
-  };
-  const auto measured = open();
-  const absl::Status status = measured.ok() ? Measure(measured->get()) : measured.status();
+  const auto made = GpuBench::Create(measured->second);
+  // Of the portable kernel that is a GPU which cannot be used.
+  if (kernel != "portable" && absl::IsFailedPrecondition(made.status())) return Skip(made.status());
+  const absl::Status status = made.ok() ? Measure(kernel, made->get()) : made.status();
   // What was measured before a failure is told, too.
-  if (measured.ok()) std::cout << bench::ToJson((*measured)->entries()) << std::endl;
+  if (made.ok()) std::cout << bench::ToJson((*made)->entries()) << std::endl;
   if (status.ok()) return 0;
   std::cerr << status << "\n";
   return 1;
@@ -338,4 +355,4 @@ int Main() {
 }  // namespace
 }  // namespace annulus
 
-int main() { return annulus::Main(); }
+int main(int argc, char** argv) { return annulus::Main(argc == 2 ? argv[1] : ""); }

@@ -13,6 +13,7 @@ CHECKED_CASES = {
     "special_values": ("RowsWithoutKeys", "ARowThatSeesNothing", "WhatIsMasked"),
     "gradient_conformance": ("RowsAndKeysWithoutPartners", "ARowWhoseLseIsMinusInfinity"),
 }
+NO_HOPPER = "the kernel for Hopper needs a GPU of sm_90"
 SANITIZER_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
 
 
@@ -39,14 +40,25 @@ def skip(reason):
     return [sys.executable, "-c", f"print({reason!r}); raise SystemExit(77)"]
 
 
-def checked(place, tool, suite):
-    name, title = f"sanitizer_{tool}_{suite}", f"compute-sanitizer's {tool} on a small part of the kernel's suite {suite}"
+def checked(place, tool, suite, hopper):
+    """One kernel's cases: what a checker says of the one should not stand against the other."""
+    name = f"sanitizer_{tool}_{'hopper_' if hopper else ''}{suite}"
+    title = f"compute-sanitizer's {tool} on a small part of the suite {suite}, {'the kernel for Hopper' if hopper else 'the portable kernel'}"
     sanitizer = find_sanitizer()
     if sanitizer is None:
         return Part(name, title, 10, skip("no compute-sanitizer here"))
+    if hopper and not place.hopper:
+        return Part(name, title, 10, skip(NO_HOPPER))
     before = [sanitizer, "--tool", tool, "--error-exitcode", "9"]
-    cases = ":".join(f"*{case}*" for case in CHECKED_CASES[suite])
-    return gtest(place.test(f"kernel_{suite}_test"), name, title, 90, f"--gtest_filter={cases}-*/cudnn", before=before)
+    cases = ":".join(f"*{case}*{'/hopper' if hopper else ''}" for case in CHECKED_CASES[suite])
+    others = "" if hopper else "-*/hopper:*/cudnn"
+    return gtest(place.test(f"kernel_{suite}_test"), name, title, 90, f"--gtest_filter={cases}{others}", before=before)
+
+
+def checks(place):
+    """Gradients are the portable kernel's."""
+    kinds = [(suite, False) for suite in CHECKED_CASES] + [("special_values", True)]
+    return [checked(place, tool, suite, hopper) for tool in ("memcheck", "racecheck") for suite, hopper in kinds]
 
 
 def whole_jobs(place):
@@ -92,7 +104,7 @@ def hopper_parts(place):
     ]
     if place.hopper:
         return parts
-    return [Part(part.name, part.title, 10, skip("the kernel for Hopper needs a GPU of sm_90")) for part in parts]
+    return [Part(part.name, part.title, 10, skip(NO_HOPPER)) for part in parts]
 
 
 def cudnn_of(place):
@@ -109,16 +121,26 @@ def cudnn_parts(place):
     return parts + [Part(name, title, 90, command, environment={"ANNULUS_PROGRAMS": place.programs})]
 
 
+def bench(place, kernel, title, seconds, environment=None):
+    """A process for each kernel: one that leaves the GPU unable to run anything leaves the others' figures."""
+    name = "bench" if kernel == "portable" else f"bench_{kernel}"
+    if kernel == "hopper" and not place.hopper:
+        return Part(name, title, 10, skip(NO_HOPPER))
+    command = ["/bin/sh", "-c", f'exec "$0" {kernel} > {name}.json', place.test("gpu_bench")]
+    return Part(name, title, seconds, command, "figures", environment or {})
+
+
 def all_parts(place):
     """`place` says where programs are: test(name), programs; nccl and cudnn, NCCL's library and cuDNN's or None; hopper, whether the
     GPU is of sm_90."""
     parts = portable_parts(place) + hopper_parts(place) + cudnn_parts(place)
     parts += [
-        Part("bench", "the kernel, decoding, carried state, virtual ranks, memory", 150,
-             ["/bin/sh", "-c", 'exec "$0" > bench.json', place.test("gpu_bench")], "figures", cudnn_of(place)),
+        bench(place, "portable", "the portable kernel: its shapes, decoding, carried state, gradients, virtual ranks, memory", 120),
+        bench(place, "hopper", "the kernel for Hopper: its shapes, decoding, carried state, virtual ranks, memory", 90),
+        bench(place, "cudnn", "what a worker with cuDNN computes by: its shapes", 60, cudnn_of(place)),
         whole_jobs(place),
         Part("peers", "cuDNN, FlashAttention, a matrix product and a plain read, by torch", 60, script("peers", "figures", "peers.json"),
              "figures"),
         Part("torch_answers", "answers beside those of torch's SDPA", 60, script("peers", "answers", place.programs, place.nccl or "")),
     ]
-    return parts + [checked(place, tool, suite) for tool in ("memcheck", "racecheck") for suite in CHECKED_CASES]
+    return parts + checks(place)

@@ -57,6 +57,12 @@ def entry(name, amount, time, unit="TFLOP/s"):
             "ratio": None, "better": "higher", "bar": None, "met": None, "repeats": REPEATS}
 
 
+def signed(torch, found):
+    """With whose figures they are: who reads a ratio wants to know of what."""
+    by = f"by torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    return [{**figure, "compared_to": by} for figure in found]
+
+
 def backward_figures(torch, backends, sdpa_kernel):
     """Of cuDNN's backward pass, where it need not give the same bits twice."""
     found = []
@@ -109,8 +115,7 @@ def figures(path):
             print(f"{found[-1]['name']}: {found[-1]['value']:.0f} TFLOP/s")
     found += backward_figures(torch, SDPBackend, sdpa_kernel)
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(found, file)
-    print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")
+        json.dump(signed(torch, found), file)
 
 
 def save(torch, path, tensors):

@@ -6,7 +6,7 @@ import os
 # What our figures are held against where the same shape was measured beside them: the name that theirs
 # have before the shape, the words, the bar.
 PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
-# Of cuDNN at 128 dimensions: the portable kernel's, and that of the kernel for Hopper. What cuDNN does for a worker has none.
+# Of cuDNN: the portable kernel's at 128 dimensions, and that of the kernel for Hopper at each. What cuDNN does for a worker has none.
 BARS = {"": 0.35, "hopper ": 0.6, "with-cudnn ": None}
 BACKWARD_BAR = 0.5
 CEILING = "gemm bf16 8192"
@@ -45,7 +45,7 @@ def compared(parts):
             continue
         shape = name[len(kernel) :]
         for prefix, words in PEERS:
-            bar = BARS[kernel] if prefix == "cudnn " and " D128 " in shape else None
+            bar = BARS[kernel] if prefix == "cudnn " and (kernel or " D128 " in shape) else None
             if values.get(prefix + shape):
                 add(f"{name} / {prefix.strip()}", value / values[prefix + shape], f"{words}, {together(part[name], part[prefix + shape])}", bar)
         if values.get(CEILING):

@@ -15,6 +15,7 @@ import signal
 import site
 import subprocess
 import sys
+import time
 import traceback
 
 from tests.gpu import report, runner
@@ -29,6 +30,8 @@ PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
            "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
+# From the first question to the last part's begin or end: with runner.KILL_SECONDS and one more question of nvidia-smi, nine minutes.
+ALL_SECONDS, SMI_SECONDS = 510, 10
 NCCL_NAME, CUDNN_NAME = "libnccl.so.2", "libcudnn.so.9"
 
 
@@ -144,6 +147,25 @@ def find_library(variable, name, package):
     return next(iter(of_system + of_python), None)
 
 
+# Both say 10000 times the first number (1000 times before NCCL 2.9 and cuDNN 9), 100 times the second, and the third: NCCL where its
+# argument points, cuDNN as its result.
+ASK_VERSION = "import ctypes, sys; told = ctypes.c_int(0); ask = getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2]); " \
+              "ask.restype = ctypes.c_size_t; result = ask(ctypes.byref(told)); print(told.value or result)"
+
+
+def library_text(path, function):
+    """"2.28.9, /usr/lib/libnccl.so.2"; a process of its own asks, because libraries may crash."""
+    if path is None:
+        return "none"
+    try:
+        done = subprocess.run([sys.executable, "-c", ASK_VERSION, path, function], capture_output=True, text=True, timeout=SMI_SECONDS)
+        number = int(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return f"of unknown version, {path}"
+    first = 10000 if number >= 10000 else 1000
+    return f"{number // first}.{number % first // 100}.{number % 100}, {path}"
+
+
 def gpu_of(place):
     """What gpu_probe says; None and its reason where there is no GPU."""
     try:
@@ -162,7 +184,7 @@ def gpu_of(place):
 def ask_smi(fields):
     """What nvidia-smi says of the cards; it is only asked."""
     try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, timeout=SMI_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return "; ".join(done.stdout.strip().splitlines())
@@ -175,16 +197,20 @@ def stamp_of(date):
     return {"run": date, "card": f"{cards}, of which CUDA_VISIBLE_DEVICES={visible}" if cards and visible is not None else cards}
 
 
-def verdict(code, only):
+def verdict(code, only, facts=None):
     """In words; of a selection it says that it is one."""
-    return f"Of {', '.join(sorted(set(only)))} alone: {VERDICTS[code]}" if only else VERDICTS[code]
+    said = VERDICTS[code]
+    if code == runner.FAILED and any(fact["status"] == "not run" for fact in (facts or {}).values()):
+        said = "Something failed, and not all parts have run: run it again for the others."
+    return f"Of {', '.join(sorted(set(only)))} alone: {said}" if only else said
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Runs everything that a GPU is needed for.")
     parser.add_argument("--out", default="gpu_report", help="folder of the report and of what has finished")
     parser.add_argument("--fresh", action="store_true", help="forget what has finished")
-    parser.add_argument("--seconds", type=int, default=530, help="for all parts together (default: 530)")
+    parser.add_argument("--seconds", type=int, default=ALL_SECONDS,
+                        help=f"for all parts together, and for what is asked of the machine before (default: {ALL_SECONDS})")
     parser.add_argument("--only", action="append", help="a part by its name; again for more")
     parser.add_argument("--list", action="store_true", help="name the parts")
     return parser.parse_args(arguments)
@@ -206,6 +232,7 @@ def main(arguments):
     flags = parse(arguments)
     try:
         place = Bundle(ROOT) if os.path.exists(os.path.join(ROOT, MANIFEST)) else Build(ROOT)
+        began = time.monotonic()
         gpu, reason = gpu_of(place)
     except Unsuited as error:
         print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
@@ -221,14 +248,16 @@ def main(arguments):
         print(f"tests/gpu/run.sh: no GPU to run on: {reason}", file=sys.stderr)
         return runner.NO_GPU
     before = ask_smi(CLOCKS)
+    libraries = {"NCCL": library_text(place.nccl, "ncclGetVersion"), "cuDNN": library_text(place.cudnn, "cudnnGetVersion")}
     out = os.path.abspath(flags.out)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     stamp = stamp_of(date)
-    code, facts = runner.run(parts, out, f"{place.digest} {gpu['description']}", flags.seconds, flags.fresh, stamp=stamp)
+    left = flags.seconds - (time.monotonic() - began)
+    code, facts = runner.run(parts, out, f"{place.digest} {gpu['description']}", left, flags.fresh, stamp=stamp)
     machine = {"commit": place.commit, "GPU": gpu["description"], "multiprocessors": gpu["multiprocessors"],
-               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", "NCCL": place.nccl or "none", "cuDNN": place.cudnn or "none",
+               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", **libraries,
                "clocks before": before, "card": stamp["card"], "programs": place.digest, "clocks after": ask_smi(CLOCKS), "asked": CLOCKS, "system": platform.platform()}
-    said = verdict(code, flags.only)
+    said = verdict(code, flags.only, facts)
     report.write(out, date, machine, said, facts, {part.name: part.title for part in parts})
     print(f"{said} {os.path.join(out, 'report.md')}")
     return code
@@ -238,6 +267,8 @@ def guarded(arguments):
     """main(); what it does not expect has a code of its own, so that nobody takes it for a part that failed."""
     # Like Ctrl-C: the part that runs is killed with all that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Where whoever started this has it ignored, every part would seem to have ended with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         return main(arguments)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 import unittest
 from unittest import mock
 
+from tests.end_to_end.waiting import wait_for
 from tests.gpu import parts, peers, report, run, runner
 from tests.gpu.runner import Part
 from tools.testing import gpu_bundle
@@ -76,10 +78,10 @@ class RunnerTest(unittest.TestCase):
 
     def test_a_part_is_killed_at_its_limit_with_what_it_started_and_run_again(self):
         line = "import subprocess; subprocess.Popen(['sleep', '100']); open('began', 'a').write('x'); print('on', flush=True); "
-        hanging = fake("hangs", line + "import time; time.sleep(100)", seconds=1)
+        hanging = fake("hangs", line + "import threading; threading.Event().wait(100)", seconds=5)
         began = time.monotonic()
         code, facts = self.go([hanging, fake("good", "")])
-        self.assertLess(time.monotonic() - began, 30)
+        self.assertLess(time.monotonic() - began, 60)
         self.assertEqual((code, facts["hangs"]["status"], facts["good"]["status"]), (runner.FAILED, "timed out", "passed"))
         self.assertEqual(facts["hangs"]["tail"], ["on"])
         self.go([hanging])
@@ -89,10 +91,10 @@ class RunnerTest(unittest.TestCase):
         # As programs of the end-to-end tests are: a session of its own, and here a parent that is gone too.
         deep = "import os, subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); " \
                "open('pids', 'a').write(f'{child.pid} {os.getpid()} '); print('on', flush=True); "
-        between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + 'import time; time.sleep(1000)'!r}], " \
+        between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + 'import threading; threading.Event().wait(1000)'!r}], " \
                   "start_new_session=True, stdout=subprocess.PIPE).stdout.readline(); "
-        for name, end, status in (("hangs", "import time; time.sleep(1000)", "timed out"), ("ends", "", "passed")):
-            _, facts = self.go([fake(name, between + end, seconds=3 if end else 60)])
+        for name, end, status in (("hangs", "import threading; threading.Event().wait(1000)", "timed out"), ("ends", "", "passed")):
+            _, facts = self.go([fake(name, between + end, seconds=10 if end else 60)])
             self.assertEqual(facts[name]["status"], status, facts[name])
         with open(os.path.join(self.out, "pids"), encoding="utf-8") as file:
             pids = [int(word) for word in file.read().split()]
@@ -103,7 +105,7 @@ class RunnerTest(unittest.TestCase):
 
     def test_a_runner_that_is_stopped_stops_its_part(self):
         hanging = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); print('on', flush=True); " \
-                  "import time; time.sleep(1000)"
+                  "import threading; threading.Event().wait(1000)"
         text = f"""import sys
 from tests.gpu import run, runner
 part = runner.Part("hangs", "", 100, [sys.executable, "-c", {hanging!r}])
@@ -112,11 +114,8 @@ sys.exit(run.guarded({self.out!r}))
 """
         process = subprocess.Popen([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
                                    stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 60
         log = os.path.join(self.out, "hangs.log")
-        while not (os.path.exists(log) and os.path.getsize(log)):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_for(lambda: os.path.exists(log) and os.path.getsize(log), 60, "a log")
         known = runner.parents()
         started = {child for child, parent in known.items() if parent == process.pid}
         started |= {child for child, parent in known.items() if parent in started}
@@ -125,6 +124,18 @@ sys.exit(run.guarded({self.out!r}))
         _, said = process.communicate(timeout=60)
         self.assertEqual((process.returncode, said), (runner.STOPPED, "tests/gpu/run.sh: stopped; what has finished is kept\n"))
         self.assertFalse(started & set(runner.parents()))
+
+    def test_a_part_that_fails_is_seen_to_whatever_the_parent_ignored(self):
+        text = f"""import sys
+from tests.gpu import run, runner
+part = runner.Part("bad", "", 100, [sys.executable, "-c", "raise SystemExit(3)"])
+run.main = lambda out: runner.run([part], out, "one", 100)[0]
+sys.exit(run.guarded({self.out!r}))
+"""
+        done = subprocess.run([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                              stdout=subprocess.PIPE, text=True, timeout=60,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, runner.FAILED, done.stdout)
 
     def test_a_part_that_was_skipped_is_asked_again(self):
         lacking = "open('asked', 'a').write('x'); print('no torch here'); raise SystemExit(77)"
@@ -140,7 +151,7 @@ sys.exit(run.guarded({self.out!r}))
         self.assertEqual((code, facts["one"]["status"]), (runner.NOT_ALL, "not run"))
         self.assertEqual(self.go(good)[0], runner.PASSED)
         # One that the end of all cuts short has not had its time.
-        slow = fake("slow", "import time; time.sleep(100)", seconds=50)
+        slow = fake("slow", "import threading; threading.Event().wait(100)", seconds=50)
         code, facts = self.go([slow], seconds=6)
         self.assertEqual((code, facts["slow"]["status"]), (runner.NOT_ALL, "not run"))
 
@@ -189,10 +200,48 @@ sys.exit(run.guarded({self.out!r}))
         self.assertEqual(run.verdict(runner.PASSED, ["peers", "bench"]),
                          "Of bench, peers alone: All parts passed or were skipped with a reason.")
 
+    def test_the_verdict_says_that_parts_have_not_run(self):
+        facts = {"a": {"status": "failed"}, "b": {"status": "not run"}}
+        self.assertEqual(run.verdict(runner.NOT_ALL, None, {"b": facts["b"]}), "Not all parts have run: run it again.")
+        self.assertEqual(run.verdict(runner.FAILED, None, facts),
+                         "Something failed, and not all parts have run: run it again for the others.")
+        self.assertEqual(run.verdict(runner.FAILED, None, {"a": facts["a"]}), "Something failed.")
+
+    def test_what_is_asked_of_the_machine_counts_and_all_ends_within_nine_minutes(self):
+        clock, given = [100.0], []
+
+        class Built(Place):
+            commit, digest = "abc", "def"
+
+        def probe(_):
+            clock[0] += 42
+            return {"capability": 90, "description": "a GPU", "multiprocessors": 1, "memory_bytes": 1}, ""
+
+        def smi(_):
+            clock[0] += 3
+            return ""
+
+        def parts_run(_, out, identity, seconds, fresh, stamp):
+            given.append(seconds)
+            return runner.NOT_ALL, {}
+
+        with contextlib.ExitStack() as stack:
+            for name, value in (("Build", lambda _: Built), ("gpu_of", probe), ("ask_smi", smi), ("find_library", lambda *_: None)):
+                stack.enter_context(mock.patch.object(run, name, value))
+            stack.enter_context(mock.patch.object(run.time, "monotonic", lambda: clock[0]))
+            stack.enter_context(mock.patch.object(runner, "run", parts_run))
+            stack.enter_context(mock.patch.object(report, "write"))
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            self.assertEqual(run.main(["--out", self.out]), runner.NOT_ALL)
+        self.assertEqual(given, [run.ALL_SECONDS - 42 - 3 - 3])
+        self.assertLessEqual(run.ALL_SECONDS + runner.KILL_SECONDS + run.SMI_SECONDS, 9 * 60)
+
     def test_the_report_tells_it_all(self):
         ours = {"name": "forward bf16 S8192 D128 full", "value": 300.0, "unit": "TFLOP/s"}
         causal = {"name": "forward bf16 S8192 D128 causal", "value": 270.0, "unit": "TFLOP/s"}
         hopper = {"name": "hopper forward bf16 S8192 D128 full", "value": 480.0, "unit": "TFLOP/s"}
+        narrow = [{"name": f"{kernel}forward bf16 S16384 D64 full", "value": 200.0, "unit": "TFLOP/s"} for kernel in ("", "hopper ")]
+        their_narrow = {"name": "cudnn forward bf16 S16384 D64 full", "value": 400.0, "unit": "TFLOP/s"}
         through = {"name": "with-cudnn forward bf16 S8192 D128 full", "value": 540.0, "unit": "TFLOP/s"}
         theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
         backward = {"name": "backward bf16 S8192 D128 full", "value": 180.0, "unit": "TFLOP/s"}
@@ -201,8 +250,8 @@ sys.exit(run.guarded({self.out!r}))
         decode = {"name": "decode bf16 S131072 D128", "value": 2400.0, "unit": "GB/s"}
         read = {"name": "read", "value": 3000.0, "unit": "GB/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal, hopper, through, backward, decode]),
-            fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward, read]),
+            fake("bench", "", "figures", write=[ours, causal, hopper, through, backward, decode, *narrow]),
+            fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward, read, their_narrow]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
         titles = {name: f"the part {name}" for name in facts}
@@ -211,6 +260,8 @@ sys.exit(run.guarded({self.out!r}))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / cudnn"], (0.5, True))
         self.assertEqual(ratios["hopper forward bf16 S8192 D128 full / cudnn"], (0.8, True))
         self.assertEqual(ratios["with-cudnn forward bf16 S8192 D128 full / cudnn"], (0.9, None))
+        self.assertEqual(ratios["hopper forward bf16 S16384 D64 full / cudnn"], (0.5, False))
+        self.assertEqual(ratios["forward bf16 S16384 D64 full / cudnn"], (0.5, None))
         self.assertEqual(ratios["backward bf16 S8192 D128 full / cudnn"], (0.4, False))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
@@ -244,7 +295,7 @@ sys.exit(run.guarded({self.out!r}))
 
     def test_cudnn_is_handed_on_where_it_is_there(self):
         everything = {part.name: part for part in parts.all_parts(Place)}
-        for name in ("bench", *(f"cudnn_kernel_{suite}" for suite in parts.CUDNN_SUITES)):
+        for name in ("bench_cudnn", *(f"cudnn_kernel_{suite}" for suite in parts.CUDNN_SUITES)):
             self.assertEqual(everything[name].environment, {"ANNULUS_CUDNN_LIBRARY": Place.cudnn})
         self.assertIn(Place.cudnn, everything["cudnn_jobs"].command)
 
@@ -258,11 +309,32 @@ sys.exit(run.guarded({self.out!r}))
         class Other(Place):
             hopper = False
 
-        skipped = [part for part in parts.all_parts(Other) if part.name.startswith("hopper_")]
-        self.assertEqual(len(skipped), len(parts.KERNEL_SUITES) + 4)
+        with mock.patch.object(parts, "find_sanitizer", return_value="/bin/compute-sanitizer"):
+            skipped = [part for part in parts.all_parts(Other) if "hopper" in part.name]
+        self.assertEqual(len(skipped), len(parts.KERNEL_SUITES) + 4 + 1 + 2)
         for part in skipped:
             done = subprocess.run(part.command, capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stdout), (77, "the kernel for Hopper needs a GPU of sm_90\n"))
+
+    def test_each_kernel_is_measured_by_a_process_of_its_own(self):
+        commands = {part.name: part.command for part in parts.all_parts(Place) if part.name.startswith("bench")}
+        self.assertEqual(list(commands), ["bench", "bench_hopper", "bench_cudnn"])
+        for name, kernel in zip(commands, ("portable", "hopper", "cudnn")):
+            self.assertEqual(commands[name], ["/bin/sh", "-c", f'exec "$0" {kernel} > {name}.json', "/programs/gpu_bench"])
+
+    def test_a_report_names_versions(self):
+        library = os.path.join(self.out, "no_library.so")
+        self.assertEqual(run.library_text(None, "ncclGetVersion"), "none")
+        self.assertEqual(run.library_text(library, "ncclGetVersion"), f"of unknown version, {library}")
+        nccl = os.path.abspath("tests/comm/libnccl_fake.so")
+        self.assertEqual(run.library_text(nccl, "ncclGetVersion"), f"2.28.9, {nccl}")
+        cudnn = os.path.abspath("tests/kernel/cuda/libcudnn_old.so")
+        self.assertEqual(run.library_text(cudnn, "cudnnGetVersion"), f"8.9.7, {cudnn}")
+
+    def test_a_peer_is_named_with_its_versions(self):
+        versions = {"__version__": "2.9.1", "version.cuda": "13.0", "backends.cudnn.version": lambda: 91900}
+        found = peers.signed(mock.Mock(**versions), [peers.entry("read", 2e9, 1.0, "GB/s")])
+        self.assertEqual([(figure["value"], figure["compared_to"]) for figure in found], [(2.0, "by torch 2.9.1, CUDA 13.0, cuDNN 91900")])
 
     def test_backward_shapes_are_those_of_the_peer(self):
         with open("tests/gpu/gpu_bench.cc", encoding="utf-8") as file:
@@ -282,9 +354,12 @@ sys.exit(run.guarded({self.out!r}))
     def test_a_checker_watches_our_kernels_alone(self):
         with mock.patch.object(parts, "find_sanitizer", return_value="/bin/compute-sanitizer"):
             checked = [part for part in parts.all_parts(Place) if part.name.startswith("sanitizer_")]
-        self.assertEqual(len(checked), 2 * len(parts.CHECKED_CASES))
+        self.assertEqual(len(checked), 2 * (len(parts.CHECKED_CASES) + 1))
         for part in checked:
-            self.assertRegex(part.command[-1], r"^--gtest_filter=[^-]+-\*/cudnn$")
+            # One kernel each: what is said of the one is not the other's.
+            wanted = r"^--gtest_filter=([^-:]+\*/hopper(:|$))+$" if "hopper" in part.name else r"^--gtest_filter=[^-]+-\*/hopper:\*/cudnn$"
+            self.assertRegex(part.command[-1], wanted)
+        self.assertEqual(len([part for part in checked if "hopper" in part.name]), 2)
 
 
 class BundleTest(unittest.TestCase):
@@ -397,6 +472,15 @@ class BundleTest(unittest.TestCase):
         os.chmod(old, 0o755)
         done = self.start(folder, path=f"{self.folder}:{os.environ['PATH']}")
         self.assertEqual((done.returncode, done.stderr), (runner.UNSUITED, "tests/gpu/run.sh: no python3 here of 3.8 or newer\n"))
+
+    def test_what_programs_share_is_packed_once(self):
+        shared = os.path.join(self.folder, "shared")
+        os.makedirs(shared)
+        kernels = os.urandom(10 << 20)  # More than xz sees of its own accord.
+        for name in ("one", "other"):
+            with open(os.path.join(shared, name), "wb") as file:
+                file.write(kernels)
+        self.assertLess(gpu_bundle.pack(shared, os.path.join(self.folder, "shared.tar.xz")), 11 << 20)
 
     def test_one_that_is_too_large_is_none(self):
         with open(os.path.join(self.folder, "noise"), "wb") as file:

@@ -178,20 +178,6 @@ TEST_F(BlockOpsTest, FinishWritesTheOutputTypeAndTheNaturalLog) {
   }
 }
 
-TEST_F(BlockOpsTest, CopyTakesHeadSlicesOfEverySection) {
-  OwnedBlock source = Make(BlockKind::kKv, 0, 9, 0, 2), target = Make(BlockKind::kKv, 3, 9, 1, 2);
-  for (size_t i = 0; i < source.bytes.size(); ++i) source.bytes[i] = std::byte(i % 251);
-  ASSERT_TRUE(Apply(KernelOp::Kind::kCopy, source, target).ok());
-  for (int64_t row = 3; row < 9; ++row) {
-    const std::byte* from = source.bytes.data() + row * layout_.RowBytes(BlockKind::kKv, 2);
-    const std::byte* to = target.bytes.data() + (row - 3) * layout_.RowBytes(BlockKind::kKv, 1);
-    EXPECT_EQ(std::memcmp(from + 3 * 2, to, 3 * 2), 0);
-    EXPECT_EQ(std::memcmp(from + layout_.SecondOffset(BlockKind::kKv, 2) + 5 * 2,
-                          to + layout_.SecondOffset(BlockKind::kKv, 1), 5 * 2),
-              0);
-  }
-}
-
 TEST_F(BlockOpsTest, AddSumsGradients) {
   OwnedBlock source = Make(BlockKind::kDkv, 0, 4, 0, 2), target = Make(BlockKind::kDkv, 2, 6, 0, 2);
   FillFloats(source);
@@ -212,9 +198,8 @@ TEST_F(BlockOpsTest, AddSumsGradients) {
 
 TEST_F(BlockOpsTest, WrongKindsAreRefused) {
   OwnedBlock q = Make(BlockKind::kQ, 0, 4, 0, 2), partial = Make(BlockKind::kPartial, 0, 4, 0, 2);
-  for (const KernelOp::Kind kind :
-       {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd, KernelOp::Kind::kFinish,
-        KernelOp::Kind::kCopy, KernelOp::Kind::kRound})
+  for (const KernelOp::Kind kind : {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd,
+                                    KernelOp::Kind::kFinish, KernelOp::Kind::kRound})
     EXPECT_EQ(Apply(kind, q, partial).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Apply(KernelOp::Kind::kIdentity, q, q).code(), absl::StatusCode::kInternal);
 }

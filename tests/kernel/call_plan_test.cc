@@ -220,6 +220,66 @@ TEST_F(CallPlanTest, KeysThatFewRowsSeeArePackedInPassingAndKept) {
   EXPECT_EQ(MostKept(PlanPhases(plan_, limits)), 0) << "keys that many rows see";
 }
 
+TEST_F(CallPlanTest, FewTilesJoinWhereBlocksAreKeptAndMoreWhereTheyReadManyKeys) {
+  PhaseLimits limits{kPlenty, /*threads=*/2};
+  limits.tiles = 8;
+  limits.most_kept = 64;
+  spec_.masks = {Mask()};
+  spec_.masks[0].window_left = 599;
+  Make(/*causal=*/true, {}, /*rows=*/20000, /*keys=*/20000);
+  const auto most_tiles = [](const Phase& phase) {
+    int most = 0;
+    for (const Item& item : phase.items) most = std::max(most, item.tiles);
+    return most;
+  };
+  const std::vector<Phase> few = PlanPhases(plan_, limits);
+  ASSERT_EQ(few.size(), 1u);
+  EXPECT_EQ(most_tiles(few[0]), 3);
+  EXPECT_EQ(few[0].kept, 5) << "144 rows see 743 keys";
+  // A long document among short ones.
+  spec_.masks = {Mask()};
+  const auto add = [this](int64_t begin, int64_t end) {
+    spec_.masks[0].ranges.push_back({begin, end, begin, end, MaskRange::Kind::kCausal});
+  };
+  add(0, 6000);
+  for (int64_t begin = 6000; begin < 21000; begin += 300) add(begin, begin + 300);
+  Make(/*causal=*/false, {}, /*rows=*/21000, /*keys=*/21000);
+  const std::vector<Phase> mixed = PlanPhases(plan_, limits);
+  ASSERT_EQ(mixed.size(), 1u);
+  EXPECT_EQ(most_tiles(mixed[0]), 8);
+  EXPECT_EQ(mixed[0].kept, 24 + 3) << "the last tile of the long one, and seven joined to it";
+  for (const Item& item : mixed[0].items) {
+    const bool of_short_ones = item.tile * kTileRows >= 6000 * kGroup;
+    EXPECT_LE(item.tiles, of_short_ones ? 3 : 8);
+  }
+}
+
+TEST_F(CallPlanTest, SequencesSideBySideArePackedInPassingAsOneWithTheirMaskIs) {
+  PhaseLimits limits{kPlenty, /*threads=*/2};
+  limits.most_kept = 8;
+  // Pieces of rows with the keys before and beside them: a task each, as of sequences.
+  constexpr int64_t kLength = 300, kPieces = 12;
+  spec_.masks = {Mask()};
+  Make(/*causal=*/true, {}, kLength * kPieces, kLength * kPieces);
+  const KernelTask whole = tasks_[0];
+  tasks_.clear();
+  for (int64_t piece = 0; piece < kPieces; ++piece) {
+    tasks_.push_back(whole);
+    Task& task = tasks_.back().task;
+    task.q_begin = task.k_begin = piece * kLength;
+    task.q_end = task.k_end = (piece + 1) * kLength;
+  }
+  visible_ = std::make_unique<CallVisibility>(*harness_->job().mask, tasks_, *pool_);
+  plan_ = PlanCall(tasks_, *visible_, kGroup);
+  const std::vector<Phase> phases = PlanPhases(plan_, limits);
+  ASSERT_EQ(phases.size(), 1u);
+  EXPECT_EQ(phases[0].kept, 3) << "as many as the keys of a piece lie in";
+  limits.most_kept = 2;
+  const std::vector<Phase> ahead = PlanPhases(plan_, limits);
+  EXPECT_EQ(MostKept(ahead), 0) << "no room";
+  EXPECT_EQ(BlocksSeen(phases), BlocksSeen(ahead));
+}
+
 TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {
   spec_.masks = {Mask()};
   spec_.masks[0].window_left = 100;
@@ -256,6 +316,19 @@ TEST_F(CallPlanTest, APlanCountsItsUnitsAndEndsWhenItIsToldToStop) {
   EXPECT_GE(progress.load(), kKeys / kKeyBlock);
   stop = true;
   EXPECT_TRUE(PlanPhases(plan_, {1, /*threads=*/1}, control).empty());
+}
+
+TEST_F(CallPlanTest, EachRowOfALongTaskSeesWhatTheMaskSays) {
+  spec_.masks = {Mask()};
+  spec_.masks[0].window_left = 99;
+  Make(/*causal=*/true, {}, /*rows=*/9000, /*keys=*/9000);
+  tasks_[0].task.q_begin = 100;
+  const CallVisibility visible(*harness_->job().mask, tasks_, *pool_);
+  for (int64_t row = 100; row < 9000; ++row) {
+    const absl::Span<const Interval> seen = visible.Of(0, 0, row);
+    ASSERT_EQ(seen.size(), 1u) << row;
+    ASSERT_EQ(seen[0], (Interval{std::max<int64_t>(0, row - 99), row + 1})) << row;
+  }
 }
 
 TEST_F(CallPlanTest, SourcesAreBuffersWithTheUnionOfTheirTasksRows) {

@@ -267,7 +267,7 @@ TEST(CpuKernelTest, WhatItDoesNotServeIsUnimplemented) {
 }
 
 TEST(CpuKernelTest, StopFromAnotherThreadEndsALongCall) {
-  const Job job = MakeJob(4, 4, 1500, 1500);
+  const Job job = MakeJob(4, 4, 12000, 12000);
   std::atomic<bool> stop{false};
   std::atomic<int64_t> progress{0};
   KernelHarness harness(job.spec, job.input, {});

@@ -161,7 +161,6 @@ void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& sourc
     }
     case KernelOp::Kind::kAdd:
     case KernelOp::Kind::kRound:
-    case KernelOp::Kind::kCopy:
       for (int s = 0; s < target.sections(); ++s) {
         std::vector<double> values = source.Read(row, head, s);
         if (op.kind == KernelOp::Kind::kAdd) {

@@ -197,6 +197,43 @@ TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
 
 // Scores of −4e38, which fp32 does not hold and fp64 does: such a row is lost, and says so. It has
 // not "seen nothing", in whatever order its keys come.
+// Scores of 32 to 1,021: no weight of the largest may be a rounding away from 1.
+TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 128);
+  spec.out_dtype = DataType::kFp32;
+  spec.sequences = {Rows(40, 1024)};
+  for (const double number : {1.6875, 3.0, 5.15625, 8.0, 9.5}) {
+    Input input = InputOf(spec);
+    std::fill(input.q.begin(), input.q.end(), number);
+    std::fill(input.k.begin(), input.k.end(), number);
+    std::fill(input.v.begin(), input.v.end(), 1.0);
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    for (const float value : harness.answer().out) ASSERT_EQ(value, 1.0f) << number;
+  }
+}
+
+// Several blocks may be one step of a kernel, of many rows and of few.
+TEST_P(KernelConformance, ANanThatIsSeenShowsThoughItsScoreIsMinusInfinity) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    AttentionSpec spec = Spec(dtype, 1, 1, 128);
+    for (const int64_t rows : {3, 40, 200}) {
+      spec.sequences = {Rows(rows, 1024)};
+      Input input = InputOf(spec);
+      std::fill(input.q.begin(), input.q.end(), 1.0);
+      std::fill_n(input.k.begin(), 256 * 128, -std::numeric_limits<double>::infinity());
+      input.v[0] = std::numeric_limits<double>::quiet_NaN();
+      KernelHarness harness(spec, input, {});
+      ASSERT_TRUE(harness.Run(*kernel_).ok());
+      const reference::Answer answer = harness.answer();
+      for (int64_t row = 0; row < rows; ++row) {
+        ASSERT_TRUE(std::isnan(answer.out[row * 128])) << static_cast<int>(dtype) << " " << row;
+        ASSERT_FALSE(std::isnan(answer.out[row * 128 + 1])) << static_cast<int>(dtype);
+      }
+    }
+  }
+}
+
 TEST_P(KernelConformance, ScoresBelowTheRangeOfFp32AreNotNothing) {
   AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
   spec.sequences = {Rows(300, 600)};

@@ -34,6 +34,11 @@ TEST(TicketTest, AnotherKeyDoesNot) {
   EXPECT_EQ(DetailOf(status).reason, "BAD_TICKET");
 }
 
+TEST(TicketTest, AnEmptyKeySignsNothing) {
+  EXPECT_EQ(DetailOf(VerifyTicket("", SignTicket("", Claims()), kNow).status()).reason,
+            "BAD_TICKET");
+}
+
 TEST(TicketTest, AnyFlippedBitIsRefused) {
   const std::string ticket = SignTicket(kKey, Claims());
   for (size_t bit = 0; bit < ticket.size() * 8; ++bit) {

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
+
+#include "tests/reference/normal_numbers.h"
 
 namespace annulus::reference {
 namespace {
@@ -145,10 +146,9 @@ Input InputOf(const AttentionSpec& spec) {
 }
 
 void FillNormal(uint64_t seed, Precision precision, double deviation, Input* input) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> normal(0.0, deviation);
+  NormalNumbers normal(seed);
   for (std::vector<double>* tensor : {&input->q, &input->k, &input->v}) {
-    for (double& value : *tensor) value = RoundTo(precision, normal(random));
+    for (double& value : *tensor) value = RoundTo(precision, normal.Next() * deviation);
   }
 }
 

@@ -101,7 +101,7 @@ TEST(ReferenceGradientsTest, FullMaskWithAndWithoutAGradientIntoLse) {
 }
 
 TEST(ReferenceGradientsTest, EveryKindOfMask) {
-  std::vector<Mask> masks(6);
+  std::vector<Mask> masks(10);
   masks[0].causal = true;  // Rows 0 and 1 of the last sequence see nothing.
   masks[1].causal = true;
   masks[1].alignment = Mask::Alignment::kTopLeft;
@@ -115,11 +115,25 @@ TEST(ReferenceGradientsTest, EveryKindOfMask) {
   masks[4].prefix = 3;
   masks[5].ranges = {{0, 3, 1, 3, MaskRange::Kind::kCausal},
                      {2, 5, 0, 2, MaskRange::Kind::kInverseCausal}};
+  masks[6].ranges = {{0, 2, 0, 1, MaskRange::Kind::kFull}, {1, 4, 2, 5, MaskRange::Kind::kFull}};
+  masks[7].ranges = {{0, 3, 0, 5, MaskRange::Kind::kBiCausal},
+                     {3, 5, 1, 2, MaskRange::Kind::kBiCausal}};
+  masks[8].window_left = 0;
+  masks[8].window_right = 2;
+  masks[9].window_left = 3;
+  masks[9].window_right = 0;
   for (const Mask& mask : masks) {
     AttentionSpec spec = SmallSpec();
     spec.masks = {mask};
     Check(Filled(spec, 3));
   }
+  // Of each head and each sequence its own.
+  AttentionSpec spec = SmallSpec();
+  masks[7].query_heads = {1, 2};
+  masks[8].query_heads = {3};
+  spec.masks = {masks[0], masks[7], masks[8], masks[6]};
+  for (size_t i = 0; i < spec.sequences.size(); ++i) spec.sequences[i].mask = i % 2 == 0 ? 0 : 3;
+  Check(Filled(spec, 4));
 }
 
 TEST(ReferenceGradientsTest, ScoreModifiers) {

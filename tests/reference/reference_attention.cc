@@ -47,6 +47,22 @@ const Rule& RuleOf(const Document& document, int32_t q_head) {
                                     : document.rules[static_cast<size_t>(q_head)];
 }
 
+// Floor of the binary logarithm of a finite number; for 0 and subnormal numbers less than of all
+// others.
+int ExponentOf(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<int>(bits >> 52 & 0x7ff) - 1023;
+}
+
+// 2^power, which is in the range of normal numbers.
+double PowerOfTwo(int power) {
+  const uint64_t bits = static_cast<uint64_t>(power + 1023) << 52;
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 struct Mantissa {
   int bits;          // The hidden one included.
   int least_power;   // Of the step of subnormal numbers.
@@ -241,10 +257,9 @@ int64_t Input::kv_rows() const {
 }
 
 double UlpOf(Precision precision, double magnitude) {
+  if (!std::isfinite(magnitude)) return std::fabs(magnitude);
   const Mantissa mantissa = MantissaOf(precision);
-  const int power =
-      magnitude == 0 ? mantissa.least_power : std::ilogb(magnitude) + 1 - mantissa.bits;
-  return std::ldexp(1.0, std::max(power, mantissa.least_power));
+  return PowerOfTwo(std::max(ExponentOf(magnitude) + 1 - mantissa.bits, mantissa.least_power));
 }
 
 double (*UlpsOf(Precision precision))(double) {

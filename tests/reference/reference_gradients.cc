@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "attention/pair_error.h"
+#include "tests/reference/normal_numbers.h"
 
 namespace annulus::reference {
 namespace {
@@ -305,17 +305,16 @@ Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision
 
 Upstream MakeUpstream(const Input& input, Precision inputs, Precision output, bool with_d_lse,
                       uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> normal(0.0, 1.0);
+  NormalNumbers normal(seed);
   const Result exact = Exact(input);
   Upstream up;
   for (const double value : exact.out) up.out.push_back(RoundTo(output, value));
   for (const double value : exact.lse) up.lse.push_back(RoundTo(Precision::kFp32, value));
   for (size_t i = 0; i < exact.out.size(); ++i) {
-    up.d_out.push_back(RoundTo(inputs, normal(random)));
+    up.d_out.push_back(RoundTo(inputs, normal.Next()));
   }
   for (size_t i = 0; i < exact.lse.size() && with_d_lse; ++i) {
-    up.d_lse.push_back(RoundTo(Precision::kFp32, normal(random)));
+    up.d_lse.push_back(RoundTo(Precision::kFp32, normal.Next()));
   }
   return up;
 }

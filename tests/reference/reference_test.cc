@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "tests/reference/budget.h"
 #include "tests/reference/from_spec.h"
+#include "tests/reference/normal_numbers.h"
 #include "tests/reference/reference_attention.h"
 
 namespace annulus::reference {
@@ -144,6 +146,18 @@ TEST(ReferenceTest, RoundingKnowsTiesLimitsAndSubnormals) {
   EXPECT_EQ(RoundTo(Precision::kFp32, 0.1), static_cast<double>(0.1f));
   EXPECT_EQ(RoundTo(Precision::kFp32, 1e-46), 0);
   EXPECT_EQ(UlpOf(Precision::kFp16, 1.5), std::ldexp(1, -10));
+  EXPECT_EQ(UlpOf(Precision::kFp16, -0.75), std::ldexp(1, -11));
+  EXPECT_EQ(UlpOf(Precision::kFp32, 0), std::ldexp(1, -149));
+  EXPECT_EQ(UlpOf(Precision::kBf16, 5e-324), std::ldexp(1, -133));
+  EXPECT_EQ(UlpOf(Precision::kFp32, 1e300), std::ldexp(1, std::ilogb(1e300) - 23));
+  EXPECT_EQ(UlpOf(Precision::kFp32, kInfinity), kInfinity);
+}
+
+TEST(NormalNumbers, AreThoseOfTheStandardLibrary) {
+  NormalNumbers ours(7);
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> theirs;
+  for (int i = 0; i < 100000; ++i) ASSERT_EQ(ours.Next(), theirs(random)) << i;
 }
 
 TEST(ReferenceTest, EveryCodeComesBackAsBytes) {

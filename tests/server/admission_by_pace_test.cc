@@ -28,6 +28,15 @@ class AdmissionByPaceTest : public testing::Test {
   void FinishOne(absl::Duration took, absl::Duration waited) {
     Finish(harness_.Request(1), took, waited);
   }
+  // `running` was predicted to take 30 s and takes one.
+  void ShowThatItTakesASecond(int64_t running) {
+    harness_.plan_seconds = 1;
+    EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
+    harness_.took = absl::Seconds(1);
+    harness_.Upload(harness_.JobOf(running));
+    harness_.OutputsReady(harness_.JobOf(running));
+    EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
+  }
   CoordinatorHarness harness_;
 };
 
@@ -89,12 +98,7 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
   harness_.plan_pairs = 1'000'000'000;
   const int64_t first = harness_.Run(harness_.Request(1));
   harness_.Run(harness_.Request(1));
-  harness_.plan_seconds = 1;
-  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
-  harness_.took = absl::Seconds(1);
-  harness_.Upload(harness_.JobOf(first));
-  harness_.OutputsReady(harness_.JobOf(first));
-  EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
+  ShowThatItTakesASecond(first);
 }
 
 TEST_F(AdmissionByPaceTest, GradientsThatWaitCountByTheBestThatGradientsHaveShown) {
@@ -107,12 +111,7 @@ TEST_F(AdmissionByPaceTest, GradientsThatWaitCountByTheBestThatGradientsHaveShow
   const int64_t first = harness_.Run(gradients);
   EXPECT_EQ(harness_.StateOf(first), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(harness_.Run(gradients)), Job::STATE_QUEUED);
-  harness_.plan_seconds = 1;
-  EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
-  harness_.took = absl::Seconds(1);
-  harness_.Upload(harness_.JobOf(first));
-  harness_.OutputsReady(harness_.JobOf(first));
-  EXPECT_EQ(harness_.StateOf(RunSoon(harness_.Request(1))), Job::STATE_QUEUED);
+  ShowThatItTakesASecond(first);
 }
 
 // Its plan is as old as its rates.

@@ -152,16 +152,6 @@ TEST_F(AdmissionTest, DeadlineUnreachableSaysBothTimes) {
                 absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
 }
 
-TEST_F(AdmissionTest, WorkThatWaitsCountsAgainstTheDeadline) {
-  harness_.staging_limit = 1500;
-  harness_.Start(1);
-  harness_.plan_seconds = 6;
-  harness_.Run(harness_.Request(1));
-  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_QUEUED);
-  ExpectRefused(harness_.Run(harness_.Request(1), "anonymous", harness_.now() + absl::Seconds(10)),
-                absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
-}
-
 TEST_F(AdmissionTest, DrainingRefusesNewJobsAndFinishesOldOnes) {
   harness_.Start(1);
   const int64_t old = harness_.Run(harness_.Request(1));
@@ -297,6 +287,7 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   EXPECT_FALSE(harness_.call(call).answer.has_value());
   ASSERT_EQ(harness_.plans_wanted.size(), 1u);
   const auto& [number, wanted] = harness_.plans_wanted[0];
+  EXPECT_TRUE(wanted.count_all);
   harness_.Handle(event::Planned{number, harness_.MakePlan(wanted)});
   const auto& plan = std::get<v1::Plan>(**harness_.call(call).answer);
   EXPECT_EQ(plan.shards_size(), 2);

@@ -66,9 +66,10 @@ TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
         const int64_t call = brain.NewNumber();
         const bool unknown = i % 2 == 0;
         if (unknown) {
-          EXPECT_TRUE(brain.PostCall(call, sinks[i], event::GetJob{call, "anonymous", "job-x"}));
+          EXPECT_TRUE(
+              brain.PostCall(call, sinks[i], event::GetJob{call, "anonymous", "job-x"}).ok());
         } else {
-          EXPECT_TRUE(brain.PostCall(call, sinks[i], event::GetServerInfo{call}));
+          EXPECT_TRUE(brain.PostCall(call, sinks[i], event::GetServerInfo{call}).ok());
         }
       }
     });
@@ -87,7 +88,7 @@ TEST(BrainTest, AStoppedBrainRefusesCalls) {
   auto sink = std::make_shared<TestSink>();
   brain.Stop();
   const int64_t call = brain.NewNumber();
-  EXPECT_FALSE(brain.PostCall(call, sink, event::GetServerInfo{call}));
+  EXPECT_EQ(DetailOf(brain.PostCall(call, sink, event::GetServerInfo{call})).reason, "DRAINING");
   EXPECT_EQ(sink->ends, 0) << "a refused sink is not used";
   brain.Stop();
 }
@@ -97,7 +98,7 @@ TEST(BrainTest, DrainOfAnIdleCoordinatorStops) {
   auto stopped = std::make_shared<TestSink>();
   options.on_stopped = [stopped] { stopped->Finish(absl::OkStatus()); };
   Brain brain(options);
-  EXPECT_TRUE(brain.Post(event::Drain{}));
+  EXPECT_TRUE(brain.Post(event::Drain{}).ok());
   EXPECT_TRUE(stopped->Wait().ok());
 }
 
@@ -117,7 +118,7 @@ TEST(BrainTest, TimersRunWithoutMail) {
   event::WorkerSaid said;
   said.connection = brain.NewNumber();
   *said.event.mutable_register_() = SmallWorker("w0", "i");
-  EXPECT_TRUE(brain.PostLink(said.connection, std::make_shared<Link>(), said));
+  EXPECT_TRUE(brain.PostLink(said.connection, std::make_shared<Link>(), said).ok());
   // It never beats: its lease runs out by the brain's own clock.
   EXPECT_TRUE(not_ready->Wait().ok());
 }
@@ -159,7 +160,7 @@ class BusyBrainTest : public testing::Test {
     event::WorkerSaid said;
     said.connection = link_ = brain_->NewNumber();
     *said.event.mutable_register_() = SmallWorker("w0", "i");
-    EXPECT_TRUE(brain_->PostLink(link_, std::make_shared<Link>(this), said));
+    EXPECT_TRUE(brain_->PostLink(link_, std::make_shared<Link>(this), said).ok());
   }
   void TearDown() override {
     GoOn();
@@ -169,7 +170,7 @@ class BusyBrainTest : public testing::Test {
   std::shared_ptr<TestSink> Ask(Event (*make)(int64_t call)) {
     auto sink = std::make_shared<TestSink>();
     const int64_t call = brain_->NewNumber();
-    EXPECT_TRUE(brain_->PostCall(call, sink, make(call)));
+    EXPECT_TRUE(brain_->PostCall(call, sink, make(call)).ok());
     return sink;
   }
   // Returns when planning has begun.
@@ -196,20 +197,20 @@ class BusyBrainTest : public testing::Test {
     auto sink = std::make_shared<TestSink>();
     runner_ = std::thread([this, sink] {
       const int64_t call = brain_->NewNumber();
-      EXPECT_TRUE(brain_->PostCall(call, sink, RunJob(call)));
+      EXPECT_TRUE(brain_->PostCall(call, sink, RunJob(call)).ok());
     });
     return sink;
   }
   static Event PlanJob(int64_t call) { return event::PlanJob{call, "anonymous", Job()}; }
   static Event GetServerInfo(int64_t call) { return event::GetServerInfo{call}; }
-  bool PostBeat() {
+  absl::Status PostBeat() {
     event::WorkerSaid said;
     said.connection = link_;
     said.event.set_term(absl::ToUnixMicros(absl::FromUnixSeconds(1000000)));
     said.event.mutable_beat();
     return brain_->Post(said);
   }
-  bool PostInfo() {
+  absl::Status PostInfo() {
     const int64_t call = brain_->NewNumber();
     return brain_->PostCall(call, std::make_shared<Counted>(this), event::GetServerInfo{call});
   }
@@ -229,9 +230,9 @@ TEST_F(BusyBrainTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
   Start(1000);
   const auto job = RunJobElsewhere();
   ASSERT_TRUE(AwaitPlanning());
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(PostInfo());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(PostInfo().ok());
   seconds_ = 2;
-  EXPECT_TRUE(PostBeat());
+  EXPECT_TRUE(PostBeat().ok());
   seconds_ = 4;  // Past the lease as of the registration, not as of the beat.
   GoOn();
   EXPECT_EQ(job->Wait().code(), absl::StatusCode::kUnimplemented);
@@ -245,14 +246,17 @@ TEST_F(BusyBrainTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
   Start(4);
   const auto job = RunJobElsewhere();
   ASSERT_TRUE(AwaitPlanning());
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostInfo());
-  EXPECT_FALSE(PostInfo());
-  EXPECT_TRUE(brain_->Post(event::CallGone{12345}));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostInfo().ok());
+  const absl::Status refused = PostInfo();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(refused).reason, "QUEUE_FULL");
+  EXPECT_EQ(DetailOf(refused).retry_after, CoordinatorOptions().retry_after);
+  EXPECT_TRUE(brain_->Post(event::CallGone{12345}).ok());
   // Workers have a box of their own.
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostBeat());
-  EXPECT_FALSE(PostBeat());
-  EXPECT_TRUE(brain_->Post(event::WorkerGone{link_}));
-  EXPECT_TRUE(brain_->Post(event::Planned{1, absl::UnimplementedError("")}));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostBeat().ok());
+  EXPECT_EQ(DetailOf(PostBeat()).reason, "QUEUE_FULL");
+  EXPECT_TRUE(brain_->Post(event::WorkerGone{link_}).ok());
+  EXPECT_TRUE(brain_->Post(event::Planned{1, absl::UnimplementedError("")}).ok());
 }
 
 TEST_F(BusyBrainTest, StopEndsEveryOpenCallOnce) {

@@ -52,6 +52,21 @@ TEST_F(CallsTest, AQuietCallHearsOfItsPlacementAndItsEnd) {
   EXPECT_GT(harness_.call(loud).events.size(), 4u);
 }
 
+// Its streams end then, and the job does not.
+TEST_F(CallsTest, AQuietCallHearsOfALostAttempt) {
+  v1::RunJobRequest request = harness_.Request(1);
+  request.set_quiet(true);
+  const int64_t call = harness_.Run(request);
+  harness_.silent.insert("w0");
+  harness_.Disconnect(harness_.worker("w0"));
+  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  const auto& events = harness_.call(call).events;
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_TRUE(events[0].has_placed());
+  EXPECT_EQ(events[1].state_changed().state(), Job::STATE_QUEUED);
+  EXPECT_FALSE(harness_.call(call).finished.has_value());
+}
+
 TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
   const int64_t first = harness_.Run(Named("r1"));
   const int64_t second = harness_.Run(Named("r1"));
@@ -175,6 +190,7 @@ TEST_F(CallsTest, ALateCallPastTheLimitIsNotEvenCompared) {
 TEST(SameJobTest, IsAQuestionOfContentAndNotOfTheCall) {
   const auto make = [](const std::function<void(v1::RunJobRequest*)>& change) {
     v1::RunJobRequest request = CoordinatorHarness::Request(1);
+    request.set_request_id("r");
     change(&request);
     return *MakeSubmission(request, CoordinatorOptions());
   };
@@ -188,6 +204,8 @@ TEST(SameJobTest, IsAQuestionOfContentAndNotOfTheCall) {
   EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_spec()->set_scale(2); })));
   EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_execution()->set_priority(1); })));
   EXPECT_FALSE(SameJob(*one, *make([](auto* r) { r->mutable_spec()->add_sequences(); })));
+  const auto nameless = make([](auto* r) { r->clear_request_id(); });
+  EXPECT_FALSE(SameJob(*nameless, *nameless));
 }
 
 TEST_F(CallsTest, ListIsPagedNewestFirstAndOnlyOnesOwn) {
@@ -213,6 +231,36 @@ TEST_F(CallsTest, ListIsPagedNewestFirstAndOnlyOnesOwn) {
     list.request.set_page_token(token);
     harness_.Handle(list);
     EXPECT_EQ(ReasonOf(harness_.call(list.call).answer->status()), "INVALID_REQUEST");
+  }
+}
+
+TEST_F(CallsTest, APageOfJobsHasItsLimitOfBytesAndAtLeastOne) {
+  for (const size_t jobs_in_page : {0, 1, 2}) {
+    std::vector<std::string> listed;
+    CoordinatorOptions options;
+    CoordinatorHarness plain(options);
+    plain.Start(1);
+    const Job one = plain.Get(plain.JobOf(plain.Run(plain.Request(1))));
+    options.max_page_bytes = jobs_in_page * one.ByteSizeLong();  // Without its spec it has less.
+    CoordinatorHarness harness(options);
+    harness.Start(1);
+    for (int i = 0; i < 5; ++i) harness.Run(harness.Request(1));
+    event::ListJobs list{0, "anonymous", {}};
+    do {
+      list.call = harness.NewCall();
+      harness.Handle(list);
+      const auto& page = std::get<v1::ListJobsResponse>(**harness.call(list.call).answer);
+      EXPECT_GE(page.jobs_size(), 1);
+      if (jobs_in_page > 0) {
+        EXPECT_LE(page.ByteSizeLong(), options.max_page_bytes);
+      } else {
+        EXPECT_EQ(page.jobs_size(), 1);
+      }
+      for (const Job& job : page.jobs()) listed.push_back(job.job_id());
+      list.request.set_page_token(page.next_page_token());
+      ASSERT_LE(listed.size(), 5u);
+    } while (!list.request.page_token().empty());
+    EXPECT_EQ(listed.size(), 5u);
   }
 }
 

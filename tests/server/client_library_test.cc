@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "annulus/v1/data_plane.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "attention/error.h"
 #include "client/client.h"
@@ -37,7 +38,7 @@ struct Job {
     arguments.outputs[TensorId::kOut] =
         absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size() * sizeof(float));
     arguments.path = path;
-    arguments.timeout = absl::Seconds(30);
+    arguments.timeout = absl::Seconds(120);
     arguments.request_id = request_id;
     return arguments;
   }
@@ -49,6 +50,7 @@ class ClientLibraryTest : public testing::Test {
  protected:
   void SetUp() override {
     CoordinatorServer::Options options;
+    options.coordinator.lease = absl::Seconds(60);
     options.address = options.control_address = "127.0.0.1:0";
     auto server = CoordinatorServer::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -115,6 +117,129 @@ TEST_F(ClientLibraryTest, ARequestIdInUseIsRefusedForOtherContent) {
   }
   context.TryCancel();
 }
+
+// More than the 4 MiB that gRPC receives unless told otherwise: 64 heads with a mask each, of which
+// all ranges but one lie past the sequence's end.
+Job LargeSpec() {
+  constexpr int64_t kRows = 8, kFar = int64_t{1} << 25;
+  Job job(kRows);
+  job.spec.q_heads = 64;
+  for (int32_t head = 0; head < job.spec.q_heads; ++head) {
+    Mask mask;
+    mask.query_heads = {head};
+    mask.ranges.push_back({0, kRows, 0, kRows});
+    for (int64_t i = 0; i < 4095; ++i) {
+      mask.ranges.push_back({kFar + i, kFar + i + 1, kFar, 2 * kFar});
+    }
+    job.spec.masks.push_back(std::move(mask));
+  }
+  job.q.resize(kRows * 4 * job.spec.q_heads, 1.f);
+  job.out.resize(job.q.size(), -1.f);
+  return job;
+}
+
+TEST_F(ClientLibraryTest, ALargeSpecIsServedOnBothPaths) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    Job job = LargeSpec();
+    AttendArguments arguments = job.Arguments("", path);
+    for (const TensorId id : {TensorId::kK, TensorId::kV}) {
+      arguments.inputs[id] = arguments.inputs[id].first(8 * 4 * sizeof(float));
+    }
+    const auto result = client_->Attend(std::move(arguments));
+    EXPECT_TRUE(result.ok()) << result.status();
+    for (float value : job.out) EXPECT_NEAR(value, 1, 1e-6);
+  }
+}
+
+TEST_F(ClientLibraryTest, AJobOfALargeSpecIsShown) {
+  auto jobs = v1::Jobs::NewStub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  v1::RunJobRequest request;
+  *request.mutable_spec() = SpecToProto(LargeSpec().spec);
+  ASSERT_GT(request.ByteSizeLong(), 5u << 20);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  auto waits = jobs->RunJob(&context, request);
+  v1::JobEvent event;
+  ASSERT_TRUE(waits->Read(&event));
+  const auto job = client_->GetJob(event.job_id());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec().masks_size(), 64);
+  context.TryCancel();
+}
+
+// The first owner of a job, call by call.
+class ClientLibraryTwoOwnersTest : public ClientLibraryTest,
+                                   public testing::WithParamInterface<int64_t> {
+ protected:
+  void Place(const std::string& request_id) {
+    Job job(GetParam());
+    jobs_ = v1::Jobs::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    v1::RunJobRequest request;
+    *request.mutable_spec() = SpecToProto(job.spec);
+    request.set_request_id(request_id);
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    run_ = jobs_->RunJob(&context_, request);
+    v1::JobEvent event;
+    while (!event.has_placed()) ASSERT_TRUE(run_->Read(&event));
+    shard_ = event.placed().shards(0);
+    job_id_ = event.job_id();
+  }
+  // PutShard of ones to so many tensors.
+  void Put(int tensors) {
+    const auto plane = v1::DataPlane::NewStub(
+        grpc::CreateChannel(shard_.endpoint(), grpc::InsecureChannelCredentials()));
+    v1::ShardStatus status;
+    grpc::ClientContext context;
+    const auto writer = plane->PutShard(&context, &status);
+    v1::PutShardRequest request;
+    request.set_ticket(shard_.ticket());
+    ASSERT_TRUE(writer->Write(request));
+    const std::vector<float> ones(GetParam() * 4, 1.f);
+    for (int i = 0; i < tensors; ++i) {
+      v1::PutShardRequest message;
+      v1::Chunk& chunk = *message.add_chunks();
+      chunk.set_tensor(static_cast<v1::TensorId>(v1::TENSOR_ID_Q + i));
+      chunk.set_row_count(GetParam());
+      chunk.set_data(ones.data(), ones.size() * sizeof(float));
+      ASSERT_TRUE(writer->Write(message));
+    }
+    writer->WritesDone();
+    EXPECT_EQ(writer->Finish().ok(), tensors == 3);
+  }
+  void ExpectOwnInputsOnly(const std::string& request_id) {
+    for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+      Job other(GetParam());
+      other.q[0] = 2;
+      const auto result = client_->Attend(other.Arguments(request_id, path));
+      EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+      EXPECT_EQ(DetailOf(result.status()).reason, "CHUNK_OVERLAP");
+    }
+    EXPECT_EQ(Attend(request_id, GetParam(), DataPath::kDirect), job_id_);
+  }
+
+  std::unique_ptr<v1::Jobs::Stub> jobs_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::JobEvent>> run_;
+  v1::ShardPlan shard_;
+  std::string job_id_;
+};
+
+TEST_P(ClientLibraryTwoOwnersTest, ACompleteShardIsNoAnswerToOtherInputs) {
+  Place("r1");
+  Put(3);
+  ExpectOwnInputsOnly("r1");
+}
+
+TEST_P(ClientLibraryTwoOwnersTest, NeitherIsOneOfBothOwnersHalves) {
+  Place("r1");
+  Put(1);
+  ExpectOwnInputsOnly("r1");
+}
+
+// Small shards go with their tickets, large ones behind them.
+INSTANTIATE_TEST_SUITE_P(Rows, ClientLibraryTwoOwnersTest, testing::Values(8, 12000));
 
 }  // namespace
 }  // namespace annulus

@@ -43,6 +43,10 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   plan->execution.layout = Layout::kContiguous;
   plan->cost.seconds =
       plan_by_rate ? static_cast<double>(plan_pairs) * request.rates.pair_seconds : plan_seconds;
+  plan->cost.job_seconds = size > 1 ? plan_job_seconds : 0;
+  plan->cost.expected_seconds =
+      plan->cost.seconds * request.ways.FactorOf(plan->execution, job.spec.operation,
+                                                 plan->cost.seconds, request.factor);
   plan->pair_seconds = request.rates.pair_seconds;
   plan->factor = request.factor;
   plan->cost.peak_bytes_per_rank = device_bytes;
@@ -147,6 +151,7 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   info = SmallWorker(slot, incarnation);
   info.set_data_endpoint(slot + ":8004");
   info.set_backend("cpu/test");
+  info.set_arithmetic(arithmetic);
   info.set_version("1.2.3");
   info.set_staging_limit_bytes(staging_limit);
   info.set_device_limit_bytes(device_limit);

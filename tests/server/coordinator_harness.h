@@ -95,8 +95,9 @@ class CoordinatorHarness {
 
   // What the stand-in planner says.
   double plan_seconds = 0.01;
-  int64_t plan_pairs = 0;     // Of each rank.
-  bool plan_by_rate = false;  // Seconds are those of plan_pairs at the rate that is asked for.
+  double plan_job_seconds = 0;  // Of that, of a group.
+  int64_t plan_pairs = 0;       // Of each rank.
+  bool plan_by_rate = false;    // Seconds are those of plan_pairs at the rate that is asked for.
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
@@ -111,6 +112,7 @@ class CoordinatorHarness {
   int64_t staging_limit = 1 << 20;
   int64_t device_limit = 1 << 20;
   double cpu_share = 1;
+  std::string arithmetic = "cpu/test";
   double bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;
 
   std::vector<bool> readiness;

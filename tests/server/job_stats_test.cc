@@ -13,6 +13,19 @@ class JobStatsTest : public testing::Test {
   v1::JobStats StatsOf(int64_t call) {
     return harness_.call(call).events.back().state_changed().stats();
   }
+  // The plan of a job that is run on `size` workers.
+  v1::Plan Finish(int32_t size) {
+    const int64_t call = harness_.Run(harness_.Request(size));
+    const std::string job = harness_.JobOf(call);
+    v1::Plan plan = harness_.Placed(call);
+    harness_.Upload(job);
+    harness_.Obey();
+    if (size == 1) harness_.OutputsReady(job);
+    harness_.Fetch(job);
+    EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+    harness_.Obey();
+    return plan;
+  }
   CoordinatorHarness harness_;
 };
 
@@ -48,6 +61,26 @@ TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
   EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 0);
   EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 0);
   EXPECT_TRUE(harness_.core().runs.all().empty());
+}
+
+// And what it takes says what others of its way are expected to take.
+TEST_F(JobStatsTest, RunsCorrectPredictions) {
+  harness_.Start(2);
+  harness_.plan_seconds = 0.01;
+  harness_.plan_job_seconds = 0.004;
+  const auto expected = [&](int32_t size) {
+    const v1::Plan plan = Finish(size);
+    const double seconds = absl::ToDoubleSeconds(DurationFromProto(plan.predicted_time()));
+    EXPECT_DOUBLE_EQ(plan.correction() * 0.01, seconds);
+    return seconds;
+  };
+  harness_.took = absl::Milliseconds(11);
+  EXPECT_DOUBLE_EQ(expected(2), 0.01);
+  for (int i = 0; i < 2; ++i) expected(2);
+  EXPECT_DOUBLE_EQ(expected(2), 0.015) << "the steps, and what a group takes beside them";
+  harness_.took = absl::Milliseconds(8);
+  for (int i = 0; i < 3; ++i) EXPECT_DOUBLE_EQ(expected(1), 0.01);
+  EXPECT_DOUBLE_EQ(expected(1), 0.008);
 }
 
 TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {

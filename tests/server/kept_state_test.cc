@@ -202,6 +202,35 @@ TEST_F(KeptStateTest, WhatIsNamedMustBeThereAndFit) {
   ExpectIdle();
 }
 
+TEST_F(KeptStateTest, DeterministicGradientsAreOfItsOwnWorkersWhoeverElseIsThere) {
+  harness_.Start(1);
+  v1::RunJobRequest request = Forward(1);
+  request.mutable_spec()->set_deterministic(true);
+  const int64_t forward = harness_.Run(request);
+  Finish(forward);
+  harness_.arithmetic = "cpu/other";
+  harness_.AddWorker("x");
+  request = Gradients(harness_.JobOf(forward));
+  request.mutable_spec()->set_deterministic(true);
+  const int64_t gradients = harness_.Run(request);
+  EXPECT_EQ(harness_.StateOf(gradients), Job::STATE_UPLOADING);
+}
+
+TEST_F(KeptStateTest, TheTypeOfABiasMayBeLeftOut) {
+  harness_.Start(1);
+  const auto with_bias = [](v1::RunJobRequest request, v1::DataType dtype) {
+    request.mutable_spec()->mutable_modifiers()->mutable_bias()->set_dtype(dtype);
+    return request;
+  };
+  const int64_t forward = harness_.Run(with_bias(Forward(1), v1::DATA_TYPE_UNSPECIFIED));
+  Finish(forward);
+  const v1::RunJobRequest request = Gradients(harness_.JobOf(forward));
+  const int64_t wrong = harness_.Run(with_bias(request, v1::DATA_TYPE_BF16));
+  EXPECT_EQ(ReasonOf(ErrorOf(wrong)), "STATE_MISMATCH");
+  const int64_t right = harness_.Run(with_bias(request, request.spec().dtype()));
+  EXPECT_EQ(harness_.StateOf(right), Job::STATE_UPLOADING);
+}
+
 TEST_F(KeptStateTest, FailedAndCancelledJobsKeepNothing) {
   harness_.Start(1);
   const int64_t call = harness_.Run(Forward(1));

@@ -11,6 +11,7 @@
 #include "annulus/v1/attention.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
 #include "attention/error.h"
+#include "base/steady_time.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "proto/status.h"
@@ -289,33 +290,50 @@ TEST_F(ServerTest, ADrainDoesNotWaitForAttendCallsWithoutAStart) {
   auto context = Context();
   auto call = attention->Attend(context.get());
   server_->Drain();
-  EXPECT_TRUE(server_->WaitUntilDrained(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(server_->WaitUntilDrained(SteadyNow() + absl::Seconds(30)));
   context->TryCancel();
 }
 
-TEST_F(ServerTest, CallsOnOneConnectionAreBounded) {
+TEST_F(ServerTest, CallsOnOneConnectionAreBoundedAtEveryPort) {
   CoordinatorServer::Options options;
   options.max_streams_per_connection = 3;
   Start(options);
-  auto stub = grpc::health::v1::Health::NewStub(channel_);
-  const grpc::health::v1::HealthCheckRequest request;
-  HealthCheckResponse response;
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
-  for (int i = 0; i < 3; ++i) {
-    contexts.push_back(Context());
-    watches.push_back(stub->Watch(contexts.back().get(), request));
-    EXPECT_TRUE(watches.back()->Read(&response));
+  for (const std::string& address :
+       {server_->address(), server_->control_address(), server_->health_address()}) {
+    auto stub = grpc::health::v1::Health::NewStub(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const grpc::health::v1::HealthCheckRequest request;
+    HealthCheckResponse response;
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
+    for (int i = 0; i < 3; ++i) {
+      contexts.push_back(Context());
+      watches.push_back(stub->Watch(contexts.back().get(), request));
+      EXPECT_TRUE(watches.back()->Read(&response));
+    }
+    auto waits = Context();
+    waits->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+    EXPECT_EQ(stub->Check(waits.get(), request, &response).error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
+    contexts[0]->TryCancel();
+    EXPECT_TRUE(stub->Check(Context().get(), request, &response).ok());
+    for (auto& context : contexts) context->TryCancel();
   }
-  auto waits = Context();
-  waits->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
-  EXPECT_EQ(stub->Check(waits.get(), request, &response).error_code(),
-            grpc::StatusCode::DEADLINE_EXCEEDED);
-  // Another connection has its own.
-  EXPECT_EQ(Health(server_->health_address(), "liveness"), HealthCheckResponse::SERVING);
-  contexts[0]->TryCancel();
-  EXPECT_TRUE(stub->Check(Context().get(), request, &response).ok());
-  for (auto& context : contexts) context->TryCancel();
+}
+
+TEST_F(ServerTest, AWorkerThatSaysNothingLosesItsStream) {
+  CoordinatorServer::Options options;
+  options.register_wait = absl::Seconds(2);  // Of the known worker, too.
+  Start(options);
+  auto known_context = Context(), silent_context = Context();
+  auto known = Register(known_context.get());
+  auto silent = control_->Connect(silent_context.get());
+  control::v1::WorkerCommand command;
+  EXPECT_FALSE(silent->Read(&command));
+  const absl::Status status = FromGrpcStatus(silent->Finish());
+  EXPECT_NE(status.message().find("no message has come"), std::string::npos) << status;
+  EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING")) << "who has spoken has time";
+  known_context->TryCancel();
 }
 
 TEST_F(ServerTest, AWatchIsToldEachChangeOfHealth) {
@@ -347,7 +365,7 @@ TEST_F(ServerTest, DrainRefusesStopsAndShutdownEndsOpenStreams) {
   auto context = Context();
   auto stream = Register(context.get());
   server_->Drain();
-  EXPECT_TRUE(server_->WaitUntilDrained(absl::Now() + absl::Seconds(10)));
+  EXPECT_TRUE(server_->WaitUntilDrained(SteadyNow() + absl::Seconds(10)));
   EXPECT_EQ(Health(server_->address(), ""), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(Health(server_->address(), "liveness"), HealthCheckResponse::SERVING);
   server_->Shutdown();

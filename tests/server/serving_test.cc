@@ -165,6 +165,35 @@ CoordinatorOptions OneJobAWorker() {
   options.solo_jobs_per_worker = 1;
   return options;
 }
+v1::RunJobRequest Deterministic(int32_t world_size) {
+  v1::RunJobRequest request = CoordinatorHarness::Request(world_size);
+  request.mutable_spec()->set_deterministic(true);
+  return request;
+}
+
+TEST_F(ServingTest, DeterministicJobsAreForWorkersThatAreAlike) {
+  harness_.Start(2);
+  EXPECT_EQ(harness_.StateOf(harness_.Run(Deterministic(2))), v1::Job::STATE_UPLOADING);
+  harness_.arithmetic = "cpu/other";
+  harness_.AddWorker("x");
+  for (int32_t size : {0, 1, 2}) {
+    const std::optional<absl::Status> refusal = Refusal(harness_.Run(Deterministic(size)));
+    ASSERT_TRUE(refusal.has_value()) << size;
+    EXPECT_EQ(refusal->code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ReasonOf(*refusal), "MIXED_WORKERS");
+    EXPECT_EQ(DetailOf(*refusal).fields.at(0).field, "spec.deterministic");
+    EXPECT_NE(refusal->message().find("w0 (cpu/test) and x (cpu/other)"), std::string::npos);
+  }
+  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), v1::Job::STATE_UPLOADING);
+  harness_.silent.insert("x");
+  harness_.Disconnect(harness_.worker("x"));
+  harness_.Advance(absl::Seconds(10));
+  harness_.Obey();
+  const int64_t call = harness_.Run(Deterministic(1));
+  EXPECT_EQ(harness_.StateOf(call), v1::Job::STATE_UPLOADING)
+      << Refusal(call).value_or(absl::OkStatus());
+}
+
 class BusyServingTest : public ServingTest {
  protected:
   BusyServingTest() : ServingTest(OneJobAWorker()) {}
@@ -201,6 +230,21 @@ TEST_F(BusyServingTest, AJobThatWaitsForNobodyEnds) {
   ASSERT_TRUE(Refusal(waiting).has_value());
   EXPECT_EQ(ReasonOf(*Refusal(waiting)), "NOT_SERVED");
   EXPECT_EQ(DetailOf(*Refusal(waiting)).metadata.at("slot"), "x");
+}
+
+TEST_F(BusyServingTest, ADeterministicJobIsNotPlacedBesideAnotherKernelPath) {
+  harness_.Start(1);
+  const int64_t first = harness_.Run(Deterministic(1));
+  const int64_t waiting = harness_.Run(Deterministic(1));
+  harness_.arithmetic = "cpu/other";
+  harness_.AddWorker("x");
+  harness_.Obey();
+  harness_.Upload(harness_.JobOf(first));
+  harness_.OutputsReady(harness_.JobOf(first));
+  EXPECT_EQ(harness_.StateOf(waiting), v1::Job::STATE_QUEUED);
+  harness_.Advance(absl::Seconds(30));
+  EXPECT_EQ(harness_.StateOf(waiting), v1::Job::STATE_FAILED);
+  EXPECT_EQ(ReasonOf(*Refusal(waiting)), "MIXED_WORKERS");
 }
 
 }  // namespace

@@ -205,8 +205,29 @@ TEST_F(FairQueueTest, OffersEachJobOnceAndSkipsThoseThatDoNotFit) {
   queue.Remove(3);
   queue.Remove(3);
   EXPECT_FALSE(queue.Contains(3));
-  EXPECT_DOUBLE_EQ(queue.rank_seconds([](const auto&) { return 1; }), 2);
-  EXPECT_DOUBLE_EQ(queue.rank_seconds([](const auto& e) { return e.job == 1 ? 0.5 : 0; }), 0.5);
+}
+
+TEST_F(FairQueueTest, WorkAheadIsOfTheSamePrincipalAndKindAndNotOfWhoComesLater) {
+  FairQueue queue({}, absl::Seconds(10));
+  Push(queue, 1, "a", 1, 0, 0);
+  Push(queue, 2, "a", 2, 0, 20);
+  Push(queue, 3, "b", 4, 0, 0);
+  FairQueue::Entry entry{4, "a", 0, 8, absl::FromUnixSeconds(0)};
+  entry.ranks = 2;
+  queue.Push(entry);
+  entry = {5, "a", 0, 16, absl::FromUnixSeconds(0)};
+  entry.stands_aside = true;
+  queue.Push(entry);
+  const auto all = [](const FairQueue::Entry&) { return 1; };
+  FairQueue::Entry newcomer{0, "a", 0, 1, absl::FromUnixSeconds(30)};
+  EXPECT_EQ(queue.WorkAhead(newcomer, all), 3);
+  EXPECT_EQ(queue.WorkAhead(newcomer, [](const auto& e) { return e.job == 1 ? 0.5 : 0; }), 0.5);
+  newcomer.priority = 2;  // As if it had come at 10.
+  EXPECT_EQ(queue.WorkAhead(newcomer, all), 1);
+  newcomer.ranks = 3;
+  EXPECT_EQ(queue.WorkAhead(newcomer, all), 8);
+  newcomer.principal = "c";
+  EXPECT_EQ(queue.WorkAhead(newcomer, all), 0);
 }
 
 TEST(FairSharesTest, TheLeastServedByItsWeightIsNextAndIdlenessIsNotSavedUp) {

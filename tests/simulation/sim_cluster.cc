@@ -111,7 +111,7 @@ PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
   }
   plan->execution.strategy = Strategy::kRingPassKv;
   plan->execution.layout = Layout::kZigzag;
-  plan->cost.seconds = 0.2;
+  plan->cost.seconds = plan->cost.expected_seconds = 0.2;
   plan->cost.peak_bytes_per_rank = SimWorker::DeviceBytes(job.spec.q_rows());
   plan->cost.bytes_sent.assign(plan->execution.world_size, 0);
   plan->segments = 1 + static_cast<int32_t>(job.spec.q_rows() % 5);

@@ -12,6 +12,7 @@
 #include "attention/merge_partials.h"
 #include "client/channels.h"
 #include "gtest/gtest.h"
+#include "proto/message_limits.h"
 #include "proto/tensor_stream.h"
 #include "server/coordinator_server.h"
 #include "server/gateway/inline_job.h"
@@ -65,22 +66,33 @@ std::vector<std::string> OfRequests(const Limits& limits) {
           Count(limits.max_head_classes),  Count(limits.max_range_cuts),
           Count(limits.max_row_intervals), Count(limits.max_striped_spans),
           Count(limits.max_cut_sequences), Bytes(limits.max_pair_bytes),
-          Count(kMaxInlineElements),       Bytes(kMaxInlineBytes),
-          Count(kMaxMergePartials),        Count(kMaxMergeNumbers)};
+          Count(kMaxInlineElements),       Count(kMaxInlineAnswerElements),
+          Bytes(kMaxInlineBytes),          Count(kMaxMergePartials),
+          Count(kMaxMergeNumbers)};
 }
 
 std::vector<std::string> OfMessages() {
-  return {Bytes(kMaxChunkBytes), Count(kMaxMessageChunks), Bytes(kMaxStreamMessageBytes),
-          Bytes(kMaxCoordinatorMessageBytes), Count(ArrivedCells::kMaxFragments)};
+  return {Bytes(kMaxChunkBytes),
+          Count(kMaxMessageChunks),
+          Bytes(kMaxStreamMessageBytes),
+          Bytes(kMaxCoordinatorMessageBytes),
+          Bytes(kMaxCoordinatorAnswerBytes),
+          Count(ArrivedCells::kMaxFragments)};
 }
 
 std::vector<std::string> AtOnce(const CoordinatorServer::Options& options) {
   const CoordinatorOptions& coordinator = options.coordinator;
-  return {Count(coordinator.max_queued_jobs),        Bytes(coordinator.max_request_bytes),
-          Count(coordinator.max_active_jobs),        Count(coordinator.max_calls_per_job),
-          Count(options.max_attend_calls),           Bytes(options.max_inline_bytes),
-          Count(options.max_streams_per_connection), Count(ShardBoard::Options().max_calls),
-          Count(coordinator.max_kept_states),        Count(coordinator.max_workers)};
+  return {Count(coordinator.max_queued_jobs),
+          Bytes(coordinator.max_request_bytes),
+          Count(options.max_mail),
+          Count(coordinator.max_active_jobs),
+          Count(coordinator.max_calls_per_job),
+          Count(options.max_attend_calls),
+          Bytes(options.max_inline_bytes),
+          Count(options.max_streams_per_connection),
+          Count(ShardBoard::Options().max_calls),
+          Count(coordinator.max_kept_states),
+          Count(coordinator.max_workers)};
 }
 
 std::vector<std::string> Times(const CoordinatorOptions& coordinator) {

@@ -10,13 +10,23 @@
 
 namespace annulus {
 
-// Host memory with something to do before each copy.
+// Host memory with something to do before each copy and allocation, and where their end is waited
+// for.
 class CopyProbe final : public Device {
  public:
-  explicit CopyProbe(std::function<void()> before_copy, bool reads_staging = false)
-      : before_copy_(std::move(before_copy)), reads_staging_(reads_staging) {}
+  explicit CopyProbe(
+      std::function<void()> before_copy, bool reads_staging = false,
+      std::function<absl::Status()> synchronize = [] { return absl::OkStatus(); },
+      std::function<void()> before_allocate = [] {})
+      : before_copy_(std::move(before_copy)),
+        reads_staging_(reads_staging),
+        synchronize_(std::move(synchronize)),
+        before_allocate_(std::move(before_allocate)) {}
 
-  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
+  absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override {
+    before_allocate_();
+    return host_->Allocate(bytes);
+  }
   absl::Status CopyIn(const Copy2d& copy) override {
     before_copy_();
     return host_->CopyIn(copy);
@@ -26,12 +36,14 @@ class CopyProbe final : public Device {
     return host_->CopyOut(copy);
   }
   bool reads_staging() const override { return reads_staging_; }
-  absl::Status Synchronize() override { return host_->Synchronize(); }
+  absl::Status Synchronize() override { return synchronize_(); }
   std::string Description() const override { return "probe"; }
 
  private:
   const std::function<void()> before_copy_;
   const bool reads_staging_;
+  const std::function<absl::Status()> synchronize_;
+  const std::function<void()> before_allocate_;
   const std::unique_ptr<Device> host_ = MakeHostDevice();
 };
 

@@ -59,13 +59,16 @@ class ExchangeTest : public DataPlaneTest {
     EXPECT_TRUE(outcome().AwaitRead(2));
     return call;
   }
-  // Another call brings them, while this one reads.
-  void PutValues() {
+  // Another call brings them, and the outputs come, while this one reads.
+  void PutValuesAndPublish() {
     PutStream other;
     auto put = Put(&other, Ticket(id_, 10));
     ASSERT_TRUE(other.outcome.AwaitRead(2));
     put->OnMessage(Chunk(TensorId::kV, 0, 10));
+    ASSERT_TRUE(other.outcome.AwaitRead(3));
+    put->OnHalfClose();
     EXPECT_TRUE(other.outcome.AwaitEnd().ok());
+    board_.Publish(id_, report_);
   }
 
   ExchangeTestStream stream_;
@@ -159,24 +162,46 @@ TEST_F(ExchangeTest, ACloseThatIsReadAfterTheOutputsEndsTheCallWell) {
 }
 
 TEST_F(ExchangeTest, NothingMayComeBeforeTheOutputsOfWhatIsThere) {
-  auto call = StartWithoutValues();
-  PutValues();
+  Open(id_, 10);
+  auto call = Start();
+  call->OnMessage(Whole(id_, 10));
+  ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
   call->OnMessage(Whole({"job", 2, 0}, 10));
   EXPECT_EQ(outcome().AwaitReason(), "STREAM_SEQUENCE");
 }
 
-TEST_F(ExchangeTest, AReadThatWasUnderWayServesTheNextShard) {
+TEST_F(ExchangeTest, OutputsOfWhatAnotherCallHasBroughtWaitForTheSameInputs) {
   auto call = StartWithoutValues();
-  PutValues();
-  board_.Publish(id_, report_);
+  PutValuesAndPublish();
+  EXPECT_EQ(outcome().Get().messages.size(), 0u);
+  call->OnMessage(Chunk(TensorId::kV, 0, 10));
   ASSERT_TRUE(outcome().AwaitMessages(1));
+  EXPECT_EQ(outcome().Get().report.bytes_sent(), 321);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
   call->OnWritten(true);
-  EXPECT_EQ(outcome().Get().reads, 2);
+  EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
+  EXPECT_EQ(outcome().Get().reads, 3);
   const ShardId next{"job", 2, 0};
   Open(next, 10);
   call->OnMessage(Whole(next, 10));
   board_.Publish(next, report_);
   EXPECT_TRUE(outcome().AwaitMessages(2));
+}
+
+TEST_F(ExchangeTest, OutputsOfOtherInputsAreNotGiven) {
+  auto call = StartWithoutValues();
+  PutValuesAndPublish();
+  call->OnMessage(Chunk(TensorId::kV, 0, 10, 'y'));
+  EXPECT_EQ(outcome().AwaitReason(), "CHUNK_OVERLAP");
+  EXPECT_EQ(outcome().Get().messages.size(), 0u);
+}
+
+TEST_F(ExchangeTest, AJobThatEndsEndsACallThatHasNotBroughtAll) {
+  auto call = StartWithoutValues();
+  PutValuesAndPublish();
+  board_.Close(id_, JobEndedError("the job has ended"));
+  EXPECT_EQ(outcome().AwaitReason(), "JOB_ENDED");
+  EXPECT_FALSE(outcome().Get().cancelled) << "nothing was being written";
 }
 
 TEST_F(ExchangeTest, ACallThatIsKeptTooLongEndsWellAndOneThatNeverBeganDoesNot) {
@@ -205,10 +230,7 @@ TEST_F(ExchangeTest, ChunksWithoutATicketAreNamed) {
 }
 
 TEST_F(ExchangeTest, AMessageThatOvertakesAWriteIsTheNextShards) {
-  auto call = StartWithoutValues();
-  PutValues();
-  board_.Publish(id_, report_);
-  ASSERT_TRUE(outcome().AwaitMessages(1));
+  auto call = StartAndServe();
   const ShardId next{"job", 2, 0};
   Open(next, 10);
   call->OnMessage(Whole(next, 10));  // The client has read before this side knows it.

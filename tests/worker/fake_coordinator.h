@@ -65,8 +65,10 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
     Event event;
     while (stream->Read(&event)) Take(context, stream, event);
     MutexLock lock(&mutex_);
-    stream_ = nullptr;
-    context_ = nullptr;
+    if (stream_ == stream) {  // A worker that is back may be here before the end of its last.
+      stream_ = nullptr;
+      context_ = nullptr;
+    }
     return grpc::Status::OK;
   }
 

@@ -9,17 +9,18 @@ namespace {
 
 Engine MakeEngine(const LaneHost::Hub* hub, const LaneHost::Options& options) {
   Engine engine;
-  engine.make_device = [before_copy = options.before_copy,
-                        reads_staging =
-                            options.reads_staging]() -> absl::StatusOr<std::unique_ptr<Device>> {
-    return std::make_unique<CopyProbe>(before_copy, reads_staging);
+  engine.make_device = [options]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    return std::make_unique<CopyProbe>(options.before_copy, options.reads_staging,
+                                       options.synchronize, options.before_allocate);
   };
   engine.make_kernel =
       [before = options.before_call](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
     return std::make_unique<ProbeKernel>(before);
   };
-  engine.make_communicator = [hub](Device*, int32_t rank,
-                                   int32_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  engine.make_communicator = [hub, before = options.before_open](
+                                 Device*, int32_t rank,
+                                 int32_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    before();
     return (*hub)->MakeCommunicator(rank);
   };
   return engine;

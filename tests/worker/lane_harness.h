@@ -29,6 +29,10 @@ class LaneHost {
     // Before each call of the kernel, and before each piece of a copy.
     std::function<absl::Status()> before_call = [] { return absl::OkStatus(); };
     std::function<void()> before_copy = [] {};
+    // Before a communicator is made, and before device memory is taken.
+    std::function<void()> before_open = [] {};
+    std::function<void()> before_allocate = [] {};
+    std::function<absl::Status()> synchronize = [] { return absl::OkStatus(); };
     bool reads_staging = false;  // The device does.
     int64_t device_bytes = 1 << 20;
     size_t max_waiting = 4096;

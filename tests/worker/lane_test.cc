@@ -11,89 +11,10 @@
 
 #include "absl/time/clock.h"
 #include "proto/convert.h"
-#include "tests/worker/lane_harness.h"
+#include "tests/worker/lane_fixture.h"
 
 namespace annulus {
 namespace {
-
-using Command = control::v1::WorkerCommand;
-using Event = control::v1::WorkerEvent;
-
-class LaneTest : public testing::Test {
- protected:
-  void Make(int ranks, LaneHost::Options of_first = {}) {
-    Add(std::move(of_first));
-    while (this->ranks() < ranks) Add({});
-  }
-  void Add(LaneHost::Options options) {
-    hosts_.push_back(std::make_unique<LaneHost>(&hub_, std::move(options)));
-  }
-  int ranks() const { return static_cast<int>(hosts_.size()); }
-
-  // Opens and connects the next group.
-  void Form() {
-    InProcessHub::Options options;
-    options.size = ranks();
-    hub_ = std::make_shared<InProcessHub>(options);
-    ++generation_;
-    Command connect;
-    *connect.mutable_connect_group()->mutable_generation() = GenerationOf(Group());
-    connect.mutable_connect_group()->mutable_timeout()->set_seconds(20);
-    for (int rank = 0; rank < ranks(); ++rank) {
-      Command open;
-      *open.mutable_open_group()->mutable_generation() = GenerationOf(Group());
-      open.mutable_open_group()->set_rank(rank);
-      open.mutable_open_group()->set_size(ranks());
-      hosts_[rank]->lane().Command(open);
-      const auto opened = hosts_[rank]->log.Wait(Event::kGroupOpened);
-      ASSERT_TRUE(opened.has_value() && !opened->group_opened().has_error());
-      connect.mutable_connect_group()->add_bootstraps(opened->group_opened().bootstrap());
-    }
-    for (auto& host : hosts_) host->lane().Command(connect);
-    for (auto& host : hosts_) {
-      const auto connected = host->log.Wait(Event::kGroupConnected);
-      ASSERT_TRUE(connected.has_value() && !connected->group_connected().has_error());
-    }
-  }
-  GroupId Group() const { return {1, generation_}; }
-
-  // Gives every rank its shard of a job; the number of steps.
-  int Prepare(const std::string& job, int64_t rows = 24) {
-    int steps = 0;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      works_.push_back(hosts_[rank]->Work(LaneSpec(rows), rank, ranks(), job));
-      hosts_[rank]->lane().Prepare(works_.back());
-      const auto prepared = hosts_[rank]->log.Wait(Event::kPrepared);
-      EXPECT_TRUE(prepared.has_value());
-      if (!prepared.has_value()) return 0;
-      prepared_.push_back(prepared->prepared());
-      steps = prepared->prepared().steps();
-    }
-    return steps;
-  }
-  Command Segment(const std::string& job, int rank, int begin, int end, bool last) {
-    Command command;
-    control::v1::RunSegment& run = *command.mutable_run_segment();
-    *run.mutable_shard() = KeyOf({job, 1, rank});
-    *run.mutable_generation() = GenerationOf(Group());
-    run.set_step_begin(begin);
-    run.set_step_end(end);
-    run.set_last(last);
-    return command;
-  }
-  Command End(bool abort) {
-    Command command;
-    *(abort ? command.mutable_abort_group()->mutable_generation()
-            : command.mutable_close_group()->mutable_generation()) = GenerationOf(Group());
-    return command;
-  }
-
-  std::shared_ptr<InProcessHub> hub_;
-  std::vector<std::unique_ptr<LaneHost>> hosts_;
-  std::vector<ShardWork> works_;
-  std::vector<control::v1::Prepared> prepared_;
-  int64_t generation_ = 0;
-};
 
 TEST_F(LaneTest, AGroupGivesWhatOneRankGives) {
   Make(3);
@@ -142,6 +63,35 @@ TEST_F(LaneTest, NothingStaysOfAPlanThatHasRun) {
     EXPECT_EQ(staged.use_count(), 1) << "the lane has it";
     hosts_[rank]->lane().Release({"job", 1, rank});
   }
+}
+
+TEST_F(LaneTest, WhatIsDoneBesideItShowsToo) {
+  Gate opening, allocating;
+  LaneHost::Options options;
+  options.before_open = [&] { opening.Pass(); };
+  options.before_allocate = [&] { allocating.Pass(); };
+  InProcessHub::Options hub;
+  hub.size = 1;
+  hub_ = std::make_shared<InProcessHub>(hub);
+  LaneHost host(&hub_, std::move(options));
+  EXPECT_FALSE(host.lane().side_gauge()->Read().busy);
+  Command open;
+  *open.mutable_open_group()->mutable_generation() = GenerationOf(Group());
+  open.mutable_open_group()->set_size(1);
+  host.lane().Command(open);
+  ASSERT_TRUE(opening.AwaitOne());
+  EXPECT_TRUE(host.lane().side_gauge()->Read().busy);
+  EXPECT_EQ(host.lane().side_gauge()->Read().what, "OpenGroup");
+  opening.Open();
+  host.lane().Prepare(host.Work(LaneSpec(24), 0, 1));
+  ASSERT_TRUE(allocating.AwaitOne());
+  const LaneGauge::Reading reading = host.lane().side_gauge()->Read();
+  EXPECT_TRUE(reading.busy);
+  EXPECT_EQ(reading.what, "Prepare");
+  EXPECT_EQ(reading.shard.job_id, "job");
+  allocating.Open();
+  EXPECT_TRUE(host.log.Wait(Event::kPrepared).has_value());
+  EXPECT_FALSE(host.lane().side_gauge()->Read().busy);
 }
 
 TEST_F(LaneTest, DigestsOfPeersMatch) {
@@ -238,30 +188,6 @@ TEST_F(LaneTest, ALostPeerBreaksTheGroup) {
   EXPECT_EQ(broken->group_broken().suspect_rank(), 1);
   EXPECT_EQ(broken->group_broken().shard().job_id(), "job");
   EXPECT_EQ(hosts_[0]->log.Count(Event::kOutputReady), 0);
-}
-
-TEST_F(LaneTest, AKernelsFailureCostsTheShardNotTheGroup) {
-  auto failing = std::make_shared<std::atomic<bool>>(true);
-  LaneHost::Options options;
-  options.before_call = [failing] {
-    return *failing ? absl::InternalError("a bad tile") : absl::OkStatus();
-  };
-  Make(2, std::move(options));
-  Form();
-  const int steps = Prepare("job");
-  for (int rank = 0; rank < 2; ++rank)
-    hosts_[rank]->lane().Command(Segment("job", rank, 0, steps, true));
-  const auto failed = hosts_[0]->log.Wait(Event::kShardFailed);
-  ASSERT_TRUE(failed.has_value());
-  EXPECT_EQ(failed->shard_failed().error().message(), "a bad tile");
-  EXPECT_TRUE(hosts_[0]->log.Wait(Event::kSegmentDone).has_value());
-  EXPECT_TRUE(hosts_[1]->log.Wait(Event::kOutputReady).has_value());
-  EXPECT_EQ(hosts_[0]->log.Count(Event::kOutputReady), 0);
-  *failing = false;
-  Prepare("again");
-  for (int rank = 0; rank < 2; ++rank)
-    hosts_[rank]->lane().Command(Segment("again", rank, 0, steps, true));
-  for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
 TEST_F(LaneTest, ReleaseGivesAllMemoryBack) {

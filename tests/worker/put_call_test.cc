@@ -30,10 +30,60 @@ TEST_F(DataPlaneTest, AnUploadInOrderCompletesTheShard) {
   EXPECT_EQ(stream.outcome.Get().shard.received_bytes(), 960);
   EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
   EXPECT_EQ(board_.calls(), 0u);
-  PutStream again;  // Complete already: answered at once, told once.
-  Put(&again, Ticket(id_, 10));
+  PutStream
+      again;  // Complete already: a client that has no more is answered well, all is told once.
+  call = Put(&again, Ticket(id_, 10));
+  ASSERT_TRUE(again.outcome.AwaitRead(2));
+  call->OnHalfClose();
   EXPECT_TRUE(again.outcome.AwaitEnd().ok());
   EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
+}
+
+// Two owners of one job, by its request_id, with different data: one of them at most is answered.
+TEST_F(DataPlaneTest, ACompleteShardIsNoAnswerToOtherBytes) {
+  Open(id_, 10);
+  PutStream first, same, other, whole;
+  auto slow = Put(&other, Ticket(id_, 10));  // Half-way when the shard is complete.
+  ASSERT_TRUE(other.outcome.AwaitRead(2));
+  slow->OnMessage(Chunk(TensorId::kQ, 0, 10));
+  ASSERT_TRUE(other.outcome.AwaitRead(3));
+  for (PutStream* stream : {&first, &same}) {
+    auto call = Put(stream, Ticket(id_, 10));
+    int reads = 2;
+    for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+      ASSERT_TRUE(stream->outcome.AwaitRead(reads++));
+      call->OnMessage(Chunk(id, 0, 10));
+    }
+    EXPECT_TRUE(stream->outcome.AwaitEnd().ok());
+  }
+  EXPECT_FALSE(other.outcome.ended());
+  slow->OnMessage(Chunk(TensorId::kK, 0, 10));
+  ASSERT_TRUE(other.outcome.AwaitRead(4));
+  slow->OnMessage(Chunk(TensorId::kV, 0, 10, 'y'));
+  EXPECT_EQ(other.outcome.AwaitReason(), "CHUNK_OVERLAP");
+
+  PutMessage message = Chunk(TensorId::kQ, 0, 10, 'y');
+  message.ticket = Ticket(id_, 10);
+  auto late = std::make_shared<PutCall>(&board_, &copies_, &whole);
+  late->Start();
+  late->OnMessage(std::move(message));
+  EXPECT_EQ(whole.outcome.AwaitReason(), "CHUNK_OVERLAP");
+  EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
+}
+
+TEST_F(DataPlaneTest, AJobThatEndsEndsAnUploadThatHasNotBroughtAll) {
+  Open(id_, 10);
+  PutStream first, other;
+  auto slow = Put(&other, Ticket(id_, 10));
+  auto call = Put(&first, Ticket(id_, 10));
+  int reads = 2;
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
+    ASSERT_TRUE(first.outcome.AwaitRead(reads++));
+    call->OnMessage(Chunk(id, 0, 10));
+  }
+  EXPECT_TRUE(first.outcome.AwaitEnd().ok());
+  board_.Close(id_, absl::AbortedError("all is delivered"));
+  EXPECT_EQ(other.outcome.AwaitEnd().code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(DataPlaneTest, LargeChunksAreCopiedInThePool) {
@@ -102,7 +152,7 @@ TEST_F(DataPlaneTest, AWholeShardFitsBesideItsTicket) {
   EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
   EXPECT_TRUE(stream.outcome.Get().shard.complete());
   EXPECT_EQ(stream.outcome.Get().reads, 1);
-  EXPECT_EQ(log_.Count(EventLog::Event::kShardComplete), 1);
+  EXPECT_TRUE(log_.Wait(Event::kShardComplete).has_value());  // Told behind the call's end.
   EXPECT_NE(reporter_.load(), std::this_thread::get_id()) << "who has the agent's turn has copied";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(static_cast<char>(shard->tensor_data(i)[0]),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,22 @@ TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
   EXPECT_EQ(work->staged->shape().q_rows, 5);
   EXPECT_EQ(work->staged->shape().kv_rows, 15);
   EXPECT_EQ(budget_->used_bytes(), reserve.staging_bytes());
+}
+
+TEST_F(ReserveTest, TellsOneSpecAndExecutionFromAnother) {
+  control::v1::Reserve reserve = SecondHalf();
+  const auto source = [&] {
+    const auto work = Open(reserve);
+    EXPECT_TRUE(work.ok()) << work.status();
+    return work.ok() ? work->request.source : "";
+  };
+  const std::string first = source();
+  EXPECT_EQ(source(), first);
+  reserve.mutable_spec()->set_scale(2);
+  const std::string second = source();
+  EXPECT_NE(second, first);
+  reserve.mutable_execution()->set_priority(1);
+  EXPECT_NE(source(), second);
 }
 
 TEST_F(ReserveTest, RefusesAGranuleThatCutsTilesOfADeterministicJob) {

@@ -292,6 +292,20 @@ TEST_F(StagedShardTest, ALaterCallMayRepeatTheSameBytes) {
   ExpectContents();
 }
 
+TEST_F(StagedShardTest, ACallIsThroughWhenItHasBroughtAllInputs) {
+  UploadCall first, rest, again;
+  ASSERT_TRUE(Put(&first, {TensorId::kQ, 0, 3, 1, 2, {}}).ok());
+  EXPECT_EQ(first.bytes, 36);
+  ASSERT_TRUE(PutAll(&rest).ok());
+  EXPECT_EQ(rest.bytes, shard_->expected_bytes());
+  ASSERT_TRUE(Put(&again, {TensorId::kQ, 0, 3, 1, 2, {}}).ok());
+  EXPECT_EQ(again.bytes, 36);
+  const std::string wrong(36, 'x');
+  EXPECT_EQ(Reason(PutBytes(&again, {TensorId::kQ, 3, 2, 1, 2, {}}, wrong.substr(0, 24))),
+            "CHUNK_OVERLAP");
+  EXPECT_EQ(again.bytes, 36);
+}
+
 TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
   UploadCall call;
   ASSERT_TRUE(Put(&call, {TensorId::kQ, 2, 1, 0, 0, {}}).ok());

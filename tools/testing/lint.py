@@ -49,6 +49,16 @@ FORBIDDEN = [
     ),
 ]
 
+PYTHON_FORBIDDEN = [
+    FORBIDDEN[0],
+    (
+        r"\btime\.sleep\(|\bfrom time import\b",
+        # The runner of tests is none: it looks again for what is left to kill.
+        lambda path: is_test(path) and path != "tests/gpu/runner.py",
+        "a test waits for a condition with a deadline",
+    ),
+]
+
 # Where docs/api.md lists the reasons of errors, and strings in capitals that are none.
 REASONS_PAGE = "docs/api.md"
 NOT_REASONS = {"BF16", "BOOL", "F8_E4M3", "F8_E5M2", "INTERNAL", "QUEUED", "STATE_"}
@@ -119,15 +129,17 @@ def check_includes(path, lines):
 
 
 def check_forbidden(path, lines):
+    forbidden = PYTHON_FORBIDDEN if path.endswith(".py") else FORBIDDEN
     for number, line in enumerate(lines, 1):
-        for pattern, where, why in FORBIDDEN:
+        for pattern, where, why in forbidden:
             if where(path) and re.search(pattern, line):
                 yield f"{path}:{number}: {re.search(pattern, line)[0]}: {why}"
 
 
 def check(path, text):
     lines = text.splitlines()
-    for rule in (check_size, check_functions, check_includes, check_forbidden):
+    rules = (check_size, check_functions, check_includes, check_forbidden)
+    for rule in (check_forbidden,) if path.endswith(".py") else rules:
         yield from rule(path, lines)
 
 
@@ -184,7 +196,7 @@ def check_reasons(texts, page):
 
 
 def main():
-    sources = ["*.h", "*.cc", "*.cu", "*.cuh"]
+    sources = ["*.h", "*.cc", "*.cu", "*.cuh", "*.py"]
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *sources],
         stdout=subprocess.PIPE,
@@ -200,7 +212,8 @@ def main():
     with open(REASONS_PAGE, encoding="utf-8") as file:
         page = file.read()
     findings = [finding for path, text in texts.items() for finding in check(path, text)]
-    findings += [*check_classes(texts), *check_reasons(texts, page)]
+    cxx = {path: text for path, text in texts.items() if not path.endswith(".py")}
+    findings += [*check_classes(cxx), *check_reasons(cxx, page)]
     for finding in findings:
         print(finding)
     return 1 if findings else 0

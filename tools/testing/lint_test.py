@@ -53,6 +53,17 @@ class LintTest(unittest.TestCase):
         ]:
             with self.subTest(text=text):
                 self.assertTrue(self.findings(path, text + "\n"))
+        for path, text in [
+            ("tests/a_test.py", "time.sl" + "eep(1)"),
+            ("tests/end_to_end/cluster.py", "from ti" + "me import sleep"),
+            ("tools/testing/a_test.py", "    time.sl" + "eep(0.01)"),
+            ("tools/a.py", "# TO" + "DO: later"),
+        ]:
+            with self.subTest(text=text):
+                self.assertTrue(self.findings(path, text + "\n"))
+        for path in ("tools/a.py", "tests/gpu/runner.py"):
+            self.assertEqual(self.findings(path, "time.sl" + "eep(1)\n"), [])
+        self.assertEqual(self.findings("tests/a.py", '#include "gloo/context.h"\n' * 401), [])
         self.assertEqual(self.findings("worker/comm/gloo_a.cc", '#include "gloo/context.h"\n'), [])
         for path in ("worker/device/cuda_a.cc", "worker/kernel/cuda/a.h", "tests/a.cu"):
             self.assertEqual(self.findings(path, "#include <cuda_runtime.h>\n"), [])

@@ -44,7 +44,7 @@ class AgentState {
   // When to call Handle(Ticked) at the latest.
   absl::Time NextWake() const;
 
-  // For tests and the flight record.
+  // For tests.
   size_t shards() const { return shards_.size(); }
   size_t groups() const { return groups_.size(); }
   bool connected() const { return link_.up(); }

@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "proto/message_limits.h"
 #include "proto/status.h"
 
 namespace annulus {
@@ -15,13 +16,9 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-// A spec of many thousands of sequences fits.
-constexpr int kMaxMessageBytes = 16 << 20;
-
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
   // A coordinator that has restarted is found again within a lease.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);

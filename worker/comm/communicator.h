@@ -26,14 +26,14 @@ struct ReceiveMessage {
 };
 
 // One rank's place in a group of `size` ranks. Not thread-safe: one owner thread (the lane) makes
-// every call but Abort. Messages carry no tags: the n-th send from a to b in the group's life is
-// received by the n-th receive from a at b, of the same size (ranks compare digests before a start;
-// a back-end need not survive a lie about it). The first error, a wrong argument or order of verbs
-// included, poisons the communicator: every later verb returns FAILED_PRECONDITION, peers that wait
-// for this rank fail soon, and the group must be formed again. Memory handed to Start must stay
-// valid until Join, or the Start that failed, has returned, or the communicator is destroyed.
-// Destroy it in its owner thread: what a joined step sent still arrives. Deadlines are times of
-// base/steady_time.h.
+// every call but Abort and Bootstrap, which another may make before them. Messages carry no tags:
+// the n-th send from a to b in the group's life is received by the n-th receive from a at b, of the
+// same size (ranks compare digests before a start; a back-end need not survive a lie about it). The
+// first error, a wrong argument or order of verbs included, poisons the communicator: every later
+// verb returns FAILED_PRECONDITION, peers that wait for this rank fail soon, and the group must be
+// formed again. Memory handed to Start must stay valid until Join, or the Start that failed, has
+// returned, or the communicator is destroyed. Destroy it in its owner thread: what a joined step
+// sent still arrives. Deadlines are times of base/steady_time.h.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -109,11 +109,15 @@ class NcclCommunicator final : public CommunicatorBase {
   Condition NcclIsThrough();
   Condition Reached(CudaEvent event);
   bool Flush();
+  void AbortAll();
   std::string Text(NcclResult result, absl::string_view what) const;
   absl::Status FailureOf(NcclResult result, const std::string& text) const;
   // The same with the device's own word, where it has one: for the owner thread.
   absl::Status Failure(NcclResult result, absl::string_view what) const;
   absl::Status Late() const;
+  // From the first to the second nothing is loaded onto the device.
+  void CloseGate();
+  void OpenGate();
 
   const NcclOptions options_;
   NcclApi* const api_;
@@ -125,6 +129,7 @@ class NcclCommunicator final : public CommunicatorBase {
   // What stood before the open step; the step itself.
   CudaEvent ready_ = nullptr, moved_ = nullptr;
   bool queued_ = false;  // The open step has messages.
+  bool gate_closed_ = false;
   int64_t step_bytes_ = 0;
   int32_t only_peer_ = kNoPeer;  // Of the open step.
 };
@@ -158,6 +163,14 @@ absl::Status NcclCommunicator::Late() const {
   if (only_peer_ != kNoPeer) return PeerTimeout(only_peer_, "did not answer in time");
   return MakeError(absl::StatusCode::kDeadlineExceeded, "NCCL: some rank did not answer in time",
                    {std::string(kReasonStepTimeout), {}, {}, {}});
+}
+
+void NcclCommunicator::CloseGate() {
+  if (!std::exchange(gate_closed_, true)) device_->context()->load_gate()->BeginMessages();
+}
+
+void NcclCommunicator::OpenGate() {
+  if (std::exchange(gate_closed_, false)) device_->context()->load_gate()->EndMessages();
 }
 
 template <typename Done>
@@ -217,6 +230,7 @@ absl::Status NcclCommunicator::DoConnect(absl::Span<const std::string> bootstrap
   RETURN_IF_ERROR(device_->MakeCurrent());
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&ready_), "an event"));
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&moved_), "an event"));
+  CloseGate();
   const NcclResult result = api_->CommInit(&comm_, size(), id, rank());
   if (result != kNcclSuccess && result != kNcclInProgress) {
     comm_ = nullptr;
@@ -277,6 +291,7 @@ absl::Status NcclCommunicator::DoStart(absl::Span<const SendMessage> sends,
 
 absl::Status NcclCommunicator::Queue(absl::Span<const SendMessage> sends,
                                      absl::Span<const ReceiveMessage> receives) {
+  CloseGate();
   const CudaStream stream = device_->transfers();
   ASSIGN_OR_RETURN(const CudaStream compute, device_->Compute());
   RETURN_IF_ERROR(device_->Check(cuda_->EventRecord(ready_, compute), "an event's record"));
@@ -318,18 +333,25 @@ absl::Status NcclCommunicator::Complete(absl::Time deadline) {
   RETURN_IF_ERROR(WaitUntil(end, [this] { return NcclIsThrough(); }));
   RETURN_IF_ERROR(
       device_->Check(cuda_->EventRecord(moved_, device_->transfers()), "an event's record"));
-  return WaitUntil(end, [this] { return Reached(moved_); });
+  RETURN_IF_ERROR(WaitUntil(end, [this] { return Reached(moved_); }));
+  OpenGate();
+  return absl::OkStatus();
 }
 
 bool NcclCommunicator::Flush() {
   if (aborted()) return false;
+  CloseGate();
   const NcclResult result = api_->Finalize(comm_);
   if (result != kNcclSuccess && result != kNcclInProgress) return false;
   return WaitUntil(SteadyNow() + options_.flush_timeout, [this] { return NcclIsThrough(); }).ok();
 }
 
 void NcclCommunicator::Leave() {
-  if (comm_ == nullptr) return;
+  if (comm_ != nullptr) AbortAll();
+  OpenGate();
+}
+
+void NcclCommunicator::AbortAll() {
   (void)api_->Abort(std::exchange(comm_, nullptr));
   // The memory of what was under way is the caller's again when its queue is empty. Whoever hangs
   // here is the watchdog's.

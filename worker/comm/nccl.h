@@ -24,11 +24,12 @@ struct NcclOptions {
 };
 
 // Between GPUs. A step is one NCCL group on the device's queue for transfers, behind all that was
-// queued when it started. No call blocks inside NCCL: the owner thread asks for completion, NCCL's
-// errors, the abort and the deadline in turn, and makes every call of NCCL, an abort's included. A
-// deadline begins when what this rank itself had queued before the step is done. Messages of no
-// bytes are not sent, since both sides know of them. NCCL does not name the peer that failed: the
-// metadata does where a step has only one.
+// queued when it started; while it is open, and while a group forms, nothing is loaded onto the
+// device (CudaContext::load_gate), for which it waits first. No call blocks inside NCCL: the owner
+// thread asks for completion, NCCL's errors, the abort and the deadline in turn, and makes every
+// call of NCCL, an abort's included. A deadline begins when what this rank itself had queued before
+// the step is done. Messages of no bytes are not sent, since both sides know of them. NCCL does not
+// name the peer that failed: the metadata does where a step has only one.
 //
 // A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
 // INVALID_ARGUMENT: rank or size.

@@ -23,9 +23,6 @@ class DataCall {
   // The call must end now: the job has ended, or a wait was too long. May come at any time, more
   // than once.
   virtual void End(const absl::Status& why) = 0;
-  // Every input of the shard is here, whoever brought it: an upload has nothing left to bring. May
-  // come before OnShard.
-  virtual void OnComplete() {}
   // The client keeps this worker waiting; `why` for its error.
   virtual std::optional<absl::Status> Stalled(absl::Time now) = 0;
 };

@@ -35,6 +35,7 @@ void ExchangeCall::BeginShard() {
 
 void ExchangeCall::EndLocked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
+  held_.reset();
   stream_->Finish(status);
 }
 
@@ -101,6 +102,7 @@ void ExchangeCall::OnWritten(bool ok) {
   bool last = false, delivered = false;
   {
     MutexLock lock(&mutex_);
+    writing_ = false;
     // A broken call may end without a cancellation that says so.
     if (!ok) return EndLocked(absl::CancelledError("the client is gone"));
     fetch = fetch_;
@@ -111,9 +113,7 @@ void ExchangeCall::OnWritten(bool ok) {
   fetch->OnDone(delivered);
   {
     MutexLock lock(&mutex_);
-    delivered_ = served_ = true;
-    if (!put_done_) return;
-    delivered_ = false;
+    served_ = true;
   }
   BeginShard();
 }
@@ -154,22 +154,34 @@ void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {
     return EndLocked(late && IdleLocked() ? absl::OkStatus() : status);
   }
   put_done_ = true;
-  // Not here, where the old PutCall's lock is held.
-  if (std::exchange(delivered_, false))
-    pool_->Queue([self = shared_from_this()] { self->BeginShard(); });
+  if (finished_ || !held_.has_value()) return;
+  SendLocked(*std::exchange(held_, std::nullopt));
 }
 
-void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) {
-  MutexLock lock(&mutex_);
-  if (!finished_) stream_->Write(chunks, nullptr);
-}
+void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) { Send({chunks, std::nullopt}); }
 
 void ExchangeCall::WriteLast(const std::vector<LeavingChunk>& chunks,
                              const v1::ShardReport& report) {
+  Send({chunks, report});
+}
+
+void ExchangeCall::Send(Outputs outputs) {
   MutexLock lock(&mutex_);
   if (finished_) return;
-  last_ = between_ = true;
-  stream_->Write(chunks, &report);
+  if (put_done_) return SendLocked(outputs);
+  held_ = std::move(outputs);
+}
+
+void ExchangeCall::SendLocked(const Outputs& outputs) {
+  const bool last = outputs.report.has_value();
+  if (last) last_ = between_ = true;
+  writing_ = true;
+  stream_->Write(outputs.chunks, last ? &*outputs.report : nullptr);
+}
+
+void ExchangeCall::Cancel() {
+  MutexLock lock(&mutex_);
+  if (writing_) stream_->Cancel();
 }
 
 void ExchangeCall::Finish(const absl::Status& status) {

@@ -17,8 +17,9 @@ namespace annulus {
 
 // One ExchangeShards call, without its stream: for each shard that the client brings a PutCall and
 // a FetchCall on the same stream, one shard after the other. The first error of either ends the
-// call. Between two shards the call waits as long as any waits for its ticket, and then ends well.
-// Thread-safe; lives as long as anybody refers to it.
+// call. Outputs wait until the shard's inputs have come on this call and are the ones that the
+// worker has: another call may have brought others. Between two shards the call waits as long as
+// any waits for its ticket, and then ends well. Thread-safe; lives as long as anybody refers to it.
 class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
                      private PutCall::Stream,
                      private FetchCall::Stream {
@@ -60,7 +61,14 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   void WriteLast(const std::vector<LeavingChunk>& chunks, const v1::ShardReport& report) override
       EXCLUDES(mutex_);
   void Finish(const absl::Status& status) override EXCLUDES(mutex_);
-  void Cancel() override { stream_->Cancel(); }
+  void Cancel() override EXCLUDES(mutex_);
+
+  struct Outputs {
+    std::vector<LeavingChunk> chunks;
+    std::optional<v1::ShardReport> report;  // With a shard's last ones.
+  };
+  void Send(Outputs outputs) EXCLUDES(mutex_);
+  void SendLocked(const Outputs& outputs) REQUIRES(mutex_);
 
   void BeginShard() EXCLUDES(mutex_);
   // A message to the shard that has begun, or that it begins.
@@ -77,10 +85,11 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   std::shared_ptr<PutCall> put_ GUARDED_BY(mutex_);
   std::shared_ptr<FetchCall> fetch_ GUARDED_BY(mutex_);  // From the shard's first message on.
   bool reading_ GUARDED_BY(mutex_) = false;
-  bool closed_ GUARDED_BY(mutex_) = false;     // The client's side.
-  bool put_done_ GUARDED_BY(mutex_) = false;   // The shard's inputs are here.
-  bool last_ GUARDED_BY(mutex_) = false;       // The shard's last message is being written.
-  bool delivered_ GUARDED_BY(mutex_) = false;  // It has been; put_done_ is awaited.
+  bool closed_ GUARDED_BY(mutex_) = false;          // The client's side.
+  bool put_done_ GUARDED_BY(mutex_) = false;        // The shard's inputs are here.
+  bool last_ GUARDED_BY(mutex_) = false;            // The shard's last message is being written.
+  std::optional<Outputs> held_ GUARDED_BY(mutex_);  // The first ones, until put_done_.
+  bool writing_ GUARDED_BY(mutex_) = false;
   // From the write of a shard's last message to the start of the next; what comes meanwhile.
   bool between_ GUARDED_BY(mutex_) = true;
   std::optional<PutMessage> early_ GUARDED_BY(mutex_);

@@ -134,16 +134,18 @@ void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     if (phase_ != Phase::kJoining) return;
     id_ = id;
     shard_ = std::move(shard);
-    if (!shard_->complete()) {
-      phase_ = first_.parts.empty() ? Phase::kReading : Phase::kCopying;
-      if (first_.parts.empty()) return ReadLocked();
+    if (!first_.parts.empty()) {
+      phase_ = Phase::kCopying;
       // What it has waited for until now was no fault of the client's.
       rate_.Wait(board_->options().now());
       if (presenting_) return;  // That thread goes on.
       first = std::exchange(first_, PutMessage());
+    } else if (shard_->expected_bytes() > 0) {
+      phase_ = Phase::kReading;
+      return ReadLocked();
     }
   }
-  if (first.parts.empty()) return Conclude(absl::OkStatus());
+  if (first.parts.empty()) return Conclude(absl::OkStatus());  // There is nothing to bring.
   // Not on this thread, which has the agent's turn.
   pool_->Queue([self = shared_from_this(), first = std::move(first)] { self->Copy(first); });
 }
@@ -161,12 +163,12 @@ void PutCall::Copy(const PutMessage& message) {
   for (const PutMessage::Part& part : message.parts) {
     if (status.ok()) status = shard->Write(&upload_, {part.header, part.pieces});
   }
-  // Perhaps by a message that is refused further on: what it brought before stays. The refusal goes
-  // first, because to be complete ends the shard's uploads well.
-  const bool complete = shard->complete();
-  if (!status.ok()) Conclude(status);
-  if (complete) board_->Completed(id);
-  if (!status.ok() || complete) return Conclude(status);
+  const bool over = !status.ok() || upload_.bytes == shard->expected_bytes();
+  // Before the board knows: an upload that did its work ends well, however soon the job is over.
+  if (over) Conclude(status);
+  // Perhaps by a message that is refused further on: what it brought before stays.
+  if (shard->complete()) board_->Completed(id);
+  if (over) return;
   MutexLock lock(&mutex_);
   if (phase_ != Phase::kCopying) return;
   phase_ = Phase::kReading;
@@ -181,8 +183,11 @@ void PutCall::OnHalfClose() {
   {
     MutexLock lock(&mutex_);
     if (phase_ == Phase::kFinished) return;
-    status = shard_ == nullptr ? SequenceError("the stream ended before a ticket")
-                               : MissingRows(*shard_);
+    if (shard_ == nullptr) {
+      status = SequenceError("the stream ended before a ticket");
+    } else if (!shard_->complete()) {
+      status = MissingRows(*shard_);
+    }
   }
   Conclude(status);
 }
@@ -190,14 +195,6 @@ void PutCall::OnHalfClose() {
 void PutCall::OnCancelled() { Conclude(absl::CancelledError("the client cancelled the call")); }
 
 void PutCall::End(const absl::Status& why) { Conclude(why); }
-
-void PutCall::OnComplete() {
-  {
-    MutexLock lock(&mutex_);
-    if (shard_ == nullptr) return;  // OnShard will see it.
-  }
-  Conclude(absl::OkStatus());
-}
 
 std::optional<absl::Status> PutCall::Stalled(absl::Time now) {
   MutexLock lock(&mutex_);

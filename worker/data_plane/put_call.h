@@ -36,6 +36,8 @@ v1::ShardStatus StatusOfShard(const StagedShard& shard);
 
 // One PutShard call, without its stream: a message with the ticket first, then others with chunks;
 // the next is read when the one before lies in staging, so that HTTP/2 holds the client back.
+// Ends well when it has itself brought every input, or is closed while the shard is complete: that
+// another call has completed the shard says nothing about the bytes that this one still has.
 // Thread-safe; lives as long as anybody refers to it.
 class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
  public:
@@ -63,7 +65,6 @@ class PutCall : public DataCall, public std::enable_shared_from_this<PutCall> {
   void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
                const v1::ShardReport& report) override;
   void End(const absl::Status& why) override;
-  void OnComplete() override;
   std::optional<absl::Status> Stalled(absl::Time now) override;
 
  private:

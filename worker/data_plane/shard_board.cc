@@ -92,9 +92,6 @@ void ShardBoard::Complete(const ShardId& id, Entry* entry, Later* later) {
   WorkerEvent event;
   *event.mutable_shard_complete()->mutable_shard() = KeyOf(id);
   ReportLater(std::move(event), later);
-  for (auto& [call, guest] : guests_) {
-    if (guest.id == id) later->push_back([call = guest.call] { call->OnComplete(); });
-  }
 }
 
 void ShardBoard::Completed(const ShardId& id) {
@@ -142,13 +139,7 @@ void ShardBoard::Close(const ShardId& id, const absl::Status& why) {
     ended_.push_back(id);
     if (ended_.size() > kEndedKept) ended_.pop_front();
     for (auto& [call, guest] : guests_) {
-      if (!(guest.id == id)) continue;
-      // An upload that did its work ends well, however soon the job is over.
-      if (closed.completed && guest.stage == Stage::kReserved && !guest.waiting) {
-        later.push_back([call = guest.call] { call->OnComplete(); });
-      } else {
-        EndLater(guest.call, why, &later);
-      }
+      if (guest.id == id) EndLater(guest.call, why, &later);
     }
   }
   Run(later);

@@ -32,6 +32,7 @@ enum class CudaPriority : uint8_t {
 
 struct CudaProperties {
   std::string name;
+  std::string place;         // "0000:3b:00.0": on its PCI buses, as nvidia-smi says it.
   int major = 0, minor = 0;  // Compute capability.
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
@@ -50,6 +51,8 @@ class CudaApi {
   virtual CudaError Versions(int* driver, int* runtime) = 0;
   virtual CudaError DeviceCount(int* count) = 0;
   virtual CudaError Properties(int ordinal, CudaProperties* properties) = 0;
+  // "18 NVLinks to switches" (nv_links.h): of the GPU at `place`; empty where that is not known.
+  virtual std::string Links(const std::string& place) = 0;
   virtual CudaError SetDevice(int ordinal) = 0;
 
   virtual CudaError MemoryFree(int64_t* bytes) = 0;

@@ -39,7 +39,7 @@ absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what) {
 }
 
 absl::StatusOr<int> CountGpus(CudaApi* api) {
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
   int driver = 0, runtime = 0;
   RETURN_IF_ERROR(StartError(api, api->Versions(&driver, &runtime), "CUDA's versions"));
   if (driver == 0) return Unusable("no NVIDIA driver here");
@@ -96,8 +96,10 @@ absl::Status CudaContext::Open() {
   RETURN_IF_ERROR(StartError(api_, api_->SetDevice(ordinal), name));
   int driver = 0, runtime = 0;
   RETURN_IF_ERROR(StartError(api_, api_->Versions(&driver, &runtime), name));
+  const std::string links = api_->Links(properties_.place);
   description_ = absl::StrCat(properties_.name, " (sm_", properties_.major, properties_.minor,
-                              "), CUDA ", VersionText(runtime), ", driver ", VersionText(driver));
+                              ") at ", properties_.place, links.empty() ? "" : ", ", links,
+                              ", CUDA ", VersionText(runtime), ", driver ", VersionText(driver));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/device/cuda_api.h"
 #include "worker/device/device.h"
+#include "worker/device/load_gate.h"
 #include "worker/device/memory_slab.h"
 
 namespace annulus {
@@ -19,7 +20,7 @@ absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what);
 
 // How many GPUs there are. FAILED_PRECONDITION, in one line for whoever starts the process, where
 // there is none, no driver, or one that is too old. Before anything is asked of CUDA, it says in
-// the environment (CUDA_MODULE_LOADING, where that is not set) that kernels are loaded at once: one
+// the environment (CUDA_MODULE_LOADING, whatever that was) that kernels are loaded at once: one
 // that is loaded at its first launch takes memory then, and waits for communicators.
 absl::StatusOr<int> CountGpus(CudaApi* api);
 
@@ -50,9 +51,12 @@ class CudaContext {
   CudaApi* api() const { return api_; }
   const Options& options() const { return options_; }
   const CudaProperties& properties() const { return properties_; }
-  // "NVIDIA H100 80GB HBM3 (sm_90), CUDA 13.0, driver 13.1".
+  // "NVIDIA H100 80GB HBM3 (sm_90) at 0000:3b:00.0, 18 NVLinks to switches, CUDA 13.0, driver
+  // 13.1".
   const std::string& description() const { return description_; }
   MemorySlab* memory() const { return memory_.get(); }
+  // Between its communicators and whatever loads code when lanes run.
+  LoadGate* load_gate() { return &load_gate_; }
   // Null where no bytes were asked for.
   const std::shared_ptr<MemorySlab>& staging() const { return staging_; }
 
@@ -64,6 +68,7 @@ class CudaContext {
   CudaApi* const api_;
   const Options options_;
   CudaProperties properties_;
+  LoadGate load_gate_;
   std::string description_;
   std::shared_ptr<MemorySlab> memory_, staging_;
 };

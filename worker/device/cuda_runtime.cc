@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/device/nv_links.h"
 
 namespace annulus {
 namespace {
@@ -39,12 +41,18 @@ class RuntimeApi final : public CudaApi {
     const cudaError_t error = cudaGetDeviceProperties(&found, ordinal);
     if (error != cudaSuccess) return Seen(error);
     properties->name = found.name;
+    properties->place =
+        absl::StrFormat("%04x:%02x:%02x.0", found.pciDomainID, found.pciBusID, found.pciDeviceID);
     properties->major = found.major;
     properties->minor = found.minor;
     properties->multiprocessors = found.multiProcessorCount;
     properties->memory_bytes = static_cast<int64_t>(found.totalGlobalMem);
     properties->shared_bytes_per_block = static_cast<int64_t>(found.sharedMemPerBlockOptin);
     return kCudaSuccess;
+  }
+  std::string Links(const std::string& place) override {
+    const auto ends = FindNvLinks("libnvidia-ml.so.1", place);
+    return ends.has_value() ? NvLinksText(*ends) : "";
   }
   CudaError SetDevice(int ordinal) override { return Seen(cudaSetDevice(ordinal)); }
 

@@ -20,8 +20,6 @@ namespace {
 constexpr int64_t kAlignment = 128;
 // Large blocks are aligned to huge pages and ask for them: a kernel streams through them.
 constexpr int64_t kHugePage = 2 << 20;
-// More than any machine has; some allocators end the process on such a request.
-constexpr int64_t kMostBytes = int64_t{1} << 39;
 
 // Below the first a thread that has to be woken comes too late; the second is what one copies
 // before it looks for more.
@@ -138,7 +136,7 @@ HostDevice::HostDevice(std::shared_ptr<HostMemory> memory, std::shared_ptr<Compu
 absl::StatusOr<DeviceMemory> HostDevice::Allocate(int64_t bytes) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes));
   int64_t size = 0;
-  std::byte* block = bytes > kMostBytes ? nullptr : memory_->Take(bytes, &size);
+  std::byte* block = bytes > kMostHostBytes ? nullptr : memory_->Take(bytes, &size);
   if (block == nullptr) {
     return MakeError(absl::StatusCode::kResourceExhausted,
                      absl::StrCat("no host memory for ", bytes, " bytes"),

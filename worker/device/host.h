@@ -21,6 +21,10 @@ std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes);
 // What is kept now.
 int64_t KeptBytes(HostMemory* memory);
 
+// The largest block that a device gives: some allocators end the process where they are asked for
+// more than any machine has. A worker's budget may not be larger.
+inline constexpr int64_t kMostHostBytes = int64_t{1} << 40;
+
 // Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
 // one, and counts what it asks for. A kept block goes to a request of at least eight ninths of its
 // size, so what is in use exceeds what was asked for by an eighth at most.

@@ -11,6 +11,10 @@
 namespace annulus {
 namespace {
 
+// Whatever else a byte holds, the rank has no result.
+constexpr std::byte kHasResult{0x5a};
+constexpr std::byte kFailed{0};
+
 KernelJob JobOf(const RankProgram& program) {
   KernelJob job;
   job.spec = &program.spec;
@@ -32,20 +36,33 @@ Executor::~Executor() {
   (void)options_.device->Synchronize();
 }
 
+void Executor::Prepare(const Segment& segment) {
+  if (!computed_.ok() || !options_.kernel->prepares()) return;
+  std::vector<KernelTask> tasks;
+  for (int32_t k = segment.step_begin; k < segment.step_end; ++k) {
+    for (std::vector<KernelTask>& call : CallsOf(binder_.Bind(k).tasks)) {
+      tasks.insert(tasks.end(), call.begin(), call.end());
+    }
+  }
+  Note(options_.kernel->Prepare(job_, tasks, options_.control));
+}
+
 absl::Status Executor::RunSteps(const Segment& segment) {
   for (int32_t k = segment.step_begin; k < segment.step_end; ++k) {
     step_.store(k, std::memory_order_relaxed);
-    const BoundStep step = binder_.Bind(k);
+    BoundStep step = binder_.Bind(k);
     Apply(step.births);
+    for (const SendMessage& send : step.sends) stats_.bytes_sent += send.bytes;
     RETURN_IF_ERROR(StartTransfers(step));
-    Accumulate(step.tasks);
+    Accumulate(std::move(step.tasks));
     RETURN_IF_ERROR(JoinTransfers());
     Apply(step.ops);
   }
   return absl::OkStatus();
 }
 
-absl::Status Executor::Run(const Segment& segment, bool transfers_only) {
+absl::Status Executor::Run(const Segment& segment) {
+  RETURN_IF_ERROR(copied_);
   const int32_t steps = static_cast<int32_t>(options_.program->schedule.steps.size());
   if (segment.step_begin != next_step_ || segment.step_end < next_step_ ||
       segment.step_end > steps) {
@@ -53,20 +70,59 @@ absl::Status Executor::Run(const Segment& segment, bool transfers_only) {
                                                       segment.step_end, " of ", steps,
                                                       " cannot run: the next one is ", next_step_));
   }
-  if (transfers_only) computed_.Update(absl::CancelledError("the tasks were left out"));
   next_step_ = segment.step_end;
   const absl::Time began = SteadyNow();
-  const absl::Status moved = RunSteps(segment);
+  Prepare(segment);
+  absl::Status moved = RunSteps(segment);
   // A rank that has lost its peers is not held up.
-  if (moved.ok()) computed_.Update(options_.device->Synchronize());
+  if (moved.ok()) Note(options_.device->Synchronize());
+  if (moved.ok() && next_step_ == steps && options_.program->verdict_bytes > 0) {
+    moved = ShareVerdicts();
+  }
   stats_.running += SteadyNow() - began;
   communicator_failed_ = !moved.ok();
   RETURN_IF_ERROR(moved);
-  return transfers_only ? absl::OkStatus() : computed_;
+  return computed_;
+}
+
+void Executor::Note(const absl::Status& computed) {
+  // The process has lost its device, whatever it has lost before.
+  if (computed_.ok() || IsDeviceFault(computed)) computed_ = computed;
+}
+
+absl::Status Executor::ShareVerdicts() {
+  const int32_t own = options_.program->rank;
+  std::vector<std::byte> verdicts(options_.program->plan.world_size, kFailed);
+  verdicts[own] = computed_.ok() ? kHasResult : kFailed;
+  RETURN_IF_ERROR(SwapVerdicts(verdicts.data()));
+  const auto failed = std::find_if(verdicts.begin(), verdicts.end(),
+                                   [](std::byte verdict) { return verdict != kHasResult; });
+  if (failed == verdicts.end() || !computed_.ok()) return absl::OkStatus();
+  computed_ = absl::AbortedError(
+      absl::StrCat("rank ", failed - verdicts.begin(), " has failed, and with it its peers"));
+  peer_failed_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::SwapVerdicts(std::byte* verdicts) {
+  const int32_t own = options_.program->rank, ranks = options_.program->plan.world_size;
+  std::byte* const shared = options_.memory.get() + options_.program->placement.arena_bytes;
+  Device& device = *options_.device;
+  RETURN_IF_ERROR(device.CopyIn({shared, ranks, verdicts, ranks, ranks, 1}));
+  RETURN_IF_ERROR(device.Synchronize());
+  BoundStep step;
+  for (int32_t peer = 0; peer < ranks; ++peer) {
+    if (peer == own) continue;
+    step.sends.push_back({peer, shared + own, 1});
+    step.receives.push_back({peer, shared + peer, 1});
+  }
+  RETURN_IF_ERROR(StartTransfers(step));
+  RETURN_IF_ERROR(JoinTransfers());
+  RETURN_IF_ERROR(device.CopyOut({verdicts, ranks, shared, ranks, ranks, 1}));
+  return device.Synchronize();
 }
 
 absl::Status Executor::StartTransfers(const BoundStep& step) {
-  for (const SendMessage& send : step.sends) stats_.bytes_sent += send.bytes;
   if (options_.communicator == nullptr) {
     if (step.sends.empty() && step.receives.empty()) return absl::OkStatus();
     return absl::InternalError("the schedule has transfers, and there is no communicator");
@@ -85,19 +141,33 @@ absl::Status Executor::JoinTransfers() {
   return status;
 }
 
-void Executor::Accumulate(const std::vector<KernelTask>& tasks) {
-  if (!computed_.ok() || tasks.empty()) return;
-  computed_ = options_.kernel->Accumulate(job_, tasks, options_.control);
-  stats_.tasks += static_cast<int64_t>(tasks.size());
+std::vector<std::vector<KernelTask>> Executor::CallsOf(std::vector<KernelTask> tasks) const {
+  return CutCalls(*job_.spec, *job_.mask, std::move(tasks), options_.max_call_intervals);
+}
+
+void Executor::Accumulate(std::vector<KernelTask> tasks) {
+  if (tasks.empty()) return;
+  for (const std::vector<KernelTask>& call : CallsOf(std::move(tasks))) {
+    if (!computed_.ok()) return;
+    Note(options_.kernel->Accumulate(job_, call, options_.control));
+  }
 }
 
 void Executor::Apply(const std::vector<KernelOp>& ops) {
   for (const KernelOp& op : ops) {
-    if (computed_.ok()) computed_ = options_.kernel->Apply(job_, op);
+    if (!computed_.ok()) return;
+    if (options_.control.stopped()) return Note(absl::CancelledError("stopped between operations"));
+    Note(options_.kernel->Apply(job_, op));
+    options_.control.Count(1);
   }
 }
 
 absl::Status Executor::CopyIn(const StagedTensors& staged) {
+  copied_ = CopyFrom(staged);
+  return copied_;
+}
+
+absl::Status Executor::CopyFrom(const StagedTensors& staged) {
   ASSIGN_OR_RETURN(std::vector<SectionPlaces> places, PlacesInStaging(*options_.program, staged));
   binder_.SetPlaces(std::move(places));
   return CopyInputs(*options_.program, staged, options_.memory.get(), *options_.device,

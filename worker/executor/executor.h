@@ -2,6 +2,7 @@
 #define ANNULUS_WORKER_EXECUTOR_EXECUTOR_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -10,8 +11,9 @@
 #include "attention/segment.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
+#include "worker/executor/call_cuts.h"
 #include "worker/executor/program.h"
-#include "worker/executor/staging.h"
+#include "worker/executor/staging_copies.h"
 #include "worker/executor/step_binding.h"
 #include "worker/kernel/attention_kernel.h"
 
@@ -21,26 +23,30 @@ struct ExecutionStats {
   absl::Duration running;                // In Run, all told.
   absl::Duration exposed_communication;  // In Join, with the kernels before it done.
   int64_t bytes_sent = 0;
-  int64_t tasks = 0;
 };
 
 // Runs one rank's program: ONE loop for every schedule. Owner thread: the lane (or solo) thread.
 //
 // A failure of the kernel, CANCELLED by its stop token included, costs this rank its result, but
-// not its peers theirs: the segment's transfers go on without tasks, the communicator stays usable,
-// and Run returns the failure at the segment's end. A failure of the communicator ends Run at once.
+// not the group its communicator: transfers go on without tasks, and Run returns the failure at the
+// end of this segment and of those that follow. Where ranks send what they have computed
+// (RankProgram::verdict_bytes), it costs all of them their results: at the end of the last
+// segment each tells the others whether it has failed, and one that hears so has failed, too. Else
+// its peers lose nothing. A failure of the communicator ends Run at once.
 class Executor {
  public:
   // Pointers are borrowed and outlive the executor.
   struct Options {
     std::shared_ptr<const RankProgram> program;
-    DeviceMemory memory;  // placement.arena_bytes
+    DeviceMemory memory;  // program->memory_bytes()
     Device* device = nullptr;
     AttentionKernel* kernel = nullptr;
     Communicator* communicator = nullptr;  // nullptr for one rank.
     KernelControl control;
     // Longest time that a step's transfers may take beyond its tasks.
     absl::Duration step_timeout = absl::Seconds(30);
+    // What rows see in one call of the kernel (worker/executor/call_cuts.h).
+    int64_t max_call_intervals = kMaxCallIntervals;
   };
   explicit Executor(Options options);
   // Waits for what is still queued.
@@ -48,14 +54,15 @@ class Executor {
 
   // Staging → input buffers, before the first segment. CANCELLED by the stop token. What stays in
   // staging is read and written there by Run: `staged` is the same for CopyOut, and its memory
-  // outlives the executor.
+  // outlives the executor. A failure ends the run: there is nothing to send to peers, and the
+  // caller ends the communicator.
   absl::Status CopyIn(const StagedTensors& staged);
 
   // Runs steps [segment.step_begin, segment.step_end). Segments run in order
-  // (FAILED_PRECONDITION). With `transfers_only`, moves what the steps say and computes nothing, so
-  // that ranks stay in step after a cancel; from then on there is no result. When it returns OK or
-  // with the kernel's failure, the device has done all that the segment asked of it.
-  absl::Status Run(const Segment& segment, bool transfers_only);
+  // (FAILED_PRECONDITION); none where CopyIn has failed (its failure). ABORTED where another rank
+  // has failed. When it returns OK or with the kernel's failure, the device has done all that the
+  // segment asked of it. INTERNAL / DEVICE_FAULT, whatever failed before it.
+  absl::Status Run(const Segment& segment);
 
   // Output buffers → staging, after the last segment (FAILED_PRECONDITION); ends with Synchronize.
   // The first failure of the kernel, or CANCELLED, when there is no result or the stop token says
@@ -65,22 +72,35 @@ class Executor {
   const ExecutionStats& stats() const { return stats_; }
   // Run's failure was the communicator's: it is poisoned.
   bool communicator_failed() const { return communicator_failed_; }
+  // Run's failure was another rank's, which tells of it.
+  bool peer_failed() const { return peer_failed_; }
   // The step being run, readable from any thread.
   int32_t step() const { return step_.load(std::memory_order_relaxed); }
 
  private:
+  absl::Status CopyFrom(const StagedTensors& staged);
+  // Before the segment's first transfer.
+  void Prepare(const Segment& segment);
   absl::Status RunSteps(const Segment& segment);
   absl::Status StartTransfers(const BoundStep& step);
   absl::Status JoinTransfers();
-  // These do nothing once the kernel has failed.
-  void Accumulate(const std::vector<KernelTask>& tasks);
+  // Tells the other ranks whether this one has failed, and hears it of them.
+  absl::Status ShareVerdicts();
+  absl::Status SwapVerdicts(std::byte* verdicts);
+  void Note(const absl::Status& computed);
+  // One step's tasks, as the kernel is given them.
+  std::vector<std::vector<KernelTask>> CallsOf(std::vector<KernelTask> tasks) const;
+  // These do nothing once the kernel has failed. Between ops the control is asked; each counts.
+  void Accumulate(std::vector<KernelTask> tasks);
   void Apply(const std::vector<KernelOp>& ops);
 
   const Options options_;
   const KernelJob job_;
   StepBinder binder_;
-  absl::Status computed_;  // The kernel's first failure.
+  absl::Status copied_;    // CopyIn's.
+  absl::Status computed_;  // The first failure, or the device's fault.
   bool communicator_failed_ = false;
+  bool peer_failed_ = false;
   int32_t next_step_ = 0;
   ExecutionStats stats_;
   std::atomic<int32_t> step_{0};

@@ -47,9 +47,10 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
       placement = std::move(fewer);
     }
   }
+  const int64_t verdict_bytes = VerdictBytes(request.spec, ask.execution, plan.world_size);
   return std::unique_ptr<const RankProgram>(
       new RankProgram{request.spec, std::move(plan), std::move(mask), layout, std::move(schedule),
-                      std::move(placement), request.rank, std::move(in_staging)});
+                      std::move(placement), request.rank, std::move(in_staging), verdict_bytes});
 }
 
 }  // namespace annulus

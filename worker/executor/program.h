@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,10 @@ struct RankProgram {
   // By buffer: it stays in staging. Empty: none does.
   std::vector<bool> in_staging;
   bool stays(int32_t buffer) const { return !in_staging.empty() && in_staging[buffer]; }
+  // Ranks tell one another at the end whether they have a result (Executor::Run), a byte each.
+  int64_t verdict_bytes = 0;
+  // Device memory of a run: the arena, and behind it the verdicts.
+  int64_t memory_bytes() const { return placement.arena_bytes + verdict_bytes; }
 };
 
 // What a program needs, as the coordinator ships it.
@@ -39,6 +44,8 @@ struct ProgramRequest {
   int32_t rank = 0;
   bool reads_staging = false;  // As the device says (worker/device/device.h).
   bool ends_rows = false;      // As the kernel says (worker/kernel/attention_kernel.h).
+  // The bytes that `spec` and `execution` were read from; empty: not known, or very many.
+  std::string source;
 };
 
 // INVALID_ARGUMENT for a rank, options or parts out of range, UNIMPLEMENTED for a layout or

@@ -14,8 +14,6 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
       return KernelOp::Kind::kAdd;
     case Op::Kind::kFinish:
       return KernelOp::Kind::kFinish;
-    case Op::Kind::kCopy:
-      return KernelOp::Kind::kCopy;
     case Op::Kind::kDelta:
       return KernelOp::Kind::kDelta;
     case Op::Kind::kSink:
@@ -23,7 +21,7 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
     case Op::Kind::kRound:
       return KernelOp::Kind::kRound;
   }
-  return KernelOp::Kind::kCopy;
+  return KernelOp::Kind::kMerge;
 }
 
 // Of the first section that there is.

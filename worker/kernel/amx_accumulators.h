@@ -17,13 +17,16 @@ namespace {
 // before it.
 class Accumulators {
  public:
+  // With `fresh`, products that are to be added to what lies there are added to zeros.
+  explicit Accumulators(bool fresh = false) : fresh_(fresh) {}
+
   // Begins tile TILE of `out`.
   template <int TILE, Start START>
   void Begin(const Product& out) {
     Store<TILE>();
-    const float* from = START == Start::kOut ? At<TILE>(out) : kZeros;
-    const int stride =
-        (START == Start::kOut ? out.stride : kTile) * static_cast<int>(sizeof(float));
+    const bool adds = START == Start::kOut && !fresh_;
+    const float* from = adds ? At<TILE>(out) : kZeros;
+    const int stride = (adds ? out.stride : kTile) * static_cast<int>(sizeof(float));
     if (TILE == 0) _tile_loadd(0, from, stride);
     if (TILE == 1) _tile_loadd(1, from, stride);
     if (TILE == 2) _tile_loadd(2, from, stride);
@@ -63,6 +66,7 @@ class Accumulators {
     Store<3>();
   }
 
+  const bool fresh_;
   Product last_;
   int pending_ = 0;  // Tiles of the last product that are not stored yet, a bit each.
 };

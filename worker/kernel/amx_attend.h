@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "worker/kernel/amx_strip.h"
+#include "worker/kernel/amx_strip_scores.h"
 #include "worker/kernel/amx_values.h"
 
 // Scores, softmax and values in one: the same operations as one after the other, in three stages
@@ -15,12 +15,35 @@
 namespace annulus {
 namespace {
 
+// When to do a step of other work: at every n-th pause between products, so that they are spread
+// evenly; at every one where there are more steps than pauses.
+class Pace {
+ public:
+  Pace(int64_t steps, int64_t pauses) {
+    if (steps > 0) every_ = left_ = pauses > steps ? (pauses + steps - 1) / steps : 1;
+  }
+  inline __attribute__((always_inline)) bool Now() {
+    if (--left_ != 0) return false;
+    left_ = every_;
+    return true;
+  }
+
+ private:
+  int64_t every_ = 0, left_ = 0;
+};
+
+// Strips of a tile's rows that have met a block in this call.
+struct BegunStrips {
+  bool of[kMostTileRows / kTile] = {};
+};
+
 template <class FORMAT, int ROWS>
 class AttendStages {
  public:
-  explicit AttendStages(const TileBlock& tile) : tile_(tile) {}
+  AttendStages(const TileBlock& tile, BegunStrips* begun) : tile_(tile), begun_(*begun) {}
 
-  void Run(const PackedBlock* blocks, int count) {
+  // Returns whether maxima stayed in most strips, of those whose rows had all seen something.
+  bool Run(const PackedBlock* blocks, int count) {
     int i = 0;
     for (int b = 0; b < count; ++b) {
       for (int row = 0; row < tile_.rows; row += kRows) {
@@ -34,6 +57,7 @@ class AttendStages {
     }
     if (i > 0) Advance(nullptr, &strips_[(i + 2) % 3], i > 1 ? &strips_[(i + 1) % 3] : nullptr);
     if (i > 0) Advance(nullptr, nullptr, &strips_[(i + 2) % 3]);
+    return 4 * raised_ <= i;
   }
 
  private:
@@ -77,7 +101,7 @@ class AttendStages {
       for (int i = 0; i < STEPS && place.chunks > 0; ++i)
         here->template WeighFourAt<FORMAT>(place, scale);
     };
-    if (next != nullptr) Score(*next, weigh_some);
+    if (next != nullptr) ScoreStrip<FORMAT>(tile_, *next, weigh_some);
     if (last != nullptr) {
       Add(
           *last, [&]() __attribute__((always_inline)) {
@@ -89,23 +113,10 @@ class AttendStages {
     while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);
     while (row < rows) next->FindLargest(tile_, row++);
     if (here != nullptr) here->End(tile_);
-    if (next != nullptr) next->Begin(tile_);
-  }
-
-  template <class Work>
-  inline __attribute__((always_inline)) void Score(const Strip<ROWS>& next, const Work& work) {
-    TileBlock block = tile_;
-    block.keys = next.block->keys;
-    Operands of = QueriesAndKeys<FORMAT>(block, next.row);
-    of.right = KeysFrom<FORMAT>(block, next.first * kTile);
-    Products<ROWS, FORMAT::kScoreProducts> products;
-    Product out{next.scores, kTile, kChunkFloats, kTileFloats};
-    Fence();
-    for (int pair = 0; pair < next.chunks / 2; ++pair, out.first += 2 * kChunkFloats) {
-      products.template Multiply<2, Start::kZero>(of, out, work);
-      of.right += 2 * of.right_beside;
-    }
-    products.Finish();
+    if (next == nullptr) return;
+    bool& begun = begun_.of[next->row / kRows];
+    if (next->Begin(tile_, !begun)) ++raised_;
+    begun = true;
   }
 
   template <class Work>
@@ -122,22 +133,15 @@ class AttendStages {
     of.left_chunk = 2 * of.left_low;
     of.left_below = kTileNumbers;
     of.chunks = last.chunks / 2;
-    AddAllColumns<FORMAT, ROWS>(block, last.row, last.first / 2, last.alphas, of, work);
+    AddAllColumns<FORMAT, ROWS>(block, last.row, last.first / 2, {last.alphas, last.fresh}, of,
+                                work);
   }
 
   const TileBlock& tile_;
   Strip<ROWS> strips_[3];
+  BegunStrips& begun_;
+  int raised_ = 0;  // Strips with a row whose maximum did not stay.
 };
-
-template <class FORMAT>
-void AttendBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
-  const TileUse use;
-  if (tile.rows > kTile) {
-    AttendStages<FORMAT, 2>(tile).Run(blocks, count);
-  } else {
-    AttendStages<FORMAT, 1>(tile).Run(blocks, count);
-  }
-}
 
 }  // namespace
 }  // namespace annulus

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/amx_split_packing.h"
 
 // What AMX makes of a type of numbers: how many bf16 numbers stand for one, how many products of
@@ -17,11 +18,21 @@ struct Whole {
   // Sums take each product as it comes: the error of that is nothing beside the weights'.
   static constexpr bool kInPlace = true;
   static constexpr int kScoreProducts = 1, kValueProducts = 1;
+  static constexpr float kSlack = 6.5f;  // TileIsa::slack
+  static __m512 Exp2(__m512 t) { return Exp2Rough(t); }
 
-  // Stores 32 weights from `to` on.
+  // Stores 32 weights from `to` on, each of the first beside one of the second, rounded by
+  // integers. Halves go away from zero; a NaN must have room, as one of a bf16 number has.
   static void StoreWeights(__m512 first, __m512 second, Bf16* to, int64_t /*low*/) {
-    _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(~0xffff);
+    const __m512i even =
+        _mm512_maskz_srli_epi32(kAll, _mm512_add_epi32(_mm512_castps_si512(first), half), 16);
+    const __m512i odd = _mm512_add_epi32(_mm512_castps_si512(second), half);
+    constexpr int kOddAndUpperOrEven = 0xea;
+    _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(odd, upper, even, kOddAndUpperOrEven));
   }
+  // Where a key of a block lies among its weights, and among values.
+  static int PlaceOf(int key) { return PlaceBeside(key); }
   // Whether scores are not what products of parts say.
   static bool HasInfinities(const TileBlock&) { return false; }
   static void MendScores(const TileBlock&) {}
@@ -34,6 +45,9 @@ struct Split {
   static constexpr int kParts = 2;
   static constexpr bool kInPlace = false;
   static constexpr int kScoreProducts = SCORE_PRODUCTS, kValueProducts = 3;
+  static constexpr float kSlack = 0;
+  static __m512 Exp2(__m512 t) { return Exp2Near(t); }
+  static int PlaceOf(int key) { return key; }
 
   // High parts from `to` on, low ones from `to + low` on.
   static void StoreWeights(__m512 first, __m512 second, Bf16* to, int64_t low) {

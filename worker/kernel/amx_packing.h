@@ -10,8 +10,8 @@
 //
 // Queries: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: for 16 keys and 32
 // dimensions a tile whose row p holds dimensions 2p and 2p + 1 of each key, [keys][dimension
-// chunk]. Values: for 16 columns and 32 keys a tile whose row p holds keys 2p and 2p + 1 of each
-// column, [columns][key chunk].
+// chunk]. Values: for 16 columns and 32 keys a tile whose row p holds keys p and p + 16 of each
+// column, [columns][key chunk]: two vectors of weights lie so beside each other as they are.
 
 namespace annulus {
 namespace {
@@ -26,6 +26,11 @@ constexpr __mmask16 kAll = Avx512::kAll;
 
 inline int Chunks(int dim) { return (dim + kChunk - 1) / kChunk; }
 inline int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
+
+// Where a key of a block lies among those that are packed so.
+inline int PlaceBeside(int key) {
+  return key / kChunk * kChunk + key % kTile * 2 + key % kChunk / kTile;
+}
 
 // Elements [begin, begin + 32) of a row of `dim`, zeros past its end.
 inline __m512i LoadPart32(const std::byte* row, int begin, int dim) {
@@ -47,7 +52,17 @@ inline void EndPacked(bool streamed) {
 inline void PackQueriesAmx(const QueryRows& rows, double scale, float* out) {
   auto* to = reinterpret_cast<Bf16*>(out);
   const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(scale < 0 ? 0x8000 : 0));
-  for (int begin = 0; begin < rows.count; begin += kTile) {
+  int begin = 0;
+  for (; begin + kTile <= rows.count && rows.dim % kChunk == 0; begin += kTile) {
+    for (int r = 0; r < kTile; ++r) {
+      const std::byte* row = rows.row[begin + r];
+      for (int d = 0; d < rows.dim; d += kChunk)
+        _mm512_storeu_si512(to + d * kTile + r * kChunk,
+                            _mm512_xor_si512(_mm512_loadu_si512(row + int64_t{d} * 2), sign));
+    }
+    to += rows.dim * kTile;
+  }
+  for (; begin < rows.count; begin += kTile) {
     for (int d = 0; d < rows.dim; d += kChunk) {
       for (int r = 0; r < kTile; ++r, to += kChunk) {
         const bool there = begin + r < rows.count;
@@ -100,8 +115,9 @@ inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int c
       return part;
     };
     Bf16* tile = to + int64_t{column / kTile} * kBeside;
-    for (int key = 0; key < RoundUp(count, kChunk); key += 2, tile += kChunk) {
-      const __m512i even = load(key), odd = load(key + 1);
+    for (int i = 0; i < RoundUp(count, kChunk) / 2; ++i, tile += kChunk) {
+      const int key = i / kTile * kChunk + i % kTile;
+      const __m512i even = load(key), odd = load(key + kTile);
       StorePacked(tile, InTurn(even, odd, 0), rows.streamed);
       if (column + kTile < dim)
         StorePacked(tile + kBeside, InTurn(even, odd, kTile), rows.streamed);

@@ -20,6 +20,8 @@ constexpr int kPauses = PRODUCTS == 1 ? ROWS : PRODUCTS;
 template <int ROWS, int PRODUCTS>
 class Products {
  public:
+  explicit Products(bool fresh = false) : sums_(fresh) {}
+
   // `out` is there after the next product, or Finish. work() is called between products of tiles,
   // and must not touch their memory.
   template <int COLUMNS, Start START, class Work>

@@ -19,7 +19,7 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
   alignas(64) Bf16 weights[kTile][kKeyBlock * kParts] = {};
   alignas(64) Bf16 seen[kKeyBlock] = {};
   for (int i = 0; i < count; ++i) {
-    for (int key = spans[i].begin; key < spans[i].end; ++key) seen[key] = 0xffff;
+    for (int key = spans[i].begin; key < spans[i].end; ++key) seen[FORMAT::PlaceOf(key)] = 0xffff;
   }
   const int first = spans[0].begin / kChunk;
   const int chunks = (spans[count - 1].end + kChunk - 1) / kChunk - first;

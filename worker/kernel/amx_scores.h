@@ -86,7 +86,8 @@ void ScoreAmx(const TileBlock& tile) {
   FORMAT::MendScores(tile);
 }
 
-inline void SoftmaxAmx(const TileBlock& tile) {
+template <class FORMAT>
+void SoftmaxAmx(const TileBlock& tile) {
   RowScores scores;
   for (int row = 0; row < tile.rows; row += kTile) {
     const ScoreView<kKeyBlock, kTile> view{tile.scores + int64_t{row} * kKeyBlock};
@@ -96,10 +97,11 @@ inline void SoftmaxAmx(const TileBlock& tile) {
       scores.part[r] = {keys.begin / kTile, keys.end / kTile};
       _mm512_store_ps(scores.largest[r], LargestOf(view, r, scores.part[r]));
     }
-    WeighRows(tile, row, count, view, scores, [&](int r, int c, __m512 first, __m512 second) {
+    const auto take = [&](int r, int c, __m512 first, __m512 second) {
       _mm512_storeu_ps(view.At(r, c), first);
       _mm512_storeu_ps(view.At(r, c + 1), second);
-    });
+    };
+    WeighRows<FORMAT>(tile, row, count, view, scores, take);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/amx_states.h"
+#include "worker/kernel/amx_weighing.h"
 #include "worker/kernel/tile_softmax.h"
 #include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
@@ -14,14 +15,6 @@
 
 namespace annulus {
 namespace {
-
-// Row r's scores of keys [16 c, 16 c + 16) at first + r · ROW + c · CHUNK.
-template <int ROW, int CHUNK>
-struct ScoreView {
-  float* first;
-
-  float* At(int row, int chunk) const { return first + row * ROW + chunk * CHUNK; }
-};
 
 // Chunks of 16 keys.
 struct ChunkSpan {
@@ -47,39 +40,17 @@ struct RowScores {
   alignas(64) float largest[kTile][kTile];
 };
 
-// A row's score → exp(scale · score − max).
-struct Weighing {
-  __m512 scale, reference;
-
-  // Not as one multiply-add: the largest score must give exactly 0.
-  __m512 operator()(__m512 score) const {
-    return Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(score, scale), reference),
-                                  _mm512_set1_ps(kLog2e)));
+// Brings the maxima of 16 rows up to date with the largest of their scores, in any lane. Returns
+// whether some row had one that did not stay.
+inline bool RaiseStates(const float (*largest)[kTile], __m512 scale, RowStates& states) {
+  const bool can_stay = states.CanStay();
+  if (can_stay && !AnyAbove(largest, scale, states.Bounds())) {
+    states.Stay();
+    return false;
   }
-};
-
-// The weights of a row's four chunks from `chunk` on, or of the `left` of them that there are
-// (others weigh nothing), added up. take(row, c, first, second): gets those of chunks c and c + 1,
-// in order of c.
-template <class View, class Take>
-inline __attribute__((always_inline)) __m512 WeighFour(View view, int row, int chunk, int left,
-                                                       const Weighing& weighing, const Take& take) {
-  __m512 weights[4];
-  Unroll<4>([&](int i) {
-    weights[i] =
-        i < left ? weighing(_mm512_loadu_ps(view.At(row, chunk + i))) : _mm512_setzero_ps();
-  });
-  take(row, chunk, weights[0], weights[1]);
-  if (left > 2) take(row, chunk + 2, weights[2], weights[3]);
-  return _mm512_add_ps(_mm512_add_ps(weights[0], weights[1]),
-                       _mm512_add_ps(weights[2], weights[3]));
-}
-
-// Brings the maxima of 16 rows up to date with the largest of their scores, in any lane.
-inline void RaiseStates(const float (*largest)[kTile], __m512 scale, RowStates& states) {
-  if (states.CanStay() && !AnyAbove(largest, scale, states.Bounds())) return states.Stay();
   const auto max = [](__m512 a, __m512 b) { return Avx512::Max(a, b); };
   states.Raise(_mm512_mul_ps(AcrossLanes(largest, max), scale));
+  return can_stay;
 }
 inline __m512 SumsOf(const float (*lanes)[kTile]) {
   return AcrossLanes(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
@@ -87,7 +58,7 @@ inline __m512 SumsOf(const float (*lanes)[kTile]) {
 
 // The weights of rows [row, row + count) of the tile, count <= 16, with their state brought up to
 // date; `take` as for WeighFour.
-template <class View, class Take>
+template <class FORMAT, class View, class Take>
 inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int row, int count,
                                                      View view, RowScores& scores,
                                                      const Take& take) {
@@ -102,7 +73,7 @@ inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int 
   _mm512_store_ps(references, states.reference);
   for (int r = 0; r < count; ++r) {
     const ChunkSpan seen = scores.part[r];
-    const Weighing weighing{scale, _mm512_set1_ps(references[r])};
+    const Weighing<FORMAT> weighing{scale, _mm512_set1_ps(references[r])};
     __m512 sum = _mm512_setzero_ps();
     int c = seen.begin;  // A multiple of 4.
     for (; c + 4 <= seen.end; c += 4)

@@ -43,11 +43,6 @@ inline __m512i Halves(__m512i first, __m512i second) {
       _mm512_cvtne2ps_pbh(_mm512_castsi512_ps(second), _mm512_castsi512_ps(first)));
 }
 
-// Two times 16 upper halves in turn: as rows of a tile have the two of a pair.
-inline __m512i Pairs(__m512i even, __m512i odd) {
-  return _mm512_or_si512(odd, _mm512_maskz_srli_epi32(kAll, even, 16));
-}
-
 // 16 numbers of a row of fp16 or fp32, from `begin` on, zeros past its end.
 inline __m512 LoadNumbers(DataType dtype, const std::byte* row, int begin, int dim) {
   const int left = dim - begin;
@@ -57,12 +52,43 @@ inline __m512 LoadNumbers(DataType dtype, const std::byte* row, int begin, int d
   return _mm512_maskz_cvtph_ps(kAll, _mm256_maskz_loadu_epi16(mask, row + int64_t{begin} * 2));
 }
 
-// 32 numbers of a row, from `begin` on, times ±1; true where one is infinite.
+// Both parts of 32 numbers, as bf16 numbers.
 struct RowParts {
   __m512i high, low;
 };
+
+// 32 numbers of a row of fp16, from `begin` on, times ±1; false where one is not finite. All others
+// are the sums of their parts: none is rounded to infinity.
+inline bool LoadFiniteFp16(const std::byte* row, int begin, int dim, __m512i sign, RowParts* out) {
+  const __m512i exponent = _mm512_set1_epi16(0x7c00);
+  const __m512i bits = LoadPart32(row, begin, dim);
+  if (_mm512_cmpeq_epi16_mask(_mm512_and_si512(bits, exponent), exponent) != 0) return false;
+  const auto halves = [](__m512i of, __m256i* to) {
+    to[0] = _mm512_maskz_extracti64x4_epi64(0xf, of, 0);
+    to[1] = _mm512_maskz_extracti64x4_epi64(0xf, of, 1);
+  };
+  __m256i half[2];
+  __m512 numbers[2];
+  halves(bits, half);
+  for (int i = 0; i < 2; ++i) {
+    const __m512 number = _mm512_maskz_cvtph_ps(kAll, half[i]);
+    numbers[i] = _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(number), sign));
+  }
+  out->high = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(numbers[1], numbers[0]));
+  halves(out->high, half);
+  for (int i = 0; i < 2; ++i) {
+    const __m512i upper = _mm512_maskz_cvtepu16_epi32(kAll, half[i]);
+    numbers[i] =
+        _mm512_sub_ps(numbers[i], _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, upper, 16)));
+  }
+  out->low = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(numbers[1], numbers[0]));
+  return true;
+}
+
+// 32 numbers of a row, from `begin` on, times ±1; true where one is infinite.
 inline bool LoadParts32(DataType dtype, const std::byte* row, int begin, int dim, __m512i sign,
                         RowParts* out) {
+  if (dtype == DataType::kFp16 && LoadFiniteFp16(row, begin, dim, sign, out)) return false;
   const auto part = [&](int from) {
     return PartsOf(_mm512_castsi512_ps(
         _mm512_xor_si512(_mm512_castps_si512(LoadNumbers(dtype, row, from, dim)), sign)));

@@ -4,7 +4,8 @@
 #include "worker/kernel/amx_split.h"
 
 // Packs fp16 and fp32 rows as AMX takes them: like bf16 (amx_packing.h), but with a tile of high
-// parts and behind it one of low parts where one of numbers is.
+// parts and behind it one of low parts where one of numbers is, and row p of a tile of values holds
+// keys 2p and 2p + 1.
 //
 // An infinity times a low part of 0 would be NaN. So an infinite value is all low part, which meets
 // one part of a weight only; and queries and keys with infinities are marked, with a byte for each
@@ -67,28 +68,46 @@ inline void PackKeysSplit(const ElementRows& rows, const uint8_t* present, int c
   EndPacked(rows.streamed);
 }
 
+// 32 numbers of a row of values, from `column` on: those that are not finite are all low part.
+// Returns whether all are finite.
+inline bool LoadValueParts(DataType dtype, const std::byte* row, int column, int dim,
+                           RowParts* out) {
+  const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+  if (dtype == DataType::kFp16 && LoadFiniteFp16(row, column, dim, _mm512_setzero_si512(), out))
+    return true;
+  Parts halves[2];
+  __mmask16 odd[2];
+  for (int i = 0; i < 2; ++i) {
+    Parts& parts = halves[i] = PartsOf(LoadNumbers(dtype, row, column + i * kTile, dim));
+    odd[i] = _mm512_cmpeq_epi32_mask(_mm512_and_si512(parts.high, exponent), exponent);
+    parts.low = _mm512_mask_blend_epi32(odd[i], parts.low, parts.high);
+    parts.high = _mm512_mask_blend_epi32(odd[i], parts.high, _mm512_setzero_si512());
+  }
+  out->high = Halves(halves[0].high, halves[1].high);
+  out->low = Halves(halves[0].low, halves[1].low);
+  return (odd[0] | odd[1]) == 0;
+}
+
 inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int count, int dim,
                             float* out) {
-  const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+  constexpr int64_t kBeside = int64_t{2} * kKeyChunks * kTileNumbers;
   bool finite = true;
-  const auto load = [&](int row, int column) {
-    if (row >= count || !present[row])
-      return Parts{_mm512_setzero_si512(), _mm512_setzero_si512(), 0};
-    Parts parts = PartsOf(LoadNumbers(rows.dtype, rows.first + row * rows.stride, column, dim));
-    const __mmask16 odd = _mm512_cmpeq_epi32_mask(_mm512_and_si512(parts.high, exponent), exponent);
-    finite = finite && odd == 0;
-    parts.low = _mm512_mask_blend_epi32(odd, parts.low, parts.high);
-    parts.high = _mm512_mask_blend_epi32(odd, parts.high, _mm512_setzero_si512());
-    return parts;
-  };
-  for (int column = 0; column < dim; column += kTile) {
-    auto* to =
-        reinterpret_cast<Bf16*>(out) + int64_t{column / kTile} * 2 * kKeyChunks * kTileNumbers;
+  for (int column = 0; column < dim; column += kChunk) {
+    const auto load = [&](int row) {
+      RowParts parts = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+      if (row < count && present[row])
+        finite &= LoadValueParts(rows.dtype, rows.first + row * rows.stride, column, dim, &parts);
+      return parts;
+    };
+    auto* to = reinterpret_cast<Bf16*>(out) + column / kTile * kBeside;
     for (int key = 0; key < RoundUp(count, kChunk); key += 2, to += kChunk) {
       if (key > 0 && key % kChunk == 0) to += kTileNumbers;
-      const Parts even = load(key, column), odd = load(key + 1, column);
-      StorePacked(to, Pairs(even.high, odd.high), rows.streamed);
-      StorePacked(to + kTileNumbers, Pairs(even.low, odd.low), rows.streamed);
+      const RowParts even = load(key), odd = load(key + 1);
+      for (int i = 0; i < 2 && column + i * kTile < dim; ++i) {
+        Bf16* at = to + i * kBeside;
+        StorePacked(at, InTurn(even.high, odd.high, i * kTile), rows.streamed);
+        StorePacked(at + kTileNumbers, InTurn(even.low, odd.low, i * kTile), rows.streamed);
+      }
     }
   }
   EndPacked(rows.streamed);

@@ -14,15 +14,18 @@ namespace {
 // What the rows' state was and becomes, in lanes.
 struct RowStates {
   __mmask16 seeing;  // Rows that see something; the others stay as they are.
-  __m512 old, weight, max, alpha, reference;
+  __m512 old, weight, max, alpha, reference, slack;
 
-  RowStates(const TileBlock& tile, int row, __mmask16 rows) : seeing(rows) {
+  RowStates(const TileBlock& tile, int row, __mmask16 rows)
+      : seeing(rows), slack(_mm512_set1_ps(tile.slack)) {
     old = _mm512_mask_loadu_ps(_mm512_set1_ps(kMinusInf), seeing, tile.max + row);
     weight = _mm512_maskz_loadu_ps(seeing, tile.weight + row);
   }
 
   // What a score must exceed to raise its row's maximum.
-  __m512 Bounds() const { return _mm512_mask_blend_ps(seeing, _mm512_set1_ps(-kMinusInf), old); }
+  __m512 Bounds() const {
+    return _mm512_mask_blend_ps(seeing, _mm512_set1_ps(-kMinusInf), _mm512_add_ps(old, slack));
+  }
   // Maxima stay. Not for rows that have seen nothing yet.
   bool CanStay() const {
     return _mm512_mask_cmp_ps_mask(seeing, old, _mm512_set1_ps(kMinusInf), _CMP_EQ_OQ) == 0;
@@ -38,7 +41,7 @@ struct RowStates {
     // Nothing but −inf so far: any finite reference gives weights of 0.
     const __mmask16 nothing = _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
     reference = _mm512_mask_blend_ps(nothing, max, _mm512_setzero_ps());
-    alpha = Exp2Bf16(_mm512_mul_ps(_mm512_sub_ps(old, reference), _mm512_set1_ps(kLog2e)));
+    alpha = Exp2Near(_mm512_mul_ps(_mm512_sub_ps(old, reference), _mm512_set1_ps(kLog2e)));
   }
   void End(const TileBlock& tile, int row, __m512 block_weight) const {
     const __m512 lowest = _mm512_set1_ps(kMinusInf);
@@ -50,6 +53,19 @@ struct RowStates {
     _mm512_mask_storeu_ps(tile.alpha + row, seeing, alpha);
   }
 };
+
+// Whether none of the rows has sums yet; clears those of rows that have none beside others.
+inline bool BeginSums(const TileBlock& tile, int row, int count) {
+  int begun = 0;
+  for (int r = row; r < row + count; ++r) begun += tile.max[r] != kMinusInf ? 1 : 0;
+  if (begun == 0) return true;
+  for (int r = row; begun < count && r < row + count; ++r) {
+    if (tile.max[r] != kMinusInf) continue;
+    float* sums = tile.sums + int64_t{r} * tile.sum_stride;
+    for (int i = 0; i < tile.value_dim; i += kTile) _mm512_storeu_ps(sums + i, _mm512_setzero_ps());
+  }
+  return false;
+}
 
 // Whether some lane of a row, times `scale`, is above the row's lane of `bounds`.
 inline bool AnyAbove(const float (*lanes)[kTile], __m512 scale, __m512 bounds) {

@@ -11,23 +11,6 @@
 namespace annulus {
 namespace {
 
-// When to do a step of other work: at every n-th pause between products, so that they are spread
-// evenly; at every one where there are more steps than pauses.
-class Pace {
- public:
-  Pace(int64_t steps, int64_t pauses) {
-    if (steps > 0) every_ = left_ = pauses > steps ? (pauses + steps - 1) / steps : 1;
-  }
-  inline __attribute__((always_inline)) bool Now() {
-    if (--left_ != 0) return false;
-    left_ = every_;
-    return true;
-  }
-
- private:
-  int64_t every_ = 0, left_ = 0;
-};
-
 // Where the next step of weighing is: row after row, then the next four chunks of each.
 struct WeighPlace {
   float* at = nullptr;
@@ -45,10 +28,10 @@ struct Strip {
   const PackedBlock* block = nullptr;
   int row = 0;
   int first = 0, chunks = 0;  // Of 16 keys: those that some row sees, from a multiple of 4 on.
-  // Chunks before and from these on are not seen whole by every row.
-  int whole_begin = 0, whole_end = 0;
+  int whole_begin = 0, whole_end = 0;  // Chunks before and from these on some row sees in part.
   float* scores = nullptr;
   __mmask16 seeing[ROWS];
+  bool fresh = false;  // No row had sums before this block.
   alignas(64) float references[kRows], alphas[kRows], maxima[kRows];
   alignas(64) float largest[kRows][kTile], sums[kRows][kTile];
 
@@ -98,18 +81,23 @@ struct Strip {
     }
   }
 
-  // Raises the rows' maxima.
-  void Begin(const TileBlock& tile) {
+  // Raises the rows' maxima; returns whether some row had one that did not stay. `first`: none
+  // of them has met a block in this call. Those that have, have sums, which may be NaN, though all
+  // of their scores were −inf.
+  bool Begin(const TileBlock& tile, bool first) {
+    fresh = first && BeginSums(tile, row, MinInt(kRows, tile.rows - row));
+    bool raised = false;
     for (int i = 0; i < ROWS; ++i) {
       const int of = row + i * kTile, count = MinInt(kTile, tile.rows - of);
       seeing[i] = static_cast<__mmask16>(count > 0 ? (1u << count) - 1 : 0);
       RowStates states(tile, of, seeing[i]);
-      RaiseStates(largest + i * kTile, _mm512_set1_ps(tile.softmax_scale), states);
+      raised |= RaiseStates(largest + i * kTile, _mm512_set1_ps(tile.softmax_scale), states);
       _mm512_store_ps(references + i * kTile, states.reference);
       _mm512_store_ps(alphas + i * kTile, states.alpha);
       _mm512_store_ps(maxima + i * kTile, states.max);
     }
     for (float* sum : sums) _mm512_store_ps(sum, _mm512_setzero_ps());
+    return raised;
   }
 
   template <class FORMAT>
@@ -119,8 +107,8 @@ struct Strip {
       FORMAT::StoreWeights(first, second, reinterpret_cast<Bf16*>(view.At(r, c)),
                            kChunkFloats * (sizeof(float) / sizeof(Bf16)));
     };
-    const Weighing weighing{scale, _mm512_set1_ps(references[place.row])};
     float* sum = sums[place.row];
+    const Weighing<FORMAT> weighing{scale, _mm512_set1_ps(references[place.row])};
     const __m512 more = WeighFour(view, 0, 0, place.chunks >= 4 ? 4 : 2, weighing, take);
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), more));
     place.at += kTile;

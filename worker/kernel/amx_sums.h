@@ -10,20 +10,28 @@
 namespace annulus {
 namespace {
 
+// The factors of rows' sums. `fresh`: no row has sums yet, whatever lies there.
+struct Rescale {
+  const float* alphas;
+  bool fresh;
+};
+
 // Adds a block's own sums, [rows][32 columns], to those of rows that see something of it, which are
-// multiplied by their alpha first.
+// multiplied by their alpha first. Fresh rows that see nothing begin with zeros, like the others:
+// none of the strip is fresh any more when they see something.
 template <int ROWS>
-inline void AddSums(const TileBlock& tile, int row, int column, const float* alphas,
-                    const float* block) {
+inline void AddSums(const TileBlock& tile, int row, int column, Rescale old, const float* block) {
   const int rows = MinInt(ROWS * kTile, tile.rows - row);
   const bool both = column + kTile < tile.value_dim;
   float* sums = tile.sums + int64_t{row} * tile.sum_stride + column;
   for (int r = 0; r < rows; ++r, sums += tile.sum_stride, block += 2 * kTile) {
     const int group = (row + r) / kRowGroup;
-    if (tile.group_begin[group] >= tile.group_end[group]) continue;
-    const __m512 alpha = _mm512_set1_ps(alphas[r]);
-    const auto add = [alpha](float* to, const float* more) {
-      _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_loadu_ps(to), alpha, _mm512_load_ps(more)));
+    if (!old.fresh && tile.group_begin[group] >= tile.group_end[group]) continue;
+    const __m512 alpha = _mm512_set1_ps(old.alphas[r]);
+    const __mmask16 there = old.fresh ? 0 : kAll;
+    const auto add = [=](float* to, const float* more) {
+      const __m512 sums = _mm512_maskz_loadu_ps(there, to);
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(sums, alpha, _mm512_load_ps(more)));
     };
     add(sums, block);
     if (both) add(sums + kTile, block + kTile);
@@ -49,15 +57,15 @@ inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end, const f
 // Weights times whole values, from key chunk `first` on, added to the rows' sums where those lie.
 template <int ROWS, class Work>
 inline __attribute__((always_inline)) void AddInPlace(const TileBlock& tile, int row, int first,
-                                                      const float* alphas, Operands of,
-                                                      const Work& work) {
-  ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile), alphas);
+                                                      Rescale old, Operands of, const Work& work) {
+  // A tile that is loaded right after its rows were written waits for those stores.
+  if (!old.fresh) ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile), old.alphas);
   Fence();
   of.right_beside = kKeyChunks * kTileNumbers;
   of.right = reinterpret_cast<const Bf16*>(tile.values) + first * kTileNumbers;
   Product out{tile.sums + int64_t{row} * tile.sum_stride, tile.sum_stride, kTile,
               kTile * tile.sum_stride};
-  Products<ROWS, 1> products;
+  Products<ROWS, 1> products(old.fresh);
   for (int column = 0; column < tile.value_dim; column += 2 * kTile) {
     column + kTile < tile.value_dim ? products.template Multiply<2, Start::kOut>(of, out, work)
                                     : products.template Multiply<1, Start::kOut>(of, out, work);
@@ -71,8 +79,7 @@ inline __attribute__((always_inline)) void AddInPlace(const TileBlock& tile, int
 // once, those of two columns while the next two are multiplied.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void AddByBlocks(const TileBlock& tile, int row, int first,
-                                                       const float* alphas, Operands of,
-                                                       const Work& work) {
+                                                       Rescale old, Operands of, const Work& work) {
   constexpr int kPartNumbers = FORMAT::kParts * kTileNumbers;
   constexpr int kBelow = 2 * kTile * kTile;
   alignas(64) float block[2][ROWS * kBelow];
@@ -85,19 +92,19 @@ inline __attribute__((always_inline)) void AddByBlocks(const TileBlock& tile, in
     column + kTile < tile.value_dim ? products.template Multiply<2, Start::kZero>(of, out, work)
                                     : products.template Multiply<1, Start::kZero>(of, out, work);
     if (column > 0)
-      AddSums<ROWS>(tile, row, column - kChunk, alphas, block[(column / kChunk + 1) % 2]);
+      AddSums<ROWS>(tile, row, column - kChunk, old, block[(column / kChunk + 1) % 2]);
   }
   products.Finish();
-  AddSums<ROWS>(tile, row, column - kChunk, alphas, block[(column / kChunk + 1) % 2]);
+  AddSums<ROWS>(tile, row, column - kChunk, old, block[(column / kChunk + 1) % 2]);
 }
 
-// `alphas` are of the rows from `row` on.
+// `old` is of the rows from `row` on.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void AddAllColumns(const TileBlock& tile, int row, int first,
-                                                         const float* alphas, const Operands& of,
+                                                         Rescale old, const Operands& of,
                                                          const Work& work) {
-  FORMAT::kInPlace ? AddInPlace<ROWS>(tile, row, first, alphas, of, work)
-                   : AddByBlocks<FORMAT, ROWS>(tile, row, first, alphas, of, work);
+  FORMAT::kInPlace ? AddInPlace<ROWS>(tile, row, first, old, of, work)
+                   : AddByBlocks<FORMAT, ROWS>(tile, row, first, old, of, work);
 }
 
 }  // namespace

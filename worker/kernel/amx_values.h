@@ -15,7 +15,11 @@ namespace {
 template <class FORMAT>
 void RoundWeights(const float* weights, int key, int begin, int end, Bf16* to, int64_t low) {
   const auto part = [&](int at) {
-    return at >= begin && at < end ? _mm512_loadu_ps(weights + at) : _mm512_setzero_ps();
+    if (at < begin || at >= end) return _mm512_setzero_ps();
+    const __m512 all = _mm512_loadu_ps(weights + at);
+    // That of a bias may be of any bits.
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(all, all, _CMP_UNORD_Q), all,
+                                _mm512_set1_ps(__builtin_nanf("")));
   };
   FORMAT::StoreWeights(part(key), part(key + kTile), to, low);
 }
@@ -54,7 +58,7 @@ void AccumulateRows(const TileBlock& tile, int row) {
   of.left_low = kChunk;
   of.left_below = kTile * kKeyBlock * (sizeof(float) / sizeof(Bf16));
   of.chunks = (hull.end + kChunk - 1) / kChunk - first;
-  AddAllColumns<FORMAT, ROWS>(tile, row, first, tile.alpha + row, of, NoWork());
+  AddAllColumns<FORMAT, ROWS>(tile, row, first, {tile.alpha + row, /*fresh=*/false}, of, NoWork());
 }
 
 template <class FORMAT>

@@ -61,7 +61,6 @@ struct KernelOp {
     kMerge,
     kAdd,
     kFinish,
-    kCopy,
     kDelta,  // delta of the target := Σ d_out · out of the source − what stood in its place.
     kSink,   // target := −exp(sink − LSE) · delta of the source, 0 where its LSE is −∞.
     kRound,  // kBf16Partial := kPartial, its sum rounded. Where nothing was seen sums are left.
@@ -112,6 +111,16 @@ class AttentionKernel {
   // summed over query heads where the bias is of all.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
+
+  // Makes what Accumulate of these tasks should find there, since to make it (to load code onto a
+  // GPU) has to wait until no message is under way: before those of the first step whose tasks
+  // these are. Accumulate without it serves all the same. CANCELLED, or a fault of the device; only
+  // kernels that prepare need it.
+  virtual absl::Status Prepare(const KernelJob&, absl::Span<const KernelTask>,
+                               const KernelControl&) {
+    return absl::OkStatus();
+  }
+  virtual bool prepares() const { return false; }
 
   // Whether Accumulate serves tasks whose rows begin and end with them (attention/schedule_data.h):
   // the same bits as with kIdentity before and kFinish after, in rows that see nothing too.

@@ -123,13 +123,6 @@ void SinkRow(const Operands& o, int64_t row) {
   }
 }
 
-void CopyRow(const Operands& o, int64_t row) {
-  const size_t heads = o.head_end - o.head_begin;
-  for (size_t s = 0; s < o.target.sections.size(); ++s)
-    std::memcpy(o.target.At(row, o.head_begin, s), o.source.At(row, o.head_begin, s),
-                heads * o.target.sections[s].head_bytes);
-}
-
 using RowFunction = void (*)(const Operands&, int64_t);
 
 // nullptr where the operation is not made for these kinds.
@@ -155,8 +148,6 @@ RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
       return source == BlockKind::kOut && target == BlockKind::kQGrad ? DeltaRow : nullptr;
     case KernelOp::Kind::kSink:
       return source == BlockKind::kQGrad && target == BlockKind::kDSinkOut ? SinkRow : nullptr;
-    case KernelOp::Kind::kCopy:
-      return target == source ? CopyRow : nullptr;
   }
   return nullptr;
 }

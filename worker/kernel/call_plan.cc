@@ -7,6 +7,7 @@
 
 #include "attention/shard_plan.h"
 #include "worker/kernel/item_order.h"
+#include "worker/kernel/tile_hulls.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -14,128 +15,6 @@ namespace {
 
 // Blocks of deterministic jobs are then the same ones in every plan.
 static_assert(kFoldTile % kKeyBlock == 0);
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-struct HeadRange {
-  int32_t begin, end;
-};
-
-HeadRange KvHeads(const Task& task, int group) {
-  return {task.head_begin / group, static_cast<int32_t>(CeilDiv(task.head_end, group))};
-}
-
-int64_t FirstTile(const Task& task, int group) { return task.q_begin * group / kTileRows; }
-int64_t EndTile(const Task& task, int group) { return CeilDiv(task.q_end * group, kTileRows); }
-
-int64_t FirstRow(const CallPlan& plan, const Task& task, int64_t tile) {
-  return std::max(task.q_begin, tile * kTileRows / plan.group);
-}
-int64_t EndRow(const CallPlan& plan, const Task& task, int64_t tile) {
-  return std::min(task.q_end, CeilDiv((tile + 1) * kTileRows, plan.group));
-}
-
-// Asked between units of a plan, which it counts.
-bool Stopped(const KernelControl& control) {
-  if (control.stopped()) return true;
-  control.Count(1);
-  return false;
-}
-
-// From the first key that a row of each tile sees to behind the last, for each task and class of
-// heads, so that a phase looks at the rows of those tiles only that may see its keys.
-class TileHulls {
- public:
-  TileHulls(const CallPlan& plan, const KernelControl& control) : of_(plan.tasks.size()) {
-    for (size_t t = 0; t < plan.tasks.size(); ++t) {
-      const Task& task = plan.tasks[t].task;
-      const MaskMap& mask = plan.visible->mask();
-      of_[t].resize(mask.classes());
-      mask.ForEachClass(task.head_begin, task.head_end, [&](int32_t q_head, int32_t) {
-        if (Stopped(control)) return;
-        of_[t][mask.ClassOf(q_head)] = Hulls(plan, static_cast<int32_t>(t), q_head);
-      });
-    }
-  }
-
-  // Blocks of keys that the task's tiles meet, of one head: all, those that the tile before did not
-  // meet, and of one tile.
-  struct Blocks {
-    int64_t tiles = 0, met = 0, fresh = 0, most = 0;
-  };
-  Blocks BlocksOf(int32_t task) const;
-
-  // Of the task's tiles, in order.
-  const std::vector<Interval>& Of(int32_t task, int32_t head_class) const {
-    return of_[task][head_class];
-  }
-
- private:
-  static std::vector<Interval> Hulls(const CallPlan& plan, int32_t number, int32_t q_head) {
-    const Task& task = plan.tasks[number].task;
-    std::vector<Interval> hulls;
-    for (int64_t tile = FirstTile(task, plan.group); tile < EndTile(task, plan.group); ++tile) {
-      Interval hull{task.k_end, task.k_begin};
-      for (int64_t row = FirstRow(plan, task, tile); row < EndRow(plan, task, tile); ++row) {
-        const absl::Span<const Interval> seen = plan.visible->Of(number, q_head, row);
-        if (seen.empty()) continue;
-        hull = {std::min(hull.begin, seen.front().begin), std::max(hull.end, seen.back().end)};
-      }
-      hulls.push_back(hull);
-    }
-    return hulls;
-  }
-
-  std::vector<std::vector<std::vector<Interval>>> of_;
-};
-
-TileHulls::Blocks TileHulls::BlocksOf(int32_t task) const {
-  Blocks blocks;
-  for (const std::vector<Interval>& of_class : of_[task])
-    blocks.tiles = std::max<int64_t>(blocks.tiles, of_class.size());
-  Interval before{0, 0};
-  for (int64_t tile = 0; tile < blocks.tiles; ++tile) {
-    Interval keys{std::numeric_limits<int64_t>::max(), 0};
-    for (const std::vector<Interval>& of_class : of_[task]) {
-      if (of_class.empty() || of_class[tile].length() == 0) continue;
-      keys = {std::min(keys.begin, of_class[tile].begin), std::max(keys.end, of_class[tile].end)};
-    }
-    if (keys.length() == 0) continue;
-    keys = {keys.begin / kKeyBlock, CeilDiv(keys.end, kKeyBlock)};
-    blocks.met += keys.length();
-    blocks.fresh += keys.length() - Intersect(keys, before).length();
-    blocks.most = std::max(blocks.most, keys.length());
-    before = keys;
-  }
-  return blocks;
-}
-
-// How many packed blocks a thread keeps, so that going from tile to tile it packs about each block
-// once; 0: keys are packed ahead. Written to memory and read again, a key takes as long as hundreds
-// of rows attend to it: packing in passing is for keys that few rows see, as in a window.
-int64_t BlocksToKeep(const CallPlan& plan, const TileHulls& hulls, const PhaseLimits& limits) {
-  constexpr int64_t kManyRows = 4096, kItemsOfThread = 8;
-  int64_t tiles = 0, met = 0, packed = 0, most = 0, all = 0, all_of_head = 0;
-  for (const KeySource& source : plan.sources) {
-    int64_t blocks = 0;
-    for (const Interval& rows : source.rows)
-      blocks += CeilDiv(rows.end, kKeyBlock) - rows.begin / kKeyBlock;
-    all_of_head += blocks;
-    all += blocks * (source.head_end - source.head_begin);
-  }
-  for (size_t t = 0; t < plan.tasks.size(); ++t) {
-    const HeadRange heads = KvHeads(plan.tasks[t].task, plan.group);
-    const TileHulls::Blocks of = hulls.BlocksOf(static_cast<int32_t>(t));
-    tiles += of.tiles * (heads.end - heads.begin);
-    met += of.met * (heads.end - heads.begin);
-    packed += of.fresh * (heads.end - heads.begin) + of.most * (limits.threads - 1);
-    most += of.most;
-  }
-  const bool few = met * kTileRows < kManyRows * all && most <= all_of_head / 2;
-  const int64_t kept = most + limits.tiles * kTileRows / kKeyBlock;  // Of tiles that are joined.
-  const bool once = packed <= all + all / 4 && kept <= limits.most_kept;
-  return few && once && tiles >= kItemsOfThread * limits.threads ? kept : 0;
-}
 
 // Cuts the call's tasks into phases for one range of heads.
 class PhaseBuilder {
@@ -244,13 +123,15 @@ bool BeginsOrEnds(const CallPlan& plan, const Unit& unit, int64_t tile) {
 
 // The same of all tiles of the unit's task.
 std::vector<int64_t> Costs(const CallPlan& plan, const Unit& unit,
-                           const std::vector<Interval>& hulls, int32_t q_head) {
+                           const std::vector<TileSees>& hulls, int32_t q_head) {
   const int64_t first = FirstTile(plan.tasks[unit.task].task, plan.group);
   const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
   std::vector<int64_t> costs(hulls.size(), 0);
   for (size_t t = 0; t < hulls.size(); ++t) {
-    if (Intersect(hulls[t], keys).length() > 0)
-      costs[t] = Cost(plan, unit, first + static_cast<int64_t>(t), q_head);
+    const Interval seen = Intersect(hulls[t].hull, keys);
+    if (seen.length() == 0) continue;
+    costs[t] = seen == hulls[t].hull ? hulls[t].pairs
+                                     : Cost(plan, unit, first + static_cast<int64_t>(t), q_head);
   }
   return costs;
 }

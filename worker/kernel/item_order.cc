@@ -10,11 +10,11 @@
 namespace annulus {
 namespace {
 
-// Joins neighbours of one head that attend to the same keys: where each packs them for itself, or
-// as long as enough items stay for every thread to be busy to the end. They stand in the order of
-// their tiles.
-void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
-  constexpr int64_t kItemsOfThread = 8, kManyKeys = 2048;
+// Joins neighbours of one head that attend to the same keys: where each packs them for itself, and
+// a few where it keeps them, or as long as enough items stay for every thread to be busy to the
+// end. They stand in the order of their tiles.
+void JoinTiles(const PhaseLimits& limits, int64_t kept, std::vector<Item>* items) {
+  constexpr int64_t kItemsOfThread = 8;
   const auto count = static_cast<int64_t>(items->size());
   const int64_t most =
       limits.passing ? limits.tiles
@@ -23,13 +23,17 @@ void JoinTiles(const PhaseLimits& limits, std::vector<Item>* items) {
   const auto reads_many = [&](const Item& item) {
     return limits.passing || item.cost >= kManyKeys * kTileRows;
   };
+  const auto may_join = [&](const Item& last, const Item& next) {
+    const int tiles = last.tiles + next.tiles;
+    if (tiles > most) return false;
+    return (kept > 1 && tiles <= kTilesBesideKept) || (reads_many(last) && reads_many(next));
+  };
   std::vector<Item> joined;
   for (Item& item : *items) {
     if (!joined.empty()) {
       Item& last = joined.back();
-      if (last.tiles + item.tiles <= most && last.kv_head == item.kv_head &&
-          last.tile + last.tiles == item.tile && last.units == item.units && reads_many(last) &&
-          reads_many(item)) {
+      if (last.kv_head == item.kv_head && last.tile + last.tiles == item.tile &&
+          last.units == item.units && may_join(last, item)) {
         last.tiles += item.tiles;
         last.cost += item.cost;
         continue;
@@ -60,7 +64,7 @@ bool AreEqualHeads(const Phase& phase) {
 }  // namespace
 
 void OrderItems(const PhaseLimits& limits, Phase* phase) {
-  JoinTiles(limits, &phase->items);
+  JoinTiles(limits, phase->kept, &phase->items);
   if (phase->kept > 1) {
     std::stable_sort(phase->items.begin(), phase->items.end(), [](const Item& a, const Item& b) {
       return std::tie(a.kv_head, a.tile) < std::tie(b.kv_head, b.tile);

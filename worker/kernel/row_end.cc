@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "worker/kernel/fetch_rows.h"
+
 namespace annulus {
 namespace {
 
@@ -18,19 +20,24 @@ FinishRule RuleOf(const AttentionSpec& spec) {
 RowEnd::RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa)
     : job_(job), isa_(isa), rule_(RuleOf(*job.spec)), out_(RowsOf(*job.layout, out)) {}
 
-void RowEnd::Write(int64_t row, int32_t head, const RowState& state, const float* sums,
-                   StreamingWriter* writer) const {
+float RowEnd::WriteOutput(int64_t row, int32_t head, const RowState& state,
+                          const float* sums) const {
   const BlockLayout& layout = *job_.layout;
   const std::vector<float>& sinks = job_.spec->modifiers.sinks;
   FinishRule rule = rule_;
   if (!sinks.empty()) rule.sink = sinks[head];
   const RowDivision by = DivisionOf(state, rule);
-  std::byte* const to = out_.At(row, head, 0);
-  alignas(64) std::byte line[kMaxHeadDim * sizeof(float)];
-  isa_.finish_row(sums, by, layout.value_dim(), layout.out_dtype(), writer == nullptr ? to : line);
-  if (writer != nullptr) writer->Copy(to, line, out_.sections[0].head_bytes);
-  *out_.Floats(row, head, 1) = by.lse;
-  if (layout.max_logit()) *out_.Floats(row, head, 2) = MaxLogit(state);
+  isa_.finish_row(sums, by, layout.value_dim(), layout.out_dtype(), out_.At(row, head, 0));
+  return by.lse;
+}
+
+void RowEnd::WriteStatistics(int64_t row, int32_t head, const RowState& state, float lse) const {
+  *out_.Floats(row, head, 1) = lse;
+  if (job_.layout->max_logit()) *out_.Floats(row, head, 2) = MaxLogit(state);
+}
+
+void RowEnd::FetchOutput(int64_t row, int32_t head) const {
+  FetchRows(out_.At(row, head, 0), out_.sections[0].head_bytes, 0, 1);
 }
 
 }  // namespace annulus

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "attention/partial.h"
-#include "base/streaming_writer.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/block_sections.h"
 #include "worker/kernel/tile_isa.h"
@@ -18,10 +17,16 @@ class RowEnd {
   RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa);
 
   // Output, LSE and, where the job asks for it, maximum of a row that the block has. `sums` are
-  // read unless nothing was seen. The output goes through `writer` where there is one. The thread
-  // keeps subnormal numbers meanwhile (flush_denormals.h).
-  void Write(int64_t row, int32_t head, const RowState& state, const float* sums,
-             StreamingWriter* writer = nullptr) const;
+  // read unless nothing was seen. The thread keeps subnormal numbers meanwhile (flush_denormals.h).
+  void Write(int64_t row, int32_t head, const RowState& state, const float* sums) const {
+    WriteStatistics(row, head, state, WriteOutput(row, head, state, sums));
+  }
+  // The same in two: the output, which returns the LSE, and the rest. A row's heads have their
+  // statistics in one line, so that threads which write to it between outputs wait for each other.
+  float WriteOutput(int64_t row, int32_t head, const RowState& state, const float* sums) const;
+  void WriteStatistics(int64_t row, int32_t head, const RowState& state, float lse) const;
+  // Asks for the lines that WriteOutput will write.
+  void FetchOutput(int64_t row, int32_t head) const;
 
  private:
   const KernelJob& job_;

@@ -1,13 +1,24 @@
 // Compiled with -mavx512f: called only after the CPU has been asked (isa_dispatch.h).
+#include "worker/kernel/finish_avx512.h"
 #include "worker/kernel/tile_functions.h"
 #include "worker/kernel/vector_avx512.h"
 
 namespace annulus {
 
+namespace {
+
+constexpr TileIsa MakeAvx512Isa() {
+  TileIsa isa = MakeTileIsa<Avx512>("avx512");
+  isa.finish_row = FinishRowAvx512;
+  return isa;
+}
+
+}  // namespace
+
 void AttendRowsAvx512(const LyingRows& rows, RowSlot* slots, int count) {
   AttendRows<Avx512>(rows, slots, count);
 }
 
-const TileIsa kAvx512Isa = MakeTileIsa<Avx512>("avx512");
+const TileIsa kAvx512Isa = MakeAvx512Isa();
 
 }  // namespace annulus

@@ -45,8 +45,7 @@ struct GradientIsa;  // gradient_isa.h
 // One tile of query rows against one packed block of keys. Arrays of rows have kMostTileRows
 // entries.
 struct TileBlock {
-  int rows = 0;
-  int head_dim = 0, value_dim = 0;
+  int rows = 0, head_dim = 0, value_dim = 0;
   // Of products of queries that are packed unscaled: where the softmax multiplies, or before.
   float score_scale = 1, softmax_scale = 1;
   const float* queries = nullptr;  // PackQueries
@@ -56,15 +55,15 @@ struct TileBlock {
   // [rows][sum_stride]; the stride is a multiple of the panel, columns past value_dim stay 0.
   float* sums = nullptr;
   int sum_stride = 0;
-  float* max = nullptr;
-  float* weight = nullptr;
+  float slack = 0;  // A maximum stays while no score is above it by more.
+  float *max = nullptr, *weight = nullptr;
   float* alpha = nullptr;  // Factor for sums of this block; written by softmax.
   // The hull [begin, end) of the block's keys that a row group sees; begin >= end: none.
   const int16_t* group_begin = nullptr;
   const int16_t* group_end = nullptr;
 };
 
-// A block of keys for `attend`, and what rows see of it.
+// For `attend`, with what rows see of it.
 struct PackedBlock {
   const float *keys = nullptr, *values = nullptr;              // PackKeys, PackValues
   const int16_t *group_begin = nullptr, *group_end = nullptr;  // As in TileBlock.
@@ -73,10 +72,11 @@ struct PackedBlock {
 
 struct TileIsa {
   const char* name;
-  int lanes;  // floats of a vector
-  int panel;  // keys, or value columns, of a packed panel: a multiple of lanes
-  int tiles;  // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
-  int parts;  // bf16 numbers that stand for one packed number; 0: it is packed as fp32
+  int lanes;    // floats of a vector
+  int panel;    // keys, or value columns, of a packed panel: a multiple of lanes
+  int tiles;    // Neighbouring tiles that it is faster to attend to as one, at most kMostTiles
+  float slack;  // By so much a row's maximum may fall behind, where nobody asks for it.
+  int parts;    // bf16 numbers that stand for one packed number; 0: it is packed as fp32
 
   // Packs up to kKeyBlock rows: keys as [panel of keys][head_dim][panel], values as
   // [panel of columns][kKeyBlock][panel], both fp32. Rows i with present[i] == 0 are not read and
@@ -107,12 +107,12 @@ struct TileIsa {
   // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
   // multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
-  // score, softmax and accumulate in one, with the same bits, of blocks instead of the tile's own,
-  // whose unseen values are finite; how many it did before one that it cannot. nullptr: none.
-  int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);
-  AttendRowsFunction* attend_rows;  // nullptr: none.
-  int few_slots;                    // Up to so many for a key it is faster than to pack.
-  const GradientIsa* gradients;     // nullptr: `fp32` has them.
+  // score, softmax and accumulate in one, with the same bits, of blocks whose unseen values are
+  // finite; how many it did before one that it cannot. Sums below a max of −inf are not read.
+  int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);  // nullptr: none.
+  AttendRowsFunction* attend_rows;                                             // nullptr: none.
+  int few_slots;                 // Up to so many for a key it is faster than to pack.
+  const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // A row's output of its sums, rounded to `dtype`: as Finish (attention/partial.h).
   void (*finish_row)(const float* sums, const RowDivision& by, int dim, DataType dtype,
                      std::byte* out);

@@ -27,6 +27,13 @@ constexpr auto kWholeEnd = AllOf<kMostTileRows / kRowGroup>(kKeyBlock);
 int RoundDown(int value, int to) { return value / to * to; }
 int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 
+// Those of sorted `spans` that meet `keys`.
+absl::Span<const Interval> Meeting(absl::Span<const Interval> spans, Interval keys) {
+  while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
+  while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
+  return spans;
+}
+
 }  // namespace
 
 TileScratch::TileScratch()
@@ -56,19 +63,23 @@ void TileLoop::GatherSlots(const Unit& unit, const Item& item) {
   s_.unseen_.clear();
   seen_by_all_ = keys;
   single_spans_ = true;
-  for (int64_t slot = begin; slot < end; ++slot) {
-    const int64_t row = slot / group;
-    const int32_t q_head = item.kv_head * group + static_cast<int32_t>(slot % group);
+  const CallVisibility& visible = *call_.plan->visible;
+  const bool alike = visible.SameForAll(unit.task);
+  absl::Span<const Interval> spans;
+  if (alike) spans = Meeting(visible.Of(unit.task, task.head_begin, task.q_begin), keys);
+  int64_t row = begin / group;
+  auto in_group = static_cast<int>(begin % group);
+  for (int64_t slot = begin; slot < end; ++slot, ++in_group) {
+    if (in_group == group) ++row, in_group = 0;
+    const int32_t q_head = item.kv_head * group + in_group;
     if (q_head < task.head_begin || q_head >= task.head_end) continue;
-    absl::Span<const Interval> spans = call_.plan->visible->Of(unit.task, q_head, row);
-    while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
-    while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
+    if (!alike) spans = Meeting(visible.Of(unit.task, q_head, row), keys);
     if (spans.empty()) {
       if (BeginsWith(unit, task, row) || EndsWith(unit, task, row))
         s_.unseen_.push_back({row, q_head, {}});
       continue;
     }
-    rules_.SetRow(bound, tile_.rows, row, q_head);
+    if (rules_.by_row()) rules_.SetRow(bound, tile_.rows, row, q_head);
     s_.key_begin_[tile_.rows] = static_cast<int32_t>(spans.front().begin);
     s_.key_end_[tile_.rows] = static_cast<int32_t>(spans.back().end);
     TileScratch::Slot& added = s_.slots_[tile_.rows++];
@@ -256,6 +267,7 @@ int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t
 }
 
 void TileLoop::RunBlock(const KernelTask& task, int64_t first, bool masked, bool finite) {
+  ClearUnseen();
   call_.isa->score(tile_);
   rules_.SetKeys(task, first);
   if (rules_.change_scores()) call_.isa->change_scores(tile_, rules_.score_rule());
@@ -283,6 +295,7 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   const bool before = rules_.change_scores() || scale == 0;
   tile_.score_scale = before ? scale : 1;
   tile_.softmax_scale = before ? 1 : scale;
+  tile_.slack = layout.max_logit() ? 0 : call_.isa->slack;
   tile_.queries = s_.queries_;
   tile_.scores = s_.scores_;
   tile_.sums = s_.sums_;

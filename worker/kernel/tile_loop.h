@@ -73,9 +73,13 @@ class TileLoop {
   // Rows of the unit that see nothing in it, and begin or end with it.
   void BeginAndEndUnseen(const KernelTask& task, const Unit& unit);
   void PackQueries(const KernelTask& task);
+  // Of rows that have seen nothing no sums.
   void LoadState(const KernelTask& task, const Unit& unit);
+  void ClearUnseen();
   void StoreState(const KernelTask& task, const Unit& unit);
   void EndRows(const KernelTask& task, const Unit& unit);
+  // Whether every slot's row ends with the unit.
+  bool EndAll(const Unit& unit, const Task& task) const;
   // What slots see of a block of keys.
   struct View {
     bool any = false;     // Some slot sees some key.

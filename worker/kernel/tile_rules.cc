@@ -31,6 +31,10 @@ TileRules::TileRules(const KernelJob& job) : job_(job) {
   change_scores_ = alibi_ || modifiers.soft_cap.has_value() || pairs.any();
   if (modifiers.soft_cap) score_rule_ = CapRule(*modifiers.soft_cap);
   row_inputs_ = pairs.any();
+  if (row_inputs_) {
+    pair_row_.resize(kMostTileRows);
+    own_keys_.resize(kMostTileRows);
+  }
   if (pairs.has_offset) score_rule_.offset = offset_.data();
   if (pairs.has_bias || pairs.has_bits) score_rule_.pairs = &pair_rule_;
   pair_rule_.dtype = pairs.bias_dtype;

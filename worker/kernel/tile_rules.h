@@ -21,6 +21,8 @@ class TileRules {
 
   bool change_scores() const { return change_scores_; }
   bool drop_weights() const { return drop_rule_.threshold != 0; }
+  // Whether rows differ in what changes their scores or weights: SetRow does nothing else.
+  bool by_row() const { return row_inputs_ || alibi_ || drop_weights(); }
   // Row `index` of the tile is query head `q_head` of shard-local row `row` of the task's queries.
   void SetRow(const KernelTask& task, int index, int64_t row, int32_t q_head);
   // The block is keys [first, first + kKeyBlock) of the task's shard.
@@ -53,8 +55,10 @@ class TileRules {
   uint32_t counter_[kMostTileRows][3];
   std::array<int32_t, kKeyBlock> key_;
   PairRule pair_rule_;
-  std::array<PairRule::Row, kMostTileRows> pair_row_;
-  std::array<Interval, kMostTileRows> own_keys_;  // Of the row's sequence, in the task's shard.
+  // For kMostTileRows where the job has inputs by row, else empty: most jobs have none, and a tile
+  // may take no longer than clearing these.
+  std::vector<PairRule::Row> pair_row_;
+  std::vector<Interval> own_keys_;  // Of the row's sequence, in the task's shard.
   std::vector<PairRule::Run> runs_;
 };
 

@@ -15,6 +15,8 @@ namespace annulus {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+// Rows whose lines are fetched while others are written.
+constexpr int kRowsAhead = 16;
 
 // Where the state of a (row, head) lies in a block of partials.
 class StatePlaces {
@@ -96,35 +98,55 @@ void TileLoop::LoadState(const KernelTask& task, const Unit& unit) {
     }
     s_.max_[i] = state.max;
     s_.weight_[i] = state.weight;
-    const bool fresh = state.max == kMinusInf;  // Its sums mean nothing.
-    if (!fresh) std::memcpy(sums, at.sum, bytes);
-    std::fill(sums + (fresh ? 0 : tile_.value_dim), sums + tile_.sum_stride, 0.0f);
+    if (state.max != kMinusInf) std::memcpy(sums, at.sum, bytes);
+    std::fill(sums + tile_.value_dim, sums + tile_.sum_stride, 0.0f);
   }
+}
+
+bool TileLoop::EndAll(const Unit& unit, const Task& task) const {
+  const Interval rows{s_.slots_[0].row, s_.slots_[tile_.rows - 1].row + 1};
+  return unit.last && Intersect(rows, task.ends) == rows;
 }
 
 void TileLoop::EndRows(const KernelTask& task, const Unit& unit) {
   if (!unit.last || task.task.ends.length() == 0) return;
   const KeepDenormals keep;
   const RowEnd end(*call_.job, task.out, *call_.isa);
-  const bool streamed = call_.job->layout->BlockBytes(task.out.block) >= kStreamedBytes;
-  StreamingWriter writer;
+  const auto fetch = [&](int i) {
+    if (i < tile_.rows) end.FetchOutput(s_.slots_[i].row, s_.slots_[i].q_head);
+  };
+  for (int i = 0; i < kRowsAhead; ++i) fetch(i);
+  for (int i = 0; i < tile_.rows; ++i) {
+    fetch(i + kRowsAhead);
+    const TileScratch::Slot& slot = s_.slots_[i];
+    if (!EndsWith(unit, task.task, slot.row)) continue;
+    s_.alpha_[i] = end.WriteOutput(slot.row, slot.q_head, {s_.max_[i], s_.weight_[i]},
+                                   s_.sums_ + int64_t{i} * tile_.sum_stride);
+  }
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
     if (!EndsWith(unit, task.task, slot.row)) continue;
-    end.Write(slot.row, slot.q_head, {s_.max_[i], s_.weight_[i]},
-              s_.sums_ + int64_t{i} * tile_.sum_stride, streamed ? &writer : nullptr);
+    end.WriteStatistics(slot.row, slot.q_head, {s_.max_[i], s_.weight_[i]}, s_.alpha_[i]);
+  }
+}
+
+void TileLoop::ClearUnseen() {
+  for (int i = 0; i < tile_.rows; ++i) {
+    if (s_.max_[i] != kMinusInf) continue;
+    std::fill_n(s_.sums_ + int64_t{i} * tile_.sum_stride, tile_.value_dim, 0.0f);
   }
 }
 
 // Sums first: maxima and weights of a row's heads share cache lines, which other threads write to.
 void TileLoop::StoreState(const KernelTask& task, const Unit& unit) {
+  if (EndAll(unit, task.task)) return;
   const size_t bytes = sizeof(float) * tile_.value_dim;
   const StatePlaces places(*call_.job->layout, task.out_q);
   const bool streamed = call_.job->layout->BlockBytes(task.out_q.block) >= kStreamedBytes;
   StreamingWriter writer;
   for (int i = 0; i < tile_.rows; ++i) {
     const TileScratch::Slot& slot = s_.slots_[i];
-    if (EndsWith(unit, task.task, slot.row)) continue;
+    if (EndsWith(unit, task.task, slot.row) || s_.max_[i] == kMinusInf) continue;
     void* to = places.Find(slot.row, slot.q_head).sum;
     const float* from = s_.sums_ + int64_t{i} * tile_.sum_stride;
     if (streamed) {

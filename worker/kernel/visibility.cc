@@ -1,5 +1,6 @@
 #include "worker/kernel/visibility.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace annulus {
@@ -10,6 +11,7 @@ CallVisibility::CallVisibility(const MaskMap& mask, absl::Span<const KernelTask>
   struct Asked {
     size_t task;
     int32_t head;
+    Interval q;
     TaskRows* rows;
   };
   std::vector<Asked> asked;
@@ -25,14 +27,17 @@ CallVisibility::CallVisibility(const MaskMap& mask, absl::Span<const KernelTask>
       entry.slot_of_class[mask.ClassOf(head)] = static_cast<int16_t>(heads.size());
       heads.push_back(head);
     });
-    entry.by_class.resize(heads.size());
-    for (size_t i = 0; i < heads.size(); ++i) asked.push_back({t, heads[i], &entry.by_class[i]});
+    entry.pieces = (task.q_end - task.q_begin + kPieceRows - 1) / kPieceRows;
+    entry.by_class.resize(heads.size() * entry.pieces);
+    TaskRows* rows = entry.by_class.data();
+    for (const int32_t head : heads)
+      for (int64_t q = task.q_begin; q < task.q_end; q += kPieceRows)
+        asked.push_back({t, head, {q, std::min(q + kPieceRows, task.q_end)}, rows++});
   }
   pool.ParallelFor(static_cast<int64_t>(asked.size()), [&](int64_t index, int) {
-    const auto& [t, head, rows] = asked[index];
+    const auto& [t, head, q, rows] = asked[index];
     const KernelTask& bound = tasks[t];
-    *rows = VisibleInTask(mask, *bound.q_rows, *bound.k_rows,
-                          {bound.task.q_begin, bound.task.q_end}, entries_[t].all, head);
+    *rows = VisibleInTask(mask, *bound.q_rows, *bound.k_rows, q, entries_[t].all, head);
   });
 }
 

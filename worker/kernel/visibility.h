@@ -25,10 +25,33 @@ class CallVisibility {
   absl::Span<const Interval> Of(int32_t task, int32_t q_head, int64_t row) const {
     const Entry& entry = entries_[task];
     if (entry.by_class.empty()) return absl::MakeConstSpan(&entry.all, 1);
-    const TaskRows& rows = entry.by_class[entry.slot_of_class[mask_.ClassOf(q_head)]];
-    const int64_t i = row - entry.q_begin;
+    const int64_t of_task = row - entry.q_begin, i = of_task % kPieceRows;
+    const TaskRows& rows =
+        entry.by_class[entry.slot_of_class[mask_.ClassOf(q_head)] * entry.pieces +
+                       of_task / kPieceRows];
     return absl::MakeConstSpan(rows.spans)
         .subspan(rows.first[i], rows.first[i + 1] - rows.first[i]);
+  }
+
+  // Whether that is the same for all rows and heads of the task.
+  bool SameForAll(int32_t task) const { return entries_[task].by_class.empty(); }
+
+  // The same of the rows from `row` on, one after the other without a mark between, up to `end` or
+  // fewer; `row` becomes the next one.
+  absl::Span<const Interval> OfNext(int32_t task, int32_t q_head, int64_t end, int64_t* row) const {
+    const Entry& entry = entries_[task];
+    if (entry.by_class.empty()) {
+      ++*row;
+      return absl::MakeConstSpan(&entry.all, 1);
+    }
+    const int64_t of_task = *row - entry.q_begin, i = of_task % kPieceRows;
+    const int64_t count = std::min(kPieceRows - i, end - *row);
+    const TaskRows& rows =
+        entry.by_class[entry.slot_of_class[mask_.ClassOf(q_head)] * entry.pieces +
+                       of_task / kPieceRows];
+    *row += count;
+    return absl::MakeConstSpan(rows.spans)
+        .subspan(rows.first[i], rows.first[i + count] - rows.first[i]);
   }
 
   // Heads of one class see the same keys in every row.
@@ -39,8 +62,11 @@ class CallVisibility {
     Interval all;  // The task's keys, which every row sees where by_class is empty.
     int64_t q_begin = 0;
     std::vector<int16_t> slot_of_class;
-    std::vector<TaskRows> by_class;  // Of the task's heads.
+    int64_t pieces = 0;
+    std::vector<TaskRows> by_class;  // Of the task's heads, each in pieces of rows.
   };
+  // Rows that one thread asks for at once.
+  static constexpr int64_t kPieceRows = 4096;
   const MaskMap& mask_;
   std::vector<Entry> entries_;
 };

@@ -90,8 +90,10 @@ void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
 }
 
 void Lane::DoPrepare(const ShardWork& work) {
+  side_gauge_.Begin("Prepare", work.id, 0);
   absl::StatusOr<std::shared_ptr<ShardRun>> run =
-      PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_);
+      PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_, &memo_);
+  side_gauge_.End();
   if (!run.ok()) return options_.report(ShardFailedEvent(work.id, run.status()));
   const WorkerEvent prepared = PreparedEvent(**run);
   // A RunSegment can only come after the report, hence behind this in the queue.
@@ -110,7 +112,9 @@ void Lane::DoOpen(const control::v1::OpenGroup& open) {
       return absl::OkStatus();
     return absl::AbortedError("the group was aborted meanwhile");
   };
+  side_gauge_.Begin("OpenGroup", ShardId(), 0);
   const absl::Status status = begin();
+  side_gauge_.End();
   if (!status.ok()) *event.mutable_group_opened()->mutable_error() = ErrorToProto(status);
   options_.report(std::move(event));
 }
@@ -160,14 +164,18 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   gauge_.Begin("RunSegment", found->first, command.segment(), patience);
   SetCurrent(group, run);
   if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
+  absl::Status copied;
   if (run->executor == nullptr) {
     run->group = group;
-    const absl::Status copied = MakeExecutor(run, communicator, options_.step_timeout + patience);
+    copied = MakeExecutor(run, communicator, options_.step_timeout + patience);
     if (!copied.ok()) Fail(run, copied);
   }
   const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
-  if (run->group != group || command.step_begin() != run->next_step ||
-      command.step_end() < run->next_step || command.step_end() > steps) {
+  if (!copied.ok()) {
+    // What lies where its inputs should be must not reach its peers.
+    Break(command, run->next_step, copied);
+  } else if (run->group != group || command.step_begin() != run->next_step ||
+             command.step_end() < run->next_step || command.step_end() > steps) {
     Break(command, run->next_step,
           absl::FailedPreconditionError("the segment does not follow the one before"));
   } else {
@@ -194,9 +202,10 @@ absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator,
 
 void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
   Executor& executor = *run->executor;
-  const absl::Status status =
-      executor.Run({command.step_begin(), command.step_end()}, /*transfers_only=*/run->failed);
+  const absl::Status status = executor.Run({command.step_begin(), command.step_end()});
   if (executor.communicator_failed()) return Break(command, executor.step(), status);
+  // The rank that has failed tells the coordinator why.
+  if (executor.peer_failed()) run->failed = true;
   if (!status.ok()) Fail(run, status);
   WorkerEvent event;
   control::v1::SegmentDone& done = *event.mutable_segment_done();
@@ -220,7 +229,8 @@ void Lane::Finish(ShardRun* run) {
 }
 
 void Lane::Fail(ShardRun* run, const absl::Status& why) {
-  if (std::exchange(run->failed, true)) return;
+  // A device's fault ends the process, whatever has failed before.
+  if (std::exchange(run->failed, true) && !IsDeviceFault(why)) return;
   options_.report(ShardFailedEvent(run->id, why));
 }
 

@@ -51,6 +51,8 @@ class Lane {
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
+  // Of what is done beside the lane.
+  LaneGauge* side_gauge() { return &side_gauge_; }
   const LaneGroups& groups() const { return groups_; }
 
  private:
@@ -76,8 +78,9 @@ class Lane {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGroups groups_;
-  LaneGauge gauge_;
+  LaneGauge gauge_, side_gauge_;
   std::map<ShardId, std::shared_ptr<ShardRun>> runs_;  // Lane thread.
+  ProgramMemo memo_;                                   // Side thread.
 
   Mutex known_mutex_;
   // Prepared, perhaps in vain, and not released.

@@ -28,16 +28,16 @@ void ShardRun::ReleaseDevice() {
 }
 
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
-                                                     Device* device,
-                                                     const AttentionKernel& kernel) {
+                                                     Device* device, const AttentionKernel& kernel,
+                                                     ProgramMemo* memo) {
   auto run = std::make_shared<ShardRun>();
   run->id = work.id;
   run->staged = work.staged;
   ProgramRequest request = work.request;
   request.reads_staging = device->reads_staging();
   request.ends_rows = kernel.ends_rows();
-  ASSIGN_OR_RETURN(run->program, MakeProgram(request));
-  const int64_t bytes = run->program->placement.arena_bytes;
+  ASSIGN_OR_RETURN(run->program, memo->ProgramOf(request));
+  const int64_t bytes = run->program->memory_bytes();
   ASSIGN_OR_RETURN(run->reservation, budget->Reserve(bytes));
   ASSIGN_OR_RETURN(run->memory, device->Allocate(bytes));
   return run;
@@ -59,7 +59,7 @@ WorkerEvent PreparedEvent(const ShardRun& run) {
     peer->set_sends(digest.sends);
     peer->set_receives(digest.receives);
   }
-  prepared.set_arena_bytes(run.program->placement.arena_bytes);
+  prepared.set_arena_bytes(run.program->memory_bytes());
   prepared.set_steps(static_cast<int32_t>(run.program->schedule.steps.size()));
   return event;
 }

@@ -13,6 +13,7 @@
 #include "worker/agent/agent_values.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/program.h"
+#include "worker/executor/program_memo.h"
 #include "worker/staging/memory_budget.h"
 #include "worker/staging/shard_id.h"
 #include "worker/staging/staged_shard.h"
@@ -46,10 +47,11 @@ struct ShardRun {
   void ReleaseDevice();
 };
 
-// Builds the program for these and takes device memory from `budget`. RESOURCE_EXHAUSTED, and the
-// errors of MakeProgram.
+// Builds the program for these, or finds it in `memo`, and takes device memory from `budget`.
+// RESOURCE_EXHAUSTED, and the errors of MakeProgram.
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
-                                                     Device* device, const AttentionKernel& kernel);
+                                                     Device* device, const AttentionKernel& kernel,
+                                                     ProgramMemo* memo);
 
 // RESOURCE_EXHAUSTED / QUEUE_FULL: too many `what` wait for this worker.
 absl::Status LaneFullError(absl::string_view what);

@@ -104,7 +104,7 @@ void SoloLane::DoRun(const ShardWork& work) {
 
 absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work) {
   ASSIGN_OR_RETURN(const std::shared_ptr<ShardRun> run,
-                   PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_));
+                   PrepareRun(work, options_.device_budget.get(), device_.get(), *kernel_, &memo_));
   Executor::Options options;
   options.program = run->program;
   options.memory = run->memory;
@@ -114,7 +114,7 @@ absl::StatusOr<ExecutionStats> SoloLane::Execute(const ShardWork& work) {
   Executor executor(std::move(options));
   RETURN_IF_ERROR(executor.CopyIn(run->Tensors()));
   const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
-  RETURN_IF_ERROR(executor.Run({0, steps}, /*transfers_only=*/false));
+  RETURN_IF_ERROR(executor.Run({0, steps}));
   RETURN_IF_ERROR(executor.CopyOut(run->Tensors()));
   return executor.stats();
 }

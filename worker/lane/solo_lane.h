@@ -58,6 +58,7 @@ class SoloLane {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGauge gauge_;
+  ProgramMemo memo_;  // Lane thread.
   Mutex mutex_;
   // Not in the queue, so that a release frees a shard, and its place, whatever runs in front of it.
   std::map<ShardId, ShardWork> waiting_ GUARDED_BY(mutex_);

@@ -187,6 +187,8 @@ absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   const int64_t before = arrived.cells();
   RETURN_IF_ERROR(arrived.Add(target.cells));
   received_bytes_ += (arrived.cells() - before) * target.head_bytes;
+  call->bytes += (target.cells.row_end - target.cells.row_begin) *
+                 (target.cells.head_end - target.cells.head_begin) * target.head_bytes;
   return absl::OkStatus();
 }
 
@@ -200,11 +202,23 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
   auto at = [&](int64_t row, int32_t head) {
     return base + row * row_bytes + head * target.head_bytes;
   };
+  const auto other_bytes = [&](int64_t row) {
+    return ChunkError("CHUNK_OVERLAP", "row_begin",
+                      absl::StrCat("row ", row, " of ", TensorName(chunk.tensor),
+                                   " came before with other bytes"));
+  };
+  const bool whole_rows = cells.head_end - cells.head_begin == target.heads;
+  const int64_t runs = whole_rows ? 1 : chunk.row_count;
+  const int64_t run_bytes =
+      (chunk.row_count / runs) * (cells.head_end - cells.head_begin) * target.head_bytes;
+  if (arrived.complete()) {
+    for (int64_t run = 0; run < runs; ++run) {
+      const int64_t row = cells.row_begin + run;
+      if (!reader.Equal(run_bytes, at(row, cells.head_begin))) return other_bytes(row);
+    }
+    return absl::OkStatus();
+  }
   if (!arrived.Intersects(cells)) {
-    const bool whole_rows = cells.head_end - cells.head_begin == target.heads;
-    const int64_t runs = whole_rows ? 1 : chunk.row_count;
-    const int64_t run_bytes =
-        (chunk.row_count / runs) * (cells.head_end - cells.head_begin) * target.head_bytes;
     StreamingWriter writer;
     for (int64_t run = 0; run < runs; ++run) {
       std::byte* const to = at(cells.row_begin + run, cells.head_begin);
@@ -217,9 +231,7 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
       if (!arrived.Contains(row, head)) {
         reader.Copy(target.head_bytes, at(row, head));
       } else if (!reader.Equal(target.head_bytes, at(row, head))) {
-        return ChunkError("CHUNK_OVERLAP", "row_begin",
-                          absl::StrCat("row ", row, " of ", TensorName(chunk.tensor),
-                                       " came before with other bytes"));
+        return other_bytes(row);
       }
     }
   }

@@ -41,7 +41,8 @@ struct ArrivingChunk : ChunkHeader {
 // What one PutShard call has brought so far: a cell twice in one call is an error. One thread at a
 // time.
 struct UploadCall {
-  std::vector<ArrivedCells> seen;  // By input tensor; made at first use.
+  std::vector<ArrivedCells> seen;  // By tensor; made at first use.
+  int64_t bytes = 0;  // Written, or found to be the same; all inputs: expected_bytes().
 };
 
 struct MissingPiece {

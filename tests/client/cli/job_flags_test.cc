@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/error.h"
 #include "base/command_line.h"
 #include "gtest/gtest.h"
 
@@ -16,16 +17,22 @@ class JobFlagsTest : public testing::Test {
     std::ofstream(spec_file_) << R"({"masks": [{"windowLeft": "5"}], "scale": 0.25})";
   }
 
-  // The job of the flags over a spec with a window and a scale of 0.25.
-  AttentionSpec Read(std::vector<std::string> flags) {
+  // What the flags make of a spec with a window and a scale of 0.25.
+  absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, bool gradients = false) {
     CLI::App app("", "annulus");
     JobFlags read;
+    read.gradients = gradients;
     AddJobFlags(&app, &read);
     flags.insert(flags.end(), {"--spec", spec_file_, "--synthetic", "1,9,9,2,2,8,fp32,1"});
     std::vector<const char*> words = {"annulus"};
     for (const std::string& flag : flags) words.push_back(flag.c_str());
     EXPECT_FALSE(ParseCommandLine(&app, static_cast<int>(words.size()), words.data()).has_value());
-    absl::StatusOr<JobRequest> request = ReadJob(read);
+    return ReadJob(read);
+  }
+
+  // The job of them.
+  AttentionSpec Read(const std::vector<std::string>& flags) {
+    absl::StatusOr<JobRequest> request = Request(flags);
     EXPECT_TRUE(request.ok()) << request.status();
     return request.ok() ? request->spec : AttentionSpec();
   }
@@ -78,6 +85,27 @@ TEST_F(JobFlagsTest, BothReplaceBoth) {
   const AttentionSpec spec = Read({"--mask", "causal", "--scale", "3"});
   ExpectCausal(spec, Mask::Alignment::kBottomRight);
   EXPECT_EQ(spec.scale, 3.0);
+}
+
+TEST_F(JobFlagsTest, GradientsRefuseAStateToBeKept) {
+  std::ofstream(spec_file_) << R"({"forward": {"keepState": "60s"}})";
+  EXPECT_TRUE(Request({}).ok());
+  const absl::Status status = Request({}, /*gradients=*/true).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC");
+  ASSERT_EQ(DetailOf(status).fields.size(), 1u);
+  EXPECT_EQ(DetailOf(status).fields[0].field, "spec.forward.keep_state");
+}
+
+TEST_F(JobFlagsTest, AStripeIsOfTheStripedLayoutAlone) {
+  EXPECT_EQ(Request({})->execution.stripe, 0);
+  EXPECT_EQ(Request({"--layout", "striped", "--stripe", "3"})->execution.stripe, 3);
+  for (const char* layout : {"auto", "zigzag"}) {
+    const absl::Status status = Request({"--layout", layout, "--stripe", "3"}).status();
+    EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION") << layout;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u);
+    EXPECT_EQ(DetailOf(status).fields[0].field, "execution.stripe");
+  }
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "attention/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernel/cuda/emulated_cudnn.h"
@@ -109,6 +111,102 @@ TEST(CudnnKernel, NoMorePlansAreKeptThanThereMayBe) {
   EXPECT_GT(most, kMost * 32);
 }
 
+// 32, 32 and 26 rows of 150 keys.
+AttentionSpec TwoShapes() {
+  AttentionSpec spec = CausalSpec();
+  spec.masks.clear();
+  return spec;
+}
+
+TEST(CudnnKernel, RectanglesOfOneShapeHaveOnePlan) {
+  int64_t waits = 0;
+  EmulatedCudnnOptions more;
+  more.most_plans = 2;
+  more.waits = [&] { ++waits; };
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), more);
+  const AttentionSpec spec = TwoShapes();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  for (int run = 1; run <= 2; ++run) {
+    ASSERT_TRUE(harness.Run(*made.kernel).ok());
+    EXPECT_EQ(made.cudnn->runs(), 3 * run);
+    EXPECT_EQ(made.cudnn->plans_made(), 2 + 2);
+    EXPECT_EQ(waits, 0);
+  }
+}
+
+TEST(CudnnKernel, ShapesOfACallForWhichThereIsNoRoomAreTheOthers) {
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), {1});
+  const AttentionSpec spec = TwoShapes();
+  for (int run = 1; run <= 2; ++run) {
+    EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+    EXPECT_EQ(made.cudnn->runs(), 2 * run) << "those of 32 rows, in every call";
+    EXPECT_LE(made.cudnn->alive(), (1 + 3) * 32);
+  }
+}
+
+// To make a plan may load code, which may wait for messages that wait for others.
+TEST(CudnnKernel, MakesNoPlanWhileMessagesAreUnderWay) {
+  LoadGate gate;
+  EmulatedCudnnOptions more;
+  more.gate = &gate;
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), more);
+  const AttentionSpec spec = TwoShapes();
+  const int64_t at_start = made.cudnn->plans_made();
+  gate.BeginMessages();
+  EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+  EXPECT_EQ(made.cudnn->plans_made(), at_start);
+  EXPECT_EQ(made.cudnn->runs(), 0) << "the other kernel's";
+  gate.EndMessages();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  ASSERT_TRUE(made.kernel->prepares());
+  ASSERT_TRUE(made.kernel->Prepare(harness.job(), harness.Tasks(), {}).ok());
+  EXPECT_EQ(made.cudnn->plans_made(), at_start + 2);
+  gate.BeginMessages();
+  EXPECT_TRUE(WithinBudget(*made.kernel, spec, Normal(spec, 3), {}));
+  EXPECT_EQ(made.cudnn->plans_made(), at_start + 2);
+  EXPECT_EQ(made.cudnn->runs(), 3) << "what was prepared";
+  gate.EndMessages();
+}
+
+TEST(CudnnKernel, APreparationWaitsForMessagesAndStopsWhenItIsToldTo) {
+  LoadGate gate;
+  EmulatedCudnnOptions more;
+  more.gate = &gate;
+  Made made;
+  made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), more);
+  const AttentionSpec spec = TwoShapes();
+  KernelHarness harness(spec, Normal(spec, 3), {});
+  std::atomic<bool> stop = false;
+  std::atomic<int64_t> progress = 0;
+  KernelControl control;
+  control.stop = &stop;
+  control.progress = &progress;
+  for (const bool stopping : {true, false}) {
+    gate.BeginMessages();
+    const int64_t before = progress;
+    absl::Status prepared;
+    std::atomic<bool> done = false;
+    std::thread waiting([&] {
+      prepared = made.kernel->Prepare(harness.job(), harness.Tasks(), control);
+      done = true;
+    });
+    while (progress < before + 2 && !done) std::this_thread::yield();
+    EXPECT_EQ(made.cudnn->plans_made(), 2);
+    if (stopping)
+      stop = true;
+    else
+      gate.EndMessages();
+    waiting.join();
+    EXPECT_EQ(prepared.code(), stopping ? absl::StatusCode::kCancelled : absl::StatusCode::kOk);
+    if (stopping) gate.EndMessages();
+    stop = false;
+  }
+  EXPECT_EQ(made.cudnn->plans_made(), 2 + 2);
+}
+
 TEST(CudnnKernel, NothingIsLeft) {
   Made made = Make();
   const AttentionSpec spec = CausalSpec();
@@ -142,6 +240,21 @@ TEST(CudnnKernel, AFailureIsToldInItsWords) {
   const absl::Status status = harness.Run(*made.kernel);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("broken"));
+}
+
+TEST(CudnnKernel, AFaultOfTheDeviceThatItMeetsFirstIsToldAsOne) {
+  const absl::Status fault = MakeError(absl::StatusCode::kInternal, "an illegal address",
+                                       {std::string(kReasonDeviceFault), {}, {}, {}});
+  EmulatedCudnnOptions more;
+  more.fault = &fault;
+  for (const bool at_queue : {false, true}) {
+    Made made;
+    made.kernel = MakeEmulatedCudnnKernel(made.cudnn, SmallCudnnRule(), more);
+    at_queue ? made.cudnn->RefuseStreams() : made.cudnn->Break();
+    const AttentionSpec spec = TwoShapes();
+    KernelHarness harness(spec, Normal(spec, 3), {});
+    EXPECT_TRUE(IsDeviceFault(harness.Run(*made.kernel)));
+  }
 }
 
 TEST(CudnnKernel, StopsBetweenRectangles) {

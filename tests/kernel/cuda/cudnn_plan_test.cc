@@ -91,6 +91,7 @@ struct Case {
     rule.least_keys = one_of(1, 30);
     rule.granule = one_of(1, 9);
     rule.scratch_bytes = one_of(0, 6000);
+    rule.most_numbers = one_of(0, 1) > 0 ? one_of(1, 4000) : rule.most_numbers;
   }
   AttentionSpec spec;
   Cuts cuts;
@@ -136,6 +137,8 @@ TEST(CudnnPlan, PartsSeeWhatTheTasksSaw) {
       EXPECT_EQ(shape.keys, task.k_end - task.k_begin);
       EXPECT_EQ(shape.q_heads % shape.kv_heads, 0);
       EXPECT_LE(shape.rows * shape.out_stride * 4, made.rule.scratch_bytes);
+      EXPECT_LT(shape.rows * shape.q_stride, made.rule.most_numbers);
+      EXPECT_LT(shape.keys * shape.kv_stride, made.rule.most_numbers);
       // A head's keys are where its group says.
       for (int32_t h = 0; h < shape.q_heads; ++h) {
         EXPECT_EQ(
@@ -185,6 +188,47 @@ TEST(CudnnPlan, ACausalMaskIsMostlyRectangles) {
             (rectangle.task.k_end - rectangle.task.k_begin);
   EXPECT_EQ(area, int64_t{7} * 16384 * 16384 / 16);
   EXPECT_EQ(CutForCudnn(harness.job(), tasks, {256, 16384, 128, 1 << 26}).rest.size(), 1u);
+}
+
+// One of many wide heads, of which little is put out: the means of a million rows fit the scratch.
+TEST(CudnnPlan, QueriesThatCannotBeCountedAreCut) {
+  constexpr int64_t kRows = 100000, kKeys = 4096;
+  AttentionSpec spec = Spec(kRows, kKeys);
+  spec.q_heads = 128;
+  spec.head_dim = 256;
+  const MaskMap mask(spec);
+  const BlockLayout layout(spec);
+  const KernelJob job = {&spec, &mask, &layout, 1};
+  const RowMap q_rows = AllRows(kRows), k_rows = AllRows(kKeys);
+  KernelTask bound;
+  const auto view = [](BlockKind kind, int64_t rows, int32_t heads) {
+    BlockView made;
+    made.block.kind = kind;
+    made.block.row_end = rows;
+    made.block.head_end = heads;
+    made.data = reinterpret_cast<std::byte*>(int64_t{1} << 40);  // Nobody reads it.
+    return made;
+  };
+  bound.q = view(BlockKind::kQ, kRows, 128);
+  bound.kv = view(BlockKind::kKv, kKeys, 1);
+  bound.out_q = view(BlockKind::kPartial, kRows, 128);
+  bound.q_rows = &q_rows;
+  bound.k_rows = &k_rows;
+  bound.task.q_end = kRows;
+  bound.task.k_end = kKeys;
+  bound.task.head_end = 1;
+  bound.task.coverage = Coverage::kFull;
+  const CudnnCut cut = CutForCudnn(job, {&bound, 1}, CudnnRule());
+  EXPECT_TRUE(cut.rest.empty());
+  ASSERT_EQ(cut.rectangles.size(), 2u);
+  int64_t rows = 0;
+  for (const KernelTask& rectangle : cut.rectangles) {
+    const CudnnShape shape = ShapeOf(job, rectangle);
+    EXPECT_EQ(shape.q_stride, 128 * 256);
+    EXPECT_LT(shape.rows * shape.q_stride, int64_t{1} << 31);
+    rows += shape.rows;
+  }
+  EXPECT_EQ(rows, kRows);
 }
 
 TEST(CudnnPlan, RowsThatAreNotAlignedAreTheOthers) {

@@ -268,6 +268,7 @@ CudnnStatus CudnnStandIn::DestroyHandle(CudnnHandle handle) {
 }
 CudnnStatus CudnnStandIn::SetStream(CudnnHandle handle, CudaStream stream) {
   if (handle != this) return Refuse("not a handle");
+  if (!takes_streams_) return Refuse("no queue");
   stream_ = stream;
   return kCudnnSuccess;
 }

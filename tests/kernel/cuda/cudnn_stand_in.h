@@ -31,6 +31,8 @@ class CudnnStandIn : public CudnnApi {
   void set_workspace_bytes(int64_t bytes) { workspace_bytes_ = bytes; }
   // From now on plans are made, but do not run.
   void Break() { broken_ = true; }
+  // From now on it takes no queue.
+  void RefuseStreams() { takes_streams_ = false; }
   // From now on a row of which every score is −infinity has a weight that is NaN, as graphs say.
   void MakeNanOfLostRows() { lost_are_nan_ = true; }
   CudaStream last_stream() const { return stream_; }
@@ -58,7 +60,7 @@ class CudnnStandIn : public CudnnApi {
   std::function<bool(int64_t, int64_t)> serves_;
   int64_t workspace_bytes_ = 256;
   int64_t handles_ = 0, plans_made_ = 0, runs_ = 0;
-  bool broken_ = false, lost_are_nan_ = false;
+  bool takes_streams_ = true, broken_ = false, lost_are_nan_ = false;
   CudaStream stream_ = nullptr;
   std::string error_;
 };

@@ -15,8 +15,8 @@ namespace {
 // A device whose memory launches may touch, and which holds NaN at first.
 class EmulatedDevice final : public Device {
  public:
-  EmulatedDevice(GlobalMemory* memory, std::function<void()> waits)
-      : memory_(memory), waits_(std::move(waits)) {}
+  EmulatedDevice(GlobalMemory* memory, const EmulatedCudnnOptions& more)
+      : memory_(memory), waits_(more.waits), fault_(more.fault) {}
 
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override {
     absl::StatusOr<DeviceMemory> made = host_->Allocate(bytes);
@@ -29,7 +29,7 @@ class EmulatedDevice final : public Device {
   absl::Status CopyOut(const Copy2d& copy) override { return host_->CopyOut(copy); }
   absl::Status Synchronize() override {
     waits_();
-    return absl::OkStatus();
+    return fault_ == nullptr ? absl::OkStatus() : *fault_;
   }
   std::string Description() const override { return "emulated"; }
 
@@ -41,6 +41,7 @@ class EmulatedDevice final : public Device {
  private:
   GlobalMemory* const memory_;
   const std::function<void()> waits_;
+  const absl::Status* const fault_;
   const std::unique_ptr<Device> host_ = MakeHostDevice();
   std::vector<std::pair<std::byte*, int64_t>> taken_;
 };
@@ -50,6 +51,11 @@ class Owner final : public AttentionKernel {
  public:
   Owner(std::unique_ptr<Device> device, std::unique_ptr<AttentionKernel> kernel)
       : device_(std::move(device)), kernel_(std::move(kernel)) {}
+  bool prepares() const override { return kernel_->prepares(); }
+  absl::Status Prepare(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                       const KernelControl& control) override {
+    return kernel_->Prepare(job, tasks, control);
+  }
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override {
     return kernel_->Accumulate(job, tasks, control);
@@ -72,7 +78,7 @@ std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnSt
                                                          const CudnnRule& rule,
                                                          const EmulatedCudnnOptions& more) {
   auto memory = std::make_shared<GlobalMemory>();
-  auto device = std::make_unique<EmulatedDevice>(memory.get(), more.waits);
+  auto device = std::make_unique<EmulatedDevice>(memory.get(), more);
   CudnnKernel::Options options;
   CudaKernel::Options other;
   other.launcher = std::make_unique<EmulatedLauncher>(memory.get(), 32 << 10, false, 0);
@@ -83,6 +89,7 @@ std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnSt
   options.stream = [at = device.get()]() -> absl::StatusOr<CudaStream> { return at->Stream(); };
   options.rule = rule;
   options.most_plans = more.most_plans;
+  options.gate = more.gate;
   auto kernel = CudnnKernel::Create(std::move(options));
   EXPECT_TRUE(kernel.ok()) << kernel.status();
   if (!kernel.ok()) return nullptr;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tests/kernel/cuda/cudnn_stand_in.h"
+#include "worker/device/load_gate.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/cudnn_kernel.h"
 #include "worker/kernel/cuda/cudnn_plan.h"
@@ -19,6 +20,8 @@ struct EmulatedCudnnOptions {
   size_t most_plans = 512;
   // Called whenever the device is waited for.
   std::function<void()> waits = [] {};
+  const absl::Status* fault = nullptr;  // What a wait for the device tells, where not null.
+  LoadGate* gate = nullptr;
   const CudnnKernel** made = nullptr;  // Where not null, the kernel inside what is returned.
 };
 

@@ -24,6 +24,11 @@ class KernelWithMemory : public AttentionKernel {
                    std::function<absl::Status()> done)
       : memory_(std::move(memory)), kernel_(std::move(kernel)), done_(std::move(done)) {}
 
+  bool prepares() const override { return kernel_->prepares(); }
+  absl::Status Prepare(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                       const KernelControl& control) override {
+    return kernel_->Prepare(job, tasks, control);
+  }
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override {
     memory_->Clear();

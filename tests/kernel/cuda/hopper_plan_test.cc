@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "tests/kernel/cuda/launch_tables.h"
 #include "tests/kernel/kernel_harness.h"
 #include "tests/reference/from_spec.h"
 #include "worker/kernel/cuda/hopper_config.h"
@@ -154,14 +154,6 @@ TEST(HopperPlanTest, MemoryThatIsNotAlignedIsNotServed) {
     (moved.back().*view).data += 4;
     EXPECT_FALSE(HopperServes(harness.job(), moved));
   }
-}
-
-template <class T>
-T Get(const Launch& launch, int64_t table, int64_t index) {
-  T value;
-  std::memcpy(&value, launch.bytes.data() + table + index * static_cast<int64_t>(sizeof(T)),
-              sizeof(T));
-  return value;
 }
 
 // Each slot's keys lie in its tile's runs, unmasked ones hide none, and launches of any size fit.

@@ -2,16 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
 
+#include "tests/kernel/cuda/launch_tables.h"
 #include "tests/kernel/kernel_harness.h"
 #include "tests/reference/from_spec.h"
 #include "worker/kernel/cuda/forward_config.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 namespace {
@@ -35,6 +36,11 @@ class LaunchPlanTest : public testing::Test {
     spec_.sequences.assign(sequences, sequence);
     spec_.masks.resize(1);
     spec_.masks[0].causal = true;
+    if (!windowed_.empty()) {
+      spec_.masks.resize(2);
+      spec_.masks[1].window_left = 20;
+      spec_.masks[1].query_heads = windowed_;
+    }
     harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
@@ -51,7 +57,45 @@ class LaunchPlanTest : public testing::Test {
     return launches;
   }
 
+  // Which tiles of keys the unit of an item visits: 1 with a mask, 2 without.
+  std::map<int32_t, int> Told(const Launch& launch, int32_t unit) const {
+    std::map<int32_t, int> told;
+    const auto last = Get<int32_t>(launch, launch.args.at.unit_runs, unit + 1);
+    for (auto i = Get<int32_t>(launch, launch.args.at.unit_runs, unit); i < last; ++i) {
+      const auto run = Get<KeyTileRun>(launch, launch.args.at.key_runs, i);
+      for (int32_t tile = run.begin; tile < run.end; ++tile) told[tile] = run.masked != 0 ? 1 : 2;
+    }
+    return told;
+  }
+  // The same of what the item's slots see of a piece, key by key.
+  std::map<int32_t, int> Seen(const ForwardItem& item, const TaskPiece& piece, int32_t keys) const {
+    const Task& task = tasks_[piece.task].task;
+    const int32_t group = spec_.q_heads / spec_.kv_heads;
+    std::map<int32_t, int> seen;
+    std::map<int32_t, int32_t> whole;  // Slots that see all of a tile.
+    int32_t slots = 0;
+    for (int32_t slot = 0; slot < kHopperSlots; ++slot) {
+      const int64_t number = item.tile * kHopperSlots + slot, row = number / group;
+      const auto head = static_cast<int32_t>(item.kv_head * group + number % group);
+      if (row < piece.q_begin || row >= piece.q_end || head < task.head_begin ||
+          head >= task.head_end)
+        continue;
+      std::map<int32_t, int32_t> visible;
+      for (const Interval& span : visible_->Of(piece.task, head, row))
+        for (int64_t key = span.begin; key < span.end; ++key)
+          ++visible[static_cast<int32_t>(key / keys)];
+      slots += visible.empty() ? 0 : 1;
+      for (const auto& [tile, count] : visible) {
+        seen[tile] = 1;
+        whole[tile] += count == keys ? 1 : 0;
+      }
+    }
+    for (auto& [tile, told] : seen) told = whole[tile] == slots ? 2 : 1;
+    return seen;
+  }
+
   AttentionSpec spec_;
+  std::vector<int32_t> windowed_;  // Query heads with a mask of their own.
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
   std::unique_ptr<KernelHarness> harness_;
   KernelJob job_;
@@ -59,14 +103,6 @@ class LaunchPlanTest : public testing::Test {
   std::unique_ptr<CallVisibility> visible_;
   std::vector<LaunchPieces> pieces_;
 };
-
-template <class T>
-T Get(const Launch& launch, int64_t table, int64_t index) {
-  T value;
-  std::memcpy(&value, launch.bytes.data() + table + index * static_cast<int64_t>(sizeof(T)),
-              sizeof(T));
-  return value;
-}
 
 Cuts ManyTasks() {
   Cuts cuts;
@@ -176,6 +212,31 @@ TEST_F(LaunchPlanTest, SpansAreThoseOfTheMask) {
               Get<KeySpan32>(launch, launch.args.at.spans, begin + static_cast<int64_t>(s));
           EXPECT_EQ(span.begin, spans[s].begin);
           EXPECT_EQ(span.end, spans[s].end);
+        }
+      }
+    }
+  }
+}
+
+// Those of heads that see alike are planned once.
+TEST_F(LaunchPlanTest, TilesOfKeysAreThoseThatSlotsSee) {
+  for (const std::vector<int32_t>& windowed :
+       {std::vector<int32_t>(), std::vector<int32_t>{4, 5}, std::vector<int32_t>{0, 3, 5}}) {
+    windowed_ = windowed;
+    Make(ManyTasks());
+    CutRule rule = RuleOf(20 << 10);
+    rule.hopper = true;
+    const auto cut = CutCall(job_, tasks_, *visible_, rule);
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    for (const LaunchPieces& pieces : *cut) {
+      const Launch launch = MakeLaunch(job_, tasks_, *visible_, pieces, /*hopper=*/true);
+      EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), rule.max_bytes);
+      for (int64_t block = 0; block < launch.blocks; ++block) {
+        const auto item = Get<ForwardItem>(launch, launch.args.at.items, block);
+        for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
+          const TaskPiece& piece = pieces[Get<int32_t>(launch, launch.args.at.units, unit)];
+          ASSERT_EQ(Told(launch, unit), Seen(item, piece, HopperKeys(64)))
+              << "tile " << item.tile << " of head " << item.kv_head;
         }
       }
     }

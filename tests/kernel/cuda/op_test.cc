@@ -202,21 +202,6 @@ TEST_P(OpTest, MeansAreMergedByTheirWeights) {
   EXPECT_EQ(target.bytes, emulated.bytes);
 }
 
-TEST_P(OpTest, BlocksAreCopied) {
-  for (const BlockKind kind : {BlockKind::kQ, BlockKind::kKv, BlockKind::kPartial, BlockKind::kOut,
-                               BlockKind::kQGrad, BlockKind::kDkv}) {
-    OwnedBlock from = Make(kind, 0, 9, 1, 3), to = Make(kind, 3, 12, 0, 3);
-    Check(KernelOp::Kind::kCopy, from, to);
-  }
-}
-
-TEST_P(OpTest, WholeChunksAreCopiedToo) {
-  spec_.head_dim = 64;
-  spec_.head_dim_v = 32;
-  OwnedBlock from = Make(BlockKind::kKv, 0, 9, 1, 3), to = Make(BlockKind::kKv, 3, 12, 0, 3);
-  Check(KernelOp::Kind::kCopy, from, to);
-}
-
 TEST_P(OpTest, GradientsAreAddedRoundedAndCompleted) {
   OwnedBlock dq = Make(BlockKind::kDq, 0, 9, 0, 3), more = Make(BlockKind::kDq, 2, 20, 1, 3);
   OwnedBlock dkv = Make(BlockKind::kDkv, 0, 9, 0, 3), rest = Make(BlockKind::kDkv, 2, 20, 1, 2);
@@ -241,7 +226,7 @@ TEST_P(OpTest, WrongKindsAreRefused) {
   job.layout = &layout;
   for (const KernelOp::Kind kind :
        {KernelOp::Kind::kMerge, KernelOp::Kind::kAdd, KernelOp::Kind::kFinish,
-        KernelOp::Kind::kCopy, KernelOp::Kind::kIdentity, KernelOp::Kind::kRound})
+        KernelOp::Kind::kIdentity, KernelOp::Kind::kRound})
     EXPECT_EQ(kernel_->Apply(job, {kind, partial.view(), q.view()}).code(),
               absl::StatusCode::kInternal);
 }

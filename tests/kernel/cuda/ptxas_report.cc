@@ -9,6 +9,7 @@ namespace {
 // compiled_gradients has gradient_*.cu.
 std::string LibraryOf(const std::string& source) {
   const std::string kind = source.substr(0, source.find('_'));
+  if (kind == "compiled") return source;
   return "compiled_" + (kind == "gradient" ? "gradients" : kind);
 }
 
@@ -19,6 +20,7 @@ PtxasReports ReadPtxasReports(const std::string& source) {
   const std::regex name("Compiling entry function '(\\w+)' for '(\\w+)'");
   const std::regex spills("(\\d+) bytes spill stores, (\\d+) bytes spill loads");
   const std::regex registers("Used (\\d+) registers");
+  const std::regex stack("(\\d+) bytes stack frame");
   PtxasReports reports;
   PtxasReport* report = nullptr;
   for (std::string line; std::getline(file, line);) {
@@ -28,6 +30,7 @@ PtxasReports ReadPtxasReports(const std::string& source) {
     if (std::regex_search(line, found, spills))
       report->spilled = std::stoi(found[1]) + std::stoi(found[2]);
     if (std::regex_search(line, found, registers)) report->registers = std::stoi(found[1]);
+    if (std::regex_search(line, found, stack)) report->stack = std::stoi(found[1]);
   }
   return reports;
 }

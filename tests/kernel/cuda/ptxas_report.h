@@ -7,9 +7,10 @@
 
 namespace annulus::cuda {
 
-// What ptxas said of a kernel: bytes that it stores and loads again, registers of a thread.
+// What ptxas said of a kernel: bytes that it stores and loads again, registers and bytes of stack
+// of a thread.
 struct PtxasReport {
-  int spilled = -1, registers = -1;
+  int spilled = -1, registers = -1, stack = -1;
 };
 
 // By architecture and mangled name. `source`: "forward_bf16", ... The test has its reports as data.

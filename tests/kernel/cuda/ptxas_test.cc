@@ -41,5 +41,24 @@ TEST(PtxasTest, Fp32KernelsSpillLittle) {
   }
 }
 
+// A GPU has memory for this much of every thread that it can run. The first launch of what takes
+// more would take it then, and wait for all of the GPU's work, messages among it.
+constexpr int kStackOfAThread = 1024;
+
+TEST(PtxasTest, NoLaunchTakesMemoryForStacks) {
+  int kernels = 0;
+  for (const char* const source :
+       {"forward_bf16", "forward_fp16", "forward_fp32", "gradient_query_bf16",
+        "gradient_query_fp16", "gradient_query_fp32", "gradient_key_bf16", "gradient_key_fp16",
+        "gradient_key_fp32", "hopper_bf16", "hopper_fp16", "compiled_kernels"}) {
+    for (const auto& [key, report] : ReadPtxasReports(source)) {
+      ++kernels;
+      EXPECT_GE(report.stack, 0) << key.second;
+      EXPECT_LE(report.stack, kStackOfAThread) << key.second;
+    }
+  }
+  EXPECT_EQ(kernels, 134);
+}
+
 }  // namespace
 }  // namespace annulus::cuda

@@ -109,7 +109,25 @@ TEST(InlineJobTest, ALargeJobIsSentToAttend) {
   v1::AttendInlineRequest request;
   request.mutable_synthetic()->set_seed(1);
   EXPECT_EQ(DetailOf(InlineBytes(request, spec).status()).reason, "LIMIT_EXCEEDED");
-  EXPECT_EQ(*InlineBytes(request, SmallSpec()), 8 * 4 + 2 * 4 + 2 * 4 + 8 * 4 + 4 * 4);
+  const auto held = static_cast<int64_t>(request.SpaceUsedLong());
+  EXPECT_EQ(*InlineBytes(request, SmallSpec()), 8 * 4 + 2 * 4 + 2 * 4 + 8 * 4 + 4 * 4 + held);
+}
+
+// Few numbers in, many out.
+TEST(InlineJobTest, ALargeAnswerIsSentToAttend) {
+  AttentionSpec spec = SmallSpec();
+  spec.q_heads = 1;
+  spec.head_dim = 1;
+  spec.head_dim_v = 255;
+  spec.sequences[0].q_len = kMaxInlineAnswerElements / 256;  // And an LSE for each row.
+  EXPECT_TRUE(InlineBytes(TypedRequest(), spec).ok());
+  ++spec.sequences[0].q_len;
+  const absl::Status status = InlineBytes(TypedRequest(), spec).status();
+  EXPECT_EQ(DetailOf(status).reason, "LIMIT_EXCEEDED");
+  EXPECT_EQ(FieldOf(status), "spec.sequences");
+  v1::AttendInlineRequest by_seed;
+  by_seed.mutable_synthetic()->set_seed(1);
+  EXPECT_TRUE(InlineBytes(by_seed, spec).ok()) << "answered with digests";
 }
 
 TEST(InlineJobTest, GradientsAreForAttend) {

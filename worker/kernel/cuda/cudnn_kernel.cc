@@ -11,6 +11,9 @@
 namespace annulus::cuda {
 namespace {
 
+// So long Prepare waits for messages before it looks whether it was told to stop.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(10);
+
 // What kernels are compiled for first: long enough for the engine that long rectangles get.
 CudnnShape FirstShape(DataType dtype) {
   CudnnShape shape;
@@ -85,34 +88,71 @@ absl::StatusOr<CudnnPlan> CudnnKernel::MakePlan(const CudnnShape& shape) const {
   return plan;
 }
 
-const CudnnPlan* CudnnKernel::PlanOf(const CudnnShape& shape) {
-  auto at = plans_.find(shape);
-  if (at == plans_.end()) {
+const CudnnPlan* CudnnKernel::PlanOf(const CudnnShape& shape) const {
+  const auto at = plans_.find(shape);
+  return at != plans_.end() && at->second ? &*at->second : nullptr;
+}
+
+std::set<CudnnShape> CudnnKernel::NewShapes(const KernelJob& job,
+                                            absl::Span<const KernelTask> rectangles) const {
+  std::set<CudnnShape> shapes;
+  for (const KernelTask& rectangle : rectangles) {
+    const CudnnShape shape = ShapeOf(job, rectangle);
+    if (plans_.count(shape) == 0) shapes.insert(shape);
+  }
+  return shapes;
+}
+
+absl::StatusOr<bool> CudnnKernel::MakePlans(const KernelJob& job,
+                                            absl::Span<const KernelTask> rectangles,
+                                            absl::Duration wait) {
+  const size_t added = NewShapes(job, rectangles).size();
+  if (added == 0) return true;
+  if (options_.gate != nullptr && !options_.gate->BeginLoad(wait)) return false;
+  absl::Status status;
+  if (plans_.size() + added > options_.most_plans) {
+    // All go at once, so that the device is waited for once in many calls.
+    status = options_.device->Synchronize();
+    if (status.ok()) plans_.clear();
+  }
+  if (status.ok()) status = AddPlans(job, rectangles);
+  if (options_.gate != nullptr) options_.gate->EndLoad();
+  RETURN_IF_ERROR(status);
+  return true;
+}
+
+absl::Status CudnnKernel::AddPlans(const KernelJob& job, absl::Span<const KernelTask> rectangles) {
+  RETURN_IF_ERROR(options_.stream().status());
+  for (const KernelTask& rectangle : rectangles) {
+    const CudnnShape shape = ShapeOf(job, rectangle);
+    if (plans_.count(shape) > 0 || plans_.size() >= options_.most_plans) continue;
     absl::StatusOr<CudnnPlan> plan = MakePlan(shape);
     if (!plan.ok()) {
       LogWarning(kNoJob, "cuDNN is not used for ", shape.rows, " rows and ", shape.keys,
                  " keys: ", plan.status().message());
     }
-    at = plans_.emplace(shape, std::nullopt).first;
-    if (plan.ok()) at->second.emplace(*std::move(plan));
+    std::optional<CudnnPlan>& kept = plans_[shape];
+    if (plan.ok()) kept.emplace(*std::move(plan));
   }
-  return at->second ? &*at->second : nullptr;
+  return absl::OkStatus();
 }
 
-// All at once, so that the device is waited for once in many calls.
-absl::Status CudnnKernel::MakeRoom(size_t plans) {
-  if (plans_.size() + plans <= options_.most_plans) return absl::OkStatus();
-  RETURN_IF_ERROR(options_.device->Synchronize());
-  plans_.clear();
-  return absl::OkStatus();
+absl::Status CudnnKernel::Prepare(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                  const KernelControl& control) {
+  const CudnnCut cut = CutForCudnn(job, tasks, options_.rule);
+  for (;;) {
+    if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
+    ASSIGN_OR_RETURN(const bool made, MakePlans(job, cut.rectangles, kAskAgain));
+    if (made) return absl::OkStatus();
+    control.Count(1);  // Whoever communicates has a watchdog of its own.
+  }
 }
 
 absl::Status CudnnKernel::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                      const KernelControl& control) {
   CudnnCut cut = CutForCudnn(job, tasks, options_.rule);
   if (cut.rectangles.empty()) return options_.other->Accumulate(job, tasks, control);
-  RETURN_IF_ERROR(options_.stream().status());
-  RETURN_IF_ERROR(MakeRoom(cut.rectangles.size()));
+  RETURN_IF_ERROR(MakePlans(job, cut.rectangles, absl::ZeroDuration()).status());
   std::vector<std::pair<const KernelTask*, const CudnnPlan*>> planned;
   for (const KernelTask& rectangle : cut.rectangles) {
     const CudnnPlan* const plan = PlanOf(ShapeOf(job, rectangle));
@@ -125,6 +165,11 @@ absl::Status CudnnKernel::Accumulate(const KernelJob& job, absl::Span<const Kern
   for (const auto& [rectangle, plan] : planned)
     RETURN_IF_ERROR(Attend(job, *rectangle, *plan, control));
   return absl::OkStatus();
+}
+
+absl::Status CudnnKernel::Told(const absl::Status& error) {
+  RETURN_IF_ERROR(options_.device->Synchronize());
+  return error;
 }
 
 absl::Status CudnnKernel::Pace(double work) {
@@ -142,11 +187,13 @@ absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectang
   if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
   ASSIGN_OR_RETURN(const CudaStream stream, options_.stream());
   if (target_.api->SetStream(target_.handle, stream) != kCudnnSuccess)
-    return absl::InternalError(absl::StrCat("cuDNN takes no queue: ", target_.api->LastError()));
+    return Told(
+        absl::InternalError(absl::StrCat("cuDNN takes no queue: ", target_.api->LastError())));
   const auto scale = static_cast<float>(job.scale);
   CudnnTensors tensors = TensorsOf(job, rectangle, scratch_.get());
   tensors.scale = &scale;
-  RETURN_IF_ERROR(plan.Run(target_, tensors, workspace_.get()));
+  if (const absl::Status run = plan.Run(target_, tensors, workspace_.get()); !run.ok())
+    return Told(run);
   const Task& task = rectangle.task;
   Block block = rectangle.out_q.block;
   block.row_begin = task.q_begin;

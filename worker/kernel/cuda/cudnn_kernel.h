@@ -6,12 +6,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/device/device.h"
+#include "worker/device/load_gate.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/cudnn_graph.h"
 #include "worker/kernel/cuda/cudnn_plan.h"
@@ -26,9 +29,13 @@ namespace annulus::cuda {
 // and the list alone, as ever.
 //
 // cuDNN's kernels are compiled and loaded by Create, one for each type of elements. A plan of
-// another shape takes milliseconds of the host; most_plans are kept. Where more is queued than
-// CudnnRule::most_queued, a call waits for the device before it goes on: so whoever watches its
-// progress sees the device come on, and a call that is told to stop does. One owner thread.
+// another shape takes milliseconds of the host, and what cuDNN loads for it is its own affair: so
+// plans are made while no message is under way (LoadGate), by Prepare, which waits for that, or by
+// Accumulate where it is so. A rectangle whose shape has no plan then is the other kernel's.
+// most_plans are kept, and shapes of one call beyond so many are the other kernel's, too. Where
+// more is queued than CudnnRule::most_queued, a call waits for the device before it goes on: so
+// whoever watches its progress sees the device come on, and a call that is told to stop does. One
+// owner thread.
 class CudnnKernel : public AttentionKernel {
  public:
   // For whatever a plan asks for; a shape that asks for more is the other kernel's.
@@ -46,11 +53,16 @@ class CudnnKernel : public AttentionKernel {
     std::function<absl::StatusOr<CudaStream>()> stream;
     CudnnRule rule;
     size_t most_plans = 512;
+    // Of the device; outlives the kernel. Null: nothing communicates.
+    LoadGate* gate = nullptr;
   };
   // RESOURCE_EXHAUSTED; FAILED_PRECONDITION in one line where cuDNN does not serve this device.
   static absl::StatusOr<std::unique_ptr<CudnnKernel>> Create(Options options);
   ~CudnnKernel() override;
 
+  bool prepares() const override { return true; }
+  absl::Status Prepare(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                       const KernelControl& control) override;
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override {
@@ -66,9 +78,18 @@ class CudnnKernel : public AttentionKernel {
   absl::Status Open();
   absl::Status LoadKernels(DataType dtype);
   absl::StatusOr<CudnnPlan> MakePlan(const CudnnShape& shape) const;
-  // nullptr: cuDNN does not serve the shape on this device.
-  const CudnnPlan* PlanOf(const CudnnShape& shape);
-  absl::Status MakeRoom(size_t plans);
+  // nullptr: there is none; cuDNN does not serve the shape on this device.
+  const CudnnPlan* PlanOf(const CudnnShape& shape) const;
+  // Shapes of which no plan was asked yet.
+  std::set<CudnnShape> NewShapes(const KernelJob& job,
+                                 absl::Span<const KernelTask> rectangles) const;
+  // Those that are missing, as many as there may be, in list order, where no message is under way
+  // within `wait`; whether it was so.
+  absl::StatusOr<bool> MakePlans(const KernelJob& job, absl::Span<const KernelTask> rectangles,
+                                 absl::Duration wait);
+  absl::Status AddPlans(const KernelJob& job, absl::Span<const KernelTask> rectangles);
+  // cuDNN's error; or the device's, which cuDNN may be the first to meet.
+  absl::Status Told(const absl::Status& error);
   // Makes room in the queue for a rectangle of so much work.
   absl::Status Pace(double work);
   absl::Status Attend(const KernelJob& job, const KernelTask& rectangle, const CudnnPlan& plan,

@@ -13,8 +13,6 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 16;
-// Tensors of more numbers are left to kernels that are known to count further.
-constexpr int64_t kMostNumbers = int64_t{1} << 31;
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -61,7 +59,7 @@ void SetInputs(const KernelJob& job, const KernelTask& bound, CudnnTensors* at) 
   at->v = keys + layout.SecondOffset(BlockKind::kKv, heads) + kv_head * layout.value_dim() * 2;
 }
 
-bool TaskFits(const KernelJob& job, const KernelTask& bound) {
+bool TaskFits(const KernelJob& job, const KernelTask& bound, int64_t most_numbers) {
   const Task& task = bound.task;
   if (bound.q.block.kind != BlockKind::kQ || bound.out_q.block.kind != BlockKind::kPartial)
     return false;
@@ -72,7 +70,7 @@ bool TaskFits(const KernelJob& job, const KernelTask& bound) {
   const int64_t q_stride = BlockAtOf(*job.layout, bound.q).row_bytes;
   const int64_t kv_stride = BlockAtOf(*job.layout, bound.kv).row_bytes;
   return Aligned(at.q, q_stride) && Aligned(at.k, kv_stride) && Aligned(at.v, kv_stride) &&
-         (task.k_end - task.k_begin) * kv_stride / 2 < kMostNumbers;
+         (task.k_end - task.k_begin) * kv_stride / 2 < most_numbers;
 }
 
 void Append(CudnnCut parts, CudnnCut* cut) {
@@ -137,10 +135,12 @@ class TaskCutter {
     return job_.mask->Classify(bound_.task.head_begin, packed_rows, packed_keys);
   }
 
-  // In pieces whose means fit.
+  // In pieces whose means fit, and whose queries can be counted.
   void AddRectangle(Interval rows, Interval keys, CudnnCut* cut) const {
-    const int64_t fit =
-        rule_.scratch_bytes / MeansBytesOfRow(job_, bound_.task) / rule_.granule * rule_.granule;
+    const int64_t numbers_of_row = BlockAtOf(*job_.layout, bound_.q).row_bytes / 2;
+    const int64_t most = std::min(rule_.scratch_bytes / MeansBytesOfRow(job_, bound_.task),
+                                  (rule_.most_numbers - 1) / numbers_of_row);
+    const int64_t fit = most / rule_.granule * rule_.granule;
     if (fit == 0) return cut->rest.push_back(Part(rows, keys, Coverage::kFull));
     const int64_t pieces = (rows.length() + fit - 1) / fit;
     const int64_t step = RoundUp((rows.length() + pieces - 1) / pieces, rule_.granule);
@@ -164,7 +164,7 @@ CudnnCut CutTask(const KernelJob& job, const KernelTask& bound, const CudnnRule&
     KernelTask part = bound;
     part.task.head_begin = heads.begin;
     part.task.head_end = heads.end;
-    if (TaskFits(job, part))
+    if (TaskFits(job, part, rule.most_numbers))
       TaskCutter(job, rule, part).CutAll(&cut);
     else
       cut.rest.push_back(part);

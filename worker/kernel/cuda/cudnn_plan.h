@@ -27,6 +27,9 @@ struct CudnnRule {
   // Multiply-adds (WorkOf) that are queued before they are waited for, where one rectangle has no
   // more: a fraction of a second of a large GPU.
   double most_queued = 2.5e13;
+  // A tensor from its first number to its last has fewer, whatever lies between its rows; what has
+  // more is left to kernels that are known to count further.
+  int64_t most_numbers = int64_t{1} << 31;
 };
 
 // Whether cuDNN's arithmetic is the job's: fp16 or bf16, head dimensions of multiples of 8 up to
@@ -38,7 +41,7 @@ bool CudnnServes(const KernelJob& job);
 // are cut together: what other heads see changes nothing.
 struct CudnnCut {
   // One block of queries, heads and accumulator each, of Coverage::kFull. Their tensors lie as
-  // cuDNN wants them, and their means fit the scratch.
+  // cuDNN wants them, with no more numbers than the rule says, and their means fit the scratch.
   std::vector<KernelTask> rectangles;
   std::vector<KernelTask> rest;
 };

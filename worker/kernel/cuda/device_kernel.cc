@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<CudnnKernel>> MakeCudnnKernel(CudaDevice* device,
   with.device = device;
   with.stream = [device] { return device->Compute(); };
   with.rule = options.rule;
+  with.gate = device->context()->load_gate();
   return CudnnKernel::Create(std::move(with));
 }
 

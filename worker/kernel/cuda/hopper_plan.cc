@@ -62,21 +62,25 @@ int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {
 }
 
 void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
-  if (rows_ > 0 && std::equal(spans.begin(), spans.end(), last_.begin(), last_.end())) return;
+  if (std::equal(spans.begin(), spans.end(), last_.begin(), last_.end())) return;
   last_.assign(spans.begin(), spans.end());
-  bool sees = false;
+  tiles_.clear();
   for (const Interval& span : spans) {
     if (span.length() <= 0) continue;
-    sees = true;
-    changes_.push_back({Narrow(span.begin / keys_), 1, 0});
-    changes_.push_back({Narrow((span.end + keys_ - 1) / keys_), -1, 0});
-    const int32_t begin = Narrow((span.begin + keys_ - 1) / keys_);
-    const int32_t end = Narrow(span.end / keys_);
-    if (begin >= end) continue;
-    changes_.push_back({begin, 0, 1});
-    changes_.push_back({end, 0, -1});
+    const int32_t begin = Narrow(span.begin), end = Narrow(span.end);
+    tiles_.push_back(
+        {begin / keys_, (end + keys_ - 1) / keys_, (begin + keys_ - 1) / keys_, end / keys_});
   }
-  if (sees) ++rows_;
+  if (tiles_ == last_tiles_) return;
+  last_tiles_ = tiles_;
+  for (const Tiles& tiles : tiles_) {
+    changes_.push_back({tiles.begin, 1, 0});
+    changes_.push_back({tiles.end, -1, 0});
+    if (tiles.whole_begin >= tiles.whole_end) continue;
+    changes_.push_back({tiles.whole_begin, 0, 1});
+    changes_.push_back({tiles.whole_end, 0, -1});
+  }
+  if (!tiles_.empty()) ++rows_;
 }
 
 std::vector<KeyTileRun> KeyTileRuns::Take() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "attention/shard_plan.h"
 #include "worker/kernel/attention_kernel.h"
@@ -38,9 +39,19 @@ class KeyTileRuns {
   struct Change {
     int32_t at, seen, whole;
   };
+  // A span of a row: the tiles that it meets, and those of which it has all.
+  struct Tiles {
+    int32_t begin, end, whole_begin, whole_end;
+    bool operator==(const Tiles& other) const {
+      return begin == other.begin && end == other.end && whole_begin == other.whole_begin &&
+             whole_end == other.whole_end;
+    }
+  };
   const int32_t keys_;
   int32_t rows_ = 0;
-  std::vector<Interval> last_;  // Of the row before, which a row often equals.
+  // Of the row before, which a row often equals.
+  std::vector<Interval> last_;
+  absl::InlinedVector<Tiles, 2> tiles_, last_tiles_;
   std::vector<Change> changes_;
 };
 

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "worker/kernel/cuda/hopper_config.h"
 #include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/table_image.h"
+#include "worker/kernel/cuda/tile_views.h"
 
 namespace annulus::cuda {
 namespace {
@@ -22,18 +23,6 @@ int64_t SlotsOfTile(bool hopper) { return hopper ? kHopperSlots : kTileSlots; }
 // a large GPU, some seconds of FMA. So whoever waits for a device sees it come on, and a call that
 // is told to stop does: a few launches at most are queued ahead.
 constexpr double kMaxLaunchWork = 2.5e13;
-
-struct HeadRange {
-  int32_t begin, end;
-};
-
-HeadRange KvHeads(const Task& task, int group) {
-  return {task.head_begin / group, (task.head_end + group - 1) / group};
-}
-
-int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
-  return (q_end * group + slots - 1) / slots - q_begin * group / slots;
-}
 
 bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 
@@ -56,30 +45,6 @@ int64_t TaskBytes(const KernelJob& job, const KernelTask& bound, bool hopper) {
          (hopper ? kMapsOfTask * kMapBytes : 0) +
          static_cast<int64_t>((bound.q_rows->ranges().size() + bound.k_rows->ranges().size()) *
                               sizeof(RowRun));
-}
-
-// What the rows of a piece that a tile has see.
-std::vector<KeyTileRun> RunsOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                               const CallVisibility& visible, const TaskPiece& piece,
-                               int32_t kv_head, int64_t tile) {
-  const Task& task = tasks[piece.task].task;
-  const int64_t group = job.layout->group();
-  const int64_t begin = std::max(piece.q_begin, tile * kHopperSlots / group);
-  const int64_t end = std::min(piece.q_end, ((tile + 1) * kHopperSlots + group - 1) / group);
-  const auto first = static_cast<int32_t>(kv_head * group);
-  KeyTileRuns runs(HopperKeys(KindOf(job).dim));
-  if (!HasTables(task)) {
-    const Interval all = {task.k_begin, task.k_end};
-    runs.AddRow({&all, 1});
-    return runs.Take();
-  }
-  job.mask->ForEachClass(std::max(first, task.head_begin),
-                         std::min(first + static_cast<int32_t>(group), task.head_end),
-                         [&](int32_t head, int32_t) {
-                           for (int64_t row = begin; row < end; ++row)
-                             runs.AddRow(visible.Of(piece.task, head, row));
-                         });
-  return runs.Take();
 }
 
 class CallCutter {
@@ -106,7 +71,7 @@ class CallCutter {
     int64_t bytes = (heads.end - heads.begin) *
                     TilesOf(begin, end, group, SlotsOfTile(rule_.hopper)) *
                     static_cast<int64_t>(sizeof(ForwardItem) + sizeof(int32_t));
-    if (rule_.hopper) bytes += RunBytes({index, begin, end}, heads, group);
+    if (rule_.hopper) bytes += RunBytes({index, begin, end}, heads.begin, group);
     if (!HasTables(task)) return bytes;
     job_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
       bytes += 4 * (end - begin + 1);
@@ -117,15 +82,18 @@ class CallCutter {
   }
 
   // Rows that are added later cut runs in two, at most.
-  int64_t RunBytes(const TaskPiece& piece, const HeadRange& heads, int group) const {
+  int64_t RunBytes(const TaskPiece& piece, int32_t first_head, int group) const {
     const int64_t first = piece.q_begin * group / kHopperSlots;
     const int64_t last = first + TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
     int64_t bytes = 0;
-    for (int32_t head = heads.begin; head < heads.end; ++head) {
-      for (int64_t tile = first; tile < last; ++tile) {
-        const size_t runs = RunsOf(job_, tasks_, visible_, piece, head, tile).size();
-        bytes += static_cast<int64_t>(sizeof(int32_t) + 2 * runs * sizeof(KeyTileRun));
+    std::vector<int64_t> of_head(alike_.size());
+    for (size_t i = 0; i < alike_.size(); ++i) {
+      const int32_t head = first_head + static_cast<int32_t>(i);
+      for (int64_t tile = first; tile < last && alike_[i] == head; ++tile) {
+        const size_t runs = RunsOf({job_, tasks_, visible_}, piece, head, tile).size();
+        of_head[i] += static_cast<int64_t>(sizeof(int32_t) + 2 * runs * sizeof(KeyTileRun));
       }
+      bytes += of_head[alike_[i] - first_head];
     }
     return bytes;
   }
@@ -141,6 +109,7 @@ class CallCutter {
   absl::Status AddTask(int32_t index) {
     const Task& task = tasks_[index].task;
     const int64_t own = TaskBytes(job_, tasks_[index], rule_.hopper) + rule_.more_of_task;
+    if (rule_.hopper) alike_ = AlikeHeads(job_, task);
     int64_t begin = task.q_begin;
     bool open = false;  // The last piece of the launch is this task's, and ends at `begin`.
     for (int64_t step = SlotsOfTile(rule_.hopper); begin < task.q_end;) {
@@ -191,70 +160,100 @@ class CallCutter {
   const CutRule rule_;
   int64_t used_ = CallBytes(job_, rule_.hopper);
   double work_ = 0;
+  std::vector<int32_t> alike_;  // Heads of the task that is added.
   LaunchPieces pieces_;
   std::vector<LaunchPieces> launches_;
 };
 
-// Visible (row, key) pairs of a tile of a piece, about.
-int64_t CostOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
-               const CallVisibility& visible, const TaskPiece& piece, int32_t kv_head, int64_t tile,
-               int64_t slots) {
-  const Task& task = tasks[piece.task].task;
-  const int64_t group = job.layout->group();
-  const int64_t begin = std::max(piece.q_begin, tile * slots / group);
-  const int64_t end = std::min(piece.q_end, ((tile + 1) * slots + group - 1) / group);
-  const auto first = static_cast<int32_t>(kv_head * group);
-  const int32_t head_begin = std::max(first, task.head_begin);
-  const int32_t head_end = std::min(first + static_cast<int32_t>(group), task.head_end);
-  if (!HasTables(task))
-    return (end - begin) * (head_end - head_begin) * (task.k_end - task.k_begin);
-  int64_t cost = 0;
-  job.mask->ForEachClass(head_begin, head_end, [&](int32_t head, int32_t count) {
-    for (int64_t row = begin; row < end; ++row)
-      for (const Interval& span : visible.Of(piece.task, head, row)) cost += count * span.length();
-  });
-  return cost;
-}
+struct PlannedUnit {
+  int32_t piece;
+  int32_t runs;  // In ItemPlan::runs.
+  int32_t next;  // Of the same item, in ItemPlan::units; −1: none.
+};
 
 struct PlannedItem {
   ForwardItem item;
-  std::vector<int32_t> units;
+  int32_t first, last;  // In ItemPlan::units.
   int64_t cost = 0;
 };
 
-// Largest first, of so many key/value heads and then of as many more; each has its pieces in their
-// order.
-std::vector<PlannedItem> PlanItems(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                   const CallVisibility& visible, const LaunchPieces& pieces,
-                                   int64_t slots, int32_t heads_at_once) {
-  const int group = job.layout->group();
+// Items in the order in which they are taken; each has its pieces in their order.
+struct ItemPlan {
   std::vector<PlannedItem> items;
-  std::map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index;
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    const KernelTask& bound = tasks[pieces[p].task];
-    const HeadRange heads = KvHeads(bound.task, group);
-    const int64_t first = pieces[p].q_begin * group / slots;
-    const int64_t last = first + TilesOf(pieces[p].q_begin, pieces[p].q_end, group, slots);
-    for (int32_t head = heads.begin; head < heads.end; ++head) {
-      for (int64_t tile = first; tile < last; ++tile) {
-        const auto [at, added] = index.try_emplace({bound.out_q.data, head, tile}, items.size());
-        if (added) {
-          const auto row = static_cast<int32_t>(tile * slots / group);
-          items.push_back({{tile, head, 0, 0, row}, {}, 0});
-        }
-        PlannedItem& item = items[at->second];
-        item.units.push_back(static_cast<int32_t>(p));
-        item.cost += CostOf(job, tasks, visible, pieces[p], head, tile, slots);
-      }
+  std::vector<PlannedUnit> units;
+  std::vector<std::vector<KeyTileRun>> runs;
+};
+
+class ItemPlanner {
+ public:
+  ItemPlanner(const CallView& call, bool hopper)
+      : call_(call), hopper_(hopper), slots_(SlotsOfTile(hopper)) {}
+
+  void AddPiece(const LaunchPieces& pieces, size_t p) {
+    const TaskPiece& piece = pieces[p];
+    const KernelTask& bound = call_.tasks[piece.task];
+    const int group = call_.job.layout->group();
+    const int32_t first_head = KvHeads(bound.task, group).begin;
+    const int64_t first = piece.q_begin * group / slots_;
+    const int64_t tiles = TilesOf(piece.q_begin, piece.q_end, group, slots_);
+    const std::vector<int32_t> alike = AlikeHeads(call_.job, bound.task);
+    std::vector<std::vector<View>> views(alike.size());
+    for (size_t i = 0; i < alike.size(); ++i) {
+      const int32_t head = first_head + static_cast<int32_t>(i);
+      if (alike[i] == head) views[i] = Look(piece, head, first, tiles);
+      const std::vector<View>& seen = views[alike[i] - first_head];
+      for (int64_t tile = 0; tile < tiles; ++tile)
+        AddUnit(bound.out_q.data, head, first + tile, static_cast<int32_t>(p), seen[tile]);
     }
   }
-  std::stable_sort(items.begin(), items.end(), [&](const PlannedItem& a, const PlannedItem& b) {
-    const int32_t heads_of_a = a.item.kv_head / heads_at_once;
-    const int32_t heads_of_b = b.item.kv_head / heads_at_once;
-    return heads_of_a != heads_of_b ? heads_of_a < heads_of_b : a.cost > b.cost;
-  });
-  return items;
-}
+
+  // The largest first, of so many key/value heads and then of as many more.
+  ItemPlan Take(int32_t heads_at_once) {
+    std::stable_sort(plan_.items.begin(), plan_.items.end(),
+                     [&](const PlannedItem& a, const PlannedItem& b) {
+                       const int32_t heads_of_a = a.item.kv_head / heads_at_once;
+                       const int32_t heads_of_b = b.item.kv_head / heads_at_once;
+                       return heads_of_a != heads_of_b ? heads_of_a < heads_of_b : a.cost > b.cost;
+                     });
+    return std::move(plan_);
+  }
+
+ private:
+  struct View {
+    int64_t cost;
+    int32_t runs;
+  };
+
+  std::vector<View> Look(const TaskPiece& piece, int32_t head, int64_t first, int64_t tiles) {
+    std::vector<View> views;
+    for (int64_t tile = first; tile < first + tiles; ++tile) {
+      views.push_back(
+          {CostOf(call_, piece, head, tile, slots_), static_cast<int32_t>(plan_.runs.size())});
+      if (hopper_) plan_.runs.push_back(RunsOf(call_, piece, head, tile));
+    }
+    return views;
+  }
+
+  void AddUnit(const std::byte* out, int32_t head, int64_t tile, int32_t piece, const View& view) {
+    const auto unit = static_cast<int32_t>(plan_.units.size());
+    plan_.units.push_back({piece, view.runs, -1});
+    const auto [at, added] = index_.try_emplace({out, head, tile}, plan_.items.size());
+    if (added) {
+      const auto row = static_cast<int32_t>(tile * slots_ / call_.job.layout->group());
+      plan_.items.push_back({{tile, head, 0, 0, row}, unit, unit, 0});
+    }
+    PlannedItem& item = plan_.items[at->second];
+    if (!added) plan_.units[item.last].next = unit;
+    item.last = unit;
+    item.cost += view.cost;
+  }
+
+  const CallView call_;
+  const bool hopper_;
+  const int64_t slots_;
+  absl::flat_hash_map<std::tuple<const std::byte*, int32_t, int64_t>, size_t> index_;
+  ItemPlan plan_;
+};
 
 }  // namespace
 
@@ -290,16 +289,20 @@ Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
   }
   const int32_t heads =
       hopper ? HeadsAtOnce(job, tasks, cached_bytes) : std::numeric_limits<int32_t>::max();
-  const std::vector<PlannedItem> items =
-      PlanItems(job, tasks, visible, pieces, SlotsOfTile(hopper), heads);
-  for (const PlannedItem& item : items) {
-    image.AddItem(item.item, item.units);
-    if (!hopper) continue;
-    for (const int32_t unit : item.units)
-      image.AddRuns(RunsOf(job, tasks, visible, pieces[unit], item.item.kv_head, item.item.tile));
+  ItemPlanner planner({job, tasks, visible}, hopper);
+  for (size_t p = 0; p < pieces.size(); ++p) planner.AddPiece(pieces, p);
+  const ItemPlan plan = planner.Take(heads);
+  std::vector<int32_t> units;
+  for (const PlannedItem& item : plan.items) {
+    units.clear();
+    for (int32_t u = item.first; u >= 0; u = plan.units[u].next) {
+      units.push_back(plan.units[u].piece);
+      if (hopper) image.AddRuns(plan.runs[plan.units[u].runs]);
+    }
+    image.AddItem(item.item, units);
   }
   if (hopper) image.AddMaps(static_cast<int64_t>(launch.maps.size()));
-  launch.blocks = static_cast<int64_t>(items.size());
+  launch.blocks = static_cast<int64_t>(plan.items.size());
   launch.args = image.args();
   launch.bytes = image.Take(&launch.args.at);
   return launch;

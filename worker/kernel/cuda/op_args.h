@@ -17,7 +17,6 @@ enum class OpKind : int32_t {
   kFinish,      // Partials to outputs.
   kRound,       // fp32 gradients to theirs.
   kRoundState,  // Partials to those with sums in bf16.
-  kCopy,
   kDelta,
   kSink,
 };
@@ -46,7 +45,6 @@ struct OpArgs {
   const std::byte* sinks;             // float of each query head; nullptr: none.
   float kept;                         // 1 − dropout rate.
   bool lse_base_2;
-  int32_t copy_unit;  // Bytes that kCopy may move at a time: 2, 4 or 16.
 };
 
 inline constexpr int kOpCells = kThreads / 32;  // Of a block of threads: a warp does one.

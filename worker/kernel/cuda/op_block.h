@@ -32,8 +32,6 @@ struct OpBlock : OpCell<GPU> {
         return RoundState(row, head);
       case OpKind::kFinish:
         return this->Finish(row, head);
-      case OpKind::kCopy:
-        return Copy(row, head);
       case OpKind::kDelta:
         return Delta(row, head);
       case OpKind::kSink:
@@ -70,22 +68,6 @@ struct OpBlock : OpCell<GPU> {
       for (int64_t i = lane; i < args.sections[s].bytes / 4; i += 32)
         Write(to + i * 4,
               args.kind == OpKind::kZero ? 0.0f : Read(to + i * 4) + Read(from + i * 4));
-    }
-  }
-
-  ANNULUS_GPU void Copy(int64_t row, int64_t head) const {
-    for (int s = 0; s < args.section_count; ++s) {
-      const std::byte* from = Source(row, head, s);
-      std::byte* to = Target(row, head, s);
-      const int64_t unit = args.copy_unit;
-      for (int64_t i = lane * unit; i < args.sections[s].bytes; i += 32 * unit) {
-        if (unit == 16)
-          gpu.template Store<Chunk>(to + i, gpu.template Load<Chunk>(from + i));
-        else if (unit == 4)
-          gpu.template Store<uint32_t>(to + i, gpu.template Load<uint32_t>(from + i));
-        else
-          gpu.template Store<uint16_t>(to + i, gpu.template Load<uint16_t>(from + i));
-      }
     }
   }
 

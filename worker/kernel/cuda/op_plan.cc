@@ -35,9 +35,6 @@ std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind ta
       if (source == BlockKind::kDq && target == BlockKind::kDqOut) return OpKind::kRound;
       if (source == BlockKind::kDkv && target == BlockKind::kDkvOut) return OpKind::kRound;
       break;
-    case KernelOp::Kind::kCopy:
-      if (same && target != BlockKind::kPairs) return OpKind::kCopy;
-      break;
     case KernelOp::Kind::kDelta:
       if (source == BlockKind::kOut && target == BlockKind::kQGrad) return OpKind::kDelta;
       break;
@@ -46,17 +43,6 @@ std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind ta
       break;
   }
   return std::nullopt;
-}
-
-int32_t CopyUnit(const OpArgs& args) {
-  auto all = reinterpret_cast<uintptr_t>(args.source.data) |
-             reinterpret_cast<uintptr_t>(args.target.data) |
-             static_cast<uintptr_t>(args.source.row_bytes | args.target.row_bytes);
-  for (int s = 0; s < args.section_count; ++s) {
-    const OpSection& section = args.sections[s];
-    all |= static_cast<uintptr_t>(section.source | section.target | section.bytes);
-  }
-  return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 2;
 }
 
 void SetRanges(const Block& source, const Block& target, OpArgs* args) {
@@ -102,7 +88,6 @@ absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op) {
   args.out_bytes = source[0].head_bytes;
   args.kept = job.spec->dropout ? static_cast<float>(1 - job.spec->dropout->rate) : 1.0f;
   args.lse_base_2 = job.spec->outputs.lse_base == LseBase::k2;
-  args.copy_unit = CopyUnit(args);
   SetRanges(other.block, op.target.block, &args);
   return args;
 }

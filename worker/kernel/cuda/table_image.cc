@@ -163,7 +163,7 @@ void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
   tasks_.push_back(entry);
 }
 
-void TableImage::AddItem(ForwardItem item, const std::vector<int32_t>& units) {
+void TableImage::AddItem(ForwardItem item, absl::Span<const int32_t> units) {
   item.unit_begin = Narrow(units_.size());
   units_.insert(units_.end(), units.begin(), units.end());
   item.unit_end = Narrow(units_.size());

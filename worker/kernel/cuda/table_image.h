@@ -39,9 +39,10 @@ class TableImage {
   // Rows of a task, the next of ForwardTables::tasks.
   void AddTask(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
   // `units`: tasks in the order in which they were added. Where they lie is filled in.
-  void AddItem(ForwardItem item, const std::vector<int32_t>& units);
+  void AddItem(ForwardItem item, absl::Span<const int32_t> units);
 
-  // Of the next unit of those that AddItem has added, for the kernel of sm_90a.
+  // Of the next unit of items, in the order in which AddItem gets them, before or after it; for the
+  // kernel of sm_90a.
   void AddRuns(const std::vector<KeyTileRun>& runs);
   // Room for so many tensor maps, and the count of items that are taken.
   void AddMaps(int64_t count) {

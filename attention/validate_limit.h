@@ -1,0 +1,28 @@
+#ifndef ANNULUS_ATTENTION_VALIDATE_LIMIT_H_
+#define ANNULUS_ATTENTION_VALIDATE_LIMIT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "attention/error.h"
+
+namespace annulus {
+
+// INVALID_ARGUMENT / LIMIT_EXCEEDED at `field` where `requested` is past `limit`.
+inline absl::Status CheckLimit(absl::string_view field, int64_t requested, int64_t limit) {
+  if (requested <= limit) return absl::OkStatus();
+  ErrorDetail detail;
+  detail.reason = "LIMIT_EXCEEDED";
+  detail.metadata = {{"requested", absl::StrCat(requested)}, {"limit", absl::StrCat(limit)}};
+  const std::string description = absl::StrCat(requested, " is above the limit of ", limit);
+  detail.fields.push_back({std::string(field), description});
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
+                   detail);
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_VALIDATE_LIMIT_H_

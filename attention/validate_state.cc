@@ -1,0 +1,42 @@
+#include "attention/validate_state.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxName = 64;
+
+}  // namespace
+
+absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep) {
+  const absl::Duration keep = spec.forward.keep_state.value_or(max_keep);
+  if (spec.keeps_state() && (keep <= absl::ZeroDuration() || keep > max_keep)) {
+    return InvalidField(
+        "INVALID_REQUEST", "spec.forward.keep_state",
+        absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max_keep)));
+  }
+  if (spec.keeps_state() && spec.outputs.lse_base != LseBase::kE) {
+    return InvalidField("INVALID_REQUEST", "spec.forward.keep_state",
+                        "gradients take the natural-log LSE only");
+  }
+  const std::string& state = spec.gradients.state;
+  if (state.size() > kMaxName) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.state",
+                        absl::StrCat("at most ", kMaxName, " characters"));
+  }
+  if (std::any_of(state.begin(), state.end(), [](char c) { return c <= 0x20 || c >= 0x7f; })) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.state",
+                        "printable ASCII without spaces only");
+  }
+  if (spec.gradients.release_state && state.empty()) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.release_state", "names no state");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,19 @@
+#ifndef ANNULUS_CLIENT_INPUT_NAMES_H_
+#define ANNULUS_CLIENT_INPUT_NAMES_H_
+
+#include "absl/status/status.h"
+#include "attention/spec.h"
+#include "client/safetensors.h"
+
+namespace annulus {
+
+// Whether a job of the spec takes every tensor of a file that is its input. Those that can only be
+// an answer are passed over: what our operations write and, for a forward job, gradients into its
+// outputs and the answers by mask of files of test data (`full_output`, `causal_lse`, ...). With a
+// kept state, what the state has is refused too. INVALID_ARGUMENT / UNKNOWN_TENSOR, with the names
+// that the job takes.
+absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_INPUT_NAMES_H_

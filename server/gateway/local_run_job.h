@@ -1,0 +1,17 @@
+#ifndef ANNULUS_SERVER_GATEWAY_LOCAL_RUN_JOB_H_
+#define ANNULUS_SERVER_GATEWAY_LOCAL_RUN_JOB_H_
+
+#include "client/run_job_call.h"
+#include "server/coordinator/options.h"
+#include "server/services/brain.h"
+
+namespace annulus {
+
+// RunJob at the coordinator of this process, without a message in between: the same validation,
+// principal, events and ends as a call of annulus.v1.Jobs has. Handlers run beside the brain's
+// events, on threads that post to it. The brain outlives its calls, and ends them when it stops.
+RunJobStarter LocalRunJob(Brain* brain, const CoordinatorOptions& options);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_LOCAL_RUN_JOB_H_

@@ -1,0 +1,46 @@
+// Somebody sets the machine's clock while a job is under way.
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "client/client.h"
+#include "gtest/gtest.h"
+#include "tests/client/client_jobs.h"
+#include "tests/client/fake_service.h"
+
+namespace {
+std::atomic<int64_t> seconds_ahead{0};
+}  // namespace
+
+// Instead of the C library's, for all of this process.
+extern "C" int clock_gettime(clockid_t id, timespec* time) noexcept {
+  const long failed = syscall(SYS_clock_gettime, id, time);
+  if (failed == 0 && id == CLOCK_REALTIME) time->tv_sec += seconds_ahead;
+  return static_cast<int>(failed);
+}
+
+namespace annulus {
+namespace {
+
+TEST(ClockIsSetTest, AJobThatWaitsOutlivesIt) {
+  for (const int64_t seconds : {3600, -3600}) {
+    const absl::Time before = absl::Now();
+    FakeService::Options options;
+    options.act = [&](int) {
+      seconds_ahead += seconds;  // While it is queued.
+      return FakeService::Act::kServe;
+    };
+    FakeService service(options);
+    Client client(At(service));
+    ClientJob job(30000);  // By calls of its own, which have a deadline.
+    const auto result = client.Attend(job.Arguments(DataPath::kDirect));
+    ASSERT_TRUE(result.ok()) << result.status();
+    job.ExpectServed();
+    EXPECT_GT(absl::AbsDuration(absl::Now() - before), absl::Minutes(50)) << "it was set";
+  }
+}
+
+}  // namespace
+}  // namespace annulus

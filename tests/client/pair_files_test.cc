@@ -1,0 +1,71 @@
+#include "client/pair_files.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "client/attend_job.h"
+#include "client/safetensors.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+// The spec with what a file with a mask and so many query heads says.
+v1::AttentionSpec Taken(const std::string& spec, int64_t q_heads) {
+  const std::string path = testing::TempDir() + "/pairs.safetensors";
+  EXPECT_TRUE(SafetensorsWriter::Create(path)
+                  ->Commit({{"q", "F32", {0, q_heads, 8}, {}}, {"mask", "U8", {0, 5}, {}}})
+                  .ok());
+  v1::AttentionSpec taken = *ParseSpec(spec);
+  EXPECT_TRUE(TakePairInputs(*SafetensorsFile::Open(path), &taken).ok());
+  return taken;
+}
+
+std::vector<int32_t> HeadsOf(const v1::Mask& mask) {
+  return {mask.query_heads().begin(), mask.query_heads().end()};
+}
+
+TEST(PairFilesTest, EveryHeadHasAMaskWithTheBitMask) {
+  for (const char* spec :
+       {"{}", R"({"masks": [{"causal": true}]})", R"({"masks": [{"queryHeads": [0, 2, 1]}]})",
+        R"({"masks": [{"causal": true}, {"queryHeads": [1]}]})"}) {
+    const v1::AttentionSpec taken = Taken(spec, 3);
+    const int given = ParseSpec(spec)->masks_size();
+    EXPECT_EQ(taken.masks_size(), given == 0 ? 1 : given) << spec;
+    for (const v1::Mask& mask : taken.masks()) EXPECT_TRUE(mask.bit_mask()) << spec;
+  }
+}
+
+TEST(PairFilesTest, HeadsThatTheFirstGroupNamesNotGetOneAtItsEnd) {
+  const v1::AttentionSpec taken = Taken(
+      R"({"masks": [{"queryHeads": [3]}, {"causal": true, "queryHeads": [0]}, {"prefix": "2"},
+                    {"chunk": "4", "queryHeads": [1]}, {"causal": true}],
+          "sequences": [{"mask": 0}, {"mask": 2}, {"mask": 4}]})",
+      5);
+  ASSERT_EQ(taken.masks_size(), 6);
+  for (const v1::Mask& mask : taken.masks()) EXPECT_TRUE(mask.bit_mask());
+  EXPECT_EQ(HeadsOf(taken.masks(0)), (std::vector<int32_t>{3}));
+  EXPECT_TRUE(taken.masks(1).causal());
+  EXPECT_EQ(HeadsOf(taken.masks(2)), (std::vector<int32_t>{1, 2, 4}));
+  EXPECT_FALSE(taken.masks(2).causal());
+  EXPECT_EQ(taken.masks(3).prefix(), 2);
+  EXPECT_EQ(taken.masks(4).chunk(), 4);
+  EXPECT_TRUE(taken.masks(5).causal());
+  EXPECT_EQ(taken.sequences(0).mask(), 0);
+  EXPECT_EQ(taken.sequences(1).mask(), 3);
+  EXPECT_EQ(taken.sequences(2).mask(), 5);
+}
+
+TEST(PairFilesTest, ASpecThatSaysWhoHasTheBitMaskStays) {
+  const v1::AttentionSpec taken = Taken(R"({"masks": [{"bitMask": true, "queryHeads": [1]}]})", 4);
+  EXPECT_EQ(taken.masks_size(), 1);
+}
+
+TEST(PairFilesTest, AFileOfAnyNumberOfHeadsIsTakenAtOnce) {
+  const int64_t heads = std::numeric_limits<int64_t>::max() / 64;
+  EXPECT_EQ(Taken(R"({"masks": [{"queryHeads": [1]}]})", heads).masks_size(), 1);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,74 @@
+"""What ranks send one another in whole jobs, by the counters that a job tells: nothing where nothing need move, and of a window no
+more than it shows."""
+
+import itertools
+import json
+import unittest
+
+import numpy
+
+from tests.end_to_end.attend_case import ALL_STRATEGIES
+from tests.end_to_end.gradient_case import GradientCase
+
+COMMANDS = ("attend", "gradients")
+# An exchange of heads moves every row, whatever it sees.
+BY_NEED = tuple(strategy for strategy in ALL_STRATEGIES if strategy != "ulysses")
+
+
+class TrafficTest(GradientCase):
+    WORKERS = 3
+
+    def synthetic(self, command, shape, *flags):
+        done = self.service.annulus(command, "--json", "--synthetic", shape, *flags)
+        self.assertEqual(done.returncode, 0, f"{flags}\n{done.stdout}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def assert_quiet(self, facts, world):
+        self.assertEqual(facts["bytes_sent_per_rank"], [0] * world)
+
+    def test_one_rank_sends_nothing_and_waits_for_nobody(self):
+        paths = itertools.cycle(("direct", "gateway"))
+        for command, strategy, path in zip(COMMANDS * 5, ALL_STRATEGIES, paths):
+            with self.subTest(command=command, strategy=strategy):
+                flags = ("--strategy", strategy, "--world-size", "1", "--path", path, "--verify", "20")
+                facts = self.synthetic(command, "1,150,210,4,2,16,bf16,1", "--mask", "causal", *flags)
+                self.assert_quiet(facts, 1)
+                self.assertEqual(facts["exposed_communication_seconds"], 0)
+
+    def test_a_small_job_is_left_on_one_rank(self):
+        for command in COMMANDS:
+            facts = self.synthetic(command, "1,64,64,4,2,16,bf16,1")
+            self.assertEqual(facts["world_size"], 1)
+            self.assert_quiet(facts, 1)
+
+    def test_documents_that_have_one_rank_each_send_nothing(self):
+        """12 documents, whose rows and keys every one of these layouts deals whole: four to each of three ranks."""
+        spec = {"masks": [{"causal": True}], "sequences": [{"qLen": "25", "kvLen": "30"}] * 12}
+        tensors = self.made(numpy.random.default_rng(1), 12 * 25, 12 * 30)
+        given = self.forward(tensors, spec, "fp32")
+        for strategy, layout in zip(BY_NEED, itertools.cycle(("contiguous", "zigzag", "by-area"))):
+            with self.subTest(strategy=strategy, layout=layout):
+                flags = ("--world-size", "3", "--strategy", strategy, "--layout", layout, "--verify", "20")
+                _, facts = self.run_file(tensors, "--spec", self.spec_file(spec), *flags)
+                self.assert_quiet(facts, 3)
+                _, facts = self.run_gradients(given, spec, "fp32", *flags)
+                self.assert_quiet(facts, 3)
+        # Cut elsewhere they do send, and that is counted.
+        _, facts = self.run_file(tensors, "--spec", self.spec_file(spec), "--world-size", "3", "--layout", "zigzag-per-sequence")
+        self.assertGreater(sum(facts["bytes_sent_per_rank"]), 0)
+
+    def test_what_a_window_sends_does_not_grow_with_the_length(self):
+        window, key_bytes = 100, 2 * 16 * 4  # A row of K and V: one head of 16, twice, in fp32.
+        spec = self.spec_file({"masks": [{"causal": True, "windowLeft": str(window)}]})
+        for command, strategy in itertools.product(COMMANDS, BY_NEED):
+            with self.subTest(command=command, strategy=strategy):
+                flags = ("--spec", spec, "--world-size", "3", "--layout", "contiguous", "--strategy", strategy)
+                sent = [self.synthetic(command, f"1,{rows},{rows},2,1,16,fp32,1", *flags)["bytes_sent_per_rank"]
+                        for rows in (600, 4800)]
+                self.assertEqual(*sent)
+                if command == "attend" and strategy not in ("ring-pass-q", "tree"):
+                    self.assertEqual(sum(sent[0]), 2 * window * key_bytes)  # Over each of two borders.
+
+
+if __name__ == "__main__":
+    unittest.main()

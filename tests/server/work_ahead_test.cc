@@ -1,0 +1,86 @@
+// What waits before a job counts against its deadline, and nothing else that waits.
+
+#include <cstdint>
+#include <string>
+
+#include "attention/error.h"
+#include "gtest/gtest.h"
+#include "tests/server/coordinator_harness.h"
+
+namespace annulus {
+namespace {
+
+using v1::Job;
+
+// Jobs of 6 s each, of which staging has room for one on a worker, or for two on two workers; the
+// others wait.
+class WorkAheadTest : public testing::Test {
+ protected:
+  WorkAheadTest() {
+    harness_.staging_limit = 1500;
+    harness_.plan_seconds = 6;
+  }
+  // The last of them waits.
+  void Run(int jobs, int32_t ranks) {
+    for (int i = 1; i < jobs; ++i) harness_.Run(harness_.Request(ranks));
+    EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(ranks))), Job::STATE_QUEUED);
+  }
+  // With ten seconds to its deadline.
+  int64_t RunSoon(const v1::RunJobRequest& request, const std::string& principal = "anonymous") {
+    return harness_.Run(request, principal, harness_.now() + absl::Seconds(10));
+  }
+  bool IsRefused(int64_t call) {
+    const std::optional<absl::Status>& finished = harness_.call(call).finished;
+    if (!finished.has_value()) return false;
+    EXPECT_EQ(finished->code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(DetailOf(*finished).reason, "DEADLINE_UNREACHABLE");
+    return true;
+  }
+  CoordinatorHarness harness_;
+};
+
+TEST_F(WorkAheadTest, JobsOfOneCallerWaitForEachOther) {
+  harness_.Start(1);
+  Run(2, 1);
+  EXPECT_TRUE(IsRefused(RunSoon(harness_.Request(1))));
+}
+
+TEST_F(WorkAheadTest, AMoreImportantJobDoesNotWaitForOthers) {
+  harness_.Start(1);
+  Run(2, 1);
+  v1::RunJobRequest request = harness_.Request(1);
+  request.mutable_execution()->set_priority(1);
+  EXPECT_FALSE(IsRefused(RunSoon(request)));
+}
+
+TEST_F(WorkAheadTest, AnotherCallersShareMayComeFirst) {
+  harness_.Start(1);
+  Run(2, 1);
+  EXPECT_FALSE(IsRefused(RunSoon(harness_.Request(1), "another")));
+}
+
+TEST_F(WorkAheadTest, AJobOfOneRankDoesNotWaitForGroups) {
+  harness_.Start(2);
+  Run(3, 2);
+  EXPECT_TRUE(IsRefused(RunSoon(harness_.Request(2))));
+  EXPECT_FALSE(IsRefused(RunSoon(harness_.Request(1))));
+}
+
+// A worker leaves, and one of the three jobs that wait is planned anew, to take 1 s.
+TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
+  harness_.Start(2);
+  Run(4, 0);
+  harness_.plan_seconds = 1;
+  harness_.Disconnect(harness_.worker("w1"));
+  for (int i = 0; i < 4; ++i) {
+    harness_.Advance(absl::Seconds(4));
+    harness_.Obey();
+  }
+  harness_.plan_seconds = 6;
+  const int64_t call = RunSoon(harness_.Request(1));
+  ASSERT_TRUE(IsRefused(call));
+  EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata.at("predicted_ms"), "19000");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,91 @@
+#include "worker/kernel/cuda/tile_views.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_plan.h"
+
+namespace annulus::cuda {
+namespace {
+
+// Rows of a piece and query heads of its task that a tile has.
+struct TileOf {
+  int64_t begin, end;
+  int32_t head_begin, head_end;
+};
+
+HeadRange QueryHeads(const Task& task, int32_t kv_head, int group) {
+  return {std::max(kv_head * group, task.head_begin),
+          std::min((kv_head + 1) * group, task.head_end)};
+}
+
+TileOf TileIn(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+              int64_t slots) {
+  const int group = call.job.layout->group();
+  const HeadRange heads = QueryHeads(call.tasks[piece.task].task, kv_head, group);
+  return {std::max(piece.q_begin, tile * slots / group),
+          std::min(piece.q_end, ((tile + 1) * slots + group - 1) / group), heads.begin, heads.end};
+}
+
+}  // namespace
+
+HeadRange KvHeads(const Task& task, int group) {
+  return {task.head_begin / group, (task.head_end + group - 1) / group};
+}
+
+std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task) {
+  const int group = job.layout->group();
+  const HeadRange all = KvHeads(task, group);
+  std::map<std::vector<std::pair<int32_t, int32_t>>, int32_t> first;
+  std::vector<int32_t> alike;
+  for (int32_t kv_head = all.begin; kv_head < all.end; ++kv_head) {
+    const HeadRange heads = QueryHeads(task, kv_head, group);
+    std::vector<std::pair<int32_t, int32_t>> classes;
+    job.mask->ForEachClass(heads.begin, heads.end, [&](int32_t head, int32_t count) {
+      classes.emplace_back(job.mask->ClassOf(head), count);
+    });
+    std::sort(classes.begin(), classes.end());
+    alike.push_back(first.try_emplace(std::move(classes), kv_head).first->second);
+  }
+  return alike;
+}
+
+int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
+  return (q_end * group + slots - 1) / slots - q_begin * group / slots;
+}
+
+int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               int64_t slots) {
+  const Task& task = call.tasks[piece.task].task;
+  const TileOf of = TileIn(call, piece, kv_head, tile, slots);
+  if (task.coverage == Coverage::kFull)
+    return (of.end - of.begin) * (of.head_end - of.head_begin) * (task.k_end - task.k_begin);
+  int64_t cost = 0;
+  call.job.mask->ForEachClass(of.head_begin, of.head_end, [&](int32_t head, int32_t count) {
+    for (int64_t row = of.begin; row < of.end;)
+      for (const Interval& span : call.visible.OfNext(piece.task, head, of.end, &row))
+        cost += count * span.length();
+  });
+  return cost;
+}
+
+std::vector<KeyTileRun> RunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head,
+                               int64_t tile) {
+  const Task& task = call.tasks[piece.task].task;
+  KeyTileRuns runs(HopperKeys(KindOf(call.job).dim));
+  if (task.coverage == Coverage::kFull) {
+    const Interval all = {task.k_begin, task.k_end};
+    runs.AddRow({&all, 1});
+    return runs.Take();
+  }
+  const TileOf of = TileIn(call, piece, kv_head, tile, kHopperSlots);
+  call.job.mask->ForEachClass(of.head_begin, of.head_end, [&](int32_t head, int32_t) {
+    for (int64_t row = of.begin; row < of.end; ++row)
+      runs.AddRow(call.visible.Of(piece.task, head, row));
+  });
+  return runs.Take();
+}
+
+}  // namespace annulus::cuda

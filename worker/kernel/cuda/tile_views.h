@@ -1,0 +1,48 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_TILE_VIEWS_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_TILE_VIEWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attention/interval.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/launch_plan.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus::cuda {
+
+// What tiles of query slots see of pieces of a call: pure functions. They go through every row, so
+// whoever plans a launch asks them once for all key/value heads that see alike.
+
+struct HeadRange {
+  int32_t begin, end;
+};
+// The key/value heads of a task; `group` query heads have one.
+HeadRange KvHeads(const Task& task, int group);
+
+// For each key/value head of the task, in order: the first of them whose query heads in the task
+// see what its own do, as many of each class.
+std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task);
+
+// Tiles of `slots` slots that have some of the rows.
+int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots);
+
+// A call, as its plan reads it. Borrows everything.
+struct CallView {
+  const KernelJob& job;
+  absl::Span<const KernelTask> tasks;
+  const CallVisibility& visible;
+};
+
+// Visible (row, key) pairs of a tile of a piece, about.
+int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               int64_t slots);
+// Which tiles of keys the kernel of sm_90a visits for it (hopper_plan.h).
+std::vector<KeyTileRun> RunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head,
+                               int64_t tile);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_TILE_VIEWS_H_
