@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernel/amx_or_emulation.h"
 #include "tests/kernel/implementations.h"
 #include "tests/kernel/kernel_conformance.h"
 #include "worker/kernel/cpu_kernel.h"
-#include "worker/kernel/isa_dispatch.h"
 
 namespace annulus {
 namespace {
@@ -27,18 +27,21 @@ constexpr int64_t kKeys = 1400;  // Five whole blocks and a part of one.
 class AmxFlowTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto isa = SelectIsa("amx");
-    if (!isa.ok()) GTEST_SKIP() << "this CPU lacks AMX";
-    steps_ = **isa;
-    steps_.attend = nullptr;
-    flow_kernel_ = Make(*isa);
+    const TileIsa* isa = AmxOrEmulation();
+    if (isa == nullptr) GTEST_SKIP() << "this CPU lacks AMX and what emulates it";
+    steps_ = *isa;
+    fp16_steps_ = *isa->fp16;
+    steps_.attend = fp16_steps_.attend = nullptr;
+    steps_.fp16 = &fp16_steps_;
+    flow_isa_ = isa;
+    flow_kernel_ = Make(isa);
     steps_kernel_ = Make(&steps_);
   }
 
-  static std::unique_ptr<AttentionKernel> Make(const TileIsa* isa) {
+  static std::unique_ptr<AttentionKernel> Make(const TileIsa* isa, int threads = 2) {
     CpuKernel::Options options;
     options.isa = isa;
-    options.threads = 2;
+    options.threads = threads;
     return *CpuKernel::Create(options);
   }
 
@@ -93,7 +96,8 @@ class AmxFlowTest : public testing::Test {
     EXPECT_TRUE(reference::CheckWithinBudget(input, flow.answer()));
   }
 
-  TileIsa steps_ = {};
+  const TileIsa* flow_isa_ = nullptr;
+  TileIsa steps_ = {}, fp16_steps_ = {};
   std::unique_ptr<AttentionKernel> flow_kernel_, steps_kernel_;
 };
 
@@ -179,21 +183,26 @@ TEST_F(AmxFlowTest, WhereNumbersAreNotFinite) {
 }
 
 // A row's sums begin with the first key that it sees, whatever the thread's memory holds: in a
-// strip whose rows all begin with a block, and beside rows that have begun before.
+// strip whose rows all begin with a block, beside rows that have begun before, and in one of which
+// some see nothing of the first block. One thread, whose first tile meets what was left.
 TEST_F(AmxFlowTest, WhateverAnEarlierCallHasLeft) {
+  flow_kernel_ = Make(flow_isa_, /*threads=*/1);
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     for (const int32_t dim : {40, 128}) {
-      SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << dim);
-      AttentionSpec spec = SpecOf(dim, 1300);
+      AttentionSpec spec = SpecOf(dim, 500);
       spec.dtype = dtype;
       Input lost = Normal(spec, 12);
       std::fill(lost.v.begin(), lost.v.end(), std::numeric_limits<double>::quiet_NaN());
       ExpectSameBits(spec, lost);
-      Expect(spec, Normal(spec, 13));
-      ExpectSameBits(spec, lost);
-      spec.masks = {Causal()};
-      spec.masks[0].window_left = 600;
-      Expect(spec, Normal(spec, 14));
+      ExpectSameBits(spec, Normal(spec, 13));
+      for (int64_t window = 600; window < 800; window += 40) {
+        SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << dim << " " << window);
+        AttentionSpec masked = spec;
+        masked.masks = {Causal()};
+        masked.masks[0].window_left = window;
+        ExpectSameBits(spec, lost);
+        ExpectSameBits(masked, Normal(masked, 14));
+      }
     }
   }
 }

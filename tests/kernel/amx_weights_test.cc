@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "worker/kernel/isa_dispatch.h"
+#include "tests/kernel/amx_or_emulation.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -33,9 +33,8 @@ float FloatOf(uint32_t bits) {
 class AmxWeightsTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto isa = SelectIsa("amx");
-    if (!isa.ok()) GTEST_SKIP() << "this CPU lacks AMX";
-    isa_ = *isa;
+    isa_ = AmxOrEmulation();
+    if (isa_ == nullptr) GTEST_SKIP() << "this CPU lacks AMX and what emulates it";
     tile_.rows = 1;
     tile_.head_dim = tile_.value_dim = kDim;
     tile_.scores = scores_;

@@ -271,6 +271,21 @@ TEST_P(GradientConformance, AccumulatorsThatATaskDoesNotReachKeepTheirBits) {
   EXPECT_TRUE(std::equal(keys.begin(), keys.end(), dkv));
 }
 
+// Whatever a job left in the memory of a kernel's threads.
+TEST_P(GradientConformance, NothingIsLeftOfAnEarlierJob) {
+  const uint64_t first = 20261123;
+  for (int i = 0; i < Sampled(GetParam() == "reference" ? 3 : 12); ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << first + i);
+    RandomCase c(first + i);
+    const Input input = Normal(c.spec, first + i);
+    Upstream lost = Upstreams(c.spec, input, true, first + i);
+    std::fill(lost.d_out.begin(), lost.d_out.end(), std::nan(""));
+    GradientHarness before(c.spec, input, lost, c.cuts);
+    ASSERT_TRUE(before.Run(*kernel_).ok());
+    ASSERT_TRUE(Check(c.spec, c.cuts, first + i));
+  }
+}
+
 TEST_P(GradientConformance, StopEndsACallWithCancelled) {
   AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
   spec.sequences = {Rows(200, 600)};

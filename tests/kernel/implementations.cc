@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tests/kernel/amx_or_emulation.h"
 #include "tests/kernel/reference_kernel.h"
 #include "tests/kernel/wide_isa.h"
 #include "tests/sanitized.h"
@@ -24,6 +25,7 @@ std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads
   options.path = name;
   options.pack_bytes = 1 << 20;
   if (name == "wide") options.isa = &kWideIsa;
+  if (name == "amx" && !kSanitized) options.isa = AmxOrEmulation();
   absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
   if (!kernel.ok()) return nullptr;
   return *std::move(kernel);

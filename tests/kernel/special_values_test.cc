@@ -195,8 +195,6 @@ TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
   }
 }
 
-// Scores of −4e38, which fp32 does not hold and fp64 does: such a row is lost, and says so. It has
-// not "seen nothing", in whatever order its keys come.
 // Scores of 32 to 1,021: no weight of the largest may be a rounding away from 1.
 TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 128);
@@ -210,6 +208,34 @@ TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
     KernelHarness harness(spec, input, {});
     ASSERT_TRUE(harness.Run(*kernel_).ok());
     for (const float value : harness.answer().out) ASSERT_EQ(value, 1.0f) << number;
+  }
+}
+
+// The numbers that a job left in the memory of a kernel's threads are in no later one: bits as from
+// a kernel that has computed nothing. One thread, whose first tile, wherever it begins to see,
+// meets what was left.
+TEST_P(KernelConformance, NothingIsLeftOfAnEarlierJob) {
+  const auto used = MakeKernel(GetParam(), /*threads=*/1);
+  const int64_t rows = KernelsAreSlow() ? 100 : 400, keys = KernelsAreSlow() ? 400 : 1300;
+  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 2, 40)) {
+    spec.sequences = {Rows(rows, keys)};
+    Input lost = Normal(spec, 12);
+    std::fill(lost.v.begin(), lost.v.end(), std::nan(""));
+    AttentionSpec next = spec;
+    next.masks = {Causal()};
+    for (int i = 0; i < (GetParam() == "reference" ? 1 : Sampled(8)); ++i) {
+      SCOPED_TRACE(testing::Message() << DataTypeName(spec.dtype) << " " << i);
+      next.masks[0].window_left = keys / 2 + 24 * i;
+      if (i == 1) next.modifiers.soft_cap = 5;  // By steps, where others are attended to in one.
+      const Input input = Normal(next, 14 + i);
+      KernelHarness before(spec, lost, {}), after(next, input, {}), alone(next, input, {});
+      ASSERT_TRUE(before.Run(*used).ok());
+      ASSERT_TRUE(after.Run(*used).ok());
+      ASSERT_TRUE(alone.Run(*MakeKernel(GetParam(), /*threads=*/1)).ok());
+      const reference::Answer a = after.answer(), b = alone.answer();
+      EXPECT_EQ(a.out, b.out);
+      EXPECT_EQ(a.lse, b.lse);
+    }
   }
 }
 
@@ -234,6 +260,8 @@ TEST_P(KernelConformance, ANanThatIsSeenShowsThoughItsScoreIsMinusInfinity) {
   }
 }
 
+// Scores of −4e38, which fp32 does not hold and fp64 does: such a row is lost, and says so. It has
+// not "seen nothing", in whatever order its keys come.
 TEST_P(KernelConformance, ScoresBelowTheRangeOfFp32AreNotNothing) {
   AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
   spec.sequences = {Rows(300, 600)};

@@ -1,0 +1,19 @@
+#include "tests/kernel/amx_or_emulation.h"
+
+#include "worker/kernel/isa_dispatch.h"
+
+namespace annulus {
+
+extern const TileIsa kEmulatedAmxIsa;
+
+const TileIsa* AmxOrEmulation() {
+  const auto amx = SelectIsa("amx");
+  if (amx.ok()) return *amx;
+  __builtin_cpu_init();
+  const bool emulates = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512bf16");
+  return emulates ? &kEmulatedAmxIsa : nullptr;
+}
+
+}  // namespace annulus
