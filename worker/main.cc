@@ -144,7 +144,7 @@ void AddSizes(CLI::App* app, Flags* flags) {
         return absl::OkStatus();
       });
   AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
-            {"auto", "amx", "avx512", "avx2", "portable"}, &flags->backend.kernel);
+            {"auto", "amx", "avx512bf16", "avx512", "avx2", "portable"}, &flags->backend.kernel);
   AddChoice(
       app,
       {"--cuda-kernel",

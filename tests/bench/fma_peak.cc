@@ -40,6 +40,19 @@ __attribute__((target("avx512f"))) double Avx512Loop(int64_t rounds) {
   return sum;
 }
 
+// Of products of pairs of bf16 numbers.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double PairsLoop(int64_t rounds) {
+  __m512 acc[kChains];
+  for (int c = 0; c < kChains; ++c) acc[c] = _mm512_set1_ps(1.0f + static_cast<float>(c));
+  const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.7f), _mm512_set1_ps(-0.7f));
+  const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.3f), _mm512_set1_ps(1.1f));
+  for (int64_t i = 0; i < rounds; ++i)
+    for (int c = 0; c < kChains; ++c) acc[c] = _mm512_dpbf16_ps(acc[c], a, b);
+  float sum = 0;
+  for (int c = 0; c < kChains; ++c) sum += _mm512_cvtss_f32(acc[c]);
+  return sum;
+}
+
 double PortableLoop(int64_t rounds) {
   __m128 acc[kChains];
   for (int c = 0; c < kChains; ++c) acc[c] = _mm_set1_ps(1.0f + static_cast<float>(c));
@@ -97,7 +110,8 @@ struct Path {
 };
 
 Path PathOf(const std::string& name) {
-  if (name == "avx512" || name == "amx") return {Avx512Loop, 2.0 * kChains * 16};
+  if (name == "avx512" || name == "avx512bf16" || name == "amx")
+    return {Avx512Loop, 2.0 * kChains * 16};
   if (name == "avx2") return {Avx2Loop, 2.0 * kChains * 8};
   return {PortableLoop, 2.0 * kChains * 4};
 }
@@ -130,9 +144,15 @@ double FmaPeakGflops(const std::string& path, int threads, double seconds) {
   return PeakGflops(PathOf(path), threads, seconds);
 }
 
-double AmxPeakGflops(int threads, double seconds) {
-  constexpr double kFlops = 4 * 2.0 * 16 * 16 * 32;
-  return PeakGflops({AmxLoop, kFlops}, threads, seconds);
+std::string Bf16PeakName(const std::string& path) {
+  if (path == "amx") return "AMX peak";
+  return path == "avx512bf16" ? "vdpbf16ps peak" : "";
+}
+
+double Bf16PeakGflops(const std::string& path, int threads, double seconds) {
+  constexpr double kOfAmx = 4 * 2.0 * 16 * 16 * 32, kOfPairs = 4.0 * kChains * 16;
+  return PeakGflops(path == "amx" ? Path{AmxLoop, kOfAmx} : Path{PairsLoop, kOfPairs}, threads,
+                    seconds);
 }
 
 }  // namespace annulus::bench

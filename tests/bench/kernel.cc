@@ -72,7 +72,7 @@ AttentionSpec SpecOf(const Case& c) {
 
 // What a rate is compared to.
 struct Roof {
-  const char* name;
+  std::string name;
   std::function<double()> gflops;
   double bar;  // 0: none.
 };
@@ -100,9 +100,10 @@ std::vector<Roof> RoofsOf(const Case& c, AttentionKernel& kernel, const std::str
   constexpr double kSeconds = 0.2;
   std::vector<Roof> roofs = {
       {"FMA peak", [=] { return FmaPeakGflops(path, threads, kSeconds); }, c.bar}};
-  if (path == "amx" && c.dtype == DataType::kBf16 && !c.gradients && c.dim == 128) {
-    roofs.push_back(
-        {"AMX peak", [=] { return AmxPeakGflops(threads, kSeconds); }, c.causal ? 0.34 : 0.4});
+  const std::string peak = Bf16PeakName(path);
+  if (!peak.empty() && c.dtype == DataType::kBf16 && !c.gradients && c.dim == 128) {
+    const double bar = path == "amx" ? (c.causal ? 0.34 : 0.4) : (c.causal ? 0.55 : 0.65);
+    roofs.push_back({peak, [=] { return Bf16PeakGflops(path, threads, kSeconds); }, bar});
   }
   return roofs;
 }

@@ -78,8 +78,8 @@ class Rounds {
     }
     if (verb != "roof") return false;
     constexpr double kSeconds = 0.2;
-    *answer = {{"gflops", amx_ ? AmxPeakGflops(threads_, kSeconds)
-                               : FmaPeakGflops(path_, threads_, kSeconds)}};
+    *answer = {{"gflops", bf16_ ? Bf16PeakGflops(path_, threads_, kSeconds)
+                                : FmaPeakGflops(path_, threads_, kSeconds)}};
     return true;
   }
 
@@ -89,12 +89,13 @@ class Rounds {
     if (!ReadCase(words, &spec)) return false;
     data_.reset();
     data_ = std::make_unique<KernelJobData>(spec, /*seed=*/1);
-    amx_ = path_ == "amx" && spec.dtype == DataType::kBf16 && spec.operation == Operation::kForward;
+    bf16_ = !Bf16PeakName(path_).empty() && spec.dtype == DataType::kBf16 &&
+            spec.operation == Operation::kForward;
     data_->Run(*kernel_);  // Touches all memory once.
     *answer = {{"flops", data_->flops()},
                {"path", path_},
                {"cpu", CpuModel()},
-               {"roof", amx_ ? "AMX peak" : "FMA peak"}};
+               {"roof", bf16_ ? Bf16PeakName(path_) : "FMA peak"}};
     return true;
   }
 
@@ -102,7 +103,7 @@ class Rounds {
   const int threads_;
   const std::string path_;
   std::unique_ptr<KernelJobData> data_;
-  bool amx_ = false;
+  bool bf16_ = false;  // Products of bf16 numbers.
 };
 
 int Main(int argc, char** argv) {

@@ -84,7 +84,8 @@ struct Peak {
 Peak PeakOfThisMachine() {
   const std::unique_ptr<CpuKernel> kernel = *CpuKernel::Create(CpuKernel::Options());
   const std::string path = kernel->Description().substr(std::strlen("cpu/"));
-  if (path == "amx") return {"AMX peak", AmxPeakGflops(kWorkers, 1)};
+  const std::string peak = Bf16PeakName(path);
+  if (!peak.empty()) return {peak, Bf16PeakGflops(path, kWorkers, 1)};
   return {"fp32 FMA peak", FmaPeakGflops(path, kWorkers, 1)};
 }
 

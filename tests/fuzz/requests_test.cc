@@ -29,6 +29,7 @@
 #include "tests/reference/budget.h"
 #include "tests/reference/from_spec.h"
 #include "tests/reference/reference_attention.h"
+#include "worker/kernel/isa_dispatch.h"
 
 namespace annulus {
 namespace {
@@ -154,10 +155,14 @@ class RequestsTest : public testing::Test {
   static bool MayRefuse(const AttentionSpec& spec, const absl::Status& status) {
     const ErrorDetail detail = DetailOf(status);
     const std::string& reason = detail.reason;
-    if (spec.deterministic && reason == "NOT_SERVED") {
+    if (reason == "NOT_SERVED") {
       const auto features = detail.metadata.find("features");
-      return features != detail.metadata.end() &&
-             absl::StartsWith(features->second, "deterministic/");
+      const auto of = [&](absl::string_view group) {
+        return features != detail.metadata.end() && absl::StartsWith(features->second, group);
+      };
+      return (spec.deterministic && of("deterministic/")) ||
+             (spec.arithmetic == Arithmetic::kBf16x3 && of("arithmetic/bf16x3") &&
+              !SelectIsa("amx").ok());
     }
     return reason == "INSUFFICIENT_WORKERS" || reason == "INVALID_EXECUTION" ||
            reason == "INSUFFICIENT_CAPACITY";

@@ -11,7 +11,7 @@
 namespace annulus {
 
 std::vector<std::string> KernelNames() {
-  std::vector<std::string> names = {"amx", "avx512", "avx2", "portable", "wide"};
+  std::vector<std::string> names = {"amx", "avx512bf16", "avx512", "avx2", "portable", "wide"};
   if (!kSanitized) names.push_back("reference");
   return names;
 }

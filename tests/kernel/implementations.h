@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// Implementations of AttentionKernel, by name: "reference" (fp64), "avx512", "avx2", "portable",
-// and "wide" (the AVX-512 path's loops on the compiler's vectors).
+// Implementations of AttentionKernel, by name: "reference" (fp64), "amx", "avx512bf16", "avx512",
+// "avx2", "portable", and "wide" (the AVX-512 path's loops on the compiler's vectors).
 std::vector<std::string> KernelNames();
 
 // Whether suites run a sample of their cases.

@@ -137,7 +137,7 @@ TEST_P(KeyChunksKernelTest, DeterministicJobsFoldAllKeys) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, KeyChunksKernelTest,
-                         testing::Values("amx", "avx512", "avx2", "portable"),
+                         testing::Values("amx", "avx512bf16", "avx512", "avx2", "portable"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -317,7 +317,7 @@ TEST_P(RowLoopTest, AStoppedCallIsCancelled) {
   EXPECT_GE(progress.load(), 9000 / kKeyBlock);
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, RowLoopTest, testing::Values("amx", "avx512", "wide"),
+INSTANTIATE_TEST_SUITE_P(Paths, RowLoopTest, testing::Values("amx", "avx512bf16", "avx512", "wide"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

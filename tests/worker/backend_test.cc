@@ -4,6 +4,7 @@
 
 #include "worker/cuda_backend.h"
 #include "worker/device/host.h"
+#include "worker/kernel/isa_dispatch.h"
 
 namespace annulus {
 namespace {
@@ -45,10 +46,11 @@ TEST(Backend, CudnnGoesWithNoCpu) {
   }
 }
 
-TEST(Backend, TheCpuServesEverything) {
+TEST(Backend, TheCpuServesEverythingButBf16x3WithoutAmx) {
   const auto engine = MakeEngine(On("cpu"));
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_TRUE(engine->lacks.empty());
+  EXPECT_EQ(engine->lacks.size(), SelectIsa("amx").ok() ? 0u : 1u);
+  for (const Capability& lack : engine->lacks) EXPECT_EQ(lack.feature, "arithmetic/bf16x3");
   EXPECT_EQ(engine->device_kind, DeviceKind::kCpu);
   EXPECT_FALSE(engine->one_rank_a_process);
 }

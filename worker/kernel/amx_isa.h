@@ -43,8 +43,8 @@ constexpr TileIsa MakeAmxIsa() {
   isa.tiles = kMostTiles;
   isa.parts = FORMAT::kParts;
   isa.slack = FORMAT::kSlack;
-  isa.pack_keys = FORMAT::kParts == 1 ? PackKeysAmx : PackKeysSplit;
-  isa.pack_values = FORMAT::kParts == 1 ? PackValuesAmx : PackValuesSplit;
+  isa.pack_keys = FORMAT::kParts == 1 ? PackKeyPairs<kTile> : PackKeysSplit;
+  isa.pack_values = FORMAT::kParts == 1 ? PackValuePairs<kTile> : PackValuesSplit;
   isa.pack_queries = FORMAT::kParts == 1 ? PackQueriesAmx : PackQueriesSplit;
   isa.score = ScoreAmx<FORMAT>;
   isa.change_scores = ChangeScores<Avx512>;

@@ -6,12 +6,13 @@
 #include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
 
-// What the AMX path packs.
+// What paths pack that multiply bf16 numbers.
 //
-// Queries: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: for 16 keys and 32
-// dimensions a tile whose row p holds dimensions 2p and 2p + 1 of each key, [keys][dimension
-// chunk]. Values: for 16 columns and 32 keys a tile whose row p holds keys p and p + 16 of each
-// column, [columns][key chunk]: two vectors of weights lie so beside each other as they are.
+// Queries, for AMX: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: [panel of
+// keys][pair of dimensions][key], dimensions 2p and 2p + 1 of a key in a pair. Values: [panel of
+// columns][pair of keys][column], keys p and p + 16 of each 32 in a pair: two vectors of weights
+// lie so beside each other as they are. AMX's panels are of 16 keys or columns, so that 16 pairs
+// are a tile.
 
 namespace annulus {
 namespace {
@@ -22,6 +23,7 @@ constexpr int kTile = 16;                     // Rows, and 32-bit columns, of a 
 constexpr int kChunk = 32;                    // bf16 numbers of a tile's row.
 constexpr int kTileNumbers = kTile * kChunk;  // bf16 numbers of a tile.
 constexpr int kKeyChunks = kKeyBlock / kChunk;
+constexpr int kKeyPairs = kKeyBlock / 2;
 constexpr __mmask16 kAll = Avx512::kAll;
 
 inline int Chunks(int dim) { return (dim + kChunk - 1) / kChunk; }
@@ -73,10 +75,11 @@ inline void PackQueriesAmx(const QueryRows& rows, double scale, float* out) {
   }
 }
 
-inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
-                        float* out) {
+template <int PANEL>
+void PackKeyPairs(const ElementRows& rows, const uint8_t* present, int count, int dim, float* out) {
   for (int begin = 0; begin < count; begin += kTile) {
-    for (int d = 0; d < dim; d += kChunk, out += kTileNumbers / 2) {
+    float* to = out + begin / PANEL * (Chunks(dim) * kTile * PANEL) + begin % PANEL;
+    for (int d = 0; d < dim; d += kChunk, to += kTile * PANEL) {
       __m512 square[kTile];
       Unroll<kTile>([&](int r) {
         const int row = begin + r;
@@ -86,7 +89,7 @@ inline void PackKeysAmx(const ElementRows& rows, const uint8_t* present, int cou
       });
       Avx512::Transpose(square);
       Unroll<kTile>([&](int r) {
-        StorePacked(out + r * kTile, _mm512_castps_si512(square[r]), rows.streamed);
+        StorePacked(to + r * PANEL, _mm512_castps_si512(square[r]), rows.streamed);
       });
     }
   }
@@ -101,10 +104,9 @@ inline __m512i InTurn(__m512i even, __m512i odd, int begin) {
   return _mm512_permutex2var_epi16(even, _mm512_load_si512(lanes), odd);
 }
 
-inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int count, int dim,
-                          float* out) {
-  auto* to = reinterpret_cast<Bf16*>(out);
-  constexpr int kBeside = kKeyChunks * kTileNumbers;
+template <int PANEL>
+bool PackValuePairs(const ElementRows& rows, const uint8_t* present, int count, int dim,
+                    float* out) {
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
   __m512i largest = _mm512_setzero_si512();
   for (int column = 0; column < dim; column += kChunk) {
@@ -114,13 +116,15 @@ inline bool PackValuesAmx(const ElementRows& rows, const uint8_t* present, int c
       largest = _mm512_max_epu16(largest, _mm512_and_si512(part, exponent));
       return part;
     };
-    Bf16* tile = to + int64_t{column / kTile} * kBeside;
-    for (int i = 0; i < RoundUp(count, kChunk) / 2; ++i, tile += kChunk) {
+    const auto at = [out](int first) {
+      return out + first / PANEL * (kKeyPairs * PANEL) + first % PANEL;
+    };
+    float *to = at(column), *beside = at(column + kTile);
+    for (int i = 0; i < RoundUp(count, kChunk) / 2; ++i, to += PANEL, beside += PANEL) {
       const int key = i / kTile * kChunk + i % kTile;
       const __m512i even = load(key), odd = load(key + kTile);
-      StorePacked(tile, InTurn(even, odd, 0), rows.streamed);
-      if (column + kTile < dim)
-        StorePacked(tile + kBeside, InTurn(even, odd, kTile), rows.streamed);
+      StorePacked(to, InTurn(even, odd, 0), rows.streamed);
+      if (column + kTile < dim) StorePacked(beside, InTurn(even, odd, kTile), rows.streamed);
     }
   }
   EndPacked(rows.streamed);

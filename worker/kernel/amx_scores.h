@@ -5,26 +5,13 @@
 
 #include "worker/kernel/amx_formats.h"
 #include "worker/kernel/amx_products.h"
+#include "worker/kernel/amx_rounding.h"
 #include "worker/kernel/amx_softmax.h"
 
-// Scores and their softmax by AMX, one after the other.
+// Scores by AMX.
 
 namespace annulus {
 namespace {
-
-// What 16 or 32 rows see of a block, all together.
-struct Hull {
-  int begin = kKeyBlock, end = 0;
-};
-inline Hull HullOf(const TileBlock& tile, int row_begin, int row_end) {
-  Hull hull;
-  for (int group = row_begin / kRowGroup; group * kRowGroup < row_end; ++group) {
-    if (tile.group_begin[group] >= tile.group_end[group]) continue;
-    hull.begin = MinInt(hull.begin, tile.group_begin[group]);
-    hull.end = hull.end > tile.group_end[group] ? hull.end : tile.group_end[group];
-  }
-  return hull;
-}
 
 // scores = scale · queries · keys.
 template <int ROWS, int KEYS, class Series>
@@ -84,25 +71,6 @@ void ScoreAmx(const TileBlock& tile) {
     tile.rows - row > kTile ? ScoreRows<FORMAT, 2>(tile, row) : ScoreRows<FORMAT, 1>(tile, row);
   }
   FORMAT::MendScores(tile);
-}
-
-template <class FORMAT>
-void SoftmaxAmx(const TileBlock& tile) {
-  RowScores scores;
-  for (int row = 0; row < tile.rows; row += kTile) {
-    const ScoreView<kKeyBlock, kTile> view{tile.scores + int64_t{row} * kKeyBlock};
-    const int count = MinInt(kTile, tile.rows - row);
-    for (int r = 0; r < kTile; ++r) {
-      const KeySpan keys = r < count ? WrittenPart<Avx512>(tile, row + r) : KeySpan{};
-      scores.part[r] = {keys.begin / kTile, keys.end / kTile};
-      _mm512_store_ps(scores.largest[r], LargestOf(view, r, scores.part[r]));
-    }
-    const auto take = [&](int r, int c, __m512 first, __m512 second) {
-      _mm512_storeu_ps(view.At(r, c), first);
-      _mm512_storeu_ps(view.At(r, c + 1), second);
-    };
-    WeighRows<FORMAT>(tile, row, count, view, scores, take);
-  }
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 #include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
 
-// The softmax of the AMX path: 16 rows at a time, whether their scores lie in rows or in tiles,
-// with the same operations in the same order, so that a row's bits do not depend on which it was.
+// The softmax of paths that multiply bf16 numbers: 16 rows at a time, whether their scores lie in
+// rows or in tiles, with the same operations in the same order, so that a row's bits do not depend
+// on which it was.
 
 namespace annulus {
 namespace {
@@ -82,6 +83,26 @@ inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int 
     _mm512_store_ps(sums[r], sum);
   }
   states.End(tile, row, SumsOf(sums));
+}
+
+// Of all rows, whose scores lie in rows, and then their weights.
+template <class FORMAT>
+void SoftmaxAmx(const TileBlock& tile) {
+  RowScores scores;
+  for (int row = 0; row < tile.rows; row += kTile) {
+    const ScoreView<kKeyBlock, kTile> view{tile.scores + int64_t{row} * kKeyBlock};
+    const int count = MinInt(kTile, tile.rows - row);
+    for (int r = 0; r < kTile; ++r) {
+      const KeySpan keys = r < count ? WrittenPart<Avx512>(tile, row + r) : KeySpan{};
+      scores.part[r] = {keys.begin / kTile, keys.end / kTile};
+      _mm512_store_ps(scores.largest[r], LargestOf(view, r, scores.part[r]));
+    }
+    const auto take = [&](int r, int c, __m512 first, __m512 second) {
+      _mm512_storeu_ps(view.At(r, c), first);
+      _mm512_storeu_ps(view.At(r, c + 1), second);
+    };
+    WeighRows<FORMAT>(tile, row, count, view, scores, take);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "worker/kernel/amx_rounding.h"
 #include "worker/kernel/amx_scores.h"
 #include "worker/kernel/amx_sums.h"
 
@@ -10,38 +11,6 @@
 
 namespace annulus {
 namespace {
-
-// 32 weights of a row as AMX takes them, those that the softmax has not written as zero.
-template <class FORMAT>
-void RoundWeights(const float* weights, int key, int begin, int end, Bf16* to, int64_t low) {
-  const auto part = [&](int at) {
-    if (at < begin || at >= end) return _mm512_setzero_ps();
-    const __m512 all = _mm512_loadu_ps(weights + at);
-    // That of a bias may be of any bits.
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(all, all, _CMP_UNORD_Q), all,
-                                _mm512_set1_ps(__builtin_nanf("")));
-  };
-  FORMAT::StoreWeights(part(key), part(key + kTile), to, low);
-}
-
-// Over the row's own scores: what is written lies no further than what has been read.
-template <class FORMAT>
-void RoundRow(const TileBlock& tile, int row, Hull hull) {
-  float* scores = tile.scores + int64_t{row} * kKeyBlock;
-  auto* out = reinterpret_cast<Bf16*>(scores);
-  int begin = 0, end = 0;
-  if (row < tile.rows) {
-    const int group = row / kRowGroup;
-    constexpr int kPanelKeys = kPanel<Avx512>;
-    if (tile.group_begin[group] < tile.group_end[group]) {
-      begin = tile.group_begin[group] / kPanelKeys * kPanelKeys;
-      end = RoundUp(tile.group_end[group], kTile);
-    }
-  }
-  for (int key = hull.begin / kChunk * kChunk; key < hull.end; key += kChunk) {
-    RoundWeights<FORMAT>(scores, key, begin, end, out + key * FORMAT::kParts, kChunk);
-  }
-}
 
 template <class FORMAT, int ROWS>
 void AccumulateRows(const TileBlock& tile, int row) {

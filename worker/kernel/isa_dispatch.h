@@ -14,8 +14,9 @@ namespace annulus {
 // last.
 std::vector<const TileIsa*> AvailableIsas();
 
-// The path called `name`: "amx", "avx512", "avx2", "portable", or "auto" for the fastest one.
-// INVALID_ARGUMENT for an unknown name, FAILED_PRECONDITION for a path that this CPU lacks.
+// The path called `name`: "amx", "avx512bf16", "avx512", "avx2", "portable", or "auto" for the
+// fastest one. INVALID_ARGUMENT for an unknown name, FAILED_PRECONDITION for a path that this CPU
+// lacks.
 absl::StatusOr<const TileIsa*> SelectIsa(absl::string_view name);
 
 // The CPU's own name, for logs and figures; "unknown CPU" where it has none.

@@ -9,6 +9,7 @@ namespace {
 struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
+  static constexpr int kDotRun = 32;
   static constexpr int kPanelVectors =
       2;  // 6 × 2 accumulators, 2 of B and 1 broadcast: 15 of 16 registers.
 
@@ -28,6 +29,7 @@ struct Avx2 {
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm256_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F AddTerm(F a, F b, F sum) { return Fma(a, b, sum); }
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F IfLess(F a, F b, F x, F y) {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));

@@ -142,7 +142,7 @@ inline int64_t PackedValueFloats(const TileIsa& isa, int value_dim) {
 
 extern const TileIsa kPortableIsa;
 extern const TileIsa kAvx2Isa;
-extern const TileIsa kAvx512Isa;
+extern const TileIsa kAvx512Isa, kAvx512Bf16Isa;
 extern const TileIsa kAmxIsa;
 
 }  // namespace annulus

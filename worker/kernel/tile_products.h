@@ -11,18 +11,16 @@
 namespace annulus {
 namespace {
 
-// Products are summed in runs of this many dimensions, runs then in order: half the rounding error
-// of one long chain at 128 dimensions, for 3 % of the time.
-inline constexpr int kDotRun = 32;
-
-// ROWS query rows × VECTORS vectors of keys: one panel, or its first part. Flat, as everything that
-// holds Sums: one lambda that is called costs twice the time of the products.
+// ROWS query rows × VECTORS vectors of keys: one panel, or its first part. Products are summed in
+// runs of V::kDotRun dimensions, runs then in order: with 32 of fp32, half the rounding error of
+// one long chain at 128 dimensions, for 3 % of the time. Flat, as everything that holds Sums: one
+// lambda that is called costs twice the time of the products.
 template <class V, int ROWS, int VECTORS>
 __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim, float* scores) {
-  for (int begin = 0; begin < dim; begin += kDotRun) {
+  for (int begin = 0; begin < dim; begin += V::kDotRun) {
     Sums<V, ROWS, VECTORS> run;
     run.Clear();
-    const int end = MinInt(dim, begin + kDotRun);
+    const int end = MinInt(dim, begin + V::kDotRun);
     for (int d = begin; d < end; ++d, q += kRowGroup, k += kPanel<V>) run.AddOuter(q, 1, k);
     run.ForEach([&](int r, int v, typename V::F& sum) {
       float* at = scores + r * kKeyBlock + v * V::kLanes;

@@ -26,7 +26,7 @@ struct Sums {
     Unroll<VECTORS>([&](int v) { right[v] = V::Load(b + v * V::kLanes); });
     Unroll<ROWS>([&](int r) {
       const typename V::F left = V::Set(a[r * a_stride]);
-      Unroll<VECTORS>([&](int v) { at[r][v] = V::Fma(left, right[v], at[r][v]); });
+      Unroll<VECTORS>([&](int v) { at[r][v] = V::AddTerm(left, right[v], at[r][v]); });
     });
   }
 };

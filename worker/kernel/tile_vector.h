@@ -11,11 +11,12 @@
 // picked for an older one.
 //
 // V offers: kLanes; kPanelVectors (vectors of a panel); F, a vector of floats; Zero, Set, Load,
-// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Div, Fma(a, b, c) = a·b + c; Max(a, b) = b
-// where either is NaN; IfLess(a, b, x, y): x where a < b, else y; Choose(bits, x, y): x where bit i
-// of `bits` is 1, else y; Distance(n, at): |n − at[i]| of integers, as floats; ShiftToExponent(a):
-// the bits of a, shifted left by 23, as floats; Transpose(rows): rows[i][j] and rows[j][i] change
-// places.
+// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Div, Fma(a, b, c) = a·b + c; AddTerm(a, b,
+// c), what products of matrices are summed by; kDotRun, over how many terms before they are added
+// to those of earlier runs; Max(a, b) = b where either is NaN; IfLess(a, b, x, y): x where a < b,
+// else y; Choose(bits, x, y): x where bit i of `bits` is 1, else y; Distance(n, at): |n − at[i]| of
+// integers, as floats; ShiftToExponent(a): the bits of a, shifted left by 23, as floats;
+// Transpose(rows): rows[i][j] and rows[j][i] change places.
 
 namespace annulus {
 namespace {

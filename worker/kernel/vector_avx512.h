@@ -14,6 +14,7 @@ namespace {
 struct Avx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
+  static constexpr int kDotRun = 32;
   static constexpr int kPanelVectors =
       4;  // 6 × 4 accumulators, 4 of B and 1 broadcast: 29 of 32 registers.
 
@@ -38,6 +39,7 @@ struct Avx512 {
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F AddTerm(F a, F b, F sum) { return Fma(a, b, sum); }
   static F Max(F a, F b) { return _mm512_maskz_max_ps(kAll, a, b); }
   static F IfLess(F a, F b, F x, F y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);

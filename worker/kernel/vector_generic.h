@@ -17,6 +17,7 @@ struct GenericVector {
   typedef float F __attribute__((vector_size(LANES * 4)));
   typedef int32_t I __attribute__((vector_size(LANES * 4)));
   static constexpr int kLanes = LANES;
+  static constexpr int kDotRun = 32;
   static constexpr int kPanelVectors = PANEL_VECTORS;
 
   static F Zero() { return F{}; }
@@ -34,6 +35,7 @@ struct GenericVector {
   static F Mul(F a, F b) { return a * b; }
   static F Div(F a, F b) { return a / b; }
   static F Fma(F a, F b, F c) { return a * b + c; }
+  static F AddTerm(F a, F b, F sum) { return Fma(a, b, sum); }
   static F Max(F a, F b) { return a > b ? a : b; }
   static F IfLess(F a, F b, F x, F y) { return a < b ? x : y; }
   static F Choose(uint32_t bits, F x, F y) {
