@@ -211,6 +211,21 @@ TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
   }
 }
 
+// One large product and 255 of 1, which a single chain of sums would round away one by one.
+TEST_P(KernelConformance, SmallTermsOfALargeScoreCount) {
+  AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 256);
+  spec.scale = 1;
+  spec.sequences = {Rows(40, 2)};
+  Input input = InputOf(spec);
+  std::fill(input.q.begin(), input.q.end(), 1.0);
+  input.k[0] = input.k[256] = 0x1p24;
+  std::fill_n(input.k.begin() + 1, 255, 1.0);
+  std::fill_n(input.v.begin(), 256, 1.0);
+  KernelHarness harness(spec, input, {});
+  ASSERT_TRUE(harness.Run(*kernel_).ok());
+  for (const float value : harness.answer().out) ASSERT_EQ(value, 1.0f);
+}
+
 // The numbers that a job left in the memory of a kernel's threads are in no later one: bits as from
 // a kernel that has computed nothing. One thread, whose first tile, wherever it begins to see,
 // meets what was left.

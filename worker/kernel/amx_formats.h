@@ -6,8 +6,9 @@
 #include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/amx_split_packing.h"
 
-// What AMX makes of a type of numbers: how many bf16 numbers stand for one, how many products of
-// them for a product, and what follows from that. Weights have as many parts as values.
+// What is made of a type of numbers for products of bf16 ones: how many bf16 numbers stand for one,
+// how many products of them for a product, and what follows from that. Weights have as many parts
+// as values.
 
 namespace annulus {
 namespace {

@@ -6,7 +6,7 @@
 #include "worker/kernel/amx_packing.h"
 #include "worker/kernel/vector_avx512.h"
 
-// What the softmax of the AMX path does to vectors.
+// What the softmax of paths that multiply bf16 numbers does to vectors.
 
 namespace annulus {
 namespace {

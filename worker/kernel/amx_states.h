@@ -6,7 +6,7 @@
 #include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/tile_softmax.h"
 
-// The running state of 16 rows on the AMX path.
+// The running state of 16 rows on paths that multiply bf16 numbers.
 
 namespace annulus {
 namespace {

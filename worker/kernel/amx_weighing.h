@@ -6,7 +6,7 @@
 #include "worker/kernel/amx_lanes.h"
 #include "worker/kernel/tile_softmax.h"
 
-// Scores of a row → weights, on the AMX path.
+// Scores of a row → weights, on paths that multiply bf16 numbers.
 
 namespace annulus {
 namespace {

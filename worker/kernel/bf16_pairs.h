@@ -17,7 +17,7 @@ namespace annulus {
 namespace {
 
 struct Bf16Pairs : Avx512 {
-  static constexpr int kDotRun = 128;  // All: what is summed has been rounded to 8 bits.
+  static constexpr int kDotRun = 16;  // Pairs: as many dimensions as of fp32.
 
   static F AddTerm(F a, F b, F sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
@@ -111,7 +111,8 @@ inline void AccumulateRowPairs(const TileBlock& row, const KeySpan* spans, int c
   alignas(64) float values[kKeyPairs * kColumns];
   for (int column = 0; column < row.value_dim; column += kColumns) {
     const float* from = row.values + int64_t{column} * kKeyPairs;
-    for (int pair = 0; pair < kKeyPairs; ++pair) {
+    const int end = (hull.end + kChunk - 1) / kChunk * kTile;
+    for (int pair = hull.begin / kChunk * kTile; pair < end; ++pair) {
       int mask;
       __builtin_memcpy(&mask, seen + 2 * pair, sizeof(mask));
       for (int i = pair * kColumns; i < (pair + 1) * kColumns; i += kTile)

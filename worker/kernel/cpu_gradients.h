@@ -12,8 +12,8 @@
 namespace annulus {
 
 // Gradients on the CPU: weights are computed again from the LSE, tile by tile, and all five
-// products are fp32 for every input type, on "amx" too. The bits depend on the inputs and the task
-// list, not on threads.
+// products are fp32 for every input type, on "amx" and "avx512bf16" too. The bits depend on the
+// inputs and the task list, not on threads.
 class CpuGradients {
  public:
   // Both must outlive this.

@@ -34,8 +34,8 @@ bool HasAmx() {
   return has;
 }
 
-// Whether the instruction for pairs of bf16 numbers is faster than two multiply-adds: Intel's CPUs
-// begin one every other cycle.
+// Whether the instruction for pairs of bf16 numbers is faster than two multiply-adds: Intel's
+// CPUs with AMX begin one where they begin four of those.
 bool PairsAreFast() { return __builtin_cpu_is("amd") != 0; }
 
 // The fastest first. __builtin_cpu_supports also asks the operating system whether it saves the

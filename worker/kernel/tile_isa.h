@@ -12,10 +12,10 @@
 namespace annulus {
 
 // The inner loops of the CPU kernel, as one table of functions per instruction set. Those of fp32
-// arithmetic come from one template (tile_functions.h), so they differ in vector width only; AMX
-// multiplies bf16 numbers, or numbers in two parts of bf16. Every result row depends on its own
-// query row and on the key blocks alone: not on its neighbours in a tile, nor on how rows are
-// grouped. What is packed is an array of floats to everybody else, whatever lies in it.
+// arithmetic come from one template (tile_functions.h), so they differ in vector width only;
+// AVX512-BF16 multiplies pairs of bf16 numbers, AMX those or numbers in two parts of bf16. A result
+// row depends on its own query row and the key blocks alone: not on its neighbours in a tile, nor
+// on how rows are grouped. What is packed is an array of floats to all others, whatever lies in it.
 
 inline constexpr int kRowGroup = 6;   // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;  // Query rows of a tile: a multiple of kRowGroup and of 16.
@@ -89,7 +89,7 @@ struct TileIsa {
   // Packs query rows times the job's scale as [row group][head_dim][kRowGroup]; missing rows of the
   // last group are 0, and up to a vector of floats after the last one is overwritten. Scaling q
   // costs one small rounding a product; scaling a sum would cost one as large as the sum. (bf16 has
-  // no room for it: AMX takes the scale's sign only.)
+  // no room for it: products of bf16 take its sign only.)
   void (*pack_queries)(const QueryRows& rows, double scale, float* out);
 
   // scores = queries · keys in the visible part of each row group, rounded out to vectors.

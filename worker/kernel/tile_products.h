@@ -31,8 +31,8 @@ __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim
 
 struct ValuePanel {
   const float* weights;  // [ROWS][kKeyBlock]
-  const float* values;   // [kKeyBlock][panel]
-  const KeySpan* spans;  // The keys to take: a weight that is left out counts as 0.
+  const float* values;   // [kKeyBlock][panel], or pairs (bf16_pairs.h)
+  const KeySpan* spans;  // The keys, or pairs, to take: a weight that is left out counts as 0.
   int span_count;
   const float* alpha;
   float* sums;

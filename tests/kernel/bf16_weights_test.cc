@@ -1,4 +1,4 @@
-// What AMX's bf16 steps make of scores and weights, a step alone.
+// What the steps of paths that multiply bf16 numbers make of scores and weights, a step alone.
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/kernel/amx_or_emulation.h"
+#include "worker/kernel/isa_dispatch.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -30,11 +32,13 @@ float FloatOf(uint32_t bits) {
   return number;
 }
 
-class AmxWeightsTest : public testing::Test {
+class Bf16WeightsTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    isa_ = AmxOrEmulation();
-    if (isa_ == nullptr) GTEST_SKIP() << "this CPU lacks AMX and what emulates it";
+    isa_ = GetParam() == "amx"          ? AmxOrEmulation()
+           : SelectIsa(GetParam()).ok() ? *SelectIsa(GetParam())
+                                        : nullptr;
+    if (isa_ == nullptr) GTEST_SKIP() << "this CPU lacks " << GetParam();
     tile_.rows = 1;
     tile_.head_dim = tile_.value_dim = kDim;
     tile_.scores = scores_;
@@ -102,7 +106,7 @@ std::vector<float> Falling(double octaves, float top) {
   return scores;
 }
 
-TEST_F(AmxWeightsTest, AreNearlyExactAndTheirSumIsMoreSo) {
+TEST_P(Bf16WeightsTest, AreNearlyExactAndTheirSumIsMoreSo) {
   for (const int octaves : {1, 4, 16}) {
     const std::vector<float> scores = Falling(octaves, 3);
     EXPECT_LT(WorstOf(Weigh(scores, 3), scores, 3), 4e-6);
@@ -114,7 +118,7 @@ TEST_F(AmxWeightsTest, AreNearlyExactAndTheirSumIsMoreSo) {
 }
 
 // The first scores that a row sees may be all: of one key it is 1, whatever its score.
-TEST_F(AmxWeightsTest, OfTheFirstBlockAreExact) {
+TEST_P(Bf16WeightsTest, OfTheFirstBlockAreExact) {
   for (const float top : {0.0f, 3.3f, -77.7f, 1e4f, 1e30f}) {
     std::vector<float> scores = Falling(10, std::fabs(top) < 100 ? top : 0);
     scores[9] = top;
@@ -127,14 +131,14 @@ TEST_F(AmxWeightsTest, OfTheFirstBlockAreExact) {
 }
 
 // Scale, reference and log2(e) in one multiply-add would lose what is left of the largest score.
-TEST_F(AmxWeightsTest, OfTheMaximumAreExact) {
+TEST_P(Bf16WeightsTest, OfTheMaximumAreExact) {
   for (const float top : {0.3f, 30.1f, 101.8f, -300.8f, 724.1f, 1021.1f, -1500.0f, 1e6f, 1e30f}) {
     const std::vector<float> scores(kKeyBlock, top);
     EXPECT_EQ(Weigh(scores, top)[3], 1) << top;
   }
 }
 
-TEST_F(AmxWeightsTest, OfWhatIsNotFinite) {
+TEST_P(Bf16WeightsTest, OfWhatIsNotFinite) {
   std::vector<float> scores(kKeyBlock, 0.0f);
   scores[2] = -kInfinity;
   scores[3] = std::nanf("");
@@ -145,7 +149,7 @@ TEST_F(AmxWeightsTest, OfWhatIsNotFinite) {
 }
 
 // All numbers are such that no sum is rounded.
-TEST_F(AmxWeightsTest, MeetTheirOwnValues) {
+TEST_P(Bf16WeightsTest, MeetTheirOwnValues) {
   constexpr int kKeys = 200;
   const auto weight = [](int key) { return static_cast<float>(key % 7) / 8; };
   PackValues(kKeys);
@@ -171,7 +175,7 @@ TEST_F(AmxWeightsTest, MeetTheirOwnValues) {
   expect(spans);
 }
 
-TEST_F(AmxWeightsTest, AreRoundedToTheNearest) {
+TEST_P(Bf16WeightsTest, AreRoundedToTheNearest) {
   PackValues(kKeyBlock);
   for (const auto& [weight, rounded] : std::vector<std::array<float, 2>>{
            {1.0f + 0x1.8p-8f, 1 + 0x1p-7f},
@@ -191,7 +195,7 @@ TEST_F(AmxWeightsTest, AreRoundedToTheNearest) {
 }
 
 // Whatever bits a NaN has: a bias may bring any.
-TEST_F(AmxWeightsTest, ThatAreNotFiniteStayWhatTheyAre) {
+TEST_P(Bf16WeightsTest, ThatAreNotFiniteStayWhatTheyAre) {
   PackValues(kKeyBlock);
   for (const uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7fff8000u, 0x7fc00000u, 0x7f800000u}) {
     for (const int key : {5, 21}) {
@@ -204,6 +208,9 @@ TEST_F(AmxWeightsTest, ThatAreNotFiniteStayWhatTheyAre) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Paths, Bf16WeightsTest, testing::Values("amx", "avx512bf16"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace annulus
