@@ -49,6 +49,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double PairsLoop
   const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.7f), _mm512_set1_ps(-0.7f));
   const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.3f), _mm512_set1_ps(1.1f));
   for (int64_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 24
     for (int c = 0; c < kPairChains; ++c) acc[c] = _mm512_dpbf16_ps(acc[c], a, b);
   float sum = 0;
   for (int c = 0; c < kPairChains; ++c) sum += _mm512_cvtss_f32(acc[c]);

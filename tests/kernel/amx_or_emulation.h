@@ -6,7 +6,7 @@
 namespace annulus {
 
 // The AMX path where the CPU has it; elsewhere the same source with emulated tiles, some twenty
-// times as slow, where the CPU has AVX-512 with bf16. nullptr on other CPUs.
+// times as slow, where the CPU has AVX-512 with bf16, but not under sanitizers. nullptr else.
 const TileIsa* AmxOrEmulation();
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads
   options.path = name;
   options.pack_bytes = 1 << 20;
   if (name == "wide") options.isa = &kWideIsa;
-  if (name == "amx" && !kSanitized) options.isa = AmxOrEmulation();
+  if (name == "amx") options.isa = AmxOrEmulation();
   absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
   if (!kernel.ok()) return nullptr;
   return *std::move(kernel);
