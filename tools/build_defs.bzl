@@ -9,6 +9,17 @@ ANNULUS_COPTS = [
     "-Werror",
 ]
 
+# For what holds AVX-512 with products of bf16 numbers. What is written as two operations is rounded
+# twice wherever it is compiled into.
+AVX512_BF16_COPTS = [
+    "-ffp-contract=off",
+    "-mavx512f",
+    "-mavx512dq",
+    "-mavx512bw",
+    "-mavx512vl",
+    "-mavx512bf16",
+]
+
 def annulus_cc_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = ANNULUS_COPTS + copts, **kwargs)
 

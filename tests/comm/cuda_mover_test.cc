@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/comm/communicator_conformance.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/device/cuda_stand_in.h"
 
 namespace annulus {
@@ -44,25 +45,14 @@ struct World {
 };
 
 // A communicator with the world that it borrows from.
-class InWorld final : public Communicator {
+class InWorld final : public ForwardingCommunicator {
  public:
   InWorld(std::shared_ptr<World> world, int32_t rank)
       : world_(std::move(world)), inner_(world_->hub->MakeCommunicator(rank)) {}
-  absl::StatusOr<std::string> Bootstrap() override { return inner_->Bootstrap(); }
-  absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) override {
-    return inner_->Connect(bootstraps, deadline);
-  }
-  absl::Status Start(absl::Span<const SendMessage> sends,
-                     absl::Span<const ReceiveMessage> receives) override {
-    return inner_->Start(sends, receives);
-  }
-  absl::Status Join(absl::Time deadline) override { return inner_->Join(deadline); }
-  void Abort() override { inner_->Abort(); }
-  int32_t rank() const override { return inner_->rank(); }
-  int32_t size() const override { return inner_->size(); }
-  int64_t bytes_received() const override { return inner_->bytes_received(); }
 
  private:
+  Communicator& inner() const override { return *inner_; }
+
   const std::shared_ptr<World> world_;
   std::unique_ptr<Communicator> inner_;
 };

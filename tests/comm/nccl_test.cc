@@ -10,6 +10,7 @@
 #include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "tests/comm/communicator_conformance.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/comm/nccl_stand_in.h"
 #include "worker/comm/communicator_base.h"
 
@@ -43,7 +44,7 @@ struct World {
 };
 
 // A communicator with the device that it borrows.
-class WithDevice final : public Communicator {
+class WithDevice final : public ForwardingCommunicator {
  public:
   WithDevice(std::shared_ptr<World> world, NcclApi* nccl, int32_t rank, int32_t size)
       : world_(std::move(world)), device_(*CudaDevice::Create(world_->context)) {
@@ -54,23 +55,12 @@ class WithDevice final : public Communicator {
     options.size = size;
     inner_ = *MakeNcclCommunicator(options);
   }
-  absl::StatusOr<std::string> Bootstrap() override { return inner_->Bootstrap(); }
-  absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) override {
-    return inner_->Connect(bootstraps, deadline);
-  }
-  absl::Status Start(absl::Span<const SendMessage> sends,
-                     absl::Span<const ReceiveMessage> receives) override {
-    return inner_->Start(sends, receives);
-  }
-  absl::Status Join(absl::Time deadline) override { return inner_->Join(deadline); }
-  void Abort() override { inner_->Abort(); }
-  int32_t rank() const override { return inner_->rank(); }
-  int32_t size() const override { return inner_->size(); }
-  int64_t bytes_received() const override { return inner_->bytes_received(); }
 
   CudaDevice* device() { return device_.get(); }
 
  private:
+  Communicator& inner() const override { return *inner_; }
+
   const std::shared_ptr<World> world_;
   const std::unique_ptr<CudaDevice> device_;
   std::unique_ptr<Communicator> inner_;

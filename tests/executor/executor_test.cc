@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/status_macros.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/executor/executor_harness.h"
 
 namespace annulus {
@@ -82,26 +83,19 @@ class PreparingKernel final : public AttentionKernel {
 };
 
 // Tells when a step's messages start.
-class Watched final : public Communicator {
+class Watched final : public ForwardingCommunicator {
  public:
   Watched(Communicator* inner, std::function<void()> starts)
       : inner_(inner), starts_(std::move(starts)) {}
-  absl::StatusOr<std::string> Bootstrap() override { return inner_->Bootstrap(); }
-  absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) override {
-    return inner_->Connect(bootstraps, deadline);
-  }
   absl::Status Start(absl::Span<const SendMessage> sends,
                      absl::Span<const ReceiveMessage> receives) override {
     starts_();
-    return inner_->Start(sends, receives);
+    return ForwardingCommunicator::Start(sends, receives);
   }
-  absl::Status Join(absl::Time deadline) override { return inner_->Join(deadline); }
-  void Abort() override { inner_->Abort(); }
-  int32_t rank() const override { return inner_->rank(); }
-  int32_t size() const override { return inner_->size(); }
-  int64_t bytes_received() const override { return inner_->bytes_received(); }
 
  private:
+  Communicator& inner() const override { return *inner_; }
+
   Communicator* const inner_;
   const std::function<void()> starts_;
 };

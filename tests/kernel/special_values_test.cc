@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "tests/kernel/kernel_conformance.h"
 
@@ -241,7 +242,8 @@ TEST_P(KernelConformance, NothingIsLeftOfAnEarlierJob) {
     for (int i = 0; i < (GetParam() == "reference" ? 1 : Sampled(8)); ++i) {
       SCOPED_TRACE(testing::Message() << DataTypeName(spec.dtype) << " " << i);
       next.masks[0].window_left = keys / 2 + 24 * i;
-      if (i == 1) next.modifiers.soft_cap = 5;  // By steps, where others are attended to in one.
+      // By steps, where others are attended to in one.
+      next.modifiers.soft_cap = i == 1 ? std::make_optional(5.0) : std::nullopt;
       const Input input = Normal(next, 14 + i);
       KernelHarness before(spec, lost, {}), after(next, input, {}), alone(next, input, {});
       ASSERT_TRUE(before.Run(*used).ok());
