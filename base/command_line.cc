@@ -219,7 +219,7 @@ std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* 
     return app->exit(asked, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
     const std::string line = absl::StrReplaceAll(error.what(), {{"\n", " "}});
-    std::cerr << app->get_name() << ": " << line << " (see --help)\n";
+    std::cerr << absl::StrCat(app->get_name(), ": ", line, " (see --help)\n");
     return kUsageExitCode;
   }
 }

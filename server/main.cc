@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attention/error.h"
 #include "base/command_line.h"
@@ -153,7 +154,7 @@ int Main(int argc, char** argv) {
   LimitCallbackThreads();
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
-    std::cerr << "annulus-coordinator: " << ErrorText(server.status()) << "\n";
+    std::cerr << absl::StrCat("annulus-coordinator: ", ErrorText(server.status()), "\n");
     return 1;
   }
   // For whoever asked for port 0.

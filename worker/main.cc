@@ -367,7 +367,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> code = ParseCommandLine(&app, argc, argv); code.has_value())
     return *code;
   if (const absl::Status status = Check(flags); !status.ok()) {
-    std::cerr << "annulus-worker: " << status.message() << std::endl;
+    std::cerr << absl::StrCat("annulus-worker: ", status.message(), "\n");
     return kUsageExitCode;
   }
   return Run(std::move(flags));

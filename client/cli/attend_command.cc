@@ -291,8 +291,8 @@ absl::Status RunJob(const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (flags.job.input.empty() && !flags.job.synthetic.has_value()) {
-    std::cerr << "annulus " << (flags.job.gradients ? "gradients" : "attend")
-              << ": --input or --synthetic is needed\n";
+    std::cerr << absl::StrCat("annulus ", flags.job.gradients ? "gradients" : "attend",
+                              ": --input or --synthetic is needed\n");
     return kExitUsage;
   }
   const absl::Status status = RunJob(flags);
@@ -305,7 +305,8 @@ bool SaysTwice(const CLI::App& app, const Flags& flags) {
   for (const char* other :
        {"--spec", "--mask", "--scale", "--deterministic", "--arithmetic", "--verify"}) {
     if (app.count(other) == 0) continue;
-    std::cerr << "annulus gradients: --handle without --or-upload excludes " << other << "\n";
+    std::cerr << absl::StrCat("annulus gradients: --handle without --or-upload excludes ", other,
+                              "\n");
     return true;
   }
   return false;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/steady_time.h"
 
@@ -52,14 +53,14 @@ void ProgressBar::Show(const JobProgress& progress) {
   const absl::Time now = SteadyNow();
   if (ended_ || now < shown_ + kInterval) return;
   shown_ = now;
-  std::cerr << "\r" << ProgressText(progress) << std::flush;
+  std::cerr << absl::StrCat("\r", ProgressText(progress));
 }
 
 void ProgressBar::Clear() {
   if (!on_) return;
   MutexLock lock(&mutex_);
   ended_ = true;
-  std::cerr << "\r" << std::string(kWidth + 24, ' ') << "\r" << std::flush;
+  std::cerr << absl::StrCat("\r", std::string(kWidth + 24, ' '), "\r");
 }
 
 }  // namespace annulus

@@ -43,10 +43,12 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 ExitCode ReportError(const absl::Status& status, bool json) {
   const ErrorDetail detail = DetailOf(status);
   const std::string code = absl::StatusCodeToString(status.code());
-  std::cerr << "annulus: " << ErrorText(status) << "\n";
+  std::string text = absl::StrCat("annulus: ", ErrorText(status), "\n");
   for (const FieldViolation& field : detail.fields) {
-    std::cerr << "  " << field.field << ": " << field.description << "\n";
+    absl::StrAppend(&text, "  ", field.field, ": ", field.description, "\n");
   }
+  // In one write: other processes may share standard error.
+  std::cerr << text;
   if (json) {
     nlohmann::json error = {{"code", code},
                             {"reason", detail.reason},

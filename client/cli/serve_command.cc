@@ -220,7 +220,8 @@ absl::Status Service::CheckChildren() {
     left += workers_[i].Running() ? 1 : 0;
     if (workers_[i].Running() || mourned_[i]) continue;
     mourned_[i] = true;
-    std::cerr << "annulus serve: worker-" << i << " " << workers_[i].HowItEnded() << "\n";
+    // In one write: its children share standard error.
+    std::cerr << absl::StrCat("annulus serve: worker-", i, " ", workers_[i].HowItEnded(), "\n");
   }
   return left > 0 || mourned_.empty() ? absl::OkStatus()
                                       : absl::UnavailableError("no worker is left");

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,6 +79,23 @@ class ServeTest(unittest.TestCase):
             os.kill(max(children_of(service.pid)), signal.SIGKILL)
             self.assertEqual(service._process.wait(WAIT_SECONDS), 1)
         self.assertIn("worker-0 was ended by signal 9", service.tail())
+
+    def test_its_lines_are_whole_beside_those_of_its_children(self):
+        """All write to one standard error: a line in two writes would have another's between them."""
+        reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        reader.settimeout(WAIT_SECONDS)
+        command = cluster.Serve(1, "--threads", "1").command
+        with reader, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer) as process:
+            writer.close()
+            try:
+                self.assertIn(b"ready", process.stdout.readline())
+                os.kill(max(children_of(process.pid)), signal.SIGKILL)
+                writes = list(iter(lambda: reader.recv(1 << 16), b""))
+            finally:
+                process.kill()
+        self.assertEqual([write for write in writes if not write.endswith(b"\n")], [])
+        self.assertIn(b"annulus serve: worker-0 was ended by signal 9\n", writes)
+        self.assertIn(b"annulus: UNAVAILABLE: no worker is left\n", writes)
 
     def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
