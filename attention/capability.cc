@@ -102,9 +102,9 @@ void AddArithmetic(std::vector<Row>* rows) {
       "arithmetic/bf16x3-of-16-bits", "spec.arithmetic",
       "It is a way to multiply fp32 numbers; 16-bit ones keep all their bits without it.",
       [](const Request& r) { return If(SplitsNumbers(r) && r.spec.dtype != DataType::kFp32); }));
-  rows->push_back(
-      NotServed("gradients/bf16x3", "spec.arithmetic", "All products of gradients are fp32.",
-                [](const Request& r) { return If(SplitsNumbers(r) && IsGradients(r)); }));
+  rows->push_back(NotServed(
+      "gradients/bf16x3", "spec.arithmetic", "Gradients of fp32 inputs are made by fp32 products.",
+      [](const Request& r) { return If(SplitsNumbers(r) && IsGradients(r)); }));
 }
 
 void AddOperations(std::vector<Row>* rows) {

@@ -85,25 +85,32 @@ double Gflops(KernelJobData& data, AttentionKernel& kernel) {
   return calls * data.flops() / seconds / 1e9;
 }
 
-// A call of few rows against the same kernel's own rate.
-std::vector<Roof> OwnRoof(const Case& c, AttentionKernel& kernel) {
-  Case large = c;
-  large.rows = 4096;
-  const auto data = std::make_shared<KernelJobData>(SpecOf(large), /*seed=*/2);
+// The same kernel's rate at another case.
+Roof OwnRoof(const std::string& name, const Case& c, double bar, AttentionKernel& kernel) {
+  const auto data = std::make_shared<KernelJobData>(SpecOf(c), /*seed=*/2);
   data->Run(kernel);
-  return {{"its own rate at 4k rows", [=, &kernel] { return Gflops(*data, kernel); }, 0.5}};
+  return {name, [=, &kernel] { return Gflops(*data, kernel); }, bar};
 }
 
 std::vector<Roof> RoofsOf(const Case& c, AttentionKernel& kernel, const std::string& path,
                           int threads) {
-  if (c.rows <= 128) return OwnRoof(c, kernel);
+  Case own = c;
+  if (c.rows <= 128) {
+    own.rows = 4096;
+    return {OwnRoof("its own rate at 4k rows", own, 0.5, kernel)};
+  }
   constexpr double kSeconds = 0.2;
   std::vector<Roof> roofs = {
       {"FMA peak", [=] { return FmaPeakGflops(path, threads, kSeconds); }, c.bar}};
   const std::string peak = Bf16PeakName(path);
-  if (!peak.empty() && c.dtype == DataType::kBf16 && !c.gradients && c.dim == 128) {
+  if (!peak.empty() && c.dtype == DataType::kBf16 && c.dim == 128) {
     const double bar = path == "amx" ? (c.causal ? 0.34 : 0.4) : (c.causal ? 0.55 : 0.65);
-    roofs.push_back({peak, [=] { return Bf16PeakGflops(path, threads, kSeconds); }, bar});
+    roofs.push_back(
+        {peak, [=] { return Bf16PeakGflops(path, threads, kSeconds); }, c.gradients ? 0 : bar});
+  }
+  if (c.gradients) {
+    own.gradients = false;
+    roofs.push_back(OwnRoof("its own forward rate", own, 0.6, kernel));
   }
   return roofs;
 }

@@ -89,8 +89,7 @@ class Rounds {
     if (!ReadCase(words, &spec)) return false;
     data_.reset();
     data_ = std::make_unique<KernelJobData>(spec, /*seed=*/1);
-    bf16_ = !Bf16PeakName(path_).empty() && spec.dtype == DataType::kBf16 &&
-            spec.operation == Operation::kForward;
+    bf16_ = !Bf16PeakName(path_).empty() && spec.dtype == DataType::kBf16;
     data_->Run(*kernel_);  // Touches all memory once.
     *answer = {{"flops", data_->flops()},
                {"path", path_},

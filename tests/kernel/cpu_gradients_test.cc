@@ -27,12 +27,16 @@ TEST(CpuGradients, TheBitsDoNotDependOnThreads) {
   Upstream up;
   up.out = up.d_out = Normal(spec, 44).q;
   up.lse.assign(700 * 4, 3.0);
-  std::vector<std::byte> first;
-  for (const int threads : {1, 2, 3, 5}) {
-    GradientHarness harness(spec, input, up, cuts);
-    ASSERT_TRUE(harness.Run(*MakeKernel("avx2", threads)).ok());
-    if (threads == 1) first = harness.state();
-    EXPECT_EQ(harness.state(), first) << threads;
+  for (const char* path : {"amx", "avx512bf16", "avx512", "avx2", "portable"}) {
+    if (MakeKernel(path, 1) == nullptr) continue;
+    SCOPED_TRACE(path);
+    std::vector<std::byte> first;
+    for (const int threads : {1, 2, 3, 5}) {
+      GradientHarness harness(spec, input, up, cuts);
+      ASSERT_TRUE(harness.Run(*MakeKernel(path, threads)).ok());
+      if (threads == 1) first = harness.state();
+      EXPECT_EQ(harness.state(), first) << threads;
+    }
   }
 }
 

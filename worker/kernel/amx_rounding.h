@@ -24,15 +24,17 @@ inline Hull HullOf(const TileBlock& tile, int row_begin, int row_end) {
   return hull;
 }
 
+// Weights of a bias may be NaN of any bits, of which rounding by integers would make numbers.
+inline __m512 PlainNan(__m512 weights) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(weights, weights, _CMP_UNORD_Q), weights,
+                              _mm512_set1_ps(__builtin_nanf("")));
+}
+
 // 32 weights of a row as products take them, those that the softmax has not written as zero.
 template <class FORMAT>
 void RoundWeights(const float* weights, int key, int begin, int end, Bf16* to, int64_t low) {
   const auto part = [&](int at) {
-    if (at < begin || at >= end) return _mm512_setzero_ps();
-    const __m512 all = _mm512_loadu_ps(weights + at);
-    // That of a bias may be of any bits.
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(all, all, _CMP_UNORD_Q), all,
-                                _mm512_set1_ps(__builtin_nanf("")));
+    return at < begin || at >= end ? _mm512_setzero_ps() : PlainNan(_mm512_loadu_ps(weights + at));
   };
   FORMAT::StoreWeights(part(key), part(key + kTile), to, low);
 }

@@ -5,19 +5,28 @@
 
 namespace annulus {
 
+namespace {
+
+const TileIsa& GradientIsaFor(const TileIsa& isa, DataType dtype) {
+  const TileIsa& table = IsaFor(isa, dtype);
+  return table.gradients == nullptr ? *isa.fp32 : table;
+}
+
+}  // namespace
+
 CpuGradients::CpuGradients(const TileIsa& isa, ComputePool* pool)
-    : isa_(isa.gradients == nullptr ? *isa.fp32 : isa), pool_(pool), scratch_(pool->threads()) {}
+    : isa_(isa), pool_(pool), scratch_(pool->threads()) {}
 
 absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {
   const CallVisibility visible(*job.mask, tasks, *pool_);
   GradientCall call;
   call.job = &job;
-  call.isa = &isa_;
+  call.isa = &GradientIsaFor(isa_, job.layout->dtype());
   call.tasks = tasks;
   call.visible = &visible;
   call.control = control;
-  for (GradientScratch& scratch : scratch_) scratch.Reserve(isa_, *job.layout);
+  for (GradientScratch& scratch : scratch_) scratch.Reserve(*call.isa, *job.layout);
   const GradientRounds rounds = RoundsOf(job);
   call.stripe_slots = rounds.stripe_slots;
   ForEachRound(tasks, visible, rounds, control, [&](absl::Span<const GradientItem> items) {

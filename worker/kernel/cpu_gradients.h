@@ -11,9 +11,10 @@
 
 namespace annulus {
 
-// Gradients on the CPU: weights are computed again from the LSE, tile by tile, and all five
-// products are fp32 for every input type, on "amx" and "avx512bf16" too. The bits depend on the
-// inputs and the task list, not on threads.
+// Gradients on the CPU: weights are computed again from the LSE, tile by tile. All five products
+// are fp32 for every input type, but for bf16 on "amx" and "avx512bf16": these multiply bf16
+// numbers, and round weights and dS to bf16 for that. The bits depend on the inputs and the task
+// list, not on threads.
 class CpuGradients {
  public:
   // Both must outlive this.

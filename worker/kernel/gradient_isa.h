@@ -9,13 +9,15 @@
 namespace annulus {
 
 // What the backward pass of the CPU kernel needs of an instruction set beside a TileIsa. All
-// arithmetic is fp32.
+// arithmetic is fp32, but where `parts` of the TileIsa says that bf16 numbers are multiplied: there
+// weights and dS are rounded to bf16 for products.
 
 // One tile of query slots against one block of keys, after both products. Arrays of rows have
 // kTileRows entries.
 struct GradientTile {
   int rows = 0;
   float scale = 1;             // Of scores.
+  float weight_scale = 1;      // What `weights` are still to be multiplied by.
   const float* lse = nullptr;  // Not −inf.
   const float* delta = nullptr;
   float* weights = nullptr;   // [rows][kKeyBlock]: scores, which become weights.
@@ -32,8 +34,10 @@ struct OuterProduct {
   int key_begin = 0, key_end = 0;
   const float* weights = nullptr;  // [rows][kKeyBlock]
   const float* right = nullptr;    // pack_rows
-  float* sums = nullptr;  // [kKeyBlock][sum_stride]; the stride is a multiple of the panel.
+  // [kKeyBlock][sum_stride], and the stride is a multiple of the panel, or as `sums_of_keys` says.
+  float* sums = nullptr;
   int sum_stride = 0;
+  float* rounded = nullptr;  // [kTileRows / 2][kKeyBlock], aligned to 64 bytes: working memory.
 };
 
 struct GradientIsa {
@@ -41,13 +45,20 @@ struct GradientIsa {
   // with t = score / cap. What is then weighed has no delta. In the same part as `weigh`.
   void (*uncap)(const GradientTile& tile, const ScoreRule& rule);
 
-  // Packs up to kTileRows rows as fp32 [panel of columns][kTileRows][panel]; false when some value
-  // is NaN or infinite.
+  // Packs up to kTileRows rows as [panel of columns][kTileRows][panel], fp32 or whatever takes no
+  // more room; false when some value is NaN or infinite.
   bool (*pack_rows)(const QueryRows& rows, float* out);
+  // Copies what `pack_rows` has packed, with zeros for rows with kept[row] == 0 (kTileRows
+  // entries).
+  void (*keep_rows)(const float* packed, int dim, const uint8_t* kept, float* out);
   // In the visible part of each row group, rounded out to vectors. What a row does not see there
   // becomes any number.
   void (*weigh)(const GradientTile& tile);
+  // With one key, sums of others keep their bits whatever `right` holds.
   void (*add_outer)(const OuterProduct& product);
+  // Sums of keys [key, key + 16) as [16][stride], `key` a multiple of 16, the stride one of the
+  // panel; nullptr: they lie so.
+  void (*sums_of_keys)(const float* sums, int key, int dim, float* out, int stride);
 };
 
 }  // namespace annulus

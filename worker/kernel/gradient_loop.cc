@@ -38,9 +38,9 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
     used += (rows * columns + 15) / 16 * 16;
     return at;
   };
-  const int64_t at[] = {place(kKeyBlock, dim),
-                        place(kKeyBlock, value_dim),
-                        place(kKeyBlock, q_stride_),
+  const int64_t at[] = {place(1, static_cast<int>(PackedKeyFloats(isa, dim))),
+                        place(1, static_cast<int>(PackedKeyFloats(isa, value_dim))),
+                        place(1, static_cast<int>(PackedValueFloats(isa, dim))),
                         place(kTileRows + 1, dim + 64),
                         place(kTileRows + 1, value_dim + 64),
                         place(kTileRows, q_stride_),
@@ -52,11 +52,12 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
                         place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
                         place(kTileRows, q_stride_),
                         place(kKeyBlock, q_stride_),
-                        place(kKeyBlock, v_stride_)};
+                        place(kKeyBlock, v_stride_),
+                        place(isa.parts == 0 ? 0 : kTileRows / 2, kKeyBlock)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
-  float** const parts[] = {&keys_,       &values_,     &key_rows_, &queries_,  &d_outs_,
-                           &query_rows_, &d_out_rows_, &weights_,  &d_scores_, &kept_,
-                           &pairs_,      &d_bias_,     &dq_,       &dk_,       &dv_};
+  float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
+                           &d_out_rows_, &weights_, &d_scores_, &kept_,    &pairs_,  &d_bias_,
+                           &dq_,         &dk_,      &dv_,       &rounded_};
   float* const first = memory_.data()->value;
   for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
   ones_.fill(1.0f);
@@ -193,6 +194,7 @@ void GradientLoop::AddToKeys(const float* weights, const float* rows, bool finit
   product.right = rows;
   product.sums = sums;
   product.sum_stride = sum_stride;
+  product.rounded = s_.rounded_;
   hides_some() && !finite ? AddToKeysOneByOne(product) : call_.isa->gradients->add_outer(product);
 }
 
@@ -205,27 +207,17 @@ bool GradientLoop::Sees(int slot, int key) const {
 }
 
 // For queries with NaN or infinity: they are multiplied for the keys that they see only. Key by key
-// with the slots that see it, in the same order, so that others' bits are the same.
+// with zeros for the slots that do not see it, so that others' bits are the same.
 void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
-  const int panel = call_.isa->panel, columns = RoundUp(whole.dim, panel);
-  std::vector<float> weights(int64_t{kTileRows} * kKeyBlock), rows(int64_t{kTileRows} * columns);
+  std::vector<float> right(int64_t{kTileRows} * RoundUp(whole.dim, call_.isa->panel));
+  std::array<uint8_t, kTileRows> kept = {};
+  OuterProduct one = whole;
+  one.right = right.data();
   for (int key = begin_; key < end_; ++key) {
-    OuterProduct one = whole;
-    one.rows = 0;
-    for (int i = 0; i < rows_; ++i) {
-      if (!Sees(i, key)) continue;
-      weights[int64_t{one.rows} * kKeyBlock] = whole.weights[i * kKeyBlock + key];
-      for (int column = 0; column < columns; column += panel) {
-        std::copy_n(whole.right + (int64_t{column} * kTileRows + i * panel), panel,
-                    rows.data() + (int64_t{column} * kTileRows + one.rows * panel));
-      }
-      ++one.rows;
-    }
-    one.key_begin = 0;
-    one.key_end = 1;
-    one.weights = weights.data();
-    one.right = rows.data();
-    one.sums = whole.sums + int64_t{key} * whole.sum_stride;
+    for (int i = 0; i < rows_; ++i) kept[i] = Sees(i, key) ? 1 : 0;
+    call_.isa->gradients->keep_rows(whole.right, whole.dim, kept.data(), right.data());
+    one.key_begin = key;
+    one.key_end = key + 1;
     call_.isa->gradients->add_outer(one);
   }
 }
@@ -309,18 +301,27 @@ void GradientLoop::RunTile(Interval slots) {
   call_.control.Count(1);
 }
 
-// A key that nobody sees keeps its bits.
 void GradientLoop::StoreKeys() {
   const BlockView& out = task_->out_kv;
   const int64_t head = kv_head_ - out.block.head_begin;
   const int64_t second = layout_.SecondOffset(BlockKind::kDkv, HeadsOf(out));
-  for (int64_t key = 0; key < kKeyBlock; ++key) {
-    if (s_.seen_[key] == 0) continue;
-    std::byte* row = RowOf(layout_, out, block_.begin + key);
-    AddTo(s_.dk_ + key * s_.q_stride_, layout_.head_dim(),
-          row + head * layout_.head_dim() * kFloat);
-    AddTo(s_.dv_ + key * s_.v_stride_, layout_.value_dim(),
-          row + second + head * layout_.value_dim() * kFloat);
+  StoreSums(s_.dk_, s_.q_stride_, layout_.head_dim(), head * layout_.head_dim() * kFloat);
+  StoreSums(s_.dv_, s_.v_stride_, layout_.value_dim(),
+            second + head * layout_.value_dim() * kFloat);
+}
+
+// A key that nobody sees keeps its bits.
+void GradientLoop::StoreSums(const float* sums, int stride, int dim, int64_t offset) {
+  constexpr int kKeys = 16;
+  const auto turn = call_.isa->gradients->sums_of_keys;
+  alignas(64) float turned[kKeys * kMaxHeadDim];
+  for (int first = 0; first < kKeyBlock; first += kKeys) {
+    const float* from = turn == nullptr ? sums + int64_t{first} * stride : turned;
+    if (turn != nullptr) turn(sums, first, dim, turned, stride);
+    for (int key = first; key < first + kKeys; ++key, from += stride) {
+      if (s_.seen_[key] == 0) continue;
+      AddTo(from, dim, RowOf(layout_, task_->out_kv, block_.begin + key) + offset);
+    }
   }
 }
 

@@ -50,7 +50,9 @@ class GradientScratch {
   float *query_rows_ = nullptr, *d_out_rows_ = nullptr;  // As rows (gradient_isa.h).
   float *weights_ = nullptr, *d_scores_ = nullptr, *kept_ = nullptr;
   float *pairs_ = nullptr, *d_bias_ = nullptr;
-  float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [rows][stride]
+  // [rows][stride]; of keys and values as the table has them (gradient_isa.h).
+  float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float* rounded_ = nullptr;  // OuterProduct
   std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
   std::array<Slot, kTileRows> slots_;
   std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
@@ -95,6 +97,8 @@ class GradientLoop {
   void AddToKeysOneByOne(const OuterProduct& whole);
   void AddToQueries();
   void StoreKeys();
+  // Adds the sums of a block's keys to a section of the accumulator's rows.
+  void StoreSums(const float* sums, int stride, int dim, int64_t offset);
 
   const GradientCall& call_;
   const BlockLayout& layout_;

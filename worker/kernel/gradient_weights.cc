@@ -1,6 +1,7 @@
 // The scores, weights and dS of a tile.
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "worker/kernel/gradient_loop.h"
@@ -18,10 +19,14 @@ void GradientLoop::MakeWeights() {
   product.group_begin = s_.group_begin_.data();
   product.group_end = s_.group_end_.data();
   product.head_dim = layout_.head_dim();
+  // Packed queries of bf16 take the scale's sign only (tile_isa.h).
+  const float left_out = call_.isa->parts == 0 ? 1 : static_cast<float>(std::abs(call_.job->scale));
+  product.score_scale = rules_.change_scores() ? left_out : 1;
   product.queries = s_.queries_;
   product.keys = s_.keys_;
   product.scores = s_.weights_;
   call_.isa->score(product);
+  product.score_scale = 1;
   product.head_dim = layout_.value_dim();
   product.queries = s_.d_outs_;
   product.keys = s_.values_;
@@ -30,6 +35,7 @@ void GradientLoop::MakeWeights() {
   GradientTile tile;
   tile.rows = rows_;
   tile.scale = static_cast<float>(call_.job->scale);
+  tile.weight_scale = rules_.change_scores() ? 1 : left_out;
   tile.lse = s_.lse_.data();
   tile.delta = s_.delta_.data();
   tile.weights = s_.weights_;
@@ -115,10 +121,12 @@ void GradientLoop::ClearHiddenPairs() {
   }
 }
 
-// Puts 0 wherever sums over slots or keys read and a slot does not see, whatever stood there.
+// Puts 0 wherever sums over slots or keys read, which may be panels, and a slot does not see,
+// whatever stood there.
 void GradientLoop::ClearHidden() {
+  const int panel = call_.isa->panel;
   for (int i = 0; i < rows_; ++i) {
-    int at = begin_;
+    int at = begin_ / panel * panel;
     const auto clear = [&](int end) {
       if (at >= end) return;
       std::fill(s_.weights_ + i * kKeyBlock + at, s_.weights_ + i * kKeyBlock + end, 0.0f);
@@ -130,7 +138,7 @@ void GradientLoop::ClearHidden() {
       at = static_cast<int>(seen.end - block_.begin);
       std::fill(s_.seen_.begin() + (seen.begin - block_.begin), s_.seen_.begin() + at, 1);
     }
-    clear(end_);
+    clear((end_ + panel - 1) / panel * panel);
   }
 }
 

@@ -1,5 +1,6 @@
 // Types as AMX takes them: compiled for it, and called only after the CPU has been asked
 // (isa_dispatch.h). Here bf16, which leads to the others.
+#include "worker/kernel/amx_gradients.h"
 #include "worker/kernel/amx_isa.h"
 
 namespace annulus {
@@ -7,6 +8,7 @@ namespace {
 
 constexpr TileIsa MakeBf16() {
   TileIsa isa = MakeWithRows<Whole>();
+  isa.gradients = &kAmxGradients;
   isa.fp32 = &kAvx512Isa;
   isa.fp16 = &kAmxFp16Isa;
   isa.bf16x3 = &kAmxBf16x3Isa;

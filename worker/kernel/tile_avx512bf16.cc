@@ -3,6 +3,7 @@
 #include "worker/kernel/amx_softmax.h"
 #include "worker/kernel/bf16_pairs.h"
 #include "worker/kernel/finish_amx.h"
+#include "worker/kernel/gradient_pairs.h"
 #include "worker/kernel/tile_functions.h"
 
 namespace annulus {
@@ -26,6 +27,7 @@ constexpr TileIsa MakeAvx512Bf16Isa() {
   isa.accumulate_row = AccumulateRowPairs;
   isa.attend_rows = AttendRowsAvx512;
   isa.few_slots = kFewSlots;
+  isa.gradients = &kPairGradients;
   isa.finish_row = FinishRowAmx;
   isa.fp32 = isa.fp16 = &kAvx512Isa;
   return isa;
