@@ -31,12 +31,11 @@ KernelRate RateOf(const AttentionSpec& spec, absl::Span<const KernelRate> rates)
 }
 
 const KernelRates* RatesOf(const AttentionSpec& spec, absl::Span<const KernelRates> kernels) {
-  const bool gradients = spec.operation == Operation::kGradients;
+  const bool own = spec.operation == Operation::kForward || spec.dtype == DataType::kBf16;
   const KernelRates* fp32 = nullptr;
   for (const KernelRates& kernel : kernels) {
     if (kernel.arithmetic == Arithmetic::kOfType && kernel.dtype == DataType::kFp32) fp32 = &kernel;
-    if (!gradients && kernel.dtype == spec.dtype && kernel.arithmetic == spec.arithmetic)
-      return &kernel;
+    if (own && kernel.dtype == spec.dtype && kernel.arithmetic == spec.arithmetic) return &kernel;
   }
   return fp32;
 }

@@ -35,12 +35,13 @@ struct WorkerRates {
 
 // The rate of a job's kernel at the job's dimensions: linear between those that were measured, of
 // which there is at least one; the first one's below it, in proportion to the dimension above the
-// last. Gradients are five products for each pair, of fp32 whatever the type, where a forward pass
-// has two, and take as long as a dimension 2.5 times as large.
+// last. Gradients are five products for each pair where a forward pass has two, and take as long as
+// a dimension 2.5 times as large.
 KernelRate RateOf(const AttentionSpec& spec, absl::Span<const KernelRate> rates);
 
 // Those of `kernels` that jobs of `spec` count with: of its type and arithmetic where there are
-// any, or else of fp32; nullptr where there are none of these either.
+// any, or else of fp32; nullptr where there are none of these either. Gradients count with those of
+// bf16 or fp32: a CPU makes others' by fp32 products.
 const KernelRates* RatesOf(const AttentionSpec& spec, absl::Span<const KernelRates> kernels);
 
 }  // namespace annulus

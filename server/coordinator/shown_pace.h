@@ -46,7 +46,7 @@ class ShownPaces {
   struct Of {
     bool gradients = false;
     size_t kernel = 0;  // In WorkerRates::kernels.
-    // Of the kernel; of gradients, which all count with fp32's rates, that of the job.
+    // Of the kernel; of gradients, which may count with fp32's rates, that of the job.
     DataType dtype = DataType::kFp32;
     bool operator<(const Of& other) const {
       return std::tie(gradients, kernel, dtype) <

@@ -52,9 +52,12 @@ TEST(KernelRatesTest, JobsCountWithTheirOwnKernelOrElseWithThatOfFp32) {
   spec.dtype = DataType::kBf16;
   EXPECT_EQ(RatesOf(spec, kernels), &kernels[0]);
   spec.operation = Operation::kGradients;
-  EXPECT_EQ(RatesOf(spec, kernels), &kernels[2]);
-  spec.operation = Operation::kForward;
+  EXPECT_EQ(RatesOf(spec, kernels), &kernels[0]);
+  std::vector<KernelRates> with_fp16 = kernels;
+  with_fp16.push_back({DataType::kFp16, Arithmetic::kOfType, kRates});
   spec.dtype = DataType::kFp16;
+  EXPECT_EQ(RatesOf(spec, with_fp16), &with_fp16[2]);
+  spec.operation = Operation::kForward;
   EXPECT_EQ(RatesOf(spec, kernels), &kernels[2]);
   EXPECT_EQ(RatesOf(spec, {&kernels[0], 2}), nullptr);
 }

@@ -20,6 +20,11 @@ using reference::Input;
 using reference::MakeUpstream;
 using reference::Upstream;
 
+Upstream Upstreams(const AttentionSpec& spec, const Input& input, bool with_d_lse, uint64_t seed) {
+  return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
+                      reference::PrecisionOf(spec.output_dtype()), with_d_lse, seed + 1);
+}
+
 class GradientConformance : public KernelConformance {
  protected:
   testing::AssertionResult Check(const AttentionSpec& spec, const Cuts& cuts, uint64_t seed,
@@ -27,11 +32,6 @@ class GradientConformance : public KernelConformance {
     const Input input = Normal(spec, seed);
     return GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, with_d_lse, seed),
                                  cuts);
-  }
-  static Upstream Upstreams(const AttentionSpec& spec, const Input& input, bool with_d_lse,
-                            uint64_t seed) {
-    return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
-                        reference::PrecisionOf(spec.output_dtype()), with_d_lse, seed + 1);
   }
 };
 
@@ -194,41 +194,69 @@ TEST_P(GradientConformance, RowsAndKeysWithoutPartnersGiveZero) {
 
 // NaN and infinity in what some rows do not see, or in rows that some keys are not seen by: the
 // others get the same bits as without them.
+class Leaks {
+ public:
+  Leaks(DataType dtype, AttentionKernel& kernel)
+      : kernel_(kernel), spec_(Spec(dtype, kHeads, 1, kDim)) {
+    spec_.sequences = {Rows(kRows, kRows)};
+    spec_.masks = {Causal()};
+    input_ = Normal(spec_, 17);
+    up_ = Upstreams(spec_, input_, true, 17);
+    clean_ = Run(input_, up_);
+  }
+
+  void OfKey(int64_t hidden, double poison) {
+    Input bad = input_;
+    for (int64_t d = 0; d < kDim; ++d) bad.k[hidden * kDim + d] = bad.v[hidden * kDim + d] = poison;
+    const GradientAnswer answer = Run(bad, up_);
+    for (int64_t i = 0; i < hidden * kHeads * kDim; ++i) ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
+  }
+
+  // Keys after the row are not seen by it.
+  void OfRow(int64_t hidden, double poison) {
+    Input bad = input_;
+    Upstream up = up_;
+    for (int64_t d = 0; d < kHeads * kDim; ++d) {
+      const int64_t at = hidden * kHeads * kDim + d;
+      bad.q[at] = up.d_out[at] = up.out[at] = poison;
+    }
+    up.lse[hidden * kHeads] = up.d_lse[hidden * kHeads + 1] = poison;
+    const GradientAnswer answer = Run(bad, up);
+    for (int64_t i = (hidden + 1) * kDim; i < kRows * kDim; ++i) {
+      ASSERT_EQ(clean_.dk[i], answer.dk[i]) << i;
+      ASSERT_EQ(clean_.dv[i], answer.dv[i]) << i;
+    }
+    for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+      if (i / (kHeads * kDim) == hidden) continue;
+      ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
+    }
+  }
+
+ private:
+  static constexpr int32_t kHeads = 2, kDim = 12;
+  static constexpr int64_t kRows = 300;
+
+  GradientAnswer Run(const Input& input, const Upstream& up) {
+    GradientHarness harness(spec_, input, up, {});
+    EXPECT_TRUE(harness.Run(kernel_).ok());
+    return harness.answer();
+  }
+
+  AttentionKernel& kernel_;
+  AttentionSpec spec_;
+  Input input_;
+  Upstream up_;
+  GradientAnswer clean_;
+};
+
 TEST_P(GradientConformance, WhatIsMaskedCannotLeak) {
-  constexpr int64_t kRows = 300, kDim = 12;
-  for (const double poison : {std::nan(""), HUGE_VAL}) {
-    for (const int64_t hidden : {3, 255, 256, 290}) {
-      AttentionSpec spec = Spec(DataType::kFp32, 2, 1, kDim);
-      spec.sequences = {Rows(kRows, kRows)};
-      spec.masks = {Causal()};
-      Input input = Normal(spec, 17);
-      Upstream up = Upstreams(spec, input, true, 17);
-      GradientHarness clean(spec, input, up, {});
-      ASSERT_TRUE(clean.Run(*kernel_).ok());
-      Input bad_keys = input;
-      for (int64_t d = 0; d < kDim; ++d) {
-        bad_keys.k[hidden * kDim + d] = bad_keys.v[hidden * kDim + d] = poison;
-      }
-      GradientHarness keys(spec, bad_keys, up, {});
-      ASSERT_TRUE(keys.Run(*kernel_).ok());
-      const GradientAnswer a = clean.answer(), b = keys.answer();
-      for (int64_t i = 0; i < hidden * 2 * kDim; ++i) ASSERT_EQ(a.dq[i], b.dq[i]) << i;
-      // Keys after the row are not seen by it.
-      for (int64_t d = 0; d < 2 * kDim; ++d) {
-        input.q[hidden * 2 * kDim + d] = up.d_out[hidden * 2 * kDim + d] = poison;
-        up.out[hidden * 2 * kDim + d] = poison;
-      }
-      up.lse[hidden * 2] = up.d_lse[hidden * 2 + 1] = poison;
-      GradientHarness rows(spec, input, up, {});
-      ASSERT_TRUE(rows.Run(*kernel_).ok());
-      const GradientAnswer c = rows.answer();
-      for (int64_t i = (hidden + 1) * kDim; i < kRows * kDim; ++i) {
-        ASSERT_EQ(a.dk[i], c.dk[i]) << i;
-        ASSERT_EQ(a.dv[i], c.dv[i]) << i;
-      }
-      for (int64_t i = 0; i < kRows * 2 * kDim; ++i) {
-        if (i / (2 * kDim) == hidden) continue;
-        ASSERT_EQ(a.dq[i], c.dq[i]) << i;
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    Leaks leaks(dtype, *kernel_);
+    for (const double poison : {std::nan(""), HUGE_VAL}) {
+      for (const int64_t hidden : {3, 255, 256, 290}) {
+        SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << poison << " " << hidden);
+        leaks.OfKey(hidden, poison);
+        leaks.OfRow(hidden, poison);
       }
     }
   }
@@ -244,31 +272,33 @@ TEST_P(GradientConformance, ARowWhoseLseIsMinusInfinityAddsNothing) {
 }
 
 TEST_P(GradientConformance, AccumulatorsThatATaskDoesNotReachKeepTheirBits) {
-  AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 8);
-  spec.sequences = {Rows(40, 40)};
-  spec.masks = {Causal()};
-  Cuts cuts;
-  cuts.keys = {25};
-  const Input input = Normal(spec, 13);
-  GradientHarness harness(spec, input, Upstreams(spec, input, true, 13), cuts);
-  ASSERT_TRUE(harness.Run(*kernel_).ok());
-  const std::vector<KernelTask> tasks = harness.Tasks();
-  ASSERT_EQ(tasks.size(), 2u);
-  // Rows 0 … 24 see nothing of keys 25 …, and keys 0 … 24 are no part of the task.
-  const int64_t row_bytes = 2 * 8 * 4, key_bytes = 2 * 8 * 4;
-  std::byte *dq = tasks[1].out_q.data, *dkv = tasks[1].out_kv.data;
-  for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
-    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
-    std::memcpy(dq + 4 * i, &odd, 4);
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 2, 1, 8);
+    spec.sequences = {Rows(40, 40)};
+    spec.masks = {Causal()};
+    Cuts cuts;
+    cuts.keys = {25};
+    const Input input = Normal(spec, 13);
+    GradientHarness harness(spec, input, Upstreams(spec, input, true, 13), cuts);
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    const std::vector<KernelTask> tasks = harness.Tasks();
+    ASSERT_EQ(tasks.size(), 2u);
+    // Rows 0 … 24 see nothing of keys 25 …, and keys 0 … 24 are no part of the task.
+    const int64_t row_bytes = 2 * 8 * 4, key_bytes = 2 * 8 * 4;
+    std::byte *dq = tasks[1].out_q.data, *dkv = tasks[1].out_kv.data;
+    for (int64_t i = 0; i < 25 * row_bytes / 4; ++i) {
+      const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+      std::memcpy(dq + 4 * i, &odd, 4);
+    }
+    for (int64_t i = 0; i < 25 * key_bytes / 4; ++i) {
+      const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
+      std::memcpy(dkv + 4 * i, &odd, 4);
+    }
+    const std::vector<std::byte> rows(dq, dq + 25 * row_bytes), keys(dkv, dkv + 25 * key_bytes);
+    ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
+    EXPECT_TRUE(std::equal(rows.begin(), rows.end(), dq));
+    EXPECT_TRUE(std::equal(keys.begin(), keys.end(), dkv));
   }
-  for (int64_t i = 0; i < 25 * key_bytes / 4; ++i) {
-    const float odd = i % 3 == 0 ? -0.0f : std::nanf("");
-    std::memcpy(dkv + 4 * i, &odd, 4);
-  }
-  const std::vector<std::byte> rows(dq, dq + 25 * row_bytes), keys(dkv, dkv + 25 * key_bytes);
-  ASSERT_TRUE(kernel_->Accumulate(harness.job(), {&tasks[1], 1}, {}).ok());
-  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), dq));
-  EXPECT_TRUE(std::equal(keys.begin(), keys.end(), dkv));
 }
 
 // Whatever a job left in the memory of a kernel's threads.

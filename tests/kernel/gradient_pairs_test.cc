@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "tests/kernel/gradient_harness.h"
 #include "tests/kernel/kernel_conformance.h"
@@ -99,14 +101,19 @@ TEST_P(GradientPairs, ABiasOfMinusInfinityIsAMask) {
 // Keys that are hidden from all rows, and rows from which everything is hidden.
 TEST_P(GradientPairs, WhatBiasAndBitsHideCannotLeak) {
   constexpr int64_t kRows = 110, kKeys = 300, kDim = 12;
-  for (const double poison : {std::nan(""), HUGE_VAL}) {
-    AttentionSpec spec = Spec(DataType::kFp32, 2, 1, kDim);
+  for (const auto& [dtype, poison] :
+       std::vector<std::pair<DataType, double>>{{DataType::kFp32, std::nan("")},
+                                                {DataType::kFp32, HUGE_VAL},
+                                                {DataType::kBf16, std::nan("")},
+                                                {DataType::kBf16, HUGE_VAL}}) {
+    SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << poison);
+    AttentionSpec spec = Spec(dtype, 2, 1, kDim);
     spec.sequences = {Rows(kRows, kKeys)};
     spec.modifiers.bias = Bias{DataType::kBf16, 1};
     spec.masks = {Mask()};
     spec.masks[0].bit_mask = true;
     Input input = reference::InputOf(spec);
-    FillNormal(17, reference::Precision::kFp32, 1.0, &input);
+    FillNormal(17, reference::PrecisionOf(dtype), 1.0, &input);
     constexpr int64_t kByBias = 257, kByBits = 3, kBlindRow = 99;
     input.bias = [](int64_t, int32_t, int64_t i, int64_t j) {
       return j == kByBias || (i == kBlindRow && j % 2 == 0) ? -kInfinity

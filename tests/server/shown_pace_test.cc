@@ -99,8 +99,9 @@ TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
   fp32.dtype = DataType::kFp32;
   EXPECT_EQ(paces_.RateFor(rates_, fp32).pair_seconds, 4e-9);
   EXPECT_DOUBLE_EQ(paces_.LeastRateFor(rates_, fp32).pair_seconds, 1e-9);
-  // Gradients count with fp32's rates and are another kernel.
+  // Gradients of fp16 count with fp32's rates and are another kernel.
   AttentionSpec gradients = spec_;
+  gradients.dtype = DataType::kFp16;
   gradients.operation = Operation::kGradients;
   paces_.Add(rates_, gradients, cost_, 0, 0.25);
   EXPECT_EQ(paces_.RateFor(rates_, fp32).pair_seconds, 4e-9);
@@ -130,9 +131,10 @@ TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.25);
 }
 
-// Gradients of 16 bits may be many times as fast as fp32's rates say.
+// Gradients of fp16 may be many times as fast as fp32's rates say.
 TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
   AttentionSpec gradients = spec_;
+  gradients.dtype = DataType::kFp16;
   gradients.operation = Operation::kGradients;
   const KernelRate measured = RateOf(gradients, rates_.kernels[0].rates);
   paces_.Add(rates_, gradients, cost_, 0, 0.05);
@@ -145,7 +147,7 @@ TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
   gradients.dtype = DataType::kFp32;
   EXPECT_EQ(paces_.RateFor(rates_, gradients).pair_seconds, measured.pair_seconds);
   ASSERT_EQ(paces_.all().size(), 1u);
-  EXPECT_EQ(paces_.all().begin()->first.dtype, DataType::kBf16);
+  EXPECT_EQ(paces_.all().begin()->first.dtype, DataType::kFp16);
   // Nor do forward passes say anything of gradients.
   paces_.Add(rates_, spec_, cost_, 0, 0.02);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), shown);

@@ -248,6 +248,7 @@ void GradientLoop::AddToQueries() {
                         static_cast<int16_t>(seen.end - block_.begin)},
                        &spans);
       }
+      if (spans.empty()) continue;
       TileBlock row = product;
       row.rows = 1;
       row.scores = s_.d_scores_ + int64_t{i} * kKeyBlock;

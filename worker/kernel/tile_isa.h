@@ -104,8 +104,8 @@ struct TileIsa {
   // sums = sums · alpha + scores · values over the visible part of each row group. May overwrite
   // `scores`.
   void (*accumulate)(const TileBlock& tile);
-  // The same for a tile of one row that sees `spans` (sorted, disjoint): no other key's value is
-  // multiplied. The row gets the same bits as by `accumulate`.
+  // The same for a tile of one row that sees `spans` (at least one, sorted, disjoint): no other
+  // key's value is multiplied. The row gets the same bits as by `accumulate`.
   void (*accumulate_row)(const TileBlock& row, const KeySpan* spans, int count);
   // score, softmax and accumulate in one, with the same bits, of blocks whose unseen values are
   // finite; how many it did before one that it cannot. Sums below a max of −inf are not read.
