@@ -120,13 +120,15 @@ TEST_P(GradientConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
 
 TEST_P(GradientConformance, LengthsAtTheEdgesOfTilesStripesAndBlocks) {
   int number = 0;
-  for (const int64_t rows : {5, 6, 7, 95, 96, 97, 383, 384, 385}) {
-    for (const int64_t keys : {17, 255, 256, 257}) {
-      if (RunsASample() && number++ % 5 != 0) continue;
-      AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 16);
-      spec.sequences = {Rows(rows, keys)};
-      spec.masks = {Causal()};
-      ASSERT_TRUE(Check(spec, {}, rows * 1000 + keys));
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    for (const int64_t rows : {1, 5, 6, 7, 31, 32, 33, 65, 95, 96, 97, 383, 384, 385}) {
+      for (const int64_t keys : {17, 255, 256, 257}) {
+        if (RunsASample() && number++ % 5 != 0) continue;
+        AttentionSpec spec = Spec(dtype, 1, 1, 16);
+        spec.sequences = {Rows(rows, keys)};
+        spec.masks = {Causal()};
+        ASSERT_TRUE(Check(spec, {}, rows * 1000 + keys)) << DataTypeName(dtype);
+      }
     }
   }
 }
@@ -269,6 +271,27 @@ TEST_P(GradientConformance, ARowWhoseLseIsMinusInfinityAddsNothing) {
   Upstream up = Upstreams(spec, input, true, 19);
   up.lse[7] = -std::numeric_limits<double>::infinity();
   ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, up, {}));
+}
+
+// A key's sums are those of the rows that see it, however many others there are before them.
+TEST_P(GradientConformance, ARowThatIsNotThereChangesNoBitOfKeysThatDoNotSeeIt) {
+  constexpr int64_t kRows = 150, kDim = 24, kGone = 3, kRowBytes = 2 * kDim * sizeof(float);
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 1, 1, kDim);
+    spec.sequences = {Rows(kRows, kRows)};
+    spec.masks = {Causal()};
+    const Input input = Normal(spec, 23);
+    Upstream up = Upstreams(spec, input, true, 23);
+    GradientHarness all(spec, input, up, {});
+    up.lse[kGone] = -std::numeric_limits<double>::infinity();
+    GradientHarness but_one(spec, input, up, {});
+    const auto later_keys = [&](GradientHarness& harness) {
+      EXPECT_TRUE(harness.Run(*kernel_).ok());
+      const std::byte* const sums = harness.Tasks()[0].out_kv.data;
+      return std::vector<std::byte>(sums + (kGone + 1) * kRowBytes, sums + kRows * kRowBytes);
+    };
+    EXPECT_EQ(later_keys(all), later_keys(but_one)) << DataTypeName(dtype);
+  }
 }
 
 TEST_P(GradientConformance, AccumulatorsThatATaskDoesNotReachKeepTheirBits) {

@@ -8,8 +8,7 @@
 #include "worker/kernel/row_pairs.h"
 
 // Gradients by AMX. Sums over rows are made the other way round, sumsᵀ = rightᵀ · weights: pairs of
-// rows of weights are a right matrix as they lie, and only the tile's rows, a quarter as many
-// numbers, are transposed.
+// rows of weights are a right matrix as they lie, and the tile's rows are transposed instead.
 
 namespace annulus {
 namespace {
@@ -33,9 +32,9 @@ inline bool PackRowsAmx(const QueryRows& rows, float* out) {
   });
 }
 
-inline void KeepRowsAmx(const float* packed, int dim, const uint8_t* kept, float* out) {
+inline void KeepSeenAmx(const float* packed, int dim, const uint8_t* seen, float* out) {
   alignas(64) uint32_t masks[kRowPairs];
-  for (int pair = 0; pair < kRowPairs; ++pair) masks[pair] = KeptOfPair(kept, pair);
+  for (int pair = 0; pair < kRowPairs; ++pair) masks[pair] = SeenOfPair(seen, pair);
   const int vectors = (dim + kTile - 1) / kTile * kRowChunks * kTile;
   for (int i = 0; i < vectors; ++i) {
     const __m512i mask = _mm512_load_si512(masks + i / kTile % kRowChunks * kTile);
@@ -95,8 +94,9 @@ inline void SumsOfKeysAmx(const float* sums, int key, int dim, float* out, int s
   }
 }
 
-inline constexpr GradientIsa kAmxGradients = {Uncap<Avx512>, PackRowsAmx, KeepRowsAmx,
-                                              Weigh<Avx512>, AddOuterAmx, SumsOfKeysAmx};
+inline constexpr GradientIsa kAmxGradients = {
+    /*by_place=*/true, Uncap<Avx512>, PackRowsAmx,  KeepSeenAmx,
+    Weigh<Avx512>,     AddOuterAmx,   SumsOfKeysAmx};
 
 }  // namespace
 }  // namespace annulus

@@ -4,7 +4,6 @@
 #include "worker/kernel/gradient_plan.h"
 
 namespace annulus {
-
 namespace {
 
 const TileIsa& GradientIsaFor(const TileIsa& isa, DataType dtype) {

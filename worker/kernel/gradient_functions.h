@@ -30,10 +30,10 @@ bool PackRows(const QueryRows& rows, float* out) {
 }
 
 template <class V>
-void KeepRows(const float* packed, int dim, const uint8_t* kept, float* out) {
+void KeepSeen(const float* packed, int dim, const uint8_t* seen, float* out) {
   const int64_t count = int64_t{(dim + kPanel<V> - 1) / kPanel<V>} * kTileRows * kPanel<V>;
   for (int64_t at = 0; at < count; at += V::kLanes) {
-    const bool keep = kept[at / kPanel<V> % kTileRows] != 0;
+    const bool keep = seen[at / kPanel<V> % kTileRows] != 0;
     V::Store(out + at, keep ? V::Load(packed + at) : V::Zero());
   }
 }
@@ -51,11 +51,12 @@ void Weigh(const GradientTile& tile) {
   for (int row = 0; row < tile.rows; ++row) {
     const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
     const int end = tile.group_end[row / kRowGroup];
-    const typename V::F lse = V::Set(-tile.lse[row]), delta = V::Set(tile.delta[row]);
+    const typename V::F minus_lse = V::Set(-tile.lse[row]), delta = V::Set(tile.delta[row]);
     float* weights = tile.weights + row * kKeyBlock;
     float* d_scores = tile.d_scores + row * kKeyBlock;
     for (int k = begin; k < end; k += V::kLanes) {
-      const typename V::F weight = ExpOfAny<V>(V::Fma(V::Load(weights + k), weight_scale, lse));
+      const typename V::F weight =
+          ExpOfAny<V>(V::Fma(V::Load(weights + k), weight_scale, minus_lse));
       const typename V::F d_score = V::Mul(weight, V::Sub(V::Load(d_scores + k), delta));
       V::Store(weights + k, weight);
       V::Store(d_scores + k, V::Mul(d_score, scale));
@@ -123,8 +124,9 @@ void AddOuter(const OuterProduct& p) {
 }
 
 template <class V>
-inline constexpr GradientIsa kGradientIsa = {Uncap<V>, PackRows<V>, KeepRows<V>,
-                                             Weigh<V>, AddOuter<V>, nullptr};
+inline constexpr GradientIsa kGradientIsa = {
+    /*by_place=*/false, Uncap<V>,    PackRows<V>, KeepSeen<V>,
+    Weigh<V>,           AddOuter<V>, nullptr};
 
 }  // namespace
 }  // namespace annulus

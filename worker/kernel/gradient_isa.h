@@ -10,13 +10,13 @@ namespace annulus {
 
 // What the backward pass of the CPU kernel needs of an instruction set beside a TileIsa. All
 // arithmetic is fp32, but where `parts` of the TileIsa says that bf16 numbers are multiplied: there
-// weights and dS are rounded to bf16 for products.
+// weights and dS, before the scale, are rounded to bf16 for products.
 
 // One tile of query slots against one block of keys, after both products. Arrays of rows have
 // kTileRows entries.
 struct GradientTile {
   int rows = 0;
-  float scale = 1;             // Of scores.
+  float scale = 1;             // What dS is multiplied by.
   float weight_scale = 1;      // What `weights` are still to be multiplied by.
   const float* lse = nullptr;  // Not −inf.
   const float* delta = nullptr;
@@ -29,28 +29,36 @@ struct GradientTile {
 
 // Rows of keys [key_begin, key_end) of a block += weightsᵀ · right.
 struct OuterProduct {
-  int rows = 0;  // Of `weights` and `right`.
+  int rows = 0;  // Of `right`.
+  // [rows]: where each of these lies in `weights`; −1: it is empty, as if of weights 0.
+  const int16_t* weights_row = nullptr;
   int dim = 0;
   int key_begin = 0, key_end = 0;
   const float* weights = nullptr;  // [rows][kKeyBlock]
   const float* right = nullptr;    // pack_rows
-  // [kKeyBlock][sum_stride], and the stride is a multiple of the panel, or as `sums_of_keys` says.
+  // [kKeyBlock][sum_stride], and the stride is a multiple of the panel; where there is
+  // `sums_of_keys`, [columns][kKeyBlock] in the same room.
   float* sums = nullptr;
   int sum_stride = 0;
   float* rounded = nullptr;  // [kTileRows / 2][kKeyBlock], aligned to 64 bytes: working memory.
 };
 
 struct GradientIsa {
+  // Sums over pairs or chunks of rows would depend on which rows of a tile are there, did these not
+  // keep their places in it: packed rows are all slots of a tile, and `weights_row` says which are
+  // empty. Else they are those that are there, and `weights_row` is not read.
+  bool by_place;
+
   // Of scores that have been capped (ScoreRule::cap): d_scores becomes (dO·v − delta) · (1 − t²),
   // with t = score / cap. What is then weighed has no delta. In the same part as `weigh`.
   void (*uncap)(const GradientTile& tile, const ScoreRule& rule);
 
   // Packs up to kTileRows rows as [panel of columns][kTileRows][panel], fp32 or whatever takes no
-  // more room; false when some value is NaN or infinite.
+  // more room; false when some value is NaN or infinite. Rows `by_place` may be nullptr: zeros.
   bool (*pack_rows)(const QueryRows& rows, float* out);
-  // Copies what `pack_rows` has packed, with zeros for rows with kept[row] == 0 (kTileRows
+  // Copies what `pack_rows` has packed, with zeros for rows with seen[row] == 0 (kTileRows
   // entries).
-  void (*keep_rows)(const float* packed, int dim, const uint8_t* kept, float* out);
+  void (*keep_seen)(const float* packed, int dim, const uint8_t* seen, float* out);
   // In the visible part of each row group, rounded out to vectors. What a row does not see there
   // becomes any number.
   void (*weigh)(const GradientTile& tile);

@@ -21,9 +21,9 @@ std::byte* RowOf(const BlockLayout& layout, const BlockView& view, int64_t row) 
   return view.data + (row - view.block.row_begin) * layout.RowBytes(view.block.kind, HeadsOf(view));
 }
 
-void AddTo(const float* from, int count, std::byte* to) {
+void AddTo(const float* from, int count, float factor, std::byte* to) {
   float* const sums = reinterpret_cast<float*>(to);
-  for (int i = 0; i < count; ++i) sums[i] += from[i];
+  for (int i = 0; i < count; ++i) sums[i] += from[i] * factor;
 }
 
 }  // namespace
@@ -116,12 +116,15 @@ const std::byte* GradientLoop::QueryAt(int section, int64_t row, int32_t q_head,
   return place.first + (row - q.row_begin) * place.stride + (q_head - q.head_begin) * head_bytes;
 }
 
-void GradientLoop::AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans) {
+void GradientLoop::AddSlot(int place, int64_t row, int32_t q_head,
+                           absl::Span<const Interval> spans) {
   std::memcpy(&s_.lse_[rows_], QueryAt(2, row, q_head, kFloat), kFloat);
   if (s_.lse_[rows_] == kMinusInf) return;
   std::memcpy(&s_.delta_[rows_], QueryAt(3, row, q_head, kFloat), kFloat);
   rules_.SetRow(*task_, rows_, row, q_head);
+  s_.weights_row_[place] = static_cast<int16_t>(rows_);
   GradientScratch::Slot& slot = s_.slots_[rows_++];
+  slot.place = place;
   slot.row = row;
   slot.q_head = q_head;
   slot.spans = spans;
@@ -133,6 +136,7 @@ void GradientLoop::GatherSlots(Interval slots) {
   const int64_t begin = std::max(slots.begin, task.q_begin * group);
   const int64_t end = std::min(slots.end, task.q_end * group);
   rows_ = 0;
+  s_.weights_row_.fill(-1);
   for (int64_t slot = begin; slot < end; ++slot) {
     const int64_t row = slot / group;
     const int32_t q_head = kv_head_ * group + static_cast<int32_t>(slot % group);
@@ -140,7 +144,7 @@ void GradientLoop::GatherSlots(Interval slots) {
     absl::Span<const Interval> spans = call_.visible->Of(task_number_, q_head, row);
     while (!spans.empty() && spans.front().end <= block_.begin) spans.remove_prefix(1);
     while (!spans.empty() && spans.back().begin >= block_.end) spans.remove_suffix(1);
-    if (!spans.empty()) AddSlot(row, q_head, spans);
+    if (!spans.empty()) AddSlot(static_cast<int>(slot - slots.begin), row, q_head, spans);
   }
 }
 
@@ -167,26 +171,33 @@ void GradientLoop::FindHulls() {
   }
 }
 
-void GradientLoop::PackTile() {
-  const int64_t element = BytesPerElement(layout_.dtype());
-  std::array<const std::byte*, kTileRows> q, d_out;
+int GradientLoop::OuterRow(int index) const {
+  return call_.isa->gradients->by_place ? s_.slots_[index].place : index;
+}
+
+bool GradientLoop::PackSection(int section, int dim, double scale, float* queries, float* rows) {
+  const int64_t head_bytes = int64_t{dim} * BytesPerElement(layout_.dtype());
+  std::array<const std::byte*, kTileRows> at, outer = {};
   for (int i = 0; i < rows_; ++i) {
-    const GradientScratch::Slot& slot = s_.slots_[i];
-    q[i] = QueryAt(0, slot.row, slot.q_head, layout_.head_dim() * element);
-    d_out[i] = QueryAt(1, slot.row, slot.q_head, layout_.value_dim() * element);
+    at[i] = QueryAt(section, s_.slots_[i].row, s_.slots_[i].q_head, head_bytes);
+    outer[OuterRow(i)] = at[i];
   }
-  const QueryRows queries{layout_.dtype(), q.data(), rows_, layout_.head_dim()};
-  const QueryRows d_outs{layout_.dtype(), d_out.data(), rows_, layout_.value_dim()};
-  call_.isa->pack_queries(queries, call_.job->scale, s_.queries_);
-  call_.isa->pack_queries(d_outs, 1, s_.d_outs_);
-  queries_finite_ = call_.isa->gradients->pack_rows(queries, s_.query_rows_);
-  d_outs_finite_ = call_.isa->gradients->pack_rows(d_outs, s_.d_out_rows_);
+  call_.isa->pack_queries({layout_.dtype(), at.data(), rows_, dim}, scale, queries);
+  return call_.isa->gradients->pack_rows(
+      {layout_.dtype(), outer.data(), OuterRow(rows_ - 1) + 1, dim}, rows);
+}
+
+void GradientLoop::PackTile() {
+  queries_finite_ =
+      PackSection(0, layout_.head_dim(), call_.job->scale, s_.queries_, s_.query_rows_);
+  d_outs_finite_ = PackSection(1, layout_.value_dim(), 1, s_.d_outs_, s_.d_out_rows_);
 }
 
 void GradientLoop::AddToKeys(const float* weights, const float* rows, bool finite, int dim,
                              float* sums, int sum_stride) {
   OuterProduct product;
-  product.rows = rows_;
+  product.rows = OuterRow(rows_ - 1) + 1;
+  product.weights_row = s_.weights_row_.data();
   product.dim = dim;
   product.key_begin = begin_;
   product.key_end = end_;
@@ -210,12 +221,12 @@ bool GradientLoop::Sees(int slot, int key) const {
 // with zeros for the slots that do not see it, so that others' bits are the same.
 void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
   std::vector<float> right(int64_t{kTileRows} * RoundUp(whole.dim, call_.isa->panel));
-  std::array<uint8_t, kTileRows> kept = {};
+  std::array<uint8_t, kTileRows> seen = {};
   OuterProduct one = whole;
   one.right = right.data();
   for (int key = begin_; key < end_; ++key) {
-    for (int i = 0; i < rows_; ++i) kept[i] = Sees(i, key) ? 1 : 0;
-    call_.isa->gradients->keep_rows(whole.right, whole.dim, kept.data(), right.data());
+    for (int i = 0; i < rows_; ++i) seen[OuterRow(i)] = Sees(i, key) ? 1 : 0;
+    call_.isa->gradients->keep_seen(whole.right, whole.dim, seen.data(), right.data());
     one.key_begin = key;
     one.key_end = key + 1;
     call_.isa->gradients->add_outer(one);
@@ -258,7 +269,7 @@ void GradientLoop::AddToQueries() {
   }
   for (int i = 0; i < rows_; ++i) {
     const int64_t head = s_.slots_[i].q_head - task_->out_q.block.head_begin;
-    AddTo(s_.dq_ + int64_t{i} * s_.q_stride_, dim,
+    AddTo(s_.dq_ + int64_t{i} * s_.q_stride_, dim, SumScale(),
           RowOf(layout_, task_->out_q, s_.slots_[i].row) + head * dim * kFloat);
   }
 }
@@ -276,7 +287,7 @@ void GradientLoop::AddToBias() {
       const KeySpan keys{static_cast<int16_t>(seen.begin - block_.begin),
                          static_cast<int16_t>(seen.end - block_.begin)};
       rules_.ForEachColumnRun(i, keys, [&](int first, int64_t column, int count) {
-        AddTo(s_.d_bias_ + i * kKeyBlock + first, count, row + column * kFloat);
+        AddTo(s_.d_bias_ + i * kKeyBlock + first, count, 1, row + column * kFloat);
       });
     }
   }
@@ -306,22 +317,23 @@ void GradientLoop::StoreKeys() {
   const BlockView& out = task_->out_kv;
   const int64_t head = kv_head_ - out.block.head_begin;
   const int64_t second = layout_.SecondOffset(BlockKind::kDkv, HeadsOf(out));
-  StoreSums(s_.dk_, s_.q_stride_, layout_.head_dim(), head * layout_.head_dim() * kFloat);
-  StoreSums(s_.dv_, s_.v_stride_, layout_.value_dim(),
+  StoreSums({s_.dk_, s_.q_stride_, layout_.head_dim(), SumScale()},
+            head * layout_.head_dim() * kFloat);
+  StoreSums({s_.dv_, s_.v_stride_, layout_.value_dim(), 1},
             second + head * layout_.value_dim() * kFloat);
 }
 
 // A key that nobody sees keeps its bits.
-void GradientLoop::StoreSums(const float* sums, int stride, int dim, int64_t offset) {
+void GradientLoop::StoreSums(const KeySums& of, int64_t offset) {
   constexpr int kKeys = 16;
   const auto turn = call_.isa->gradients->sums_of_keys;
   alignas(64) float turned[kKeys * kMaxHeadDim];
   for (int first = 0; first < kKeyBlock; first += kKeys) {
-    const float* from = turn == nullptr ? sums + int64_t{first} * stride : turned;
-    if (turn != nullptr) turn(sums, first, dim, turned, stride);
-    for (int key = first; key < first + kKeys; ++key, from += stride) {
+    const float* from = turn == nullptr ? of.sums + int64_t{first} * of.stride : turned;
+    if (turn != nullptr) turn(of.sums, first, of.dim, turned, of.stride);
+    for (int key = first; key < first + kKeys; ++key, from += of.stride) {
       if (s_.seen_[key] == 0) continue;
-      AddTo(from, dim, RowOf(layout_, task_->out_kv, block_.begin + key) + offset);
+      AddTo(from, of.dim, of.factor, RowOf(layout_, task_->out_kv, block_.begin + key) + offset);
     }
   }
 }

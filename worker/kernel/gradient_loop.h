@@ -34,6 +34,7 @@ class GradientScratch {
  private:
   friend class GradientLoop;
   struct Slot {
+    int place = 0;    // Slots of the tile before it, whether they are there or not.
     int64_t row = 0;  // shard-local
     int32_t q_head = 0;
     absl::Span<const Interval> spans;
@@ -55,6 +56,7 @@ class GradientScratch {
   float* rounded_ = nullptr;  // OuterProduct
   std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
   std::array<Slot, kTileRows> slots_;
+  std::array<int16_t, kTileRows> weights_row_;  // OuterProduct
   std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
   std::array<uint8_t, kKeyBlock> seen_;
 };
@@ -74,9 +76,17 @@ class GradientLoop {
   void GatherSlots(Interval slots);
   // Of one head of a row of the queries.
   const std::byte* QueryAt(int section, int64_t row, int32_t q_head, int64_t head_bytes) const;
-  void AddSlot(int64_t row, int32_t q_head, absl::Span<const Interval> spans);
+  void AddSlot(int place, int64_t row, int32_t q_head, absl::Span<const Interval> spans);
   void FindHulls();
   void PackTile();
+  // A section's rows, as queries and as rows of outer products; whether they are finite.
+  bool PackSection(int section, int dim, double scale, float* queries, float* rows);
+  // Where gathered slot `index` lies among rows of outer products.
+  int OuterRow(int index) const;
+  // What sums of dS are still to be multiplied by: bf16 numbers of dS are rounded before the scale.
+  float SumScale() const {
+    return call_.isa->parts == 0 ? 1 : static_cast<float>(call_.job->scale);
+  }
   void MakeWeights();
   // All modifiers, on scores and on what is multiplied by their gradients.
   void ChangeScores(TileBlock* scores, GradientTile* tile);
@@ -97,8 +107,13 @@ class GradientLoop {
   void AddToKeysOneByOne(const OuterProduct& whole);
   void AddToQueries();
   void StoreKeys();
+  struct KeySums {
+    const float* sums;
+    int stride, dim;
+    float factor;
+  };
   // Adds the sums of a block's keys to a section of the accumulator's rows.
-  void StoreSums(const float* sums, int stride, int dim, int64_t offset);
+  void StoreSums(const KeySums& of, int64_t offset);
 
   const GradientCall& call_;
   const BlockLayout& layout_;

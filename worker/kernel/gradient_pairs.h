@@ -22,11 +22,11 @@ inline bool PackRowPairs(const QueryRows& rows, float* out) {
   });
 }
 
-inline void KeepRowPairs(const float* packed, int dim, const uint8_t* kept, float* out) {
+inline void KeepSeenPairs(const float* packed, int dim, const uint8_t* seen, float* out) {
   constexpr int kColumns = kPanel<Bf16Pairs>;
   for (int column = 0; column < dim; column += kColumns) {
     for (int pair = 0; pair < kRowPairs; ++pair) {
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(KeptOfPair(kept, pair)));
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(SeenOfPair(seen, pair)));
       const int64_t at = int64_t{column} * kTileRows + pair * kColumns;
       for (int c = 0; c < kColumns; c += kTile)
         _mm512_storeu_si512(out + at + c,
@@ -43,8 +43,9 @@ inline void AddOuterPairs(const OuterProduct& p) {
   AddOuter<Bf16Pairs>(pairs);
 }
 
-inline constexpr GradientIsa kPairGradients = {Uncap<Avx512>, PackRowPairs,  KeepRowPairs,
-                                               Weigh<Avx512>, AddOuterPairs, nullptr};
+inline constexpr GradientIsa kPairGradients = {
+    /*by_place=*/true, Uncap<Avx512>, PackRowPairs, KeepSeenPairs,
+    Weigh<Avx512>,     AddOuterPairs, nullptr};
 
 }  // namespace
 }  // namespace annulus

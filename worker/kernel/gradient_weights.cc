@@ -34,7 +34,7 @@ void GradientLoop::MakeWeights() {
   call_.isa->score(product);
   GradientTile tile;
   tile.rows = rows_;
-  tile.scale = static_cast<float>(call_.job->scale);
+  tile.scale = call_.isa->parts == 0 ? static_cast<float>(call_.job->scale) : 1;
   tile.weight_scale = rules_.change_scores() ? 1 : left_out;
   tile.lse = s_.lse_.data();
   tile.delta = s_.delta_.data();

@@ -20,19 +20,20 @@ inline int PairsOfRows(int rows) { return (rows + 1) / 2; }
 // hold some of the product's keys, for other keys that are not there.
 template <int PANEL>
 void RoundRowPairs(const OuterProduct& p, int pairs) {
+  const auto row_of = [&](int place) { return place < p.rows ? p.weights_row[place] : -1; };
   for (int pair = 0; pair < pairs; ++pair) {
-    const float* even = p.weights + int64_t{2} * pair * kKeyBlock;
+    const int even = row_of(2 * pair), odd = row_of(2 * pair + 1);
     float* out = p.rounded + pair * PANEL;
     for (int key = p.key_begin / kTile * kTile; key < p.key_end; key += kTile) {
       const uint32_t before = (1u << (p.key_end - key < kTile ? p.key_end - key : kTile)) - 1;
       const uint32_t skip = key < p.key_begin ? (1u << (p.key_begin - key)) - 1 : 0;
+      const auto there = static_cast<__mmask16>(before & ~skip);
       const auto part = [&](int row) {
-        const __mmask16 there = static_cast<__mmask16>(row < p.rows ? before & ~skip : 0);
-        return PlainNan(_mm512_maskz_loadu_ps(there, even + (row & 1) * kKeyBlock + key));
+        if (row < 0) return _mm512_setzero_ps();
+        return PlainNan(_mm512_maskz_loadu_ps(there, p.weights + int64_t{row} * kKeyBlock + key));
       };
-      Whole::StoreWeights(
-          part(2 * pair), part(2 * pair + 1),
-          reinterpret_cast<Bf16*>(out + key / PANEL * (kRowPairs * PANEL) + key % PANEL), 0);
+      float* to = out + key / PANEL * (kRowPairs * PANEL) + key % PANEL;
+      Whole::StoreWeights(part(even), part(odd), reinterpret_cast<Bf16*>(to), 0);
     }
   }
 }
@@ -45,7 +46,7 @@ inline __attribute__((always_inline)) bool ForEachRowPair(const QueryRows& rows,
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
   __m512i largest = _mm512_setzero_si512();
   const auto load = [&](int row, int column) {
-    if (row >= rows.count) return _mm512_setzero_si512();
+    if (row >= rows.count || rows.row[row] == nullptr) return _mm512_setzero_si512();
     const __m512i part = LoadPart32(rows.row[row], column, rows.dim);
     largest = _mm512_max_epu16(largest, _mm512_and_si512(part, exponent));
     return part;
@@ -60,9 +61,9 @@ inline __attribute__((always_inline)) bool ForEachRowPair(const QueryRows& rows,
   return _mm512_cmpeq_epi16_mask(largest, exponent) == 0;
 }
 
-// Of two rows' numbers in a pair, those that are kept.
-inline uint32_t KeptOfPair(const uint8_t* kept, int pair) {
-  return (kept[2 * pair] != 0 ? 0xffffu : 0) | (kept[2 * pair + 1] != 0 ? 0xffff0000u : 0);
+// The bits of two rows' numbers in a pair, where those are seen.
+inline uint32_t SeenOfPair(const uint8_t* seen, int pair) {
+  return (seen[2 * pair] != 0 ? 0xffffu : 0) | (seen[2 * pair + 1] != 0 ? 0xffff0000u : 0);
 }
 
 }  // namespace

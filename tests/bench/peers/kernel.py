@@ -137,7 +137,8 @@ def main():
         if not case[5]:
             forward[case[:5]] = rate
         elif case[:5] in forward:
-            bar = GRADIENTS_OVER_FORWARD if case[1] >= 4096 and case[0] == "fp32" and of_case[0]["compared_to"].startswith("FMA") else None
+            by_amx = case[0] != "fp32" and "path amx" in of_case[0]["compared_to"]
+            bar = GRADIENTS_OVER_FORWARD if case[1] >= 4096 and not by_amx else None
             entries.append(entry(of_case[0]["name"].split(", of ")[0] + ", over own forward", rate, "GFLOP/s",
                                  "the forward pass of the same shape, same run", [rate / forward[case[:5]]], bar, forward[case[:5]]))
     print(json.dumps(entries))
