@@ -98,6 +98,28 @@ TEST_P(GradientPairs, ABiasOfMinusInfinityIsAMask) {
   EXPECT_EQ(a.dv, b.dv);
 }
 
+// Rounding to bf16 by integers would make a number of this one.
+TEST_P(GradientPairs, ANanOfABiasOfAnyBitsIsNan) {
+  constexpr int64_t kRows = 6, kKeys = 40, kDim = 8, kKey = 17;
+  for (const int64_t row : {2, 3}) {
+    AttentionSpec spec = Spec(DataType::kBf16, 1, 1, kDim);
+    spec.sequences = {Rows(kRows, kKeys)};
+    spec.modifiers.bias = Bias{DataType::kFp32, 1};
+    Input input = Normal(spec, 29);
+    input.bias = [](int64_t, int32_t, int64_t, int64_t) { return 0.0; };
+    const Upstream up = Upstreams(spec, input, 5);
+    input.bias = [row](int64_t, int32_t, int64_t i, int64_t j) {
+      return i == row && j == kKey ? std::nan("0xfffffffffffff") : 0.0;
+    };
+    const GradientAnswer answer = Run(spec, input, up);
+    for (int64_t d = 0; d < kDim; ++d) {
+      EXPECT_TRUE(std::isnan(answer.dk[kKey * kDim + d])) << d;
+      EXPECT_TRUE(std::isnan(answer.dv[kKey * kDim + d])) << d;
+      EXPECT_TRUE(std::isnan(answer.dq[row * kDim + d])) << d;
+    }
+  }
+}
+
 // The first of a tile, and one among others.
 bool IsBlind(int64_t row) { return row == 0 || row == 99; }
 
