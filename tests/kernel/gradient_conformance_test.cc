@@ -198,8 +198,10 @@ TEST_P(GradientConformance, RowsAndKeysWithoutPartnersGiveZero) {
 // others get the same bits as without them.
 class Leaks {
  public:
-  Leaks(DataType dtype, AttentionKernel& kernel)
-      : kernel_(kernel), spec_(Spec(dtype, kHeads, 1, kDim)) {
+  enum class Of { kAll, kQueries, kUpstream };
+
+  Leaks(DataType dtype, int32_t dim, AttentionKernel& kernel)
+      : kernel_(kernel), dim_(dim), spec_(Spec(dtype, kHeads, 1, dim)) {
     spec_.sequences = {Rows(kRows, kRows)};
     spec_.masks = {Causal()};
     input_ = Normal(spec_, 17);
@@ -209,33 +211,33 @@ class Leaks {
 
   void OfKey(int64_t hidden, double poison) {
     Input bad = input_;
-    for (int64_t d = 0; d < kDim; ++d) bad.k[hidden * kDim + d] = bad.v[hidden * kDim + d] = poison;
+    for (int64_t d = 0; d < dim_; ++d) bad.k[hidden * dim_ + d] = bad.v[hidden * dim_ + d] = poison;
     const GradientAnswer answer = Run(bad, up_);
-    for (int64_t i = 0; i < hidden * kHeads * kDim; ++i) ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
+    for (int64_t i = 0; i < hidden * kHeads * dim_; ++i) ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
   }
 
   // Keys after the row are not seen by it.
-  void OfRow(int64_t hidden, double poison) {
+  void OfRow(int64_t hidden, double poison, Of of) {
     Input bad = input_;
     Upstream up = up_;
-    for (int64_t d = 0; d < kHeads * kDim; ++d) {
-      const int64_t at = hidden * kHeads * kDim + d;
-      bad.q[at] = up.d_out[at] = up.out[at] = poison;
+    for (int64_t at = hidden * kHeads * dim_; at < (hidden + 1) * kHeads * dim_; ++at) {
+      if (of != Of::kUpstream) bad.q[at] = poison;
+      if (of != Of::kQueries) up.d_out[at] = up.out[at] = poison;
     }
-    up.lse[hidden * kHeads] = up.d_lse[hidden * kHeads + 1] = poison;
+    if (of == Of::kAll) up.lse[hidden * kHeads] = up.d_lse[hidden * kHeads + 1] = poison;
     const GradientAnswer answer = Run(bad, up);
-    for (int64_t i = (hidden + 1) * kDim; i < kRows * kDim; ++i) {
+    for (int64_t i = (hidden + 1) * dim_; i < kRows * dim_; ++i) {
       ASSERT_EQ(clean_.dk[i], answer.dk[i]) << i;
       ASSERT_EQ(clean_.dv[i], answer.dv[i]) << i;
     }
-    for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
-      if (i / (kHeads * kDim) == hidden) continue;
+    for (int64_t i = 0; i < kRows * kHeads * dim_; ++i) {
+      if (i / (kHeads * dim_) == hidden) continue;
       ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
     }
   }
 
  private:
-  static constexpr int32_t kHeads = 2, kDim = 12;
+  static constexpr int32_t kHeads = 2;
   static constexpr int64_t kRows = 300;
 
   GradientAnswer Run(const Input& input, const Upstream& up) {
@@ -245,6 +247,7 @@ class Leaks {
   }
 
   AttentionKernel& kernel_;
+  const int64_t dim_;
   AttentionSpec spec_;
   Input input_;
   Upstream up_;
@@ -253,12 +256,15 @@ class Leaks {
 
 TEST_P(GradientConformance, WhatIsMaskedCannotLeak) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
-    Leaks leaks(dtype, *kernel_);
-    for (const double poison : {std::nan(""), HUGE_VAL}) {
-      for (const int64_t hidden : {3, 255, 256, 290}) {
-        SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << poison << " " << hidden);
-        leaks.OfKey(hidden, poison);
-        leaks.OfRow(hidden, poison);
+    for (const int32_t dim : {12, 40}) {
+      Leaks leaks(dtype, dim, *kernel_);
+      for (const double poison : {std::nan(""), HUGE_VAL}) {
+        for (const int64_t hidden : {3, 40, 255, 256, 290}) {
+          SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << poison << " " << hidden);
+          leaks.OfKey(hidden, poison);
+          for (const Leaks::Of of : {Leaks::Of::kAll, Leaks::Of::kQueries, Leaks::Of::kUpstream})
+            leaks.OfRow(hidden, poison, of);
+        }
       }
     }
   }

@@ -49,8 +49,12 @@ TEST_P(GradientPairs, AloneAndWithEverythingElse) {
 
 // Long rows, so that blocks and stripes of all heads run side by side.
 TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
-  for (const int32_t heads : {1, 4}) {
-    AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 12);
+  for (const auto& [dtype, heads] :
+       std::vector<std::pair<DataType, int32_t>>{{DataType::kFp32, 1},
+                                                 {DataType::kFp32, 4},
+                                                 {DataType::kBf16, 1},
+                                                 {DataType::kBf16, 4}}) {
+    AttentionSpec spec = Spec(dtype, 4, 2, 12);
     spec.sequences = {Rows(110, 520), Rows(30, 20)};
     spec.modifiers.bias = Bias{DataType::kBf16, heads};
     spec.modifiers.soft_cap = 1.1;
@@ -67,8 +71,11 @@ TEST_P(GradientPairs, TheGradientOfABiasIsThatOfItsHeads) {
 }
 
 TEST_P(GradientPairs, AnOffsetAloneAndUnderASoftCap) {
-  for (const bool cap : {false, true}) {
-    AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 24);
+  for (const auto& [dtype, cap] : std::vector<std::pair<DataType, bool>>{{DataType::kFp32, false},
+                                                                         {DataType::kFp32, true},
+                                                                         {DataType::kBf16, false},
+                                                                         {DataType::kBf16, true}}) {
+    AttentionSpec spec = Spec(dtype, 4, 2, 24);
     spec.sequences = {Rows(80, 300)};
     spec.modifiers.lse_offset = true;
     if (cap) spec.modifiers.soft_cap = 1.2;
