@@ -92,8 +92,12 @@ absl::Status SetGradients(const JobFlags& flags, v1::AttentionSpec* spec) {
                         "only a forward job keeps its state");
   }
   const v1::Gradients& gradients = *spec->mutable_gradients();
-  if (flags.or_upload && (!gradients.state().empty() || gradients.release_state())) {
-    return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle and --release say it");
+  if (!flags.or_upload) return absl::OkStatus();
+  if (!gradients.state().empty()) {
+    return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle says it");
+  }
+  if (gradients.release_state()) {
+    return InvalidField("BAD_SPEC", "spec.gradients.release_state", "--release says it");
   }
   return absl::OkStatus();
 }

@@ -18,10 +18,12 @@ class JobFlagsTest : public testing::Test {
   }
 
   // What the flags make of a spec with a window and a scale of 0.25.
-  absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, bool gradients = false) {
+  absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, bool gradients = false,
+                                     bool or_upload = false) {
     CLI::App app("", "annulus");
     JobFlags read;
     read.gradients = gradients;
+    read.or_upload = or_upload;
     AddJobFlags(&app, &read);
     flags.insert(flags.end(), {"--spec", spec_file_, "--synthetic", "1,9,9,2,2,8,fp32,1"});
     std::vector<const char*> words = {"annulus"};
@@ -95,6 +97,19 @@ TEST_F(JobFlagsTest, GradientsRefuseAStateToBeKept) {
   EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC");
   ASSERT_EQ(DetailOf(status).fields.size(), 1u);
   EXPECT_EQ(DetailOf(status).fields[0].field, "spec.forward.keep_state");
+}
+
+TEST_F(JobFlagsTest, GradientsThatMayBeUploadedRefuseAStateOfTheSpec) {
+  const char* const fields[][2] = {{"state", "\"4f\""}, {"release_state", "true"}};
+  for (const auto& [field, value] : fields) {
+    std::ofstream(spec_file_) << "{\"gradients\": {\"" << field << "\": " << value << "}}";
+    const absl::Status status = Request({}, /*gradients=*/true, /*or_upload=*/true).status();
+    EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC") << status;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u);
+    EXPECT_EQ(DetailOf(status).fields[0].field, std::string("spec.gradients.") + field);
+  }
+  std::ofstream(spec_file_) << R"({"gradients": {"dBias": false}})";
+  EXPECT_TRUE(Request({}, /*gradients=*/true, /*or_upload=*/true).ok());
 }
 
 TEST_F(JobFlagsTest, AStripeIsOfTheStripedLayoutAlone) {
