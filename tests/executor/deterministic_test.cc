@@ -198,7 +198,8 @@ JobCase GradientJob(DataType dtype) {
 TEST(DeterministicTest, GradientsByEveryPath) {
   uint64_t seed = 0;
   for (const std::string& path : Paths()) {
-    JobCase job = GradientJob(seed % 2 == 0 ? DataType::kFp32 : DataType::kBf16);
+    const bool of_bf16 = path == "amx" || path == "avx512bf16";  // Elsewhere fp32's products.
+    JobCase job = GradientJob(of_bf16 || seed % 2 == 1 ? DataType::kBf16 : DataType::kFp32);
     job.seed = ++seed;
     EXPECT_EQ(Differing(job, path, path == "avx2" ? 8 : 17), 0);
   }
