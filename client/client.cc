@@ -18,6 +18,7 @@
 #include "client/retry.h"
 #include "grpcpp/client_context.h"
 #include "proto/convert.h"
+#include "proto/grpc_time.h"
 #include "proto/status.h"
 
 namespace annulus {
@@ -74,7 +75,7 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
                                  const Request& request, absl::Duration timeout) {
     grpc::ClientContext context;
     const absl::Duration limit = timeout == absl::ZeroDuration() ? kUnaryTimeout : timeout;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+    context.set_deadline(absl::ToChronoTime(TimeOfDayNow() + limit));
     for (const auto& [key, value] : options_.metadata) context.AddMetadata(key, value);
     typename Service::Stub stub(channels_.Get(options_.address));
     Response response;
@@ -181,7 +182,7 @@ bool Client::Impl::WorkersAreReachable() {
     if (worker.state() != v1::WorkerInfo::STATE_READY) continue;
     endpoints.push_back(worker.data_endpoint());
   }
-  return !endpoints.empty() && channels_.Connect(endpoints, absl::Now() + patience);
+  return !endpoints.empty() && channels_.Connect(endpoints, TimeOfDayNow() + patience);
 }
 
 Client::Client(ClientOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}

@@ -1,7 +1,8 @@
 #ifndef ANNULUS_PROTO_GRPC_TIME_H_
 #define ANNULUS_PROTO_GRPC_TIME_H_
 
-#include "absl/time/clock.h"
+#include <chrono>
+
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
@@ -9,9 +10,14 @@ namespace annulus {
 
 // Deadlines at gRPC's border, which takes and tells them as times of day: what is left of one now
 // stays left. Any thread.
-inline absl::Time TimeOfDay(absl::Time steady) { return absl::Now() + (steady - SteadyNow()); }
+
+// Now. absl::Now() counts cycles between its looks at the clock, and would follow one that somebody
+// has set only seconds later: gRPC would see deadlines that are over.
+inline absl::Time TimeOfDayNow() { return absl::FromChrono(std::chrono::system_clock::now()); }
+
+inline absl::Time TimeOfDay(absl::Time steady) { return TimeOfDayNow() + (steady - SteadyNow()); }
 inline absl::Time SteadyTime(absl::Time time_of_day) {
-  return SteadyNow() + (time_of_day - absl::Now());
+  return SteadyNow() + (time_of_day - TimeOfDayNow());
 }
 
 }  // namespace annulus
