@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "proto/callback_threads.h"
 #include "proto/message_limits.h"
 #include "proto/status.h"
 
@@ -31,7 +32,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) 
 // One call. gRPC keeps it, through self_, until OnDone.
 class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, WorkerCommand> {
  public:
-  Stream(const Options* options, int64_t number) : options_(options), number_(number) {}
+  Stream(std::shared_ptr<const Options> options, int64_t number)
+      : options_(std::move(options)), number_(number) {}
 
   void Open(control::v1::WorkerControl::Stub* stub, std::shared_ptr<Stream> self) {
     self_ = std::move(self);
@@ -67,10 +69,18 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     }
     return true;
   }
+  // Waits for a callback that runs; none runs after it.
+  void Mute() {
+    MutexLock lock(&callback_mutex_);
+    muted_ = true;
+  }
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      options_->on_command(number_, std::move(command_));
+      {
+        MutexLock lock(&callback_mutex_);
+        if (!muted_) options_->on_command(number_, std::move(command_));
+      }
       command_.Clear();
       return StartRead(&command_);
     }
@@ -87,7 +97,10 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     if (closing_) StartWritesDone();
   }
   void OnDone(const grpc::Status& status) override {
-    options_->on_closed(number_, FromGrpcStatus(status));
+    {
+      MutexLock lock(&callback_mutex_);
+      if (!muted_) options_->on_closed(number_, FromGrpcStatus(status));
+    }
     const std::shared_ptr<Stream> self = std::move(self_);
     MutexLock lock(&mutex_);
     done_ = true;
@@ -104,11 +117,13 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     RemoveHold();
   }
 
-  const Options* const options_;
+  const std::shared_ptr<const Options> options_;
   const int64_t number_;
   grpc::ClientContext context_;
   WorkerCommand command_;
   std::shared_ptr<Stream> self_;
+  Mutex callback_mutex_;  // Before mutex_.
+  bool muted_ GUARDED_BY(callback_mutex_) = false;
   Mutex mutex_;
   CondVar done_changed_;
   std::deque<WorkerEvent> outbox_ GUARDED_BY(mutex_);  // The front is being written.
@@ -119,17 +134,20 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
 };
 
 ControlLink::ControlLink(Options options)
-    : options_(std::move(options)),
-      stub_(control::v1::WorkerControl::NewStub(MakeChannel(options_))) {}
+    : options_(std::make_shared<const Options>(std::move(options))) {
+  KeepCallbackThreads();
+  stub_ = control::v1::WorkerControl::NewStub(MakeChannel(*options_));
+}
 
 ControlLink::~ControlLink() {
   Drop();
-  for (const std::shared_ptr<Stream>& stream : dropped_) stream->WaitDone(absl::Seconds(5));
+  for (const std::shared_ptr<Stream>& stream : dropped_) stream->WaitDone(options_->patience);
+  for (const std::shared_ptr<Stream>& stream : dropped_) stream->Mute();
 }
 
 void ControlLink::Connect(int64_t number) {
   Drop();
-  stream_ = std::make_shared<Stream>(&options_, number);
+  stream_ = std::make_shared<Stream>(options_, number);
   stream_->Open(stub_.get(), stream_);
 }
 

@@ -27,10 +27,12 @@ class ControlLink {
     std::function<void(int64_t stream, absl::Status status)> on_closed;
     // Events that may wait to be written; one more gives the stream up.
     size_t max_outbox = 1 << 17;
+    // How long the end waits for gRPC to let go of a stream.
+    absl::Duration patience = absl::Seconds(5);
   };
 
   explicit ControlLink(Options options);
-  // Gives the stream up, and waits until gRPC has let go of it.
+  // Gives the stream up. Waits for a callback that runs; none runs after it.
   ~ControlLink();
 
   // Opens a stream, which waits until the coordinator can be reached. Gives up an older one.
@@ -46,7 +48,7 @@ class ControlLink {
  private:
   class Stream;
 
-  const Options options_;
+  const std::shared_ptr<const Options> options_;
   std::unique_ptr<control::v1::WorkerControl::Stub> stub_;
   std::shared_ptr<Stream> stream_;
   std::vector<std::shared_ptr<Stream>> dropped_;  // Perhaps still on their way out.
