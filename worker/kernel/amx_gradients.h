@@ -94,9 +94,8 @@ inline void SumsOfKeysAmx(const float* sums, int key, int dim, float* out, int s
   }
 }
 
-inline constexpr GradientIsa kAmxGradients = {
-    /*by_place=*/true, Uncap<Avx512>, PackRowsAmx,  KeepSeenAmx,
-    Weigh<Avx512>,     AddOuterAmx,   SumsOfKeysAmx};
+inline constexpr GradientIsa kAmxGradients = {Uncap<Avx512>, PackRowsAmx, KeepSeenAmx,
+                                              Weigh<Avx512>, AddOuterAmx, SumsOfKeysAmx};
 
 }  // namespace
 }  // namespace annulus

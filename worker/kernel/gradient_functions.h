@@ -124,9 +124,8 @@ void AddOuter(const OuterProduct& p) {
 }
 
 template <class V>
-inline constexpr GradientIsa kGradientIsa = {
-    /*by_place=*/false, Uncap<V>,    PackRows<V>, KeepSeen<V>,
-    Weigh<V>,           AddOuter<V>, nullptr};
+inline constexpr GradientIsa kGradientIsa = {Uncap<V>, PackRows<V>, KeepSeen<V>,
+                                             Weigh<V>, AddOuter<V>, nullptr};
 
 }  // namespace
 }  // namespace annulus

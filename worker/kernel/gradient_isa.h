@@ -10,7 +10,10 @@ namespace annulus {
 
 // What the backward pass of the CPU kernel needs of an instruction set beside a TileIsa. All
 // arithmetic is fp32, but where `parts` of the TileIsa says that bf16 numbers are multiplied: there
-// weights and dS, before the scale, are rounded to bf16 for products.
+// weights and dS, before the scale, are rounded to bf16 for products. Sums over pairs or chunks of
+// rows would depend on which rows of a tile are there, did these not keep their places in it: so
+// there the rows that are packed are all slots of a tile, and `weights_row` says which are empty.
+// Of fp32 they are those that are there.
 
 // One tile of query slots against one block of keys, after both products. Arrays of rows have
 // kTileRows entries.
@@ -30,7 +33,7 @@ struct GradientTile {
 // Rows of keys [key_begin, key_end) of a block += weightsᵀ · right.
 struct OuterProduct {
   int rows = 0;  // Of `right`.
-  // [rows]: where each of these lies in `weights`; −1: it is empty, as if of weights 0.
+  // [rows], of bf16: where each of these lies in `weights`; −1: it is empty, as if of weights 0.
   const int16_t* weights_row = nullptr;
   int dim = 0;
   int key_begin = 0, key_end = 0;
@@ -44,17 +47,12 @@ struct OuterProduct {
 };
 
 struct GradientIsa {
-  // Sums over pairs or chunks of rows would depend on which rows of a tile are there, did these not
-  // keep their places in it: packed rows are all slots of a tile, and `weights_row` says which are
-  // empty. Else they are those that are there, and `weights_row` is not read.
-  bool by_place;
-
   // Of scores that have been capped (ScoreRule::cap): d_scores becomes (dO·v − delta) · (1 − t²),
   // with t = score / cap. What is then weighed has no delta. In the same part as `weigh`.
   void (*uncap)(const GradientTile& tile, const ScoreRule& rule);
 
   // Packs up to kTileRows rows as [panel of columns][kTileRows][panel], fp32 or whatever takes no
-  // more room; false when some value is NaN or infinite. Rows `by_place` may be nullptr: zeros.
+  // more room; false when some value is NaN or infinite. Empty ones, of bf16, are nullptr.
   bool (*pack_rows)(const QueryRows& rows, float* out);
   // Copies what `pack_rows` has packed, with zeros for rows with seen[row] == 0 (kTileRows
   // entries).

@@ -33,27 +33,20 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
   q_stride_ = RoundUp(dim, isa.panel);
   v_stride_ = RoundUp(value_dim, isa.panel);
   int64_t used = 0;
-  const auto place = [&](int64_t rows, int columns) {
+  const auto place = [&](int64_t rows, int columns = 1) {
     const int64_t at = used;
     used += (rows * columns + 15) / 16 * 16;
     return at;
   };
-  const int64_t at[] = {place(1, static_cast<int>(PackedKeyFloats(isa, dim))),
-                        place(1, static_cast<int>(PackedKeyFloats(isa, value_dim))),
-                        place(1, static_cast<int>(PackedValueFloats(isa, dim))),
-                        place(kTileRows + 1, dim + 64),
-                        place(kTileRows + 1, value_dim + 64),
-                        place(kTileRows, q_stride_),
-                        place(kTileRows, v_stride_),
-                        place(kTileRows, kKeyBlock),
-                        place(kTileRows, kKeyBlock),
-                        place(kTileRows, kKeyBlock),
-                        place(kTileRows, kKeyBlock),
-                        place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
-                        place(kTileRows, q_stride_),
-                        place(kKeyBlock, q_stride_),
-                        place(kKeyBlock, v_stride_),
-                        place(isa.parts == 0 ? 0 : kTileRows / 2, kKeyBlock)};
+  const int64_t at[] = {
+      place(PackedKeyFloats(isa, dim)),     place(PackedKeyFloats(isa, value_dim)),
+      place(PackedValueFloats(isa, dim)),   place(kTileRows + 1, dim + 64),
+      place(kTileRows + 1, value_dim + 64), place(kTileRows, q_stride_),
+      place(kTileRows, v_stride_),          place(kTileRows, kKeyBlock),
+      place(kTileRows, kKeyBlock),          place(kTileRows, kKeyBlock),
+      place(kTileRows, kKeyBlock),          place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
+      place(kTileRows, q_stride_),          place(kKeyBlock, q_stride_),
+      place(kKeyBlock, v_stride_),          place(isa.parts == 0 ? 0 : kTileRows / 2, kKeyBlock)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
   float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
                            &d_out_rows_, &weights_, &d_scores_, &kept_,    &pairs_,  &d_bias_,
@@ -171,9 +164,7 @@ void GradientLoop::FindHulls() {
   }
 }
 
-int GradientLoop::OuterRow(int index) const {
-  return call_.isa->gradients->by_place ? s_.slots_[index].place : index;
-}
+int GradientLoop::OuterRow(int index) const { return of_bf16() ? s_.slots_[index].place : index; }
 
 bool GradientLoop::PackSection(int section, int dim, double scale, float* queries, float* rows) {
   const int64_t head_bytes = int64_t{dim} * BytesPerElement(layout_.dtype());

@@ -83,10 +83,11 @@ class GradientLoop {
   bool PackSection(int section, int dim, double scale, float* queries, float* rows);
   // Where gathered slot `index` lies among rows of outer products.
   int OuterRow(int index) const;
-  // What sums of dS are still to be multiplied by: bf16 numbers of dS are rounded before the scale.
-  float SumScale() const {
-    return call_.isa->parts == 0 ? 1 : static_cast<float>(call_.job->scale);
-  }
+  // Whether products are of bf16 numbers: queries are packed without the scale then (tile_isa.h),
+  // and dS is rounded before it.
+  bool of_bf16() const { return call_.isa->parts != 0; }
+  // What sums of dS are still to be multiplied by.
+  float SumScale() const { return of_bf16() ? static_cast<float>(call_.job->scale) : 1; }
   void MakeWeights();
   // All modifiers, on scores and on what is multiplied by their gradients.
   void ChangeScores(TileBlock* scores, GradientTile* tile);

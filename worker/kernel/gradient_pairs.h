@@ -43,9 +43,8 @@ inline void AddOuterPairs(const OuterProduct& p) {
   AddOuter<Bf16Pairs>(pairs);
 }
 
-inline constexpr GradientIsa kPairGradients = {
-    /*by_place=*/true, Uncap<Avx512>, PackRowPairs, KeepSeenPairs,
-    Weigh<Avx512>,     AddOuterPairs, nullptr};
+inline constexpr GradientIsa kPairGradients = {Uncap<Avx512>, PackRowPairs,  KeepSeenPairs,
+                                               Weigh<Avx512>, AddOuterPairs, nullptr};
 
 }  // namespace
 }  // namespace annulus

@@ -19,8 +19,8 @@ void GradientLoop::MakeWeights() {
   product.group_begin = s_.group_begin_.data();
   product.group_end = s_.group_end_.data();
   product.head_dim = layout_.head_dim();
-  // Packed queries of bf16 take the scale's sign only (tile_isa.h).
-  const float left_out = call_.isa->parts == 0 ? 1 : static_cast<float>(std::abs(call_.job->scale));
+  // Packed queries have its sign.
+  const float left_out = of_bf16() ? static_cast<float>(std::abs(call_.job->scale)) : 1;
   product.score_scale = rules_.change_scores() ? left_out : 1;
   product.queries = s_.queries_;
   product.keys = s_.keys_;
@@ -34,7 +34,7 @@ void GradientLoop::MakeWeights() {
   call_.isa->score(product);
   GradientTile tile;
   tile.rows = rows_;
-  tile.scale = call_.isa->parts == 0 ? static_cast<float>(call_.job->scale) : 1;
+  tile.scale = of_bf16() ? 1 : static_cast<float>(call_.job->scale);
   tile.weight_scale = rules_.change_scores() ? 1 : left_out;
   tile.lse = s_.lse_.data();
   tile.delta = s_.delta_.data();
