@@ -5,16 +5,18 @@
 namespace annulus {
 namespace {
 
-// The dimension of a forward job whose pairs take as many products.
-double DimOf(const AttentionSpec& spec) {
+// The dimension of q, k and v of a job of `measured` whose pairs take as many products.
+double DimOf(const AttentionSpec& spec, Operation measured) {
   if (spec.operation == Operation::kForward) return 0.5 * (spec.head_dim + spec.value_dim());
-  return 0.5 * (3.0 * spec.head_dim + 2.0 * spec.value_dim());
+  const double products = 3.0 * spec.head_dim + 2.0 * spec.value_dim();
+  return products / (measured == Operation::kForward ? 2 : 5);
 }
 
 }  // namespace
 
-KernelRate RateOf(const AttentionSpec& spec, absl::Span<const KernelRate> rates) {
-  const double dim = DimOf(spec);
+KernelRate RateOf(const AttentionSpec& spec, const KernelRates& of) {
+  const absl::Span<const KernelRate> rates = of.rates;
+  const double dim = DimOf(spec, of.operation);
   const auto* above = std::find_if(rates.begin(), rates.end(),
                                    [&](const KernelRate& rate) { return rate.head_dim >= dim; });
   if (above == rates.begin()) return rates.front();
@@ -31,13 +33,15 @@ KernelRate RateOf(const AttentionSpec& spec, absl::Span<const KernelRate> rates)
 }
 
 const KernelRates* RatesOf(const AttentionSpec& spec, absl::Span<const KernelRates> kernels) {
-  const bool own = spec.operation == Operation::kForward || spec.dtype == DataType::kBf16;
-  const KernelRates* fp32 = nullptr;
+  const KernelRates *forward = nullptr, *fp32 = nullptr;
   for (const KernelRates& kernel : kernels) {
+    const bool own = kernel.dtype == spec.dtype && kernel.arithmetic == spec.arithmetic;
+    if (own && kernel.operation == spec.operation) return &kernel;
+    if (kernel.operation != Operation::kForward) continue;
+    if (own) forward = &kernel;
     if (kernel.arithmetic == Arithmetic::kOfType && kernel.dtype == DataType::kFp32) fp32 = &kernel;
-    if (own && kernel.dtype == spec.dtype && kernel.arithmetic == spec.arithmetic) return &kernel;
   }
-  return fp32;
+  return forward != nullptr ? forward : fp32;
 }
 
 }  // namespace annulus

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// What forward attention takes at one head dimension.
+// What attention takes at one head dimension.
 struct KernelRate {
   int32_t head_dim = 128;      // Of q, k and v.
   double pair_seconds = 5e-9;  // Of a visible pair and query head, where there are many in a row.
@@ -21,6 +21,7 @@ struct KernelRates {
   DataType dtype = DataType::kFp32;
   Arithmetic arithmetic = Arithmetic::kOfType;
   std::vector<KernelRate> rates = {KernelRate()};  // By ascending dimension.
+  Operation operation = Operation::kForward;
 };
 
 // What a worker measured at start.
@@ -35,13 +36,13 @@ struct WorkerRates {
 
 // The rate of a job's kernel at the job's dimensions: linear between those that were measured, of
 // which there is at least one; the first one's below it, in proportion to the dimension above the
-// last. Gradients are five products for each pair where a forward pass has two, and take as long as
-// a dimension 2.5 times as large.
-KernelRate RateOf(const AttentionSpec& spec, absl::Span<const KernelRate> rates);
+// last. Gradients are five products for each pair where a forward pass has two: where `of` is of
+// forward passes, they take as long as a dimension 2.5 times as large.
+KernelRate RateOf(const AttentionSpec& spec, const KernelRates& of);
 
-// Those of `kernels` that jobs of `spec` count with: of its type and arithmetic where there are
-// any, or else of fp32; nullptr where there are none of these either. Gradients count with those of
-// bf16 or fp32: a CPU makes others' by fp32 products.
+// Those of `kernels` that jobs of `spec` count with: of its operation, type and arithmetic where
+// there are any, or else of forward passes of its type and arithmetic, or of fp32; nullptr where
+// there are none of these either.
 const KernelRates* RatesOf(const AttentionSpec& spec, absl::Span<const KernelRates> kernels);
 
 }  // namespace annulus

@@ -37,6 +37,7 @@ v1::WorkerRates RatesToProto(const WorkerRates& rates) {
     v1::KernelRates* of = proto.add_kernels();
     of->set_dtype(static_cast<v1::DataType>(kernel.dtype));
     of->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(kernel.arithmetic));
+    of->set_gradients(kernel.operation == Operation::kGradients);
     for (const KernelRate& rate : kernel.rates) {
       v1::KernelRate* at = of->add_rates();
       at->set_head_dim(rate.head_dim);
@@ -71,6 +72,7 @@ absl::StatusOr<WorkerRates> RatesFromProto(const v1::WorkerRates& proto) {
     }
     KernelRates of{
         static_cast<DataType>(kernel.dtype()), static_cast<Arithmetic>(kernel.arithmetic()), {}};
+    of.operation = kernel.gradients() ? Operation::kGradients : Operation::kForward;
     ASSIGN_OR_RETURN(of.rates, KernelFromProto(kernel));
     rates.kernels.push_back(std::move(of));
   }

@@ -160,10 +160,11 @@ void AddSizes(CLI::App* app, Flags* flags) {
 
 void AddTimes(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
-  AddDuration(
-      app,
-      {"--measure-time", "Time for measuring the kernels at start, and as long again for the link"},
-      {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
+  AddDuration(app,
+              {"--measure-time",
+               "Time for measuring forward passes at start, about half of it for gradients and "
+               "as long again for the link"},
+              {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
   AddBytes(app, {"--min-rate", "Bytes per second below which an upload or a download has stalled"},
            {1, kTiB}, &worker->rate.floor_bytes_per_second);
   AddDuration(app,
@@ -237,11 +238,13 @@ absl::Status MeasureKernels(Flags* flags) {
                           {DataType::kFp16, Arithmetic::kOfType, {}}};
   if (!worker.engine.Lacks(kBf16x3Feature))
     worker.rates.kernels.push_back({DataType::kFp32, Arithmetic::kBf16x3, {}});
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16})
+    worker.rates.kernels.push_back({dtype, Arithmetic::kOfType, {}, Operation::kGradients});
   for (KernelRates& kernel : worker.rates.kernels) {
     const int threads =
         worker.engine.device_kind == DeviceKind::kCpu ? static_cast<int>(flags->threads) : 0;
-    auto measured = MeasureKernel(worker.engine, kernel.dtype, kernel.arithmetic, threads,
-                                  flags->measure_time / 4);
+    const int part = kernel.operation == Operation::kForward ? 4 : 8;
+    auto measured = MeasureKernel(worker.engine, kernel, threads, flags->measure_time / part);
     if (!measured.ok()) return measured.status();
     kernel.rates = std::move(measured->rates);
     worker.rates.cpu_share = std::min(worker.rates.cpu_share, measured->cpu_share);
@@ -281,10 +284,13 @@ std::string TextOf(const WorkerRates& rates) {
   for (const KernelRates& kernel : rates.kernels) {
     AttentionSpec spec;
     spec.head_dim = 128;
-    const KernelRate rate = RateOf(spec, kernel.rates);
+    spec.operation = kernel.operation;
+    const KernelRate rate = RateOf(spec, kernel);
     const bool split = kernel.arithmetic == Arithmetic::kBf16x3;
-    absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype), " ",
-                    std::llround(512 / rate.pair_seconds / 1e9), " GFLOP/s and ",
+    const bool forward = kernel.operation == Operation::kForward;
+    absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype),
+                    forward ? " " : " gradients ",
+                    std::llround((forward ? 512 : 1280) / rate.pair_seconds / 1e9), " GFLOP/s and ",
                     std::llround(rate.row_seconds * 1e9), " ns a row and head, ");
   }
   if (rates.cpu_share < kMostlyAlone) {

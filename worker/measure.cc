@@ -33,11 +33,6 @@ constexpr int32_t kMeasuredDims[] = {32, 64, 128, 256};
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
 constexpr int64_t kSmallMessageBytes = 1024;
 
-struct Numbers {
-  DataType dtype;
-  Arithmetic arithmetic;
-};
-
 // Random numbers: a processor that multiplies zeros is faster than with any job's.
 std::vector<std::byte> SomeNumbers(DataType dtype) {
   constexpr int kCount = 16384;
@@ -62,7 +57,7 @@ struct Machine {
   std::unique_ptr<AttentionKernel> kernel;
 };
 
-// A forward job of one rank, to be run again and again.
+// A job of one rank, to be run again and again.
 struct Runner {
   std::shared_ptr<const RankProgram> program;
   Device* device = nullptr;
@@ -109,11 +104,12 @@ struct Shape {
   int64_t length = 0;
 };
 
-absl::StatusOr<Runner> MakeRunner(const Machine& machine, const Numbers& numbers,
+absl::StatusOr<Runner> MakeRunner(const Machine& machine, const KernelRates& of,
                                   const Shape& shape) {
   ProgramRequest request;
-  request.spec.dtype = numbers.dtype;
-  request.spec.arithmetic = numbers.arithmetic;
+  request.spec.operation = of.operation;
+  request.spec.dtype = of.dtype;
+  request.spec.arithmetic = of.arithmetic;
   request.spec.q_heads = kHeads;
   request.spec.kv_heads = request.spec.q_heads;
   request.spec.head_dim = shape.head_dim;
@@ -131,12 +127,13 @@ absl::StatusOr<Runner> MakeRunner(const Machine& machine, const Numbers& numbers
   request.reads_staging = machine.device->reads_staging();
   request.ends_rows = machine.kernel->ends_rows();
   Runner runner;
-  runner.numbers = SomeNumbers(numbers.dtype);
+  runner.numbers = SomeNumbers(of.dtype);
   for (const TensorInfo& info : TensorTable(request.spec)) {
+    const std::vector<std::byte> numbers = SomeNumbers(info.dtype);
     std::vector<std::byte>& tensor = runner.tensors.emplace_back(shape.length * info.row_bytes());
-    for (size_t at = 0; at < tensor.size(); at += runner.numbers.size()) {
-      const size_t bytes = std::min(runner.numbers.size(), tensor.size() - at);
-      std::copy_n(runner.numbers.begin(), bytes, tensor.begin() + static_cast<int64_t>(at));
+    for (size_t at = 0; at < tensor.size(); at += numbers.size()) {
+      const size_t bytes = std::min(numbers.size(), tensor.size() - at);
+      std::copy_n(numbers.begin(), bytes, tensor.begin() + static_cast<int64_t>(at));
     }
   }
   ASSIGN_OR_RETURN(runner.program, MakeProgram(request));
@@ -149,14 +146,14 @@ absl::StatusOr<Runner> MakeRunner(const Machine& machine, const Numbers& numbers
 // short ones run in caches, as few jobs do.
 class Course {
  public:
-  Course(const Machine& machine, const Numbers& numbers, int32_t head_dim, bool full,
+  Course(const Machine& machine, const KernelRates& of, int32_t head_dim, bool full,
          absl::Duration target)
-      : machine_(machine), numbers_(numbers), shape_{head_dim, full, kLeastRows}, target_(target) {}
+      : machine_(machine), of_(of), shape_{head_dim, full, kLeastRows}, target_(target) {}
 
   absl::Status Run() {
     while (true) {
       if (runner_.program == nullptr) {
-        ASSIGN_OR_RETURN(runner_, MakeRunner(machine_, numbers_, shape_));
+        ASSIGN_OR_RETURN(runner_, MakeRunner(machine_, of_, shape_));
       }
       for (int i = 0; i < kRunsOfRound; ++i) {
         ASSIGN_OR_RETURN(const Runner::Took took, runner_.Run());
@@ -184,7 +181,7 @@ class Course {
 
  private:
   const Machine& machine_;
-  Numbers numbers_;
+  const KernelRates& of_;
   Shape shape_;
   absl::Duration target_;
   Runner runner_;
@@ -271,9 +268,8 @@ double CpuShareOf(const std::vector<TimedRun>& runs, int threads) {
   return seconds > 0 ? std::clamp(cpu_seconds / seconds, 1e-3, 1.0) : 1;
 }
 
-absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtype,
-                                             Arithmetic arithmetic, int threads,
-                                             absl::Duration budget) {
+absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelRates& of,
+                                             int threads, absl::Duration budget) {
   constexpr int kRounds = 2 * kRunsOfRound, kCourses = 2 * std::size(kMeasuredDims);
   const absl::Time end = SteadyNow() + budget;
   Machine machine;
@@ -282,8 +278,7 @@ absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtyp
   std::vector<Course> courses;
   for (const int32_t head_dim : kMeasuredDims) {
     for (const bool full : {true, false}) {
-      courses.emplace_back(machine, Numbers{dtype, arithmetic}, head_dim, full,
-                           budget / (kRounds * kCourses));
+      courses.emplace_back(machine, of, head_dim, full, budget / (kRounds * kCourses));
     }
   }
   // Round after round, so that what disturbs one disturbs a run of each and not all runs of one.

@@ -22,14 +22,13 @@ struct MeasuredKernel {
   double cpu_share = 1;
 };
 
-// Of one kernel, at several head dimensions, by full attention and by windows, both as long as the
-// budget allows, up to a few thousand rows: the best of several runs. `threads`: of the kernel; 0:
-// it computes elsewhere, and no processor's time is counted.
-absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, DataType dtype,
-                                             Arithmetic arithmetic, int threads,
-                                             absl::Duration budget);
+// Of the kernel, type and operation of `of`, at several head dimensions, by full attention and by
+// windows, both as long as the budget allows, up to a few thousand rows: the best of several runs.
+// `threads`: of the kernel; 0: it computes elsewhere, and no processor's time is counted.
+absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelRates& of,
+                                             int threads, absl::Duration budget);
 
-// One run of a forward job of one rank.
+// One run of a job of one rank.
 struct TimedRun {
   int64_t pairs = 0;  // Visible, × query heads.
   int64_t rows = 0;   // × query heads.

@@ -27,7 +27,7 @@ ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
 }  // namespace
 
 KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec) {
-  return RateOf(spec, RatesOf(spec, rates.kernels)->rates);
+  return RateOf(spec, *RatesOf(spec, rates.kernels));
 }
 
 void ShownPace::Add(double predicted_seconds, double took_seconds, Kind kind) {

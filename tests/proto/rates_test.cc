@@ -12,7 +12,8 @@ WorkerRates Some() {
   WorkerRates rates;
   rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {{32, 1e-9, 0}, {128, 2e-9, 3e-7}}},
                    {DataType::kFp32, Arithmetic::kBf16x3, {{64, 5e-10, 1e-7}}},
-                   {DataType::kBf16, Arithmetic::kOfType, {{64, 4e-10, 2e-7}}}};
+                   {DataType::kBf16, Arithmetic::kOfType, {{64, 4e-10, 2e-7}}},
+                   {DataType::kFp32, Arithmetic::kOfType, {{64, 8e-9, 0}}, Operation::kGradients}};
   rates.link_bytes_per_second = 2e9;
   rates.step_seconds = 1e-4;
   rates.cpu_share = 0.25;
@@ -31,6 +32,7 @@ TEST(RatesTest, AMessageSaysAllOfThem) {
     const KernelRates &of = got->kernels[k], &wanted = want.kernels[k];
     EXPECT_EQ(of.dtype, wanted.dtype) << k;
     EXPECT_EQ(of.arithmetic, wanted.arithmetic) << k;
+    EXPECT_EQ(of.operation, wanted.operation) << k;
     ASSERT_EQ(of.rates.size(), wanted.rates.size()) << k;
     for (size_t i = 0; i < of.rates.size(); ++i) {
       EXPECT_EQ(of.rates[i].head_dim, wanted.rates[i].head_dim);
@@ -84,7 +86,7 @@ TEST(RatesTest, KernelsOfUnknownKindAreLeftOut) {
   proto.mutable_kernels(2)->set_dtype(static_cast<v1::DataType>(77));
   const auto rates = RatesFromProto(proto);
   ASSERT_TRUE(rates.ok()) << rates.status();
-  EXPECT_EQ(rates->kernels.size(), 1u);
+  EXPECT_EQ(rates->kernels.size(), Some().kernels.size() - 2);
 }
 
 }  // namespace

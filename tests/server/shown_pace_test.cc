@@ -106,7 +106,7 @@ TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
   paces_.Add(rates_, gradients, cost_, 0, 0.25);
   EXPECT_EQ(paces_.RateFor(rates_, fp32).pair_seconds, 4e-9);
   EXPECT_LT(paces_.RateFor(rates_, gradients).pair_seconds,
-            RateOf(gradients, rates_.kernels[0].rates).pair_seconds);
+            RateOf(gradients, rates_.kernels[0]).pair_seconds);
 }
 
 // Before any job has shown it.
@@ -136,7 +136,7 @@ TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
   AttentionSpec gradients = spec_;
   gradients.dtype = DataType::kFp16;
   gradients.operation = Operation::kGradients;
-  const KernelRate measured = RateOf(gradients, rates_.kernels[0].rates);
+  const KernelRate measured = RateOf(gradients, rates_.kernels[0]);
   paces_.Add(rates_, gradients, cost_, 0, 0.05);
   const double shown = 0.05 / (1e8 * measured.pair_seconds + 1e6 * measured.row_seconds);
   ASSERT_LT(shown, 0.5);

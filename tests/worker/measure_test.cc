@@ -74,6 +74,13 @@ Engine EngineOf(const Link& link, Clock* clock) {
   return engine;
 }
 
+KernelRates Of(DataType dtype, Operation operation = Operation::kForward) {
+  KernelRates of;
+  of.dtype = dtype;
+  of.operation = operation;
+  return of;
+}
+
 double Measured(const Link& link, absl::Duration budget) {
   Clock clock;
   const Engine engine = EngineOf(link, &clock);
@@ -135,7 +142,7 @@ TEST(MeasureTest, AKernelIsMeasuredWithTheTimeOfItsProcessors) {
   };
   const auto share = [&](int threads) {
     const auto measured =
-        MeasureKernel(engine, DataType::kFp32, Arithmetic::kOfType, threads, absl::Milliseconds(1));
+        MeasureKernel(engine, Of(DataType::kFp32), threads, absl::Milliseconds(1));
     EXPECT_TRUE(measured.ok()) << measured.status();
     EXPECT_EQ(measured->rates.size(), 4u);
     EXPECT_EQ(measured->rates.front().head_dim, 32);
@@ -158,8 +165,7 @@ TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
     ++kernels;
     return CpuKernel::Create({});
   };
-  ASSERT_TRUE(
-      MeasureKernel(engine, DataType::kFp32, Arithmetic::kOfType, 1, absl::Milliseconds(20)).ok());
+  ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kFp32), 1, absl::Milliseconds(20)).ok());
   EXPECT_EQ(devices, 1);
   EXPECT_EQ(kernels, 1);
 }
@@ -168,13 +174,14 @@ TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
 class Recording final : public AttentionKernel {
  public:
   struct Calls {
-    int begun = 0, ended = 0, ops = 0, tasks = 0;
+    int begun = 0, ended = 0, ops = 0, tasks = 0, gradients = 0;
   };
   Recording(bool ends_rows, Calls* calls) : ends_rows_(ends_rows), calls_(calls) {}
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override {
     for (const KernelTask& bound : tasks) {
       ++calls_->tasks;
+      calls_->gradients += bound.q.block.kind == BlockKind::kQGrad ? 1 : 0;
       calls_->begun += bound.task.begins.length() > 0 ? 1 : 0;
       calls_->ended += bound.task.ends.length() > 0 ? 1 : 0;
     }
@@ -203,12 +210,32 @@ TEST(MeasureTest, AKernelIsMeasuredAsJobsRunIt) {
     engine.make_kernel = [&](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
       return std::make_unique<Recording>(ends_rows, &calls);
     };
-    ASSERT_TRUE(
-        MeasureKernel(engine, DataType::kBf16, Arithmetic::kOfType, 1, absl::Milliseconds(1)).ok());
+    ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kBf16), 1, absl::Milliseconds(1)).ok());
+    EXPECT_EQ(calls.gradients, 0);
     EXPECT_GT(calls.tasks, 0);
     EXPECT_EQ(calls.begun, ends_rows ? calls.tasks : 0);
     EXPECT_EQ(calls.ended, calls.begun);
     EXPECT_EQ(calls.ops, ends_rows ? 0 : 2 * calls.tasks) << "the identity and the finish";
+  }
+}
+
+TEST(MeasureTest, GradientsAreMeasuredByGradients) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    Recording::Calls calls;
+    Engine engine;
+    engine.make_device = []() -> absl::StatusOr<std::unique_ptr<Device>> {
+      return MakeHostDevice();
+    };
+    engine.make_kernel = [&](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
+      return std::make_unique<Recording>(/*ends_rows=*/true, &calls);
+    };
+    const auto measured =
+        MeasureKernel(engine, Of(dtype, Operation::kGradients), 1, absl::Milliseconds(1));
+    ASSERT_TRUE(measured.ok()) << measured.status();
+    EXPECT_GT(calls.tasks, 0);
+    EXPECT_EQ(calls.gradients, calls.tasks);
+    ASSERT_EQ(measured->rates.size(), 4u);
+    for (const KernelRate& rate : measured->rates) EXPECT_GT(rate.pair_seconds, 0);
   }
 }
 
