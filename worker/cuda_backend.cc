@@ -164,7 +164,8 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
           ? ""
           : absl::StrCat(" + cudnn ", cuda::CudnnVersionText(kernel_options.cudnn->Version()));
   const CudaProperties& gpu = context->properties();
-  engine.arithmetic = absl::StrCat(choice.kernels(), " on sm_", gpu.major, gpu.minor);
+  // No other kernel takes deterministic jobs.
+  engine.arithmetic = absl::StrCat("cuda/mma on sm_", gpu.major, gpu.minor);
   engine.description =
       absl::StrCat(choice.kernels(), cudnn, " + nccl ", NcclVersionText(nccl->Version()), ", ",
                    context->description(), choice.note());

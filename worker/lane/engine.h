@@ -38,7 +38,8 @@ struct Engine {
   std::function<std::shared_ptr<std::byte>(int64_t bytes)> take_staging;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
-  // "cpu/avx2": engines that say the same have the same bits for a deterministic job.
+  // "cpu/avx2": engines of one protocol version that say the same have the same bits for a
+  // deterministic job.
   std::string arithmetic;
   // What of the capability table this back-end does not serve: registered, so that the coordinator
   // refuses it at submit.
