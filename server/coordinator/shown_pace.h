@@ -62,8 +62,8 @@ class ShownPaces {
   // What plans reckon with for a job of `spec`: what was measured, by the factor of its kernel.
   KernelRate RateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
   // The fastest that `spec` may be there, by what any kernel of the worker has shown of its
-  // operation: what held up the measurement of one held up that of all. Before anything is shown: by
-  // the time that it had processors for.
+  // operation: what held up the measurement of one held up that of all. Before anything is shown:
+  // by the time that it had processors for.
   KernelRate LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
   // The same over what was measured: 1/32 to 1.
   double LeastOf(const WorkerRates& rates, Operation operation) const;

@@ -9,13 +9,13 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import time
 
 import torch
 import torch.nn.functional
 
-THREADS = 2
+from tests.bench.rounds import THREADS, entry, kernel_rounds
+
 REPEATS = 5
 WINDOW = 1024
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -50,22 +50,6 @@ def cases():
     return chosen
 
 
-class Ours:
-    """The benchmark kernel_rounds, which answers line by line."""
-
-    def __init__(self):
-        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "tests", "bench", "kernel_rounds")
-        self.process = subprocess.Popen([program, "--threads", str(THREADS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"kernel_rounds ended at {line!r}")
-        return json.loads(answer)
-
-
 class Theirs:
     def __init__(self, dtype, length, dim, mask, heads, gradients):
         generator = torch.Generator().manual_seed(1)
@@ -90,15 +74,6 @@ class Theirs:
             begin = time.perf_counter()
             torch.autograd.grad(out, (self.q, self.k, self.v), self.d_out)
         return time.perf_counter() - begin
-
-
-def entry(name, value, unit, compared_to, ratios, bar, ceiling):
-    ratio = statistics.median(ratios)
-    return {
-        "name": name, "value": value, "unit": unit, "compared_to": compared_to, "ratio": ratio, "better": "higher", "bar": bar,
-        "met": None if bar is None else ratio >= bar, "ceiling": ceiling, "repeats": len(ratios),
-        "spread": (max(ratios) - min(ratios)) / ratio,
-    }
 
 
 def measure(ours, case):
@@ -130,7 +105,7 @@ def measure(ours, case):
 
 def main():
     torch.set_num_threads(THREADS)
-    ours, entries, forward = Ours(), [], {}
+    ours, entries, forward = kernel_rounds(), [], {}
     for case in cases():
         rate, of_case = measure(ours, case)
         entries += of_case

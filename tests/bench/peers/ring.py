@@ -7,13 +7,14 @@ slower rank.
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 
 import torch
 import torch.distributed
 import torch.multiprocessing
+
+from tests.bench.rounds import Rounds, entry
 
 REPEATS = 5
 HEADS, DIM = 8, 128
@@ -64,22 +65,8 @@ class Theirs:
         return max(pipe.recv() for pipe in self.pipes)
 
 
-class Ours:
-    def __init__(self):
-        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "tests", "bench", "ring_rounds")
-        self.process = subprocess.Popen([program], cwd=program + ".runfiles/annulus", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"ring_rounds ended at {line!r}")
-        return json.loads(answer)
-
-
 def main():
-    ours, theirs, entries = Ours(), Theirs(), []
+    ours, theirs, entries = Rounds("ring", in_runfiles=True), Theirs(), []
     for dtype, length, mask in CASES:
         flops = ours.ask(f"case {dtype} {length} {HEADS} {DIM} {mask}")["flops"]
         theirs.ask((dtype, length, mask))
@@ -87,28 +74,13 @@ def main():
         for _ in range(REPEATS):
             own.append(flops / ours.ask("run")["seconds"] / 1e9)
             other.append(flops / theirs.ask("run") / 1e9)
-        ratios = [a / b for a, b in zip(own, other)]
-        ratio = statistics.median(ratios)
+        compared_to = f"PyTorch {torch.__version__} ring over Gloo at {statistics.median(other):.4g} GFLOP/s, in turn"
         bar = BARS[dtype] if length == 8192 else None
-        entries.append(
-            {
-                "name": f"ring of two, {dtype} {mask} {length}, {HEADS} heads of {DIM}",
-                "value": statistics.median(own),
-                "unit": "GFLOP/s",
-                "compared_to": f"PyTorch {torch.__version__} ring over Gloo at {statistics.median(other):.4g} GFLOP/s, in turn",
-                "ratio": ratio,
-                "better": "higher",
-                "bar": bar,
-                "met": None if bar is None else ratio >= bar,
-                "ceiling": None,
-                "repeats": REPEATS,
-                "spread": (max(ratios) - min(ratios)) / ratio,
-            }
-        )
+        entries.append(entry(f"ring of two, {dtype} {mask} {length}, {HEADS} heads of {DIM}", statistics.median(own), "GFLOP/s",
+                             compared_to, [a / b for a, b in zip(own, other)], bar, None))
     for pipe in theirs.pipes:
         pipe.send(None)
-    ours.process.stdin.close()
-    ours.process.wait()
+    ours.close()
     print(json.dumps(entries))
 
 

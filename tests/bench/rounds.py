@@ -1,0 +1,43 @@
+"""What peers that alternate with ours share: our side of a round, and an entry of what they print."""
+
+import json
+import os
+import statistics
+import subprocess
+
+THREADS = 2
+
+
+class Rounds:
+    """A benchmark NAME_rounds, which answers line by line."""
+
+    def __init__(self, name, *arguments, in_runfiles=False):
+        self.name = f"{name}_rounds"
+        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "tests", "bench", self.name)
+        folder = program + ".runfiles/annulus" if in_runfiles else None
+        self.process = subprocess.Popen([program, *arguments], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"{self.name} ended at {line!r}")
+        return json.loads(answer)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def kernel_rounds():
+    return Rounds("kernel", "--threads", str(THREADS))
+
+
+def entry(name, value, unit, compared_to, ratios, bar, ceiling):
+    ratio = statistics.median(ratios)
+    return {
+        "name": name, "value": value, "unit": unit, "compared_to": compared_to, "ratio": ratio, "better": "higher", "bar": bar,
+        "met": None if bar is None else ratio >= bar, "ceiling": ceiling, "repeats": len(ratios),
+        "spread": (max(ratios) - min(ratios)) / ratio,
+    }
