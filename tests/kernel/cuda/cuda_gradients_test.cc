@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/cuda/many_sequences.h"
 #include "tests/kernel/gradient_harness.h"
 #include "tests/kernel/kernel_conformance.h"
 #include "tests/kernel/pair_cases.h"
@@ -61,6 +62,16 @@ TEST(CudaGradientsTest, LaunchesDoNotChangeABit) {
   cuts.striped = true;
   const Input input = Normal(spec, 7);
   EXPECT_EQ(StateOf(spec, input, cuts, 1 << 20), StateOf(spec, input, cuts, 7 << 10));
+}
+
+TEST(CudaGradientsTest, ManySequencesAreWithinTheBudgetHoweverTheyAreCut) {
+  const AttentionSpec spec = ManySequencesSpec(DataType::kFp16);
+  const Input input = WithPairs(spec, 19);
+  Cuts cuts;
+  cuts.q_rows = {64, 192};
+  EXPECT_TRUE(GradientsWithinBudget(*MakeEmulatedKernel(1 << 20), spec, input,
+                                    UpstreamOf(spec, input), cuts));
+  EXPECT_TRUE(StateOf(spec, input, cuts, 1 << 20) == StateOf(spec, input, cuts, kFewTables));
 }
 
 // What `deterministic` rests on: shards and tasks of whole tiles of 256 rows, in order, and the

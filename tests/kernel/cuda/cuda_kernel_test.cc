@@ -6,7 +6,9 @@
 #include <memory>
 
 #include "tests/kernel/cuda/emulated_launcher.h"
+#include "tests/kernel/cuda/many_sequences.h"
 #include "tests/kernel/kernel_harness.h"
+#include "tests/kernel/pair_cases.h"
 #include "tests/reference/from_spec.h"
 
 namespace annulus::cuda {
@@ -24,12 +26,6 @@ AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t di
   sequence.kv_len = keys;
   spec.sequences = {sequence};
   return spec;
-}
-
-reference::Input Normal(const AttentionSpec& spec, uint64_t seed) {
-  reference::Input input = reference::InputOf(spec);
-  FillNormal(seed, reference::PrecisionOf(spec.dtype), 1, &input);
-  return input;
 }
 
 // Values with one sign, and outputs that hold what fp32 does: tensor cores cut every sum off in the
@@ -60,6 +56,25 @@ TEST(CudaKernelTest, LaunchesDoNotChangeABit) {
   ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20)).ok());
   ASSERT_TRUE(many.Run(*MakeEmulatedKernel(6 << 10)).ok());
   EXPECT_EQ(one.state(), many.state());
+}
+
+// Tables of all sequences and heads would not fit one launch: each has those of its rows. Heads
+// follow two masks, which align rows differently, and one of which has bits.
+TEST(CudaKernelTest, ManySequencesAreWithinTheBudgetHoweverTheyAreCut) {
+  const AttentionSpec spec = ManySequencesSpec(DataType::kBf16);
+  const reference::Input input = WithPairs(spec, 17);
+  for (const bool striped : {false, true}) {
+    Cuts cuts;
+    cuts.q_rows = {70, 133};
+    cuts.key_shards = striped ? 2 : 1;
+    cuts.striped = striped;
+    KernelHarness one(spec, input, cuts), many(spec, input, cuts);
+    ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20)).ok());
+    EXPECT_TRUE(reference::CheckWithinBudget(input, one.answer()));
+    const absl::Status cut = many.Run(*MakeEmulatedKernel(kFewTables));
+    ASSERT_TRUE(cut.ok()) << cut;
+    EXPECT_TRUE(one.state() == many.state()) << striped;
+  }
 }
 
 TEST(CudaKernelTest, CutsBetweenTilesOfKeysDoNotChangeABit) {

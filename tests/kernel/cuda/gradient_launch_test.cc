@@ -30,8 +30,12 @@ class GradientLaunchTest : public testing::Test {
     cuts.q_rows = {130, 131};
     cuts.keys = {100, 233};
     cuts.key_shards = 2;
+    Place(cuts);
+  }
+  void Place(const Cuts& cuts) {
     reference::Input input = reference::InputOf(spec_);
-    if (shared_bias) input.bias = [](int64_t, int32_t, int64_t, int64_t) { return 0.0; };
+    input.bias = [](int64_t, int32_t, int64_t, int64_t) { return 0.0; };
+    input.bit = [](int64_t, int32_t, int64_t, int64_t) { return true; };
     reference::Upstream up;
     up.out = up.d_out = input.q;
     up.lse.assign(spec_.q_rows() * spec_.q_heads, 0.0);
@@ -171,6 +175,29 @@ TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
   const double work = rows * keys * (huge.task.head_end - huge.task.head_begin) * 2 * (8 + 8);
   EXPECT_GE(cut->size(), work / 2.5e13);
   EXPECT_LE(cut->size(), work / 2.5e13 * 1.1 + 1);
+}
+
+// A chunk of rows, each of another sequence, that as many classes of heads see as are admitted.
+TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
+  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // As on a device.
+  constexpr int32_t kHeads = 64;
+  spec_ = Spec(DataType::kBf16, kHeads, kHeads, 1);
+  spec_.sequences.assign(8192, Rows(1, 2));
+  for (int32_t head = 0; head < kHeads; ++head) {
+    spec_.masks.push_back(Causal());
+    spec_.masks.back().window_left = 100 + head;
+    spec_.masks.back().bit_mask = true;
+    spec_.masks.back().query_heads = {head};
+  }
+  spec_.modifiers.alibi_slopes.assign(kHeads, 0.5f);
+  Place({});
+  int64_t rows = 0;
+  for (const LaunchPieces& pieces : Cut(kMaxBytes)) {
+    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *visible_, pieces);
+    EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), kMaxBytes);
+    for (const TaskPiece& piece : pieces) rows += piece.q_end - piece.q_begin;
+  }
+  EXPECT_EQ(rows, 8192);
 }
 
 TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {

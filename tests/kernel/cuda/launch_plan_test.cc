@@ -25,23 +25,26 @@ CutRule RuleOf(int64_t max_bytes) {
 
 class LaunchPlanTest : public testing::Test {
  protected:
-  void Make(const Cuts& cuts, int64_t rows = 500, int sequences = 1) {
+  void Make(const Cuts& cuts, int64_t rows = 500, int sequences = 1, int64_t more_keys = 200) {
     spec_.dtype = DataType::kBf16;
-    spec_.q_heads = 6;
-    spec_.kv_heads = 3;
+    spec_.q_heads = heads_;
+    spec_.kv_heads = heads_ / 2;
     spec_.head_dim = 8;
     Sequence sequence;
     sequence.q_len = rows;
-    sequence.kv_len = rows + 200;
+    sequence.kv_len = rows + more_keys;
     spec_.sequences.assign(sequences, sequence);
     spec_.masks.resize(1);
     spec_.masks[0].causal = true;
+    spec_.masks[0].bit_mask = bits_;
     if (!windowed_.empty()) {
       spec_.masks.resize(2);
       spec_.masks[1].window_left = 20;
       spec_.masks[1].query_heads = windowed_;
     }
-    harness_ = std::make_unique<KernelHarness>(spec_, reference::InputOf(spec_), cuts);
+    reference::Input input = reference::InputOf(spec_);
+    if (bits_) input.bit = [](int64_t, int32_t, int64_t, int64_t) { return true; };
+    harness_ = std::make_unique<KernelHarness>(spec_, input, cuts);
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
@@ -55,6 +58,13 @@ class LaunchPlanTest : public testing::Test {
     for (const LaunchPieces& pieces : pieces_)
       launches.push_back(MakeLaunch(job_, tasks_, *visible_, pieces));
     return launches;
+  }
+
+  int64_t RowsOfPieces() const {
+    int64_t rows = 0;
+    for (const LaunchPieces& pieces : pieces_)
+      for (const TaskPiece& piece : pieces) rows += piece.q_end - piece.q_begin;
+    return rows;
   }
 
   // Which tiles of keys the unit of an item visits: 1 with a mask, 2 without.
@@ -95,6 +105,8 @@ class LaunchPlanTest : public testing::Test {
   }
 
   AttentionSpec spec_;
+  int32_t heads_ = 6;
+  bool bits_ = false;
   std::vector<int32_t> windowed_;  // Query heads with a mask of their own.
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
   std::unique_ptr<KernelHarness> harness_;
@@ -278,6 +290,27 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
       EXPECT_LE(bytes, high) << alibi << cap;
       EXPECT_GT(bytes, high - 512) << alibi << cap;
     }
+  }
+}
+
+// As many sequences and heads as are admitted: a launch has tables of the sequences that its rows
+// are of, and none of heads.
+TEST_F(LaunchPlanTest, AnyNumberOfSequencesAndHeadsFitsWhatALaunchHas) {
+  struct Shape {
+    int sequences;
+    int32_t heads;
+    bool bits;
+  };
+  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // As on a device.
+  for (const Shape& shape : {Shape{65536, 8, false}, Shape{4096, 128, true}}) {
+    spec_ = {};
+    if (!shape.bits) spec_.modifiers.alibi_slopes.assign(shape.heads, 0.5f);
+    heads_ = shape.heads;
+    bits_ = shape.bits;
+    Make({}, 1, shape.sequences, /*more_keys=*/1);
+    for (const Launch& launch : Launches(kMaxBytes))
+      EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), kMaxBytes);
+    EXPECT_EQ(RowsOfPieces(), shape.sequences);
   }
 }
 

@@ -34,6 +34,12 @@ struct BlockAt {
   int32_t row_begin, head_begin;
 };
 
+// A sequence that has query rows of the launch: its number, and the packed rows at which its
+// queries and keys begin.
+struct SequenceAt {
+  int32_t q_begin, k_begin, number;
+};
+
 struct ForwardTask {
   BlockAt q, kv, out, pairs;
   int64_t value_offset;               // In a row of kv.
@@ -64,10 +70,10 @@ struct ForwardTables {
   int64_t firsts;         // int32: where a row's spans begin in `spans`; one more ends the last
   int64_t spans;          // KeySpan32
   int64_t runs;           // RowRun
-  int64_t q_begins, k_begins;  // int32, packed rows: of each sequence, and where the last ends
-  // int32, [sequence][query head]: what takes row 0 of a sequence to its position among the keys
-  // (ALiBi), and whether the bit mask counts.
-  int64_t shifts, has_bits;
+  // Where the job has a ChangeRule. sequences: SequenceAt, in order. shifts and has_bits: int32,
+  // [entry of sequences][class of heads], what takes row 0 of a sequence to its position among the
+  // keys (ALiBi), and whether the bit mask counts.
+  int64_t sequences, shifts, has_bits;
   int64_t slopes;  // float of each query head
   // Of the kernel for Hopper. unit_runs: int32, where a unit's runs begin in key_runs; one more
   // ends the last. maps: tensor maps of each task's keys and values. next_item: int32, 0 as it
@@ -97,7 +103,7 @@ struct ForwardArgs {
   const std::byte* tables;
   ForwardTables at;
   ChangeRule change;
-  int32_t head_dim, value_dim, group, q_heads, sequences, items;
+  int32_t head_dim, value_dim, group, classes, sequences, items;
   float scale;
 };
 

@@ -85,20 +85,25 @@ struct SlotFinder {
     float slope = 0, offset = 0;
     if (sees) {
       const int32_t q_row = tables.PackedRow(task.q_run, task.q_runs, row);
-      sequence = tables.LastNotAbove(args.at.q_begins, 4, args.sequences, q_row);
-      sequence_row = q_row - tables.template Get<int32_t>(args.at.q_begins, sequence);
-      first_key = tables.template Get<int32_t>(args.at.k_begins, sequence);
-      const int64_t of_head = static_cast<int64_t>(sequence) * args.q_heads + head;
+      const int32_t entry =
+          tables.LastNotAbove(args.at.sequences, sizeof(SequenceAt), args.sequences, q_row);
+      const auto found = tables.template Get<SequenceAt>(args.at.sequences, entry);
+      sequence = found.number;
+      sequence_row = q_row - found.q_begin;
+      first_key = found.k_begin;
+      const int64_t of_class = static_cast<int64_t>(entry) * args.classes +
+                               tables.template Get<int32_t>(args.at.class_of_head, head);
       if (args.change.alibi) {
         slope = tables.template Get<float>(args.at.slopes, head);
-        position = first_key + sequence_row + tables.template Get<int32_t>(args.at.shifts, of_head);
+        position =
+            first_key + sequence_row + tables.template Get<int32_t>(args.at.shifts, of_class);
       }
       const ChangeRule& change = args.change;
       if (change.bias) {
         bias = Address(At(task.pairs, row, change.bias_per_head ? head : task.pairs.head_begin, 0,
                           change.bias_bytes));
       }
-      if (change.bits && tables.template Get<int32_t>(args.at.has_bits, of_head) != 0) {
+      if (change.bits && tables.template Get<int32_t>(args.at.has_bits, of_class) != 0) {
         bits = Address(At(task.pairs, row, change.bits_per_head ? head : task.pairs.head_begin,
                           task.bits_offset, change.bit_bytes));
       }

@@ -69,28 +69,11 @@ BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view) {
           Narrow(block.row_begin), block.head_begin};
 }
 
-TableImage::TableImage(const KernelJob& job) : job_(job), change_(ChangeRuleOf(job)) {
+TableImage::TableImage(const KernelJob& job)
+    : job_(job), change_(ChangeRuleOf(job)), changes_(KindOf(job).changes) {
   for (int32_t head = 0; head < job.mask->q_heads(); ++head)
     class_of_head_.push_back(job.mask->ClassOf(head));
   slopes_ = job.spec->modifiers.alibi_slopes;
-  if (KindOf(job).changes) AddSequences();
-}
-
-void TableImage::AddSequences() {
-  const MaskMap& mask = *job_.mask;
-  for (int64_t s = 0; s <= mask.sequences(); ++s) {
-    q_begins_.push_back(Narrow(mask.QueryBegin(s)));
-    k_begins_.push_back(Narrow(mask.KeyBegin(s)));
-  }
-  if (!change_.alibi && !change_.bits) return;
-  for (int64_t s = 0; s < mask.sequences(); ++s) {
-    const int64_t row = mask.QueryBegin(s);
-    const bool empty = row == mask.QueryBegin(s + 1);
-    for (int32_t head = 0; head < mask.q_heads(); ++head) {
-      shifts_.push_back(empty ? 0 : Narrow(mask.Position(head, row) - mask.KeyBegin(s)));
-      has_bits_.push_back(mask.HasBits(head, s) ? 1 : 0);
-    }
-  }
 }
 
 int32_t TableImage::RunsOf(const RowMap& rows) {
@@ -161,6 +144,9 @@ void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
   entry.k_whole = IsWhole(entry.kv, 0, key_bytes);
   entry.v_whole = IsWhole(entry.kv, entry.value_offset, value_bytes);
   tasks_.push_back(entry);
+  if (!changes_) return;
+  ForEachSequence(*job_.mask, *bound.q_rows, {piece.q_begin, piece.q_end},
+                  [&](int64_t sequence) { sequences_.insert(sequence); });
 }
 
 void TableImage::AddItem(ForwardItem item, absl::Span<const int32_t> units) {
@@ -183,11 +169,31 @@ ForwardArgs TableImage::args() const {
   args.head_dim = layout.head_dim();
   args.value_dim = layout.value_dim();
   args.group = layout.group();
-  args.q_heads = job_.mask->q_heads();
-  args.sequences = Narrow(job_.mask->sequences());
+  args.classes = job_.mask->classes();
+  args.sequences = Narrow(static_cast<int64_t>(sequences_.size()));
   args.items = Narrow(items_.size());
   args.scale = static_cast<float>(job_.scale);
   return args;
+}
+
+void TableImage::AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) const {
+  const MaskMap& mask = *job_.mask;
+  std::vector<int64_t> numbers(sequences_.begin(), sequences_.end());
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<SequenceAt> sequences;
+  std::vector<int32_t> shifts, has_bits;
+  for (const int64_t s : numbers) {
+    const int64_t row = mask.QueryBegin(s);
+    sequences.push_back({Narrow(row), Narrow(mask.KeyBegin(s)), Narrow(s)});
+    for (int32_t c = 0; c < mask.classes(); ++c) {
+      const int32_t head = mask.HeadOfClass(c);
+      if (change_.alibi) shifts.push_back(Narrow(mask.Position(head, row) - mask.KeyBegin(s)));
+      if (change_.bits) has_bits.push_back(mask.HasBits(head, s) ? 1 : 0);
+    }
+  }
+  at->sequences = AppendTable(sequences, bytes);
+  at->shifts = AppendTable(shifts, bytes);
+  at->has_bits = AppendTable(has_bits, bytes);
 }
 
 std::vector<std::byte> TableImage::Take(ForwardTables* at) {
@@ -200,10 +206,7 @@ std::vector<std::byte> TableImage::Take(ForwardTables* at) {
   at->firsts = AppendTable(firsts_, &bytes);
   at->spans = AppendTable(spans_, &bytes);
   at->runs = AppendTable(runs_, &bytes);
-  at->q_begins = AppendTable(q_begins_, &bytes);
-  at->k_begins = AppendTable(k_begins_, &bytes);
-  at->shifts = AppendTable(shifts_, &bytes);
-  at->has_bits = AppendTable(has_bits_, &bytes);
+  AddSequences(at, &bytes);
   at->slopes = AppendTable(slopes_, &bytes);
   at->unit_runs = AppendTable(unit_runs_, &bytes);
   at->key_runs = AppendTable(key_runs_, &bytes);

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "worker/kernel/cuda/launch_plan.h"
 
@@ -56,17 +57,17 @@ class TableImage {
   std::vector<std::byte> Take(ForwardTables* at);
 
  private:
-  void AddSequences();
+  void AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) const;
   // Where the runs of a row map are.
   int32_t RunsOf(const RowMap& rows);
   void AddSpans(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
 
   const KernelJob& job_;
   const ChangeRule change_;
+  const bool changes_;  // Some of it is asked for.
   std::vector<ForwardTask> tasks_;
   std::vector<ForwardItem> items_;
-  std::vector<int32_t> units_, class_of_head_, classes_, firsts_, q_begins_, k_begins_, shifts_,
-      has_bits_, unit_runs_;
+  std::vector<int32_t> units_, class_of_head_, classes_, firsts_, unit_runs_;
   std::vector<KeyTileRun> key_runs_;
   std::vector<int32_t> next_item_;
   int64_t maps_ = 0;
@@ -74,6 +75,7 @@ class TableImage {
   std::vector<RowRun> runs_;
   std::map<const RowMap*, int32_t> runs_of_map_;
   std::vector<float> slopes_;
+  absl::flat_hash_set<int64_t> sequences_;
 };
 
 }  // namespace annulus::cuda

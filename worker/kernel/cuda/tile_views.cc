@@ -6,6 +6,7 @@
 
 #include "worker/kernel/cuda/hopper_config.h"
 #include "worker/kernel/cuda/hopper_plan.h"
+#include "worker/kernel/cuda/launch_plan.h"
 
 namespace annulus::cuda {
 namespace {
@@ -51,6 +52,8 @@ std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task) {
   }
   return alike;
 }
+
+int64_t SlotsOfTile(bool hopper) { return hopper ? kHopperSlots : kTileSlots; }
 
 int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
   return (q_end * group + slots - 1) / slots - q_begin * group / slots;

@@ -8,7 +8,7 @@
 #include "attention/interval.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/forward_args.h"
-#include "worker/kernel/cuda/launch_plan.h"
+#include "worker/kernel/cuda/launch_cut.h"
 #include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
@@ -25,6 +25,9 @@ HeadRange KvHeads(const Task& task, int group);
 // For each key/value head of the task, in order: the first of them whose query heads in the task
 // see what its own do, as many of each class.
 std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task);
+
+// Of a tile of either forward kernel.
+int64_t SlotsOfTile(bool hopper);
 
 // Tiles of `slots` slots that have some of the rows.
 int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots);
