@@ -1,6 +1,7 @@
 // What the conformance suites do not ask of the CUDA kernel's gradients.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 
 #include "tests/kernel/cuda/emulated_launcher.h"
@@ -26,9 +27,10 @@ Upstream UpstreamOf(const AttentionSpec& spec, const Input& input) {
 
 // The bits of a job's accumulators, cut so and with tables of so many bytes at most.
 std::vector<std::byte> StateOf(const AttentionSpec& spec, const Input& input, const Cuts& cuts,
-                               int64_t max_tables) {
+                               int64_t max_tables, double max_work = kMaxLaunchWork,
+                               const KernelControl& control = {}) {
   GradientHarness harness(spec, input, UpstreamOf(spec, input), cuts);
-  const absl::Status status = harness.Run(*MakeEmulatedKernel(max_tables));
+  const absl::Status status = harness.Run(*MakeEmulatedKernel(max_tables, max_work), control);
   EXPECT_TRUE(status.ok()) << status;
   return harness.state();
 }
@@ -62,6 +64,27 @@ TEST(CudaGradientsTest, LaunchesDoNotChangeABit) {
   cuts.striped = true;
   const Input input = Normal(spec, 7);
   EXPECT_EQ(StateOf(spec, input, cuts, 1 << 20), StateOf(spec, input, cuts, 7 << 10));
+}
+
+// Some rows to a launch, and keys of theirs in several; a bias that heads share takes turns.
+TEST(CudaGradientsTest, LaunchesOfLittleWorkDoNotChangeABit) {
+  for (const bool bias : {false, true}) {
+    AttentionSpec spec = Spec(bias ? DataType::kBf16 : DataType::kFp32, 6, 2, 16);
+    spec.sequences = {Rows(100, 800)};
+    spec.masks = {Causal()};
+    if (bias) {
+      spec.modifiers.bias = Bias{DataType::kFp32, 1};
+      spec.operation = Operation::kGradients;
+      spec.gradients.d_bias = true;
+    }
+    const Input input = WithPairs(spec, 29);
+    std::atomic<int64_t> of_one = 0, of_many = 0;
+    const std::vector<std::byte> one =
+        StateOf(spec, input, {}, 1 << 20, kMaxLaunchWork, {nullptr, &of_one});
+    EXPECT_TRUE(one == StateOf(spec, input, {}, 1 << 20, /*max_work=*/1e6, {nullptr, &of_many}))
+        << bias;
+    EXPECT_GT(of_many, of_one);
+  }
 }
 
 TEST(CudaGradientsTest, ManySequencesAreWithinTheBudgetHoweverTheyAreCut) {

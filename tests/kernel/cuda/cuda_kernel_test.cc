@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 
 #include "tests/kernel/cuda/emulated_launcher.h"
@@ -56,6 +57,23 @@ TEST(CudaKernelTest, LaunchesDoNotChangeABit) {
   ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20)).ok());
   ASSERT_TRUE(many.Run(*MakeEmulatedKernel(6 << 10)).ok());
   EXPECT_EQ(one.state(), many.state());
+}
+
+// Some rows to a launch, and keys of theirs in several.
+TEST(CudaKernelTest, LaunchesOfLittleWorkDoNotChangeABit) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    AttentionSpec spec = Spec(dtype, 2, 1, 16, 150, 1700);
+    spec.masks.resize(1);
+    spec.masks[0].causal = true;
+    const reference::Input input = Normal(spec, 23);
+    KernelHarness one(spec, input, {}), many(spec, input, {});
+    std::atomic<int64_t> of_one = 0, of_many = 0;
+    ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20), {nullptr, &of_one}).ok());
+    ASSERT_TRUE(many.Run(*MakeEmulatedKernel(1 << 20, /*max_work=*/1e6), {nullptr, &of_many}).ok());
+    EXPECT_TRUE(one.state() == many.state()) << DataTypeName(dtype);
+    EXPECT_EQ(of_one, 5);    // Blocks of threads: of 64 slots each.
+    EXPECT_EQ(of_many, 15);  // Of three parts of the keys.
+  }
 }
 
 // Tables of all sequences and heads would not fit one launch: each has those of its rows. Heads

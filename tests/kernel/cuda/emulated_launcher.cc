@@ -114,9 +114,11 @@ std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory
 
 namespace {
 
-std::unique_ptr<AttentionKernel> Make(int64_t max_tables, bool hopper, uint64_t seed) {
+std::unique_ptr<AttentionKernel> Make(int64_t max_tables, double max_work, bool hopper,
+                                      uint64_t seed) {
   auto memory = std::make_shared<GlobalMemory>();
   CudaKernel::Options options;
+  options.max_launch_work = max_work;
   options.launcher = std::make_unique<EmulatedLauncher>(memory.get(), max_tables, hopper, seed);
   return WithMemory(memory, *CudaKernel::Create(std::move(options)),
                     [] { return absl::OkStatus(); });
@@ -124,11 +126,11 @@ std::unique_ptr<AttentionKernel> Make(int64_t max_tables, bool hopper, uint64_t 
 
 }  // namespace
 
-std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables) {
-  return Make(max_tables, /*hopper=*/false, 0);
+std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables, double max_work) {
+  return Make(max_tables, max_work, /*hopper=*/false, 0);
 }
 std::unique_ptr<AttentionKernel> MakeEmulatedHopperKernel(int64_t max_tables, uint64_t seed) {
-  return Make(max_tables, /*hopper=*/true, seed);
+  return Make(max_tables, kMaxLaunchWork, /*hopper=*/true, seed);
 }
 
 }  // namespace annulus::cuda

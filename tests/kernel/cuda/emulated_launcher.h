@@ -9,6 +9,7 @@
 
 #include "tests/kernel/cuda/memory_checks.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/launch_cost.h"
 #include "worker/kernel/cuda/launcher.h"
 
 namespace annulus::cuda {
@@ -51,8 +52,9 @@ std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory
                                             std::function<absl::Status()> done);
 
 // The CUDA kernel on host memory. `max_tables` is small in most tests, so that calls become several
-// launches.
-std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables);
+// launches; with a small `max_work` they become more.
+std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables,
+                                                    double max_work = kMaxLaunchWork);
 std::unique_ptr<AttentionKernel> MakeEmulatedHopperKernel(int64_t max_tables, uint64_t seed);
 
 }  // namespace annulus::cuda

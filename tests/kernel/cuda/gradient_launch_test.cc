@@ -162,7 +162,6 @@ TEST_F(GradientLaunchTest, BlocksThatShareRowsOfABiasAreInLaunchesOfTheirOwn) {
   }
 }
 
-// The keys' side multiplies four times, where the forward kernel does twice.
 TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
   Make(2, false);
   constexpr int64_t kRows = 1 << 21;
@@ -172,9 +171,10 @@ TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
   const auto cut = CutGradients(job_, {huge}, *visible_, int64_t{1} << 30);
   ASSERT_TRUE(cut.ok()) << cut.status();
   const double rows = kRows - huge.task.q_begin, keys = kRows - huge.task.k_begin;
-  const double work = rows * keys * (huge.task.head_end - huge.task.head_begin) * 2 * (8 + 8);
-  EXPECT_GE(cut->size(), work / 2.5e13);
-  EXPECT_LE(cut->size(), work / 2.5e13 * 1.1 + 1);
+  const double pairs = rows * keys * (huge.task.head_end - huge.task.head_begin);
+  const double launches = pairs * PairCost(job_).Of(huge) / kMaxLaunchWork;
+  EXPECT_GE(cut->size(), launches);
+  EXPECT_LE(cut->size(), launches * 1.1 + 1);
 }
 
 // A chunk of rows, each of another sequence, that as many classes of heads see as are admitted.

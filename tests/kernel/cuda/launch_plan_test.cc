@@ -126,25 +126,19 @@ Cuts ManyTasks() {
   return cuts;
 }
 
-// However much a call is, no launch takes a device for long, and none is cut further than that:
-// gradients multiply twice as much.
+// However much a call is, no launch takes a device for long, and none is cut further than that.
 TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
   Make({});
   constexpr int64_t kRows = 1 << 21;
-  CutRule four = RuleOf(int64_t{1} << 30);
-  four.products = 4;
   KernelTask huge = tasks_[0];
   huge.task.q_end = huge.task.k_end = kRows;
   huge.task.coverage = Coverage::kFull;
   const auto cut = CutCall(job_, {huge, huge}, *visible_, RuleOf(int64_t{1} << 30));
   ASSERT_TRUE(cut.ok()) << cut.status();
-  const double work = 2.0 * kRows * kRows * spec_.q_heads * (8 + 8);
-  EXPECT_GE(cut->size(), work / 2.5e13);
-  EXPECT_LE(cut->size(), work / 2.5e13 * 1.1 + 1);
-  const auto twice = CutCall(job_, {huge, huge}, *visible_, four);
-  ASSERT_TRUE(twice.ok()) << twice.status();
-  EXPECT_GE(twice->size(), 2 * work / 2.5e13);
-  EXPECT_LE(twice->size(), 2 * work / 2.5e13 * 1.1 + 1);
+  const double pairs = 2.0 * kRows * kRows * spec_.q_heads;
+  const double launches = pairs * PairCost(job_).Of(huge) / kMaxLaunchWork;
+  EXPECT_GE(cut->size(), launches);
+  EXPECT_LE(cut->size(), launches * 1.1 + 1);
   int32_t task = 0;
   int64_t row = 0;
   for (const LaunchPieces& pieces : *cut) {

@@ -8,6 +8,7 @@
 #include "worker/kernel/cuda/gradient_launch.h"
 #include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/key_split.h"
+#include "worker/kernel/cuda/launch_cost.h"
 #include "worker/kernel/cuda/launch_plan.h"
 #include "worker/kernel/cuda/op_plan.h"
 #include "worker/kernel/visibility.h"
@@ -36,6 +37,27 @@ bool IsGradients(absl::Span<const KernelTask> tasks) {
   return !tasks.empty() && tasks[0].q.block.kind == BlockKind::kQGrad;
 }
 
+// A call's tasks as launches take them, and what their rows see.
+class SeenTasks {
+ public:
+  SeenTasks(const KernelJob& job, absl::Span<const KernelTask> tasks, const LongKeysRule& rule,
+            ComputePool& pool)
+      : tasks_(tasks), visible_(std::make_unique<CallVisibility>(*job.mask, tasks, pool)) {
+    parts_ = CutLongKeys({job, tasks, *visible_}, rule);
+    if (parts_.empty()) return;
+    tasks_ = parts_;
+    visible_ = std::make_unique<CallVisibility>(*job.mask, tasks_, pool);
+  }
+
+  absl::Span<const KernelTask> tasks() const { return tasks_; }
+  const CallVisibility& visible() const { return *visible_; }
+
+ private:
+  std::vector<KernelTask> parts_;
+  absl::Span<const KernelTask> tasks_;
+  std::unique_ptr<CallVisibility> visible_;
+};
+
 absl::Status CheckStop(const KernelControl& control) {
   if (!control.stopped()) return absl::OkStatus();
   return absl::CancelledError("the kernel was told to stop");
@@ -45,7 +67,7 @@ absl::Status CheckStop(const KernelControl& control) {
 
 absl::StatusOr<std::unique_ptr<CudaKernel>> CudaKernel::Create(Options options) {
   ASSIGN_OR_RETURN(std::unique_ptr<ComputePool> pool, ComputePool::Create(options.threads));
-  return std::unique_ptr<CudaKernel>(new CudaKernel(std::move(options.launcher), std::move(pool)));
+  return std::unique_ptr<CudaKernel>(new CudaKernel(std::move(options), std::move(pool)));
 }
 
 std::string CudaKernel::Description() const {
@@ -86,16 +108,18 @@ absl::Status CudaKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
 
 absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                 const KernelControl& control) {
-  const CallVisibility visible(*job.mask, tasks, *pool_);
+  const SeenTasks seen(job, tasks, {max_work_, 1}, *pool_);
   ForwardKind kind = KindOf(job);
   kind.hopper = launcher_->has_hopper() && HopperServes(job, tasks);
   CutRule rule;
   rule.hopper = kind.hopper;
   rule.max_bytes = launcher_->max_tables();
-  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches, CutCall(job, tasks, visible, rule));
+  rule.max_work = max_work_;
+  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
+                   CutCall(job, seen.tasks(), seen.visible(), rule));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
-    Launch launch = MakeLaunch(job, tasks, visible, pieces, kind.hopper);
+    Launch launch = MakeLaunch(job, seen.tasks(), seen.visible(), pieces, kind.hopper);
     RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
@@ -107,13 +131,14 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
 
 absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {
-  const CallVisibility visible(*job.mask, tasks, *pool_);
+  const SeenTasks seen(job, tasks, {max_work_, TurnsOf(job)}, *pool_);
   const ForwardKind kind = KindOf(job);
-  ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
-                   CutGradients(job, tasks, visible, launcher_->max_tables()));
+  ASSIGN_OR_RETURN(
+      const std::vector<LaunchPieces> launches,
+      CutGradients(job, seen.tasks(), seen.visible(), launcher_->max_tables(), max_work_));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
-    GradientLaunch launch = MakeGradientLaunch(job, tasks, visible, pieces);
+    GradientLaunch launch = MakeGradientLaunch(job, seen.tasks(), seen.visible(), pieces);
     ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
     for (const GradientGrid& grid : launch.grids) {
       RETURN_IF_ERROR(CheckStop(control));

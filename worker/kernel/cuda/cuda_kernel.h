@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
+#include "worker/kernel/cuda/launch_cost.h"
 #include "worker/kernel/cuda/launcher.h"
 #include "worker/kernel/key_chunks.h"
 
@@ -29,6 +30,8 @@ class CudaKernel : public AttentionKernel {
     std::unique_ptr<Launcher> launcher;
     // Of the host, which find what each query row sees.
     int threads = 1;
+    // Of what is queued at once (launch_cost.h).
+    double max_launch_work = kMaxLaunchWork;
   };
   // INVALID_ARGUMENT for a number of threads that cannot be; RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<CudaKernel>> Create(Options options);
@@ -49,10 +52,13 @@ class CudaKernel : public AttentionKernel {
   absl::Status AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                             const KernelControl& control);
   absl::Status LaunchOp(const OpArgs& args);
-  CudaKernel(std::unique_ptr<Launcher> launcher, std::unique_ptr<ComputePool> pool)
-      : launcher_(std::move(launcher)), pool_(std::move(pool)) {}
+  CudaKernel(Options options, std::unique_ptr<ComputePool> pool)
+      : launcher_(std::move(options.launcher)),
+        max_work_(options.max_launch_work),
+        pool_(std::move(pool)) {}
 
   const std::unique_ptr<Launcher> launcher_;
+  const double max_work_;
   const std::unique_ptr<ComputePool> pool_;
   int64_t hopper_launches_ = 0;
 };

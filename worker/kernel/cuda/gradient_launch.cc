@@ -206,19 +206,22 @@ GradientTask TaskOf(const KernelJob& job, const KernelTask& bound) {
 
 }  // namespace
 
+int64_t TurnsOf(const KernelJob& job) {
+  return SharesBias(job) ? job.spec->kv_heads * TilesApart(job.layout->group()) : 1;
+}
+
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
                                                        const CallVisibility& visible,
-                                                       int64_t max_bytes) {
+                                                       int64_t max_bytes, double max_work) {
   // A task is one of queries' units and one of keys', and may be alone in its groups.
-  const int64_t turns = SharesBias(job) ? job.spec->kv_heads * TilesApart(job.layout->group()) : 1;
   CutRule rule;
   rule.max_bytes = max_bytes;
   rule.more_of_task = static_cast<int64_t>(sizeof(GradientTask) + 2 * sizeof(int32_t)) +
-                      (turns + 1) * static_cast<int64_t>(sizeof(GradientGroup)) +
+                      (TurnsOf(job) + 1) * static_cast<int64_t>(sizeof(GradientGroup)) +
                       4 * 16;  // Four tables more begin at multiples of 16.
   rule.whole_chunks = true;
-  rule.products = 4;  // Of the keys' side: two that weigh, dK and dV.
+  rule.max_work = max_work;
   return CutCall(job, tasks, visible, rule);
 }
 

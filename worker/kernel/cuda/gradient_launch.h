@@ -17,11 +17,15 @@ namespace annulus::cuda {
 // query slots, by increasing shard-local number; so its bits depend on the list alone, and in a
 // deterministic job, whose shards and tasks are of whole global tiles, on the job alone.
 
+// Launches, one after the other, that a task's queries take.
+int64_t TurnsOf(const KernelJob& job);
+
 // Cuts a call as CutCall does, at whole chunks of rows: a tile of slots gives its keys one sum.
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
                                                        const CallVisibility& visible,
-                                                       int64_t max_bytes);
+                                                       int64_t max_bytes,
+                                                       double max_work = kMaxLaunchWork);
 
 // One launch: `groups` of them from entry `first_group` on.
 struct GradientGrid {

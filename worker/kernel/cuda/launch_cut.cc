@@ -14,11 +14,6 @@
 namespace annulus::cuda {
 namespace {
 
-// Multiply-adds of a launch, about, where one piece of rows has no more: a fraction of a second of
-// a large GPU, some seconds of FMA. So whoever waits for a device sees it come on, and a call that
-// is told to stop does: a few launches at most are queued ahead.
-constexpr double kMaxLaunchWork = 2.5e13;
-
 bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 
 // Bytes of tables that every launch has, or those of a sequence or of a task, whatever rows are in
@@ -98,12 +93,12 @@ class CallCutter {
     return bytes;
   }
 
-  // Of rows of a task, at most.
-  double WorkOf(int32_t index, int64_t rows) const {
+  // Of rows [begin, end) of a task, about.
+  double WorkOf(int32_t index, int64_t begin, int64_t end) const {
     const Task& task = tasks_[index].task;
-    return static_cast<double>(rows) * static_cast<double>(task.k_end - task.k_begin) *
-           (task.head_end - task.head_begin) * rule_.products *
-           (job_.layout->head_dim() + job_.layout->value_dim()) / 2;
+    const int64_t keys = SeenKeys({job_, tasks_, visible_}, index, {begin, end});
+    return static_cast<double>((end - begin) * (task.head_end - task.head_begin)) *
+           static_cast<double>(keys) * cost_.Of(tasks_[index]);
   }
 
   absl::Status AddTask(int32_t index) {
@@ -129,8 +124,8 @@ class CallCutter {
         }
         continue;
       }
-      const double work = WorkOf(index, end - begin);
-      if (work_ + work > kMaxLaunchWork && !pieces_.empty()) {
+      const double work = WorkOf(index, begin, end);
+      if (work_ + work > rule_.max_work && !pieces_.empty()) {
         Flush();
         open = false;
         continue;
@@ -167,6 +162,7 @@ class CallCutter {
   const absl::Span<const KernelTask> tasks_;
   const CallVisibility& visible_;
   const CutRule rule_;
+  const PairCost cost_{job_};
   const int64_t of_sequence_ = SequenceBytes(job_);
   absl::flat_hash_set<int64_t> sequences_;  // Of the launch's rows, where its tables have them.
   int64_t used_ = CallBytes(job_, rule_.hopper);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cuda/launch_cost.h"
 #include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
@@ -28,12 +29,13 @@ struct CutRule {
   int64_t more_of_task = 0;   // Bytes of them that a task takes beside those of the forward kernel.
   bool hopper = false;        // For the kernel of sm_90a (hopper_plan.h).
   bool whole_chunks = false;  // Rows are cut at multiples of 64 (kChunkRows) only.
-  int products = 2;           // Of the largest launch, for each pair of a query and a key.
+  double max_work = kMaxLaunchWork;  // Of what shares tables, where no piece has more.
 };
 
-// Cuts a call into launches whose tables fit: an accumulator row sees its tasks in list order,
-// within launches and from one to the next. RESOURCE_EXHAUSTED where the least piece's do not: what
-// a launch's tables hold is of its rows, so that 4 MiB fit 64 rows of every job that is admitted.
+// Cuts a call into launches whose tables fit and whose work is bounded: an accumulator row sees its
+// tasks in list order, within launches and from one to the next. RESOURCE_EXHAUSTED where the least
+// piece's do not: what a launch's tables hold is of its rows, so that 4 MiB fit 64 rows of every
+// job that is admitted.
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
                                                   const CallVisibility& visible,
