@@ -41,7 +41,7 @@ const std::vector<Expected>& Reachable() {
       {"RunJob",
        {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
         "none"}},
-      {"CallGone", {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING"}},
+      {"CallGone", {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "planning", "none"}},
       {"CancelJob",
        {"QUEUED", "UPLOADING", "READY", "RUNNING", "DRAINING", "SUCCEEDED", "FAILED", "CANCELLED",
         "none"}},
@@ -53,8 +53,13 @@ const std::vector<Expected>& Reachable() {
         "none"}},
       {"ReleaseState", {"none", "awaited", "held", "over"}},
       {"Gradients", {"none", "awaited", "held", "over"}},
-      {"Planned", {"waiting", "forgotten"}},
-      {"Drain", {"serving"}},
+      {"PlanJob", {"serving", "unready", "draining"}},
+      {"PlanGradients", {"none", "awaited", "held", "over"}},
+      {"ListJobs", {"serving", "unready", "draining"}},
+      {"GetServerInfo", {"serving", "unready", "draining"}},
+      {"Planned", {"job", "dry run", "forgotten"}},
+      {"Tick", {"serving", "unready", "draining"}},
+      {"Drain", {"serving", "unready", "draining"}},
   };
   return *table;
 }
@@ -109,11 +114,25 @@ const char* StateKeptBy(const JobRecord* job) {
   return job->kept.status == KeptStatus::kHeld ? "held" : "over";
 }
 
-const JobRecord* JobByCall(const Core& core, int64_t call) {
+const char* StateOfService(const Core& core) {
+  return core.draining ? "draining" : core.ready ? "serving" : "unready";
+}
+
+// Of a call that may be a job's or a dry run's.
+std::string StateOfCall(const Core& core, int64_t call) {
   for (const auto& [number, job] : core.jobs.all()) {
-    if (job.owners.count(call) + job.watchers.count(call) > 0) return &job;
+    if (job.owners.count(call) + job.watchers.count(call) > 0) return StateOf(&job);
   }
-  return nullptr;
+  for (const auto& [number, planning] : core.plannings) {
+    if (planning.call == call) return "planning";
+  }
+  return "none";
+}
+
+const char* StateOfPlan(const Core& core, int64_t plan) {
+  const auto planning = core.plannings.find(plan);
+  if (planning == core.plannings.end()) return "forgotten";
+  return planning->second.call != 0 ? "dry run" : "job";
 }
 
 const JobRecord* JobByRequest(const Core& core, const event::RunJob& run) {
@@ -172,12 +191,14 @@ void EventCoverage::Note(const Core& core, const Event& event) {
     Count("WorkerGone", StateOfWorker(OnConnection(core, gone->connection)));
   } else if (const auto* run = std::get_if<event::RunJob>(&event)) {
     Count("RunJob", StateOf(JobByRequest(core, *run)));
-    const AttentionSpec& spec = run->submission->spec;
-    if (spec.uses_state()) Count("Gradients", StateKeptBy(JobById(core, spec.gradients.state)));
+    NoteState("Gradients", core, *run->submission);
+  } else if (const auto* plan = std::get_if<event::PlanJob>(&event)) {
+    Count("PlanJob", StateOfService(core));
+    NoteState("PlanGradients", core, *plan->submission);
   } else if (const auto* release = std::get_if<event::ReleaseState>(&event)) {
     Count("ReleaseState", StateKeptBy(JobById(core, release->job_id)));
   } else if (const auto* call = std::get_if<event::CallGone>(&event)) {
-    Count("CallGone", StateOf(JobByCall(core, call->call)));
+    Count("CallGone", StateOfCall(core, call->call));
   } else if (const auto* cancel = std::get_if<event::CancelJob>(&event)) {
     Count("CancelJob", StateOf(JobById(core, cancel->job_id)));
   } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
@@ -185,10 +206,24 @@ void EventCoverage::Note(const Core& core, const Event& event) {
   } else if (const auto* get = std::get_if<event::GetJob>(&event)) {
     Count("GetJob", StateOf(JobById(core, get->job_id)));
   } else if (const auto* planned = std::get_if<event::Planned>(&event)) {
-    Count("Planned", core.plannings.count(planned->plan) != 0 ? "waiting" : "forgotten");
-  } else if (std::get_if<event::Drain>(&event) != nullptr) {
-    Count("Drain", core.draining ? "draining" : "serving");
+    Count("Planned", StateOfPlan(core, planned->plan));
+  } else {
+    NoteOfService(core, event);
   }
+}
+
+void EventCoverage::NoteOfService(const Core& core, const Event& event) {
+  const char* state = StateOfService(core);
+  if (std::get_if<event::ListJobs>(&event) != nullptr) Count("ListJobs", state);
+  if (std::get_if<event::GetServerInfo>(&event) != nullptr) Count("GetServerInfo", state);
+  if (std::get_if<event::Tick>(&event) != nullptr) Count("Tick", state);
+  if (std::get_if<event::Drain>(&event) != nullptr) Count("Drain", state);
+}
+
+void EventCoverage::NoteState(const std::string& event, const Core& core,
+                              const Submission& submission) {
+  const AttentionSpec& spec = submission.spec;
+  if (spec.uses_state()) Count(event, StateKeptBy(JobById(core, spec.gradients.state)));
 }
 
 void EventCoverage::Add(const EventCoverage& other) {

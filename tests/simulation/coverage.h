@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// Which events have met the coordinator in which states: of the run, group, worker or job that an
-// event speaks of.
+// Which events have met the coordinator in which states: of the run, group, worker, job, call or
+// plan that an event speaks of, and of the service where it speaks of none.
 class EventCoverage {
  public:
   // Before the coordinator handles the event.
@@ -27,6 +27,9 @@ class EventCoverage {
  private:
   void Count(const std::string& event, const std::string& state) { ++counts_[{event, state}]; }
   void NoteWorker(const Core& core, const event::WorkerSaid& said);
+  void NoteOfService(const Core& core, const Event& event);
+  // Of the job that keeps the state that `submission` names, if it names one.
+  void NoteState(const std::string& event, const Core& core, const Submission& submission);
 
   std::map<std::pair<std::string, std::string>, int64_t> counts_;
 };

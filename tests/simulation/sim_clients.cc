@@ -102,14 +102,14 @@ void SimClients::Disturb(int64_t number) {
   }
   if (agenda_->Chance(0.25)) {
     agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
-      around_->Tell(event::CancelJob{++last_call_, "anonymous", AnyJob()});
+      Ask(event::CancelJob{++last_call_, "anonymous", AnyJob()});
     });
   }
   if (agenda_->Chance(0.2)) {
     agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
       const bool known = !kept_.empty() && agenda_->Chance(0.7);
-      around_->Tell(event::ReleaseState{
-          ++last_call_, "anonymous", known ? kept_[agenda_->Below(kept_.size())].first : AnyJob()});
+      Ask(event::ReleaseState{++last_call_, "anonymous",
+                              known ? kept_[agenda_->Below(kept_.size())].first : AnyJob()});
     });
   }
   if (agenda_->Chance(0.3)) {
@@ -117,11 +117,38 @@ void SimClients::Disturb(int64_t number) {
   }
   if (agenda_->Chance(0.3)) {
     agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this] {
-      around_->Tell(event::GetJob{++last_call_, "anonymous", AnyJob()});
-      around_->Tell(event::ListJobs{++last_call_, "anonymous", {}});
-      around_->Tell(event::GetServerInfo{++last_call_});
+      Ask(event::GetJob{++last_call_, "anonymous", AnyJob()});
+      LookAround();
     });
   }
+}
+
+void SimClients::Ask(Event question) {
+  const int64_t number = last_call_;
+  asked_.insert(number);
+  if (!around_->Tell(std::move(question))) asked_.erase(number);
+}
+
+void SimClients::LookAround() {
+  Ask(event::ListJobs{++last_call_, "anonymous", {}});
+  Ask(event::GetServerInfo{++last_call_});
+  PlanJob();
+}
+
+// Of a job, or of gradients of one that keeps its state.
+void SimClients::PlanJob() {
+  const bool gradients = !kept_.empty() && agenda_->Chance(0.5);
+  const v1::RunJobRequest request = gradients ? NewGradients() : NewRequest();
+  auto submission = MakeSubmission(request, options_);
+  if (!submission.ok()) return around_->ClientViolation(std::string(submission.status().message()));
+  const int64_t number = ++last_call_;
+  Ask(event::PlanJob{number, "anonymous", *std::move(submission)});
+  if (behave_ || !agenda_->Chance(0.3)) return;
+  // The plan may be on its way to a client that is gone.
+  agenda_->After(agenda_->Delay(absl::Milliseconds(100)), [this, number] {
+    asked_.erase(number);
+    around_->Tell(event::CallGone{number});
+  });
 }
 
 void SimClients::Watch(const std::string& job_id) {
@@ -134,7 +161,10 @@ void SimClients::Watch(const std::string& job_id) {
   });
 }
 
-void SimClients::LoseCalls() { calls_.clear(); }
+void SimClients::LoseCalls() {
+  calls_.clear();
+  asked_.clear();
+}
 
 void SimClients::SendShards(int64_t number, Call& call, const v1::Plan& plan) {
   call.attempt = plan.attempt();
@@ -196,6 +226,10 @@ void SimClients::OnFinish(int64_t number, const absl::Status& status) {
     }
   }
   calls_.erase(it);
+}
+
+void SimClients::OnAnswer(int64_t number) {
+  if (asked_.erase(number) == 0) around_->ClientViolation("an answer that nobody waits for");
 }
 
 }  // namespace annulus

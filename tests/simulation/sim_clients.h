@@ -22,7 +22,8 @@ namespace annulus {
 class ClientSurroundings {
  public:
   virtual ~ClientSurroundings() = default;
-  virtual void Tell(Event event) = 0;  // The coordinator.
+  // The coordinator; false where there is none that hears.
+  virtual bool Tell(Event event) = 0;
   virtual void Upload(const std::string& endpoint, const ShardId& id) = 0;
   virtual void Abandon(const std::string& endpoint, const ShardId& id) = 0;
   virtual void Fetch(const std::string& endpoint, const ShardId& id) = 0;
@@ -30,8 +31,8 @@ class ClientSurroundings {
 };
 
 // Clients of all manners: patient and impatient, detached, retrying under one request_id, keeping
-// state and using it, watching, cancelling, vanishing, slow. They check what they are told:
-// numbered events, one end, nothing after it.
+// state and using it, watching, cancelling, asking what a job would be, vanishing, slow. They check
+// what they are told: numbered events, one end, nothing after it, one answer to each question.
 class SimClients {
  public:
   SimClients(const CoordinatorOptions& options, int workers, Agenda* agenda,
@@ -39,6 +40,8 @@ class SimClients {
 
   // A new job, or an old one's request again.
   void Submit();
+  // Questions about all jobs, the service, and a job that could be.
+  void LookAround();
   // From now on clients do what they should.
   void Behave() { behave_ = true; }
   // The coordinator is gone and every call with it.
@@ -46,9 +49,10 @@ class SimClients {
 
   void OnEvent(int64_t call, const v1::JobEvent& event);
   void OnFinish(int64_t call, const absl::Status& status);
+  void OnAnswer(int64_t call);
 
   // Calls that have not ended.
-  size_t open() const { return calls_.size(); }
+  size_t open() const { return calls_.size() + asked_.size(); }
   // How jobs ended, by reason; "OK" too.
   const std::map<std::string, int>& ends() const { return ends_; }
 
@@ -67,6 +71,9 @@ class SimClients {
   v1::RunJobRequest NewRequest();
   v1::RunJobRequest NewGradients();
   void Disturb(int64_t call);
+  // `question` is a unary call of number last_call_.
+  void Ask(Event question);
+  void PlanJob();
   void SendShards(int64_t number, Call& call, const v1::Plan& plan);
   void Watch(const std::string& job_id);
   std::string AnyJob();
@@ -79,6 +86,7 @@ class SimClients {
   int64_t last_call_ = 0;
   int64_t last_request_ = 0;
   std::map<int64_t, Call> calls_;
+  std::set<int64_t> asked_;  // Unary calls without their answer.
   std::vector<std::string> jobs_;
   std::vector<v1::RunJobRequest> named_;
   // Jobs that keep their state, with their requests.

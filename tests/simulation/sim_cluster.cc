@@ -18,7 +18,7 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-constexpr size_t kMostActions = 20000, kRemembered = 200;  // Of one event; of all.
+constexpr size_t kMostActions = 20000;  // Of one event.
 
 CoordinatorOptions OptionsFor(const SimOptions& options) {
   CoordinatorOptions coordinator;
@@ -58,6 +58,11 @@ std::string Text(const google::protobuf::Message& message) {
   message.SerializeToCodedStream(&coded);
   coded.Trim();
   return text;
+}
+
+std::string TextOf(const action::Answer& answer) {
+  if (!answer.value.ok()) return answer.value.status().ToString();
+  return std::visit([](const auto& message) { return Text(message); }, *answer.value);
 }
 
 }  // namespace
@@ -120,7 +125,7 @@ PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
   return std::shared_ptr<const JobPlan>(std::move(plan));
 }
 
-void SimCluster::Tell(Event event) {
+bool SimCluster::Tell(Event event) {
   if (coordinator_ == nullptr || stopped_) {
     // A dead coordinator answers nobody.
     if (const auto* run = std::get_if<event::RunJob>(&event)) {
@@ -128,9 +133,10 @@ void SimCluster::Tell(Event event) {
     } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
       clients_.OnFinish(watch->call, absl::UnavailableError("no coordinator"));
     }
-    return;
+    return false;
   }
   Handle(std::move(event));
+  return true;
 }
 
 void SimCluster::Handle(Event event) {
@@ -195,6 +201,9 @@ void SimCluster::Perform(Action action) {
   } else if (auto* finish = std::get_if<action::FinishCall>(&action)) {
     Mix(absl::StrCat(finish->call, finish->status.ToString()));
     clients_.OnFinish(finish->call, finish->status);
+  } else if (auto* answer = std::get_if<action::Answer>(&action)) {
+    Mix(absl::StrCat(answer->call, TextOf(*answer)));
+    clients_.OnAnswer(answer->call);
   } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
     agenda_.After(agenda_.Delay(absl::Milliseconds(100)),
                   [this, life = life_, number = plan->plan, request = std::move(plan->request)] {
@@ -236,136 +245,6 @@ void SimCluster::PerformCommand(const action::SendCommand& send) {
     return;
   }
   SendDown(send.connection, [command](SimWorker& worker) { worker.Receive(command); });
-}
-
-// ---- Streams.
-
-int64_t SimCluster::LinkOf(const SimWorker& worker) const {
-  for (const auto& [number, link] : links_) {
-    if (link.worker == &worker && link.open) return number;
-  }
-  return 0;
-}
-
-void SimCluster::SendDown(int64_t number, std::function<void(SimWorker&)> what) {
-  Link& link = links_[number];
-  link.last_down = std::max(
-      {link.last_down, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
-  SimWorker* worker = link.worker;
-  agenda_.At(link.last_down, [this, number, worker, what = std::move(what)] {
-    // A stream that the worker has given up brings nothing any more.
-    auto it = links_.find(number);
-    if (it != links_.end() && worker->alive()) what(*worker);
-  });
-}
-
-void SimCluster::OpenLink(SimWorker& worker) {
-  CloseLink(worker);
-  const int64_t number = ++last_link_;
-  Link& link = links_[number];
-  link.worker = &worker;
-  link.last_up = link.last_down = agenda_.now();
-  if (coordinator_ == nullptr || stopped_) {
-    BreakLink(number, absl::UnavailableError("nobody listens"));
-  }
-}
-
-// By the worker: the coordinator hears of it after a while.
-void SimCluster::CloseLink(SimWorker& worker) {
-  const int64_t number = LinkOf(worker);
-  if (number == 0) return;
-  Link link = links_[number];
-  links_.erase(number);
-  const absl::Time when = std::max(
-      {link.last_up, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
-  agenda_.At(when, [this, number, life = life_] {
-    if (life == life_ && !stopped_) Handle(event::WorkerGone{number});
-  });
-}
-
-// By the network: both sides hear of it.
-void SimCluster::BreakLink(int64_t number, absl::Status status) {
-  Link& link = links_[number];
-  SimWorker* worker = link.worker;
-  link.open = false;
-  agenda_.After(agenda_.Delay(absl::Milliseconds(50)), [this, number, worker, status] {
-    if (links_.erase(number) != 0) worker->LinkIsClosed(status);
-  });
-  agenda_.After(agenda_.Delay(absl::Milliseconds(50)), [this, number, life = life_] {
-    if (life == life_ && !stopped_) Handle(event::WorkerGone{number});
-  });
-}
-
-void SimCluster::SendEvent(SimWorker& worker, WorkerEvent event) {
-  const int64_t number = LinkOf(worker);
-  if (number == 0) return;
-  Link& link = links_[number];
-  link.last_up = std::max(
-      {link.last_up, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
-  agenda_.At(link.last_up, [this, number, life = life_, event = std::move(event)] {
-    auto it = links_.find(number);
-    if (life != life_ || it == links_.end() || !it->second.open || stopped_) return;
-    event::WorkerSaid said{number, event};
-    if (said_.size() < kRemembered || agenda_.Chance(0.2)) {
-      if (said_.size() >= kRemembered) said_.erase(said_.begin());
-      said_.push_back(said);
-    }
-    Handle(std::move(said));
-  });
-}
-
-// Messages of the past, on their old streams, of their old terms: they must change nothing.
-void SimCluster::TellStale() {
-  if (coordinator_ == nullptr || stopped_ || said_.empty()) return;
-  event::WorkerSaid said = said_[agenda_.Below(said_.size())];
-  if (said.event.has_register_()) return;
-  const Core& core = coordinator_->core();
-  // Time may have something to do: before the comparison.
-  Handle(event::Tick{});
-  const std::string before = Snapshot(core);
-  const bool current = said.event.term() == core.term && links_.count(said.connection) != 0;
-  if (options_.planted == Planted::kGhost) {
-    for (const auto& [number, worker] : core.workers.all()) {
-      if (worker.connection == 0) continue;
-      said.connection = worker.connection;
-      said.event.set_term(core.term);
-      said.event.set_id(worker.events_received + 1);
-    }
-  } else if (current && agenda_.Chance(0.5)) {
-    said.event.set_term(said.event.term() - 1);
-  }
-  Handle(std::move(said));
-  if (coordinator_ != nullptr && Snapshot(core) != before) {
-    Violation("invariant 7: an old message changed something");
-  }
-}
-
-// ---- Meetings of ranks.
-
-void SimCluster::Arrive(const std::string& operation, size_t ranks, SimWorker& worker) {
-  Meeting& meeting = meetings_[operation];
-  meeting.ranks = ranks;
-  meeting.arrived[worker.slot()] = &worker;
-  // A rank waits for its peers only so long; a broken link looks the same.
-  const bool breaks = worker.faults && agenda_.Chance(0.01);
-  const absl::Duration patience = breaks ? absl::Milliseconds(30) : absl::Seconds(8);
-  agenda_.After(patience, [this, operation, &worker] {
-    auto it = meetings_.find(operation);
-    if (it == meetings_.end() || it->second.arrived.erase(worker.slot()) == 0) return;
-    worker.OperationFailed(operation);
-  });
-  if (meeting.arrived.size() < meeting.ranks || breaks) return;
-  agenda_.After(agenda_.Delay(absl::Milliseconds(40)), [this, operation] {
-    auto it = meetings_.find(operation);
-    if (it == meetings_.end() || it->second.arrived.size() < it->second.ranks) return;
-    const std::map<std::string, SimWorker*> arrived = std::move(it->second.arrived);
-    meetings_.erase(it);
-    for (const auto& [slot, rank] : arrived) rank->OperationDone(operation);
-  });
-}
-
-void SimCluster::Leave(SimWorker& worker) {
-  for (auto& [operation, meeting] : meetings_) meeting.arrived.erase(worker.slot());
 }
 
 // Every lane follows one order: that in which commands were first issued.

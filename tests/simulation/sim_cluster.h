@@ -65,6 +65,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   // Faults and the end.
   void PlanFaults();
   void OneFault();
+  void DrainCoordinator();
   void Heal();
   absl::Status CheckAtRest();
 
@@ -79,7 +80,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   void Violation(const std::string& what) override;
 
   // ClientSurroundings.
-  void Tell(Event event) override;
+  bool Tell(Event event) override;
   void Upload(const std::string& endpoint, const ShardId& id) override;
   void Abandon(const std::string& endpoint, const ShardId& id) override;
   void Fetch(const std::string& endpoint, const ShardId& id) override;

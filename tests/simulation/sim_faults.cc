@@ -1,4 +1,4 @@
-// The second half of SimCluster: what goes wrong, and what must hold when everything has come to
+// Another part of SimCluster: what goes wrong, and what must hold when everything has come to
 // rest.
 #include <algorithm>
 
@@ -46,9 +46,20 @@ void SimCluster::OneFault() {
       if (coordinator_ != nullptr && agenda_.Chance(0.5)) CrashCoordinator();
       return;
     case 6:  // The coordinator is told to end.
-      if (coordinator_ != nullptr && agenda_.Chance(0.5)) Handle(event::Drain{});
+      if (coordinator_ != nullptr && agenda_.Chance(0.5)) DrainCoordinator();
       return;
   }
+}
+
+// Some who tell it to end tell it twice, and clients go on asking.
+void SimCluster::DrainCoordinator() {
+  Handle(event::Drain{});
+  if (stopped_) return;
+  agenda_.After(agenda_.Delay(absl::Milliseconds(500)), [this, life = life_] {
+    if (life != life_ || stopped_) return;
+    clients_.LookAround();
+    if (agenda_.Chance(0.5)) Handle(event::Drain{});
+  });
 }
 
 void SimCluster::PlanFaults() {
