@@ -1,0 +1,97 @@
+#include "client/cli/report.h"
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+const std::map<absl::StatusCode, ExitCode>& Codes() {
+  static const auto* table = new std::map<absl::StatusCode, ExitCode>{
+      {absl::StatusCode::kOk, kExitOk},
+      {absl::StatusCode::kCancelled, kExitInterrupted},
+      {absl::StatusCode::kUnknown, kExitFailed},
+      {absl::StatusCode::kInvalidArgument, kExitRefused},
+      {absl::StatusCode::kDeadlineExceeded, kExitDeadline},
+      {absl::StatusCode::kNotFound, kExitRefused},
+      {absl::StatusCode::kAlreadyExists, kExitRefused},
+      {absl::StatusCode::kPermissionDenied, kExitRefused},
+      {absl::StatusCode::kResourceExhausted, kExitTryAgain},
+      {absl::StatusCode::kFailedPrecondition, kExitRefused},
+      {absl::StatusCode::kAborted, kExitTryAgain},
+      {absl::StatusCode::kOutOfRange, kExitRefused},
+      {absl::StatusCode::kUnimplemented, kExitRefused},
+      {absl::StatusCode::kInternal, kExitFailed},
+      {absl::StatusCode::kUnavailable, kExitTryAgain},
+      {absl::StatusCode::kDataLoss, kExitWrongAnswer},
+      {absl::StatusCode::kUnauthenticated, kExitRefused}};
+  return *table;
+}
+
+// The table of docs/client.md: what it says of each exit code.
+std::map<int, std::string> Documented() {
+  std::ifstream file("docs/client.md");
+  std::map<int, std::string> rows;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line == "**Exit codes.**") inside = true;
+    const std::vector<std::string> cells = absl::StrSplit(line, absl::MaxSplits('|', 2));
+    int code = 0;
+    if (inside && cells.size() == 3 && absl::SimpleAtoi(cells[1], &code)) rows[code] = cells[2];
+    if (inside && !rows.empty() && line.empty()) break;
+  }
+  return rows;
+}
+
+std::set<std::string> Matches(const std::string& text, const char* pattern) {
+  const std::regex regex(pattern);
+  std::set<std::string> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) {
+    found.insert((*it)[1]);
+  }
+  return found;
+}
+
+TEST(ReportTest, EveryStatusHasItsExitCode) {
+  EXPECT_EQ(Codes().size(), 17u);
+  for (const auto& [code, exit_code] : Codes()) {
+    EXPECT_EQ(ExitCodeOf(absl::Status(code, "so")), exit_code) << absl::StatusCodeToString(code);
+  }
+  EXPECT_EQ(ExitCodeOf(absl::DataLossError("")), 6);
+  EXPECT_EQ(ExitCodeOf(absl::CancelledError("")), 130);
+}
+
+// A status that the page gives no exit code is one that "has no code of its own".
+TEST(ReportTest, ThePageNamesTheStatusesOfEachExitCode) {
+  const std::map<int, std::string> rows = Documented();
+  std::map<std::string, int> said;
+  for (const auto& [exit_code, text] : rows) {
+    for (const std::string& word : Matches(text, "`([A-Z_]+)`")) said[word] = exit_code;
+  }
+  for (const auto& [code, exit_code] : Codes()) {
+    const std::string name = absl::StatusCodeToString(code);
+    if (exit_code == kExitOk || exit_code == kExitFailed) {
+      EXPECT_EQ(said.count(name), 0u) << name;
+    } else {
+      EXPECT_EQ(said[name], exit_code) << name;
+    }
+  }
+}
+
+TEST(ReportTest, ThePageAndTheHelpListTheSameExitCodes) {
+  std::set<std::string> rows;
+  for (const auto& [exit_code, text] : Documented()) rows.insert(std::to_string(exit_code));
+  EXPECT_EQ(rows.size(), 8u);
+  EXPECT_EQ(Matches(kExitCodes, "[ \n]([0-9]+) "), rows);
+}
+
+}  // namespace
+}  // namespace annulus
