@@ -175,6 +175,7 @@ Entry Share(const std::string& name, int part, int whole, const std::string& wha
   entry.compared_to = what;
   entry.ratio = static_cast<double>(part) / std::max(1, whole);
   entry.bar = bar;
+  entry.ceiling = whole;
   return entry;
 }
 
@@ -207,6 +208,7 @@ int Main() {
   regret.name = "auto: chosen / best, largest";
   regret.value = *std::max_element(tally.regret.begin(), tally.regret.end());
   regret.higher_is_better = false;
+  regret.ceiling = 1;
   std::puts(ToJson({Share("auto: chosen within 1.15 of the best measured", tally.near, tally.points,
                           "jobs of the grid", 0.9),
                     regret,

@@ -3,13 +3,11 @@
 // N.
 
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "tests/bench/kernel_job.h"
 #include "tests/bench/read_rate.h"
@@ -69,10 +67,9 @@ Entry Measure(const Case& c, AttentionKernel& kernel, int threads) {
 }
 
 int Main(int argc, char** argv) {
-  int threads = 2;
-  if (argc == 3 && std::strcmp(argv[1], "--threads") == 0) {
-    if (!absl::SimpleAtoi(argv[2], &threads) || threads < 1) return 2;
-  }
+  int64_t wanted = 2;
+  if (!ReadOnlyFlag(argc, argv, "--threads", /*least=*/1, &wanted)) return 2;
+  const int threads = static_cast<int>(wanted);
   CpuKernel::Options options;
   options.threads = threads;
   absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 
 namespace annulus::bench {
@@ -63,6 +64,18 @@ std::string ToJson(const std::vector<Entry>& entries) {
                     {"spread", entry.spread}});
   }
   return list.dump(2);
+}
+
+bool ReadOnlyFlag(int argc, const char* const* argv, const char* flag, int64_t least,
+                  int64_t* value) {
+  if (argc == 1) return true;
+  if (argc == 3 && std::string(argv[1]) == flag && absl::SimpleAtoi(argv[2], value) &&
+      *value >= least) {
+    return true;
+  }
+  std::fprintf(stderr, "the only argument is %s N, with N of at least %lld\n", flag,
+               static_cast<long long>(least));
+  return false;
 }
 
 }  // namespace annulus::bench

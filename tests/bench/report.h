@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_BENCH_REPORT_H_
 #define ANNULUS_TESTS_BENCH_REPORT_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,11 @@ void Say(const Entry& entry);
 // The entries as a JSON array, which a benchmark prints on standard output and nothing else; `met`
 // is derived. Text for a person goes to standard error.
 std::string ToJson(const std::vector<Entry>& entries);
+
+// `value` from the only arguments that a program takes, `flag` N, where they are given. False, with
+// a line on standard error, at any others or where N is below `least`.
+bool ReadOnlyFlag(int argc, const char* const* argv, const char* flag, int64_t least,
+                  int64_t* value);
 
 }  // namespace annulus::bench
 

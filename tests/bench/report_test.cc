@@ -1,5 +1,10 @@
 #include "tests/bench/report.h"
 
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -42,6 +47,35 @@ TEST(ReportTest, BarIsJudgedInItsDirection) {
   EXPECT_TRUE(json[4]["met"].is_null());
   EXPECT_TRUE(json[4]["ratio"].is_null());
   EXPECT_EQ(json[2]["better"], "lower");
+}
+
+// The same as FIELDS of tools/testing/run_benchmarks.py.
+TEST(ReportTest, AnEntryHasElevenFields) {
+  Entry full = WithBar(0.8, 0.7, true);
+  full.ceiling = 9;
+  for (const auto& entry : nlohmann::json::parse(ToJson({full, Entry{}}))) {
+    std::set<std::string> fields;
+    for (const auto& [field, value] : entry.items()) fields.insert(field);
+    EXPECT_EQ(fields,
+              (std::set<std::string>{"name", "value", "unit", "compared_to", "ratio", "better",
+                                     "bar", "met", "ceiling", "repeats", "spread"}));
+  }
+}
+
+TEST(ReportTest, AProgramTakesItsOwnFlagOnly) {
+  int64_t value = 7;
+  const auto read = [&value](std::vector<const char*> argv) {
+    argv.insert(argv.begin(), "program");
+    return ReadOnlyFlag(static_cast<int>(argv.size()), argv.data(), "--tokens", 64, &value);
+  };
+  EXPECT_TRUE(read({}));
+  EXPECT_EQ(value, 7);
+  EXPECT_TRUE(read({"--tokens", "64"}));
+  EXPECT_EQ(value, 64);
+  EXPECT_FALSE(read({"--tokens", "63"}));
+  EXPECT_FALSE(read({"--tokens", "many"}));
+  EXPECT_FALSE(read({"--tokens"}));
+  EXPECT_FALSE(read({"--threads", "64"}));
 }
 
 }  // namespace

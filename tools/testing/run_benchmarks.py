@@ -26,9 +26,20 @@ FIELDS = {
     "repeats": int,
     "spread": (int, float),
 }
+# What those take that take arguments, as `tools/bench NAME -- ARGUMENT...`.
+ARGUMENTS = {
+    "decode": "[--threads N]",
+    "kernel": "[--threads N] [CASE]...",
+    "million": "[--tokens N]",
+}
 PEERS = "tests/bench/peers"
 TIMEOUT_SECONDS = 1800
 PEER_TIMEOUT_SECONDS = 4 * 3600
+
+
+def is_a(value, kind):
+    # A bool is an int to Python.
+    return isinstance(value, kind) and (not isinstance(value, bool) or kind is FIELDS["met"])
 
 
 def check_entries(text):
@@ -40,7 +51,7 @@ def check_entries(text):
         if set(entry) != set(FIELDS):
             raise ValueError(f"fields differ: {sorted(set(entry) ^ set(FIELDS))}")
         for field, kind in FIELDS.items():
-            if not isinstance(entry[field], kind):
+            if not is_a(entry[field], kind):
                 raise ValueError(f"{entry['name']}: {field} is {entry[field]!r}")
         if entry["better"] not in ("higher", "lower"):
             raise ValueError(f"{entry['name']}: better is {entry['better']!r}")
@@ -58,7 +69,7 @@ def number(value):
     return "-" if value is None else f"{value:.4g}"
 
 
-def show(entries, out=sys.stdout):
+def show(entries):
     rows = [("benchmark", "value", "ratio", "bar", "ceiling", "spread", "", "compared to")]
     for entry in entries:
         sign = ">=" if entry["better"] == "higher" else "<="
@@ -76,7 +87,7 @@ def show(entries, out=sys.stdout):
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip(), file=out)
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
 
 
 class Bench:
@@ -154,14 +165,30 @@ def peers(names):
     return [stem for stem in stems if not names or stem in names]
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="tools/bench", description="Runs the benchmarks.")
+def parse(arguments):
+    """The options, and what stands after "--" for the one benchmark that is named."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    passed = arguments[end + 1 :]
+    parser = argparse.ArgumentParser(
+        prog="tools/bench",
+        usage="tools/bench [NAME]... [--peers] [--json] [--check] [-- ARGUMENT...]",
+        description="Runs the benchmarks.",
+        epilog="ARGUMENT... goes to the one benchmark that is named, of "
+        + ", ".join(f"{name} {taken}" for name, taken in ARGUMENTS.items())
+        + ".",
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--peers", action="store_true", help="install and run the peers as well")
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     parser.add_argument("--check", action="store_true", help="end with 1 when a bar is missed")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments[:end])
+    if passed and (options.peers or len(options.names) != 1 or options.names[0] not in ARGUMENTS):
+        parser.error(f"arguments after -- are for one benchmark of {', '.join(ARGUMENTS)}: name it alone")
+    return parser, options, passed
 
+
+def main(arguments=None):
+    parser, options, passed = parse(sys.argv[1:] if arguments is None else arguments)
     bench = Bench()
     known = bench.targets()
     peer_names = peers(options.names) if options.peers else []
@@ -172,7 +199,7 @@ def main():
     if chosen:
         bench.build(list(chosen.values()))
     jobs = [(name, *bench.binary(label)) for name, label in chosen.items()]
-    jobs = [(name, [path], folder, None) for name, path, folder in jobs]
+    jobs = [(name, [path, *passed], folder, None) for name, path, folder in jobs]
     if peer_names:
         python = peers_python()
         bench.build(bench.rounds())
