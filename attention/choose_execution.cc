@@ -210,13 +210,7 @@ class Chooser {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       Candidate& candidate = candidates_[i];
       if (i == taken || !candidate.rejected.empty()) continue;
-      const double ratio = best > 0 ? candidate.cost.expected_seconds / best : 1;
-      if (ratio > 1) {
-        candidate.rejected = absl::StrFormat("predicted to take %.3g times as long", ratio);
-      } else {
-        candidate.rejected = ratio == 1 ? "predicted to be no faster than the one taken"
-                                        : "sends more, and is predicted to be hardly faster";
-      }
+      candidate.rejected = WhyNotTaken(best > 0 ? candidate.cost.expected_seconds / best : 1);
     }
     const auto first = candidates_.begin() + static_cast<int64_t>(taken);
     std::rotate(candidates_.begin(), first, first + 1);
@@ -239,6 +233,14 @@ class Chooser {
 };
 
 }  // namespace
+
+std::string WhyNotTaken(double ratio) {
+  const double more = (ratio - 1) * 100;  // Percent.
+  if (more >= 10) return absl::StrFormat("predicted to take %.3g times as long", ratio);
+  if (more >= 0.01) return absl::StrFormat("predicted to take %.2g %% longer", more);
+  return ratio >= 1 ? "predicted to be no faster than the one taken"
+                    : "sends more, and is predicted to be hardly faster";
+}
 
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,

@@ -49,6 +49,9 @@ absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec
                                                        const Execution& wanted,
                                                        const Choice& choice);
 
+// What is said of a way whose predicted time is `ratio` times that of the one taken.
+std::string WhyNotTaken(double ratio);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_CHOOSE_EXECUTION_H_

@@ -382,5 +382,15 @@ TEST(ChooseExecutionTest, NothingToAttendCostsNothing) {
   EXPECT_EQ(candidates->front().cost.balance, 1);
 }
 
+TEST(WhyNotTakenTest, SaysByHowMuchItIsSlower) {
+  EXPECT_EQ(WhyNotTaken(3.14159), "predicted to take 3.14 times as long");
+  EXPECT_EQ(WhyNotTaken(1.1001), "predicted to take 1.1 times as long");
+  EXPECT_EQ(WhyNotTaken(1.099), "predicted to take 9.9 % longer");
+  EXPECT_EQ(WhyNotTaken(1.0003), "predicted to take 0.03 % longer");
+  EXPECT_EQ(WhyNotTaken(1 + 1e-9), "predicted to be no faster than the one taken");
+  EXPECT_EQ(WhyNotTaken(1), "predicted to be no faster than the one taken");
+  EXPECT_EQ(WhyNotTaken(0.97), "sends more, and is predicted to be hardly faster");
+}
+
 }  // namespace
 }  // namespace annulus
