@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/tensor_table.h"
 #include "attention/validate.h"
@@ -157,11 +158,10 @@ class RequestsTest : public testing::Test {
     const std::string& reason = detail.reason;
     if (reason == "NOT_SERVED") {
       const auto features = detail.metadata.find("features");
-      const auto of = [&](absl::string_view group) {
-        return features != detail.metadata.end() && absl::StartsWith(features->second, group);
-      };
-      return (spec.deterministic && of("deterministic/")) ||
-             (spec.arithmetic == Arithmetic::kBf16x3 && of("arithmetic/bf16x3") &&
+      const std::string feature =
+          features != detail.metadata.end() ? features->second : std::string();
+      return (spec.deterministic && absl::StartsWith(feature, "deterministic/")) ||
+             (spec.arithmetic == Arithmetic::kBf16x3 && feature == kBf16x3Feature &&
               !SelectIsa("amx").ok());
     }
     return reason == "INSUFFICIENT_WORKERS" || reason == "INVALID_EXECUTION" ||
