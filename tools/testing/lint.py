@@ -139,7 +139,7 @@ def check_forbidden(path, lines):
 def check(path, text):
     lines = text.splitlines()
     rules = (check_size, check_functions, check_includes, check_forbidden)
-    for rule in (check_forbidden,) if path.endswith(".py") else rules:
+    for rule in (check_size, check_forbidden) if path.endswith(".py") else rules:
         yield from rule(path, lines)
 
 

@@ -15,7 +15,9 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.findings("server/a.h", "\n" * 150), [])
         self.assertEqual(self.findings("server/a.h", "\n" * 151), ["151 lines, more than 150"])
         self.assertEqual(self.findings("server/a.cc", "\n" * 400), [])
-        self.assertEqual(self.findings("server/a.cc", "\n" * 401), ["401 lines, more than 400"])
+        for path in ("server/a.cc", "tests/a_test.py", "tools/a.py"):
+            self.assertEqual(self.findings(path, "\n" * 401), ["401 lines, more than 400"])
+        self.assertEqual(self.findings("tests/a_test.py", "\n" * 400), [])
 
     def test_functions(self):
         short = "int x;\n\nnamespace a {\n" + FUNCTION % ("  G();\n\n" * 33) + "}\n"
@@ -63,7 +65,7 @@ class LintTest(unittest.TestCase):
                 self.assertTrue(self.findings(path, text + "\n"))
         for path in ("tools/a.py", "tests/gpu/runner.py"):
             self.assertEqual(self.findings(path, "time.sl" + "eep(1)\n"), [])
-        self.assertEqual(self.findings("tests/a.py", '#include "gloo/context.h"\n' * 401), [])
+        self.assertEqual(self.findings("tests/a.py", '#include "gloo/context.h"\n' * 400), [])
         self.assertEqual(self.findings("worker/comm/gloo_a.cc", '#include "gloo/context.h"\n'), [])
         for path in ("worker/device/cuda_a.cc", "worker/kernel/cuda/a.h", "tests/a.cu"):
             self.assertEqual(self.findings(path, "#include <cuda_runtime.h>\n"), [])
