@@ -8,7 +8,7 @@ import subprocess
 import threading
 import unittest
 
-from tests.end_to_end import cluster
+from tests.end_to_end import cluster, service_case
 from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase
 
 LENGTHS = (0, 1, 7, 509, 4097, 16385)
@@ -72,9 +72,11 @@ class CommandLineTest(AttendCase):
 
     def test_the_cluster_shows_its_workers_and_nothing_held(self):
         self.attend("--synthetic", "1,64,64,2,2,16,fp32,1")
+        service_case.await_idle(self.service)
         done = self.service.annulus("cluster", "--json", "--wait", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
         facts = json.loads(done.stdout)
+        self.assertEqual(service_case.used_bytes(facts), {})
         self.assertTrue(facts["ready"])
         self.assertEqual({worker["state"] for worker in facts["workers"]}, {"ready"})
         self.assertEqual(len(facts["workers"]), 2)

@@ -1,4 +1,4 @@
-"""safetensors files that are corrupt, truncated or hostile: `annulus attend` refuses them and asks nobody."""
+"""safetensors files that are corrupt, truncated, hostile or of another job: refused by the command line, and nobody is asked."""
 
 import json
 import os
@@ -17,9 +17,13 @@ ROWS, HEADS, DIM = 4, 2, 8
 BYTES = ROWS * HEADS * DIM * 4
 
 
+def tensors(**others):
+    """Those of a job, but for `others`."""
+    return {**{name: np.ones((ROWS, HEADS, DIM), "<f4") for name in "qkv"}, **others}
+
+
 def good():
-    tensor = np.ones((ROWS, HEADS, DIM), "<f4")
-    return save({name: tensor for name in ("q", "k", "v")})
+    return save(tensors())
 
 
 def entry(begin, end, shape=(ROWS, HEADS, DIM), dtype="F32"):
@@ -40,20 +44,24 @@ class BadFileTest(ServiceCase):
             tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
         )
 
-    def attend(self, data, *flags):
+    def attend(self, data, *flags, verb="attend"):
         path = os.path.join(self.folder, "in.safetensors")
         with open(path, "wb") as file:
             file.write(data)
-        return self.service.annulus("attend", "--input", path, *flags)
+        return self.service.annulus(verb, "--input", path, *flags)
 
-    def refused(self, data, *flags):
-        """With the documented code, in words on stderr, and without a job."""
+    def refused(self, data, *flags, reason="BAD_SAFETENSORS", verb="attend"):
+        """With the documented code, in words on stderr, for programs on stdout, and without a job. Returns the words."""
         before = len(service_case.cluster_state(self.service)["jobs"])
-        done = self.attend(data, *flags)
-        self.assertEqual(done.returncode, REFUSED, done.stderr)
-        self.assertRegex(done.stderr, r"^annulus: INVALID_ARGUMENT / [A-Z_]+: \S")
-        self.assertEqual(done.stdout, "")
+        done = self.attend(data, *flags, verb=verb)
+        self.assertEqual((done.returncode, done.stdout), (REFUSED, ""), done.stderr)
+        self.assertRegex(done.stderr, rf"^annulus: INVALID_ARGUMENT / {reason}: \S")
+        again = self.attend(data, "--json", *flags, verb=verb)
+        self.assertEqual((again.returncode, again.stderr), (REFUSED, done.stderr))
+        error = json.loads(again.stdout)["error"]
+        self.assertEqual((error["code"], error["reason"]), ("INVALID_ARGUMENT", reason))
         self.assertEqual(len(service_case.cluster_state(self.service)["jobs"]), before)
+        return done.stderr
 
     def test_a_good_file_is_taken(self):
         for data in (good(), built()):
@@ -68,17 +76,17 @@ class BadFileTest(ServiceCase):
                 self.refused(data[:length])
 
     def test_a_header_longer_than_the_file(self):
-        for length in (len(good()), 2**31, 2**63 - 1, 2**64 - 8, 2**64 - 1):
+        for length in (len(good()), 2**31, 2**63 - 1, 2**63, 2**64 - 8, 2**64 - 1):
             with self.subTest(length=length):
                 self.refused(struct.pack("<Q", length) + good()[8:])
 
     def test_a_header_that_is_no_json(self):
-        for text in (b"", b"{", b"[]", b"null", b"\xff\xfe{}", b"[" * 10000, b'{"q":' * 5000):
+        for text in (b"", b"abcd", b"{", b"[]", b"null", b"\xff\xfe{}", b"[" * 10000, b'{"q":' * 5000):
             with self.subTest(text=text[:16]):
                 self.refused(struct.pack("<Q", len(text)) + text)
 
     def test_sizes_that_overflow(self):
-        for shape in ([2**32, 2**32, 1], [2**63 - 1, 2, 1], [-1, HEADS, DIM], [2**64, 1, 1]):
+        for shape in ([2**62, 2**62, 4], [2**32, 2**32, 1], [2**63 - 1, 2, 1], [-1, HEADS, DIM], [-ROWS, HEADS, DIM], [2**64, 1, 1]):
             with self.subTest(shape=shape):
                 self.refused(built(q=entry(0, BYTES, shape)))
 
@@ -98,10 +106,12 @@ class BadFileTest(ServiceCase):
                 self.refused(built(v=entry(begin, end)))
 
     def test_a_range_that_is_not_its_shape(self):
-        self.refused(built(q=entry(0, BYTES, (ROWS, HEADS, DIM - 1))))
+        for dim in (DIM - 1, DIM + 1):
+            self.refused(built(q=entry(0, BYTES, (ROWS, HEADS, dim))))
 
     def test_bytes_that_nobody_names(self):
         self.refused(built(data_bytes=3 * BYTES + 1))
+        self.refused(good() + b"x")
         self.refused(built(data_bytes=4 * BYTES, v=entry(3 * BYTES, 4 * BYTES)))
 
     def test_members_of_other_types(self):
@@ -110,11 +120,46 @@ class BadFileTest(ServiceCase):
                 self.refused(built(q=wrong))
 
     def test_a_missing_or_unfit_tensor(self):
-        self.refused(built(v=None, data_bytes=2 * BYTES))
-        self.refused(built(q=entry(0, BYTES, dtype="I32")))
+        self.refused(built(v=None, data_bytes=2 * BYTES), reason="MISSING_TENSOR")
+        self.refused(built(q=entry(0, BYTES, dtype="I32")), reason="UNSUPPORTED_DTYPE")
         self.refused(built(q=entry(0, BYTES, dtype="Q7")))
-        self.refused(built(q=entry(0, BYTES, (ROWS * HEADS, DIM))))
-        self.refused(built(k=entry(BYTES, 2 * BYTES, (ROWS * 2, HEADS, DIM // 2))))
+        self.refused(built(q=entry(0, BYTES, (ROWS * HEADS, DIM))), reason="SHAPE_MISMATCH")
+        self.refused(built(k=entry(BYTES, 2 * BYTES, (ROWS * 2, HEADS, DIM // 2))), reason="SHAPE_MISMATCH")
+        for name, shape in {"k": (ROWS, HEADS, DIM + 1), "v": (ROWS + 1, HEADS, DIM), "q": (ROWS, HEADS + 1, DIM)}.items():
+            with self.subTest(name):
+                self.refused(save(tensors(**{name: np.zeros(shape, "<f4")})), reason="SHAPE_MISMATCH")
+        doubles = {name: array.astype("<f8") for name, array in tensors().items()}
+        self.refused(save(doubles), reason="UNSUPPORTED_DTYPE")
+
+    def test_tensors_of_names_that_a_job_does_not_take(self):
+        """Not computed without what the file may mean by them, and not verified without it either."""
+        upstream = {name: np.zeros((ROWS, HEADS, DIM), "<f4") for name in ("output", "d_out")}
+        upstream["lse"] = np.zeros((HEADS, ROWS), "<f4")
+        for verb, whole in (("attend", tensors()), ("gradients", tensors(**upstream)), ("plan", tensors())):
+            self.assertEqual(self.attend(save(whole), verb=verb).returncode, 0)
+            for name in ("bit_mask", "attn_mask", "lse-offset"):
+                with self.subTest(verb=verb, name=name):
+                    file = save({**whole, name: np.zeros((HEADS, ROWS, ROWS), bool)})
+                    (line,) = self.refused(file, reason="UNKNOWN_TENSOR", verb=verb).splitlines()
+                    self.assertRegex(line, f" {name}, and this job takes q, k, v, bias, mask, lse_offset")
+                    done = self.attend(file, "--ignore-tensors", name, verb=verb)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_tensors_are_left_aside_by_name(self):
+        digests = {}
+        for what, visible, flags in (("plain", None, ()), ("masked", False, ()), ("aside", False, ("--ignore-tensors", "mask,notes"))):
+            more = {} if visible is None else {"mask": np.full((ROWS, ROWS), visible)}
+            notes = {"notes": np.zeros(1)} if flags else {}
+            done = self.attend(save(tensors(**more, **notes)), "--json", *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            digests[what] = json.loads(done.stdout)["lse_crc32c"]
+        self.assertEqual(digests["aside"], digests["plain"])
+        self.assertNotEqual(digests["masked"], digests["plain"])
+        self.refused(good(), "--ignore-tensors", "mask", reason="MISSING_TENSOR")
+        for flags in (("--ignore-tensors", "a,,b"), ("--ignore-tensors", "")):
+            self.assertEqual(self.attend(good(), *flags).returncode, 2, flags)
+        done = self.service.annulus("attend", "--synthetic", "1,8,8,2,2,4,fp32,1", "--ignore-tensors", "a")
+        self.assertEqual(done.returncode, 2, done.stderr)
 
 
 if __name__ == "__main__":
