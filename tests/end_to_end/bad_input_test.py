@@ -3,7 +3,7 @@
 import math
 import unittest
 
-from tests.end_to_end import raw_client
+from tests.end_to_end import cluster, raw_client
 from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
 from tests.end_to_end.raw_job import Job
 from tests.end_to_end.service_case import ServiceCase
@@ -42,6 +42,8 @@ ENTRIES = (attend, run_job, plan_job, attend_inline)
 
 
 class BadInputTest(ServiceCase):
+    FLAGS = cluster.SLOW
+
     def refused(self, change, code, reason, field=None, execution=None, **options):
         """Every entry of `entries` refuses a good spec after `change`, in the same words."""
         spec = types_pb2.AttentionSpec()
@@ -187,7 +189,7 @@ class BadInputTest(ServiceCase):
         self.refused(change, "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "spec.sequences", entries=entries)
 
     def test_an_impossible_deadline(self):
-        def change(spec):  # 2^37 pairs and 384 MiB: it fits, and takes a minute.
+        def change(spec):  # 2^37 pairs and 384 MiB: it fits, and takes many minutes.
             spec.q_heads, spec.kv_heads, spec.head_dim = 32, 1, 32
             spec.sequences[0].q_len = spec.sequences[0].kv_len = 2**16
 
@@ -225,6 +227,14 @@ class BadInputTest(ServiceCase):
             "spec.outputs",
             entries=(attend, run_job, plan_job),
         )
+
+    def test_a_strategy_that_this_job_cannot_use(self):
+        def deterministic(spec):  # Which these two would add up in an order of their own.
+            spec.deterministic = True
+
+        for strategy in (types_pb2.Execution.STRATEGY_TREE, types_pb2.Execution.STRATEGY_RING_PASS_Q):
+            execution = types_pb2.Execution(world_size=2, strategy=strategy)
+            self.refused(deterministic, "UNIMPLEMENTED", "NOT_SERVED", "execution.strategy", execution)
 
     def test_a_layout_that_this_job_cannot_use(self):
         def sequences(spec):

@@ -20,6 +20,8 @@ CALL_SECONDS = 120
 # Flags of a coordinator whose workers are neither suspect nor lost when a busy machine holds them up. One that ends is suspect
 # at once, by its stream, and lost in two minutes.
 PATIENT = ("--beat-interval=30s", "--lease=2m")
+# Workers as slow as they can be, for jobs that must run for seconds on any machine.
+SLOW = ("--threads", "1", "--worker-flag=--kernel=portable")
 
 
 class ServeError(Exception):

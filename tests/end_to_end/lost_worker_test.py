@@ -13,12 +13,13 @@ from tests.end_to_end.raw_client import jobs_pb2, types_pb2
 WORKERS = 3
 # From a kill to a membership without the worker, and a lease (3 s) more for one that stands still.
 DETECT_SECONDS = 10
-# Some seconds of compute on one worker.
-LONG = "1,8192,8192,8,8,128,fp32,3"
+# Workers as slow as they can be: a long job is some seconds of compute on any machine.
+WORKER_FLAGS = {"--kernel": "portable"}
+LONG = "1,8192,8192,8,8,64,fp32,3"
 
 
 def long_job():
-    return raw_job.Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=128)
+    return raw_job.Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=64)
 
 
 class LostWorkerTest(unittest.TestCase):
@@ -26,7 +27,7 @@ class LostWorkerTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.service = cls.enterClassContext(processes.Processes(WORKERS, cls.COORDINATOR_FLAGS))
+        cls.service = cls.enterClassContext(processes.Processes(WORKERS, cls.COORDINATOR_FLAGS, WORKER_FLAGS))
         cls.stubs = cls.enterClassContext(raw_client.Stubs(cls.service.address))
 
     def tearDown(self):

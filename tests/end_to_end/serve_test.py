@@ -100,8 +100,7 @@ class ServeTest(unittest.TestCase):
     def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
         # Seconds of work on the slowest path of the kernel: it still runs when the signal comes.
-        with cluster.Serve(2, "--threads", "1", "--worker-flag=--kernel=portable", "--drain-grace", "100s",
-                           stop_seconds=120) as service:
+        with cluster.Serve(2, *cluster.SLOW, "--drain-grace", "100s", stop_seconds=120) as service:
             job = subprocess.Popen(
                 [cluster.program(), "attend", "--address", service.address, "--synthetic",
                  "1,6144,6144,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"],
@@ -125,7 +124,7 @@ class ServeTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
 
     def test_ctrl_c_cancels_a_job_and_frees_what_it_held(self):
-        with cluster.Serve(2, "--threads", "1") as service:
+        with cluster.Serve(2, *cluster.SLOW) as service:
             for path in ("direct", "gateway"):
                 with self.subTest(path):
                     job = subprocess.Popen(

@@ -14,7 +14,7 @@ FRONT = ("--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "1", "--t
 
 class SoloQueueTest(ServiceCase):
     WORKERS = 1
-    FLAGS = ("--threads", "1", "--worker-flag=--kernel=portable")
+    FLAGS = cluster.SLOW
 
     def setUp(self):
         self.front = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 import unittest
 
-from tests.end_to_end import raw_client, service_case
+from tests.end_to_end import cluster, raw_client, service_case
 from tests.end_to_end.http2 import Http2Call
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 from tests.end_to_end.raw_job import CHUNK_BYTES, Job, Outputs, chunks_of, crc32c
@@ -11,7 +11,14 @@ from tests.end_to_end.service_case import ServiceCase
 MAX_INT64 = 2**63 - 1
 
 
+def long_job():
+    """Which runs for many seconds on slow workers."""
+    return Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=128)
+
+
 class StreamFaultsTest(ServiceCase):
+    FLAGS = cluster.SLOW
+
     def setUp(self):
         self.job = Job([(64, 96)], causal=True)
         self.chunks = list(self.job.chunks(rows=16, crc=True))
@@ -103,7 +110,7 @@ class StreamFaultsTest(ServiceCase):
         self.refused(call, "INVALID_ARGUMENT", "CHUNK_OVERLAP")
 
     def test_a_chunk_more_than_the_whole(self):
-        job = Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=128)  # It runs for seconds.
+        job = long_job()
         call = self.attend()
         call.start(job.spec, self.execution)
         call.accepted()
@@ -232,7 +239,7 @@ class StreamFaultsTest(ServiceCase):
         call.cancel()
 
     def test_a_call_cancelled_while_its_job_runs(self):
-        job = Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=128)
+        job = long_job()
         call = self.attend()
         call.start(job.spec, self.execution)
         job_id = call.accepted().job_id
