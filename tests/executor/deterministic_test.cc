@@ -2,7 +2,6 @@
 // and cut into segments, by the kernels of this CPU.
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -11,9 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "attention/degrees.h"
-#include "attention/shard_plan.h"
 #include "tests/executor/job_runner.h"
+#include "tests/executor/same_bits.h"
 #include "tests/seed.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
@@ -27,14 +25,6 @@ constexpr Strategy kStrategies[] = {
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
-// The bits of a job's outputs.
-using Bits = std::vector<std::vector<float>>;
-bool Same(const Bits& a, const Bits& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
-  });
-}
-
 using Inputs = std::shared_ptr<const JobInputs>;
 Bits Run(const JobCase& job, const Inputs& inputs, const std::string& path, int threads) {
   const auto make = [&] {
@@ -46,38 +36,14 @@ Bits Run(const JobCase& job, const Inputs& inputs, const std::string& path, int 
   };
   JobRunner runner(job, inputs);
   EXPECT_TRUE(runner.Run(DelayedGroup(job.plan.world_size), make)) << Describe(job);
-  if (job.spec.operation == Operation::kGradients) {
-    const reference::GradientAnswer answer = runner.GatheredGradients();
-    return {answer.dq, answer.dk, answer.dv, answer.d_sink, answer.d_bias};
-  }
-  const reference::Answer answer = runner.Gathered();
-  return {answer.out, answer.lse, answer.max_logit};
-}
-
-// Ways to run a job that add no gradients up by rank.
-std::vector<Execution> Ways(const AttentionSpec& spec, int32_t world, Strategy strategy) {
-  Execution open;
-  open.strategy = strategy;
-  std::vector<Execution> ways;
-  for (const Execution& way : ResolveDegrees(open, world, spec.q_heads)) {
-    if (SharesKeyHeads(spec, way.ulysses_degree)) continue;
-    if (!SharesBiasGradient(spec, way.ulysses_degree)) ways.push_back(way);
-  }
-  return ways;
-}
-
-bool Plan(int32_t world, Layout layout, Strategy strategy, uint64_t n, JobCase* job) {
-  job->plan = {world, layout, /*stripe=*/kFoldTile, GranuleOf(job->spec)};
-  const std::vector<Execution> ways = Ways(job->spec, world, strategy);
-  if (!ways.empty()) job->execution = ways[n % ways.size()];
-  return !ways.empty();
+  return BitsOf(job.spec, runner);
 }
 
 // Runs that differ from W = 1 on one thread: by every `every`-th plan, and once by each strategy on
 // several ranks. How they are cut and resolved is drawn.
 int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
                   absl::Span<const Strategy> strategies = kStrategies) {
-  Plan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
+  SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
   job.parts = job.segments = 1;
   const Inputs inputs = MakeInputs(job.spec, job.seed);
   const Bits expected = Run(job, inputs, path, 1);
@@ -88,7 +54,7 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
     for (const Layout layout : kLayouts) {
       for (const Strategy strategy : strategies) {
         const bool chosen = ++n % every == static_cast<int64_t>(job.seed) % every;
-        if (!Plan(world, layout, strategy, draw(), &job)) continue;
+        if (!SetFoldingPlan(world, layout, strategy, draw(), &job)) continue;
         if (world > 1) allowed.insert(strategy);
         const bool first = world > 1 && ran.count(strategy) == 0 &&
                            layout == kLayouts[(n + job.seed) % std::size(kLayouts)];
@@ -242,10 +208,10 @@ TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
   job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f, 0, 1, 2, 3};
   job.spec.modifiers.bias = Bias{DataType::kBf16, 8};
   job.spec.gradients.d_bias = true;
-  EXPECT_FALSE(Ways(job.spec, 2, Strategy::kUlysses).empty());
-  EXPECT_TRUE(Ways(job.spec, 3, Strategy::kUlysses).empty());
-  EXPECT_FALSE(Ways(job.spec, 4, Strategy::kUlysses).empty());
-  EXPECT_EQ(Ways(job.spec, 4, Strategy::kUlyssesRing).at(0).ulysses_degree, 2);
+  EXPECT_FALSE(FoldingWays(job.spec, 2, Strategy::kUlysses).empty());
+  EXPECT_TRUE(FoldingWays(job.spec, 3, Strategy::kUlysses).empty());
+  EXPECT_FALSE(FoldingWays(job.spec, 4, Strategy::kUlysses).empty());
+  EXPECT_EQ(FoldingWays(job.spec, 4, Strategy::kUlyssesRing).at(0).ulysses_degree, 2);
   EXPECT_EQ(Differing(job, "auto", 3, kExchanges), 0);
   job.seed = 2;
   job.spec.gradients.d_bias = false;

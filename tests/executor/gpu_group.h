@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "tests/comm/group.h"
 #include "tests/executor/job_runner.h"
+#include "tests/executor/same_bits.h"
 #include "worker/device/cuda_device.h"
 
 namespace annulus {
@@ -31,9 +32,13 @@ class GpuGroup {
   // Copies between queues of one GPU instead of NCCL.
   static absl::StatusOr<Group> Copying(const std::vector<CudaDevice*>& devices);
 
-  // Runs and judges a job of at most as many ranks. After one that failed, whose messages may still
-  // be on their way, the next has a group of its own.
+  // Runs and judges a job of at most as many ranks, whose programs are as the devices and kernels
+  // say. After one that failed, whose messages may still be on their way, the next has a group of
+  // its own.
   testing::AssertionResult Run(const JobCase& job, absl::Duration step_timeout = absl::Seconds(30));
+  // The same of a job with these inputs, and its bits in place of the judgement.
+  testing::AssertionResult RunForBits(const JobCase& job, std::shared_ptr<const JobInputs> inputs,
+                                      absl::Duration step_timeout, Bits* bits);
 
   // Of the last job that Run ran.
   const ExecutionStats& stats(int32_t rank) const { return stats_[rank]; }
@@ -44,7 +49,12 @@ class GpuGroup {
 
  private:
   absl::Status Form();
-  testing::AssertionResult RunOnce(const JobCase& job, absl::Duration step_timeout);
+  using Look = std::function<testing::AssertionResult(const JobRunner& runner)>;
+  // Looks at a job that has run.
+  testing::AssertionResult RunAndLook(JobCase job, std::shared_ptr<const JobInputs> inputs,
+                                      absl::Duration step_timeout, const Look& look);
+  testing::AssertionResult RunOnce(JobRunner& runner, const JobCase& job,
+                                   absl::Duration step_timeout);
 
   std::shared_ptr<CudaContext> context_;
   int32_t ranks_ = 0;

@@ -14,6 +14,7 @@
 #include "tests/device/cuda_stand_in.h"
 #include "tests/executor/conformance_cases.h"
 #include "tests/executor/gpu_group.h"
+#include "tests/executor/same_bits.h"
 #include "tests/kernel/reference_kernel.h"
 #include "tests/sanitized.h"
 #include "worker/comm/nccl.h"
@@ -34,6 +35,10 @@ class QueuedKernel final : public AttentionKernel {
 
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl&) override {
+    // The stand-in's memory is the host's: a GPU would fault.
+    for (const KernelTask& task : tasks) {
+      EXPECT_TRUE(task.q.apart == nullptr && task.kv.apart == nullptr) << "a block in staging";
+    }
     return Launch(
         [this, &job, tasks = std::vector<KernelTask>(tasks.begin(), tasks.end())] {
           return inner_.Accumulate(job, tasks, {});
@@ -90,6 +95,10 @@ class StandInGroup {
   }
 
   testing::AssertionResult Run(const JobCase& job) { return group_->Run(job, kStepTimeout); }
+  testing::AssertionResult RunForBits(const JobCase& job, std::shared_ptr<const JobInputs> inputs,
+                                      Bits* bits) {
+    return group_->RunForBits(job, std::move(inputs), kStepTimeout, bits);
+  }
   Communicator* communicator(int32_t rank) { return group_->communicator(rank); }
   const GpuGroup& group() const { return *group_; }
 
@@ -133,6 +142,20 @@ TEST_P(QueuedDevice, AJobThatFailsLeavesTheNextAlone) {
   group.communicator(1)->Abort();
   EXPECT_FALSE(group.Run(job));
   EXPECT_TRUE(group.Run(job));
+}
+
+// By which virtual ranks on a GPU are compared.
+TEST_P(QueuedDevice, AJobsBitsAreThoseOfTheHost) {
+  for (const auto& [name, job] : SmallFoldingJobs()) {
+    if (job.spec.dtype != DataType::kFp32) continue;
+    const JobCase planned = FoldingPlans(job, 2).front();
+    const auto inputs = MakeInputs(job.spec, job.seed);
+    Bits bits;
+    ASSERT_TRUE(StandInGroup(GetParam(), 2).RunForBits(planned, inputs, &bits));
+    JobRunner host(planned, inputs);
+    ASSERT_TRUE(host.Run(DelayedGroup(2), [] { return std::make_unique<ReferenceKernel>(); }));
+    EXPECT_TRUE(Same(bits, BitsOf(job.spec, host))) << name;
+  }
 }
 
 // The share of a ring's time in which rank 0's kernels were done and its messages were not.

@@ -9,12 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "attention/capability.h"
+#include "attention/status_macros.h"
 #include "gtest/gtest.h"
 #include "tests/attention/schedule_cases.h"
 #include "tests/executor/conformance_cases.h"
 #include "tests/executor/gpu_group.h"
+#include "tests/executor/same_bits.h"
 #include "tests/gpu/real_gpu.h"
 #include "worker/device/cuda_runtime.h"
 
@@ -34,19 +37,54 @@ std::vector<std::pair<std::string, JobCase>> Jobs() {
   return jobs;
 }
 
-void RunJobs(const GpuGroup::MakeKernel& make_kernel) {
-  const auto context = RealGpu(int64_t{512} << 20);
-  ASSERT_TRUE(context.ok()) << context.status();
-  std::map<int32_t, std::unique_ptr<GpuGroup>> groups;
-  for (const auto& [name, job] : Jobs()) {
-    std::unique_ptr<GpuGroup>& group = groups[job.plan.world_size];
-    if (group == nullptr) {
-      auto formed = GpuGroup::Create(*context, job.plan.world_size, make_kernel, GpuGroup::Copying);
-      ASSERT_TRUE(formed.ok()) << formed.status();
-      group = *std::move(formed);
+// Groups of any number of ranks.
+class Groups {
+ public:
+  explicit Groups(GpuGroup::MakeKernel make_kernel) : make_kernel_(std::move(make_kernel)) {}
+
+  absl::StatusOr<GpuGroup*> Of(int32_t ranks) {
+    if (context_ == nullptr) {
+      ASSIGN_OR_RETURN(context_, RealGpu(int64_t{512} << 20));
     }
+    std::unique_ptr<GpuGroup>& group = groups_[ranks];
+    if (group == nullptr) {
+      ASSIGN_OR_RETURN(group, GpuGroup::Create(context_, ranks, make_kernel_, GpuGroup::Copying));
+    }
+    return group.get();
+  }
+
+ private:
+  const GpuGroup::MakeKernel make_kernel_;
+  std::shared_ptr<CudaContext> context_;
+  std::map<int32_t, std::unique_ptr<GpuGroup>> groups_;
+};
+
+void RunJobs(const GpuGroup::MakeKernel& make_kernel) {
+  Groups groups(make_kernel);
+  for (const auto& [name, job] : Jobs()) {
+    const auto group = groups.Of(job.plan.world_size);
+    ASSERT_TRUE(group.ok()) << group.status();
     SCOPED_TRACE(name);
-    EXPECT_TRUE(group->Run(job, kStepTimeout));
+    EXPECT_TRUE((*group)->Run(job, kStepTimeout));
+  }
+}
+
+// The bits of jobs on two and four ranks against those of one, whose answer is judged.
+void CompareBits(const JobCase& job, Groups& groups) {
+  const auto inputs = MakeInputs(job.spec, job.seed);
+  Bits expected;
+  for (const int32_t ranks : {1, 2, 4}) {
+    const auto group = groups.Of(ranks);
+    ASSERT_TRUE(group.ok()) << group.status();
+    for (const JobCase& planned : FoldingPlans(job, ranks)) {
+      if (expected.empty()) {
+        EXPECT_TRUE((*group)->Run(planned, kStepTimeout));
+        ASSERT_TRUE((*group)->RunForBits(planned, inputs, kStepTimeout, &expected));
+      }
+      Bits bits;
+      EXPECT_TRUE((*group)->RunForBits(planned, inputs, kStepTimeout, &bits));
+      EXPECT_TRUE(Same(bits, expected)) << Describe(planned);
+    }
   }
 }
 
@@ -59,6 +97,15 @@ TEST(VirtualRanks, JobsByTheKernelForHopperAreWithinTheErrorBudget) {
   if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
   if (!HasCapability(CudaRuntime(), 0, 9, 0)) GTEST_SKIP() << "another GPU than sm_90";
   RunJobs(HopperKernelOn);
+}
+
+TEST(VirtualRanks, DeterministicJobsHaveTheSameBitsOnAnyNumberOfRanks) {
+  if (const std::string lacks = WhyNoGpu(); !lacks.empty()) GTEST_SKIP() << lacks;
+  Groups groups(KernelOn);
+  for (const auto& [name, job] : SmallFoldingJobs()) {
+    SCOPED_TRACE(name);
+    CompareBits(job, groups);
+  }
 }
 
 // Needs no GPU.
