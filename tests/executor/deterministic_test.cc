@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/same_bits.h"
+#include "tests/kernel/amx_or_emulation.h"
 #include "tests/seed.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
@@ -30,6 +31,7 @@ Bits Run(const JobCase& job, const Inputs& inputs, const std::string& path, int 
   const auto make = [&] {
     CpuKernel::Options options;
     options.path = path;
+    if (path == "amx") options.isa = AmxOrEmulation();
     options.threads = threads;
     options.pack_bytes = threads == 2 ? 1 << 20 : 64 << 20;
     return std::unique_ptr<AttentionKernel>(*CpuKernel::Create(options));
@@ -93,6 +95,19 @@ Mask Causal() {
   return mask;
 }
 
+JobCase GradientJob(DataType dtype) {
+  JobCase job = Job(dtype);
+  job.spec.sequences.resize(2);
+  job.spec.sequences[0].q_len = 600;
+  job.spec.sequences[0].kv_len = 700;
+  job.spec.head_dim = 9;
+  job.spec.head_dim_v = 7;
+  job.spec.operation = Operation::kGradients;
+  job.spec.gradients.d_lse = true;
+  job.spec.masks = {Causal()};
+  return job;
+}
+
 std::vector<std::string> Paths() {
   std::vector<std::string> paths;
   for (const TileIsa* isa : AvailableIsas()) paths.emplace_back(isa->name);
@@ -110,6 +125,28 @@ TEST(DeterministicTest, EveryPathOnEveryPlan) {
       EXPECT_EQ(Differing(job, path, path == "avx512" || path == "avx2" ? 4 : 2), 0);
     }
   }
+}
+
+// Where tiles are emulated, on few plans.
+TEST(DeterministicTest, TheAmxPath) {
+  if (AmxOrEmulation() == nullptr) GTEST_SKIP() << "no AMX here, and nothing to emulate it by";
+  const int64_t every = SelectIsa("amx").ok() ? 4 : 13;
+  JobCase job = Job(DataType::kBf16);
+  job.spec.sequences.resize(2);
+  job.spec.masks = {Causal()};
+  EXPECT_EQ(Differing(job, "amx", every), 0);
+  job.spec.dtype = DataType::kFp16;
+  job.seed = 2;
+  EXPECT_EQ(Differing(job, "amx", every), 0);
+  job.spec.dtype = DataType::kFp32;
+  job.spec.arithmetic = Arithmetic::kBf16x3;
+  job.seed = 3;
+  EXPECT_EQ(Differing(job, "amx", every), 0);
+  job = GradientJob(DataType::kBf16);
+  job.seed = 4;
+  EXPECT_EQ(Differing(job, "amx", every), 0);
+  job.spec.deterministic = false;
+  EXPECT_GT(Differing(job, "amx", every), 1);
 }
 
 TEST(DeterministicTest, ThePortablePath) {
@@ -146,19 +183,6 @@ TEST(DeterministicTest, BiasAndBitMask) {
   job.spec.masks[0].bit_mask = true;
   job.spec.modifiers.bias = Bias{DataType::kBf16, 4};
   EXPECT_EQ(Differing(job, "auto", 3), 0);
-}
-
-JobCase GradientJob(DataType dtype) {
-  JobCase job = Job(dtype);
-  job.spec.sequences.resize(2);
-  job.spec.sequences[0].q_len = 600;
-  job.spec.sequences[0].kv_len = 700;
-  job.spec.head_dim = 9;
-  job.spec.head_dim_v = 7;
-  job.spec.operation = Operation::kGradients;
-  job.spec.gradients.d_lse = true;
-  job.spec.masks = {Causal()};
-  return job;
 }
 
 TEST(DeterministicTest, GradientsByEveryPath) {

@@ -30,7 +30,8 @@ struct Compared {
   int64_t differing = 0;
 };
 
-// A job on plans of `worlds` against the same on one rank, in launches of other sizes.
+// A job on plans of `worlds`, of more than two ranks on every second one, against the same on one
+// rank, in launches of other sizes.
 Compared Compare(const JobCase& job, std::initializer_list<int32_t> worlds) {
   const auto inputs = MakeInputs(job.spec, job.seed);
   const auto bits = [&](const JobCase& planned, int64_t max_tables) {
@@ -42,8 +43,10 @@ Compared Compare(const JobCase& job, std::initializer_list<int32_t> worlds) {
   EXPECT_TRUE(SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &alone));
   const Bits expected = bits(alone, 1 << 20);
   Compared compared;
+  int64_t n = 0;
   for (const int32_t world : worlds) {
     for (const JobCase& planned : FoldingPlans(job, world)) {
+      if (world > 2 && ++n % 2 == 0) continue;
       compared.strategies.insert(planned.execution.strategy);
       compared.layouts.insert(planned.plan.layout);
       const int64_t max_tables = compared.strategies.size() % 2 == 0 ? kTables : 2 * kTables;
@@ -82,7 +85,7 @@ TEST(EmulatedCudaTest, WithoutTheOptionBitsDiffer) {
 
 // Of the covering that virtual ranks run on a GPU (tests/gpu), what is small.
 TEST(EmulatedCudaTest, JobsAreWithinTheErrorBudget) {
-  constexpr size_t kEvery = 2;
+  constexpr size_t kEvery = 3;
   constexpr int32_t kMostRanks = 4;
   std::set<Strategy> forward, backward;
   const std::vector<Combination> covering = CoverPairs(ConformanceSizes(), IsMeaningful, kSeed);
@@ -105,19 +108,17 @@ TEST(EmulatedCudaTest, JobsAreWithinTheErrorBudget) {
 // By the kernel for Hopper: dimensions that it serves, no modifiers.
 TEST(EmulatedCudaTest, JobsByTheKernelForHopperAreWithinTheErrorBudget) {
   constexpr std::pair<Strategy, Layout> kPlans[] = {{Strategy::kRingPassKv, Layout::kZigzag},
-                                                    {Strategy::kRingPassQ, Layout::kStriped},
-                                                    {Strategy::kUlysses, Layout::kContiguous},
-                                                    {Strategy::kHalo, Layout::kByArea}};
+                                                    {Strategy::kRingPassQ, Layout::kStriped}};
   uint64_t seed = 0;
   for (const auto& [strategy, layout] : kPlans) {
     JobCase job;
-    job.spec = SmallSpec(seed % 2 == 0 ? DataType::kBf16 : DataType::kFp16, 75, 133);
+    job.spec = SmallSpec(seed % 2 == 0 ? DataType::kBf16 : DataType::kFp16, 41, 97);
     job.spec.q_heads = 2;
-    job.spec.kv_heads = strategy == Strategy::kUlysses ? 2 : 1;
+    job.spec.kv_heads = 1;
     job.spec.head_dim = job.spec.head_dim_v = 64;
     job.spec.masks.resize(1);
     job.spec.masks[0].causal = true;
-    job.spec.masks[0].window_left = 60;
+    job.spec.masks[0].window_left = 50;
     job.plan = {static_cast<int32_t>(2 + seed % 2), layout};
     job.seed = ++seed;
     SetStrategy(strategy, 0, &job);
