@@ -111,6 +111,7 @@ NcclResult NcclStandIn::GetUniqueId(std::string* id) {
 
 NcclResult NcclStandIn::CommInit(NcclComm* comm, int32_t size, const std::string& id,
                                  int32_t rank) {
+  asked_ = true;
   if (options_.init != kNcclSuccess) return options_.init;
   auto made = std::make_shared<Comm>();
   {

@@ -38,6 +38,8 @@ class NcclStandIn final : public NcclApi {
     // error, or, where it is kNcclInProgress, never end.
     int group = 0;
     NcclResult group_later = 0;
+    // NCCL's last words, from when a communicator is asked for on; and what they were before.
+    std::string words = "the stand-in's last word", words_before;
   };
   explicit NcclStandIn(const Options& options) : options_(options) {}
   ~NcclStandIn() override;
@@ -54,7 +56,9 @@ class NcclStandIn final : public NcclApi {
 
   int Version() override { return options_.version; }
   std::string ErrorText(NcclResult result) override;
-  std::string LastError(NcclComm) override { return "the stand-in's last word"; }
+  std::string LastError(NcclComm) override {
+    return asked_ ? options_.words : options_.words_before;
+  }
   NcclResult GetUniqueId(std::string* id) override;
   NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id, int32_t rank) override;
   NcclResult AsyncError(NcclComm comm, NcclResult* state) override;
@@ -79,6 +83,7 @@ class NcclStandIn final : public NcclApi {
   const Options options_;
   mutable Mutex mutex_;
   std::map<NcclComm, std::shared_ptr<Comm>> comms_ GUARDED_BY(mutex_);
+  std::atomic<bool> asked_{false};
   std::atomic<int64_t> aborts_{0}, groups_{0};
   Pairs sends_ GUARDED_BY(mutex_), receives_ GUARDED_BY(mutex_);
 };

@@ -10,8 +10,7 @@
 #include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "tests/comm/communicator_conformance.h"
-#include "tests/comm/forwarding_communicator.h"
-#include "tests/comm/nccl_stand_in.h"
+#include "tests/comm/nccl_world.h"
 #include "worker/comm/communicator_base.h"
 
 namespace annulus {
@@ -19,74 +18,11 @@ namespace {
 
 using absl::StatusCode;
 
-// A GPU and its NCCL, shared by the ranks of a test.
-struct World {
-  explicit World(NcclStandIn::Options options = {}) : cuda(CudaOptions()) {
-    CudaContext::Options context_options;
-    context_options.arena_bytes = 16 << 20;
-    context_options.workspace_bytes = 0;
-    context_options.bounce_bytes = 64 << 10;
-    context = *CudaContext::Create(&cuda, context_options);
-    options.cuda = &cuda;
-    nccl = std::make_unique<NcclStandIn>(options);
-  }
-  static CudaStandIn::Options CudaOptions() {
-    CudaStandIn::Options options;
-    options.count = 1;
-    options.memory_bytes = int64_t{1} << 30;
-    options.max_delay = absl::Microseconds(5);
-    return options;
-  }
-
-  CudaStandIn cuda;
-  std::shared_ptr<CudaContext> context;
-  std::unique_ptr<NcclStandIn> nccl;
-};
-
-// A communicator with the device that it borrows.
-class WithDevice final : public ForwardingCommunicator {
- public:
-  WithDevice(std::shared_ptr<World> world, NcclApi* nccl, int32_t rank, int32_t size)
-      : world_(std::move(world)), device_(*CudaDevice::Create(world_->context)) {
-    NcclOptions options;
-    options.api = nccl;
-    options.device = device_.get();
-    options.rank = rank;
-    options.size = size;
-    inner_ = *MakeNcclCommunicator(options);
-  }
-
-  CudaDevice* device() { return device_.get(); }
-
- private:
-  Communicator& inner() const override { return *inner_; }
-
-  const std::shared_ptr<World> world_;
-  const std::unique_ptr<CudaDevice> device_;
-  std::unique_ptr<Communicator> inner_;
-};
-
-Group GroupIn(const std::shared_ptr<World>& world, int32_t size) {
-  Group group;
-  for (int32_t r = 0; r < size; ++r) {
-    group.push_back(std::make_unique<WithDevice>(world, world->nccl.get(), r, size));
-  }
-  return group;
-}
-
-Group GroupInItsOwnWorld(int32_t size) { return GroupIn(std::make_shared<World>(), size); }
-
 // Each rank is five threads here: two sizes are enough.
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorConformance,
                          testing::Values(ConformanceCase{"2", GroupInItsOwnWorld, 2},
                                          ConformanceCase{"4", GroupInItsOwnWorld, 4}),
                          ConformanceName);
-
-NcclStandIn::Options With(NcclResult NcclStandIn::Options::*member, NcclResult result) {
-  NcclStandIn::Options options;
-  options.*member = result;
-  return options;
-}
 
 TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
   const struct {
@@ -101,7 +37,7 @@ TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
       {&NcclStandIn::Options::group_end, kNcclInternalError, StatusCode::kInternal},
   };
   for (const auto& c : cases) {
-    const auto world = std::make_shared<World>(With(c.where, c.result));
+    const auto world = std::make_shared<NcclWorld>(With(c.where, c.result));
     Group group = GroupIn(world, 2);
     const auto statuses = ConnectAll(group, TestDeadline());
     // Both meet it, but one may hear first that the other is gone.
@@ -115,7 +51,7 @@ TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
 }
 
 TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
-  const auto world = std::make_shared<World>(With(&NcclStandIn::Options::id, kNcclSystemError));
+  const auto world = std::make_shared<NcclWorld>(With(&NcclStandIn::Options::id, kNcclSystemError));
   Group group = GroupIn(world, 2);
   EXPECT_EQ(group[0]->Bootstrap().status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(group[1]->Bootstrap().ok());
@@ -124,7 +60,7 @@ TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
 // A bootstrap has a thread of its own, beside the lane's, whose the device is.
 TEST(Nccl, ABootstrapAsksNothingOfTheDevice) {
   const auto world =
-      std::make_shared<World>(With(&NcclStandIn::Options::id, kNcclUnhandledCudaError));
+      std::make_shared<NcclWorld>(With(&NcclStandIn::Options::id, kNcclUnhandledCudaError));
   Group group = GroupIn(world, 2);
   world->cuda.Break(CudaStandIn::kIllegalAddress);
   const absl::Status status = group[0]->Bootstrap().status();
@@ -133,13 +69,13 @@ TEST(Nccl, ABootstrapAsksNothingOfTheDevice) {
 }
 
 TEST(Nccl, ARankWithAnotherVersionIsNamedByAll) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   NcclStandIn::Options old;
   old.cuda = &world->cuda;
   old.version = 22705;
   NcclStandIn older(old);
   Group group = GroupIn(world, 3);
-  group[2] = std::make_unique<WithDevice>(world, &older, 2, 3);
+  group[2] = std::make_unique<NcclWithDevice>(world, &older, 2, 3);
   const auto statuses = ConnectAll(group, TestDeadline());
   for (const absl::Status& status : statuses)
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -156,7 +92,7 @@ TEST(Nccl, AnErrorInATransferIsSeen) {
     NcclStandIn::Options options;
     options.group = 2;
     options.group_later = result;
-    const auto world = std::make_shared<World>(options);
+    const auto world = std::make_shared<NcclWorld>(options);
     Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
     ASSERT_FALSE(group.empty());
     std::byte data[8] = {};
@@ -174,7 +110,7 @@ TEST(Nccl, AHangEndsByTheDeadlineOrTheAbort) {
   NcclStandIn::Options options;
   options.group = 2;
   options.group_later = kNcclInProgress;
-  const auto world = std::make_shared<World>(options);
+  const auto world = std::make_shared<NcclWorld>(options);
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
   ASSERT_FALSE(group.empty());
   std::byte data[8] = {};
@@ -195,10 +131,10 @@ TEST(Nccl, AnAbortWaitsUntilItsQueueIsEmpty) {
   NcclStandIn::Options options;
   options.group = 2;
   options.group_later = kNcclInProgress;
-  const auto world = std::make_shared<World>(options);
+  const auto world = std::make_shared<NcclWorld>(options);
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
   ASSERT_FALSE(group.empty());
-  CudaDevice* const device = static_cast<WithDevice&>(*group[0]).device();
+  CudaDevice* const device = static_cast<NcclWithDevice&>(*group[0]).device();
   ASSERT_TRUE(device->MakeCurrent().ok());
   std::atomic<bool> over{false};
   const auto lingering = [&over, nccl = world->nccl.get()] {
@@ -219,7 +155,7 @@ TEST(Nccl, NothingIsLoadedWhileAStepIsOpen) {
   NcclStandIn::Options options;
   options.group = 3;
   options.group_later = kNcclInProgress;
-  const auto world = std::make_shared<World>(options);
+  const auto world = std::make_shared<NcclWorld>(options);
   LoadGate* const gate = world->context->load_gate();
   const auto loads = [gate] {
     const bool may = gate->BeginLoad(absl::ZeroDuration());
@@ -248,10 +184,10 @@ TEST(Nccl, NothingIsLoadedWhileAStepIsOpen) {
 
 // The device's own queue comes first: what it takes is not the peers' fault.
 TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
   ASSERT_FALSE(group.empty());
-  const auto device = [&](int32_t r) { return static_cast<WithDevice&>(*group[r]).device(); };
+  const auto device = [&](int32_t r) { return static_cast<NcclWithDevice&>(*group[r]).device(); };
   std::byte out[8] = {}, in[8] = {};
   const absl::Duration allowed = absl::Seconds(2);
   // The kernel ends after the deadline that Join is given, whenever that is.
@@ -280,7 +216,7 @@ TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
 TEST(Nccl, AStepThatIsLaunchedLateIsAwaited) {
   NcclStandIn::Options options;
   options.launch_time = absl::Milliseconds(4);
-  const auto world = std::make_shared<World>(options);
+  const auto world = std::make_shared<NcclWorld>(options);
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
   ASSERT_FALSE(group.empty());
   for (int round = 1; round <= 5; ++round) {
@@ -298,7 +234,7 @@ TEST(Nccl, AStepThatIsLaunchedLateIsAwaited) {
 }
 
 TEST(Nccl, AFaultOfTheDeviceIsToldAsOne) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
   ASSERT_FALSE(group.empty());
   std::byte data[8] = {};
@@ -309,7 +245,7 @@ TEST(Nccl, AFaultOfTheDeviceIsToldAsOne) {
 }
 
 TEST(Nccl, AGroupOfOneNeedsNoCommunicator) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 1);
   ASSERT_FALSE(group.empty());
   EXPECT_EQ(world->nccl->live(), 0);
@@ -320,7 +256,7 @@ TEST(Nccl, AGroupOfOneNeedsNoCommunicator) {
 // NCCL connects a pair at its first message, which waits for memory then: all meet before a job.
 TEST(Nccl, EveryOrderedPairMeetsWhileAGroupForms) {
   for (const int32_t size : {2, 3, 5}) {
-    const auto world = std::make_shared<World>();
+    const auto world = std::make_shared<NcclWorld>();
     Group group = ConnectedGroup([&](int32_t n) { return GroupIn(world, n); }, size);
     ASSERT_FALSE(group.empty());
     EXPECT_EQ(world->nccl->groups(), size);
@@ -331,7 +267,7 @@ TEST(Nccl, EveryOrderedPairMeetsWhileAGroupForms) {
 
 TEST(Nccl, AStepIsOneGroupWhateverItMoves) {
   constexpr int32_t kRanks = 3;
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, kRanks);
   ASSERT_FALSE(group.empty());
   const int64_t before = world->nccl->groups();
@@ -351,7 +287,7 @@ TEST(Nccl, AStepIsOneGroupWhateverItMoves) {
 }
 
 TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
   EXPECT_EQ(world->nccl->live(), 3);
   group.clear();
@@ -360,7 +296,7 @@ TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
 }
 
 TEST(Nccl, RanksOutOfRangeAreRefused) {
-  const World world;
+  const NcclWorld world;
   const auto device = *CudaDevice::Create(world.context);
   NcclOptions options;
   options.api = world.nccl.get();

@@ -14,6 +14,7 @@
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "worker/comm/communicator_base.h"
+#include "worker/comm/nccl_words.h"
 
 namespace annulus {
 namespace {
@@ -23,6 +24,9 @@ constexpr int kBusyPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
 // So long Start waits for NCCL to put the step on its queue, in front of the kernels that follow.
 constexpr absl::Duration kLaunchWait = absl::Milliseconds(1);
+
+// Less than NCCL asks of CUDA at once for what it has of a peer.
+constexpr int64_t kLittleMemory = int64_t{8} << 20;
 
 // What a rank hands to the others: all check the version, and rank 0's has the id.
 struct NcclBootstrap {
@@ -76,6 +80,7 @@ class NcclCommunicator final : public CommunicatorBase {
 
   absl::StatusOr<std::string> DoBootstrap() override {
     own_.version = api_->Version();
+    words_before_ = api_->LastError(nullptr);
     if (rank() == 0 && size() > 1) {
       const NcclResult result = api_->GetUniqueId(&own_.id);
       // Another thread may be using the device, whose word is not asked for.
@@ -111,6 +116,7 @@ class NcclCommunicator final : public CommunicatorBase {
   bool Flush();
   void AbortAll();
   std::string Text(NcclResult result, absl::string_view what) const;
+  bool WasRefusedMemory(NcclResult result) const;
   absl::Status FailureOf(NcclResult result, const std::string& text) const;
   // The same with the device's own word, where it has one: for the owner thread.
   absl::Status Failure(NcclResult result, absl::string_view what) const;
@@ -124,6 +130,7 @@ class NcclCommunicator final : public CommunicatorBase {
   CudaDevice* const device_;
   CudaApi* const cuda_;
   NcclBootstrap own_;
+  std::string words_before_;  // NCCL's last, of communicators before this one.
   NcclComm comm_ = nullptr;
   DeviceMemory greeting_;  // Until all have met, or nothing is under way any more.
   // What stood before the open step; the step itself.
@@ -136,11 +143,20 @@ class NcclCommunicator final : public CommunicatorBase {
 
 std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) const {
   std::string text = absl::StrCat("NCCL: ", what, ": ", api_->ErrorText(result));
-  if (comm_ != nullptr) absl::StrAppend(&text, " ", api_->LastError(comm_));
+  const std::string words = api_->LastError(comm_);
+  if (comm_ != nullptr || words != words_before_) absl::StrAppend(&text, " ", words);
   return text;
 }
 
+bool NcclCommunicator::WasRefusedMemory(NcclResult result) const {
+  if (result != kNcclUnhandledCudaError && result != kNcclSystemError) return false;
+  // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
+  const std::string words = api_->LastError(comm_);
+  return words != words_before_ && NcclSaysOutOfMemory(words);
+}
+
 absl::Status NcclCommunicator::FailureOf(NcclResult result, const std::string& text) const {
+  if (WasRefusedMemory(result)) return NcclOutOfMemory(text);
   if (result != kNcclRemoteError && result != kNcclSystemError) return absl::InternalError(text);
   if (only_peer_ != kNoPeer) return PeerLost(only_peer_, text);
   return MakeError(absl::StatusCode::kUnavailable, text,
@@ -155,6 +171,9 @@ absl::Status NcclCommunicator::Failure(NcclResult result, absl::string_view what
       const CudaError error = cuda_->EventQuery(moved_);
       if (error != kCudaNotReady) RETURN_IF_ERROR(device_->Check(error, text));
     }
+    int64_t free = 0;
+    RETURN_IF_ERROR(device_->Check(cuda_->MemoryFree(&free), text));
+    if (free < kLittleMemory) return NcclOutOfMemory(text);
   }
   return FailureOf(result, text);
 }

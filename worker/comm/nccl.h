@@ -31,6 +31,9 @@ struct NcclOptions {
 // the step is done. Messages of no bytes are not sent, since both sides know of them. NCCL does not
 // name the peer that failed: the metadata does where a step has only one.
 //
+// RESOURCE_EXHAUSTED / OUT_OF_MEMORY where NCCL was refused memory, of the device or the host: its
+// last words say so, or the device has next to none left.
+//
 // A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
 // INVALID_ARGUMENT: rank or size.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclOptions& options);

@@ -35,7 +35,8 @@ class NcclApi {
   virtual int Version() = 0;
   // "remote process exited or there was a network error".
   virtual std::string ErrorText(NcclResult result) = 0;
-  // The last error that NCCL told of `comm`, for logs; may be empty.
+  // The last error that NCCL told in words, of `comm` or, as it is now, of any (null: of any); may
+  // be empty, or older than what has just failed.
   virtual std::string LastError(NcclComm comm) = 0;
 
   // kNcclIdBytes bytes. Whoever knows them can join.
