@@ -23,6 +23,7 @@ TEST(NcclMemory, MemoryThatIsRefusedIsToldAsThat) {
   const std::pair<NcclResult, const char*> cases[] = {
       {kNcclUnhandledCudaError, "Cuda failure 2 'out of memory'"},
       {kNcclUnhandledCudaError, "Failed to CUDA calloc async 6291456 bytes"},
+      {kNcclUnhandledCudaError, "Failed to CUDA malloc 4096 bytes"},
       {kNcclUnhandledCudaError, "Failed to CUDA host alloc 4096 bytes"},
       {kNcclSystemError, "Failed to malloc 1048576 bytes"},
       {kNcclSystemError, "Call to mmap failed: Cannot allocate memory"}};

@@ -1,5 +1,7 @@
 """A bundle of programs for a machine with a GPU: what it takes along, where it starts, and one that finds no GPU."""
 
+import contextlib
+import io
 import os
 import platform
 import stat
@@ -7,6 +9,7 @@ import subprocess
 import tarfile
 import tempfile
 import unittest
+from unittest import mock
 
 from tests.gpu import parts, run, runner
 from tools.testing import gpu_bundle
@@ -132,15 +135,57 @@ class BundleTest(unittest.TestCase):
                 file.write(kernels)
         self.assertLess(gpu_bundle.pack(shared, os.path.join(self.folder, "shared.tar.xz")), 11 << 20)
 
+    def test_nccl_is_taken_along_and_used_where_the_machine_has_none(self):
+        library = os.path.abspath("tests/comm/libnccl_fake.so")
+        probe = os.path.join(self.folder, "probe")
+        with open(probe, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n")
+        gpu_bundle.check_nccl(library)
+        gpu_bundle.fill(os.path.join(self.folder, "with"), {"gpu_probe": probe}, "abc", library)
+        bundle = run.Bundle(os.path.join(self.folder, "with"))
+        self.assertEqual(bundle.bundled_nccl, os.path.join(self.folder, "with", "nccl", "libnccl.so.2"))
+        self.assertNotEqual(bundle.digest, run.Bundle(self.bundle("without", "")).digest)
+        self.assertIsNone(run.Bundle(self.bundle("without", "")).bundled_nccl)
+        used = []
+
+        def all_parts(place):
+            used.append(place.nccl)
+            return []
+
+        for found in (None, "/of/the/machine.so"):
+            with contextlib.ExitStack() as stack:
+                for name, value in (("ROOT", os.path.join(self.folder, "with")), ("gpu_of", lambda _: (None, "none")), ("all_parts", all_parts),
+                                    ("find_library", lambda *_, found=found: found)):
+                    stack.enter_context(mock.patch.object(run, name, value))
+                stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+                self.assertEqual(run.main([]), runner.NO_GPU)
+        self.assertEqual(used, [bundle.bundled_nccl, "/of/the/machine.so"])
+
+    def test_what_is_no_nccl_is_told_in_a_line_before_anything_is_built(self):
+        probe = os.path.join(self.folder, "text")
+        with open(probe, "w", encoding="utf-8") as file:
+            file.write("text")
+        for path, why in ((probe, "is not a library of NCCL"), ("/bin/true", "is not a library of NCCL"), ("/no/such", "No such file")):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), mock.patch.object(gpu_bundle, "build", side_effect=AssertionError):
+                self.assertEqual(gpu_bundle.main(["--nccl", path, os.path.join(self.folder, "b.tar.xz")]), 1)
+            self.assertEqual(said.getvalue().count("\n"), 1)
+            self.assertIn(why, said.getvalue())
+
     def test_one_that_is_too_large_is_none(self):
-        with open(os.path.join(self.folder, "noise"), "wb") as file:
-            file.write(os.urandom(1 << 16))
-        limit, gpu_bundle.MOST_BYTES = gpu_bundle.MOST_BYTES, 1 << 12
+        os.makedirs(os.path.join(self.folder, "noise", "nccl"))
+        with open(os.path.join(self.folder, "noise", run.BUNDLED_NCCL), "wb") as file:
+            file.write(os.urandom(3 << 20))
+        target = os.path.join(self.folder, "b.tar.xz")
+        limit, gpu_bundle.MOST_BYTES = gpu_bundle.MOST_BYTES, 1 << 20
         try:
-            with self.assertRaises(gpu_bundle.BundleError):
-                gpu_bundle.pack(os.path.join(self.folder, "noise"), os.path.join(self.folder, "b.tar.xz"))
+            with self.assertRaises(gpu_bundle.BundleError) as refused:
+                gpu_bundle.pack(os.path.join(self.folder, "noise"), target)
         finally:
             gpu_bundle.MOST_BYTES = limit
+        self.assertEqual(str(refused.exception),
+                         f"{target} would be of 3.0 MiB, and may be of 1, of NCCL 3.0 MiB before packing: give a thinned copy")
+        self.assertFalse(os.path.exists(target))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,tem
 # From the first question to the last part's begin or end: with runner.KILL_SECONDS and one more question of nvidia-smi, nine minutes.
 ALL_SECONDS, SMI_SECONDS = 510, 10
 NCCL_NAME, CUDNN_NAME = "libnccl.so.2", "libcudnn.so.9"
+# In a bundle: beside what programs load by themselves, so that a machine's own goes first.
+BUNDLED_NCCL = os.path.join("nccl", NCCL_NAME)
 
 
 class Unsuited(Exception):
@@ -95,7 +97,9 @@ class Bundle:
         check_machine(self.manifest)
         self.commit = self.manifest["commit"]
         self.programs = os.path.join(root, "bin")
-        folders = [os.path.join(root, name) for name in ("bin", "lib")]
+        nccl = os.path.join(root, BUNDLED_NCCL)
+        self.bundled_nccl = nccl if os.path.exists(nccl) else None
+        folders = [os.path.join(root, name) for name in ("bin", "lib", "nccl") if os.path.isdir(os.path.join(root, name))]
         self.digest = digest([os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
                              + [os.path.join(root, script) for script in SCRIPTS])
 
@@ -105,6 +109,8 @@ class Bundle:
 
 class Build:
     """A repository: builds what it needs."""
+
+    bundled_nccl = None
 
     def __init__(self, root):
         bazel = shlex.split(os.environ.get("BAZEL", "bazel"))
@@ -237,7 +243,7 @@ def main(arguments):
     except Unsuited as error:
         print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
         return runner.UNSUITED
-    place.nccl = find_library("ANNULUS_NCCL_LIBRARY", NCCL_NAME, "nccl")
+    place.nccl = find_library("ANNULUS_NCCL_LIBRARY", NCCL_NAME, "nccl") or place.bundled_nccl
     place.cudnn = find_library("ANNULUS_CUDNN_LIBRARY", CUDNN_NAME, "cudnn")
     place.hopper = gpu is None or gpu["capability"] == 90
     parts = chosen(all_parts(place), flags.only)

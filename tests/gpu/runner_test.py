@@ -207,7 +207,7 @@ sys.exit(run.guarded({self.out!r}))
         clock, given = [100.0], []
 
         class Built(Place):
-            commit, digest = "abc", "def"
+            commit, digest, bundled_nccl = "abc", "def", None
 
         def probe(_):
             clock[0] += 42

@@ -1,5 +1,6 @@
 """The program behind tools/gpu_bundle: one archive that tests/gpu/run.sh runs from, wherever there is a GPU."""
 
+import argparse
 import json
 import lzma
 import os
@@ -12,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 
-from tests.gpu.run import MANIFEST, PROGRAMS, SCRIPTS, TESTS
+from tests.gpu.run import BUNDLED_NCCL, MANIFEST, PROGRAMS, SCRIPTS, TESTS
 
 MOST_BYTES = 60 << 20
 # Programs of some 30 MB have the same kernels in them: the second is small where the first is still in the dictionary.
@@ -68,8 +69,19 @@ def install(source, target):
     subprocess.run(["strip", "--strip-unneeded", target], stderr=subprocess.DEVNULL)  # Scripts stay as they are.
 
 
-def fill(folder, programs, commit):
-    """Puts programs (name -> path), their libraries, the runner and the manifest into the folder."""
+def check_nccl(path):
+    """Raises where the file is no NCCL; a loader is not asked, because a thinned copy is for another machine."""
+    try:
+        with open(path, "rb") as file:
+            known = file.read(4) == b"\x7fELF"
+    except OSError as error:
+        raise BundleError(f"--nccl: {path}: {error.strerror}") from None
+    if not known or " ncclGetVersion" not in run("nm", "--dynamic", "--defined-only", path):
+        raise BundleError(f"--nccl: {path} is not a library of NCCL")
+
+
+def fill(folder, programs, commit, nccl=None):
+    """Puts programs (name -> path), their libraries, the runner, the manifest and, where it is given, NCCL into the folder."""
     libraries = {}
     for name, path in programs.items():
         install(path, os.path.join(folder, "bin", name))
@@ -78,6 +90,8 @@ def fill(folder, programs, commit):
     os.makedirs(os.path.join(folder, "lib"), exist_ok=True)
     for name, path in libraries.items():
         install(os.path.realpath(path), os.path.join(folder, "lib", name))
+    if nccl:
+        install(os.path.realpath(nccl), os.path.join(folder, BUNDLED_NCCL))
     need, need_cxx = (2, 0), ()
     for place in ("bin", "lib"):
         for name in sorted(os.listdir(os.path.join(folder, place))):
@@ -97,11 +111,15 @@ def fill(folder, programs, commit):
 
 
 def pack(folder, target):
+    """The archive's size; without it where that is too much."""
     with lzma.open(target, "wb", filters=[PACKING]) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, arcname="annulus-gpu")
     size = os.path.getsize(target)
     if size > MOST_BYTES:
-        raise BundleError(f"{target} is of {size} bytes, more than {MOST_BYTES}")
+        os.remove(target)
+        nccl = os.path.join(folder, BUNDLED_NCCL)
+        why = f", of NCCL {os.path.getsize(nccl) / 2**20:.1f} MiB before packing: give a thinned copy" if os.path.exists(nccl) else ""
+        raise BundleError(f"{target} would be of {size / 2**20:.1f} MiB, and may be of {MOST_BYTES >> 20}{why}")
     return size
 
 
@@ -120,14 +138,17 @@ def build():
 
 
 def main(arguments):
-    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
-        print("usage: tools/gpu_bundle [FILE.tar.xz]", file=sys.stderr)
-        return 2
-    target = arguments[0] if arguments else "gpu_bundle.tar.xz"
+    parser = argparse.ArgumentParser(prog="tools/gpu_bundle", description="Packs what tests/gpu/run.sh runs.")
+    parser.add_argument("target", nargs="?", default="gpu_bundle.tar.xz", metavar="FILE.tar.xz")
+    parser.add_argument("--nccl", metavar="PATH", help="a libnccl.so.2 to take along, for machines that have none")
+    flags = parser.parse_args(arguments)
+    target = flags.target
     try:
+        if flags.nccl:
+            check_nccl(flags.nccl)
         programs, commit = build()
         with tempfile.TemporaryDirectory() as folder:
-            manifest = fill(folder, programs, commit)
+            manifest = fill(folder, programs, commit, flags.nccl)
             size = pack(folder, target)
     except BundleError as error:
         print(f"tools/gpu_bundle: {error}", file=sys.stderr)

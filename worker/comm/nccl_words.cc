@@ -10,8 +10,9 @@ namespace annulus {
 
 bool NcclSaysOutOfMemory(absl::string_view words) {
   const std::string said = absl::AsciiStrToLower(words);
-  for (const char* refused : {"out of memory", "cannot allocate memory", "failed to malloc",
-                              "failed to cuda calloc", "failed to cuda host alloc"}) {
+  for (const char* refused :
+       {"out of memory", "cannot allocate memory", "failed to malloc", "failed to cuda calloc",
+        "failed to cuda malloc", "failed to cuda host alloc"}) {
     if (absl::StrContains(said, refused)) return true;
   }
   return false;
