@@ -199,8 +199,9 @@ TEST_P(RowLoopTest, CutsAreWithinTheBudget) {
 
 TEST_P(RowLoopTest, ThreadsAndOtherRowsDoNotChangeABit) {
   for (const DataType dtype : kTypes) {
-    const AttentionSpec spec = Decoding(dtype, 1, 9001, 7, 1);
-    const AttentionSpec more = Decoding(dtype, 1, 9001, 5, 1);
+    AttentionSpec spec = Decoding(dtype, 1, 9001, 8, 1);
+    AttentionSpec more = Decoding(dtype, 1, 9001, 5, 1);
+    spec.out_dtype = more.out_dtype = DataType::kFp32;  // All bits show.
     const Input input = Normal(spec, 7);
     Input fewer = input;
     fewer.q.resize(5 * 24);

@@ -20,6 +20,7 @@ struct LyingRows {
   int64_t key_stride = 0, value_stride = 0;            // bytes
   int count = 0;                                       // 1 … kLyingKeys
   int head_dim = 0, value_dim = 0;
+  float score_scale = 1;  // Of products of queries that are not scaled.
   // From what is read to what will be read soon: bytes. 0: unknown.
   int64_t keys_ahead = 0, values_ahead = 0;
 };
@@ -27,7 +28,8 @@ struct LyingRows {
 // A query row and head, with its running state. Numbers behind the last dimension, to a multiple of
 // kLyingKeys, are 0.
 struct RowSlot {
-  const float* query = nullptr;  // Times the job's scale.
+  // Times the job's scale; or pairs of bf16 numbers as they came (TileIsa::lying_pairs).
+  const float* query = nullptr;
   float* sums = nullptr;
   float* weights = nullptr;  // [kLyingKeys], which add up to the slot's.
   float max = 0;

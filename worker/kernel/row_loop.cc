@@ -155,9 +155,14 @@ void RowLoop::LoadSlots(const KernelTask& task) {
     slot.query = query;
     slot.sums = query + Lines(dim) * kLyingKeys;
     slot.weights = slot.sums + Lines(value_dim) * kLyingKeys;
-    ConvertToFp32(layout.dtype(), queries.At(place.row, place.q_head, 0), dim, query);
-    // One rounding.
-    for (int d = 0; d < dim; ++d) query[d] = static_cast<float>(query[d] * call_.job->scale);
+    const std::byte* from = queries.At(place.row, place.q_head, 0);
+    if (call_.isa->lying_pairs) {
+      std::memcpy(query, from, dim * BytesPerElement(DataType::kBf16));
+    } else {
+      ConvertToFp32(layout.dtype(), from, dim, query);
+      // One rounding.
+      for (int d = 0; d < dim; ++d) query[d] = static_cast<float>(query[d] * call_.job->scale);
+    }
     std::memcpy(&slot.max, states.At(place.row, place.q_head, 1), sizeof(float));
     std::memcpy(slot.weights, states.At(place.row, place.q_head, 2), sizeof(float));
     if (slot.max == kMinusInf) continue;  // Its sums mean nothing.
@@ -202,7 +207,8 @@ void RowLoop::RunTask(int32_t number) {
   GatherSlots(number);
   if (places_.empty()) return;
   LoadSlots(task);
-  const KeyPlaces keys(*call_.job->layout, task);
+  KeyPlaces keys(*call_.job->layout, task);
+  if (call_.isa->lying_pairs) keys.first.score_scale = static_cast<float>(call_.job->scale);
   const int heads = static_cast<int>(first_slot_.size()) - 1;
   // Groups of keys stand where the task begins, whatever is seen of them.
   const int64_t skipped = (keys_.begin - task.task.k_begin) / kLyingKeys * kLyingKeys;

@@ -4,6 +4,7 @@
 #include "worker/kernel/bf16_pairs.h"
 #include "worker/kernel/finish_amx.h"
 #include "worker/kernel/gradient_pairs.h"
+#include "worker/kernel/lying_pairs.h"
 #include "worker/kernel/tile_functions.h"
 
 namespace annulus {
@@ -25,7 +26,8 @@ constexpr TileIsa MakeAvx512Bf16Isa() {
   isa.drop_weights = DropWeights<Avx512>;
   isa.accumulate = AccumulatePairs;
   isa.accumulate_row = AccumulateRowPairs;
-  isa.attend_rows = AttendRowsAvx512;
+  isa.attend_rows = AttendLyingPairs;
+  isa.lying_pairs = true;
   isa.few_slots = kFewSlots;
   isa.gradients = &kPairGradients;
   isa.finish_row = FinishRowAmx;

@@ -101,8 +101,7 @@ struct TileIsa {
   void (*softmax)(const TileBlock& tile);
   // Zeroes weights that dropout drops, on the same part. Called only where the job has dropout.
   void (*drop_weights)(const TileBlock& tile, const DropRule& rule);
-  // sums = sums · alpha + scores · values over the visible part of each row group. May overwrite
-  // `scores`.
+  // sums = sums · alpha + scores · values, of the same part. May overwrite `scores`.
   void (*accumulate)(const TileBlock& tile);
   // The same for a tile of one row that sees `spans` (at least one, sorted, disjoint): no other
   // key's value is multiplied. The row gets the same bits as by `accumulate`.
@@ -111,6 +110,7 @@ struct TileIsa {
   // finite; how many it did before one that it cannot. Sums below a max of −inf are not read.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);  // nullptr: none.
   AttendRowsFunction* attend_rows;                                             // nullptr: none.
+  bool lying_pairs;              // It takes pairs of bf16 numbers, of bf16 jobs alone.
   int few_slots;                 // Up to so many for a key it is faster than to pack.
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // A row's output of its sums, rounded to `dtype`: as Finish (attention/partial.h).
