@@ -63,6 +63,18 @@ TEST(NcclMemory, ADeviceWithoutMemoryTellsWhatNcclDoesNot) {
   }
 }
 
+// As when a group is formed anew that could not be.
+TEST(NcclMemory, MemoryOfTheDeviceThatIsRefusedAgainIsToldAgain) {
+  NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclUnhandledCudaError);
+  options.words = options.words_before = "Failed to CUDA calloc async 6291456 bytes";
+  const auto world = std::make_shared<NcclWorld>(options);
+  Group group = GroupIn(world, 2);
+  for (const absl::Status& status : ConnectAll(group, TestDeadline())) {
+    EXPECT_TRUE(IsOutOfMemory(status)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(options.words));
+  }
+}
+
 // NCCL keeps them: a peer that is lost later is not memory.
 TEST(NcclMemory, WordsOfCommunicatorsBeforeDoNotCount) {
   NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclSystemError);

@@ -144,15 +144,16 @@ class NcclCommunicator final : public CommunicatorBase {
 std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) const {
   std::string text = absl::StrCat("NCCL: ", what, ": ", api_->ErrorText(result));
   const std::string words = api_->LastError(comm_);
-  if (comm_ != nullptr || words != words_before_) absl::StrAppend(&text, " ", words);
+  const bool of_device = result == kNcclUnhandledCudaError;
+  if (comm_ != nullptr || of_device || words != words_before_) absl::StrAppend(&text, " ", words);
   return text;
 }
 
 bool NcclCommunicator::WasRefusedMemory(NcclResult result) const {
-  if (result != kNcclUnhandledCudaError && result != kNcclSystemError) return false;
-  // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
   const std::string words = api_->LastError(comm_);
-  return words != words_before_ && NcclSaysOutOfMemory(words);
+  if (result == kNcclUnhandledCudaError) return NcclSaysOutOfMemory(words);
+  // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
+  return result == kNcclSystemError && words != words_before_ && NcclSaysOutOfMemory(words);
 }
 
 absl::Status NcclCommunicator::FailureOf(NcclResult result, const std::string& text) const {

@@ -32,7 +32,8 @@ struct NcclOptions {
 // name the peer that failed: the metadata does where a step has only one.
 //
 // RESOURCE_EXHAUSTED / OUT_OF_MEMORY where NCCL was refused memory, of the device or the host: its
-// last words say so, or the device has next to none left.
+// last words say so (of the host's, words that were not there before: else a peer counts as lost),
+// or the device has next to none left.
 //
 // A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
 // INVALID_ARGUMENT: rank or size.
