@@ -271,10 +271,10 @@ double CpuShareOf(const std::vector<TimedRun>& runs, int threads) {
 absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelRates& of,
                                              int threads, absl::Duration budget) {
   constexpr int kRounds = 2 * kRunsOfRound, kCourses = 2 * std::size(kMeasuredDims);
-  const absl::Time end = SteadyNow() + budget;
   Machine machine;
   ASSIGN_OR_RETURN(machine.device, engine.make_device());
   ASSIGN_OR_RETURN(machine.kernel, engine.make_kernel(machine.device.get()));
+  const absl::Time end = SteadyNow() + budget;
   std::vector<Course> courses;
   for (const int32_t head_dim : kMeasuredDims) {
     for (const bool full : {true, false}) {
