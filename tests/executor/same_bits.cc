@@ -58,7 +58,8 @@ void SetAlibiAndWindow(JobCase* job) {
 
 bool Same(const Bits& a, const Bits& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    if (x.size() != y.size()) return false;
+    return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
   });
 }
 

@@ -250,6 +250,38 @@ TEST_P(RowLoopTest, WhatIsHiddenCannotLeakAndWhatIsSeenShows) {
   }
 }
 
+// One of eight rows sees a part of the keys that the others see whole; with one dimension, too.
+TEST_P(RowLoopTest, ARowThatSeesLessChangesNoOther) {
+  for (const DataType dtype : kTypes) {
+    for (const int32_t dim : {1, 24}) {
+      AttentionSpec spec = Decoding(dtype, 1, 9001, 8, 1, dim);
+      spec.out_dtype = DataType::kFp32;
+      const Input input = Normal(spec, 23);
+      const reference::Answer all = Done(spec, input).answer();
+      spec.masks.resize(2);
+      spec.masks[1].query_heads = {3};
+      spec.masks[1].window_left = 8500;  // It sees keys 500 … 9000.
+      Input poisoned = input;
+      const reference::Answer less = Done(spec, input).answer();
+      for (int32_t d = 0; d < dim; ++d) poisoned.v[499 * dim + d] = std::nan("");
+      const reference::Answer hidden = Done(spec, poisoned).answer();
+      for (int32_t head = 0; head < 8; ++head) {
+        for (int32_t d = head * dim; d < (head + 1) * dim; ++d) {
+          if (head == 3) {
+            ASSERT_EQ(hidden.out[d], less.out[d]) << d;
+          } else {
+            ASSERT_EQ(less.out[d], all.out[d]) << d;
+            ASSERT_TRUE(std::isnan(hidden.out[d])) << d;
+          }
+        }
+      }
+      EXPECT_TRUE(reference::CheckWithinBudget(input, all));
+      Input masked = Normal(spec, 23);
+      EXPECT_TRUE(reference::CheckWithinBudget(masked, less));
+    }
+  }
+}
+
 // The last row sees nothing of the first shard, whatever its state is.
 TEST_P(RowLoopTest, ARowThatSeesNothingKeepsItsBits) {
   AttentionSpec spec = Decoding(DataType::kFp32, 2, 18000, 2, 1);

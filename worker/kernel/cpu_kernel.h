@@ -23,8 +23,9 @@ namespace annulus {
 // bf16 (amx_formats.h); and so of fp32 numbers for jobs that ask for it, which other paths refuse.
 // The bits of a row depend on its inputs and on the order of its keys in the task list, not on
 // threads or on other rows; but a call of few rows over many keys is cut by its shape
-// (key_chunks.h), unless it is deterministic, and may be attended to without packing, in fp32
-// (row_loop.h). Subnormal fp32 and bf16 numbers count as zero in Accumulate (fp16 ones do not).
+// (key_chunks.h), unless it is deterministic, and may be attended to without packing (row_loop.h):
+// in fp32, but for bf16 on "avx512bf16". Subnormal fp32 and bf16 numbers count as zero in
+// Accumulate (fp16 ones do not).
 class CpuKernel : public AttentionKernel {
  public:
   struct Options {
