@@ -48,6 +48,8 @@ def check_entries(text):
     if not isinstance(entries, list) or not entries:
         raise ValueError("its output is no JSON list of entries")
     for entry in entries:
+        if not isinstance(entry, dict):
+            raise ValueError(f"{entry!r} is no entry")
         if set(entry) != set(FIELDS):
             raise ValueError(f"fields differ: {sorted(set(entry) ^ set(FIELDS))}")
         for field, kind in FIELDS.items():

@@ -106,7 +106,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn("MISSED", out)
 
     def test_a_benchmark_that_fails_or_prints_what_is_no_entry_fails(self):
-        for script in ("exit 3\n", "echo '[]'\n", "echo nothing\n"):
+        for script in ("exit 3\n", "echo '[]'\n", "echo '[1]'\n", "echo nothing\n"):
             code, out, err = self.run_bench(["--json"], bad=script, goodput=self.printing(ENTRY))
             self.assertEqual((code, json.loads(out)), (1, [ENTRY]), script)
             self.assertIn("bad failed", err)
