@@ -34,6 +34,16 @@ def kernel_rounds():
     return Rounds("kernel", "--threads", str(THREADS))
 
 
+def alternate(ours, what, theirs, repeats):
+    """GFLOP/s of the roof, of ours and of theirs, in turn; `what` is ours' answer to the case."""
+    roofs, own, other = [], [], []
+    for _ in range(repeats):
+        roofs.append(ours.ask("roof")["gflops"])
+        own.append(what["flops"] / ours.ask("run")["seconds"] / 1e9)
+        other.append(what["flops"] / theirs.run() / 1e9)
+    return roofs, own, other
+
+
 def entry(name, value, unit, compared_to, ratios, bar, ceiling):
     ratio = statistics.median(ratios)
     return {

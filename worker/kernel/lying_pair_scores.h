@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "worker/kernel/amx_packing.h"
+#include "worker/kernel/bf16_pairs.h"
 #include "worker/kernel/tile_row_scores.h"
 
 // Scores of keys of bf16 as they lie, by products of pairs (lying_pairs.h).
@@ -25,10 +26,6 @@ struct LyingCall {
   const std::byte *keys[kLyingKeys], *values[kLyingKeys];
   __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
 };
-
-inline __m512 AddPairs(__m512 sum, __m512 a, __m512 b) {
-  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-}
 
 inline void TurnKeys(LyingCall& call) {
   const int dim = call.rows.head_dim;
@@ -55,7 +52,7 @@ __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlo
     Unroll<kSums>([&](int i) {
       const __m512 keys = call.turned[pair + i];
       Unroll<SLOTS>([&](int s) {
-        sums[s][i] = AddPairs(sums[s][i], keys, Avx512::Set(slots[s].query[pair + i]));
+        sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair + i]), sums[s][i]);
       });
     });
   }

@@ -54,8 +54,8 @@ __attribute__((flatten)) void AddLyingValues(const LyingCall& call,
       const __m512 lasts = _mm512_castsi512_ps(_mm512_unpackhi_epi16(row[0], row[1]));
       Unroll<SLOTS>([&](int s) {
         const __m512 weight = Avx512::Set(weights.pairs[s][p]);
-        low[s] = AddPairs(low[s], firsts, weight);
-        high[s] = AddPairs(high[s], lasts, weight);
+        low[s] = Bf16Pairs::AddTerm(firsts, weight, low[s]);
+        high[s] = Bf16Pairs::AddTerm(lasts, weight, high[s]);
       });
     }
     Unroll<SLOTS>([&](int s) {

@@ -14,7 +14,7 @@ import time
 import torch
 import torch.nn.functional
 
-from tests.bench.rounds import THREADS, entry, kernel_rounds
+from tests.bench.rounds import THREADS, alternate, entry, kernel_rounds
 
 REPEATS = 5
 WINDOW = 1024
@@ -85,11 +85,7 @@ def measure(ours, case):
                     f"{WINDOW if mask == 'window' else mask} {operation}")
     theirs = Theirs(dtype, length, dim, mask, HEADS[heads], gradients)
     theirs.run()
-    roofs, own, other = [], [], []
-    for _ in range(REPEATS):
-        roofs.append(ours.ask("roof")["gflops"])
-        own.append(what["flops"] / ours.ask("run")["seconds"] / 1e9)
-        other.append(what["flops"] / theirs.run() / 1e9)
+    roofs, own, other = alternate(ours, what, theirs, REPEATS)
     of_roof, over_torch = None, None
     if length >= 4096 and heads == "MHA" and not gradients:
         of_roof, over_torch = (BARS_AMX if what["path"] == "amx" else BARS).get((dtype, dim, mask), (None, None))

@@ -12,7 +12,7 @@ import time
 import ggml
 import numpy
 
-from tests.bench.rounds import THREADS, entry, kernel_rounds
+from tests.bench.rounds import THREADS, alternate, entry, kernel_rounds
 
 REPEATS = 5
 HEADS, DIM = 8, 128
@@ -75,11 +75,7 @@ def measure(ours, dtype, kv_dtype, length, bar):
     theirs = Theirs(kv_dtype, length)
     theirs.run()
     theirs.check()
-    roofs, own, other = [], [], []
-    for _ in range(REPEATS):
-        roofs.append(ours.ask("roof")["gflops"])
-        own.append(what["flops"] / ours.ask("run")["seconds"] / 1e9)
-        other.append(what["flops"] / theirs.run() / 1e9)
+    roofs, own, other = alternate(ours, what, theirs, REPEATS)
     theirs.close()
     name = f"forward {dtype} S{length} D{DIM} full, {THREADS} threads, over ggml with keys of {kv_dtype}"
     compared_to = f"ggml's flash attention at {statistics.median(other):.4g} GFLOP/s on {what['cpu']}, ours by {what['path']}, in turn"
