@@ -19,6 +19,7 @@
 #include "worker/comm/bind_address.h"
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/gloo_bootstrap.h"
+#include "worker/comm/gloo_context.h"
 #include "worker/comm/ticker.h"
 
 namespace annulus {
@@ -81,7 +82,8 @@ bool EndedBefore(Transfer& transfer) {
 
 class GlooCommunicator final : public CommunicatorBase {
  public:
-  GlooCommunicator(const GlooOptions& options, std::shared_ptr<::gloo::transport::Device> device)
+  GlooCommunicator(const GlooOptions& options,
+                   std::shared_ptr<::gloo::transport::tcp::Device> device)
       : CommunicatorBase(options.rank, options.size),
         options_(options),
         device_(std::move(device)),
@@ -120,7 +122,7 @@ class GlooCommunicator final : public CommunicatorBase {
 
   const GlooOptions options_;
   // Destroyed from the bottom up: the thread that nudges, the buffers, the context, its device.
-  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::tcp::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
   std::vector<uint64_t> sent_, received_;  // Pieces so far, by peer: the next slot.
   // One receive for each peer that never comes. Gloo tells only transfers that have not begun of a
@@ -137,7 +139,7 @@ absl::StatusOr<std::string> GlooCommunicator::DoBootstrap() {
   bootstrap.rank = rank();
   bootstrap.addresses.resize(size());
   RETURN_IF_ERROR(GlooCall("listen", [&] {
-    context_ = device_->createContext(rank(), size());
+    context_ = MakeGlooContext(device_, rank(), size());
     context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_timeout));
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
@@ -331,7 +333,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOpt
   where.ai_protocol = 0;
   where.ai_addr = address.storage;
   where.ai_addrlen = static_cast<int>(address.length);
-  std::shared_ptr<::gloo::transport::Device> device;
+  std::shared_ptr<::gloo::transport::tcp::Device> device;
   RETURN_IF_ERROR(
       GlooCall("bind", [&] { device = std::make_shared<::gloo::transport::tcp::Device>(where); }));
   return std::make_unique<GlooCommunicator>(options, std::move(device));

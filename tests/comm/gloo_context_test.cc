@@ -1,0 +1,137 @@
+#include "worker/comm/gloo_context.h"
+
+#include <dirent.h>
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/pair.h>
+#include <malloc.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "gtest/gtest.h"
+#include "worker/comm/bind_address.h"
+
+namespace annulus {
+namespace {
+
+namespace tcp = ::gloo::transport::tcp;
+using ::gloo::transport::Context;
+using ::gloo::transport::Pair;
+using ::gloo::transport::UnboundBuffer;
+
+constexpr std::chrono::seconds kTimeout(20);
+
+std::shared_ptr<tcp::Device> MakeDevice() {
+  const BindAddress address = ResolveBindAddress("127.0.0.1", "").value();
+  tcp::attr where;
+  where.ai_family = address.storage.ss_family;
+  where.ai_socktype = SOCK_STREAM;
+  where.ai_protocol = 0;
+  where.ai_addr = address.storage;
+  where.ai_addrlen = static_cast<int>(address.length);
+  return std::make_shared<tcp::Device>(where);
+}
+
+std::set<std::string> Threads() {
+  std::set<std::string> threads;
+  DIR* const folder = opendir("/proc/self/task");
+  while (const dirent* entry = readdir(folder))
+    if (entry->d_name[0] != '.') threads.insert(entry->d_name);
+  closedir(folder);
+  return threads;
+}
+
+// How often a thread has gone to sleep by itself; −1 where that is not to be read.
+int64_t Sleeps(const std::string& thread) {
+  std::ifstream status("/proc/self/task/" + thread + "/status");
+  int64_t count = -1;
+  for (std::string line; std::getline(status, line);) {
+    if (absl::StartsWith(line, "voluntary_ctxt_switches:"))
+      (void)absl::SimpleAtoi(line.substr(line.find(':') + 1), &count);
+  }
+  return count;
+}
+
+// Gloo's lock of a pair, which sends and receives hold.
+struct Opener : tcp::Pair {
+  static std::mutex& LockOf(::gloo::transport::Pair* pair) {
+    return static_cast<tcp::Pair*>(pair)->*(&Opener::m_);
+  }
+};
+
+class GlooContextTest : public testing::Test {
+ protected:
+  // Two ranks, connected.
+  void SetUp() override {
+    for (int rank : {0, 1}) {
+      const std::set<std::string> before = Threads();
+      devices_[rank] = MakeDevice();
+      for (const std::string& thread : Threads())
+        if (before.count(thread) == 0) loops_[rank] = thread;
+      contexts_[rank] = MakeGlooContext(devices_[rank], rank, 2);
+      contexts_[rank]->setTimeout(std::chrono::duration_cast<std::chrono::milliseconds>(kTimeout));
+      contexts_[rank]->createPair(1 - rank);
+    }
+    std::thread other([this] { Connect(1); });
+    Connect(0);
+    other.join();
+  }
+
+  Pair* PairOf(int rank) { return contexts_[rank]->getPair(1 - rank).get(); }
+  void Connect(int rank) { PairOf(rank)->connect(PairOf(1 - rank)->address().bytes()); }
+
+  std::shared_ptr<tcp::Device> devices_[2];
+  std::string loops_[2];
+  std::shared_ptr<Context> contexts_[2];
+};
+
+TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe) {
+  ASSERT_FALSE(loops_[0].empty());
+  uint64_t sent = 0x5eed, received = 0;
+  auto to = contexts_[0]->createUnboundBuffer(&received, sizeof(received));
+  auto from = contexts_[1]->createUnboundBuffer(&sent, sizeof(sent));
+  {
+    std::unique_lock<std::mutex> held(Opener::LockOf(PairOf(0)));
+    from->send(0, 0);  // Its first words are in the other's socket when this returns.
+    // An idle loop goes to sleep once for all of Gloo's 10 ms; one that looks again at once, never.
+    const int64_t before = Sleeps(loops_[0]);
+    ASSERT_GE(before, 0);
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    while (Sleeps(loops_[0]) < before + 10) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the loop does not sleep";
+      std::this_thread::yield();
+    }
+  }
+  to->recv(1, 0);
+  ASSERT_TRUE(to->waitRecv(nullptr, kTimeout));
+  ASSERT_TRUE(from->waitSend(nullptr, kTimeout));
+  EXPECT_EQ(received, 0x5eed);
+}
+
+// Who closes holds the lock until the loop has made a round.
+TEST_F(GlooContextTest, APairIsClosedWhileBytesWaitForIt) {
+  uint64_t sent = 0x5eed;
+  auto from = contexts_[1]->createUnboundBuffer(&sent, sizeof(sent));
+  for (int i = 0; i < 100; ++i) from->send(0, i);
+  PairOf(0)->close();
+  PairOf(1)->close();
+}
+
+// Under ASan to the byte, else in steps of 16.
+TEST_F(GlooContextTest, APairIsAsLargeByOurHeaderAsInTheLibrary) {
+  const std::shared_ptr<Context> own = devices_[0]->createContext(0, 2);
+  const size_t bytes = malloc_usable_size(dynamic_cast<void*>(own->createPair(1).get()));
+  EXPECT_GE(bytes, sizeof(tcp::Pair));
+  EXPECT_LT(bytes, sizeof(tcp::Pair) + 16);
+}
+
+}  // namespace
+}  // namespace annulus

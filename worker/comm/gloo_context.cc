@@ -1,0 +1,57 @@
+#include "worker/comm/gloo_context.h"
+
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/pair.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace annulus {
+namespace {
+
+namespace tcp = ::gloo::transport::tcp;
+
+// A lock is held for some microseconds, a look takes one.
+constexpr int kLooks = 20;
+constexpr std::chrono::microseconds kPause(20);
+
+// Looks in vain, one after the other, of the loop that this thread is. (A pair's own count would be
+// set after the loop knows the pair: Gloo tells it in the constructor.)
+thread_local int looks = 0;
+
+class PatientPair final : public tcp::Pair {
+ public:
+  using Pair::Pair;
+
+  // Gloo's loop calls it again as long as something is to be done. It must not wait for the lock:
+  // who closes a pair holds it and waits for the loop.
+  void handleEvents(int events) override {
+    if (m_.try_lock()) {
+      m_.unlock();  // It takes the lock itself, or comes back.
+      looks = 0;
+      Pair::handleEvents(events);
+    } else if (++looks > kLooks) {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+};
+
+class PatientContext final : public tcp::Context {
+ public:
+  using Context::Context;
+
+  std::unique_ptr<::gloo::transport::Pair>& createPair(int rank) override {
+    pairs_[rank] = std::make_unique<PatientPair>(this, device_.get(), rank, getTimeout());
+    return pairs_[rank];
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<::gloo::transport::Context> MakeGlooContext(std::shared_ptr<tcp::Device> device,
+                                                            int32_t rank, int32_t size) {
+  return std::make_shared<PatientContext>(std::move(device), rank, size);
+}
+
+}  // namespace annulus
