@@ -95,16 +95,16 @@ v1::Plan PlanOf(Client* client, const AttentionSpec& spec, const Execution& exec
 
 // What a job takes beside its steps, more on two workers than on one.
 double MeasureGroupSeconds(Client* client) {
-  constexpr int kRepeats = 51;
+  constexpr int kRepeats = 301, kWarmUp = 50;
   BenchJob job(SelfAttention(DataType::kBf16, 2, 1, 8, false));
   std::vector<double> beside[2];
-  for (int i = 0; i <= kRepeats; ++i) {
+  for (int i = 0; i < kWarmUp + kRepeats; ++i) {
     for (const int32_t world : {1, 2}) {
       Execution execution;
       execution.world_size = world;
       v1::JobStats stats;
       const double all = TimeOnce([&] { stats = job.Run(client, execution, DataPath::kDirect); });
-      if (i > 0) beside[world - 1].push_back(all - Seconds(stats.running()));
+      if (i >= kWarmUp) beside[world - 1].push_back(all - Seconds(stats.running()));
     }
   }
   const double more = Summarize(beside[1]).median - Summarize(beside[0]).median;
