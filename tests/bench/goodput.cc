@@ -28,7 +28,7 @@ int Main() {
   for (int i = 0; i <= kRepeats; ++i) {
     const v1::JobStats stats = job.Run(&client, {}, DataPath::kDirect);
     const double seconds = absl::ToDoubleSeconds(DurationFromProto(stats.uploading()));
-    const double raw = TcpLoopbackGoodput(job.input_bytes());
+    const double raw = MeasureTcpLoopback(job.input_bytes()).bytes_per_second;
     if (i == 0) continue;
     put.push_back(static_cast<double>(job.input_bytes()) / seconds);
     tcp.push_back(raw);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,12 +47,20 @@ Pair Connect() {
   return {writer, reader};
 }
 
+// Of this process.
+double CpuSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 }  // namespace
 
-double TcpLoopbackGoodput(int64_t bytes) {
+TcpLoopback MeasureTcpLoopback(int64_t bytes) {
   const Pair pair = Connect();
   std::vector<char> source(static_cast<size_t>(bytes), 'x'), target(static_cast<size_t>(bytes), 0);
   const absl::Time begin = absl::Now();
+  const double cpu_begin = CpuSeconds();
   std::thread writer([&] {
     for (int64_t done = 0; done < bytes;) {
       const ssize_t n = write(pair.writer, source.data() + done, std::min(kPiece, bytes - done));
@@ -66,9 +75,11 @@ double TcpLoopbackGoodput(int64_t bytes) {
   }
   writer.join();
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  const double cpu_seconds = CpuSeconds() - cpu_begin;
   close(pair.writer);
   close(pair.reader);
-  return static_cast<double>(bytes) / seconds;
+  const auto all = static_cast<double>(bytes);
+  return {all / seconds, cpu_seconds / all};
 }
 
 }  // namespace annulus::bench

@@ -5,10 +5,13 @@
 
 namespace annulus::bench {
 
-// Bytes per second of one raw TCP connection over loopback, `bytes` in all: one thread writes 1 MiB
-// at a time, another reads into memory that it then owns. The ceiling of any data path on this
-// machine.
-double TcpLoopbackGoodput(int64_t bytes);
+// One raw TCP connection over loopback: one thread writes 1 MiB at a time, another reads into
+// memory that has been touched. The ceiling of any data path on this machine.
+struct TcpLoopback {
+  double bytes_per_second = 0;
+  double cpu_seconds = 0;  // Of both ends, for a byte.
+};
+TcpLoopback MeasureTcpLoopback(int64_t bytes);
 
 }  // namespace annulus::bench
 
