@@ -87,10 +87,14 @@ class PairLoops {
   enum class From { kFirst, kLast };
   Real Dot(const double* a, const double* b, int32_t size, From from = From::kFirst) const {
     Real sum = 0;
+    const auto add = [&](int32_t d) { sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]); };
     const int32_t first = size * order_.number / order_.of;
-    for (int32_t n = 0; n < size; ++n) {
-      const int32_t d = (first + (from == From::kFirst ? n : size - 1 - n)) % size;
-      sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]);
+    if (from == From::kFirst) {
+      for (int32_t d = first; d < size; ++d) add(d);
+      for (int32_t d = 0; d < first; ++d) add(d);
+    } else {
+      for (int32_t d = first - 1; d >= 0; --d) add(d);
+      for (int32_t d = size - 1; d >= first; --d) add(d);
     }
     return sum;
   }
@@ -173,7 +177,7 @@ class PairLoops {
     Raise(row_error_.of_pairs.Allowed() + 2 * Largest(row_error_.of_delta.data(), input_.head_dim),
           &allowed_.dq_allowed[at.head]);
     if (input_.sinks.empty()) return;
-    PairSizes sizes = SizesOf(cell);
+    PairSizes sizes = row_sizes_;
     sizes.weight = std::exp(input_.sinks[at.head] - up_.lse[cell]);
     sizes.difference = sizes.delta;
     sizes.addends += std::abs(input_.sinks[at.head]);
@@ -214,7 +218,10 @@ class PairLoops {
     const double* d_out = &up_.d_out[cell * input_.value_dim];
     Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim, From::kLast);
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
-    if (kExact) row_error_ = {ErrorOfSum(), std::vector<double>(input_.head_dim, 0.0)};
+    if (kExact) {
+      row_error_ = {ErrorOfSum(), std::vector<double>(input_.head_dim, 0.0)};
+      row_sizes_ = SizesOf(cell);
+    }
     for (int64_t n = 0; n < document.kv_len; ++n) {
       const int64_t j = order_.number % 2 == 0 ? n : document.kv_len - 1 - n;
       if (!Sees(rule, document.q_len, document.kv_len, at.i, j) || Hides(at, rule, j)) continue;
@@ -249,7 +256,7 @@ class PairLoops {
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
     const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
     if (kExact) {
-      PairSizes sizes = SizesOf(q_cell);
+      PairSizes sizes = row_sizes_;
       sizes.weight = weight;
       sizes.kept = kept;
       sizes.slope = score.slope;
@@ -275,6 +282,7 @@ class PairLoops {
   int64_t longest_ = 0;
   std::vector<ErrorOfSum> dk_errors_, dv_errors_, d_bias_errors_;
   RowError row_error_;
+  PairSizes row_sizes_;
   Gradients allowed_;  // What dq and d_sink may be off alone.
 };
 
