@@ -110,7 +110,7 @@ std::vector<Roof> RoofsOf(const Case& c, AttentionKernel& kernel, const std::str
   }
   if (c.gradients) {
     own.gradients = false;
-    roofs.push_back(OwnRoof("its own forward rate", own, 0.6, kernel));
+    roofs.push_back(OwnRoof("its own forward rate", own, path == "amx" ? 0.6 : 0.8, kernel));
   }
   return roofs;
 }

@@ -89,7 +89,7 @@ __attribute__((flatten)) void OuterPanel(const OuterProduct& p, int key, int col
   tile.Clear();
   const float* weights = p.weights + key;
   const float* right = p.right + int64_t{column} * kTileRows;
-  for (int i = 0; i < p.rows; ++i, weights += kKeyBlock, right += kPanel<V>)
+  for (int i = 0; i < p.rows; ++i, weights += p.weight_stride, right += kPanel<V>)
     tile.AddOuter(weights, 1, right);
   tile.ForEach([&](int r, int v, typename V::F& sum) {
     float* at = p.sums + int64_t{key + r} * p.sum_stride + column + v * V::kLanes;

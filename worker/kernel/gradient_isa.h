@@ -30,6 +30,11 @@ struct GradientTile {
   const int16_t* group_end = nullptr;
 };
 
+// Rows of pairs lie a line more than a block apart: 1 KiB apart they would share four sets of a
+// cache.
+inline constexpr int kPairStride = kKeyBlock + 16;
+inline constexpr int kRoundedFloats = kTileRows / 2 * kPairStride;
+
 // Rows of keys [key_begin, key_end) of a block += weightsᵀ · right.
 struct OuterProduct {
   int rows = 0;  // Of `right`.
@@ -37,13 +42,14 @@ struct OuterProduct {
   const int16_t* weights_row = nullptr;
   int dim = 0;
   int key_begin = 0, key_end = 0;
-  const float* weights = nullptr;  // [rows][kKeyBlock]
-  const float* right = nullptr;    // pack_rows
+  const float* weights = nullptr;  // [rows][weight_stride]
+  int weight_stride = kKeyBlock;
+  const float* right = nullptr;  // pack_rows
   // [kKeyBlock][sum_stride], and the stride is a multiple of the panel; where there is
   // `sums_of_keys`, [columns][kKeyBlock] in the same room.
   float* sums = nullptr;
   int sum_stride = 0;
-  float* rounded = nullptr;  // [kTileRows / 2][kKeyBlock], aligned to 64 bytes: working memory.
+  float* rounded = nullptr;  // kRoundedFloats, aligned to 64 bytes: working memory.
 };
 
 struct GradientIsa {

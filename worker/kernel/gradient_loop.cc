@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "worker/kernel/block_sections.h"
+#include "worker/kernel/fetch_rows.h"
 
 namespace annulus {
 namespace {
@@ -46,7 +47,7 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
       place(kTileRows, kKeyBlock),          place(kTileRows, kKeyBlock),
       place(kTileRows, kKeyBlock),          place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
       place(kTileRows, q_stride_),          place(kKeyBlock, q_stride_),
-      place(kKeyBlock, v_stride_),          place(isa.parts == 0 ? 0 : kTileRows / 2, kKeyBlock)};
+      place(kKeyBlock, v_stride_),          place(isa.parts == 0 ? 0 : kRoundedFloats)};
   if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
   float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
                            &d_out_rows_, &weights_, &d_scores_, &kept_,    &pairs_,  &d_bias_,
@@ -94,6 +95,8 @@ void GradientLoop::PackBlock() {
     // Rows before the buffer's first one are not present: this address is never read as it stands.
     rows.first = place.first + (block_.begin - kv.row_begin) * place.stride +
                  int64_t{kv_head_ - kv.head_begin} * dim * element;
+    FetchRows(rows.first + (keys.begin - block_.begin) * place.stride, dim * element, place.stride,
+              keys.end - keys.begin);
   };
   set(0, layout_.head_dim());
   call_.isa->pack_keys(rows, present, count, layout_.head_dim(), s_.keys_);
@@ -114,6 +117,10 @@ void GradientLoop::AddSlot(int place, int64_t row, int32_t q_head,
   std::memcpy(&s_.lse_[rows_], QueryAt(2, row, q_head, kFloat), kFloat);
   if (s_.lse_[rows_] == kMinusInf) return;
   std::memcpy(&s_.delta_[rows_], QueryAt(3, row, q_head, kFloat), kFloat);
+  const int64_t element = BytesPerElement(layout_.dtype());
+  const int64_t bytes[] = {layout_.head_dim() * element, layout_.value_dim() * element};
+  for (const int section : {0, 1})
+    FetchRows(QueryAt(section, row, q_head, bytes[section]), bytes[section], 0, 1);
   rules_.SetRow(*task_, rows_, row, q_head);
   s_.weights_row_[place] = static_cast<int16_t>(rows_);
   GradientScratch::Slot& slot = s_.slots_[rows_++];
@@ -224,8 +231,14 @@ void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
   }
 }
 
+std::byte* GradientLoop::OutQueryAt(const GradientScratch::Slot& slot) const {
+  const int64_t head = slot.q_head - task_->out_q.block.head_begin;
+  return RowOf(layout_, task_->out_q, slot.row) + head * layout_.head_dim() * kFloat;
+}
+
 void GradientLoop::AddToQueries() {
   const int dim = layout_.head_dim();
+  for (int i = 0; i < rows_; ++i) FetchRows(OutQueryAt(s_.slots_[i]), dim * kFloat, 0, 1);
   std::fill_n(s_.dq_, int64_t{rows_} * s_.q_stride_, 0.0f);
   TileBlock product;
   product.rows = rows_;
@@ -258,11 +271,8 @@ void GradientLoop::AddToQueries() {
       call_.isa->accumulate_row(row, spans.data(), static_cast<int>(spans.size()));
     }
   }
-  for (int i = 0; i < rows_; ++i) {
-    const int64_t head = s_.slots_[i].q_head - task_->out_q.block.head_begin;
-    AddTo(s_.dq_ + int64_t{i} * s_.q_stride_, dim, SumScale(),
-          RowOf(layout_, task_->out_q, s_.slots_[i].row) + head * dim * kFloat);
-  }
+  for (int i = 0; i < rows_; ++i)
+    AddTo(s_.dq_ + int64_t{i} * s_.q_stride_, dim, SumScale(), OutQueryAt(s_.slots_[i]));
 }
 
 void GradientLoop::AddToBias() {
@@ -319,7 +329,16 @@ void GradientLoop::StoreSums(const KeySums& of, int64_t offset) {
   constexpr int kKeys = 16;
   const auto turn = call_.isa->gradients->sums_of_keys;
   alignas(64) float turned[kKeys * kMaxHeadDim];
+  const auto fetch = [&](int first) {
+    for (int key = first; key < std::min(first + kKeys, kKeyBlock); ++key) {
+      if (s_.seen_[key] != 0)
+        FetchRows(RowOf(layout_, task_->out_kv, block_.begin + key) + offset, of.dim * kFloat, 0,
+                  1);
+    }
+  };
+  fetch(0);
   for (int first = 0; first < kKeyBlock; first += kKeys) {
+    fetch(first + kKeys);
     const float* from = turn == nullptr ? of.sums + int64_t{first} * of.stride : turned;
     if (turn != nullptr) turn(of.sums, first, of.dim, turned, of.stride);
     for (int key = first; key < first + kKeys; ++key, from += of.stride) {

@@ -107,6 +107,8 @@ class GradientLoop {
                  int sum_stride);
   void AddToKeysOneByOne(const OuterProduct& whole);
   void AddToQueries();
+  // Of the accumulator.
+  std::byte* OutQueryAt(const GradientScratch::Slot& slot) const;
   void StoreKeys();
   struct KeySums {
     const float* sums;

@@ -38,8 +38,9 @@ inline void KeepSeenPairs(const float* packed, int dim, const uint8_t* seen, flo
 inline void AddOuterPairs(const OuterProduct& p) {
   OuterProduct pairs = p;
   pairs.rows = PairsOfRows(p.rows);
-  RoundRowPairs<kKeyBlock>(p, pairs.rows);
+  RoundRowPairs<kPairStride>(p, pairs.rows);
   pairs.weights = p.rounded;
+  pairs.weight_stride = kPairStride;
   AddOuter<Bf16Pairs>(pairs);
 }
 
