@@ -59,11 +59,11 @@ Entry Measure(const Case& c, Client* ring_client, Client* one_client) {
   const Summary ours = Summarize(ring_seconds), base = Summarize(one_seconds);
   const double moving = Summarize(bytes_seconds).median;
   const double bound = 1 / (1 + moving / (kThreads * base.median));
-  std::fprintf(stderr,
-               "bench: %s: waited for keys %.1f ms of %.1f; %.1f MB take %.1f ms of a CPU, so at "
-               "most %.3f of one worker\n",
-               c.name, Summarize(exposed).median * 1e3, ours.median * 1e3, bytes / 1e6,
-               moving * 1e3, bound);
+  std::fprintf(
+      stderr,
+      "bench: %s: waited for keys %.1f ms of %.1f; %.1f MB take %.1f ms of a CPU, so about "
+      "%.3f of one worker at best\n",
+      c.name, Summarize(exposed).median * 1e3, ours.median * 1e3, bytes / 1e6, moving * 1e3, bound);
   Entry entry;
   entry.name = c.name;
   entry.value = flops / ours.median / 1e9;

@@ -3,21 +3,37 @@
 #include <dirent.h>
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/pair.h>
-#include <malloc.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "gtest/gtest.h"
 #include "worker/comm/bind_address.h"
+
+namespace {
+std::atomic<size_t> largest_allocation{0};
+}  // namespace
+
+// The library's too.
+void* operator new(size_t bytes) {
+  if (bytes > largest_allocation) largest_allocation = bytes;
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace annulus {
 namespace {
@@ -43,6 +59,7 @@ std::shared_ptr<tcp::Device> MakeDevice() {
 std::set<std::string> Threads() {
   std::set<std::string> threads;
   DIR* const folder = opendir("/proc/self/task");
+  if (folder == nullptr) return threads;
   while (const dirent* entry = readdir(folder))
     if (entry->d_name[0] != '.') threads.insert(entry->d_name);
   closedir(folder);
@@ -71,11 +88,12 @@ class GlooContextTest : public testing::Test {
  protected:
   // Two ranks, connected.
   void SetUp() override {
+    std::thread([] {}).join();  // With the first, TSan makes one of its own.
     for (int rank : {0, 1}) {
       const std::set<std::string> before = Threads();
       devices_[rank] = MakeDevice();
       for (const std::string& thread : Threads())
-        if (before.count(thread) == 0) loops_[rank] = thread;
+        if (before.count(thread) == 0) loops_[rank].push_back(thread);
       contexts_[rank] = MakeGlooContext(devices_[rank], rank, 2);
       contexts_[rank]->setTimeout(std::chrono::duration_cast<std::chrono::milliseconds>(kTimeout));
       contexts_[rank]->createPair(1 - rank);
@@ -89,12 +107,14 @@ class GlooContextTest : public testing::Test {
   void Connect(int rank) { PairOf(rank)->connect(PairOf(1 - rank)->address().bytes()); }
 
   std::shared_ptr<tcp::Device> devices_[2];
-  std::string loops_[2];
+  std::vector<std::string> loops_[2];  // Threads that came with the device.
   std::shared_ptr<Context> contexts_[2];
 };
 
 TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe) {
-  ASSERT_FALSE(loops_[0].empty());
+  if (loops_[0].empty() || Sleeps(loops_[0][0]) < 0)
+    GTEST_SKIP() << "/proc tells nothing of threads";
+  ASSERT_EQ(loops_[0].size(), 1u);
   uint64_t sent = 0x5eed, received = 0;
   auto to = contexts_[0]->createUnboundBuffer(&received, sizeof(received));
   auto from = contexts_[1]->createUnboundBuffer(&sent, sizeof(sent));
@@ -102,10 +122,9 @@ TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe
     std::unique_lock<std::mutex> held(Opener::LockOf(PairOf(0)));
     from->send(0, 0);  // Its first words are in the other's socket when this returns.
     // An idle loop goes to sleep once for all of Gloo's 10 ms; one that looks again at once, never.
-    const int64_t before = Sleeps(loops_[0]);
-    ASSERT_GE(before, 0);
+    const int64_t before = Sleeps(loops_[0][0]);
     const auto deadline = std::chrono::steady_clock::now() + kTimeout;
-    while (Sleeps(loops_[0]) < before + 10) {
+    while (Sleeps(loops_[0][0]) < before + 10) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the loop does not sleep";
       std::this_thread::yield();
     }
@@ -125,12 +144,12 @@ TEST_F(GlooContextTest, APairIsClosedWhileBytesWaitForIt) {
   PairOf(1)->close();
 }
 
-// Under ASan to the byte, else in steps of 16.
+// All else that is made with a pair is small.
 TEST_F(GlooContextTest, APairIsAsLargeByOurHeaderAsInTheLibrary) {
   const std::shared_ptr<Context> own = devices_[0]->createContext(0, 2);
-  const size_t bytes = malloc_usable_size(dynamic_cast<void*>(own->createPair(1).get()));
-  EXPECT_GE(bytes, sizeof(tcp::Pair));
-  EXPECT_LT(bytes, sizeof(tcp::Pair) + 16);
+  largest_allocation = 0;
+  own->createPair(1);
+  EXPECT_EQ(largest_allocation, sizeof(tcp::Pair));
 }
 
 }  // namespace

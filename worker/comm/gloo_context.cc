@@ -12,9 +12,9 @@ namespace {
 
 namespace tcp = ::gloo::transport::tcp;
 
-// A lock is held for some microseconds, a look takes one.
+// A lock is mostly held for some microseconds, a look takes one.
 constexpr int kLooks = 20;
-constexpr std::chrono::microseconds kPause(20);
+constexpr std::chrono::microseconds kPause(20);  // Some 70 by the timers of Linux.
 
 // Looks in vain, one after the other, of the loop that this thread is. (A pair's own count would be
 // set after the loop knows the pair: Gloo tells it in the constructor.)

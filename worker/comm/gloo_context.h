@@ -9,10 +9,10 @@
 
 namespace annulus {
 
-// A context as the device makes it, but that its pairs wait for their locks. Gloo's own look again
-// at once, as long as another thread holds the lock: where that thread has been put off its CPU in
-// the midst of a send, as the one that the send wakes often does, they burn a whole time slice.
-// Throws what Gloo throws.
+// A context as the device makes it, but that its loop pauses where another thread goes on holding
+// the lock of a pair that has events. Gloo's own looks again at once: where that thread has been
+// put off its CPU in the midst of a send, often by the loop that the send woke, it burns a time
+// slice. Throws what Gloo throws.
 std::shared_ptr<::gloo::transport::Context> MakeGlooContext(
     std::shared_ptr<::gloo::transport::tcp::Device> device, int32_t rank, int32_t size);
 
