@@ -45,17 +45,6 @@ using ::gloo::transport::UnboundBuffer;
 
 constexpr std::chrono::seconds kTimeout(20);
 
-std::shared_ptr<tcp::Device> MakeDevice() {
-  const BindAddress address = ResolveBindAddress("127.0.0.1", "").value();
-  tcp::attr where;
-  where.ai_family = address.storage.ss_family;
-  where.ai_socktype = SOCK_STREAM;
-  where.ai_protocol = 0;
-  where.ai_addr = address.storage;
-  where.ai_addrlen = static_cast<int>(address.length);
-  return std::make_shared<tcp::Device>(where);
-}
-
 std::set<std::string> Threads() {
   std::set<std::string> threads;
   DIR* const folder = opendir("/proc/self/task");
@@ -89,9 +78,10 @@ class GlooContextTest : public testing::Test {
   // Two ranks, connected.
   void SetUp() override {
     std::thread([] {}).join();  // With the first, TSan makes one of its own.
+    const BindAddress address = ResolveBindAddress("127.0.0.1", "").value();
     for (int rank : {0, 1}) {
       const std::set<std::string> before = Threads();
-      devices_[rank] = MakeDevice();
+      devices_[rank] = MakeGlooDevice(address);
       for (const std::string& thread : Threads())
         if (before.count(thread) == 0) loops_[rank].push_back(thread);
       contexts_[rank] = MakeGlooContext(devices_[rank], rank, 2);

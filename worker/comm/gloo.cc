@@ -1,10 +1,8 @@
 #include "worker/comm/gloo.h"
 
 #include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -326,16 +324,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOpt
   }
   ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(options.host, options.interface));
   IgnoreSigpipe();
-  // Gloo's own look-up crashes on an unknown host and leaks on an address of another machine.
-  ::gloo::transport::tcp::attr where;
-  where.ai_family = address.storage.ss_family;
-  where.ai_socktype = SOCK_STREAM;
-  where.ai_protocol = 0;
-  where.ai_addr = address.storage;
-  where.ai_addrlen = static_cast<int>(address.length);
   std::shared_ptr<::gloo::transport::tcp::Device> device;
-  RETURN_IF_ERROR(
-      GlooCall("bind", [&] { device = std::make_shared<::gloo::transport::tcp::Device>(where); }));
+  RETURN_IF_ERROR(GlooCall("bind", [&] { device = MakeGlooDevice(address); }));
   return std::make_unique<GlooCommunicator>(options, std::move(device));
 }
 

@@ -2,6 +2,7 @@
 
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/pair.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <thread>
@@ -48,6 +49,17 @@ class PatientContext final : public tcp::Context {
 };
 
 }  // namespace
+
+// Gloo's own look-up crashes on an unknown host and leaks on an address of another machine.
+std::shared_ptr<tcp::Device> MakeGlooDevice(const BindAddress& address) {
+  tcp::attr where;
+  where.ai_family = address.storage.ss_family;
+  where.ai_socktype = SOCK_STREAM;
+  where.ai_protocol = 0;
+  where.ai_addr = address.storage;
+  where.ai_addrlen = static_cast<int>(address.length);
+  return std::make_shared<tcp::Device>(where);
+}
 
 std::shared_ptr<::gloo::transport::Context> MakeGlooContext(std::shared_ptr<tcp::Device> device,
                                                             int32_t rank, int32_t size) {

@@ -7,7 +7,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "worker/comm/bind_address.h"
+
 namespace annulus {
+
+// With a loop, a thread of its own, and listening there. Throws what Gloo throws.
+std::shared_ptr<::gloo::transport::tcp::Device> MakeGlooDevice(const BindAddress& address);
 
 // A context as the device makes it, but that its loop pauses where another thread goes on holding
 // the lock of a pair that has events. Gloo's own looks again at once: where that thread has been

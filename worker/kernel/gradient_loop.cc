@@ -329,12 +329,12 @@ void GradientLoop::StoreSums(const KeySums& of, int64_t offset) {
   constexpr int kKeys = 16;
   const auto turn = call_.isa->gradients->sums_of_keys;
   alignas(64) float turned[kKeys * kMaxHeadDim];
+  const auto out_at = [&](int key) {
+    return RowOf(layout_, task_->out_kv, block_.begin + key) + offset;
+  };
   const auto fetch = [&](int first) {
-    for (int key = first; key < std::min(first + kKeys, kKeyBlock); ++key) {
-      if (s_.seen_[key] != 0)
-        FetchRows(RowOf(layout_, task_->out_kv, block_.begin + key) + offset, of.dim * kFloat, 0,
-                  1);
-    }
+    for (int key = first; key < std::min(first + kKeys, kKeyBlock); ++key)
+      if (s_.seen_[key] != 0) FetchRows(out_at(key), of.dim * kFloat, 0, 1);
   };
   fetch(0);
   for (int first = 0; first < kKeyBlock; first += kKeys) {
@@ -343,7 +343,7 @@ void GradientLoop::StoreSums(const KeySums& of, int64_t offset) {
     if (turn != nullptr) turn(of.sums, first, of.dim, turned, of.stride);
     for (int key = first; key < first + kKeys; ++key, from += of.stride) {
       if (s_.seen_[key] == 0) continue;
-      AddTo(from, of.dim, of.factor, RowOf(layout_, task_->out_kv, block_.begin + key) + offset);
+      AddTo(from, of.dim, of.factor, out_at(key));
     }
   }
 }
