@@ -130,29 +130,29 @@ class RowInLoops {
   // `round` is applied to each normalised weight.
   template <typename Round>
   Row Run(Round round) const {
-    std::vector<Real> scores;
     std::vector<int64_t> keys;
-    Real max = -std::numeric_limits<Real>::infinity();
     for (int64_t j = 0; j < document_.kv_len; ++j) {
-      const Real score = Score(j);
-      if (score == -std::numeric_limits<Real>::infinity()) continue;
-      keys.push_back(j);
-      scores.push_back(score);
-      max = std::max(max, score);
+      if (IsSeen(j)) keys.push_back(j);
     }
+    std::vector<Real> scores = Scores(&keys);
+    Real max = -std::numeric_limits<Real>::infinity();
+    for (const Real score : scores) max = std::max(max, score);
     Row row;
     row.max_logit = static_cast<double>(max);
     const bool has_sink = !input_.sinks.empty();
     const Real sink = has_sink ? static_cast<Real>(input_.sinks[Head()]) : Real(0);
     if (has_sink) max = std::max(max, sink);
     Real sum = has_sink ? std::exp(sink - max) : Real(0);
-    for (const Real score : scores) sum += std::exp(score - max);
+    for (Real& score : scores) {
+      score = std::exp(score - max);
+      sum += score;
+    }
     std::vector<Real> out(static_cast<size_t>(input_.value_dim), Real(0));
     for (size_t n = 0; n < keys.size(); ++n) {
       const Real kept = Keeps(input_, place_.document, q_head_, place_.row, keys[n])
                             ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)
                             : Real(0);
-      const Real weight = round(kept * (std::exp(scores[n] - max) / sum));
+      const Real weight = round(kept * (scores[n] / sum));
       const double* v = ValueRow(keys[n]);
       for (size_t d = 0; d < out.size(); ++d) out[d] += Product()(weight, static_cast<Real>(v[d]));
     }
@@ -170,20 +170,55 @@ class RowInLoops {
            ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.value_dim;
   }
 
-  // −infinity where the key is not seen.
-  Real Score(int64_t j) const {
-    const Real hidden = -std::numeric_limits<Real>::infinity();
-    const Rule& rule = RuleOf(document_, q_head_);
-    if (!Sees(rule, document_.q_len, document_.kv_len, place_.row, j)) return hidden;
-    if (rule.bits && !input_.bit(place_.document, q_head_, place_.row, j)) return hidden;
-    const double bias = input_.bias ? input_.bias(place_.document, q_head_, place_.row, j) : 0.0;
-    if (bias == -kInfinity) return hidden;
-    const double* k =
-        input_.k.data() + ((place_.first_key + j) * input_.kv_heads + kv_head_) * input_.head_dim;
-    Real dot = 0;
-    for (int32_t d = 0; d < input_.head_dim; ++d) {
-      dot += Product()(static_cast<Real>(q_[d]), static_cast<Real>(k[d]));
+  const Rule& OfRow() const { return RuleOf(document_, q_head_); }
+
+  double BiasOf(int64_t j) const {
+    return input_.bias ? input_.bias(place_.document, q_head_, place_.row, j) : 0.0;
+  }
+
+  bool IsSeen(int64_t j) const {
+    const Rule& rule = OfRow();
+    if (!Sees(rule, document_.q_len, document_.kv_len, place_.row, j)) return false;
+    if (rule.bits && !input_.bit(place_.document, q_head_, place_.row, j)) return false;
+    return BiasOf(j) != -kInfinity;
+  }
+
+  // What −infinity hides goes from `keys`.
+  std::vector<Real> Scores(std::vector<int64_t>* keys) const {
+    std::vector<Real> scores;
+    size_t kept = 0;
+    for (size_t from = 0; from < keys->size(); from += kAtOnce) {
+      const size_t count = std::min(kAtOnce, keys->size() - from);
+      Real dots[kAtOnce];
+      Dots(keys->data() + from, count, dots);
+      for (size_t n = 0; n < count; ++n) {
+        const int64_t j = (*keys)[from + n];
+        const Real score = Score(j, dots[n]);
+        if (score == -std::numeric_limits<Real>::infinity()) continue;
+        scores.push_back(score);
+        (*keys)[kept++] = j;
+      }
     }
+    keys->resize(kept);
+    return scores;
+  }
+
+  // Several at once: each addition waits for the last one of its own sum.
+  static constexpr size_t kAtOnce = 8;
+  void Dots(const int64_t* keys, size_t count, Real (&dots)[kAtOnce]) const {
+    const double* k[kAtOnce];
+    for (size_t n = 0; n < kAtOnce; ++n) {
+      const int64_t row = place_.first_key + keys[std::min(n, count - 1)];
+      k[n] = input_.k.data() + (row * input_.kv_heads + kv_head_) * input_.head_dim;
+      dots[n] = 0;
+    }
+    for (int32_t d = 0; d < input_.head_dim; ++d) {
+      const Real q = static_cast<Real>(q_[d]);
+      for (size_t n = 0; n < kAtOnce; ++n) dots[n] += Product()(q, static_cast<Real>(k[n][d]));
+    }
+  }
+
+  Real Score(int64_t j, Real dot) const {
     Real score = static_cast<Real>(input_.scale) * dot;
     if (input_.offset) {
       score += static_cast<Real>(input_.offset(place_.document, q_head_, place_.row));
@@ -194,10 +229,10 @@ class RowInLoops {
     }
     if (!input_.alibi_slopes.empty()) {
       const int64_t p =
-          rule.top_left ? place_.row : place_.row + document_.kv_len - document_.q_len;
+          OfRow().top_left ? place_.row : place_.row + document_.kv_len - document_.q_len;
       score -= static_cast<Real>(input_.alibi_slopes[Head()]) * static_cast<Real>(std::abs(p - j));
     }
-    return input_.bias ? score + static_cast<Real>(bias) : score;
+    return input_.bias ? score + static_cast<Real>(BiasOf(j)) : score;
   }
 
   const Input& input_;

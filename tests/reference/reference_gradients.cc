@@ -84,19 +84,36 @@ class PairLoops {
 
   // Deltas are sums over rows and what they are taken from are products of matrices: nobody adds
   // both in one order, in which their errors would cancel.
-  enum class From { kFirst, kLast };
-  Real Dot(const double* a, const double* b, int32_t size, From from = From::kFirst) const {
+  Real DotFromTheLast(const double* a, const double* b, int32_t size) const {
     Real sum = 0;
     const auto add = [&](int32_t d) { sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]); };
     const int32_t first = size * order_.number / order_.of;
-    if (from == From::kFirst) {
-      for (int32_t d = first; d < size; ++d) add(d);
-      for (int32_t d = 0; d < first; ++d) add(d);
-    } else {
-      for (int32_t d = first - 1; d >= 0; --d) add(d);
-      for (int32_t d = size - 1; d >= first; --d) add(d);
-    }
+    for (int32_t d = first - 1; d >= 0; --d) add(d);
+    for (int32_t d = size - 1; d >= first; --d) add(d);
     return sum;
+  }
+
+  // Of one row with several others: each addition waits for the last one of its own sum.
+  static constexpr size_t kAtOnce = 8;
+  using Rows = const double* [kAtOnce];
+  template <typename Term, typename Sum>
+  static void AddTerms(Term term, int32_t begin, int32_t end, const Rows& rows,
+                       Sum (&sums)[kAtOnce]) {
+    for (int32_t d = begin; d < end; ++d) {
+      for (size_t n = 0; n < kAtOnce; ++n) sums[n] += term(d, rows[n][d]);
+    }
+  }
+  void Dots(const double* a, const Rows& rows, int32_t size, Real (&sums)[kAtOnce]) const {
+    const auto term = [a](int32_t d, double b) {
+      return static_cast<Real>(a[d]) * static_cast<Real>(b);
+    };
+    const int32_t first = size * order_.number / order_.of;
+    AddTerms(term, first, size, rows, sums);
+    AddTerms(term, 0, first, rows, sums);
+  }
+  static void SumsOfSizes(const double* a, const Rows& rows, int32_t size,
+                          double (&sums)[kAtOnce]) {
+    AddTerms([a](int32_t d, double b) { return std::abs(a[d] * b); }, 0, size, rows, sums);
   }
 
   static void Add(Real factor, const double* from, int32_t size, Real* to) {
@@ -216,16 +233,21 @@ class PairLoops {
     const double lse = up_.lse[cell];
     if (lse == -kInfinity) return;  // It saw nothing.
     const double* d_out = &up_.d_out[cell * input_.value_dim];
-    Real delta = Dot(d_out, &up_.out[cell * input_.value_dim], input_.value_dim, From::kLast);
+    Real delta = DotFromTheLast(d_out, &up_.out[cell * input_.value_dim], input_.value_dim);
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
     if (kExact) {
       row_error_ = {ErrorOfSum(), std::vector<double>(input_.head_dim, 0.0)};
       row_sizes_ = SizesOf(cell);
     }
+    std::vector<int64_t> keys;
     for (int64_t n = 0; n < document.kv_len; ++n) {
       const int64_t j = order_.number % 2 == 0 ? n : document.kv_len - 1 - n;
       if (!Sees(rule, document.q_len, document.kv_len, at.i, j) || Hides(at, rule, j)) continue;
-      Pair(at, rule, j, static_cast<Real>(lse), delta);
+      keys.push_back(j);
+    }
+    for (size_t n = 0; n < keys.size(); n += kAtOnce) {
+      Pairs(at, rule, keys.data() + n, std::min(kAtOnce, keys.size() - n), static_cast<Real>(lse),
+            delta);
     }
     if (kExact) NoteRow(at, cell);
     if (!input_.sinks.empty()) {
@@ -239,19 +261,52 @@ class PairLoops {
     return input_.bias && input_.bias(at.document, at.head, at.i, j) == -kInfinity;
   }
 
-  void Pair(const At& at, const Rule& rule, int64_t j, Real lse, Real delta) {
+  // Sums over dimensions of a pair.
+  struct PairSums {
+    Real dot, value_dot;
+    double sizes, value_sizes;  // Where kExact.
+  };
+
+  void Pairs(const At& at, const Rule& rule, const int64_t* keys, size_t count, Real lse,
+             Real delta) {
     const int64_t q_cell = at.q_row * input_.q_heads + at.head;
-    const int64_t k_cell = (at.k_begin + j) * input_.kv_heads + at.head / group_;
+    const double* q = &input_.q[q_cell * input_.head_dim];
+    const double* d_out = &up_.d_out[q_cell * input_.value_dim];
+    Rows k, v;
+    for (size_t n = 0; n < kAtOnce; ++n) {
+      const int64_t k_cell = KeyCell(at, keys[std::min(n, count - 1)]);
+      k[n] = &input_.k[k_cell * input_.head_dim];
+      v[n] = &input_.v[k_cell * input_.value_dim];
+    }
+    Real dots[kAtOnce] = {}, value_dots[kAtOnce] = {};
+    Dots(q, k, input_.head_dim, dots);
+    Dots(d_out, v, input_.value_dim, value_dots);
+    double sizes[kAtOnce] = {}, value_sizes[kAtOnce] = {};
+    if (kExact) {
+      SumsOfSizes(q, k, input_.head_dim, sizes);
+      SumsOfSizes(d_out, v, input_.value_dim, value_sizes);
+    }
+    for (size_t n = 0; n < count; ++n) {
+      Pair(at, rule, keys[n], {dots[n], value_dots[n], sizes[n], value_sizes[n]}, lse, delta);
+    }
+  }
+
+  int64_t KeyCell(const At& at, int64_t j) const {
+    return (at.k_begin + j) * input_.kv_heads + at.head / group_;
+  }
+
+  void Pair(const At& at, const Rule& rule, int64_t j, const PairSums& sums, Real lse, Real delta) {
+    const int64_t q_cell = at.q_row * input_.q_heads + at.head;
+    const int64_t k_cell = KeyCell(at, j);
     const double* q = &input_.q[q_cell * input_.head_dim];
     const double* k = &input_.k[k_cell * input_.head_dim];
-    const double* v = &input_.v[k_cell * input_.value_dim];
     const double* d_out = &up_.d_out[q_cell * input_.value_dim];
-    const Score score = ScoreOf(at, rule, j, Dot(q, k, input_.head_dim));
+    const Score score = ScoreOf(at, rule, j, sums.dot);
     const Real weight = std::exp(score.value - lse);
     const Real kept = Keeps(input_, at.document, at.head, at.i, j)
                           ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)
                           : Real(0);
-    const Real product = kept * Dot(d_out, v, input_.value_dim);
+    const Real product = kept * sums.value_dot;
     const Real d_score = round_(weight * (product - delta) * score.slope);
     const Real scaled = static_cast<Real>(input_.scale) * d_score;
     const int64_t of_bias = at.q_row * bias_heads_ + (bias_heads_ == 1 ? 0 : at.head);
@@ -261,8 +316,8 @@ class PairLoops {
       sizes.kept = kept;
       sizes.slope = score.slope;
       sizes.difference = std::abs(product - delta);
-      sizes.product = std::abs(input_.scale) * SumOfSizes(q, k, input_.head_dim);
-      sizes.value_product = kept * SumOfSizes(d_out, v, input_.value_dim);
+      sizes.product = std::abs(input_.scale) * sums.sizes;
+      sizes.value_product = kept * sums.value_sizes;
       AddAddends(at, rule, j, score.capped, &sizes);
       NotePair(sizes, {k_cell, of_bias * longest_ + j, q, k, d_out});
     }

@@ -18,7 +18,7 @@ void Nothing(void* const (&)[kWarp]) {}
 }  // namespace
 
 EmulatedBlock::EmulatedBlock(int threads, GlobalMemory* global)
-    : global_(global), warps_(threads / kWarp) {
+    : global_(global), warps_(threads / kWarp), now_(threads) {
   for (int t = 0; t < threads; ++t) threads_.push_back(std::make_unique<Thread>());
 }
 
@@ -27,12 +27,12 @@ std::string EmulatedBlock::Run(int64_t number, uint32_t shared_bytes,
   number_ = number;
   shared_ = std::make_unique<SharedMemory>(shared_bytes);
   at_barrier_ = 0;
-  barriers_ = 0;
   or_ = or_result_ = false;
   fault_.clear();
   warps_.assign(warps_.size(), Warp());
   for (size_t t = 0; t < threads_.size(); ++t) {
     Thread& thread = *threads_[t];
+    now_[t] = {static_cast<int32_t>(t), 0, 0};
     thread.running = true;
     thread.waiting = false;
     thread.groups.clear();
@@ -64,10 +64,6 @@ void EmulatedBlock::WaitForOthers(int thread) {
   threads_[thread]->fiber.Pause();
 }
 
-Moment EmulatedBlock::Now(int thread) const {
-  return {thread, barriers_, warps_[thread / kWarp].barriers};
-}
-
 void EmulatedBlock::Read(int thread, const void* at, int64_t size, size_t alignment) {
   FailIf(thread, Aligned(at, alignment));
   FailIf(thread, global_->Read(at, size, number_));
@@ -78,19 +74,14 @@ void EmulatedBlock::Write(int thread, const void* at, int64_t size, size_t align
   FailIf(thread, global_->Write(at, size, number_));
 }
 
-std::byte* EmulatedBlock::ReadShared(int thread, uint32_t at, uint32_t size) {
-  FailIf(thread, shared_->Read(at, size, Now(thread)));
-  return shared_->data() + at;
-}
-
 std::byte* EmulatedBlock::WriteShared(int thread, uint32_t at, uint32_t size) {
-  FailIf(thread, shared_->Write(at, size, Now(thread)));
+  if (!shared_->Write(at, size, now_[thread])) Fail(thread, shared_->fault());
   return shared_->data() + at;
 }
 
 void EmulatedBlock::CopyLater(int thread, uint32_t to, const void* from, bool there) {
   if (there) Read(thread, from, kCopyBytes, kCopyBytes);
-  FailIf(thread, shared_->BeginCopy(to, kCopyBytes, Now(thread)));
+  if (!shared_->BeginCopy(to, kCopyBytes, now_[thread])) Fail(thread, shared_->fault());
   threads_[thread]->open.push_back({to, from, there});
 }
 
@@ -104,7 +95,7 @@ void EmulatedBlock::Wait(int thread, size_t pending) {
   while (groups.size() > pending) {
     for (const Copy& copy : groups.front()) {
       std::byte* const to = shared_->data() + copy.to;
-      shared_->Land(copy.to, kCopyBytes, Now(thread));
+      shared_->Land(copy.to, kCopyBytes, now_[thread]);
       if (copy.there)
         std::memcpy(to, copy.from, kCopyBytes);
       else
@@ -123,8 +114,8 @@ bool EmulatedBlock::Barrier(int thread, bool value) {
   or_result_ = or_;
   or_ = false;
   at_barrier_ = 0;
-  ++barriers_;
   for (const std::unique_ptr<Thread>& other : threads_) other->waiting = false;
+  for (Moment& now : now_) ++now.barriers;
   return or_result_;
 }
 
@@ -137,10 +128,12 @@ void EmulatedBlock::Together(int thread, WarpAct act, int detail, void* mine) {
   warp.lanes[thread % kWarp] = mine;
   if (++warp.come < kWarp) return WaitForOthers(thread);
   act(warp.lanes);
-  if (act == Nothing) ++warp.barriers;
   warp.come = 0;
   const int first = thread / kWarp * kWarp;
-  for (int t = first; t < first + kWarp; ++t) threads_[t]->waiting = false;
+  for (int t = first; t < first + kWarp; ++t) {
+    threads_[t]->waiting = false;
+    if (act == Nothing) ++now_[t].warp_barriers;
+  }
 }
 
 void EmulatedBlock::WarpBarrier(int thread) { Together(thread, Nothing, 0, nullptr); }

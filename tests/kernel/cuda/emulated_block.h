@@ -29,7 +29,10 @@ class EmulatedBlock {
   // Called by threads.
   void Read(int thread, const void* at, int64_t size, size_t alignment);
   void Write(int thread, const void* at, int64_t size, size_t alignment);
-  std::byte* ReadShared(int thread, uint32_t at, uint32_t size);
+  std::byte* ReadShared(int thread, uint32_t at, uint32_t size) {
+    if (!shared_->Read(at, size, now_[thread])) Fail(thread, shared_->fault());
+    return shared_->data() + at;
+  }
   std::byte* WriteShared(int thread, uint32_t at, uint32_t size);
   void CopyLater(int thread, uint32_t to, const void* from, bool there);
   void Commit(int thread);
@@ -58,7 +61,6 @@ class EmulatedBlock {
     int come = 0;
     WarpAct act = nullptr;
     int detail = 0;
-    uint32_t barriers = 0;
     void* lanes[kWarp] = {};
   };
   // Ends the block: does not return to the thread.
@@ -67,15 +69,14 @@ class EmulatedBlock {
     if (!fault.empty()) Fail(thread, fault);
   }
   void WaitForOthers(int thread);
-  Moment Now(int thread) const;
 
   GlobalMemory* const global_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
+  std::vector<Moment> now_;  // Of each thread.
   std::unique_ptr<SharedMemory> shared_;
   int64_t number_ = 0;
   int at_barrier_ = 0;
-  uint32_t barriers_ = 0;
   bool or_ = false, or_result_ = false;
   std::string fault_;
 };

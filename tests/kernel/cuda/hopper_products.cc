@@ -2,49 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "tests/kernel/cuda/tensor_core_sum.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr int kAtOnce = 16;
 constexpr int kBits = 25;  // Behind the first of the largest.
-
-double FromBits(uint64_t bits) {
-  double value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-uint64_t ToBits(double value) {
-  uint64_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-// Towards zero.
-float CutOff(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (std::fabs(static_cast<double>(nearest)) <= std::fabs(value) || std::isinf(value) ||
-      std::isnan(value))
-    return nearest;
-  return std::nextafter(nearest, 0.0f);
-}
-
-// One sum of kAtOnce products, each cut off at the last bit that is kept of the largest.
-float SumOf(float sum, const double (&products)[kAtOnce]) {
-  double largest = std::fabs(sum), plain = sum;
-  for (const double product : products) {
-    largest = std::max(largest, std::fabs(product));
-    plain += product;
-  }
-  if (largest == 0 || !std::isfinite(plain)) return CutOff(plain);
-  const uint64_t exponent = ToBits(largest) >> 52;
-  const double unit = FromBits((exponent - kBits) << 52);
-  const double per_unit = FromBits((2 * 1023 + kBits - exponent) << 52);
-  auto units = static_cast<int32_t>(sum * per_unit);
-  for (const double product : products) units += static_cast<int32_t>(product * per_unit);
-  return CutOff(units * unit);
-}
 
 }  // namespace
 
@@ -86,7 +51,7 @@ void AddProducts(const float* left, const float* right, int columns, float* sums
       double products[kAtOnce];
       for (int k = 0; k < kAtOnce; ++k)
         products[k] = static_cast<double>(left[from + k]) * right[(from + k) * columns + n];
-      sums[n] = SumOf(sums[n], products);
+      sums[n] = SumCutOff<kBits>(sums[n], products);
     }
   }
 }

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace annulus::cuda {
 namespace {
 
-constexpr uint32_t kCell = 4;
-
 // Whether what was done at `then` is over for whoever is at `now`: a barrier of both lies between.
 bool Ordered(const Moment& then, const Moment& now) {
   if (then.thread < 0 || then.thread == now.thread || then.barriers != now.barriers) return true;
-  return then.thread / 32 == now.thread / 32 && then.warp_barriers != now.warp_barriers;
+  return (then.thread ^ now.thread) < 32 && then.warp_barriers != now.warp_barriers;
 }
 
 std::string At(uint32_t at, const Moment& moment) {
@@ -25,74 +24,73 @@ std::string At(uint32_t at, const Moment& moment) {
 SharedMemory::SharedMemory(uint32_t bytes)
     : bytes_(bytes, std::byte{0xff}), cells_((bytes + kCell - 1) / kCell) {}
 
-std::string SharedMemory::Range(uint32_t at, uint32_t size) const {
-  if (at % size != 0) return absl::StrCat("misaligned shared access of ", size, " bytes at ", at);
-  if (uint64_t{at} + size > bytes_.size())
-    return absl::StrCat("shared access of ", size, " bytes at ", at, " past the end");
-  return "";
+bool SharedMemory::Refuse(std::string fault) {
+  fault_ = std::move(fault);
+  return false;
 }
 
-std::string SharedMemory::Read(uint32_t at, uint32_t size, const Moment& moment) {
-  if (std::string fault = Range(at, size); !fault.empty()) return fault;
-  for (uint32_t i = at / kCell; i * kCell < at + size; ++i) {
-    Cell& cell = cells_[i];
-    if (cell.write.thread < 0)
-      return absl::StrCat("uninitialised shared memory read", At(at, moment));
-    if (cell.coming) return absl::StrCat("a copy that is not waited for read", At(at, moment));
-    if (!Ordered(cell.write, moment))
-      return absl::StrCat("read without a barrier after a write by thread ", cell.write.thread,
-                          At(at, moment));
-    if (cell.read.thread < 0 || cell.read.barriers != moment.barriers) {
-      cell.read_by_many = cell.read_by_warps = false;
-    } else {
-      cell.read_by_many |= cell.read.thread != moment.thread;
-      cell.read_by_warps |= cell.read.thread / 32 != moment.thread / 32;
-    }
-    cell.read = moment;
-  }
-  return "";
+bool SharedMemory::RefuseRange(uint32_t at, uint32_t size) {
+  if (at % size != 0)
+    return Refuse(absl::StrCat("misaligned shared access of ", size, " bytes at ", at));
+  return Refuse(absl::StrCat("shared access of ", size, " bytes at ", at, " past the end"));
 }
 
-std::string SharedMemory::Check(uint32_t at, const Cell& cell, const Moment& moment) const {
+bool SharedMemory::ReadCell(uint32_t at, Cell& cell, const Moment& moment) {
+  if (cell.write.thread < 0)
+    return Refuse(absl::StrCat("uninitialised shared memory read", At(at, moment)));
+  if (cell.coming)
+    return Refuse(absl::StrCat("a copy that is not waited for read", At(at, moment)));
   if (!Ordered(cell.write, moment))
-    return absl::StrCat("write without a barrier after a write by thread ", cell.write.thread,
-                        At(at, moment));
+    return Refuse(absl::StrCat("read without a barrier after a write by thread ", cell.write.thread,
+                               At(at, moment)));
+  if (cell.read.thread < 0 || cell.read.barriers != moment.barriers) {
+    cell.read_by_many = cell.read_by_warps = false;
+  } else {
+    cell.read_by_many |= cell.read.thread != moment.thread;
+    cell.read_by_warps |= cell.read.thread / 32 != moment.thread / 32;
+  }
+  cell.read = moment;
+  return true;
+}
+
+bool SharedMemory::MayWrite(uint32_t at, const Cell& cell, const Moment& moment) {
+  if (cell.coming) return Refuse(absl::StrCat("write under a copy that is coming", At(at, moment)));
+  if (!Ordered(cell.write, moment))
+    return Refuse(absl::StrCat("write without a barrier after a write by thread ",
+                               cell.write.thread, At(at, moment)));
   const bool same = cell.read.thread >= 0 && cell.read.barriers == moment.barriers;
   Moment read = cell.read;
   // The last of several readers stands for those of its warp.
   if (same && cell.read_by_many && read.thread == moment.thread) read.thread ^= 1;
   if (!Ordered(read, moment) || (same && cell.read_by_warps))
-    return absl::StrCat("write without a barrier after a read by thread ", cell.read.thread,
-                        At(at, moment));
-  return "";
+    return Refuse(absl::StrCat("write without a barrier after a read by thread ", cell.read.thread,
+                               At(at, moment)));
+  return true;
 }
 
-std::string SharedMemory::Write(uint32_t at, uint32_t size, const Moment& moment) {
-  if (std::string fault = Range(at, size); !fault.empty()) return fault;
+bool SharedMemory::Write(uint32_t at, uint32_t size, const Moment& moment) {
+  if (!IsInside(at, size)) return RefuseRange(at, size);
   for (uint32_t i = at / kCell; i * kCell < at + size; ++i) {
     Cell& cell = cells_[i];
-    if (cell.coming) return absl::StrCat("write under a copy that is coming", At(at, moment));
-    if (std::string fault = Check(at, cell, moment); !fault.empty()) return fault;
+    if (!MayWrite(at, cell, moment)) return false;
     cell.write = moment;
     cell.read = {-1, 0, 0};
   }
-  return "";
+  return true;
 }
 
-std::string SharedMemory::BeginCopy(uint32_t at, uint32_t size, const Moment& moment) {
-  std::string fault = Write(at, size, moment);
-  if (!fault.empty()) return fault;
+bool SharedMemory::BeginCopy(uint32_t at, uint32_t size, const Moment& moment) {
+  if (!Write(at, size, moment)) return false;
   for (uint32_t i = at / kCell; i * kCell < at + size; ++i) cells_[i].coming = true;
   std::memset(bytes_.data() + at, 0xff, size);
-  return "";
+  return true;
 }
 
-std::string SharedMemory::Land(uint32_t at, uint32_t size, const Moment& moment) {
+void SharedMemory::Land(uint32_t at, uint32_t size, const Moment& moment) {
   for (uint32_t i = at / kCell; i * kCell < at + size; ++i) {
     cells_[i].coming = false;
     cells_[i].write = moment;
   }
-  return "";
 }
 
 void GlobalMemory::Add(const std::byte* begin, int64_t bytes, bool writable) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/dtype.h"
+#include "tests/kernel/cuda/tensor_core_sum.h"
 
 namespace annulus::cuda {
 namespace {
@@ -26,30 +27,7 @@ float Half(uint16_t bits) {
 }
 
 constexpr int kProductsAtOnce = 8;
-
-// Towards zero.
-float CutOff(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (std::fabs(static_cast<double>(nearest)) <= std::fabs(value) || std::isinf(value))
-    return nearest;
-  return std::nextafter(nearest, 0.0f);
-}
-
-// A tensor core's sum of c and some products: each is cut off, towards zero, at the last bit that
-// it keeps of the largest.
-float SumCutOff(float c, const double* products, int count) {
-  constexpr int kBits = 24;  // Behind the first: fp32's 23 and one more.
-  double largest = std::fabs(c), sum = c;
-  for (int k = 0; k < count; ++k) {
-    largest = std::max(largest, std::fabs(products[k]));
-    sum += products[k];
-  }
-  if (largest == 0 || !std::isfinite(sum)) return CutOff(sum);
-  const double unit = std::ldexp(1.0, std::ilogb(largest) - kBits), per_unit = 1 / unit;
-  auto units = static_cast<int64_t>(c * per_unit);
-  for (int k = 0; k < count; ++k) units += static_cast<int64_t>(products[k] * per_unit);
-  return CutOff(static_cast<double>(units) * unit);
-}
+constexpr int kBits = 24;  // Behind the first of the largest: fp32's 23 and one more.
 
 template <float (*TO_FLOAT)(uint16_t)>
 void Mma(void* const (&lanes)[kWarp]) {
@@ -71,10 +49,12 @@ void Mma(void* const (&lanes)[kWarp]) {
     float* const c = Of<MmaArgs>(lanes[lane]).c;
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      double products[16];
-      for (int k = 0; k < 16; ++k) products[k] = a[row][k] * b[k][column];
-      for (int k = 0; k < 16; k += kProductsAtOnce)
-        c[i] = SumCutOff(c[i], products + k, kProductsAtOnce);
+      for (int from = 0; from < 16; from += kProductsAtOnce) {
+        double products[kProductsAtOnce];
+        for (int k = 0; k < kProductsAtOnce; ++k)
+          products[k] = a[row][from + k] * b[from + k][column];
+        c[i] = SumCutOff<kBits>(c[i], products);
+      }
     }
   }
 }
