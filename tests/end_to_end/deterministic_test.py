@@ -1,9 +1,10 @@
-"""spec.deterministic through the whole service: the same bits from any number of processes, by any plan and path, after a
-worker was lost, and beside other jobs."""
+"""spec.deterministic through the whole service: the same bits from any number of processes, by any plan and path, where a
+worker has left, and beside other jobs."""
 
 import contextlib
 import itertools
 import json
+import signal
 import threading
 import unittest
 
@@ -32,7 +33,7 @@ STRATEGIES = ("auto", "ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "uly
 class DeterministicTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.service = cls.enterClassContext(processes.Processes(WORKERS, ()))
+        cls.service = cls.enterClassContext(processes.Processes(WORKERS))
         cls.stubs = cls.enterClassContext(raw_client.Stubs(cls.service.address))
         cls.expected = {job: cls.bits(job, "--deterministic", "--world-size", "1") for job in JOBS}
 
@@ -190,9 +191,9 @@ class DeterministicTest(unittest.TestCase):
             self.assertEqual(done.returncode, 3)
             self.assertIn("NOT_SERVED", done.stderr)
 
-    def test_zz_after_a_worker_was_lost(self):
+    def test_zz_where_a_worker_has_left(self):
         """Last: the other cases need all workers."""
-        self.service.worker(1).kill()
+        self.service.worker(1).signal(signal.SIGTERM)
 
         def members():
             workers = service_case.cluster_state(self.service)["workers"]

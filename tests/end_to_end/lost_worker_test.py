@@ -15,11 +15,11 @@ WORKERS = 3
 DETECT_SECONDS = 10
 # Workers as slow as they can be: a long job is some seconds of compute on any machine.
 WORKER_FLAGS = {"--kernel": "portable"}
-LONG = "1,8192,8192,8,8,64,fp32,3"
+LONG = "1,6144,6144,8,8,64,fp32,3"
 
 
 def long_job():
-    return raw_job.Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=64)
+    return raw_job.Job([(6144, 6144)], q_heads=8, kv_heads=8, head_dim=64)
 
 
 class LostWorkerTest(unittest.TestCase):
