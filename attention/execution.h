@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace annulus {
 
@@ -52,9 +53,14 @@ struct Execution {
   // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
   int32_t stripe = 0;
   bool bf16_partials = false;  // Partial outputs travel in bf16, by strategies that send them.
-  int32_t priority = 0;
+  int32_t priority = 0;        // Larger: earlier, among a principal's jobs.
   bool timeline = false;
 };
+
+// Waiting this long counts as much as one step of priority, so that nothing starves; and a wider
+// range would let important jobs starve others for hours.
+inline constexpr absl::Duration kPriorityStep = absl::Seconds(10);
+inline constexpr int32_t kMaxPriority = 10;  // −10 is the least.
 
 // Whether the ranks of a strategy (not kAuto) send one another partial outputs.
 constexpr bool SendsPartials(Strategy strategy) {

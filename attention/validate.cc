@@ -287,9 +287,6 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// Waiting counts too: a wider range would let important jobs starve others for hours.
-constexpr int32_t kMaxPriority = 10;
-
 absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits) {
   const struct {
     absl::string_view field;

@@ -113,7 +113,39 @@ Execution ExecutionOf(const JobFlags& flags) {
   execution.head_deal = *ParseHeadDeal(flags.head_deal);
   execution.stripe = static_cast<int32_t>(flags.stripe);
   execution.bf16_partials = flags.bf16_partials;
+  execution.priority = static_cast<int32_t>(flags.priority);
   return execution;
+}
+
+void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
+  AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
+            NamesOf<Strategy>(StrategyName), &flags->strategy);
+  AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
+            NamesOf<Layout>(LayoutName), &flags->layout);
+  AddInteger(app,
+             {"--stripe",
+              "How many a stripe of the striped layout has, and only with it; 0: 1, or with "
+              "--deterministic as it takes to make about 64 stripes. With --deterministic a "
+              "multiple of 256"},
+             {0, std::numeric_limits<int32_t>::max()}, &flags->stripe, "rows");
+  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
+             {0, Limits().max_world_size}, &flags->world_size, "workers");
+  AddInteger(app,
+             {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
+  AddInteger(app, {"--ring-degree", "How many are one ring (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ring_degree, "workers");
+  AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
+             {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
+  AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
+            NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
+  app->add_flag("--bf16-partials", flags->bf16_partials,
+                "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
+                "exact");
+  AddInteger(app,
+             {"--priority",
+              "Larger: earlier than your other jobs; each 10 s of waiting count as one step more"},
+             {-kMaxPriority, kMaxPriority}, &flags->priority, "steps");
 }
 
 }  // namespace
@@ -160,30 +192,7 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
              "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
              "bits, faster, on CPUs with AMX alone"},
             {"of-type", "bf16x3"}, &flags->arithmetic);
-  AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
-            NamesOf<Strategy>(StrategyName), &flags->strategy);
-  AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
-            NamesOf<Layout>(LayoutName), &flags->layout);
-  AddInteger(app,
-             {"--stripe",
-              "How many a stripe of the striped layout has, and only with it; 0: 1, or with "
-              "--deterministic as it takes to make about 64 stripes. With --deterministic a "
-              "multiple of 256"},
-             {0, std::numeric_limits<int32_t>::max()}, &flags->stripe, "rows");
-  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
-             {0, Limits().max_world_size}, &flags->world_size, "workers");
-  AddInteger(app,
-             {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
-             {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
-  AddInteger(app, {"--ring-degree", "How many are one ring (ulysses-ring); 0: the fastest"},
-             {0, Limits().max_world_size}, &flags->ring_degree, "workers");
-  AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
-             {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
-  AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
-            NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
-  app->add_flag("--bf16-partials", flags->bf16_partials,
-                "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
-                "exact");
+  AddExecutionFlags(app, flags);
 }
 
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {

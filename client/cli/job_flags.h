@@ -38,6 +38,7 @@ struct JobFlags {
   int64_t ulysses_degree = 0, ring_degree = 0, inner_ring_degree = 0;
   std::string head_deal = "auto";
   bool bf16_partials = false;
+  int64_t priority = 0;
 };
 void AddJobFlags(CLI::App* app, JobFlags* flags);
 

@@ -79,8 +79,7 @@ struct CoordinatorOptions {
   size_t max_retained_jobs = 1000;
   // A waiting job that no present worker could ever serve ends after this long.
   absl::Duration regroup_wait = absl::Seconds(10);
-  // Waiting this long counts as much as one step of priority, so that nothing starves.
-  absl::Duration priority_step = absl::Seconds(10);
+  absl::Duration priority_step = kPriorityStep;  // See attention/execution.h.
   // Shares of principals in rank-seconds; 1 for those not named. (No flag sets them, for as long as
   // all callers are one principal.)
   std::map<std::string, double> principal_weights;

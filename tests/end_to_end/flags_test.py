@@ -46,7 +46,7 @@ def counted(text, units):
 def wrong_values(form):
     """What a flag of this form must refuse; None where the form says nothing."""
     form = form.split("=")[0] if not form.startswith("--") else form
-    if found := re.fullmatch(r"NUMBER, (\d+) to (\d+) [a-z]+", form):
+    if found := re.fullmatch(r"NUMBER, (-?\d+) to (\d+) [a-z]+", form):
         return str(int(found[1]) - 1), str(int(found[2]) + 1), "1.5", "many"
     if found := re.fullmatch(r"(TIME|BYTES), (\w+) to (\w+)", form):
         units, smallest = (TIMES, "ns") if found[1] == "TIME" else (SIZES, "B")

@@ -34,7 +34,7 @@ LaneHost::LaneHost(const Hub* hub, const Options& options)
   lane.engine = MakeEngine(hub, options);
   lane.device_budget = device_;
   lane.report = [this](EventLog::Event event) { log.Add(std::move(event)); };
-  lane.now = absl::Now;
+  lane.now = options.now;
   lane.max_waiting = options.max_waiting;
   lane.step_timeout = options.step_timeout;
   SoloLane::Options solo;
@@ -42,6 +42,7 @@ LaneHost::LaneHost(const Hub* hub, const Options& options)
   solo.device_budget = device_;
   solo.report = lane.report;
   solo.max_waiting = options.max_waiting;
+  solo.now = options.now;
   lane_ = *Lane::Create(std::move(lane));
   solo_ = *SoloLane::Create(std::move(solo));
 }

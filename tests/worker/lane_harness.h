@@ -36,6 +36,7 @@ class LaneHost {
     bool reads_staging = false;  // The device does.
     int64_t device_bytes = 1 << 20;
     size_t max_waiting = 4096;
+    std::function<absl::Time()> now = absl::Now;
     absl::Duration step_timeout = absl::Seconds(30);
   };
 

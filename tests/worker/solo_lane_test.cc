@@ -94,6 +94,41 @@ TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
   EXPECT_EQ(host.log.Count(Event::kShardFailed), 1);
 }
 
+// Principals in turn as their jobs came; of each the most important, where 10 s of waiting count as
+// a step.
+TEST(SoloLaneTest, PriorityAndWaitingTimeOrderThePrincipalsOwnJobs) {
+  std::shared_ptr<InProcessHub> none;
+  Gate gate;
+  absl::Time now = absl::UnixEpoch();
+  LaneHost::Options options = HeldUpBy(&gate);
+  options.now = [&now] { return now; };
+  LaneHost host(&none, std::move(options));
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "running"));
+  EXPECT_TRUE(gate.AwaitOne());
+  struct Job {
+    const char *name, *principal;
+    int32_t priority;
+    int64_t second;
+  };
+  for (const Job& job : {Job{"a, plain", "a", 0, 0}, Job{"b, plain", "b", 0, 1},
+                         Job{"a, important", "a", 1, 2}, Job{"a, important too", "a", 1, 3},
+                         Job{"b, unimportant", "b", -3, 4}, Job{"a, too late", "a", 1, 11},
+                         Job{"b, last", "b", 0, 33}, Job{"b, urgent", "b", 10, 40}}) {
+    now = absl::FromUnixSeconds(job.second);
+    ShardWork work = host.Work(LaneSpec(8), 0, 1, job.name);
+    work.principal = job.principal;
+    work.request.execution.priority = job.priority;
+    host.RunSolo(work);
+  }
+  gate.Open();
+  for (const char* job : {"running", "a, important", "b, urgent", "a, important too", "a, plain",
+                          "b, plain", "a, too late", "b, last", "b, unimportant"}) {
+    const auto ready = host.log.Wait(Event::kOutputReady);
+    ASSERT_TRUE(ready.has_value());
+    EXPECT_EQ(ready->output_ready().shard().job_id(), job);
+  }
+}
+
 TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   std::shared_ptr<InProcessHub> none;
   Gate gate;

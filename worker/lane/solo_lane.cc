@@ -41,11 +41,13 @@ void SoloLane::Run(const ShardId& id) {
   bool full = false;
   {
     MutexLock lock(&mutex_);
-    if (waiting_.count(id) == 0) return;
-    if (std::find(ready_.begin(), ready_.end(), id) != ready_.end()) return;
+    const auto waiting = waiting_.find(id);
+    if (waiting == waiting_.end() || Find(id) != ready_.end()) return;
     full = ready_.size() >= options_.max_waiting;
     if (!full) {
-      ready_.push_back(id);
+      const ShardWork& work = waiting->second;
+      const absl::Duration ahead = work.request.execution.priority * kPriorityStep;
+      ready_.push_back({id, work.principal, options_.now() - ahead});
       if (std::exchange(draining_, true)) return;
     }
   }
@@ -62,7 +64,23 @@ void SoloLane::Release(const ShardId& id) {
   if (waiting == waiting_.end()) return;
   released = std::move(waiting->second);
   waiting_.erase(waiting);
-  ready_.erase(std::remove(ready_.begin(), ready_.end(), id), ready_.end());
+  if (const auto ready = Find(id); ready != ready_.end()) ready_.erase(ready);
+}
+
+std::deque<SoloLane::Ready>::iterator SoloLane::Find(const ShardId& id) {
+  return std::find_if(ready_.begin(), ready_.end(), [&](const Ready& r) { return r.id == id; });
+}
+
+ShardId SoloLane::TakeNext() {
+  auto next = ready_.begin();
+  for (auto other = next; other != ready_.end(); ++other) {
+    if (other->principal == next->principal && other->time < next->time) next = other;
+  }
+  const ShardId id = next->id;
+  // The turn is the first one's, who has the other's from now on.
+  *next = std::move(ready_.front());
+  ready_.pop_front();
+  return id;
 }
 
 std::optional<ShardWork> SoloLane::Begin() {
@@ -71,8 +89,7 @@ std::optional<ShardWork> SoloLane::Begin() {
     draining_ = false;
     return std::nullopt;
   }
-  const auto waiting = waiting_.find(ready_.front());
-  ready_.pop_front();
+  const auto waiting = waiting_.find(TakeNext());
   ShardWork work = std::move(waiting->second);
   waiting_.erase(waiting);
   running_ = work.id;

@@ -7,10 +7,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker/lane/engine.h"
 #include "worker/lane/lane_gauge.h"
 #include "worker/lane/shard_run.h"
@@ -19,7 +22,9 @@
 namespace annulus {
 
 // Runs jobs of one rank, one after the other: prepares, copies in, computes, copies out, with no
-// further command. Thread-safe.
+// further command. Principals take turns as their jobs have become complete; whose turn it is runs
+// the job that priority and waiting time, since its inputs are complete, put first
+// (attention/execution.h). Thread-safe.
 class SoloLane {
  public:
   struct Options {
@@ -28,6 +33,7 @@ class SoloLane {
     // OutputReady or ShardFailed, on the lane's thread.
     std::function<void(control::v1::WorkerEvent)> report;
     size_t max_waiting = 4096;  // Jobs that are complete and wait for those before them.
+    std::function<absl::Time()> now = SteadyNow;
   };
   static absl::StatusOr<std::unique_ptr<SoloLane>> Create(Options options);
   // Stops what runs and drops what waits.
@@ -49,10 +55,19 @@ class SoloLane {
   // Runs what is ready, until nothing is.
   void Drain();
   void DoRun(const ShardWork& work);
-  // The first that is ready, which runs from now on; nothing where none is.
+  // What runs from now on; nothing where none is ready.
   std::optional<ShardWork> Begin();
   void End();
   absl::StatusOr<ExecutionStats> Execute(const ShardWork& work);
+
+  // A shard that shall run. The earlier its time, the earlier it runs.
+  struct Ready {
+    ShardId id;
+    std::string principal;
+    absl::Time time;
+  };
+  std::deque<Ready>::iterator Find(const ShardId& id) REQUIRES(mutex_);
+  ShardId TakeNext() REQUIRES(mutex_);
 
   const Options options_;
   const std::unique_ptr<Device> device_;
@@ -62,8 +77,8 @@ class SoloLane {
   Mutex mutex_;
   // Not in the queue, so that a release frees a shard, and its place, whatever runs in front of it.
   std::map<ShardId, ShardWork> waiting_ GUARDED_BY(mutex_);
-  std::deque<ShardId> ready_ GUARDED_BY(mutex_);  // Those of them that shall run, in order.
-  bool draining_ GUARDED_BY(mutex_) = false;      // Drain is posted, or runs.
+  std::deque<Ready> ready_ GUARDED_BY(mutex_);  // Of those that are complete: turns, in order.
+  bool draining_ GUARDED_BY(mutex_) = false;    // Drain is posted, or runs.
   std::optional<ShardId> running_ GUARDED_BY(mutex_);
   std::atomic<bool> stop_{false};  // Of what runs; written under the lock.
   WorkQueue queue_;                // Last: its thread ends first.

@@ -112,6 +112,11 @@ TEST_F(JobFlagsTest, GradientsThatMayBeUploadedRefuseAStateOfTheSpec) {
   EXPECT_TRUE(Request({}, /*gradients=*/true, /*or_upload=*/true).ok());
 }
 
+TEST_F(JobFlagsTest, APriorityIsTheExecutions) {
+  EXPECT_EQ(Request({})->execution.priority, 0);
+  EXPECT_EQ(Request({"--priority", "-10"})->execution.priority, -10);
+}
+
 TEST_F(JobFlagsTest, AStripeIsOfTheStripedLayoutAlone) {
   EXPECT_EQ(Request({})->execution.stripe, 0);
   EXPECT_EQ(Request({"--layout", "striped", "--stripe", "3"})->execution.stripe, 3);
