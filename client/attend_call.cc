@@ -74,7 +74,7 @@ AttendCall::AttendCall(AttendContext context, AttendArguments arguments, absl::T
       spec_(arguments_.spec),
       deadline_(deadline),
       done_(std::move(done)),
-      retry_(arguments_.max_attempts, RandomFraction) {}
+      retry_(std::max(arguments_.max_attempts, 1), RandomFraction) {}
 
 void AttendCall::Start() {
   inputs_lease_ = std::shared_ptr<const void>(nullptr, [self = shared_from_this()](const void*) {
@@ -90,6 +90,9 @@ void AttendCall::Start() {
 }
 
 absl::Status AttendCall::Check() const {
+  if (arguments_.max_attempts < 1) {
+    return InvalidField("INVALID_REQUEST", "max_attempts", "must be at least 1");
+  }
   RETURN_IF_ERROR(Validate(spec_, arguments_.execution, Limits()));
   if (!arguments_.upload_without_state) return CheckMemory(spec_, arguments_);
   if (!spec_.uses_state()) {
@@ -190,6 +193,7 @@ std::function<void()> AttendCall::StartDirect(InputMemory inputs) {
   options.run_job = RemoteRunJob(context_.channel(context_.address), context_.metadata);
   options.worker_channel = context_.channel;
   options.exchanges = context_.exchanges;
+  options.metadata = context_.metadata;
   options.open = context_.open();
   options.deadline = deadline_;
   options.request.set_request_id(arguments_.request_id);

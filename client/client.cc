@@ -108,8 +108,8 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
-  const std::shared_ptr<ExchangePool> exchanges_ =
-      std::make_shared<ExchangePool>([calls = open_calls_] { return OpenCalls::Open(calls); });
+  const std::shared_ptr<ExchangePool> exchanges_ = std::make_shared<ExchangePool>(
+      [calls = open_calls_] { return OpenCalls::Open(calls); }, nullptr, options_.metadata);
   // Last: their threads end before the rest goes.
   CallbackThread callbacks_;
   Reachability reachability_;
@@ -174,6 +174,7 @@ void Client::Impl::CancelAllAndWait() {
 
 bool Client::Impl::WorkersAreReachable() {
   const absl::Duration patience = options_.connect_timeout;
+  if (patience <= absl::ZeroDuration()) return false;
   const absl::StatusOr<v1::ServerInfo> info = Unary<v1::Attention>(
       &v1::Attention::Stub::GetServerInfo, v1::GetServerInfoRequest(), patience);
   if (!info.ok()) return false;

@@ -28,11 +28,11 @@ enum class DataPath { kAuto, kDirect, kGateway };
 struct ClientOptions {
   std::string address = "127.0.0.1:8001";                 // Of the coordinator.
   std::shared_ptr<grpc::ChannelCredentials> credentials;  // Null: none.
-  Metadata metadata;                                      // Sent with every call.
+  Metadata metadata;  // Sent with every call, those to workers included.
   // Of a call that names none: no call is without a deadline.
   absl::Duration default_timeout = absl::Minutes(10);
-  // How long Auto looks for connections to the workers, and how long the answer holds; then it is
-  // looked for again while the old one serves.
+  // How long Auto looks for connections to the workers (zero: not at all, and takes the gateway),
+  // and how long the answer holds; then it is looked for again while the old one serves.
   absl::Duration connect_timeout = absl::Seconds(1);
   absl::Duration reachability_age = absl::Seconds(30);
 };
@@ -49,8 +49,9 @@ struct AttendArguments {
   DataPath path = DataPath::kAuto;
   // From now to the end, retries included; zero: the client's default.
   absl::Duration timeout;
-  // Sends of the job, the first included. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE, and errors
-  // that name a delay (RetryInfo), after that delay or a growing one, while the deadline allows.
+  // Sends of the job, the first included: 1 or more. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE,
+  // and errors that name a delay (RetryInfo), after that delay or a growing one, while the deadline
+  // allows.
   int max_attempts = 4;
   // See RunJobRequest.
   std::string request_id;
@@ -90,12 +91,13 @@ class Client {
   explicit Client(ClientOptions options);
   ~Client();
 
-  // Waits for the end. Errors: INVALID_ARGUMENT of the spec or the sizes (MISSING_TENSOR,
+  // Waits for the end. Errors: INVALID_ARGUMENT of the arguments or the sizes (MISSING_TENSOR,
   // TENSOR_BYTES_MISMATCH, UNKNOWN_TENSOR) before any call; then the service's, details kept. Not
   // to be called from a callback.
   absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
 
-  // The same with the operation of the spec set to gradients: inputs as TensorTable() lists them,
+  // The same with the operation of the spec, whose forward options must be empty, set to gradients:
+  // inputs as TensorTable() lists them,
   // the output and LSE of a forward job among them (and D_LSE where spec.gradients.d_lse says so),
   // or with spec.gradients.state D_OUT and D_LSE alone; outputs dq, dk and dv, d_sink of each row
   // where there are sinks, and d_bias where spec.gradients.d_bias asks for it.

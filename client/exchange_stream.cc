@@ -6,6 +6,7 @@
 namespace annulus {
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Channel> channel,
+                                                      const Metadata& metadata,
                                                       std::shared_ptr<User> user, Ended ended) {
   std::shared_ptr<ExchangeStream> self(new ExchangeStream(std::move(user)));
   RawStream::Handlers handlers;
@@ -24,9 +25,9 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Chan
     self->OnDone(status, ended);
   };
   // No deadline: the shard's job has one, and the call outlives it.
-  self->stream_ = RawStream::Start(
-      {std::move(channel), "/annulus.v1.DataPlane/ExchangeShards", absl::InfiniteFuture(), {}},
-      std::move(handlers));
+  self->stream_ = RawStream::Start({std::move(channel), "/annulus.v1.DataPlane/ExchangeShards",
+                                    absl::InfiniteFuture(), metadata},
+                                   std::move(handlers));
   self->stream_->Read();
   return self;
 }
@@ -83,7 +84,7 @@ std::shared_ptr<ExchangeStream> ExchangePool::Open(const std::string& endpoint,
                                                    std::shared_ptr<grpc::Channel> channel,
                                                    std::shared_ptr<ExchangeStream::User> user) {
   return ExchangeStream::Start(
-      std::move(channel), std::move(user),
+      std::move(channel), metadata_, std::move(user),
       [pool = weak_from_this(), endpoint, token = open_()](const ExchangeStream* ended) {
         if (const auto alive = pool.lock()) alive->Forget(endpoint, ended);
       });

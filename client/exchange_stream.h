@@ -32,7 +32,8 @@ class ExchangeStream {
   // Called when the call has ended, after the user's OnEnded.
   using Ended = std::function<void(const ExchangeStream*)>;
   static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel,
-                                               std::shared_ptr<User> user, Ended ended);
+                                               const Metadata& metadata, std::shared_ptr<User> user,
+                                               Ended ended);
 
   bool ended() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
@@ -65,12 +66,13 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
   static constexpr size_t kMaxIdle = 64;
 
   // `open` is asked for a token for each call, which the call holds until it has ended. `channels`
-  // are for its calls alone; nullptr: they go where other calls of their shards do.
+  // are for its calls alone; nullptr: they go where other calls of their shards do. `metadata` goes
+  // with every call.
   using Token = std::function<std::shared_ptr<const void>()>;
   using ChannelTo = std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)>;
   explicit ExchangePool(
-      Token open = [] { return nullptr; }, ChannelTo channels = nullptr)
-      : open_(std::move(open)), channels_(std::move(channels)) {}
+      Token open = [] { return nullptr; }, ChannelTo channels = nullptr, Metadata metadata = {})
+      : open_(std::move(open)), channels_(std::move(channels)), metadata_(std::move(metadata)) {}
   ~ExchangePool();
 
   // Attaches `user` to an idle call to `endpoint`; nullptr where there is none.
@@ -95,6 +97,7 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
 
   const Token open_;
   const ChannelTo channels_;
+  const Metadata metadata_;
   Mutex mutex_;
   // The newest at the back: it is taken first.
   std::map<std::string, std::vector<std::shared_ptr<ExchangeStream>>> idle_ GUARDED_BY(mutex_);

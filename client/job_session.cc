@@ -212,8 +212,8 @@ void JobSession::Impl::StartShards() {
 }
 
 void JobSession::Impl::StartCalls(const v1::Plan& plan) {
-  const ShardCallOptions options{options_.worker_channel, options_.exchanges, options_.deadline,
-                                 table_};
+  const ShardCallOptions options{options_.worker_channel, options_.exchanges, options_.metadata,
+                                 options_.deadline, table_};
   const InputMemory* inputs = options_.inputs.has_value() ? &*options_.inputs : nullptr;
   for (const v1::ShardPlan& shard : plan.shards()) {
     const int32_t rank = shard.rank();

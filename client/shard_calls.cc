@@ -32,7 +32,8 @@ ShardCalls::ShardCalls(const ShardCallOptions& options, const v1::ShardPlan& sha
       return;
     }
   }
-  const RawStream::Call call = {options.worker_channel(shard.endpoint()), "", options.deadline, {}};
+  const RawStream::Call call = {options.worker_channel(shard.endpoint()), "", options.deadline,
+                                options.metadata};
   if (shard.input_bytes() > 0) {
     const std::shared_ptr<ChunkSource> source = memory();
     upload_ = ShardUpload::Start({call, shard.ticket(),

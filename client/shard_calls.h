@@ -26,6 +26,7 @@ struct ShardCallOptions {
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
   // Calls for small shards; nullptr: each shard has calls of its own.
   std::shared_ptr<ExchangePool> exchanges;
+  Metadata metadata;
   absl::Time deadline;  // By base/steady_time.h.
   std::vector<TensorInfo> table;
 };

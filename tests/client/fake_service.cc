@@ -99,6 +99,11 @@ FakeService::FakeService(Options options)
   builder.RegisterService(jobs_.get());
   builder.RegisterService(data_plane_.get());
   builder.RegisterService(attention_.get());
+  if (options_.headers != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> creators;
+    creators.push_back(std::make_unique<HeaderLogFactory>(options_.headers));
+    builder.experimental().SetInterceptorCreators(std::move(creators));
+  }
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);
   if (!options_.silent_info) AnswerInfo();

@@ -17,6 +17,7 @@
 #include "grpcpp/server.h"
 #include "tests/client/fake_kept.h"
 #include "tests/client/fake_shard.h"
+#include "tests/client/header_log.h"
 
 namespace annulus {
 
@@ -58,8 +59,9 @@ class FakeService final {
     bool reports = true;        // The workers say what their parts took.
     // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
     std::function<bool(int shard)> drops_exchange = [](int) { return false; };
-    bool runs_when_asked = false;  // GetJob says that the job is not over, until CancelJob.
-    int refused_merges = 0;        // MergePartials calls that end as kQueueFull says.
+    bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
+    int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
+    std::shared_ptr<HeaderLog> headers;  // Is told of each call.
   };
 
   explicit FakeService(Options options);
