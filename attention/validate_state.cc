@@ -5,15 +5,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "attention/status_macros.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kMaxName = 64;
 
+// On the wire a job has one of both.
+absl::Status CheckOperation(const AttentionSpec& spec) {
+  const auto refuse = [](absl::string_view field, absl::string_view operation) {
+    return InvalidField("INVALID_REQUEST", field, absl::StrCat("is of ", operation, " jobs only"));
+  };
+  if (spec.operation != Operation::kForward) {
+    return spec.forward.keep_state ? refuse("spec.forward.keep_state", "forward")
+                                   : absl::OkStatus();
+  }
+  const GradientOptions& gradients = spec.gradients;
+  if (gradients.d_lse) return refuse("spec.gradients.d_lse", "gradients");
+  if (gradients.d_bias) return refuse("spec.gradients.d_bias", "gradients");
+  if (!gradients.state.empty()) return refuse("spec.gradients.state", "gradients");
+  if (gradients.release_state) return refuse("spec.gradients.release_state", "gradients");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep) {
+  RETURN_IF_ERROR(CheckOperation(spec));
   const absl::Duration keep = spec.forward.keep_state.value_or(max_keep);
   if (spec.keeps_state() && (keep <= absl::ZeroDuration() || keep > max_keep)) {
     return InvalidField(

@@ -1,4 +1,5 @@
 // What Validate() says of states that are kept and used.
+#include <functional>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -34,6 +35,27 @@ TEST(ValidateStateTest, NamesAreShortAndPrintable) {
     request.spec.gradients.state = name;
     ExpectInvalid(request, "INVALID_REQUEST", "spec.gradients.state");
   }
+}
+
+// Nothing that another operation has is left out in silence.
+TEST(ValidateStateTest, OptionsOfTheOtherOperationAreRefused) {
+  Request gradients;
+  gradients.limits.max_keep_state = absl::Seconds(10);
+  gradients.spec.operation = Operation::kGradients;
+  gradients.spec.forward.keep_state = absl::Seconds(1);
+  ExpectInvalid(gradients, "INVALID_REQUEST", "spec.forward.keep_state");
+  const auto expect = [](const char* field, const std::function<void(GradientOptions*)>& set) {
+    Request forward;
+    forward.spec.modifiers.bias = Bias();
+    forward.spec.modifiers.bias->heads = 1;
+    ASSERT_TRUE(forward.Check().ok()) << forward.Check();
+    set(&forward.spec.gradients);
+    ExpectInvalid(forward, "INVALID_REQUEST", field);
+  };
+  expect("spec.gradients.d_lse", [](GradientOptions* g) { g->d_lse = true; });
+  expect("spec.gradients.d_bias", [](GradientOptions* g) { g->d_bias = true; });
+  expect("spec.gradients.state", [](GradientOptions* g) { g->state = "job"; });
+  expect("spec.gradients.release_state", [](GradientOptions* g) { g->release_state = true; });
 }
 
 TEST(ValidateStateTest, OnlyAnLseThatGradientsTakeIsKept) {
