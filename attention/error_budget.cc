@@ -29,7 +29,8 @@ void HeadErrors::AddOutput(double exact, double naive, double answer) {
 void HeadErrors::AddLse(double exact, double naive, double answer, double relative) {
   // Minus infinity is exact: a row that sees nothing, of which the naive one is as sure.
   const bool nothing = exact == -std::numeric_limits<double>::infinity();
-  const double distance = Distance(exact, nothing ? 0 : naive, answer);
+  const double of_fp32 = nothing ? 0 : static_cast<float>(naive);
+  const double distance = Distance(exact, of_fp32, answer);
   const double magnitude = std::isfinite(exact) ? std::max(1.0, std::abs(exact)) : 1.0;
   lse_ = std::max(lse_, distance / (relative * magnitude));
 }

@@ -171,7 +171,8 @@ MergedPartial MergePartials(absl::Span<const FinishedPartial> partials, LseBase 
                           [](double number) { return static_cast<float>(number); });
       const int64_t index =
           layout == LseLayout::kRowsHeads ? row * heads + head : head * rows + row;
-      merged.lse[index] = static_cast<float>(lse);
+      const auto nearest = static_cast<float>(lse);
+      merged.lse[index] = std::isinf(nearest) && lse != kNothing ? std::nanf("") : nearest;
       const double rest = lse - merged.lse[index];
       merged.rest[index] = std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
     }

@@ -37,6 +37,7 @@ struct FinishedPartial {
   bool nonfinite_is_empty = false;
 };
 
+// An LSE that fp32 does not hold is NaN.
 struct MergedPartial {
   std::vector<int64_t> out_shape, lse_shape;
   std::vector<float> out, lse, rest;

@@ -10,6 +10,12 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr double kLog2e = 1.44269504088896340736;
 constexpr float kLost = std::numeric_limits<float>::quiet_NaN();
 
+// −inf says that nothing has been seen: what fp32 does not hold is lost instead.
+float InBase2(double natural) {
+  const auto lse = static_cast<float>(natural * kLog2e);
+  return lse == kNothing && natural != static_cast<double>(kNothing) ? kLost : lse;
+}
+
 }  // namespace
 
 void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b) {
@@ -34,7 +40,7 @@ RowDivision DivisionOf(const RowState& state, const FinishRule& rule) {
   const float sink = rule.sink.value_or(kNothing);
   if (state.max == kNothing) {
     by.instead = 0.0f;
-    by.lse = rule.lse_base_2 ? static_cast<float>(sink * kLog2e) : sink;
+    by.lse = rule.lse_base_2 ? InBase2(sink) : sink;
     return by;
   }
   if (state.weight == 0 && !rule.sink) {
@@ -45,8 +51,8 @@ RowDivision DivisionOf(const RowState& state, const FinishRule& rule) {
   by.scale = rule.sink ? MergeWeight(state.max, top) : 1.0f;
   const float weight = by.scale * state.weight + MergeWeight(sink, top);
   by.divisor = weight * rule.kept;
-  by.lse = rule.lse_base_2 ? static_cast<float>((double{top} + std::log(double{weight})) * kLog2e)
-                           : top + std::log(weight);
+  by.lse =
+      rule.lse_base_2 ? InBase2(double{top} + std::log(double{weight})) : top + std::log(weight);
   return by;
 }
 

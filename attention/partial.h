@@ -45,7 +45,8 @@ RowDivision DivisionOf(const RowState& state, const FinishRule& rule);
 
 // Output row = sum / weight, or 0 where nothing was seen. Returns the LSE (−inf where nothing was
 // seen, the sink where there is one). Both are NaN for a row that has seen scores of −inf only, and
-// has no sink: fp32 cannot tell which of them was the largest.
+// has no sink: fp32 cannot tell which of them was the largest. So is an LSE to base 2 below the
+// range of fp32.
 float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
              const FinishRule& rule = {});
 

@@ -134,8 +134,8 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
   const LseLayout layout = LayoutOf(request.lse_layout());
   const MergedPartial merged = MergePartials(partials, base, layout);
   if (std::any_of(merged.lse.begin(), merged.lse.end(),
-                  [](float lse) { return lse == HUGE_VALF; })) {
-    return InvalidField("CORRUPT_PARTIAL", "partials", "a merged LSE is more than fp32 holds");
+                  [](float lse) { return std::isnan(lse); })) {
+    return InvalidField("CORRUPT_PARTIAL", "partials", "a merged LSE is not what fp32 holds");
   }
   TensorToProto(merged.out_shape, merged.out, response->mutable_out());
   TensorToProto(merged.lse_shape, merged.lse, response->mutable_lse());

@@ -55,6 +55,8 @@ TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   EXPECT_EQ(part(-kInfinity, kNan), kInfinity);
   EXPECT_EQ(part(3, -kInfinity), kInfinity);
   EXPECT_EQ(part(kNan, kNan), 0);
+  EXPECT_EQ(part(-4.3e38, kNan), 0);  // Past the range of fp32, in base 2.
+  EXPECT_EQ(part(-3.3e38, kNan), kInfinity);
 }
 
 TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveError) {

@@ -180,6 +180,18 @@ TEST(MergePartialsTest, ANumberThatIsNoneStaysInItsRowAndHead) {
   EXPECT_EQ(merged.out[3], 6.0f);  // a has seen nothing here.
 }
 
+// −inf would look as if nothing had been seen.
+TEST(MergePartialsTest, AnLseThatFp32DoesNotHoldIsNaN) {
+  for (const float lse : {3e38f, -3e38f}) {
+    const Part part = {1, 1, 1, {5}, {lse}, {}};
+    EXPECT_EQ(Merged({part}).lse[0], lse);
+    EXPECT_TRUE(std::isnan(Merged({part}, LseBase::k2).lse[0]));
+    EXPECT_EQ(Merged({part}, LseBase::k2).out[0], 5.0f);
+    const Part twice = {1, 1, 1, {5}, {lse}, {lse}};
+    EXPECT_TRUE(std::isnan(Merged({twice}).lse[0]));
+  }
+}
+
 TEST(MergePartialsTest, LseThatIsNoneIsCorruptOrEmpty) {
   for (const float lse : {kNan, kInfinity}) {
     const Part bad = {1, 1, 1, {kNan}, {lse}, {}};

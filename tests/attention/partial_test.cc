@@ -184,6 +184,19 @@ TEST(PartialTest, BaseTwoAndDropoutChangeTheirOwnOutputOnly) {
   EXPECT_EQ(Finish(RowState(), partial.sum, absl::MakeSpan(out), rule), -kInfinity);
 }
 
+// Which would look as if nothing had been seen.
+TEST(PartialTest, AnLseBelowTheRangeOfFp32IsLost) {
+  std::vector<float> out(kDim), sum(kDim, 2.0f);
+  FinishRule rule;
+  const RowState low{-3e38f, 1.0f};
+  EXPECT_EQ(Finish(low, sum, absl::MakeSpan(out), rule), -3e38f);
+  rule.lse_base_2 = true;
+  EXPECT_TRUE(std::isnan(Finish(low, sum, absl::MakeSpan(out), rule)));
+  EXPECT_EQ(out, sum);
+  rule.sink = -3e38f;
+  EXPECT_TRUE(std::isnan(Finish(RowState(), sum, absl::MakeSpan(out), rule)));
+}
+
 TEST(PartialTest, TheLargestScoreIsThatOfTheStateUnlessItIsLost) {
   EXPECT_EQ(MaxLogit({-2.5f, 1.5f}), -2.5f);
   EXPECT_EQ(MaxLogit(RowState()), -kInfinity);

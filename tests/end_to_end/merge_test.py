@@ -165,8 +165,9 @@ class MergeTest(ServiceCase):
         refused(many(partials=[large] * 2), "LIMIT_EXCEEDED", "partials")
         rests = partial(np.ones((300_000, 1, 1)), np.zeros((300_000, 1)))
         refused(many(partials=[rests]), "LIMIT_EXCEEDED", "partials")  # Its answer has a rest for each LSE.
-        high = partial(np.ones((1, 1, 1)), np.full((1, 1), 3e38))
-        refused(many(partials=[high], lse_base=BASE_2), "CORRUPT_PARTIAL", "partials")
+        for beyond in (3e38, -3e38):  # fp32, by base 2.
+            extreme = partial(np.ones((1, 1, 1)), np.full((1, 1), beyond))
+            refused(many(partials=[extreme], lse_base=BASE_2), "CORRUPT_PARTIAL", "partials")
         refused(damaged(lambda p: p.ClearField("lse_base")), "INVALID_REQUEST", "partials[1].lse_base")
         refused(damaged(lambda p: p.ClearField("lse_layout")), "INVALID_REQUEST", "partials[1].lse_layout")
         refused(damaged(lambda p: setattr(p, "lse_base", 7)), "UNKNOWN_ENUM", "partials[1].lse_base")

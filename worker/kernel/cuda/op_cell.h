@@ -95,12 +95,12 @@ struct OpCell {
       WriteAs(args.out_element, to, i, value);
     }
     if (lane != 0) return;
-    constexpr double kLog2eDouble = 1.44269504088896340736;
-    float lse = top + GPU::Log(whole);
-    if (args.lse_base_2)
-      lse = static_cast<float>(
-          (static_cast<double>(top) + GPU::LogDouble(static_cast<double>(whole))) * kLog2eDouble);
-    if (empty) lse = args.lse_base_2 ? static_cast<float>(sink * kLog2eDouble) : sink;
+    float lse = empty ? sink : top + GPU::Log(whole);
+    if (args.lse_base_2) {
+      const double natural = empty ? sink : top + GPU::LogDouble(whole);
+      lse = static_cast<float>(natural * 1.44269504088896340736);   // log2(e)
+      if (lse == -Infinity() && natural != -Infinity()) lse = nan;  // As attention/partial.cc says.
+    }
     Write(Target(row, head, 1), !empty && lost ? nan : lse);
     if (args.section_count < 3) return;
     Write(Target(row, head, 2), empty ? max : weight == 0 || weight != weight ? nan : max);
