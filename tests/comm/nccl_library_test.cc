@@ -74,9 +74,27 @@ TEST(NcclLibrary, ItsKernelsHaveAsManyBlocksAsAreKeptFreeForThem) {
   EXPECT_EQ(NcclCtasOf(22809, nullptr), kNcclCtas);
   EXPECT_EQ(NcclCtasOf(22809, "2"), 2);
   EXPECT_EQ(NcclCtasOf(22809, "1000"), 64);
-  for (const char* nonsense : {"", "0", "-3", "many"})
-    EXPECT_EQ(NcclCtasOf(22809, nonsense), kNcclCtas) << nonsense;
+  EXPECT_EQ(NcclCtasOf(22809, "010"), 8);
+  EXPECT_EQ(NcclCtasOf(22809, "0x10"), 16);
+  EXPECT_EQ(NcclCtasOf(22809, ""), kNcclCtas);
   EXPECT_EQ(NcclCtasOf(21699, "2"), 32);
+}
+
+TEST(NcclLibrary, AnEnvironmentThatWouldNotBeMetIsRefused) {
+  for (const char* fine : {static_cast<const char*>(nullptr), "", "0", "no", "2"})
+    EXPECT_TRUE(CheckNcclEnvironment(fine, nullptr).ok()) << fine;
+  for (const char* blocks : {"1", "01", "0x1", " 1", "1x"}) {
+    const absl::Status status = CheckNcclEnvironment(blocks, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << blocks;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("NCCL_COMM_BLOCKING"));
+  }
+  for (const char* fine : {static_cast<const char*>(nullptr), "", "1", "1000"})
+    EXPECT_TRUE(CheckNcclEnvironment(nullptr, fine).ok()) << fine;
+  for (const char* nonsense : {"0", "-3", "many", "0x", "8 blocks"}) {
+    const absl::Status status = CheckNcclEnvironment("0", nonsense);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << nonsense;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("NCCL_MAX_CTAS"));
+  }
 }
 
 // 2.14 copies as many bytes as it is told to.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "worker/comm/nccl.h"
@@ -111,6 +111,17 @@ class Library final : public NcclApi {
   int version_ = 0;
 };
 
+bool IsUnset(const char* value) { return value == nullptr || *value == '\0'; }
+
+// As NCCL reads numbers.
+std::optional<int32_t> BlocksOf(const char* max_ctas) {
+  if (IsUnset(max_ctas)) return std::nullopt;
+  char* end = nullptr;
+  const long long blocks = std::strtoll(max_ctas, &end, 0);
+  if (*end != '\0' || blocks < 1) return std::nullopt;
+  return static_cast<int32_t>(std::min<long long>(blocks, kMostChannels));
+}
+
 }  // namespace
 
 NcclConfig NcclConfigOf(int version, int32_t max_ctas) {
@@ -131,17 +142,24 @@ NcclConfig NcclConfigOf(int version, int32_t max_ctas) {
 
 int32_t NcclCtasOf(int version, const char* max_ctas) {
   if (version < kTakesCtas) return kChannelsBefore;
-  int32_t said = 0;
-  if (max_ctas == nullptr || !absl::SimpleAtoi(max_ctas, &said) || said < 1) return kNcclCtas;
-  return std::min(said, kMostChannels);
+  return BlocksOf(max_ctas).value_or(kNcclCtas);
+}
+
+absl::Status CheckNcclEnvironment(const char* blocking, const char* max_ctas) {
+  if (!IsUnset(blocking) && std::strtoll(blocking, nullptr, 0) == 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "NCCL_COMM_BLOCKING=", blocking, " would let a lost peer hang this worker: unset it"));
+  }
+  if (!IsUnset(max_ctas) && !BlocksOf(max_ctas).has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("NCCL_MAX_CTAS=", max_ctas, " is no number of blocks, 1 or more"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path) {
-  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
-  if (blocking != nullptr && absl::string_view(blocking) == "1") {
-    return absl::FailedPreconditionError(
-        "NCCL_COMM_BLOCKING=1 would let a lost peer hang this worker: unset it");
-  }
+  RETURN_IF_ERROR(
+      CheckNcclEnvironment(std::getenv("NCCL_COMM_BLOCKING"), std::getenv("NCCL_MAX_CTAS")));
   auto library = std::make_unique<Library>();
   RETURN_IF_ERROR(library->Load(path));
   return library;

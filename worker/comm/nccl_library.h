@@ -32,8 +32,8 @@ NcclConfig NcclConfigOf(int version, int32_t max_ctas);
 
 // Blocks of threads that the kernels of a communicator have at most, each of which wants a
 // multiprocessor to itself, or nearly: kNcclCtas, or what the environment's NCCL_MAX_CTAS says
-// (`max_ctas`; null: nothing), which goes before what a program says. NCCL before 2.17 cannot be
-// told, and has a block for each of 32 channels.
+// (`max_ctas`; null or "": nothing), which goes before what a program says. NCCL before 2.17 cannot
+// be told, and has a block for each of 32 channels.
 inline constexpr int32_t kNcclCtas = 8;
 int32_t NcclCtasOf(int version, const char* max_ctas);
 
@@ -42,9 +42,14 @@ struct NcclUniqueId {
   char internal[kNcclIdBytes];
 };
 
+// Whether NCCL, which puts its environment before what a program says, does what it is told.
+// FAILED_PRECONDITION for values of NCCL_COMM_BLOCKING (as NCCL reads numbers) that make calls
+// block, and of NCCL_MAX_CTAS that are no number of blocks. Null or "": not set.
+absl::Status CheckNcclEnvironment(const char* blocking, const char* max_ctas);
+
 // Loads NCCL, so that programs start where there is none; `path` as for dlopen ("libnccl.so.2"). It
 // is never unloaded. FAILED_PRECONDITION in one line: no such library, one that is older than 2.14,
-// or an environment that makes its calls block.
+// or an environment that CheckNcclEnvironment refuses.
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path);
 
 }  // namespace annulus
