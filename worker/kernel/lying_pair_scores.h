@@ -24,6 +24,7 @@ struct LyingCall {
 
   const LyingRows& rows;
   const std::byte *keys[kLyingKeys], *values[kLyingKeys];
+  bool fetch = true;               // Once for all slots.
   __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
 };
 
@@ -31,17 +32,22 @@ inline void TurnKeys(LyingCall& call) {
   const int dim = call.rows.head_dim;
   for (int d = 0; d < dim; d += kChunk) {
     __m512 square[kLyingKeys];
-    Unroll<kLyingKeys>([&](int k) {
-      FetchAhead<1>(call.keys[k] + int64_t{d} * sizeof(Bf16), call.rows.keys_ahead);
-      square[k] = _mm512_castsi512_ps(LoadPart32(call.keys[k], d, dim));
-    });
+    Unroll<kLyingKeys>(
+        [&](int k) { square[k] = _mm512_castsi512_ps(LoadPart32(call.keys[k], d, dim)); });
     Avx512::Transpose(square);
     Unroll<kTile>([&](int pair) { call.turned[d / 2 + pair] = square[pair]; });
   }
 }
 
-// In two sums, of even pairs and of odd ones, for any number of slots: a row has the same bits
-// whatever its neighbours.
+// Number `n` of the lines that the keys of a call take, of those that come later.
+inline void FetchLine(const LyingCall& call, int n) {
+  constexpr int kLine = 64;
+  FetchAhead<1>(call.keys[n % kLyingKeys] + int64_t{n / kLyingKeys} * kLine, call.rows.keys_ahead);
+}
+
+// Asks for a line of keys beside the products of each pair: all at once, while keys are turned,
+// they would wait for one another, and memory would idle meanwhile. In two sums, of even pairs and
+// of odd ones, for any number of slots: a row has the same bits whatever its neighbours.
 template <int SLOTS>
 __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlot* slots,
                                              float (*scores)[kLyingKeys]) {
@@ -50,12 +56,15 @@ __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlo
   Unroll<SLOTS>([&](int s) { Unroll<kSums>([&](int i) { sums[s][i] = Avx512::Zero(); }); });
   for (int pair = 0; pair < (call.rows.head_dim + 1) / 2; pair += kSums) {
     Unroll<kSums>([&](int i) {
+      if (call.fetch) FetchLine(call, pair + i);
       const __m512 keys = call.turned[pair + i];
       Unroll<SLOTS>([&](int s) {
         sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair + i]), sums[s][i]);
       });
     });
   }
+  const int lines = Chunks(call.rows.head_dim) * kTile;
+  for (int n = (call.rows.head_dim + 1) / 2; call.fetch && n < lines; ++n) FetchLine(call, n);
   const __m512 scale = Avx512::Set(call.rows.score_scale);
   Unroll<SLOTS>([&](int s) {
     Avx512::Store(scores[s], Avx512::Mul(SumOfVectors<Avx512, kSums>(sums[s]), scale));

@@ -70,10 +70,11 @@ __attribute__((flatten)) void AddLyingValues(const LyingCall& call,
 }
 
 template <int SLOTS>
-void AttendPairs(const LyingCall& call, RowSlot* slots) {
+void AttendPairs(LyingCall& call, RowSlot* slots) {
   alignas(64) float scores[SLOTS][kLyingKeys];
   PairWeights<SLOTS> weights;
   ScoreLyingKeys<SLOTS>(call, slots, scores);
+  call.fetch = false;
   bool all_seen = true;
   for (int s = 0; s < SLOTS; ++s) {
     weights.alphas[s] = WeighScores<Avx512>(slots[s], scores[s]);
