@@ -15,6 +15,7 @@
 #include "base/steady_time.h"
 #include "tests/worker/fake_coordinator.h"
 #include "tests/worker/gate.h"
+#include "tests/worker/mute_proxy.h"
 
 namespace annulus {
 namespace {
@@ -73,6 +74,37 @@ TEST_F(ControlLinkTest, LeavesGrpcItsCallbackThreads) {
   }
   EXPECT_EQ(closed_, 1);
   EXPECT_GT(CallbackThreads(), 0);
+}
+
+// As to a host that is gone without a word, whose name another one has by now.
+TEST_F(ControlLinkTest, AConnectionThatFallsSilentIsMadeAnew) {
+  MuteProxy proxy(coordinator_.address());
+  std::atomic<int64_t> welcomed{0}, closed{0};  // The last stream.
+  ControlLink::Options options;
+  options.coordinator = proxy.address();
+  options.credentials = grpc::InsecureChannelCredentials();
+  options.on_command = [&](int64_t stream, const control::v1::WorkerCommand&) {
+    welcomed = stream;
+  };
+  options.on_closed = [&](int64_t stream, const absl::Status&) { closed = stream; };
+  options.keepalive_time = options.keepalive_timeout = absl::Seconds(1);
+  ControlLink link(std::move(options));
+  Event hello;
+  hello.mutable_register_();
+  const absl::Time late = SteadyNow() + absl::Seconds(40);
+  int64_t stream = 0;
+  const auto come_back = [&](int64_t after) {
+    while (welcomed <= after && SteadyNow() < late) {
+      link.Connect(++stream);
+      link.Send(hello);
+      while (welcomed <= after && closed < stream && SteadyNow() < late) std::this_thread::yield();
+    }
+  };
+  come_back(0);
+  proxy.Mute();
+  come_back(stream);
+  EXPECT_EQ(welcomed, stream);
+  EXPECT_GE(proxy.connections(), 2);
 }
 
 TEST_F(ControlLinkTest, ItsEndWaitsForACallbackAndNoneComesAfterIt) {

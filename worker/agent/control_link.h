@@ -27,6 +27,9 @@ class ControlLink {
     std::function<void(int64_t stream, absl::Status status)> on_closed;
     // Events that may wait to be written; one more gives the stream up.
     size_t max_outbox = 1 << 17;
+    // A connection that is silent for so long is asked, and given up where no answer comes: the
+    // host of the coordinator may have gone without a word, and another may have its name.
+    absl::Duration keepalive_time = absl::Seconds(10), keepalive_timeout = absl::Seconds(5);
     // How long the end waits for gRPC to let go of a stream.
     absl::Duration patience = absl::Seconds(5);
   };
