@@ -331,6 +331,19 @@ TEST_F(AgentJobsTest, ASecondSignalCutsTheDrainShort) {
   EXPECT_EQ(agent_.All<Exit>().size(), 1u);
 }
 
+TEST_F(AgentJobsTest, AMemberOfAGroupStaysUntilTheGroupIsClosed) {
+  OrderGroup(1, "open");
+  agent_.Report(GroupFact(1, "opened"));
+  agent_.Handle(Terminated{});
+  for (int second = 0; second < 20; ++second) {  // Far longer than a lease.
+    agent_.Live(absl::Seconds(1));
+    ASSERT_TRUE(agent_.All<Exit>().empty()) << second;
+  }
+  OrderGroup(1, "close");
+  agent_.Report(GroupFact(1, "closed"));
+  EXPECT_EQ(agent_.All<Exit>().size(), 1u);
+}
+
 TEST_F(AgentJobsTest, WithoutACoordinatorItLeavesAtOnce) {
   agent_.Lose(absl::UnavailableError("gone"));
   agent_.Handle(Terminated{});

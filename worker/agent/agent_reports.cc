@@ -196,9 +196,11 @@ void AgentState::Fence(absl::Time now, const std::string& why) {
 
 void AgentState::LeaveIfDone(absl::Time now) {
   if (!leaving_ || exited_) return;
-  // A coordinator that answers sends Drain when it has stopped counting on this worker; without one
-  // there is nothing to wait for.
-  const bool released = drain_received_ || !link_.up() || now >= alone_at_;
+  // A coordinator that answers sends Drain when it has stopped counting on this worker, which may
+  // be a member of a group that is in use and have no shard; without one there is nothing to wait
+  // for.
+  const bool alone = now >= alone_at_ && groups_.empty();
+  const bool released = drain_received_ || !link_.up() || alone;
   const bool done = Idle() && released;
   if (!done && now < leave_at_) return;
   if (!Idle()) CloseAll(LeavingError());
