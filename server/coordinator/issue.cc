@@ -122,11 +122,24 @@ void PrepareRuns(Core& core) {
     if (run.state != State::kReady || loads[run.group].prepared >= kPreparedPerGroup) continue;
     if (!Claimed(run, claimed) && TakeDeviceMemory(core, run)) {
       Prepare(core, run);
+      core.place_again = true;  // Those that AwaitedDevices has kept waiting.
       ++loads[run.group].prepared;
       continue;
     }
     for (const RunRank& rank : run.ranks) claimed.insert(rank.worker);
   }
+}
+
+std::set<int64_t> AwaitedDevices(const Core& core) {
+  const std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  std::set<int64_t> awaited;
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.state != State::kReady) continue;
+    const auto load = loads.find(run.group);
+    if (load != loads.end() && load->second.prepared >= kPreparedPerGroup) continue;
+    for (const RunRank& rank : run.ranks) awaited.insert(rank.worker);
+  }
+  return awaited;
 }
 
 absl::Status CheckPrepared(const RunRecord& run) {

@@ -1,6 +1,9 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_ISSUE_H_
 #define ANNULUS_SERVER_COORDINATOR_ISSUE_H_
 
+#include <cstdint>
+#include <set>
+
 #include "absl/status/status.h"
 #include "server/coordinator/core.h"
 
@@ -14,6 +17,10 @@ namespace annulus {
 // room and the group has no two other runs prepared or running. An earlier run that waits for bytes
 // keeps later ones from taking them.
 void PrepareRuns(Core& core);
+
+// Where the next run of a group waits for device memory: jobs of one rank, which take theirs when
+// they are placed, must not take what becomes free there before it has enough.
+std::set<int64_t> AwaitedDevices(const Core& core);
 
 // INTERNAL / SCHEDULE_MISMATCH unless all ranks have as many steps and for every pair send(a→b) =
 // receive(b←a).

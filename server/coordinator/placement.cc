@@ -11,6 +11,7 @@
 #include "proto/convert.h"
 #include "proto/ticket.h"
 #include "server/coordinator/group_family.h"
+#include "server/coordinator/issue.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/serving.h"
@@ -33,6 +34,7 @@ struct Pass {
   std::set<int64_t> claimed;
   std::map<int64_t, int32_t> ahead_of_group;
   std::map<int64_t, int32_t> solo_on_worker;
+  std::set<int64_t> awaited_devices;
 };
 
 bool IsClaimed(const Pass& pass, const std::vector<int64_t>& workers) {
@@ -79,6 +81,7 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
     place.possible = true;
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
+    if (pass.awaited_devices.count(number) != 0) continue;
     const std::vector<int64_t> one = {number};
     if (!IsClaimed(pass, one) && HasRoom(pass.core, job, one)) {
       if (place.workers.empty() || load < least) {
@@ -317,7 +320,7 @@ bool TryPlace(Pass& pass, JobRecord& job) {
 }
 
 Pass StartPass(Core& core) {
-  Pass pass{core, GroupFamily(core.workers.LocalityOrder()), {}, {}, {}};
+  Pass pass{core, GroupFamily(core.workers.LocalityOrder()), {}, {}, {}, AwaitedDevices(core)};
   for (const auto& [number, run] : core.runs.all()) {
     if (run.solo()) {
       if (run.state <= RunRecord::State::kRunning) ++pass.solo_on_worker[run.ranks[0].worker];

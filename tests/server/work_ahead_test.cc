@@ -1,4 +1,5 @@
-// What waits before a job counts against its deadline, and nothing else that waits.
+// What waits before a job counts against its deadline, and nothing else that waits; and who waits
+// for whom.
 
 #include <cstdint>
 #include <string>
@@ -80,6 +81,27 @@ TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
   const int64_t call = RunSoon(harness_.Request(1));
   ASSERT_TRUE(IsRefused(call));
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata.at("predicted_ms"), "19000");
+}
+
+// Though each of them would fit as soon as one before it has ended.
+TEST(DeviceMemoryTest, JobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
+  CoordinatorHarness harness;
+  harness.device_limit = 1500;  // A rank takes 1000.
+  harness.Start(2);
+  const int64_t first[] = {harness.Run(harness.Request(1)), harness.Run(harness.Request(1))};
+  const int64_t group = harness.Run(harness.Request(2));
+  harness.Upload(harness.JobOf(group));
+  EXPECT_EQ(harness.StateOf(group), Job::STATE_READY);
+  const int64_t later[] = {harness.Run(harness.Request(1)), harness.Run(harness.Request(1))};
+  for (const int64_t call : first) {
+    EXPECT_EQ(harness.StateOf(group), Job::STATE_READY);
+    harness.Upload(harness.JobOf(call));
+    harness.OutputsReady(harness.JobOf(call));
+    for (const int64_t waits : later) EXPECT_EQ(harness.StateOf(waits), Job::STATE_QUEUED);
+  }
+  harness.Obey();
+  EXPECT_EQ(harness.StateOf(group), Job::STATE_DRAINING);
+  for (const int64_t call : later) EXPECT_EQ(harness.StateOf(call), Job::STATE_UPLOADING);
 }
 
 }  // namespace
