@@ -317,10 +317,7 @@ void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
 
 void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
   if (failed_.has_value()) return;
-  if (calls_.empty() || inputs_closed_) {
-    return Fail(OutOfTurnError(calls_.empty() ? "before the job was accepted"
-                                              : "after the end of the inputs"));
-  }
+  if (calls_.empty() || inputs_closed_) return Fail(OutOfTurnError(!calls_.empty()));
   absl::StatusOr<std::vector<TensorChunk>> parts =
       ScatterToRanks(options_.spec, table_, rows_, std::move(chunk));
   if (!parts.ok()) return Fail(parts.status());
@@ -331,6 +328,9 @@ void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
 void JobSession::Impl::CloseInputs() {
   Post([](Impl* impl) {
     impl->inputs_closed_ = true;
+    // Another call's rows may have made its shards complete, which would pass for an answer.
+    const int64_t missing = impl->pushed_.bytes_missing();
+    if (missing > 0 && MayBeJoined(impl->options_.request)) impl->Fail(MissingRowsError(missing));
     impl->pushed_.Close();
   });
 }

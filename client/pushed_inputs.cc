@@ -42,6 +42,12 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
   return absl::OkStatus();
 }
 
+int64_t PushedInputs::bytes_missing() const {
+  int64_t bytes = 0;
+  for (const auto& [number, rank] : ranks_) bytes += rank.bytes_missing;
+  return bytes;
+}
+
 void PushedInputs::Close() {
   for (auto& [number, rank] : ranks_) {
     rank.source->Close();

@@ -31,6 +31,7 @@ class PushedInputs {
   // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.
   absl::Status Push(std::vector<TensorChunk> parts, const Credit& credit);
 
+  int64_t bytes_missing() const;  // Of all ranks.
   // All has been pushed, or nothing more is wanted.
   void Close();
 

@@ -59,9 +59,17 @@ absl::Status AnswerLostError(const absl::Status& status, const absl::Status& ear
                    detail);
 }
 
-absl::Status OutOfTurnError(absl::string_view when) {
-  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("a chunk came ", when),
+absl::Status OutOfTurnError(bool accepted) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("a chunk came ", accepted ? "after the end of the inputs"
+                                                          : "before the job was accepted"),
                    {"STREAM_SEQUENCE", {}, {}, {}});
+}
+
+absl::Status MissingRowsError(int64_t bytes_missing) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("the inputs ended ", bytes_missing, " bytes before all had come"),
+                   {"MISSING_ROWS", {}, {}, {}});
 }
 
 }  // namespace annulus

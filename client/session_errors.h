@@ -1,6 +1,8 @@
 #ifndef ANNULUS_CLIENT_SESSION_ERRORS_H_
 #define ANNULUS_CLIENT_SESSION_ERRORS_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -26,8 +28,11 @@ absl::Status InputsUnknownError();
 // NOT_FOUND / STATE_RELEASED, as `status` says it, of a job that was sent before, to release that
 // state, and ended with `earlier`: it may have been the one that did.
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier);
-// INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came `when`.
-absl::Status OutOfTurnError(absl::string_view when);
+// INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came before the job was accepted, or when the inputs
+// had ended.
+absl::Status OutOfTurnError(bool accepted);
+// INVALID_ARGUMENT / MISSING_ROWS: the inputs ended too early.
+absl::Status MissingRowsError(int64_t bytes_missing);
 
 }  // namespace annulus
 

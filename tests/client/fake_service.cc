@@ -281,6 +281,7 @@ grpc::Status FakeService::PutShard(grpc::ServerContext* context, const ReadReque
   if (context != nullptr) return EndAfterJob(context);
   MutexLock lock(&mutex_);
   if (now_ == Act::kUploadsCut) return Gone();
+  if (options_.complete_by_others) shard->missing = 0;
   response->set_complete(shard->missing == 0);
   return shard->missing == 0 ? grpc::Status::OK
                              : Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");

@@ -62,6 +62,7 @@ class FakeService final {
     bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
     int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
     std::shared_ptr<HeaderLog> headers;  // Is told of each call.
+    bool complete_by_others = false;     // Another call has sent all rows.
   };
 
   explicit FakeService(Options options);
