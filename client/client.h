@@ -97,10 +97,10 @@ class Client {
   absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
 
   // The same with the operation of the spec, whose forward options must be empty, set to gradients:
-  // inputs as TensorTable() lists them,
-  // the output and LSE of a forward job among them (and D_LSE where spec.gradients.d_lse says so),
-  // or with spec.gradients.state D_OUT and D_LSE alone; outputs dq, dk and dv, d_sink of each row
-  // where there are sinks, and d_bias where spec.gradients.d_bias asks for it.
+  // inputs as TensorTable() lists them, the output and LSE of a forward job among them (and D_LSE
+  // where spec.gradients.d_lse says so), or with spec.gradients.state D_OUT and D_LSE alone;
+  // outputs dq, dk and dv, d_sink of each row where there are sinks, and d_bias where
+  // spec.gradients.d_bias asks for it.
   absl::StatusOr<AttendResult> Gradients(AttendArguments arguments);
 
   // A job under way. Dropping it leaves the job alone.

@@ -4,17 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
+
+#include "worker/kernel/cuda/gpu_code.h"
 
 namespace annulus::cuda {
-
-template <class TO, class FROM>
-TO BitsAs(FROM from) {
-  static_assert(sizeof(TO) == sizeof(FROM));
-  TO to;
-  std::memcpy(&to, &from, sizeof(to));
-  return to;
-}
 
 // Rounded towards zero.
 inline float CutOff(double value) {
