@@ -1,5 +1,6 @@
 #include "server/coordinator/issue.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -58,6 +59,18 @@ std::map<int64_t, GroupLoad> LoadOfGroups(const Core& core) {
     }
   }
   return loads;
+}
+
+// Its shards are there, and its group may prepare it.
+bool IsNext(const RunRecord& run, std::map<int64_t, GroupLoad>& loads) {
+  return run.state == State::kReady && loads[run.group].prepared < kPreparedPerGroup;
+}
+
+// Not on a worker that has come back with less.
+bool MayEverHaveRoom(const Core& core, const RunRecord& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
+    return run.plan->cost.peak_bytes_per_rank <= core.ledger.limits(rank.worker).device;
+  });
 }
 
 using DigestsOfRank = std::map<int32_t, control::v1::PeerDigest>;
@@ -119,7 +132,7 @@ void PrepareRuns(Core& core) {
   std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
   std::set<int64_t> claimed;
   for (auto& [number, run] : core.runs.all()) {
-    if (run.state != State::kReady || loads[run.group].prepared >= kPreparedPerGroup) continue;
+    if (!IsNext(run, loads)) continue;
     if (!Claimed(run, claimed) && TakeDeviceMemory(core, run)) {
       Prepare(core, run);
       core.place_again = true;  // Those that AwaitedDevices has kept waiting.
@@ -130,14 +143,15 @@ void PrepareRuns(Core& core) {
   }
 }
 
-std::set<int64_t> AwaitedDevices(const Core& core) {
-  const std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
-  std::set<int64_t> awaited;
+std::map<int64_t, int64_t> AwaitedDevices(const Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  std::map<int64_t, int64_t> awaited;
   for (const auto& [number, run] : core.runs.all()) {
-    if (run.state != State::kReady) continue;
-    const auto load = loads.find(run.group);
-    if (load != loads.end() && load->second.prepared >= kPreparedPerGroup) continue;
-    for (const RunRank& rank : run.ranks) awaited.insert(rank.worker);
+    if (!IsNext(run, loads) || !MayEverHaveRoom(core, run)) continue;
+    for (const RunRank& rank : run.ranks) {
+      int64_t& earliest = awaited.try_emplace(rank.worker, run.job).first->second;
+      earliest = std::min(earliest, run.job);
+    }
   }
   return awaited;
 }

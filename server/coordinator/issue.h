@@ -2,7 +2,7 @@
 #define ANNULUS_SERVER_COORDINATOR_ISSUE_H_
 
 #include <cstdint>
-#include <set>
+#include <map>
 
 #include "absl/status/status.h"
 #include "server/coordinator/core.h"
@@ -18,9 +18,11 @@ namespace annulus {
 // keeps later ones from taking them.
 void PrepareRuns(Core& core);
 
-// Where the next run of a group waits for device memory: jobs of one rank, which take theirs when
-// they are placed, must not take what becomes free there before it has enough.
-std::set<int64_t> AwaitedDevices(const Core& core);
+// Workers where the next run of a group waits for device memory, each with the number of the
+// earliest such job. Jobs of one rank that came later, and would take theirs when they are placed,
+// must not take what becomes free there before that run has enough; earlier ones may, so that a
+// stream of either kind starves nobody.
+std::map<int64_t, int64_t> AwaitedDevices(const Core& core);
 
 // INTERNAL / SCHEDULE_MISMATCH unless all ranks have as many steps and for every pair send(a→b) =
 // receive(b←a).

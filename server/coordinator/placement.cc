@@ -34,8 +34,14 @@ struct Pass {
   std::set<int64_t> claimed;
   std::map<int64_t, int32_t> ahead_of_group;
   std::map<int64_t, int32_t> solo_on_worker;
-  std::set<int64_t> awaited_devices;
+  const std::map<int64_t, int64_t> awaited_devices;
 };
+
+// By a run of an earlier job.
+bool DeviceIsAwaited(const Pass& pass, int64_t worker, const JobRecord& job) {
+  const auto found = pass.awaited_devices.find(worker);
+  return found != pass.awaited_devices.end() && found->second < job.number;
+}
 
 bool IsClaimed(const Pass& pass, const std::vector<int64_t>& workers) {
   return std::any_of(workers.begin(), workers.end(),
@@ -81,7 +87,7 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
     place.possible = true;
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
-    if (pass.awaited_devices.count(number) != 0) continue;
+    if (DeviceIsAwaited(pass, number, job)) continue;
     const std::vector<int64_t> one = {number};
     if (!IsClaimed(pass, one) && HasRoom(pass.core, job, one)) {
       if (place.workers.empty() || load < least) {

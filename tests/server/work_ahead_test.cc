@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "attention/error.h"
 #include "gtest/gtest.h"
@@ -83,25 +84,57 @@ TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata.at("predicted_ms"), "19000");
 }
 
-// Though each of them would fit as soon as one before it has ended.
-TEST(DeviceMemoryTest, JobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
-  CoordinatorHarness harness;
-  harness.device_limit = 1500;  // A rank takes 1000.
-  harness.Start(2);
-  const int64_t first[] = {harness.Run(harness.Request(1)), harness.Run(harness.Request(1))};
-  const int64_t group = harness.Run(harness.Request(2));
-  harness.Upload(harness.JobOf(group));
-  EXPECT_EQ(harness.StateOf(group), Job::STATE_READY);
-  const int64_t later[] = {harness.Run(harness.Request(1)), harness.Run(harness.Request(1))};
-  for (const int64_t call : first) {
-    EXPECT_EQ(harness.StateOf(group), Job::STATE_READY);
-    harness.Upload(harness.JobOf(call));
-    harness.OutputsReady(harness.JobOf(call));
-    for (const int64_t waits : later) EXPECT_EQ(harness.StateOf(waits), Job::STATE_QUEUED);
+class DeviceMemoryTest : public testing::Test {
+ protected:
+  DeviceMemoryTest() {
+    harness_.device_limit = 1500;  // A rank takes 1000.
+    harness_.Start(2);
   }
-  harness.Obey();
-  EXPECT_EQ(harness.StateOf(group), Job::STATE_DRAINING);
-  for (const int64_t call : later) EXPECT_EQ(harness.StateOf(call), Job::STATE_UPLOADING);
+  std::vector<int64_t> RunTwo() {
+    return {harness_.Run(harness_.Request(1)), harness_.Run(harness_.Request(1))};
+  }
+  int64_t RunReadyGroup() {
+    const int64_t call = harness_.Run(harness_.Request(2));
+    harness_.Upload(harness_.JobOf(call));
+    EXPECT_EQ(harness_.StateOf(call), Job::STATE_READY);
+    return call;
+  }
+  void Compute(int64_t call) {
+    harness_.Upload(harness_.JobOf(call));
+    harness_.OutputsReady(harness_.JobOf(call));
+  }
+  CoordinatorHarness harness_;
+};
+
+// Though each of them would fit as soon as one before it has ended.
+TEST_F(DeviceMemoryTest, LaterJobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
+  const std::vector<int64_t> first = RunTwo();
+  const int64_t group = RunReadyGroup();
+  const std::vector<int64_t> later = RunTwo();
+  for (const int64_t call : first) {
+    EXPECT_EQ(harness_.StateOf(group), Job::STATE_READY);
+    Compute(call);
+    for (const int64_t waits : later) EXPECT_EQ(harness_.StateOf(waits), Job::STATE_QUEUED);
+  }
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(group), Job::STATE_DRAINING);
+  for (const int64_t call : later) EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
+}
+
+// Nor does a stream of groups keep them from theirs.
+TEST_F(DeviceMemoryTest, AJobOfOneRankGoesBeforeALaterGroup) {
+  const std::vector<int64_t> first = RunTwo();
+  const int64_t group = RunReadyGroup(), one = harness_.Run(harness_.Request(1));
+  const int64_t later = RunReadyGroup();
+  EXPECT_EQ(harness_.StateOf(one), Job::STATE_QUEUED);
+  for (const int64_t call : first) Compute(call);
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(group), Job::STATE_DRAINING);
+  EXPECT_EQ(harness_.StateOf(one), Job::STATE_UPLOADING);
+  EXPECT_EQ(harness_.StateOf(later), Job::STATE_READY);
+  Compute(one);
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(later), Job::STATE_DRAINING);
 }
 
 }  // namespace
