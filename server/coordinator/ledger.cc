@@ -16,6 +16,11 @@ bool Ledger::HasRoom(int64_t worker, PoolBytes bytes) const {
          bytes.kept <= account.limits.kept - account.used.kept;
 }
 
+bool Ledger::CouldHold(int64_t worker, PoolBytes bytes) const {
+  const PoolBytes most = limits(worker);
+  return bytes.staging <= most.staging && bytes.device <= most.device && bytes.kept <= most.kept;
+}
+
 bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
   for (const Claim& claim : claims) {
     if (!HasRoom(claim.worker, claim.bytes)) return false;

@@ -28,6 +28,8 @@ class Ledger {
   void EraseWorker(int64_t worker);
 
   bool HasRoom(int64_t worker, PoolBytes bytes) const;
+  // Whether it has, when nothing else is there.
+  bool CouldHold(int64_t worker, PoolBytes bytes) const;
   // All claims, one for each worker, or none: false and unchanged when one does not fit. What a run
   // claims later adds to what it holds.
   bool Reserve(int64_t run, const std::vector<Claim>& claims);

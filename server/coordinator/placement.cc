@@ -64,6 +64,14 @@ bool HasRoom(const Core& core, const JobRecord& job, const std::vector<int64_t>&
   return true;
 }
 
+// With nothing else there. Plans fit the workers for which they were made; others may be smaller.
+bool CouldHold(const Core& core, const JobRecord& job, const std::vector<int64_t>& workers) {
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    if (!core.ledger.CouldHold(workers[rank], BytesOf(job, rank, /*solo=*/true))) return false;
+  }
+  return true;
+}
+
 // For the end of states, which may be long in coming, and that of one may wait for a job behind
 // this one: that keeps nobody else waiting.
 bool WaitsForStates(const Core& core, const JobRecord& job, const std::vector<int64_t>& workers) {
@@ -84,11 +92,12 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
   int64_t freest = -1;
   for (const auto& [number, worker] : pass.core.workers.all()) {
     if (!worker.eligible() || !Serves(worker.info, *job.submission)) continue;
+    const std::vector<int64_t> one = {number};
+    if (!CouldHold(pass.core, job, one)) continue;
     place.possible = true;
     const int32_t load = pass.solo_on_worker[number];
     if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
     if (DeviceIsAwaited(pass, number, job)) continue;
-    const std::vector<int64_t> one = {number};
     if (!IsClaimed(pass, one) && HasRoom(pass.core, job, one)) {
       if (place.workers.empty() || load < least) {
         place.workers = one;
@@ -110,15 +119,25 @@ bool TakesJobs(const Core& core, const GroupRecord& group) {
                      [&](int64_t member) { return core.workers.Find(member)->ready(); });
 }
 
+// The first of `members`, as many as it has ranks; none where they cannot run it.
+std::vector<int64_t> RanksOf(const Core& core, const std::vector<int64_t>& members,
+                             const JobRecord& job) {
+  const auto size = static_cast<size_t>(job.plan->world_size());
+  if (!FirstServe(core, members, size, *job.submission)) return {};
+  std::vector<int64_t> ranks(members.begin(), members.begin() + job.plan->world_size());
+  if (!CouldHold(core, job, ranks)) ranks.clear();
+  return ranks;
+}
+
 Place FindGroup(Pass& pass, const JobRecord& job) {
   Place place;
   if (!CheckAlike(pass.core, *job.submission).ok()) return place;
   size_t smallest = 0;
   int32_t least = 0;
-  const auto size = static_cast<size_t>(job.plan->world_size());
   for (const auto& [number, group] : pass.core.groups.all()) {
     if (!group.wanted || !group.live()) continue;
-    if (!FirstServe(pass.core, group.members, size, *job.submission)) continue;
+    const std::vector<int64_t> ranks = RanksOf(pass.core, group.members, job);
+    if (ranks.empty()) continue;
     if (place.possible && group.members.size() > smallest) continue;
     if (!place.possible || group.members.size() < smallest) {
       place = Place{true, 0, {}, {}};
@@ -126,7 +145,6 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
     }
     const int32_t load = pass.ahead_of_group[number];
     if (!TakesJobs(pass.core, group) || load >= pass.core.options.jobs_ahead_per_group) continue;
-    const std::vector<int64_t> ranks(group.members.begin(), group.members.begin() + size);
     if (IsClaimed(pass, ranks) || !HasRoom(pass.core, job, ranks)) {
       if (place.wanted.empty()) place.wanted = ranks;
     } else if (place.workers.empty() || load < least) {
@@ -137,7 +155,9 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   }
   // The family is being formed or formed again.
   if (!place.possible) {
-    place.possible = HasServers(pass.core, pass.family, job.plan->world_size(), *job.submission);
+    place.possible = std::any_of(pass.family.begin(), pass.family.end(), [&](const auto& members) {
+      return !RanksOf(pass.core, members, job).empty();
+    });
   }
   return place;
 }
@@ -188,8 +208,7 @@ void NoteWhetherPossible(Core& core, JobRecord& job, bool possible) {
     if (job.unplaceable_since == absl::InfiniteFuture()) return;
     job.unplaceable_since = absl::InfiniteFuture();
   } else {
-    if (job.submission->execution.world_size == 0 && job.lender == 0 &&
-        job.planned_epoch != core.membership_epoch) {
+    if (job.lender == 0 && job.planned_epoch != core.membership_epoch) {
       core.replan.insert(job.number);
     }
     if (job.unplaceable_since != absl::InfiniteFuture()) return;
