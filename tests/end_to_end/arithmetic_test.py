@@ -29,7 +29,7 @@ class Bf16x3Test(AttendCase):
 
 class WithoutAmxTest(unittest.TestCase):
     def test_a_worker_without_amx_is_why(self):
-        with cluster.Serve(1, "--worker-flag=--kernel=portable", "--worker-flag=--measure-time=1ms") as service:
+        with cluster.Serve(1, "--worker-flag=--kernel=portable", measure_time="1ms") as service:
             for command in ("attend", "plan"):
                 done = service.annulus(command, "--synthetic", SHAPE, "--arithmetic", "bf16x3")
                 self.assertNotEqual(done.returncode, 0)

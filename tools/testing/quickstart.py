@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32768, help="of the long job")
     tokens = parser.parse_args().tokens
     print(f"starting a coordinator and {WORKERS} workers", flush=True)
-    with cluster.Serve(WORKERS) as service:
+    with cluster.Serve(WORKERS, measure_time="1s") as service:
         print(f"ready at {service.address}\n\n1. real data", flush=True)
         within = run_real_data(service)
         print("\n2. a long job", flush=True)
