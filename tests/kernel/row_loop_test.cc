@@ -150,8 +150,11 @@ TEST_P(RowLoopTest, EveryTypeAndDimensionIsWithinTheBudget) {
 }
 
 TEST_P(RowLoopTest, EveryNumberOfSlotsIsWithinTheBudget) {
-  for (const int32_t group : {1, 2, 3, 4, 5, 7, 8}) {
+  for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 13, 16}) {
     for (const DataType dtype : kTypes) ExpectWithinBudget(Decoding(dtype, 1, 8200, group, 1, 40));
+  }
+  for (const int32_t dim : {4, 66, 128}) {
+    for (const DataType dtype : kTypes) ExpectWithinBudget(Decoding(dtype, 1, 8200, 8, 1, dim));
   }
 }
 

@@ -62,7 +62,7 @@ template <class FORMAT>
 constexpr TileIsa MakeWithRows() {
   TileIsa isa = MakeAmxIsa<FORMAT>();
   isa.attend_rows = AttendRowsAvx512;
-  isa.few_slots = kFewSlots;
+  isa.few_slots = kFewSlots / 2;  // Tiles multiply faster.
   return isa;
 }
 

@@ -24,11 +24,14 @@ struct LyingCall {
 
   const LyingRows& rows;
   const std::byte *keys[kLyingKeys], *values[kLyingKeys];
-  bool fetch = true;               // Once for all slots.
+  bool fetch = true;  // Once for all slots.
+  bool is_turned = false;
   __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
 };
 
 inline void TurnKeys(LyingCall& call) {
+  if (call.is_turned) return;
+  call.is_turned = true;
   const int dim = call.rows.head_dim;
   for (int d = 0; d < dim; d += kChunk) {
     __m512 square[kLyingKeys];
@@ -59,7 +62,8 @@ __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlo
       if (call.fetch) FetchLine(call, pair + i);
       const __m512 keys = call.turned[pair + i];
       Unroll<SLOTS>([&](int s) {
-        sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair + i]), sums[s][i]);
+        sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair * kLyingSlots + i]),
+                                        sums[s][i]);
       });
     });
   }

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "worker/kernel/lying_group_scores.h"
 #include "worker/kernel/lying_pair_scores.h"
 
 // Few query slots against keys and values of bf16 as they lie (tile_rows.h), by products of pairs
@@ -73,7 +74,12 @@ template <int SLOTS>
 void AttendPairs(LyingCall& call, RowSlot* slots) {
   alignas(64) float scores[SLOTS][kLyingKeys];
   PairWeights<SLOTS> weights;
-  ScoreLyingKeys<SLOTS>(call, slots, scores);
+  if (SLOTS == kLyingSlots && ScoresGroups(call.rows) && IsWholeGroup(slots)) {
+    ScoreGroup(call, slots[0].query, scores);
+  } else {
+    TurnKeys(call);
+    ScoreLyingKeys<SLOTS>(call, slots, scores);
+  }
   call.fetch = false;
   bool all_seen = true;
   for (int s = 0; s < SLOTS; ++s) {
@@ -93,8 +99,8 @@ void AttendPairs(LyingCall& call, RowSlot* slots) {
 
 void AttendLyingPairs(const LyingRows& rows, RowSlot* slots, int count) {
   LyingCall call(rows);
-  TurnKeys(call);
-  for (; count >= 8; count -= 8, slots += 8) AttendPairs<8>(call, slots);
+  for (; count >= kLyingSlots; count -= kLyingSlots, slots += kLyingSlots)
+    AttendPairs<kLyingSlots>(call, slots);
   if (count >= 4) AttendPairs<4>(call, slots), count -= 4, slots += 4;
   if (count >= 2) AttendPairs<2>(call, slots), count -= 2, slots += 2;
   if (count > 0) AttendPairs<1>(call, slots);

@@ -12,6 +12,7 @@ namespace annulus {
 
 inline constexpr int kLyingKeys = 16;  // Keys that are attended to at once as they lie.
 inline constexpr uint16_t kSeesAll = 0xffff;
+inline constexpr int kLyingSlots = 8;  // Whose pairs lie in groups.
 
 // Neighbouring rows of one key/value head as they lie, no alignment.
 struct LyingRows {
@@ -28,7 +29,9 @@ struct LyingRows {
 // A query row and head, with its running state. Numbers behind the last dimension, to a multiple of
 // kLyingKeys, are 0.
 struct RowSlot {
-  // Times the job's scale; or pairs of bf16 numbers as they came (TileIsa::lying_pairs).
+  // Times the job's scale. Or pairs of bf16 numbers as they came (TileIsa::lying_pairs), beside
+  // those of up to kLyingSlots slots of its head, in lines of two pairs each: [pairs / 2]
+  // [kLyingSlots][2], where lines are aligned and this slot's first pair is what it points to.
   const float* query = nullptr;
   float* sums = nullptr;
   float* weights = nullptr;  // [kLyingKeys], which add up to the slot's.

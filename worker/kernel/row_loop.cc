@@ -12,9 +12,11 @@ namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // Calls of heads and groups of keys between what is read and what is fetched.
-constexpr int kCallsAhead = 2;
+constexpr int kCallsAhead = 3;
 
 int64_t Lines(int64_t floats) { return (floats + kLyingKeys - 1) / kLyingKeys; }
+// Of a group of slots: two pairs of dimensions each.
+int64_t PairLines(int64_t dim) { return (dim + 3) / 4; }
 
 bool ChangesWeights(const KernelJob& job) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
@@ -141,28 +143,59 @@ void RowLoop::GatherSlots(int32_t number) {
   first_slot_.push_back(static_cast<int>(places_.size()));
 }
 
+void RowLoop::LoadQueries(const KernelTask& task) {
+  const BlockLayout& layout = *call_.job->layout;
+  const int32_t dim = layout.head_dim();
+  const BlockRows rows = RowsOf(layout, task.q);
+  queries_.assign(places_.size() * Lines(dim), Line{});
+  for (size_t i = 0; i < places_.size(); ++i) {
+    float* query = queries_[i * Lines(dim)].value;
+    ConvertToFp32(layout.dtype(), rows.At(places_[i].row, places_[i].q_head, 0), dim, query);
+    // One rounding.
+    for (int d = 0; d < dim; ++d) query[d] = static_cast<float>(query[d] * call_.job->scale);
+    slots_[i].query = query;
+  }
+}
+
+void RowLoop::LoadQueryPairs(const KernelTask& task) {
+  constexpr int64_t kPairBytes = sizeof(float);
+  const BlockLayout& layout = *call_.job->layout;
+  const int64_t bytes = layout.head_dim() * BytesPerElement(DataType::kBf16);
+  const int64_t lines = PairLines(layout.head_dim());
+  const BlockRows rows = RowsOf(layout, task.q);
+  queries_.clear();
+  for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
+    const int slots = first_slot_[head + 1] - first_slot_[head];
+    queries_.resize(queries_.size() + (slots + kLyingSlots - 1) / kLyingSlots * lines, Line{});
+  }
+  Line* group = queries_.data();
+  for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
+    for (int i = first_slot_[head]; i < first_slot_[head + 1]; ++i) {
+      const int member = (i - first_slot_[head]) % kLyingSlots;
+      const std::byte* from = rows.At(places_[i].row, places_[i].q_head, 0);
+      for (int64_t at = 0; at < bytes; at += 2 * kPairBytes) {
+        float* to = group[at / (2 * kPairBytes)].value + 2 * member;
+        std::memcpy(to, from + at, std::min(2 * kPairBytes, bytes - at));
+      }
+      slots_[i].query = group->value + 2 * member;
+      if (member + 1 == kLyingSlots || i + 1 == first_slot_[head + 1]) group += lines;
+    }
+  }
+}
+
 void RowLoop::LoadSlots(const KernelTask& task) {
   const BlockLayout& layout = *call_.job->layout;
-  const int32_t dim = layout.head_dim(), value_dim = layout.value_dim();
-  const int64_t lines = Lines(dim) + Lines(value_dim) + 1;
-  memory_.assign(places_.size() * lines, Line{});
+  const int32_t value_dim = layout.value_dim();
+  const int64_t lines = Lines(value_dim) + 1;
   slots_.resize(places_.size());
-  const BlockRows queries = RowsOf(layout, task.q), states = RowsOf(layout, task.out_q);
+  call_.isa->lying_pairs ? LoadQueryPairs(task) : LoadQueries(task);
+  memory_.assign(places_.size() * lines, Line{});
+  const BlockRows states = RowsOf(layout, task.out_q);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& place = places_[i];
-    float* query = memory_[i * lines].value;
     RowSlot& slot = slots_[i];
-    slot.query = query;
-    slot.sums = query + Lines(dim) * kLyingKeys;
+    slot.sums = memory_[i * lines].value;
     slot.weights = slot.sums + Lines(value_dim) * kLyingKeys;
-    const std::byte* from = queries.At(place.row, place.q_head, 0);
-    if (call_.isa->lying_pairs) {
-      std::memcpy(query, from, dim * BytesPerElement(DataType::kBf16));
-    } else {
-      ConvertToFp32(layout.dtype(), from, dim, query);
-      // One rounding.
-      for (int d = 0; d < dim; ++d) query[d] = static_cast<float>(query[d] * call_.job->scale);
-    }
     std::memcpy(&slot.max, states.At(place.row, place.q_head, 1), sizeof(float));
     std::memcpy(slot.weights, states.At(place.row, place.q_head, 2), sizeof(float));
     if (slot.max == kMinusInf) continue;  // Its sums mean nothing.

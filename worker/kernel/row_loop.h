@@ -53,6 +53,9 @@ class RowLoop {
   // Finds the slots of each key/value head that see some of the task's keys.
   void GatherSlots(int32_t task);
   void LoadSlots(const KernelTask& task);
+  // As RowSlot::query says, of numbers and of pairs.
+  void LoadQueries(const KernelTask& task);
+  void LoadQueryPairs(const KernelTask& task);
   void StoreSlots(const KernelTask& task) const;
   // Slots of head `head`, counted from the task's first one, against `rows`, keys from `first` on.
   void AttendHead(int head, int64_t first, const LyingRows& rows);
@@ -61,7 +64,7 @@ class RowLoop {
   std::vector<Slot> places_;     // Head by head.
   std::vector<RowSlot> slots_;   // In the same order.
   std::vector<int> first_slot_;  // Of each head, and behind the last one.
-  std::vector<Line> memory_;
+  std::vector<Line> queries_, memory_;
   Interval keys_,
       seen_by_all_;  // What some slot sees lies in the first, what all see is the other.
 };

@@ -110,10 +110,12 @@ inline float WeighScores(RowSlot& slot, float* scores) {
     V::Store(scores + k, seen);
     top = V::Max(seen, top);
   }
-  const float largest = MaxOfLanes<V>(top);
-  float alpha[V::kLanes] = {1};
-  if (largest > slot.max) {
-    V::Store(alpha, Exp2<V>(V::Set((slot.max - largest) * kLog2e)));
+  float alpha = 1;
+  if (V::AnyLess(V::Set(slot.max), top)) {
+    const float largest = MaxOfLanes<V>(top);
+    float factors[V::kLanes];
+    V::Store(factors, Exp2<V>(V::Set((slot.max - largest) * kLog2e)));
+    alpha = factors[0];
     slot.max = largest;
   }
   // Nothing but −inf so far: any finite reference gives weights of 0.
@@ -122,9 +124,9 @@ inline float WeighScores(RowSlot& slot, float* scores) {
     const typename V::F weight =
         Exp2<V>(V::Mul(V::Sub(V::Load(scores + k), reference), V::Set(kLog2e)));
     V::Store(scores + k, weight);
-    V::Store(slot.weights + k, V::Fma(V::Load(slot.weights + k), V::Set(alpha[0]), weight));
+    V::Store(slot.weights + k, V::Fma(V::Load(slot.weights + k), V::Set(alpha), weight));
   }
-  return alpha[0];
+  return alpha;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "worker/kernel/tile_vector.h"
 
 // Few query slots against keys and values as they lie in rows (tile_vector.h): each byte is read
-// once, and nothing is packed. All of it waits for memory, so what is two calls ahead is fetched
+// once, and nothing is packed. All of it waits for memory, so what is a few calls ahead is fetched
 // into the second cache between multiplications, evenly: a burst of fetches keeps memory busy for
 // its own time only.
 
@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 // TileIsa::few_slots, where the processor multiplies vectors.
-inline constexpr int kFewSlots = 8;
+inline constexpr int kFewSlots = 16;
 
 template <class V, DataType TYPE, int SLOTS>
 void AttendSlots(const LyingRows& rows, RowSlot* slots) {

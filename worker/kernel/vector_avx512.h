@@ -44,6 +44,7 @@ struct Avx512 {
   static F IfLess(F a, F b, F x, F y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
   }
+  static bool AnyLess(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0; }
   static F Choose(uint32_t bits, F x, F y) {
     return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), y, x);
   }

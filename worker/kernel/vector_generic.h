@@ -38,6 +38,13 @@ struct GenericVector {
   static F AddTerm(F a, F b, F sum) { return Fma(a, b, sum); }
   static F Max(F a, F b) { return a > b ? a : b; }
   static F IfLess(F a, F b, F x, F y) { return a < b ? x : y; }
+  static bool AnyLess(F a, F b) {
+    float x[LANES], y[LANES];
+    Store(x, a), Store(y, b);
+    bool any = false;
+    for (int i = 0; i < LANES; ++i) any = any || x[i] < y[i];
+    return any;
+  }
   static F Choose(uint32_t bits, F x, F y) {
     int32_t on[LANES];
     for (int i = 0; i < LANES; ++i) on[i] = (bits >> i & 1) != 0 ? -1 : 0;
