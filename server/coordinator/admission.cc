@@ -254,7 +254,7 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
                             job.deadline);
   }
   // The workers that are there now cannot serve it; others may come while it waits.
-  if (waiting && Temporary(refusal)) return;
+  if (waiting && Temporary(refusal)) return ArmJobTimer(core, job);
   if (!refusal.ok()) {
     EndJob(core, job, v1::Job::STATE_FAILED, refusal);
   } else {

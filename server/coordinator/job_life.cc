@@ -74,7 +74,10 @@ absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   if (ready == 0) return NoWorkersError(retry);
   const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
   RETURN_IF_ERROR(CheckAnyServes(core, *job.submission));
-  if (!job.refusal.ok()) return job.refusal;
+  const bool any_size = job.submission->execution.world_size == 0;
+  if (!job.refusal.ok() && (any_size || DetailOf(job.refusal).reason == "INSUFFICIENT_CAPACITY")) {
+    return job.refusal;
+  }
   const int32_t servers = ServerCount(core, *job.submission);
   return servers < ready ? TooFewServersError(size, servers)
                          : InsufficientWorkersError(size, ready);
@@ -197,7 +200,8 @@ absl::Duration ResultTtl(const Core& core, const JobRecord& job) {
 
 void ArmJobTimer(Core& core, const JobRecord& job) {
   absl::Time next = std::min(job.deadline, job.result_deadline);
-  next = std::min(next, job.unplaceable_since + core.options.regroup_wait);
+  // While it is planned again it may have a place.
+  if (job.planning == 0) next = std::min(next, job.unplaceable_since + core.options.regroup_wait);
   const RunRecord* run = core.runs.Find(job.run);
   if (run != nullptr && run->state == RunRecord::State::kUploading) {
     next = std::min(next, run->upload_deadline);
@@ -222,7 +226,7 @@ void OnJobTimer(Core& core, int64_t number) {
   } else if (run != nullptr && run->state == RunRecord::State::kUploading &&
              core.now >= run->upload_deadline) {
     error = UploadStalledError();
-  } else if (core.now >= job->unplaceable_since + core.options.regroup_wait) {
+  } else if (job->planning == 0 && core.now >= job->unplaceable_since + core.options.regroup_wait) {
     error = UnplaceableError(core, *job);
   }
   if (error.ok()) {

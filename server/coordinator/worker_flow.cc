@@ -54,6 +54,7 @@ void SetSuspect(Core& core, WorkerRecord& worker, bool suspect) {
   if (worker.suspect == suspect) return;
   worker.suspect = suspect;
   core.place_again = true;
+  if (!suspect) ++core.membership_epoch;  // Plans are made for those that are ready.
   core.Log(LogLevel::kInfo, kNoJob,
            absl::StrCat("worker ", worker.slot(), suspect ? " is suspect" : " is back"));
 }

@@ -21,7 +21,7 @@ CoordinatorOptions TwoJobsAWorker() {
 // A job of 16 rows has 1,088 bytes of staging. Each worker, as each group, has places for two jobs.
 class CapacityTest : public testing::Test {
  protected:
-  CapacityTest() : harness_(TwoJobsAWorker()) {}
+  explicit CapacityTest(const CoordinatorOptions& options = TwoJobsAWorker()) : harness_(options) {}
   // The last of three, which waits.
   int64_t RunUntilOneWaits(int32_t ranks) {
     v1::RunJobRequest first = harness_.Request(ranks);
@@ -97,6 +97,26 @@ TEST_F(CapacityTest, AJobOfSoManyRanksIsPlannedAgain) {
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_UPLOADING);
 }
 
+// Planned for a and c, while b, of whose group it is to be one, is suspect.
+TEST_F(CapacityTest, AJobIsPlannedAgainWhenASmallerWorkerIsBack) {
+  harness_.AddWorker("a");
+  harness_.device_limit = 999;
+  harness_.AddWorker("b");
+  harness_.device_limit = 1 << 20;
+  harness_.AddWorker("c");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  auto& b = harness_.worker("b");
+  harness_.Disconnect(b);
+  const int64_t call = harness_.Run(harness_.Request(2));
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
+  harness_.device_bytes = 900;
+  harness_.device_limit = 999;
+  harness_.Connect(b, harness_.RegisterEvent("b", b.incarnation));
+  harness_.Obey();
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
+}
+
 TEST_F(CapacityTest, ALargerWorkerThatComesInTimeServesIt) {
   harness_.Start(1);
   const int64_t waiting = RunUntilOneWaits(1);
@@ -110,6 +130,41 @@ TEST_F(CapacityTest, ALargerWorkerThatComesInTimeServesIt) {
   harness_.AddWorker("large");
   harness_.Obey();
   EXPECT_EQ(harness_.Placed(waiting).shards(0).endpoint(), "large:8004");
+}
+
+CoordinatorOptions PlansElsewhere() {
+  CoordinatorOptions options = TwoJobsAWorker();
+  options.inline_plan_rows = 0;
+  return options;
+}
+
+class SlowPlanTest : public CapacityTest {
+ protected:
+  SlowPlanTest() : CapacityTest(PlansElsewhere()) {}
+  void Plan() {
+    const auto [plan, wanted] = harness_.plans_wanted.back();
+    harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+  }
+};
+
+TEST_F(SlowPlanTest, AJobThatIsBeingPlannedAgainIsGivenTime) {
+  harness_.Start(1);
+  v1::RunJobRequest first = harness_.Request(1);
+  first.set_single_attempt(true);
+  for (int i = 0; i < 2; ++i) harness_.Run(first), Plan();
+  const int64_t waiting = harness_.Run(harness_.Request(1));
+  Plan();
+  harness_.staging_limit = 1000;
+  harness_.AddWorker("small");
+  Lose("w0");
+  harness_.Advance(absl::Seconds(7));
+  harness_.Obey();
+  harness_.Advance(absl::Seconds(13));
+  EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
+  PlansFail();
+  Plan();
+  harness_.Advance(absl::Milliseconds(1));
+  ExpectNoCapacity(waiting);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
     if (asked.world_size == 0 && offered <= auto_size) size = offered;
   }
   planned_size = size;
-  // As the planner: nobody serves it.
-  if (size == 0)
+  // As the planner: nobody serves it, or not in so large a group.
+  if (size == 0 || std::count(request.sizes.begin(), request.sizes.end(), size) == 0)
     return MakeError(absl::StatusCode::kFailedPrecondition, "none",
                      {"INSUFFICIENT_WORKERS", {}, {}, {}});
   plan->execution = asked;
