@@ -72,16 +72,17 @@ __attribute__((flatten)) inline void ScoreGroup(const LyingCall& call, const flo
   const int64_t ahead = call.fetch ? call.rows.keys_ahead : 0;
   for (int first = 0; 2 * first < call.rows.head_dim; first += kLinePairs) {
     const std::byte* line = call.rows.keys + first * sizeof(float);
-    const std::byte* fetched = line + ahead;
+    const std::byte* fetched = line;
     const int end = MinInt(kLinePairs, call.rows.head_dim / 2 - first);
     for (int pair = 0; pair < end; pair += 2, queries += 2 * kLyingSlots) {
       const std::byte* keys = line + pair * sizeof(float);
       // Else the compiler has an address in a register for each key.
       asm("" : "+r"(keys));
-      Unroll<2>([&](int i) { FetchAhead<1>(fetched + i * stride, 0); });
+      Unroll<2>([&](int i) { FetchAhead<1>(fetched + i * stride, ahead); });
       fetched += 2 * stride;
       AddGroupProducts(keys, stride, Avx512::Load(queries), sums);
     }
+    for (int k = end; k < kLyingKeys; ++k, fetched += stride) FetchAhead<1>(fetched, ahead);
   }
   StoreGroupScores(sums, Avx512::Set(call.rows.score_scale), scores);
 }
