@@ -2,20 +2,19 @@
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "proto/keepalive.h"
 #include "proto/message_limits.h"
 
 namespace annulus {
 namespace {
 
 // The servers permit a ping each 10 s; slower ones never meet "too_many_pings".
-constexpr int kKeepaliveMs = 30000;
-constexpr int kKeepaliveTimeoutMs = 10000;
+constexpr absl::Duration kKeepaliveTime = absl::Seconds(30), kKeepaliveTimeout = absl::Seconds(10);
 
 grpc::ChannelArguments Arguments(ReadAhead read_ahead) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (const auto& [name, value] : Keepalive(kKeepaliveTime, kKeepaliveTimeout))
+    arguments.SetInt(name, value);
   for (const auto& [name, value] : TensorTransport(read_ahead)) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
   return arguments;

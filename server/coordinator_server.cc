@@ -16,6 +16,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/keepalive.h"
 #include "proto/message_limits.h"
 #include "proto/tensor_transport.h"
 #include "server/coordinator/planner.h"
@@ -43,13 +44,8 @@ absl::Status CannotListen(const std::string& address) {
 
 // Vanished peers are found by pings, and patient ones are not punished for theirs.
 void SetKeepalive(grpc::ServerBuilder& builder, absl::Duration time, absl::Duration timeout) {
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
-                             static_cast<int>(absl::ToInt64Milliseconds(time)));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             static_cast<int>(absl::ToInt64Milliseconds(timeout)));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (const auto& [name, value] : ServerKeepalive(time, timeout, absl::Seconds(5)))
+    builder.AddChannelArgument(name, value);
 }
 
 // A port, its services and its server.

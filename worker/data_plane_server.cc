@@ -8,6 +8,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "proto/keepalive.h"
 #include "proto/tensor_stream.h"
 #include "proto/tensor_transport.h"
 #include "worker/data_plane/data_plane_service.h"
@@ -26,19 +27,13 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Build(grpc::ServerBuilder* builder
   return server;
 }
 
-int Milliseconds(absl::Duration time) { return static_cast<int>(absl::ToInt64Milliseconds(time)); }
-
 void Prepare(const DataPlaneServer::Options& options, grpc::ServerBuilder* builder) {
   // Two workers on one port must be an error, not a coin toss.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                              Milliseconds(options.keepalive_timeout));
-  // A call that waits for its outputs sends nothing for long.
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (const auto& [name, value] :
+       ServerKeepalive(options.keepalive_time, options.keepalive_timeout, absl::Seconds(10)))
+    builder->AddChannelArgument(name, value);
 }
 
 }  // namespace

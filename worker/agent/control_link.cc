@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "proto/callback_threads.h"
+#include "proto/keepalive.h"
 #include "proto/message_limits.h"
 #include "proto/status.h"
 
@@ -17,8 +18,6 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-int Milliseconds(absl::Duration time) { return static_cast<int>(absl::ToInt64Milliseconds(time)); }
-
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
@@ -26,9 +25,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) 
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (const auto& [name, value] : Keepalive(options.keepalive_time, options.keepalive_timeout))
+    arguments.SetInt(name, value);
   return grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments);
 }
 
