@@ -23,7 +23,7 @@ class CoordinatorServer {
     std::string address = "127.0.0.1:8001";
     // Workers: WorkerControl, health, reflection.
     std::string control_address = "127.0.0.1:8003";
-    // Health alone, in plain text, for probes; empty: none.
+    // Health and reflection alone, in plain text, for probes; empty: none.
     std::string health_address;
     CoordinatorOptions coordinator;
     int planner_threads = 1;

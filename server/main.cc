@@ -29,7 +29,8 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
              &options->address);
   AddAddress(app, {"--control-address", "Where workers connect; port 0 takes a free one"},
              &options->control_address);
-  AddAddress(app, {"--health-address", "Plain-text health checks alone; none by default"},
+  AddAddress(app,
+             {"--health-address", "Plain-text health checks and reflection alone; none by default"},
              &options->health_address);
   AddDuration(app, {"--beat-interval", "How often workers beat"},
               {absl::Milliseconds(50), absl::Minutes(1)}, &coordinator.beat_interval);
@@ -57,11 +58,12 @@ WorkerKind KindOf(const std::string& name) {
 }
 
 void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
-  AddBytes(app,
-           {"--max-request-bytes",
-            "Memory for the requests of all jobs that have not ended; dry runs may take as much "
-            "again"},
-           {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
+  AddBytes(
+      app,
+      {"--max-request-bytes",
+       "Memory for the requests of all jobs that have not ended or whose state is kept; dry runs "
+       "may take as much again"},
+      {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
   AddBytes(app,
            {"--max-inline-bytes",
             "Memory for the tensors of all AttendInline and MergePartials calls at work; a call of "
