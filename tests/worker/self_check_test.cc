@@ -103,6 +103,15 @@ TileIsa MistakesRowsAsTheyLie() {
   };
   return isa;
 }
+TileIsa MistakesGroupsOfRows() {
+  TileIsa isa = kWideIsa;
+  isa.name = "mistakes-groups-of-rows";
+  isa.attend_rows = [](const LyingRows& rows, RowSlot* slots, int count) {
+    kWideIsa.attend_rows(rows, slots, count);
+    if (count >= kLyingSlots) slots[kLyingSlots - 1].weights[0] *= 0.5f;
+  };
+  return isa;
+}
 
 // The portable path, less one type.
 class LacksAType final : public AttentionKernel {
@@ -153,9 +162,9 @@ TEST_F(SelfCheckTest, EveryPathOfThisCpuPasses) {
 }
 
 TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
-  const std::vector<TileIsa> faults = {LosesAScore(),          MakesNan(),      ForgetsOldWeights(),
-                                       MispacksBf16(),         CutsFp16Short(), MistakesGradients(),
-                                       MistakesRowsAsTheyLie()};
+  const std::vector<TileIsa> faults = {
+      LosesAScore(),   MakesNan(),          ForgetsOldWeights(),     MispacksBf16(),
+      CutsFp16Short(), MistakesGradients(), MistakesRowsAsTheyLie(), MistakesGroupsOfRows()};
   for (const TileIsa& fault : faults) {
     const TileIsa* candidates[] = {&fault, &kPortableIsa};
     const absl::StatusOr<CheckedPath> path = FirstSoundPath(candidates);
