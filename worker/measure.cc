@@ -161,6 +161,7 @@ class Course {
       }
       const double next = best_.seconds * (shape_.full ? 4 : 2);
       if (shape_.length == kMostRows || absl::Seconds(next) > target_) return absl::OkStatus();
+      shorter_ = Best();
       shape_.length *= 2;
       best_ = kNever;
       runner_ = Runner();
@@ -168,6 +169,8 @@ class Course {
   }
 
   int32_t head_dim() const { return shape_.head_dim; }
+  // Of half the length; no rows where there was none.
+  TimedRun Shorter() const { return shorter_; }
   TimedRun Best() const {
     TimedRun run;
     run.rows = kHeads * shape_.length;
@@ -185,6 +188,7 @@ class Course {
   Shape shape_;
   absl::Duration target_;
   Runner runner_;
+  TimedRun shorter_;
   static constexpr Runner::Took kNever{std::numeric_limits<double>::infinity(), 0};
   Runner::Took best_ = kNever;
 };
@@ -246,12 +250,15 @@ absl::StatusOr<absl::Duration> TotalExchange(const Engine& engine, int messages,
 
 }  // namespace
 
-KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& windows) {
-  // seconds = pairs · pair_seconds + rows · row_seconds of both.
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& shorter,
+                      const TimedRun& windows) {
   const auto pairs = static_cast<double>(full.pairs), few = static_cast<double>(windows.pairs);
-  const auto rows = static_cast<double>(full.rows), many = static_cast<double>(windows.rows);
-  const double of_pair =
-      (full.seconds * many - windows.seconds * rows) / (pairs * many - few * rows);
+  const auto many = static_cast<double>(windows.rows);
+  // seconds = pairs · pair_seconds + rows · row_seconds, of two runs.
+  const TimedRun& other = shorter.rows > 0 ? shorter : windows;
+  const auto rows = static_cast<double>(full.rows), others = static_cast<double>(other.rows);
+  const double of_pair = (full.seconds * others - other.seconds * rows) /
+                         (pairs * others - static_cast<double>(other.pairs) * rows);
   KernelRate rate;
   rate.head_dim = head_dim;
   rate.pair_seconds = std::clamp(of_pair, full.seconds / 2 / pairs, full.seconds / pairs);
@@ -289,7 +296,8 @@ absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelR
   std::vector<TimedRun> runs;
   for (const Course& course : courses) runs.push_back(course.Best());
   for (size_t i = 0; i < courses.size(); i += 2)
-    measured.rates.push_back(RateOfRuns(courses[i].head_dim(), runs[i], runs[i + 1]));
+    measured.rates.push_back(
+        RateOfRuns(courses[i].head_dim(), runs[i], courses[i].Shorter(), runs[i + 1]));
   measured.cpu_share = CpuShareOf(runs, threads);
   return measured;
 }

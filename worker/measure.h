@@ -38,9 +38,12 @@ struct TimedRun {
 // How much of the time of `runs` their threads computed in: the rest they had to wait, for a
 // processor that others had or for one another. Above 0, and 1 at most.
 double CpuShareOf(const std::vector<TimedRun>& runs, int threads);
-// The rate that explains both: `full` has many pairs a row, `windows` few. At least half of `full`
-// is taken to be pairs, whatever was measured.
-KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& windows);
+// Pairs take what `full` takes more than `shorter`, of half its length, for each more; rows what is
+// left of `windows`. Told from windows alone pairs would be too cheap for long rows: of tiles of
+// which a row sees a part, more is computed than is seen. `shorter` without rows: there was none,
+// and windows stand in. At least half of `full` is taken to be pairs, whatever was measured.
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& shorter,
+                      const TimedRun& windows);
 
 // What a step with a transfer costs beside its bytes: that of a small message each way.
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

@@ -105,15 +105,27 @@ TEST(MeasureTest, ARateExplainsLongRowsAndWindows) {
         pairs, rows,
         static_cast<double>(pairs) * of.pair_seconds + static_cast<double>(rows) * of.row_seconds};
   };
-  KernelRate rate = RateOfRuns(64, run(4 * 2048 * 2048, 4 * 2048), run(4 * 4096 * 250, 4 * 4096));
-  EXPECT_EQ(rate.head_dim, 64);
+  const TimedRun none, full = run(4 * 2048 * 2048, 4 * 2048),
+                       windows = run(4 * 4096 * 250, 4 * 4096);
+  const TimedRun shorter = run(4 * 1024 * 1024, 4 * 1024);
+  KernelRate rate;
+  for (const TimedRun& second : {shorter, none}) {
+    rate = RateOfRuns(64, full, second, windows);
+    EXPECT_EQ(rate.head_dim, 64);
+    EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
+    EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
+  }
+  // Tiles of which windows see a part make rows dear, not pairs cheap.
+  TimedRun dear = windows;
+  dear.seconds *= 2;
+  rate = RateOfRuns(64, full, shorter, dear);
   EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
-  EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
+  EXPECT_GT(rate.row_seconds, 1.5 * of.row_seconds);
   // Windows that were held up: all of `full` is not rows.
-  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, {1 << 16, 1 << 12, 5e-3});
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, none, {1 << 16, 1 << 12, 5e-3});
   EXPECT_NEAR(rate.pair_seconds, 5e-4 / (1 << 20), 1e-15);
   // Or full attention was.
-  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, {1 << 16, 1 << 12, 1e-3});
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, none, {1 << 16, 1 << 12, 1e-3});
   EXPECT_NEAR(rate.pair_seconds, 1.0 / (1 << 20), 1e-15);
   EXPECT_EQ(rate.row_seconds, 0);
 }
