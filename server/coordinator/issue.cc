@@ -69,7 +69,7 @@ bool IsNext(const RunRecord& run, std::map<int64_t, GroupLoad>& loads) {
 // Not on a worker that has come back with less.
 bool MayEverHaveRoom(const Core& core, const RunRecord& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
-    return run.plan->cost.peak_bytes_per_rank <= core.ledger.limits(rank.worker).device;
+    return core.ledger.CouldHold(rank.worker, {0, run.plan->cost.peak_bytes_per_rank, 0});
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "attention/error.h"
 #include "gtest/gtest.h"
@@ -26,8 +27,9 @@ class CapacityTest : public testing::Test {
   int64_t RunUntilOneWaits(int32_t ranks) {
     v1::RunJobRequest first = harness_.Request(ranks);
     first.set_single_attempt(true);  // They end with their workers.
-    for (int i = 0; i < 2; ++i) harness_.Run(first);
+    for (int i = 0; i < 2; ++i) harness_.Run(first), Plan();
     const int64_t waiting = harness_.Run(harness_.Request(ranks));
+    Plan();
     EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
     return waiting;
   }
@@ -36,14 +38,22 @@ class CapacityTest : public testing::Test {
     harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",
                                     ErrorDetail{"INSUFFICIENT_CAPACITY", {}, {}, {}});
   }
-  void Lose(const std::string& slot) {
-    harness_.silent.insert(slot);
-    harness_.Disconnect(harness_.worker(slot));
+  // When the lease is over.
+  void Replace(const std::vector<std::string>& old, const std::vector<std::string>& by) {
+    for (const std::string& slot : old) {
+      harness_.silent.insert(slot);
+      harness_.Disconnect(harness_.worker(slot));
+    }
+    for (const std::string& slot : by) harness_.AddWorker(slot);
+    harness_.Advance(absl::Seconds(7));
+    harness_.Obey();
   }
   void ExpectNoCapacity(int64_t call) {
     ASSERT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
     EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "INSUFFICIENT_CAPACITY");
   }
+
+  virtual void Plan() {}  // What is planned elsewhere.
 
   CoordinatorHarness harness_;
 };
@@ -53,9 +63,7 @@ TEST_F(CapacityTest, AJobThatFitsNoWorkerEndsAndKeepsNobodyWaiting) {
   const int64_t waiting = RunUntilOneWaits(1);
   PlansFail();
   harness_.staging_limit = 1000;
-  harness_.AddWorker("small");
-  Lose("w0");
-  harness_.Advance(absl::Seconds(7));  // The lease.
+  Replace({"w0"}, {"small"});
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
   harness_.plan_error = absl::OkStatus();
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1, 8))), Job::STATE_UPLOADING);
@@ -69,11 +77,7 @@ TEST_F(CapacityTest, AJobThatFitsNoGroupEndsAndKeepsNobodyWaiting) {
   const int64_t waiting = RunUntilOneWaits(2);
   PlansFail();
   harness_.device_limit = 999;
-  Lose("w0");
-  Lose("w1");
-  for (const char* slot : {"x", "y"}) harness_.AddWorker(slot);
-  harness_.Advance(absl::Seconds(7));
-  harness_.Obey();
+  Replace({"w0", "w1"}, {"x", "y"});
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
   harness_.plan_error = absl::OkStatus();
   harness_.device_bytes = 900;
@@ -89,11 +93,7 @@ TEST_F(CapacityTest, AJobOfSoManyRanksIsPlannedAgain) {
   const int64_t waiting = RunUntilOneWaits(2);
   harness_.device_limit = 999;
   harness_.device_bytes = 900;
-  Lose("w0");
-  Lose("w1");
-  for (const char* slot : {"x", "y"}) harness_.AddWorker(slot);
-  harness_.Advance(absl::Seconds(7));
-  harness_.Obey();
+  Replace({"w0", "w1"}, {"x", "y"});
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_UPLOADING);
 }
 
@@ -122,9 +122,7 @@ TEST_F(CapacityTest, ALargerWorkerThatComesInTimeServesIt) {
   const int64_t waiting = RunUntilOneWaits(1);
   PlansFail();
   harness_.staging_limit = 1000;
-  harness_.AddWorker("small");
-  Lose("w0");
-  harness_.Advance(absl::Seconds(7));
+  Replace({"w0"}, {"small"});
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
   harness_.staging_limit = 1088;
   harness_.AddWorker("large");
@@ -141,7 +139,7 @@ CoordinatorOptions PlansElsewhere() {
 class SlowPlanTest : public CapacityTest {
  protected:
   SlowPlanTest() : CapacityTest(PlansElsewhere()) {}
-  void Plan() {
+  void Plan() override {
     const auto [plan, wanted] = harness_.plans_wanted.back();
     harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
   }
@@ -149,16 +147,9 @@ class SlowPlanTest : public CapacityTest {
 
 TEST_F(SlowPlanTest, AJobThatIsBeingPlannedAgainIsGivenTime) {
   harness_.Start(1);
-  v1::RunJobRequest first = harness_.Request(1);
-  first.set_single_attempt(true);
-  for (int i = 0; i < 2; ++i) harness_.Run(first), Plan();
-  const int64_t waiting = harness_.Run(harness_.Request(1));
-  Plan();
+  const int64_t waiting = RunUntilOneWaits(1);
   harness_.staging_limit = 1000;
-  harness_.AddWorker("small");
-  Lose("w0");
-  harness_.Advance(absl::Seconds(7));
-  harness_.Obey();
+  Replace({"w0"}, {"small"});
   harness_.Advance(absl::Seconds(13));
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
   PlansFail();

@@ -7,7 +7,7 @@
 
 // Scores of a whole group of query slots (lying_rows.h), whose vectors hold two pairs of dimensions
 // of each slot. A key's own two pairs are what the CPU repeats when it loads them, so that no key
-// is turned: a third of the work, where a call has no more slots than a group.
+// is turned.
 
 namespace annulus {
 namespace {
@@ -39,15 +39,15 @@ inline void StoreGroupScores(const __m512 (&of)[kLyingKeys], __m512 scale,
       fours[i] = second ? _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0xdd)
                         : _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0x88);
     });
-    const __m512 low = _mm512_maskz_shuffle_f32x4(kAll, fours[0], fours[1], 0x88);
-    const __m512 low_odd = _mm512_maskz_shuffle_f32x4(kAll, fours[0], fours[1], 0xdd);
-    const __m512 high = _mm512_maskz_shuffle_f32x4(kAll, fours[2], fours[3], 0x88);
-    const __m512 high_odd = _mm512_maskz_shuffle_f32x4(kAll, fours[2], fours[3], 0xdd);
+    const __m512 low = Avx512::Lanes<0x88>(fours[0], fours[1]);
+    const __m512 low_odd = Avx512::Lanes<0xdd>(fours[0], fours[1]);
+    const __m512 high = Avx512::Lanes<0x88>(fours[2], fours[3]);
+    const __m512 high_odd = Avx512::Lanes<0xdd>(fours[2], fours[3]);
     // Quarters 0 and 2 of each, then 1 and 3: keys of slots 0, 4, 2 and 6, or the next ones.
-    Avx512::Store(scores[0 + second], _mm512_maskz_shuffle_f32x4(kAll, low, high, 0x88));
-    Avx512::Store(scores[4 + second], _mm512_maskz_shuffle_f32x4(kAll, low, high, 0xdd));
-    Avx512::Store(scores[2 + second], _mm512_maskz_shuffle_f32x4(kAll, low_odd, high_odd, 0x88));
-    Avx512::Store(scores[6 + second], _mm512_maskz_shuffle_f32x4(kAll, low_odd, high_odd, 0xdd));
+    Avx512::Store(scores[0 + second], Avx512::Lanes<0x88>(low, high));
+    Avx512::Store(scores[4 + second], Avx512::Lanes<0xdd>(low, high));
+    Avx512::Store(scores[2 + second], Avx512::Lanes<0x88>(low_odd, high_odd));
+    Avx512::Store(scores[6 + second], Avx512::Lanes<0xdd>(low_odd, high_odd));
   });
 }
 

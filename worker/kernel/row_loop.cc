@@ -163,11 +163,8 @@ void RowLoop::LoadQueryPairs(const KernelTask& task) {
   const int64_t bytes = layout.head_dim() * BytesPerElement(DataType::kBf16);
   const int64_t lines = PairLines(layout.head_dim());
   const BlockRows rows = RowsOf(layout, task.q);
-  queries_.clear();
-  for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
-    const int slots = first_slot_[head + 1] - first_slot_[head];
-    queries_.resize(queries_.size() + (slots + kLyingSlots - 1) / kLyingSlots * lines, Line{});
-  }
+  // Whole groups, and one more of each head at most.
+  queries_.assign((places_.size() / kLyingSlots + first_slot_.size() - 1) * lines, Line{});
   Line* group = queries_.data();
   for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
     for (int i = first_slot_[head]; i < first_slot_[head + 1]; ++i) {

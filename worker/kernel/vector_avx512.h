@@ -80,7 +80,6 @@ struct Avx512 {
     }
   }
 
- private:
   // Quarters of a and b: 0x88 the even ones, 0xdd the odd ones.
   template <int PICK>
   static F Lanes(F a, F b) {
