@@ -10,7 +10,8 @@ import json
 import math
 import os
 import re
-import subprocess
+
+from tools.testing.run_benchmarks import commit
 
 CASE = re.compile(r"forward (\w+) S(\d+) D128 (full|causal) MHA, (\d+) threads, (of|over) (.+)")
 PEER = re.compile(r"(PyTorch \S+) SDPA at (\S+) GFLOP/s")
@@ -113,8 +114,7 @@ def main():
     with open(options.json, encoding="utf-8") as file:
         entries = json.load(file)
     date = datetime.date.fromtimestamp(os.path.getmtime(options.json))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    picture = draw(entries, f"{date}, commit {commit}")
+    picture = draw(entries, f"{date}, commit {commit()}")
     with open(options.svg, "w", encoding="utf-8") as file:
         file.write(picture)
 

@@ -7,6 +7,7 @@ alternates with a program tagged "rounds", which answers line by line.
 """
 
 import argparse
+import datetime
 import json
 import os
 import shlex
@@ -71,7 +72,8 @@ def number(value):
     return "-" if value is None else f"{value:.4g}"
 
 
-def show(entries):
+def table(entries):
+    """Rows of text, the first of them the columns' names."""
     rows = [("benchmark", "value", "ratio", "bar", "ceiling", "spread", "", "compared to")]
     for entry in entries:
         sign = ">=" if entry["better"] == "higher" else "<="
@@ -87,9 +89,35 @@ def show(entries):
                 entry["compared_to"],
             )
         )
+    return rows
+
+
+def show(entries):
+    rows = table(entries)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+
+
+def commit():
+    """The commit that is measured, and whether more than it is."""
+    def ask(*arguments):
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    changed = ask("status", "--porcelain", "--untracked-files=no")
+    return ask("rev-parse", "--short", "HEAD") + (", with changes" if changed else "")
+
+
+def show_page(names, entries, load):
+    """A page of docs/figures."""
+    command = " ".join(["tools/bench", *names])
+    print(f"# {cpu()}\n")
+    print(f"`{command} --markdown` on {datetime.date.today()}, commit {commit()}, load {load:.1f} when it began.\n")
+    columns, *rows = table(entries)
+    print("| " + " | ".join(columns) + " |")
+    print("|" + " --- |" * len(columns))
+    for row in rows:
+        cells = [text.replace("|", "\\|").replace("MISSED", "**missed**") for text in row]
+        print("| " + " | ".join(cells) + " |")
 
 
 class Bench:
@@ -173,7 +201,7 @@ def parse(arguments):
     passed = arguments[end + 1 :]
     parser = argparse.ArgumentParser(
         prog="tools/bench",
-        usage="tools/bench [NAME]... [--peers] [--json] [--check] [-- ARGUMENT...]",
+        usage="tools/bench [NAME]... [--peers] [--json | --markdown] [--check] [-- ARGUMENT...]",
         description="Runs the benchmarks.",
         epilog="ARGUMENT... goes to the one benchmark that is named, of "
         + ", ".join(f"{name} {taken}" for name, taken in ARGUMENTS.items())
@@ -181,7 +209,9 @@ def parse(arguments):
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--peers", action="store_true", help="install and run the peers as well")
-    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    form.add_argument("--markdown", action="store_true", help="print a page with machine, date and commit, as docs/figures has")
     parser.add_argument("--check", action="store_true", help="end with 1 when a bar is missed")
     options = parser.parse_args(arguments[:end])
     if passed and (options.peers or len(options.names) != 1 or options.names[0] not in ARGUMENTS):
@@ -209,7 +239,7 @@ def main(arguments=None):
         here = dict(os.environ, PYTHONPATH=os.getcwd(), ANNULUS_BENCH_BIN=binaries)
         jobs += [(f"peer {n}", [python, f"{PEERS}/{n}.py"], os.getcwd(), here) for n in peer_names]
 
-    entries, failed = [], False
+    entries, failed, load = [], False, os.getloadavg()[0]
     for name, command, folder, environment in jobs:
         try:
             entries += run(name, command, folder, environment)
@@ -218,6 +248,8 @@ def main(arguments=None):
             failed = True
     if options.json:
         print(json.dumps(entries, indent=2))
+    elif options.markdown:
+        show_page(options.names, entries, load)
     else:
         print(cpu())
         show(entries)

@@ -97,6 +97,18 @@ class CommandTest(unittest.TestCase):
         code, out, _ = self.run_bench(["slow", "--json"], goodput=self.printing(ENTRY), slow=self.printing(MISSED))
         self.assertEqual((code, json.loads(out)), (0, [MISSED]))
 
+    def test_markdown_is_a_page_with_the_machine_and_the_commit(self):
+        piped = dict(MISSED, name="a|b")
+        with mock.patch.object(run_benchmarks, "commit", lambda: "abc1234"):
+            code, out, _ = self.run_bench(["slow", "--markdown"], slow=self.printing(piped, BARE))
+        self.assertEqual(code, 0)
+        lines = out.splitlines()
+        self.assertEqual(lines[0], f"# {run_benchmarks.cpu()}")
+        self.assertRegex(lines[2], r"^`tools/bench slow --markdown` on \d{4}-\d\d-\d\d, commit abc1234, load \d+\.\d ")
+        self.assertEqual(len({line.replace("\\|", "").count("|") for line in lines[4:]}), 1)
+        self.assertIn("| a\\|b | 2.5 GB/s | 0.6 | >= 0.7 | 3.1 | 10% of 5 | **missed** | TCP |", lines)
+        self.assertEqual(self.run_bench(["--markdown", "--json"], slow=self.printing(MISSED))[0], 2)
+
     def test_check_ends_with_1_where_a_bar_is_missed(self):
         good, slow = self.printing(ENTRY, BARE), self.printing(MISSED)
         self.assertEqual(self.run_bench(["--check"], goodput=good)[0], 0)
