@@ -43,6 +43,15 @@ void HeadErrors::AllowOfFew(double more) {
   if (std::isfinite(more)) allowed_of_few_ = std::max(allowed_of_few_, more);
 }
 
+void HeadErrors::AddScale(double scale) {
+  if (std::isfinite(scale)) scale_ = std::max(scale_, scale);
+}
+
+double HeadErrors::scale() const {
+  if (scale_ > 0) return scale_;
+  return allowed_of_few_ > 0 ? allowed_of_few_ : largest_;
+}
+
 double LseTolerance(bool fp32_inputs, bool bf16x3) {
   if (bf16x3) return 1e-4;
   return fp32_inputs ? 1e-5 : 1e-3;
@@ -50,14 +59,17 @@ double LseTolerance(bool fp32_inputs, bool bf16x3) {
 
 std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t outputs,
                                   double (*ulp)(double magnitude)) {
-  double pooled = 0;
+  const bool few = outputs < kSmallSample;
+  const auto naive_of = [&](const HeadErrors& head) {
+    return head.naive() + (few ? 0.75 * ulp(head.largest()) : 0);
+  };
+  double worst = 0;  // Of all heads, as a part of their scales.
   for (const HeadErrors& head : heads) {
-    pooled = std::max(pooled, head.naive() + 0.75 * ulp(head.largest()));
+    if (head.scale() > 0) worst = std::max(worst, naive_of(head) / head.scale());
   }
   std::vector<double> budgets;
   for (const HeadErrors& head : heads) {
-    const bool few = outputs < kSmallSample;
-    const double naive = few ? pooled : head.naive();
+    const double naive = few ? std::max(naive_of(head), worst * head.scale()) : naive_of(head);
     const double allowed = head.allowed() + (few ? head.allowed_of_few() : 0);
     budgets.push_back(2 * naive + ulp(head.largest()) / 2 + allowed);
   }

@@ -22,16 +22,22 @@ class HeadErrors {
   void Allow(double more);
   // So much more where few outputs are judged (pair_error.h). Ignored where it is not finite.
   void AllowOfFew(double more);
+  // What is added up for one output comes to so much, at most: rounding errors are in proportion to
+  // that. Only what it is in one head beside another matters, where few are judged; without it,
+  // what is allowed of few, else the largest output, stands for it. Ignored where it is not finite.
+  void AddScale(double scale);
 
   double answer() const { return answer_; }    // max |answer − exact|; infinite where one is NaN.
   double naive() const { return naive_; }      // max |naive − exact|, of those in range.
   double largest() const { return largest_; }  // max |exact|, of those in range.
   double allowed() const { return allowed_; }  // The most that Allow was told.
   double allowed_of_few() const { return allowed_of_few_; }
+  double scale() const;                // The most that AddScale was told, or what stands for it.
   double lse() const { return lse_; }  // The largest error of an LSE over what is allowed.
 
  private:
-  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0, allowed_ = 0, allowed_of_few_ = 0;
+  double answer_ = 0, naive_ = 0, largest_ = 0, lse_ = 0, allowed_ = 0, allowed_of_few_ = 0,
+         scale_ = 0;
 };
 
 // What an LSE may be off, as a part of max(1, |exact|): 1e-5 for fp32 inputs, 1e-4 for those that
@@ -44,9 +50,9 @@ inline constexpr double kBf16PartialError = 0x1p-8;
 
 // What each head's outputs may be off, for heads of which `outputs` were judged:
 //   2 · naive error + ½ ulp(largest exact output) + allowed
-// where, for fewer than 4,096 outputs, the naive error is the largest of all heads plus ¾ ulp, and
-// what is allowed of few is added: the largest of a few errors is luck, of ours as of the naive
-// ones. `ulp` is the step of the output's
+// where, for fewer than 4,096 outputs, ¾ ulp are added to the naive error, which is then no less a
+// part of the head's scale than it is in any other head, and what is allowed of few is added: the
+// largest of a few errors is luck, of ours as of the naive ones. `ulp` is the step of the output's
 // type at a magnitude.
 std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t outputs,
                                   double (*ulp)(double magnitude));

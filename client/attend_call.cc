@@ -52,6 +52,8 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
 // How long the coordinator may take to say what became of a job.
 constexpr absl::Duration kSettleTime = absl::Seconds(5);
 
+absl::Status CancelledByCaller() { return absl::CancelledError("cancelled by the client"); }
+
 AttentionSpec WithoutState(AttentionSpec spec) {
   spec.gradients.state.clear();
   spec.gradients.release_state = false;
@@ -142,7 +144,7 @@ int AttendCall::BeginWait() {
     MutexLock lock(&mutex_);
     if (!cancelled_) return wait_ = ++waits_;
   }
-  Deliver(absl::CancelledError("cancelled by the client"));
+  Deliver(CancelledByCaller());
   return 0;
 }
 
@@ -232,7 +234,7 @@ void AttendCall::Cancel() {
     waiting = std::exchange(wait_, 0) != 0;
   }
   if (cancel) cancel();
-  if (waiting) Deliver(absl::CancelledError("cancelled by the client"));
+  if (waiting) Deliver(CancelledByCaller());
 }
 
 void AttendCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
@@ -291,15 +293,13 @@ void AttendCall::Settle(absl::Status error) {
 }
 
 void AttendCall::GoOn(const absl::Status& status) {
+  if (!status.ok() && IsCancelled()) return Deliver(CancelledByCaller());
   if (status.code() == absl::StatusCode::kUnavailable) {
     context_.forget_path();
     lost_ = status;
   }
-  std::optional<absl::Duration> delay;
-  if (!IsCancelled()) {
-    delay =
-        GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
-  }
+  const std::optional<absl::Duration> delay =
+      GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
   if (!delay.has_value())
     return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_) : status);
   const int wait = BeginWait();

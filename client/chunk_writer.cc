@@ -5,7 +5,7 @@ namespace annulus {
 void ChunkBatch::Add(TensorChunk chunk, Credit credit) {
   bytes += static_cast<int64_t>(chunk.data.size());
   chunks.push_back(std::move(chunk));
-  if (credit != nullptr) credits.push_back(std::move(credit));
+  credits.push_back(std::move(credit));  // One may be a deleter alone, and equal nullptr.
 }
 
 void PushSource::Push(TensorChunk chunk, Credit credit) {

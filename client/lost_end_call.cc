@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/steady_time.h"
+#include "grpcpp/client_context.h"
 #include "proto/callback_threads.h"
 #include "proto/grpc_time.h"
 
@@ -13,7 +14,7 @@ LostEndCall::LostEndCall(std::shared_ptr<grpc::Channel> coordinator, Metadata me
     : stub_(std::move(coordinator)),
       metadata_(std::move(metadata)),
       job_id_(std::move(job_id)),
-      rows_are_here_(rows_are_here) {
+      may_be_used_(rows_are_here) {
   ask_.set_job_id(job_id_);
   cancel_.set_job_id(job_id_);
   release_.set_job_id(job_id_);
@@ -28,8 +29,12 @@ void LostEndCall::Start(absl::Duration limit, Done done) {
 
 void LostEndCall::Cancel() {
   MutexLock lock(&mutex_);
-  cancelled_ = true;
-  if (context_ != nullptr) context_->TryCancel();
+  may_be_used_ = false;
+}
+
+bool LostEndCall::MayBeUsed() {
+  MutexLock lock(&mutex_);
+  return may_be_used_;
 }
 
 void LostEndCall::Do(Step step) {
@@ -38,11 +43,6 @@ void LostEndCall::Do(Step step) {
   context->set_wait_for_ready(true);
   context->set_deadline(absl::ToChronoTime(TimeOfDay(deadline_)));
   for (const auto& [key, value] : metadata_) context->AddMetadata(key, value);
-  {
-    MutexLock lock(&mutex_);
-    context_ = context;
-    if (cancelled_) context->TryCancel();
-  }
   job_.Clear();
   const auto answered = [self = shared_from_this(), context, step](const grpc::Status& status) {
     self->OnAnswer(step, status.ok());
@@ -59,7 +59,7 @@ void LostEndCall::Do(Step step) {
 
 void LostEndCall::OnAnswer(Step step, bool ok) {
   if (!ok || step == Step::kRelease) return Finish(std::nullopt);
-  switch (AfterLostEnd(job_, rows_are_here_)) {
+  switch (AfterLostEnd(job_, MayBeUsed())) {
     case LostEnd::kUse:
       return Finish(std::move(job_));
     case LostEnd::kRelease:

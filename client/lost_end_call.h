@@ -12,7 +12,6 @@
 #include "client/raw_stream.h"
 #include "client/session_end.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
 
 namespace annulus {
 
@@ -29,19 +28,20 @@ class LostEndCall : public std::enable_shared_from_this<LostEndCall> {
 
   // Called once. `done` comes once, on a thread of gRPC, `limit` from now at the latest.
   void Start(absl::Duration limit, Done done) EXCLUDES(mutex_);
-  // `done` comes soon.
+  // The job is nobody's answer any more, whatever is learned of it. `done` comes as if this had not
+  // been called: a state that nobody knows is worth the wait.
   void Cancel() EXCLUDES(mutex_);
 
  private:
   enum class Step { kAsk, kCancel, kRelease };
-  void Do(Step step) EXCLUDES(mutex_);
+  void Do(Step step);
   void OnAnswer(Step step, bool ok) EXCLUDES(mutex_);
+  bool MayBeUsed() EXCLUDES(mutex_);
   void Finish(std::optional<v1::Job> job);
 
   v1::Jobs::Stub stub_;
   const Metadata metadata_;
   const std::string job_id_;
-  const bool rows_are_here_;
   absl::Time deadline_;  // By base/steady_time.h.
   Done done_;
   v1::GetJobRequest ask_;
@@ -49,8 +49,7 @@ class LostEndCall : public std::enable_shared_from_this<LostEndCall> {
   v1::ReleaseStateRequest release_;
   v1::Job job_;
   Mutex mutex_;
-  bool cancelled_ GUARDED_BY(mutex_) = false;
-  std::shared_ptr<grpc::ClientContext> context_ GUARDED_BY(mutex_);  // Of the step under way.
+  bool may_be_used_ GUARDED_BY(mutex_);
 };
 
 }  // namespace annulus

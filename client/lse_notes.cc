@@ -63,6 +63,12 @@ SafetensorMetadata NotesOfMerge(LseBase base, bool tokens_heads) {
   return {{kOp, "merge"}, {kBase, BaseText(base)}, {kLayout, LayoutText(tokens_heads)}};
 }
 
+std::optional<double> ScaleSaid(const SafetensorsFile& file) {
+  double scale = 0;
+  if (Said(file, kOp, "") != "attend") return std::nullopt;
+  return absl::SimpleAtod(Said(file, kScale, ""), &scale) ? std::optional(scale) : std::nullopt;
+}
+
 absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, const LseForm& form) {
   if (file.Find("lse") == nullptr) return absl::OkStatus();
   if (form.base.has_value()) {

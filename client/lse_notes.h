@@ -28,6 +28,9 @@ struct LseForm {
   std::optional<double> scale;
 };
 
+// The scale that a file of attend says; absent: it is none, or says nothing that can be read.
+std::optional<double> ScaleSaid(const SafetensorsFile& file);
+
 // Whether the file's `lse`, if it has one, is said to be of the form. INVALID_ARGUMENT /
 // LSE_MISMATCH, naming `field`.
 absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, const LseForm& form);

@@ -89,12 +89,14 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
   merge.tokens_ = shape[shape.size() - 3];
   merge.heads_ = shape[shape.size() - 2];
   merge.dim_ = shape[shape.size() - 1];
+  std::optional<double> scale;  // Of parts of one attention there is one.
   for (size_t i = 0; i < merge.files_.size(); ++i) {
     const SafetensorsFile& file = merge.files_[i];
     const std::string path = absl::StrCat("inputs[", i, "].");
     RETURN_IF_ERROR(CheckTensor(file.Find(kOut), path + kOut, shape, false));
     RETURN_IF_ERROR(CheckTensor(file.Find(kLse), path + kLse, merge.LseShape(), true));
-    RETURN_IF_ERROR(CheckLse(file, path + kLse, {rules.base, rules.tokens_heads, std::nullopt}));
+    RETURN_IF_ERROR(CheckLse(file, path + kLse, {rules.base, rules.tokens_heads, scale}));
+    if (!scale.has_value()) scale = ScaleSaid(file);
     if (file.Find(kRest) == nullptr) continue;
     RETURN_IF_ERROR(CheckTensor(file.Find(kRest), path + kRest, merge.LseShape(), true));
   }

@@ -18,6 +18,20 @@
 namespace annulus {
 namespace {
 
+// To fp32, of two neighbours the one whose last bit is 1: what is rounded to 16 bits after that is
+// as if it had been rounded once.
+float ToOdd(double value) {
+  float nearest = static_cast<float>(value);
+  if (!std::isfinite(nearest) || nearest == value) return nearest;
+  if (std::abs(static_cast<double>(nearest)) > std::abs(value))
+    nearest = std::nextafter(nearest, 0.0f);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &nearest, sizeof(bits));
+  bits |= 1;
+  std::memcpy(&nearest, &bits, sizeof(bits));
+  return nearest;
+}
+
 // The dtype of a tensor of a file as `tensor` would have it; unspecified for any other.
 DataType TypeOf(const SafetensorInfo& info, TensorId id) {
   if (id == TensorId::kBitMask) {
@@ -196,7 +210,10 @@ FileTensor BiasGradientForFile(std::vector<int64_t> shape, DataType dtype, const
       }
     }
   }
-  const std::vector<float> floats(sums.begin(), sums.end());
+  std::vector<float> floats(count);
+  const bool twice = dtype != DataType::kFp32;
+  std::transform(sums.begin(), sums.end(), floats.begin(),
+                 [twice](double sum) { return twice ? ToOdd(sum) : static_cast<float>(sum); });
   FileTensor made{std::move(shape), std::vector<std::byte>(count * BytesPerElement(dtype))};
   ConvertFromFp32(dtype, floats.data(), floats.size(), made.bytes.data());
   return made;

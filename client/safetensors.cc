@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -27,6 +29,7 @@ using Json = nlohmann::json;
 constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
 constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxDepth = 2;  // Of objects; deeper ones are refused, whatever they say.
 constexpr char kMetadata[] = "__metadata__";
 
 absl::Status Bad(absl::string_view what) {
@@ -114,11 +117,16 @@ absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_byte
 }
 
 absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
-  std::set<std::string> names;
+  std::vector<std::set<std::string>> names;  // Of the objects that are open, by depth.
   bool twice = false;
   const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::key && depth == 1) {
-      twice |= !names.insert(value.get<std::string>()).second;
+    const auto at = static_cast<size_t>(depth);
+    if (event == Json::parse_event_t::object_start) {
+      names.resize(std::min(at, kMaxDepth));
+      names.emplace_back();
+    } else if (event == Json::parse_event_t::key && at <= kMaxDepth) {
+      names.resize(at);
+      twice |= !names.back().insert(value.get<std::string>()).second;
     }
     return true;
   };
@@ -210,15 +218,31 @@ absl::Status SafetensorsFile::LeaveAside(const std::vector<std::string>& names) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path) {
+namespace {
+
+// What is written in the place of: a name that nobody has, a file, or the one that a link leads to.
+absl::StatusOr<std::string> TargetOf(const std::string& path) {
   struct stat stat = {};
-  if (::stat(path.c_str(), &stat) == 0 && S_ISDIR(stat.st_mode)) {
-    errno = EISDIR;
-    return SystemError("cannot write", path);
+  if (lstat(path.c_str(), &stat) != 0) return path;
+  std::string target = path;
+  if (S_ISLNK(stat.st_mode)) {
+    const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
+                                                           &std::free);
+    if (real == nullptr || lstat(real.get(), &stat) != 0) return SystemError("cannot write", path);
+    target = real.get();
   }
+  if (S_ISREG(stat.st_mode)) return target;
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("cannot write ", path, ": it is no regular file"),
+                   {"FILE_ERROR", {{"path", path}}, {}, {}});
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path) {
   SafetensorsWriter writer;
-  writer.path_ = path;
-  writer.partial_ = absl::StrCat(path, ".partial-", getpid());
+  ASSIGN_OR_RETURN(writer.path_, TargetOf(path));
+  writer.partial_ = absl::StrCat(writer.path_, ".partial-", getpid());
   writer.file_ = std::fopen(writer.partial_.c_str(), "wbe");
   if (writer.file_ == nullptr) return SystemError("cannot write", writer.partial_);
   return writer;

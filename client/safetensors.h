@@ -81,11 +81,15 @@ struct SafetensorView {
 // or as it was. Movable. The destructor takes away what was not committed.
 class SafetensorsWriter {
  public:
-  // Errors of the system: `path` cannot be written.
+  // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT /
+  // FILE_ERROR: `path` is there and no regular file. Errors of the system: it cannot be written.
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path);
   SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
   SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
   ~SafetensorsWriter();
+
+  // Where it writes until Commit().
+  const std::string& partial() const { return partial_; }
 
   // Writes all and gives the file its name. Once. Errors of the system.
   absl::Status Commit(const std::vector<SafetensorView>& tensors,

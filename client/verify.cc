@@ -55,6 +55,7 @@ struct Answer {
   std::vector<double> out;
   double lse = -std::numeric_limits<double>::infinity();
   double max_logit = -std::numeric_limits<double>::infinity();
+  double scale = 0;  // Σ P · max |v|.
 };
 
 // The visible rows in one of several orders: begun elsewhere, every second one backwards.
@@ -128,9 +129,13 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
   for (size_t n = 0; n < rows.size(); ++n) {
     Real weight = rule.Keeps(rows[n]) ? scores[n] / total / static_cast<Real>(rule.kept) : Real(0);
     if (sizeof(Real) == sizeof(float)) weight = RoundTo(weights, static_cast<float>(weight));
+    const float* v = &keys.v[rows[n] * keys.dim_v];
+    float largest = 0;
     for (int32_t i = 0; i < keys.dim_v; ++i) {
-      out[i] += product(weight, static_cast<Real>(keys.v[rows[n] * keys.dim_v + i]));
+      out[i] += product(weight, static_cast<Real>(v[i]));
+      largest = std::max(largest, std::abs(v[i]));
     }
+    answer.scale += static_cast<double>(weight) * static_cast<double>(largest);
   }
   answer.out.assign(out.begin(), out.end());
   answer.lse = static_cast<double>(max) + std::log(static_cast<double>(total));
@@ -213,6 +218,7 @@ class Verifier {
     const RowRule rule = RuleOf(head, row);
     const Answer exact =
         Attend<double>(q.data(), keys, RowsInOrder(visible, rule, 0, 1), rule, spec_.dtype);
+    errors->AddScale(exact.scale);
     if (input_.bf16_partials) {
       const Answer most = Attend<double>(q.data(), magnitudes_, RowsInOrder(visible, rule, 0, 1),
                                          rule, spec_.dtype);

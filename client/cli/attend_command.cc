@@ -2,10 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
-#include <cstdlib>
-#include <functional>
+#include <future>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -13,10 +12,10 @@
 #include "absl/strings/str_format.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
-#include "base/mutex.h"
 #include "base/steady_time.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
@@ -49,34 +48,16 @@ DataPath PathNamed(const std::string& name) {
   return name == "gateway" ? DataPath::kGateway : DataPath::kAuto;
 }
 
-// For every thread that is started later: the main thread alone takes them, where it waits.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int number : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, number);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-// Ctrl-C cancels, a second one ends at once, after `abandon`; SIGUSR1 is the callback's word that
-// the job has ended.
-absl::StatusOr<AttendResult> RunCancellable(const sigset_t& signals, Client* client,
-                                            AttendArguments arguments,
-                                            const std::function<void()>& abandon) {
-  absl::StatusOr<AttendResult> result = absl::UnknownError("no answer");
-  const auto call = client->AttendAsync(std::move(arguments), [&result](auto answer) {
-    result = std::move(answer);
-    kill(getpid(), SIGUSR1);
-  });
-  for (int number = 0, interrupts = 0;;) {
-    sigwait(&signals, &number);
-    if (number == SIGUSR1) return result;
-    if (++interrupts > 1) {
-      abandon();
-      std::_Exit(kExitInterrupted);
-    }
-    call->Cancel();
-  }
+absl::StatusOr<AttendResult> RunCancellable(Interrupts* interrupts, Client* client,
+                                            AttendArguments arguments) {
+  // Shared: the callback may still be in set_value when get() returns.
+  const auto promise = std::make_shared<std::promise<absl::StatusOr<AttendResult>>>();
+  const auto call = client->AttendAsync(
+      std::move(arguments), [promise](auto answer) { promise->set_value(std::move(answer)); });
+  interrupts->SetCancel([call] { call->Cancel(); });
+  absl::StatusOr<AttendResult> result = promise->get_future().get();
+  interrupts->SetCancel(nullptr);
+  return result;
 }
 
 nlohmann::json StatsJson(const v1::JobStats& stats) {
@@ -237,7 +218,6 @@ constexpr absl::Duration kAskTimeout = absl::Seconds(10);
 
 absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return ReadJob(flags.job);
-  BlockSignals();  // Before the client's threads begin.
   Client client(ClientOptionsOf(flags.service));
   ASSIGN_OR_RETURN(const v1::Job job,
                    client.GetJob(flags.job.handle, std::min(kAskTimeout, flags.service.timeout)));
@@ -246,11 +226,13 @@ absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
 
 absl::Status RunJob(const Flags& flags) {
   const absl::Time deadline = SteadyNow() + flags.service.timeout;
+  Interrupts interrupts;
   ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
   std::optional<SafetensorsWriter> file;
   if (!flags.output.empty()) {
     ASSIGN_OR_RETURN(file, SafetensorsWriter::Create(flags.output));
+    interrupts.RemoveAtEnd(file->partial());
   }
   ASSIGN_OR_RETURN(AttendJob job, MakeJob(std::move(request)));
   AttendArguments arguments;
@@ -265,15 +247,13 @@ absl::Status RunJob(const Flags& flags) {
   arguments.path = PathNamed(flags.path);
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
-  const sigset_t signals = BlockSignals();
   LimitCallbackThreads();
   Client client(ClientOptionsOf(flags.service));
   Outcome outcome;
   outcome.sent = arguments.spec;
   outcome.handle = flags.job.handle;
   const absl::Time began = SteadyNow();
-  absl::StatusOr<AttendResult> result =
-      RunCancellable(signals, &client, std::move(arguments), [&file] { file.reset(); });
+  absl::StatusOr<AttendResult> result = RunCancellable(&interrupts, &client, std::move(arguments));
   outcome.took = SteadyNow() - began;
   bar.Clear();
   if (!result.ok()) return result.status();

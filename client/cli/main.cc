@@ -1,17 +1,27 @@
 // annulus: the client's command line. One file for each command.
 #include <signal.h>
 
+#include <iostream>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "attention/error.h"
 #include "base/command_line.h"
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
 
 namespace annulus {
 namespace {
+
+// An answer that nobody can read is none.
+int CheckOutput() {
+  if (std::cout.flush().good()) return kExitOk;
+  return ReportError(MakeError(absl::StatusCode::kUnknown, "standard output cannot be written",
+                               {"FILE_ERROR", {}, {}, {}}),
+                     /*json=*/false);
+}
 
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
@@ -25,7 +35,9 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> code = ParseCommandLine(&program, argc, argv)) return *code;
   const std::vector<CLI::App*> all = program.get_subcommands([](CLI::App*) { return true; });
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->parsed()) return commands[i]();
+    if (!all[i]->parsed()) continue;
+    const int code = commands[i]();
+    return code == kExitOk ? CheckOutput() : code;
   }
   return kExitUsage;
 }

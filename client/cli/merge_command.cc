@@ -8,6 +8,7 @@
 #include "base/command_line.h"
 #include "base/steady_time.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/report.h"
 #include "client/cli/service_flags.h"
 #include "client/client.h"
@@ -39,6 +40,7 @@ absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles*
 
 absl::Status RunMerge(const Flags& flags) {
   const absl::Time began = SteadyNow();
+  Interrupts interrupts;
   std::vector<SafetensorsFile> files;
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
@@ -50,6 +52,7 @@ absl::Status RunMerge(const Flags& flags) {
   ASSIGN_OR_RETURN(MergeFiles merge,
                    MergeFiles::Open(std::move(files), rules, BaseNamed(flags.output_lse_base)));
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  interrupts.RemoveAtEnd(output.partial());
   RETURN_IF_ERROR(MergeAll(flags, began + flags.service.timeout, &merge));
   RETURN_IF_ERROR(merge.WriteOutputs(&output));
   const double seconds = absl::ToDoubleSeconds(SteadyNow() - began);

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <iostream>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "attention/error.h"
 #include "attention/spec.h"
 #include "proto/convert.h"
@@ -40,12 +43,24 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
+namespace {
+
+// Parsers point at what they mean by lines of their own.
+std::string InOneLine(absl::string_view text) {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
+  for (absl::string_view& line : lines) line = absl::StripTrailingAsciiWhitespace(line);
+  return absl::StrJoin(lines, " ");
+}
+
+}  // namespace
+
 ExitCode ReportError(const absl::Status& status, bool json) {
   const ErrorDetail detail = DetailOf(status);
   const std::string code = absl::StatusCodeToString(status.code());
-  std::string text = absl::StrCat("annulus: ", ErrorText(status), "\n");
+  std::string text = absl::StrCat("annulus: ", InOneLine(ErrorText(status)), "\n");
   for (const FieldViolation& field : detail.fields) {
-    absl::StrAppend(&text, "  ", field.field, ": ", field.description, "\n");
+    absl::StrAppend(&text, InOneLine(absl::StrCat("  ", field.field, ": ", field.description)),
+                    "\n");
   }
   // In one write: other processes may share standard error.
   std::cerr << text;

@@ -83,9 +83,10 @@ class Service {
       std::cout << "ready " << address_ << " workers=" << flags_.workers << std::endl;
       status = Watch();
     }
-    if (!status.ok() && !stopping_) ReportError(status, false);
+    const bool good = status.ok() || stopping_;
+    const int code = good ? kExitOk : ReportError(status, false);
     Stop();
-    return status.ok() || stopping_ ? kExitOk : kExitFailed;
+    return code;
   }
 
  private:

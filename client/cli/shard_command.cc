@@ -9,6 +9,7 @@
 #include "attention/validate.h"
 #include "base/command_line.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/report.h"
 #include "client/cli/text_file.h"
 #include "client/lse_notes.h"
@@ -33,7 +34,9 @@ absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
 
 absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
                    const SafetensorMetadata& metadata) {
+  Interrupts interrupts;
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  interrupts.RemoveAtEnd(output.partial());
   RETURN_IF_ERROR(output.Commit(ViewsOf(tensors), metadata));
   nlohmann::json said = nlohmann::json::object();
   for (const OwnedTensor& tensor : tensors) said[tensor.name] = tensor.shape;

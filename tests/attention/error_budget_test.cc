@@ -59,12 +59,30 @@ TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   EXPECT_EQ(part(-3.3e38, kNan), kInfinity);
 }
 
-TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveError) {
-  const std::vector<HeadErrors> heads = {Errors(1, 1.25, 1), Errors(1, 2, 1)};
+TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveErrorByTheirScales) {
+  std::vector<HeadErrors> heads = {Errors(1, 1.25, 1), Errors(1, 2, 1)};
   EXPECT_EQ(OutputBudgets(heads, 4096, Eighth), (std::vector<double>{0.5625, 2.0625}));
   const double shared = 2 * (1 + 0.75 * 0.125) + 0.0625;
   EXPECT_EQ(OutputBudgets(heads, 4095, Eighth), (std::vector<double>{shared, shared}));
   EXPECT_TRUE(OutputBudgets({}, 0, Eighth).empty());
+  // By what is allowed of few, and by what is said to be the scale; never less than their own.
+  heads[0].AllowOfFew(0.5);
+  heads[1].AllowOfFew(4);
+  const double own = 0.25 + 0.75 * 0.125;
+  EXPECT_EQ(OutputBudgets(heads, 4095, Eighth),
+            (std::vector<double>{2 * own + 0.0625 + 0.5, 2 * own * 8 + 0.0625 + 4}));
+  for (const double scale : {0.5, kInfinity, 2.0, kNan}) heads[0].AddScale(scale);
+  heads[1].AddScale(8);
+  EXPECT_EQ(OutputBudgets(heads, 4095, Eighth),
+            (std::vector<double>{2 * own + 0.0625 + 0.5, 2 * own * 4 + 0.0625 + 4}));
+  heads[1].AddScale(64);
+  EXPECT_EQ(OutputBudgets(heads, 4095, Eighth)[1], 2 * own * 32 + 0.0625 + 4);
+}
+
+TEST(ErrorBudgetTest, AHeadOfSmallNumbersHasASmallBudgetAlsoInASmallSample) {
+  std::vector<HeadErrors> heads = {Errors(100, 100.5, 100), Errors(0.5, 0.5, 0)};
+  const auto tiny = [](double magnitude) { return magnitude * 0x1p-8; };
+  EXPECT_LT(OutputBudgets(heads, 16, tiny)[1], heads[1].answer());
 }
 
 TEST(ErrorBudgetTest, WhatIsAllowedBesidesIsTheLargestThatIsFinite) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "attention/error.h"
+#include "base/steady_time.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
@@ -22,7 +23,11 @@ struct FakeService::Jobs : v1::Jobs::Service {
                       grpc::ServerWriter<v1::JobEvent>* writer) override {
     return owner->RunJob(context, *request, writer);
   }
-  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
+  grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest*,
+                      v1::Job* job) override {
+    owner->Allow(&FakeService::asked_);
+    const auto answers = [this]() NO_THREAD_SAFETY_ANALYSIS { return owner->job_answers_; };
+    if (!owner->Await(context, answers)) return grpc::Status::CANCELLED;
     *job = owner->kept_.Get();
     return grpc::Status::OK;
   }
@@ -107,6 +112,7 @@ FakeService::FakeService(Options options)
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);
   if (!options_.silent_info) AnswerInfo();
+  if (!options_.silent_jobs) AnswerJobs();
 }
 
 void FakeService::Allow(bool FakeService::*what) {
@@ -127,6 +133,13 @@ FakeService::~FakeService() { server_->Shutdown(std::chrono::system_clock::now()
 bool FakeService::RefuseMerge() {
   MutexLock lock(&mutex_);
   return ++merges_ <= options_.refused_merges;
+}
+
+bool FakeService::AwaitAsked() {
+  const absl::Time end = SteadyNow() + absl::Seconds(20);
+  MutexLock lock(&mutex_);
+  while (!asked_ && SteadyNow() < end) changed_.WaitFor(&mutex_, end - SteadyNow());
+  return asked_;
 }
 
 bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()>& condition) {

@@ -56,6 +56,7 @@ class FakeService final {
     std::function<Act(int call)> act = [](int) { return Act::kServe; };
     bool hide_workers = false;  // The endpoints cannot be reached.
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
+    bool silent_jobs = false;   // GetJob answers only after AnswerJobs().
     bool reports = true;        // The workers say what their parts took.
     // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
     std::function<bool(int shard)> drops_exchange = [](int) { return false; };
@@ -73,6 +74,9 @@ class FakeService final {
   int attends() EXCLUDES(mutex_) { return Get(&FakeService::attends_); }
   FakeKept& kept() { return kept_; }
   void AnswerInfo() EXCLUDES(mutex_) { Allow(&FakeService::info_answers_); }
+  void AnswerJobs() EXCLUDES(mutex_) { Allow(&FakeService::job_answers_); }
+  // Whether GetJob has been called.
+  bool AwaitAsked() EXCLUDES(mutex_);
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
   // ExchangeShards calls.
@@ -132,6 +136,8 @@ class FakeService final {
   int merges_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;
+  bool job_answers_ GUARDED_BY(mutex_) = false;
+  bool asked_ GUARDED_BY(mutex_) = false;
   bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
   bool may_end_ GUARDED_BY(mutex_) = false;
   bool may_send_ GUARDED_BY(mutex_) = false;

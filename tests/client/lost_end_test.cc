@@ -65,5 +65,20 @@ TEST_P(LostEndTest, AJobThatIsNotOverIsCancelledBeforeItIsSentAgain) {
   EXPECT_TRUE(service.kept().cancelled());
 }
 
+TEST_P(LostEndTest, OneThatIsCancelledMeanwhileLeavesNoStateEither) {
+  FakeService::Options options = Script({Act::kWordLost});
+  options.silent_jobs = true;
+  FakeService service(options);
+  Client client(At(service));
+  ClientJob job(60);
+  AttendOutcome outcome;
+  const auto call = client.AttendAsync(Keeping(&job, GetParam()), outcome.Function());
+  ASSERT_TRUE(service.AwaitAsked());
+  call->Cancel();
+  service.AnswerJobs();
+  EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(service.kept().held(), 0);
+}
+
 }  // namespace
 }  // namespace annulus

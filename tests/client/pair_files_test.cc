@@ -1,6 +1,8 @@
 #include "client/pair_files.h"
 
+#include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,29 @@ TEST(PairFilesTest, ASpecThatSaysWhoHasTheBitMaskStays) {
 TEST(PairFilesTest, AFileOfAnyNumberOfHeadsIsTakenAtOnce) {
   const int64_t heads = std::numeric_limits<int64_t>::max() / 64;
   EXPECT_EQ(Taken(R"({"masks": [{"queryHeads": [1]}]})", heads).masks_size(), 1);
+}
+
+// Two rows of one number; to fp32 first, the sum would be half-way between two of 16 bits.
+TEST(PairFilesTest, AGradientOfABiasIsRoundedOnce) {
+  const TensorInfo tensor{TensorId::kDBias, RowSpace::kQuery, Direction::kOutput, 1, 1,
+                          DataType::kFp32};
+  const PairExtents extents{std::nullopt, 2, 1};
+  const auto sum = [&](float a, float b, DataType dtype) {
+    const float rows[2] = {a, b};
+    const FileTensor made = BiasGradientForFile({1, 1, 1}, dtype, tensor, extents,
+                                                reinterpret_cast<const std::byte*>(rows));
+    uint16_t bits = 0;
+    EXPECT_EQ(made.bytes.size(), sizeof(bits));
+    std::memcpy(&bits, made.bytes.data(), sizeof(bits));
+    return bits;
+  };
+  for (const float sign : {1.0f, -1.0f}) {
+    const uint16_t minus = sign < 0 ? 0x8000 : 0;
+    EXPECT_EQ(sum(sign * (1 + 0x1p-8f), sign * 0x1p-33f, DataType::kBf16), 0x3f81 | minus);
+    EXPECT_EQ(sum(sign * (1 + 3 * 0x1p-8f), -sign * 0x1p-33f, DataType::kBf16), 0x3f81 | minus);
+    EXPECT_EQ(sum(sign * (1 + 0x1p-8f), 0, DataType::kBf16), 0x3f80 | minus);  // A tie.
+    EXPECT_EQ(sum(sign * (1 + 0x1p-11f), sign * 0x1p-33f, DataType::kFp16), 0x3c01 | minus);
+  }
 }
 
 }  // namespace

@@ -36,6 +36,20 @@ TEST(PushedInputsTest, ARankIsTakenWholeWhenNobodyWaitsForMore) {
   EXPECT_EQ(DetailOf(pushed.Push(PartsOf(0, 1), nullptr)).reason, "CHUNK_OVERLAP");
 }
 
+// A producer that counts what is out gives credits of a deleter alone.
+TEST(PushedInputsTest, ACreditIsHeldUntilItsBytesHaveLeft) {
+  bool dropped = false;
+  PushedInputs pushed;
+  pushed.Add(0, 10);
+  ASSERT_TRUE(pushed.Push(PartsOf(0, 10), Credit(nullptr, [&](void*) { dropped = true; })).ok());
+  {
+    const ChunkBatch taken = pushed.TakeAll(0);
+    EXPECT_EQ(taken.bytes, 10);
+    EXPECT_FALSE(dropped);
+  }
+  EXPECT_TRUE(dropped);
+}
+
 TEST(PushedInputsTest, MoreChunksThanAMessageHoldsAreNotTaken) {
   PushedInputs pushed;
   pushed.Add(0, kMaxMessageChunks + 1);

@@ -1,5 +1,6 @@
 #include "client/safetensors.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -94,6 +95,25 @@ TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
   EXPECT_NE(access((path + ".partial-" + std::to_string(getpid())).c_str(), F_OK), 0);
 }
 
+TEST(SafetensorsTest, WhatIsNoFileIsNotReplacedAndALinkStaysOne) {
+  const std::string fifo = testing::TempDir() + "/fifo", link = testing::TempDir() + "/link";
+  const std::string target = testing::TempDir() + "/target.safetensors";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const absl::Status refused = SafetensorsWriter::Create(fifo).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_EQ(DetailOf(refused).reason, "FILE_ERROR");
+  EXPECT_EQ(DetailOf(SafetensorsWriter::Create("/dev/null").status()).reason, "FILE_ERROR");
+  ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
+  EXPECT_EQ(DetailOf(SafetensorsWriter::Create(link).status()).reason, "FILE_NOT_FOUND");
+  ASSERT_TRUE(SafetensorsWriter::Create(target)->Commit({}).ok());
+  const std::vector<std::byte> one = {std::byte{3}};
+  ASSERT_TRUE(SafetensorsWriter::Create(link)->Commit({{"a", "U8", {1}, one}}).ok());
+  struct stat stat = {};
+  ASSERT_EQ(lstat(link.c_str(), &stat), 0);
+  EXPECT_TRUE(S_ISLNK(stat.st_mode));
+  EXPECT_NE(SafetensorsFile::Open(target)->Find("a"), nullptr);
+}
+
 TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/nonexistent").status()).reason, "FILE_NOT_FOUND");
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/dev/null").status()).reason, "BAD_SAFETENSORS");
@@ -118,9 +138,11 @@ TEST(SafetensorsTest, HostileHeadersAreRefused) {
       {"", 0},
       {"[]", 0},
       {"{", 0},
-      {"{" + good + "}", 23},                                        // cut off
-      {"{" + good + "}", 25},                                        // too long
-      {"{" + good + "," + good + "}", 24},                           // a name twice
+      {"{" + good + "}", 23},               // cut off
+      {"{" + good + "}", 25},               // too long
+      {"{" + good + "," + good + "}", 24},  // a name twice
+      {"{\"q\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", 24},
+      {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}," + good + "}", 24},
       {"{" + good + "," + Tensor("k", "[1]", "[20,24]") + "}", 24},  // overlap
       {"{" + good + "," + Tensor("k", "[1]", "[28,32]") + "}", 32},  // gap
       {"{" + Tensor("q", "[2,3]", "[0,20]") + "}", 20},              // bytes != shape

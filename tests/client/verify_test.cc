@@ -272,7 +272,8 @@ TEST(VerifyTest, NanIsRightWhereAnInputMakesItAndOnlyThere) {
 
 // Its error would hide in the budget of a head with large values.
 TEST(VerifyTest, EachHeadHasABudgetOfItsOwn) {
-  const AttentionSpec spec = SpecOf(128, 9, false, DataType::kFp32);  // 4,096 outputs a head.
+  // 4,096 outputs a head.
+  const AttentionSpec spec = SpecOf(128, 9, false, DataType::kFp32);
   Solved solved(spec);
   const auto scale = [&](int index, int heads, int begin, int end) {
     for (size_t at = 0; at < solved.memory[index].size() / sizeof(float); ++at) {
@@ -284,14 +285,18 @@ TEST(VerifyTest, EachHeadHasABudgetOfItsOwn) {
   };
   scale(2, spec.kv_heads, 0, 1);  // The values of query heads 0 and 1, and their answers.
   scale(3, spec.q_heads, 0, 2);
-  EXPECT_TRUE(VerifyRows(spec, solved.Input(), 256, 1)->within());
-  float value = 0;
-  const int at = 3 * spec.head_dim;  // Of head 3.
-  std::memcpy(&value, solved.memory[3].data() + at * sizeof(value), sizeof(value));
-  SetFloat(value + 1e-5f, at, &solved.memory[3]);
-  const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 256, 1);
-  EXPECT_FALSE(report->within());
-  EXPECT_EQ(report->worst_head, 3);
+  for (const int64_t count : {256, 16}) {  // Whole heads, and few outputs.
+    const absl::StatusOr<VerifyReport> good = VerifyRows(spec, solved.Input(), count, 1);
+    EXPECT_TRUE(good->within()) << count;
+    float value = 0;
+    const int64_t at = (good->rows[0] * spec.q_heads + 3) * spec.head_dim;  // Of head 3.
+    std::memcpy(&value, solved.memory[3].data() + at * sizeof(value), sizeof(value));
+    SetFloat(value + 1e-5f, at, &solved.memory[3]);
+    const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), count, 1);
+    EXPECT_FALSE(report->within()) << count;
+    EXPECT_EQ(report->worst_head, 3) << count;
+    SetFloat(value, at, &solved.memory[3]);
+  }
 }
 
 TEST(VerifyTest, RowsAreDistinctAndFollowTheSeed) {

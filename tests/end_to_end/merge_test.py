@@ -87,6 +87,12 @@ class MergeTest(ServiceCase):
         os.rename(self.path("merged"), joined)
         self.assertIn("inputs[1].lse: its file says lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
         self.merge([self.path("unsaid"), joined], "--lse-base", "2")
+        scales = [self.path(f"scale {scale}") for scale in ("0.5", "2")]
+        for path, scale in zip(scales, ("0.5", "2")):
+            done = self.service.annulus("attend", "--synthetic", "1,8,8,1,1,4,fp32,1", "--scale", scale, "--output", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        told = self.merge(scales, "--lse-base", "e", expect=3)
+        self.assertIn("LSE_MISMATCH: inputs[1].lse: its file says scale 2, not 0.5", told)
         square = self.path("square")
         save_file({"output": np.ones((3, 3, 4), np.float32), "lse": np.zeros((3, 3), np.float32)}, square)
         self.merge([square], "--lse-base", "e", "--lse-layout", "tokens-heads")

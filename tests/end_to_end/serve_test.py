@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -50,7 +51,7 @@ class ServeTest(unittest.TestCase):
 
     def test_a_device_goes_to_each_worker(self):
         done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000", "--address", "127.0.0.1:0")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 4)
         self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
         with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
             self.assertIsNone(service._process.poll())
@@ -77,7 +78,7 @@ class ServeTest(unittest.TestCase):
         with service:
             # The coordinator is the first.
             os.kill(max(children_of(service.pid)), signal.SIGKILL)
-            self.assertEqual(service._process.wait(WAIT_SECONDS), 1)
+            self.assertEqual(service._process.wait(WAIT_SECONDS), 4)
         self.assertIn("worker-0 was ended by signal 9", service.tail())
 
     def test_its_lines_are_whole_beside_those_of_its_children(self):
@@ -121,7 +122,37 @@ class ServeTest(unittest.TestCase):
     def test_a_port_that_is_taken_is_an_error(self):
         with cluster.Serve(1, "--threads", "1") as service:
             done = cluster.annulus("serve", "--workers", "1", "--address", service.address)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+
+    def test_ctrl_c_ends_a_verification_and_leaves_no_file(self):
+        with cluster.Serve(1) as service, tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+            # Minutes of verification behind a job of less than a second.
+            job = subprocess.Popen(
+                [cluster.program(), "attend", "--address", service.address, "--verify", "4096",
+                 "--synthetic", "1,8192,8192,8,8,64,fp32,1", "--output", os.path.join(folder, "out"), "--timeout", "100s"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            )
+            try:
+                self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
+                self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] == 0, "not over")
+                self.assertIsNone(job.poll(), "the verification ended before it was interrupted")
+                self.assertNotEqual(os.listdir(folder), [])
+                for _ in range(2):  # The first may still find the job.
+                    job.send_signal(signal.SIGINT)
+                _, error = job.communicate(timeout=WAIT_SECONDS)
+            finally:
+                job.kill()
+                job.wait()
+                job.stderr.close()
+            self.assertEqual((job.returncode, error.splitlines()[-1:]), (130, ["annulus: interrupted"]))
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_an_answer_that_nobody_can_read_is_an_error(self):
+        with cluster.Serve(1) as service, open("/dev/full", "w", encoding="utf-8") as full:
+            plan = [cluster.program(), "plan", "--address", service.address, "--synthetic", "1,64,64,1,1,16,fp32,1"]
+            done = subprocess.run([*plan, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_SECONDS)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FILE_ERROR: standard output cannot be written", done.stderr)
 
     def test_ctrl_c_cancels_a_job_and_frees_what_it_held(self):
         with cluster.Serve(2, *cluster.SLOW) as service:

@@ -15,6 +15,7 @@ void ForwardErrors::AddRow(const Input& input, const Answer& answer, int32_t hea
   const Row naive = NaiveRow(input, q_row, head, answer.inputs, answer.output);
   const size_t cell = index * static_cast<size_t>(input.q_heads) + static_cast<size_t>(head);
   const HeadErrors before = to.errors;
+  to.errors.AddScale(exact.scale);
   for (size_t d = 0; d < exact.out.size(); ++d) {
     to.errors.AddOutput(exact.out[d], naive.out[d], answer.out[cell * exact.out.size() + d]);
   }

@@ -154,7 +154,12 @@ class RowInLoops {
                             : Real(0);
       const Real weight = round(kept * (scores[n] / sum));
       const double* v = ValueRow(keys[n]);
-      for (size_t d = 0; d < out.size(); ++d) out[d] += Product()(weight, static_cast<Real>(v[d]));
+      double largest = 0;
+      for (size_t d = 0; d < out.size(); ++d) {
+        out[d] += Product()(weight, static_cast<Real>(v[d]));
+        largest = std::max(largest, std::abs(v[d]));
+      }
+      row.scale += static_cast<double>(weight) * largest;
     }
     row.out.assign(out.begin(), out.end());
     row.lse = sum == Real(0) ? -kInfinity : static_cast<double>(max + std::log(sum));

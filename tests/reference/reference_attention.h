@@ -74,6 +74,7 @@ struct Row {
   std::vector<double> out;
   double lse = 0;
   double max_logit = 0;
+  double scale = 0;  // Σ P · max |v|: what rounding errors of `out` are in proportion to.
 };
 Row ExactRow(const Input& input, int64_t q_row, int32_t q_head);
 

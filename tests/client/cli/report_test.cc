@@ -1,14 +1,17 @@
 #include "client/cli/report.h"
 
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "attention/error.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -84,6 +87,16 @@ TEST(ReportTest, ThePageNamesTheStatusesOfEachExitCode) {
       EXPECT_EQ(said[name], exit_code) << name;
     }
   }
+}
+
+TEST(ReportTest, AnErrorIsOneLineAndOneForEachField) {
+  std::ostringstream told;
+  std::streambuf* const before = std::cerr.rdbuf(told.rdbuf());
+  ReportError(InvalidField("BAD_SPEC", "spec", "no JSON: Unexpected end.\n\n^"), /*json=*/false);
+  std::cerr.rdbuf(before);
+  EXPECT_EQ(told.str(),
+            "annulus: INVALID_ARGUMENT / BAD_SPEC: spec: no JSON: Unexpected end. ^\n"
+            "  spec: no JSON: Unexpected end. ^\n");
 }
 
 TEST(ReportTest, ThePageAndTheHelpListTheSameExitCodes) {

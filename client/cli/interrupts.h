@@ -1,0 +1,42 @@
+#ifndef ANNULUS_CLIENT_CLI_INTERRUPTS_H_
+#define ANNULUS_CLIENT_CLI_INTERRUPTS_H_
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "base/mutex.h"
+
+namespace annulus {
+
+// What Ctrl-C (SIGINT), SIGTERM and SIGHUP do to a command: they cancel what it waits for; where
+// nothing is waited for, or it was asked before, they end the program at once with
+// kExitInterrupted. One in a process, made before all threads but the main one. Thread-safe.
+class Interrupts {
+ public:
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // A file that is removed where the program ends at once.
+  void RemoveAtEnd(std::string path) EXCLUDES(mutex_);
+  // The first signal from now on calls it, on a thread of its own; nullptr: none does. It must not
+  // wait for this object.
+  void SetCancel(std::function<void()> cancel) EXCLUDES(mutex_);
+
+ private:
+  void Watch() EXCLUDES(mutex_);
+  void Interrupted() EXCLUDES(mutex_);
+  bool IsOver() EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  std::string file_ GUARDED_BY(mutex_);
+  std::function<void()> cancel_ GUARDED_BY(mutex_);
+  bool over_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_INTERRUPTS_H_
