@@ -25,6 +25,9 @@ enum ChunkField : int {
   kData = 15
 };
 
+// Of those that this build does not know, too.
+constexpr int kMaxChunkFields = 64;
+
 void AppendVarint(uint64_t value, std::string* out) {
   for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
   out->push_back(static_cast<char>(value));
@@ -78,7 +81,8 @@ struct RawChunk {
 absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
   RawChunk raw;
   WireReader reader(payload);
-  while (!reader.AtEnd()) {
+  for (int fields = 0; !reader.AtEnd(); ++fields) {
+    if (fields == kMaxChunkFields) return MalformedMessage("a chunk has too many fields");
     WireReader::Tag tag;
     RETURN_IF_ERROR(reader.ReadTag(&tag));
     const bool known = tag.field <= kCrc || tag.field == kData;
@@ -158,6 +162,13 @@ void AppendField(int field, const Payload& value, std::string* out) {
   value.CopyTo(0, value.size(), out->data() + begin);
 }
 
+absl::Status CheckRest(int64_t bytes, int64_t most) {
+  if (bytes <= most) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("more than ", most, " bytes of a message are no chunks"),
+                   {"LIMIT_EXCEEDED", {}, {}, {}});
+}
+
 absl::Status CheckMessage(const std::vector<TensorChunk>& chunks) {
   int64_t bytes = 0;
   for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
@@ -182,12 +193,14 @@ grpc::ByteBuffer EncodeChunks(absl::Span<const TensorChunk> chunks,
 }
 
 absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& message,
-                                                      google::protobuf::MessageLite* rest) {
+                                                      google::protobuf::MessageLite* rest,
+                                                      int64_t max_rest_bytes) {
   ASSIGN_OR_RETURN(Payload payload, PayloadOf(message));
   std::vector<TensorChunk> chunks;
   std::string others;
   WireReader reader(payload);
   while (!reader.AtEnd()) {
+    RETURN_IF_ERROR(CheckRest(static_cast<int64_t>(others.size()), max_rest_bytes));
     WireReader::Tag tag;
     RETURN_IF_ERROR(reader.ReadTag(&tag));
     if (tag.type != WireReader::kBytes) {  // These messages have no such field: it is unknown.
@@ -199,6 +212,8 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
     Payload value;
     RETURN_IF_ERROR(reader.ReadBytes(&value));
     if (tag.field != kChunksField) {
+      const auto bytes = static_cast<int64_t>(value.size());
+      RETURN_IF_ERROR(CheckRest(bytes, max_rest_bytes));
       AppendField(tag.field, value, &others);
       continue;
     }
@@ -234,6 +249,13 @@ grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message) {
   grpc::Slice slice(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::Status DecodeSmallProto(const grpc::ByteBuffer& buffer,
+                              google::protobuf::MessageLite* message) {
+  RETURN_IF_ERROR(CheckRest(buffer.Valid() ? static_cast<int64_t>(buffer.Length()) : 0,
+                            kMaxTicketMessageBytes));
+  return DecodeProto(buffer, message);
 }
 
 absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {

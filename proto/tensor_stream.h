@@ -2,6 +2,7 @@
 #define ANNULUS_PROTO_TENSOR_STREAM_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,17 +32,23 @@ struct TensorChunk : ChunkHeader {
 // The field of the chunks in AttendRequest, AttendResponse, PutShardRequest and FetchShardResponse.
 inline constexpr int kChunksField = 2;
 
+// Most bytes of what a worker is sent beside chunks: a ticket, and the rows to fetch. Who has shown
+// no ticket yet must not keep anybody busy.
+inline constexpr int64_t kMaxTicketMessageBytes = 64 << 10;
+
 // One of these messages: `rest` is all but the chunks, or nothing. For each chunk a header of a few
 // bytes, then the payload's slices. A missing CRC stays missing.
 grpc::ByteBuffer EncodeChunks(absl::Span<const TensorChunk> chunks,
                               const google::protobuf::MessageLite* rest = nullptr);
 
 // The chunks of one of these messages, which refer to the buffer's slices; the other fields go to
-// `rest`, unknown ones too. Fields may come in any order. INVALID_ARGUMENT:
-// MALFORMED_MESSAGE; LIMIT_EXCEEDED (more than kMaxMessageChunks or kMaxChunkBytes);
-// UNKNOWN_TENSOR; CHUNK_OUT_OF_RANGE (a negative number, no rows).
-absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& message,
-                                                      google::protobuf::MessageLite* rest);
+// `rest`, unknown ones too, at most `max_rest_bytes`. Fields may come in any order.
+// INVALID_ARGUMENT: MALFORMED_MESSAGE (also a chunk with more than 64 fields); LIMIT_EXCEEDED (more
+// than kMaxMessageChunks, kMaxChunkBytes or max_rest_bytes); UNKNOWN_TENSOR; CHUNK_OUT_OF_RANGE (a
+// negative number, no rows).
+absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(
+    const grpc::ByteBuffer& message, google::protobuf::MessageLite* rest,
+    int64_t max_rest_bytes = std::numeric_limits<int64_t>::max());
 
 // For requests, whose unknown fields may be options: INVALID_ARGUMENT / UNKNOWN_FIELD where `rest`
 // or a chunk has one.
@@ -58,6 +65,10 @@ absl::Status VerifyCrc(const TensorChunk& chunk);
 // Typed messages on raw streams. INVALID_ARGUMENT / MALFORMED_MESSAGE for what does not parse.
 grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message);
 absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+// The same of a message to a worker without chunks: LIMIT_EXCEEDED past kMaxTicketMessageBytes,
+// before anything is read.
+absl::Status DecodeSmallProto(const grpc::ByteBuffer& buffer,
+                              google::protobuf::MessageLite* message);
 
 }  // namespace annulus
 

@@ -18,6 +18,7 @@
 #include "grpcpp/server_builder.h"
 #include "proto/keepalive.h"
 #include "proto/message_limits.h"
+#include "proto/plain_messages.h"
 #include "proto/tensor_transport.h"
 #include "server/coordinator/planner.h"
 #include "server/gateway/attention_service.h"
@@ -61,6 +62,7 @@ struct Port {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_per_connection);
     builder.SetMaxReceiveMessageSize(kMaxCoordinatorMessageBytes);
+    TakeNothingCompressed(&builder);
     builder.AddListeningPort(address, credentials, &bound);
     server = builder.BuildAndStart();
     if (server == nullptr || bound == 0) return CannotListen(address);

@@ -9,6 +9,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/keepalive.h"
+#include "proto/plain_messages.h"
 #include "proto/tensor_stream.h"
 #include "proto/tensor_transport.h"
 #include "worker/data_plane/data_plane_service.h"
@@ -34,6 +35,7 @@ void Prepare(const DataPlaneServer::Options& options, grpc::ServerBuilder* build
   for (const auto& [name, value] :
        ServerKeepalive(options.keepalive_time, options.keepalive_timeout, absl::Seconds(10)))
     builder->AddChannelArgument(name, value);
+  TakeNothingCompressed(builder);
 }
 
 }  // namespace

@@ -205,6 +205,31 @@ TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreTold) {
   }
 }
 
+TEST(TensorStreamTest, WhatIsNoChunkIsBoundedWhereItIsToBe) {
+  const std::string chunk = AsMessage(SomeProto("abc").SerializeAsString());
+  const std::string text("\x0a\x01x", 3), number("\xa0\x06\x07", 3);  // Fields 1 and 100.
+  const auto reason = [&](const std::string& message, int64_t most) {
+    v1::PutShardRequest rest;
+    return DetailOf(DecodeChunks(InPieces(message, 100), &rest, most).status()).reason;
+  };
+  EXPECT_EQ(reason(chunk + text + number, 6), "");
+  EXPECT_EQ(reason(text + text + text + chunk, 6), "LIMIT_EXCEEDED");
+  EXPECT_EQ(reason(number + number + number + chunk, 6), "LIMIT_EXCEEDED");
+  EXPECT_EQ(reason(std::string("\x0a\x07", 2) + "1234567", 6), "LIMIT_EXCEEDED");
+  std::string fields = SomeProto("abc").SerializeAsString();
+  while (fields.size() < 300) fields += number;
+  EXPECT_EQ(reason(AsMessage(fields), 6), "MALFORMED_MESSAGE");
+}
+
+TEST(TensorStreamTest, ASmallMessageIsNotReadWhereItIsLarge) {
+  v1::PutShardRequest request;
+  request.set_ticket(std::string(kMaxTicketMessageBytes - 10, 'x'));
+  EXPECT_TRUE(DecodeSmallProto(EncodeProto(request), &request).ok());
+  request.set_ticket(std::string(kMaxTicketMessageBytes, 'x'));
+  EXPECT_EQ(DetailOf(DecodeSmallProto(EncodeProto(request), &request)).reason, "LIMIT_EXCEEDED");
+  EXPECT_EQ(DetailOf(DecodeSmallProto(grpc::ByteBuffer(), &request)).reason, "MALFORMED_MESSAGE");
+}
+
 TEST(TensorStreamTest, AMessageHasABoundedNumberOfChunksAndBytes) {
   const std::string small = AsMessage(SomeProto("abc").SerializeAsString());
   std::string many;

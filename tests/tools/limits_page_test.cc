@@ -76,6 +76,7 @@ std::vector<std::string> OfMessages() {
   return {Bytes(kMaxChunkBytes),
           Count(kMaxMessageChunks),
           Bytes(kMaxStreamMessageBytes),
+          Bytes(kMaxTicketMessageBytes),
           Bytes(kMaxCoordinatorMessageBytes),
           Bytes(kMaxCoordinatorAnswerBytes),
           Count(ArrivedCells::kMaxFragments)};

@@ -86,6 +86,26 @@ TEST_F(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
   close(fd);
 }
 
+TEST_F(DataPlaneServerTest, WhoShowsNoTicketKeepsItNotBusy) {
+  const auto server = DataPlaneServer::Start(Options());
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::DataPlane::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  const auto status = [&](const std::string& ticket, grpc_compression_algorithm compression) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(compression);
+    v1::GetShardStatusRequest request;
+    request.set_ticket(ticket);
+    v1::ShardStatus answer;
+    return FromGrpcStatus(stub->GetShardStatus(&context, request, &answer));
+  };
+  EXPECT_EQ(DetailOf(status(std::string(100 << 10, 'x'), GRPC_COMPRESS_NONE)).reason,
+            "LIMIT_EXCEEDED");
+  EXPECT_EQ(status("none", GRPC_COMPRESS_NONE).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(status(std::string(1000, 'x'), GRPC_COMPRESS_GZIP).code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 // The field that a call is refused for, though its ticket is none.
 template <typename Call>
 std::string UnknownFieldOf(Call call) {

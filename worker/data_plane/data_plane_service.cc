@@ -52,14 +52,15 @@ absl::StatusOr<PutMessage> DecodePut(grpc::ByteBuffer* arrived) {
   grpc::ByteBuffer buffer;
   buffer.Swap(arrived);
   v1::PutShardRequest request;
-  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(buffer, &request));
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks,
+                   DecodeChunks(buffer, &request, kMaxTicketMessageBytes));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
   return MessageOf(request.ticket(), std::move(chunks));
 }
 
 absl::StatusOr<v1::FetchShardRequest> DecodeFetch(const grpc::ByteBuffer& arrived) {
   v1::FetchShardRequest request;
-  RETURN_IF_ERROR(DecodeProto(arrived, &request));
+  RETURN_IF_ERROR(DecodeSmallProto(arrived, &request));
   RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   RETURN_IF_ERROR(CheckEachKnown(request.parts(), "parts"));
   return request;
@@ -199,19 +200,22 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataPlaneService::E
 }
 
 grpc::ServerUnaryReactor* DataPlaneService::GetShardStatus(grpc::CallbackServerContext* context,
-                                                           const v1::GetShardStatusRequest* request,
-                                                           v1::ShardStatus* response) {
+                                                           const grpc::ByteBuffer* arrived,
+                                                           grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+  v1::GetShardStatusRequest request;
+  absl::Status s = DecodeSmallProto(*arrived, &request);
+  if (s.ok()) s = CheckFieldsKnown(request, "");
+  if (!s.ok()) {
     reactor->Finish(ToGrpcStatus(s));
     return reactor;
   }
   auto call = std::make_shared<StatusCall>(
       board_, [reactor, response](absl::StatusOr<v1::ShardStatus> answer) {
-        if (answer.ok()) *response = *std::move(answer);
+        if (answer.ok()) *response = EncodeProto(*answer);
         reactor->Finish(ToGrpcStatus(answer.status()));
       });
-  call->Start(*request);
+  call->Start(request);
   return reactor;
 }
 

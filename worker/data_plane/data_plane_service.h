@@ -15,7 +15,7 @@ class DataPlaneService final
     : public v1::DataPlane::WithRawCallbackMethod_PutShard<
           v1::DataPlane::WithRawCallbackMethod_FetchShard<
               v1::DataPlane::WithRawCallbackMethod_ExchangeShards<
-                  v1::DataPlane::WithCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
+                  v1::DataPlane::WithRawCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
  public:
   DataPlaneService(ShardBoard* board, CopyPool* pool) : board_(board), pool_(pool) {}
 
@@ -26,8 +26,8 @@ class DataPlaneService final
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ExchangeShards(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetShardStatus(grpc::CallbackServerContext* context,
-                                           const v1::GetShardStatusRequest* request,
-                                           v1::ShardStatus* response) override;
+                                           const grpc::ByteBuffer* arrived,
+                                           grpc::ByteBuffer* response) override;
 
  private:
   ShardBoard* const board_;
