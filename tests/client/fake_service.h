@@ -75,8 +75,7 @@ class FakeService final {
   FakeKept& kept() { return kept_; }
   void AnswerInfo() EXCLUDES(mutex_) { Allow(&FakeService::info_answers_); }
   void AnswerJobs() EXCLUDES(mutex_) { Allow(&FakeService::job_answers_); }
-  // Whether GetJob has been called.
-  bool AwaitAsked() EXCLUDES(mutex_);
+  bool AwaitAsked() EXCLUDES(mutex_);  // GetJob; false where nobody does.
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
   // ExchangeShards calls.

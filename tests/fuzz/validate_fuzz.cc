@@ -61,6 +61,22 @@ Mask RandomMask(FuzzedDataProvider& data) {
   return mask;
 }
 
+// Mostly none, since each excludes others.
+void AddOptions(FuzzedDataProvider& data, AttentionSpec* spec) {
+  const auto seldom = [&] { return data.ConsumeIntegralInRange<int>(0, 7) == 0; };
+  if (seldom())
+    spec->modifiers.bias = Bias{Value(data, DataType::kFp8E4m3), Number<int32_t>(data, 0, 8)};
+  spec->modifiers.lse_offset = seldom();
+  spec->bit_mask_heads = Number<int32_t>(data, 1, 8);
+  spec->deterministic = seldom();
+  spec->outputs.max_logit = seldom();
+  if (seldom()) spec->forward.keep_state = absl::Seconds(Number<int64_t>(data, -1, 900));
+  if (seldom()) spec->gradients.state = "job";
+  spec->gradients.d_lse = seldom();
+  spec->gradients.d_bias = seldom();
+  spec->gradients.release_state = seldom();
+}
+
 AttentionSpec RandomSpec(FuzzedDataProvider& data) {
   AttentionSpec spec;
   spec.dtype = Value(data, DataType::kFp8E4m3);
@@ -77,6 +93,10 @@ AttentionSpec RandomSpec(FuzzedDataProvider& data) {
   for (int i = data.ConsumeIntegralInRange<int>(0, 4); i > 0; --i) {
     spec.modifiers.sinks.push_back(data.ConsumeFloatingPoint<float>());
   }
+  for (int i = data.ConsumeIntegralInRange<int>(0, 4); i > 0; --i) {
+    spec.modifiers.alibi_slopes.push_back(data.ConsumeFloatingPoint<float>());
+  }
+  AddOptions(data, &spec);
   if (data.ConsumeBool()) spec.dropout = Dropout{data.ConsumeFloatingPoint<double>(), 1};
   for (int i = data.ConsumeIntegralInRange<int>(0, 3); i > 0; --i) {
     spec.masks.push_back(RandomMask(data));
@@ -86,6 +106,7 @@ AttentionSpec RandomSpec(FuzzedDataProvider& data) {
     sequence.q_len = Number<int64_t>(data, 0, 40);
     sequence.kv_len = Number<int64_t>(data, 0, 40);
     sequence.layer = Number<int32_t>(data, 0, 0);
+    if (data.ConsumeIntegralInRange<int>(0, 31) == 0) sequence.session = "s";
     sequence.mask = Number<int32_t>(data, 0, 1);
     spec.sequences.push_back(sequence);
   }
@@ -102,6 +123,7 @@ Execution RandomExecution(FuzzedDataProvider& data) {
   execution.inner_ring_degree = Number<int32_t>(data, 0, 3);
   execution.head_deal = Value(data, HeadDeal::kUnits);
   execution.stripe = Number<int32_t>(data, 0, 2);
+  execution.bf16_partials = data.ConsumeBool();
   return execution;
 }
 

@@ -1,0 +1,76 @@
+#include "proto/request.h"
+
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "proto/tensor_stream.h"
+
+namespace annulus {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+class PartCounter {
+ public:
+  explicit PartCounter(CodedInputStream* wire) : wire_(wire) {}
+
+  // Until the end of the message, or of what can be read, or of the limit.
+  void Read(const Descriptor* type, int depth) {
+    while (const uint32_t tag = wire_->ReadTag()) {
+      const FieldDescriptor* const field =
+          type->FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+      if (!ReadField(tag, field, depth) || parts_ > kMaxRequestParts) return;
+    }
+  }
+  int64_t parts() const { return parts_; }
+
+ private:
+  bool ReadField(uint32_t tag, const FieldDescriptor* field, int depth) {
+    const bool has_length =
+        WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (field == nullptr || has_length) ++parts_;
+    if (!has_length || field == nullptr || field->message_type() == nullptr) {
+      return WireFormatLite::SkipField(wire_, tag);
+    }
+    uint32_t bytes = 0;
+    if (depth == 0 || !wire_->ReadVarint32(&bytes)) return false;
+    const CodedInputStream::Limit outside = wire_->PushLimit(static_cast<int>(bytes));
+    Read(field->message_type(), depth - 1);
+    const bool whole = wire_->BytesUntilLimit() == 0;
+    wire_->PopLimit(outside);
+    return whole;
+  }
+
+  CodedInputStream* const wire_;
+  int64_t parts_ = 0;
+};
+
+}  // namespace
+
+absl::Status CheckRequestParts(const grpc::ByteBuffer& message, const Descriptor* type) {
+  constexpr int kDepth = 100;  // As protobuf's own.
+  grpc::ByteBuffer reference = message;
+  if (!reference.Valid()) return absl::OkStatus();
+  grpc::ProtoBufferReader reader(&reference);
+  CodedInputStream wire(&reader);
+  PartCounter counter(&wire);
+  counter.Read(type, kDepth);
+  if (counter.parts() <= kMaxRequestParts) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("the request has more than ", kMaxRequestParts, " parts"),
+                   {"LIMIT_EXCEEDED", {}, {}, {}});
+}
+
+absl::Status ParseRequest(const grpc::ByteBuffer& message, google::protobuf::Message* request) {
+  RETURN_IF_ERROR(CheckRequestParts(message, request->GetDescriptor()));
+  return DecodeProto(message, request);
+}
+
+}  // namespace annulus
