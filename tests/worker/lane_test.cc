@@ -133,6 +133,27 @@ TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
   for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
+// Workers are in several groups; it is the other one's job that the lane is at.
+TEST_F(LaneTest, AnAbortThatWaitsBehindAnotherGroupsJobHangsNowhere) {
+  Gate gate;
+  Make(1, HeldUpBy(&gate));
+  Form();
+  const Command abort_idle = End(/*abort=*/true);
+  Form();
+  const int steps = Prepare("job");
+  Lane& lane = hosts_[0]->lane();
+  lane.Command(Segment("job", 0, 0, steps, true));
+  ASSERT_TRUE(gate.AwaitOne());
+  lane.Command(abort_idle);
+  EXPECT_FALSE(lane.groups().OldestAbort().has_value());
+  const absl::Time before = absl::Now();
+  lane.Command(End(/*abort=*/true));  // This one has to end the job.
+  EXPECT_GE(lane.groups().OldestAbort().value_or(absl::InfinitePast()), before);
+  gate.Open();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(hosts_[0]->log.Wait(Event::kGroupClosed).has_value());
+  EXPECT_FALSE(lane.groups().OldestAbort().has_value());
+}
+
 TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
   Gate gate;  // Of the last rank's kernel: the first one waits for its messages.
   for (int rank = 0; rank < 2; ++rank) {

@@ -27,6 +27,7 @@ Lane::Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<Atte
     : options_(std::move(options)),
       device_(std::move(device)),
       kernel_(std::move(kernel)),
+      groups_(options_.now),
       lane_(options_.max_waiting),
       side_(options_.max_waiting) {}
 
@@ -78,7 +79,7 @@ void Lane::Command(const WorkerCommand& command) {
 }
 
 void Lane::Abort(const GroupId& id) {
-  groups_.Abort(id, options_.now());
+  groups_.Abort(id);
   MutexLock lock(&current_mutex_);
   if (current_run_ != nullptr && current_group_ == id) current_run_->stop = true;
 }
@@ -124,11 +125,12 @@ void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
   WorkerEvent event;
   *event.mutable_group_connected()->mutable_generation() = connect.generation();
   absl::Status status = absl::NotFoundError("this worker has not opened the group");
-  if (Communicator* communicator = groups_.Find(id); communicator != nullptr) {
+  if (const auto stay = groups_.Enter(id); stay.has_value()) {
     gauge_.Begin("ConnectGroup", ShardId(), 0);
     const std::vector<std::string> bootstraps(connect.bootstraps().begin(),
                                               connect.bootstraps().end());
-    status = communicator->Connect(bootstraps, SteadyNow() + DurationFromProto(connect.timeout()));
+    status = stay->communicator()->Connect(bootstraps,
+                                           SteadyNow() + DurationFromProto(connect.timeout()));
     gauge_.End();
   }
   if (!status.ok()) {
@@ -139,7 +141,9 @@ void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
 }
 
 void Lane::DoClose(const GroupId& id) {
+  gauge_.Begin("CloseGroup", ShardId(), 0);
   groups_.Destroy(id);
+  gauge_.End();
   groups_.Remove(id);
   WorkerEvent event;
   *event.mutable_group_closed()->mutable_generation() = GenerationOf(id);
@@ -148,8 +152,8 @@ void Lane::DoClose(const GroupId& id) {
 
 void Lane::DoRun(const control::v1::RunSegment& command) {
   const GroupId group = IdOf(command.generation());
-  Communicator* communicator = groups_.Find(group);
-  if (communicator == nullptr) {
+  const auto stay = groups_.Enter(group);
+  if (!stay.has_value()) {
     if (!groups_.known(group) || groups_.aborted(group))
       return;  // GroupClosed, or GroupBroken before, says it.
     return Break(command, 0, absl::NotFoundError("this worker is not connected to the group"));
@@ -167,7 +171,7 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   absl::Status copied;
   if (run->executor == nullptr) {
     run->group = group;
-    copied = MakeExecutor(run, communicator, options_.step_timeout + patience);
+    copied = MakeExecutor(run, stay->communicator(), options_.step_timeout + patience);
     if (!copied.ok()) Fail(run, copied);
   }
   const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
@@ -237,7 +241,7 @@ void Lane::Fail(ShardRun* run, const absl::Status& why) {
 void Lane::Break(const control::v1::RunSegment& command, int32_t step, const absl::Status& why) {
   const GroupId id = IdOf(command.generation());
   const bool asked_for = groups_.aborted(id);
-  groups_.Abort(id, options_.now());
+  groups_.Abort(id);
   // Now, because messages may be on their way into a shard's memory until it is gone.
   groups_.Destroy(id);
   if (asked_for) return;

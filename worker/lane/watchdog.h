@@ -19,7 +19,7 @@ struct LaneSight {
   bool busy = false;
   std::string what;      // For the flight record: job, segment, step.
   int64_t progress = 0;  // Grows while anything is computed or moved.
-  // When an abort began that is not through.
+  // Since when it does not come back from a group that is aborted.
   std::optional<absl::Time> aborting;
   std::string job;                                 // Whose it is; empty: no job's.
   absl::Duration patience = absl::ZeroDuration();  // Beyond the budget of a stall.
@@ -31,7 +31,7 @@ class StuckDetector {
   struct Budgets {
     // Longest time that a busy lane may go without progress. Longer than a step's timeout.
     absl::Duration stall = absl::Seconds(60);
-    // Longest time that an abort may take.
+    // Longest time that coming back from an abort may take.
     absl::Duration abort = absl::Seconds(10);
   };
   explicit StuckDetector(const Budgets& budgets) : budgets_(budgets) {}
