@@ -107,6 +107,9 @@ class GlooCommunicator final : public CommunicatorBase {
   // thread is done with them.
   void DestroyPairs();
   absl::Status Greet(uint64_t group, absl::Time deadline);
+  // Sends `ours` and receives `theirs`, by peer.
+  absl::Status SwapGreetings(std::vector<Greeting>& ours, std::vector<Greeting>& theirs,
+                             absl::Time deadline);
   // Starts the pieces of one message.
   absl::Status Begin(int32_t peer, std::byte* data, int64_t bytes, bool receive);
   absl::Status Wait(Transfer& transfer, absl::Time deadline) EXCLUDES(mutex_);
@@ -172,16 +175,10 @@ absl::Status GlooCommunicator::DoConnect(absl::Span<const std::string> bootstrap
 
 absl::Status GlooCommunicator::Greet(uint64_t group, absl::Time deadline) {
   std::vector<Greeting> ours(size()), theirs(size());
-  for (int32_t peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    ours[peer] = {group, rank(), peer};
-    RETURN_IF_ERROR(
-        Begin(peer, reinterpret_cast<std::byte*>(&theirs[peer]), sizeof(Greeting), true));
-    RETURN_IF_ERROR(
-        Begin(peer, reinterpret_cast<std::byte*>(&ours[peer]), sizeof(Greeting), false));
-  }
-  const absl::Status status = DoJoin(deadline);
-  // The greetings are gone when this returns, and with a lost peer Gloo may still hold on to them.
+  for (int32_t peer = 0; peer < size(); ++peer) ours[peer] = {group, rank(), peer};
+  const absl::Status status = SwapGreetings(ours, theirs, deadline);
+  // The greetings are gone when this returns, and where one of them failed, to begin or later, Gloo
+  // still holds on to others.
   if (!status.ok()) Leave();
   RETURN_IF_ERROR(status);
   for (int32_t peer = 0; peer < size(); ++peer) {
@@ -192,6 +189,18 @@ absl::Status GlooCommunicator::Greet(uint64_t group, absl::Time deadline) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status GlooCommunicator::SwapGreetings(std::vector<Greeting>& ours,
+                                             std::vector<Greeting>& theirs, absl::Time deadline) {
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    RETURN_IF_ERROR(
+        Begin(peer, reinterpret_cast<std::byte*>(&theirs[peer]), sizeof(Greeting), true));
+    RETURN_IF_ERROR(
+        Begin(peer, reinterpret_cast<std::byte*>(&ours[peer]), sizeof(Greeting), false));
+  }
+  return DoJoin(deadline);
 }
 
 absl::Status GlooCommunicator::DoStart(absl::Span<const SendMessage> sends,
