@@ -174,6 +174,30 @@ absl::Status CheckFewRows(AttentionKernel& kernel, AttentionKernel& yardstick) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa, int threads = 1) {
+  CpuKernel::Options options;
+  options.isa = &isa;
+  options.threads = threads;
+  return CpuKernel::Create(options);
+}
+
+// Whole blocks of keys, of the dimensions for which AMX weighs scores while it multiplies: only the
+// first block goes by the steps that the other jobs take. Two threads share more than one tile of
+// rows by packing keys first, so that a tile is given all blocks at once.
+absl::Status CheckWholeBlocks(const TileIsa& isa, AttentionKernel& yardstick) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(isa, /*threads=*/2));
+  for (const int32_t dim : {64, 128}) {
+    AttentionSpec spec = FixedSpec(DataType::kBf16);
+    spec.q_heads = 1;
+    spec.head_dim = spec.head_dim_v = dim;
+    spec.sequences[0].q_len = kTileRows + 17;
+    spec.sequences[0].kv_len = 3 * kKeyBlock + 45;
+    spec.masks[0].causal = false;
+    RETURN_IF_ERROR(CheckForward(spec, *kernel, yardstick));
+  }
+  return absl::OkStatus();
+}
+
 // One query whose scores are −infinity with the first half of its keys and more, and ordinary with
 // the others: what a kernel makes of those alone must not show. Products of bf16 alone go so far.
 absl::Status CheckLostKeys(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
@@ -192,12 +216,6 @@ absl::Status CheckLostKeys(AttentionKernel& kernel, AttentionKernel& yardstick, 
   for (int64_t row = 0; row < spec.q_rows(); ++row) set_first(0, row, row == kRow ? kFar : 0);
   for (int64_t key = 0; key < spec.kv_rows(); ++key) set_first(1, key, key < kLostKeys ? -kFar : 0);
   return CheckJob(spec, kernel, device, yardstick, &tensors, /*unsound=*/true);
-}
-
-absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa) {
-  CpuKernel::Options options;
-  options.isa = &isa;
-  return CpuKernel::Create(options);
 }
 
 }  // namespace
@@ -284,6 +302,7 @@ absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> cand
     ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(*isa));
     failure = CheckKernel(*kernel, *portable);
     if (failure.ok()) failure = CheckFewRows(*kernel, *portable);
+    if (failure.ok()) failure = CheckWholeBlocks(*isa, *portable);
     if (failure.ok() && kernel->serves_bf16x3()) failure = CheckBf16x3(*kernel, *portable);
     if (failure.ok()) {
       path.isa = isa;

@@ -48,8 +48,8 @@ struct CheckedPath {
 };
 
 // Of `candidates`, fastest first, the first that agrees with the portable path, which is the last
-// resort, also in few rows over many keys and in what types it adds; each that does not is said in
-// the log. INTERNAL where none does.
+// resort, also in few rows over many keys, in whole blocks of keys and in what types it adds; each
+// that does not is said in the log. INTERNAL where none does.
 absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates);
 
 }  // namespace annulus

@@ -11,6 +11,7 @@
 
 #include "attention/error.h"
 #include "base/log.h"
+#include "tests/kernel/amx_or_emulation.h"
 #include "tests/kernel/wide_isa.h"
 #include "worker/kernel/cpu_kernel.h"
 #include "worker/kernel/gradient_isa.h"
@@ -113,6 +114,15 @@ TileIsa MistakesGroupsOfRows() {
   return isa;
 }
 
+// Of AMX, where a block is neither the first nor masked: there its flow is at work.
+template <int DIM>
+int MistakesWholeBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
+  const int done = AmxOrEmulation()->attend(tile, blocks, count);
+  if (done > 2 && blocks[2].row_begin == nullptr && tile.rows > 16 && tile.value_dim == DIM)
+    tile.sums[0] *= 1.5f;
+  return done;
+}
+
 // The portable path, less one type.
 class LacksAType final : public AttentionKernel {
  public:
@@ -173,6 +183,18 @@ TEST_F(SelfCheckTest, AFaultInAnyFunctionFallsBackToTheNextPath) {
     const std::string said = std::string(fault.name) + " failed its check";
     EXPECT_EQ(path->passed_over, std::vector<std::string>{said});
     EXPECT_NE(log_.str().find(said + ": "), std::string::npos) << log_.str();
+  }
+}
+
+TEST_F(SelfCheckTest, AFaultInTheFlowOfAmxShows) {
+  const TileIsa* amx = AmxOrEmulation();
+  if (amx == nullptr) GTEST_SKIP() << "this CPU lacks AMX and what emulates it";
+  EXPECT_EQ(FirstSoundPath({&amx, 1})->isa, amx);
+  for (const auto attend : {MistakesWholeBlocks<64>, MistakesWholeBlocks<128>}) {
+    TileIsa fault = *amx;
+    fault.attend = attend;
+    const TileIsa* candidates[] = {&fault, &kPortableIsa};
+    EXPECT_EQ(FirstSoundPath(candidates)->isa, &kPortableIsa);
   }
 }
 
