@@ -55,6 +55,39 @@ TEST_F(DataPlaneTest, TheWaitForATicketIsBoundedInTimeAndNumber) {
   EXPECT_EQ(streams[9]->outcome.AwaitEnd().code(), absl::StatusCode::kUnavailable);
 }
 
+// Whoever opens calls and says nothing does not keep out those that have a ticket.
+TEST_F(DataPlaneTest, CallsWithoutATicketGiveWayToThoseThatCome) {
+  ShardBoard::Options options = BoardOptions();
+  options.max_strangers = 3;
+  ShardBoard board(options);
+  board.SetIdentity(identity_);
+  std::vector<std::unique_ptr<PutStream>> streams;
+  std::vector<std::shared_ptr<PutCall>> calls;
+  const auto start = [&] {
+    streams.push_back(std::make_unique<PutStream>());
+    calls.push_back(std::make_shared<PutCall>(&board, &copies_, streams.back().get()));
+    calls.back()->Start();
+    Advance(absl::Milliseconds(1));
+  };
+  for (int i = 0; i < 3; ++i) start();
+  PutMessage message;
+  message.ticket = Ticket(id_, 10);
+  calls[0]->OnMessage(message);
+  for (int i = 0; i < 20; ++i) start();
+  EXPECT_TRUE(board.crowded());
+  EXPECT_EQ(board.calls(), 4u) << "the one with its ticket, and three";
+  for (int i = 0; i < 23; ++i) EXPECT_EQ(streams[i]->outcome.ended(), i > 0 && i < 20) << i;
+  EXPECT_EQ(streams[1]->outcome.AwaitReason(), "TOO_MANY_CALLS");
+  calls[19]->OnMessage(message);  // Too late.
+  EXPECT_EQ(board.calls(), 4u);
+  FetchStream fetch;
+  auto fetching = std::make_shared<FetchCall>(&board, &copies_, &fetch);
+  fetching->Start(All(id_, 10));
+  EXPECT_FALSE(fetch.outcome.ended());
+  board.Shutdown(absl::UnavailableError("going"));
+  EXPECT_EQ(board.calls(), 0u);
+}
+
 TEST_F(DataPlaneTest, WithoutAnIdentityItTakesNoTicket) {
   board_.SetIdentity({});
   PutStream stream;

@@ -8,7 +8,7 @@ namespace annulus {
 
 void ExchangeCall::BeginShard() {
   auto put = std::make_shared<PutCall>(board_, pool_, static_cast<PutCall::Stream*>(this));
-  const bool crowded = board_->calls() > board_->options().max_calls / 2;
+  const bool crowded = board_->crowded();
   {
     MutexLock lock(&mutex_);
     if (finished_) return;

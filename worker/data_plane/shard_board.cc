@@ -36,21 +36,29 @@ absl::Status TicketExpired(const ShardId& id) {
                id);
 }
 
+using Actions = std::vector<std::function<void()>>;
+
+void Run(const Actions& actions) {
+  for (const auto& action : actions) action();
+}
+
+void EndLater(const std::shared_ptr<DataCall>& call, const absl::Status& why, Actions* later) {
+  later->push_back([call, why] { call->End(why); });
+}
+
+absl::Status TooManyCalls(size_t limit, absl::string_view of_what) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("this worker serves at most ", limit, " calls", of_what, " at once"),
+      {"TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}}, {}, absl::Seconds(1)});
+}
+
 }  // namespace
 
 ShardBoard::ShardBoard(Options options) : options_(std::move(options)) {}
 
-void ShardBoard::Run(const Later& later) {
-  for (const auto& action : later) action();
-}
-
 void ShardBoard::ReportLater(WorkerEvent event, Later* later) const {
   later->push_back([this, event = std::move(event)] { options_.report(event); });
-}
-
-void ShardBoard::EndLater(const std::shared_ptr<DataCall>& call, const absl::Status& why,
-                          Later* later) const {
-  later->push_back([call, why] { call->End(why); });
 }
 
 void ShardBoard::SetIdentity(const Identity& identity) {
@@ -61,6 +69,11 @@ void ShardBoard::SetIdentity(const Identity& identity) {
 size_t ShardBoard::calls() const {
   MutexLock lock(&mutex_);
   return guests_.size();
+}
+
+bool ShardBoard::crowded() const {
+  MutexLock lock(&mutex_);
+  return guests_.size() > options_.max_calls / 2 || Strangers() > options_.max_strangers / 2;
 }
 
 void ShardBoard::Open(const ShardId& id, const std::string& principal,
@@ -159,7 +172,7 @@ void ShardBoard::Enter(std::shared_ptr<DataCall> call) {
   Later later;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = Admit(call);
+    const absl::Status status = Admit(call, &later);
     if (!status.ok()) EndLater(call, status, &later);
   }
   Run(later);
@@ -181,21 +194,35 @@ void ShardBoard::Join(std::shared_ptr<DataCall> call, absl::string_view ticket, 
   Later later;
   {
     MutexLock lock(&mutex_);
-    absl::Status status = Admit(call);
+    absl::Status status = Admit(call, &later);
     if (status.ok()) status = TakeTicket(&guests_.at(call.get()), ticket, stage, &later);
     if (!status.ok()) EndLater(call, status, &later);
   }
   Run(later);
 }
 
-absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call) {
-  RETURN_IF_ERROR(shutdown_);
-  if (guests_.size() >= options_.max_calls) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        absl::StrCat("this worker serves at most ", options_.max_calls, " calls at once"),
-        {"TOO_MANY_CALLS", {{"limit", absl::StrCat(options_.max_calls)}}, {}, absl::Seconds(1)});
+size_t ShardBoard::Strangers() const {
+  return std::count_if(guests_.begin(), guests_.end(),
+                       [](const auto& entry) { return !entry.second.has_ticket; });
+}
+
+// It is out at once: what it says from now on is not heard.
+void ShardBoard::DismissStranger(Later* later) {
+  auto oldest = guests_.end();
+  for (auto guest = guests_.begin(); guest != guests_.end(); ++guest) {
+    if (guest->second.has_ticket) continue;
+    if (oldest == guests_.end() || guest->second.deadline < oldest->second.deadline) oldest = guest;
   }
+  if (oldest == guests_.end()) return;
+  EndLater(oldest->second.call, TooManyCalls(options_.max_strangers, " without a ticket"), later);
+  guests_.erase(oldest);
+}
+
+absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, Later* later) {
+  RETURN_IF_ERROR(shutdown_);
+  // Who comes with a good ticket says it soon: not he is turned away, but who has been silent.
+  if (Strangers() >= options_.max_strangers) DismissStranger(later);
+  if (guests_.size() >= options_.max_calls) return TooManyCalls(options_.max_calls, "");
   Guest guest;
   guest.call = call;
   guest.deadline = options_.now() + options_.ticket_wait;

@@ -29,8 +29,7 @@ namespace annulus {
 class ShardBoard {
  public:
   struct Options {
-    // Never set back or forward.
-    std::function<absl::Time()> now;
+    std::function<absl::Time()> now;  // Never set back or forward.
     // The time of day. It need not agree with the coordinator's: it only tells whether a ticket
     // that opens nothing is old.
     std::function<absl::Time()> wall;
@@ -38,13 +37,13 @@ class ShardBoard {
     // any thread.
     std::function<void(control::v1::WorkerEvent)> report;
     RateLimits rate;
-    // Longest wait of a call for its ticket.
-    absl::Duration ticket_wait = absl::Seconds(10);
-    // Longest wait of a ticket for its Reserve.
-    absl::Duration reserve_wait = absl::Seconds(10);
+    absl::Duration ticket_wait = absl::Seconds(10);   // Longest wait of a call for its ticket.
+    absl::Duration reserve_wait = absl::Seconds(10);  // Longest wait of a ticket for its Reserve.
     // How long outputs wait for a client, beside the time that they take at the rate's floor.
     absl::Duration download_lease = absl::Seconds(60);
     size_t max_calls = 1024;
+    // Of them calls that have shown no good ticket yet; for one more the oldest of them ends.
+    size_t max_strangers = 256;
   };
   enum class Stage { kReserved, kOutputs };
 
@@ -53,8 +52,7 @@ class ShardBoard {
   // The agent's side. Tickets are judged by the newest identity.
   void SetIdentity(const Identity& identity);
   struct Times {
-    // In which the upload must be complete.
-    absl::Duration upload;
+    absl::Duration upload;  // In which it must be complete.
     // Of outputs, from Publish; absent: Options::download_lease.
     std::optional<absl::Duration> download;
   };
@@ -86,6 +84,8 @@ class ShardBoard {
 
   const Options& options() const { return options_; }
   size_t calls() const;
+  // More than half of the places for calls, or for those without a ticket, are taken.
+  bool crowded() const;
 
  private:
   struct Entry {
@@ -116,7 +116,10 @@ class ShardBoard {
   // What to do when the lock is released.
   using Later = std::vector<std::function<void()>>;
 
-  absl::Status Admit(const std::shared_ptr<DataCall>& call) REQUIRES(mutex_);
+  absl::Status Admit(const std::shared_ptr<DataCall>& call, Later* later) REQUIRES(mutex_);
+  size_t Strangers() const REQUIRES(mutex_);
+  // Ends the one that has waited longest.
+  void DismissStranger(Later* later) REQUIRES(mutex_);
   absl::Status TakeTicket(Guest* guest, absl::string_view ticket, Stage stage, Later* later)
       REQUIRES(mutex_);
   bool Expired(const TicketClaims& claims) const { return options_.wall() > claims.expiry; }
@@ -124,7 +127,6 @@ class ShardBoard {
   // Gives a guest its shard where what it waits for is there.
   void Seat(Guest* guest, Later* later) REQUIRES(mutex_);
   void ReportLater(control::v1::WorkerEvent event, Later* later) const;
-  void EndLater(const std::shared_ptr<DataCall>& call, const absl::Status& why, Later* later) const;
   void Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later)
       REQUIRES(mutex_);
   void Complete(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
@@ -133,7 +135,6 @@ class ShardBoard {
   bool GoesOn(const ShardId& id, Stage stage) const REQUIRES(mutex_);
   // The entry's deadline has passed.
   void Expire(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
-  static void Run(const Later& later);
 
   const Options options_;
   mutable Mutex mutex_;
