@@ -36,6 +36,8 @@ class ArrivedCells {
   bool complete() const { return cells_ == rows_ * heads_; }
   // Covered cells.
   int64_t cells() const { return cells_; }
+  // Entries that they take.
+  size_t fragments() const { return fragments_; }
 
   // Maximal runs of rows that lack a head, in order; at most `limit`.
   std::vector<Interval> MissingRows(size_t limit) const;

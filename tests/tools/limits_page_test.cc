@@ -18,7 +18,9 @@
 #include "server/coordinator_server.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/options.h"
+#include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/shard_board.h"
+#include "worker/staging/staged_shard.h"
 
 namespace annulus {
 namespace {
@@ -75,11 +77,13 @@ std::vector<std::string> OfRequests(const Limits& limits) {
 std::vector<std::string> OfMessages() {
   return {Bytes(kMaxChunkBytes),
           Count(kMaxMessageChunks),
+          Count(FetchCall::kMaxParts),
           Bytes(kMaxStreamMessageBytes),
           Bytes(kMaxTicketMessageBytes),
           Bytes(kMaxCoordinatorMessageBytes),
           Bytes(kMaxCoordinatorAnswerBytes),
-          Count(ArrivedCells::kMaxFragments)};
+          Count(ArrivedCells::kMaxFragments),
+          Count(StagedShard::kMaxFragmentsOfInput)};
 }
 
 std::vector<std::string> AtOnce(const CoordinatorServer::Options& options) {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/error.h"
 #include "tests/worker/data_plane_harness.h"
 
 namespace annulus {
@@ -136,6 +137,28 @@ TEST_F(DataPlaneTest, BadPartsAreRefused) {
     FetchStream stream;
     Fetch(&stream, request);
     EXPECT_EQ(stream.outcome.AwaitReason(), reason);
+  }
+}
+
+TEST_F(DataPlaneTest, ARequestOfTooManyPartsIsNotKept) {
+  Open(id_, 10);
+  board_.Publish(id_, report_);
+  for (const int parts : {FetchCall::kMaxParts, FetchCall::kMaxParts + 1}) {
+    v1::FetchShardRequest request = All(id_, 10);
+    for (int i = 0; i < parts; ++i) {
+      v1::MissingRows* part = request.add_parts();
+      part->set_tensor(v1::TENSOR_ID_OUT);
+      part->set_row_count(1);
+    }
+    FetchStream stream;
+    auto call = Fetch(&stream, request);
+    if (parts == FetchCall::kMaxParts) {
+      EXPECT_TRUE(stream.outcome.AwaitMessages(1));
+      call->OnCancelled();
+      continue;
+    }
+    EXPECT_EQ(stream.outcome.AwaitReason(), "LIMIT_EXCEEDED");
+    EXPECT_EQ(DetailOf(stream.outcome.AwaitEnd()).fields[0].field, "parts");
   }
 }
 

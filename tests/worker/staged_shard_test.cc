@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "attention/spec.h"
 #include "proto/chunk_header.h"
 #include "proto/crc32c.h"
+#include "tests/sanitized.h"
 
 namespace annulus {
 namespace {
@@ -316,6 +318,33 @@ TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
   EXPECT_EQ(missing[1].rows, (Interval{3, 5}));
   EXPECT_EQ(missing[2].tensor, TensorId::kK);
   EXPECT_EQ(shard_->Missing(2).size(), 2u);
+}
+
+// Each call alone is within its bounds.
+TEST_F(StagedShardTest, AllCallsTogetherAreBoundedInPieces) {
+  if (kSanitized) GTEST_SKIP() << "400,000 chunks";
+  constexpr size_t kPieces = ArrivedCells::kMaxFragments / 2;  // Of each call.
+  constexpr int64_t kRows = 2 * kPieces;
+  const ShardShape shape = SmallShape(kRows, 1);
+  auto pool = PagePool::Create(MemoryBudget::Create("staging", 16 << 20));
+  shard_ = *StagedShard::Create(pool.get(), shape, nullptr);
+  const std::string row(shape.tensors[0].row_bytes(), '\0');
+  constexpr size_t kCalls = 3 * StagedShard::kMaxFragmentsOfInput / kPieces;
+  std::vector<std::unique_ptr<UploadCall>> calls;
+  for (size_t i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<UploadCall>());
+    for (int64_t at = 0; at < kRows; at += 2)
+      ASSERT_TRUE(PutBytes(calls.back().get(), {TensorId::kQ, at, 1, 0, 0, {}}, row).ok());
+  }
+  const auto one_more = [&] {
+    UploadCall call;
+    return Reason(PutBytes(&call, {TensorId::kQ, 0, 1, 0, 0, {}}, row));
+  };
+  EXPECT_EQ(one_more(), "TOO_MANY_FRAGMENTS");
+  // What joins pieces is welcome.
+  EXPECT_TRUE(PutBytes(calls.back().get(), {TensorId::kQ, 1, 1, 0, 0, {}}, row).ok());
+  calls.pop_back();
+  EXPECT_EQ(one_more(), "");
 }
 
 TEST_F(StagedShardTest, CallsInParallelFillOneShard) {

@@ -22,6 +22,11 @@ FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream)
     : board_(board), pool_(pool), stream_(stream), rate_(board->options().rate) {}
 
 void FetchCall::Start(const v1::FetchShardRequest& request) {
+  if (request.parts_size() > kMaxParts) {
+    return Conclude(
+        InvalidField("LIMIT_EXCEEDED", "parts",
+                     absl::StrCat(request.parts_size(), " parts, of at most ", kMaxParts)));
+  }
   {
     MutexLock lock(&mutex_);
     request_ = request;
@@ -39,6 +44,7 @@ void FetchCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     shard_ = std::move(shard);
     report_ = report;
     status = Plan();
+    v1::FetchShardRequest().Swap(&request_);  // To clear it would keep its memory.
     if (status.ok()) return PrepareNext();
   }
   Conclude(status);

@@ -35,6 +35,8 @@ struct LeavingChunk {
 // Thread-safe; lives as long as anybody refers to it.
 class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall> {
  public:
+  static constexpr int kMaxParts = 1000;  // Of a request: as many as ShardStatus.missing has.
+
   // The gRPC side. Called with the call's lock held. After WriteLast or Finish, only Cancel.
   class Stream {
    public:
@@ -52,6 +54,7 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   // `stream` stays valid until OnDone; board and pool outlive the call.
   FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream);
 
+  // A request of more parts than kMaxParts ends it: LIMIT_EXCEEDED.
   void Start(const v1::FetchShardRequest& request);
   void OnWritten(bool ok);
   void OnCancelled();
@@ -96,7 +99,7 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   Stream* const stream_;
 
   Mutex mutex_;
-  v1::FetchShardRequest request_ GUARDED_BY(mutex_);
+  v1::FetchShardRequest request_ GUARDED_BY(mutex_);  // Until the shard is there.
   std::shared_ptr<StagedShard> shard_ GUARDED_BY(mutex_);
   v1::ShardReport report_ GUARDED_BY(mutex_);
   ShardId id_ GUARDED_BY(mutex_);

@@ -92,6 +92,10 @@ absl::Status CheckLender(const ShardShape& shape, const StagedShard* lender) {
 
 }  // namespace
 
+UploadCall::~UploadCall() {
+  if (of_calls != nullptr) *of_calls -= fragments;
+}
+
 int64_t ShardShape::bytes(Direction direction) const {
   int64_t sum = 0;
   for (const TensorInfo& tensor : tensors) {
@@ -170,17 +174,7 @@ absl::StatusOr<StagedShard::Target> StagedShard::Resolve(const ArrivingChunk& ch
 absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   ASSIGN_OR_RETURN(const Target target, Resolve(chunk));
   RETURN_IF_ERROR(CheckCrc(chunk));
-  if (call->seen.empty()) {
-    for (const TensorInfo& tensor : shape_.tensors) {
-      call->seen.emplace_back(shape_.rows(tensor), tensor.heads);
-    }
-  }
-  if (call->seen[target.index].Intersects(target.cells)) {
-    return ChunkError("CHUNK_OVERLAP", "row_begin",
-                      absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ",
-                                   TensorName(chunk.tensor), " came before in this call"));
-  }
-  RETURN_IF_ERROR(call->seen[target.index].Add(target.cells));
+  RETURN_IF_ERROR(Note(call, target, chunk));
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(Place(target, chunk));
   ArrivedCells& arrived = arrived_[target.index];
@@ -190,6 +184,34 @@ absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   call->bytes += (target.cells.row_end - target.cells.row_begin) *
                  (target.cells.head_end - target.cells.head_begin) * target.head_bytes;
   return absl::OkStatus();
+}
+
+absl::Status StagedShard::Note(UploadCall* call, const Target& target,
+                               const ArrivingChunk& chunk) const {
+  if (call->seen.empty()) {
+    for (const TensorInfo& tensor : shape_.tensors) {
+      call->seen.emplace_back(shape_.rows(tensor), tensor.heads);
+    }
+    call->of_calls = fragments_;
+  }
+  ArrivedCells& seen = call->seen[target.index];
+  if (seen.Intersects(target.cells)) {
+    return ChunkError("CHUNK_OVERLAP", "row_begin",
+                      absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ",
+                                   TensorName(chunk.tensor), " came before in this call"));
+  }
+  const auto before = static_cast<int64_t>(seen.fragments());
+  RETURN_IF_ERROR(seen.Add(target.cells));
+  const int64_t more = static_cast<int64_t>(seen.fragments()) - before;
+  call->fragments += more;
+  const auto inputs =
+      std::count_if(shape_.tensors.begin(), shape_.tensors.end(),
+                    [](const TensorInfo& tensor) { return tensor.direction == Direction::kInput; });
+  const int64_t most = inputs * static_cast<int64_t>(kMaxFragmentsOfInput);
+  if (fragments_->fetch_add(more) + more <= most || more <= 0) return absl::OkStatus();
+  return ChunkError("TOO_MANY_FRAGMENTS", "row_begin",
+                    absl::StrCat("what the calls at this shard have brought is in more than ", most,
+                                 " separate pieces"));
 }
 
 absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk) {

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_STAGING_STAGED_SHARD_H_
 #define ANNULUS_WORKER_STAGING_STAGED_SHARD_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,8 +42,15 @@ struct ArrivingChunk : ChunkHeader {
 // What one PutShard call has brought so far: a cell twice in one call is an error. One thread at a
 // time.
 struct UploadCall {
+  UploadCall() = default;
+  UploadCall(const UploadCall&) = delete;
+  UploadCall& operator=(const UploadCall&) = delete;
+  ~UploadCall();
+
   std::vector<ArrivedCells> seen;  // By tensor; made at first use.
-  int64_t bytes = 0;  // Written, or found to be the same; all inputs: expected_bytes().
+  int64_t bytes = 0;      // Written, or found to be the same; all inputs: expected_bytes().
+  int64_t fragments = 0;  // Of `seen`.
+  std::shared_ptr<std::atomic<int64_t>> of_calls;  // The same of all calls at the shard.
 };
 
 struct MissingPiece {
@@ -57,6 +65,10 @@ struct MissingPiece {
 // are written by Write alone until complete(), and by the executor after it.
 class StagedShard {
  public:
+  // What calls at the shard have brought, all together, takes at most so many fragments for each
+  // input: those of two calls, since one whose connection has died may be there for a while.
+  static constexpr size_t kMaxFragmentsOfInput = 2 * ArrivedCells::kMaxFragments;
+
   // Takes the bytes of all inputs and outputs from the pool's budget. RESOURCE_EXHAUSTED where it
   // or the machine has no room. `on_freed` runs after the memory has been given back, on whatever
   // thread held the last reference; it may be empty. `lender` has every tensor of the shape that is
@@ -93,6 +105,8 @@ class StagedShard {
   StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory, std::function<void()> on_freed,
               std::shared_ptr<const StagedShard> lender);
   absl::StatusOr<Target> Resolve(const ArrivingChunk& chunk) const;
+  // In what the call has brought.
+  absl::Status Note(UploadCall* call, const Target& target, const ArrivingChunk& chunk) const;
   absl::Status Place(const Target& target, const ArrivingChunk& chunk) REQUIRES(mutex_);
 
   const ShardShape shape_;
@@ -103,6 +117,9 @@ class StagedShard {
   std::shared_ptr<std::byte> memory_;
   std::vector<std::byte*> data_;
 
+  // Of UploadCall::seen, which may live longer.
+  const std::shared_ptr<std::atomic<int64_t>> fragments_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   mutable Mutex mutex_;
   std::vector<ArrivedCells> arrived_ GUARDED_BY(mutex_);  // By tensor; outputs' stay empty.
   int64_t received_bytes_ GUARDED_BY(mutex_) = 0;
