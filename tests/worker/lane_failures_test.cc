@@ -97,6 +97,26 @@ TEST_F(LaneTest, AFaultOfTheDeviceIsToldAfterAnotherFailure) {
   EXPECT_EQ(lost->shard_failed().error().reason(), kReasonDeviceFault);
 }
 
+// Where ranks tell each other what came of the job, the device's fault may be met in the midst of
+// it.
+TEST_F(LaneTest, AFaultOfTheDeviceIsToldThoughTheGroupWasAborted) {
+  strategy_ = Strategy::kUlysses;
+  LaneHost::Options options;
+  options.synchronize = [this, aborted = std::make_shared<std::atomic<bool>>(false)] {
+    if (!aborted->exchange(true)) hosts_[0]->lane().Command(End(/*abort=*/true));
+    return MakeError(absl::StatusCode::kInternal, "a fault",
+                     {std::string(kReasonDeviceFault), {}, {}, {}});
+  };
+  Make(2, std::move(options));
+  Form();
+  const int steps = Prepare("job");
+  for (int rank = 0; rank < 2; ++rank)
+    hosts_[rank]->lane().Command(Segment("job", rank, 0, steps, true));
+  const auto broken = hosts_[0]->log.Wait(Event::kGroupBroken);
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(broken->group_broken().cause().reason(), kReasonDeviceFault);
+}
+
 // What it would send is not what its client has sent.
 TEST_F(LaneTest, ARankWithoutItsInputsBreaksTheGroup) {
   Make(2);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/error.h"
 #include "tests/worker/lane_harness.h"
 
 namespace annulus {
@@ -148,6 +149,24 @@ TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->output_ready().shard().job_id(), "wanted");
   EXPECT_EQ(host.log.Count(Event::kShardFailed), 0);
+}
+
+// The device is lost for all others, too.
+TEST(SoloLaneTest, AFaultOfTheDeviceIsToldThoughTheJobWasReleased) {
+  std::shared_ptr<InProcessHub> none;
+  LaneHost* of = nullptr;
+  LaneHost::Options options;
+  options.before_call = [&of] {
+    of->solo().Release({"job", 1, 0});
+    return MakeError(absl::StatusCode::kInternal, "a fault",
+                     {std::string(kReasonDeviceFault), {}, {}, {}});
+  };
+  LaneHost host(&none, std::move(options));
+  of = &host;
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1));
+  const auto failed = host.log.Wait(Event::kShardFailed);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->shard_failed().error().reason(), kReasonDeviceFault);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "worker/device/device.h"
 
 namespace annulus {
 namespace {
@@ -86,10 +87,12 @@ absl::Status CommunicatorBase::Finish(const absl::Status& status, Phase next) {
     phase_ = next;
     return status;
   }
-  // What a verb says when it was interrupted depends on where the abort met it.
+  // What a verb says when it was interrupted depends on where the abort met it. A device's fault is
+  // none of the abort's.
   first_error_ =
-      aborted() ? Error(absl::StatusCode::kAborted, kReasonAborted, "the communicator was aborted")
-                : status;
+      aborted() && !IsDeviceFault(status)
+          ? Error(absl::StatusCode::kAborted, kReasonAborted, "the communicator was aborted")
+          : status;
   Leave();
   phase_ = Phase::kPoisoned;
   return first_error_;

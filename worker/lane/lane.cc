@@ -10,6 +10,7 @@
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "proto/convert.h"
+#include "worker/device/device.h"
 
 namespace annulus {
 
@@ -244,7 +245,7 @@ void Lane::Break(const control::v1::RunSegment& command, int32_t step, const abs
   groups_.Abort(id);
   // Now, because messages may be on their way into a shard's memory until it is gone.
   groups_.Destroy(id);
-  if (asked_for) return;
+  if (asked_for && !IsDeviceFault(why)) return;
   WorkerEvent event;
   control::v1::GroupBroken& broken = *event.mutable_group_broken();
   *broken.mutable_generation() = command.generation();

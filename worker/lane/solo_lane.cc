@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "worker/device/device.h"
 
 namespace annulus {
 
@@ -110,10 +111,10 @@ void SoloLane::DoRun(const ShardWork& work) {
   gauge_.Begin("Solo", work.id, 0);
   const absl::StatusOr<ExecutionStats> stats = Execute(work);
   gauge_.End();
-  // A stopped run was dropped: nobody waits for its end.
+  // A stopped run was dropped: nobody waits for its end. A device's fault ends the process.
   if (stats.ok()) {
     options_.report(OutputReadyEvent(work.id, *stats, options_.engine.description));
-  } else if (!stop_) {
+  } else if (!stop_ || IsDeviceFault(stats.status())) {
     options_.report(ShardFailedEvent(work.id, stats.status()));
   }
   End();
