@@ -42,6 +42,10 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("cuDNN (\"", options.cudnn_library,
                                                    "\") is for a GPU, and the device is a CPU"));
   }
+  if (options.nccl_library != BackendOptions::kNcclLibrary) {
+    return absl::InvalidArgumentError(absl::StrCat("NCCL (\"", options.nccl_library,
+                                                   "\") is for a GPU, and the device is a CPU"));
+  }
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
   ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options.kernel));

@@ -27,8 +27,9 @@ struct BackendOptions {
   int64_t device_bytes = 0;
   // Of a GPU: what is pinned for staging at the start.
   int64_t staging_bytes = 0;
-  // Of a GPU: where NCCL is, as for dlopen.
-  std::string nccl_library = "libnccl.so.2";
+  // Of a GPU: where NCCL is, as for dlopen. Others than the usual one go with no CPU.
+  static constexpr char kNcclLibrary[] = "libnccl.so.2";
+  std::string nccl_library = kNcclLibrary;
   // Of a GPU, and refused on a CPU: where cuDNN is, as for dlopen; empty: it is not used.
   std::string cudnn_library;
 };

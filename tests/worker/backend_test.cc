@@ -46,6 +46,14 @@ TEST(Backend, CudnnGoesWithNoCpu) {
   }
 }
 
+TEST(Backend, AnNcclOfOnesOwnGoesWithNoCpu) {
+  BackendOptions options = On("cpu");
+  options.nccl_library = "/opt/libnccl.so";
+  const absl::Status status = MakeEngine(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "NCCL (\"/opt/libnccl.so\") is for a GPU, and the device is a CPU");
+}
+
 TEST(Backend, TheCpuServesEverythingButBf16x3WithoutAmx) {
   const auto engine = MakeEngine(On("cpu"));
   ASSERT_TRUE(engine.ok()) << engine.status();
