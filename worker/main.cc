@@ -43,6 +43,9 @@ constexpr int kFailed = 1;
 // Of links that cannot be measured in one process: GPUs behind PCIe.
 constexpr int64_t kAssumedLinkBytesPerSecond = 20'000'000'000;
 constexpr double kAssumedStepSeconds = 30e-6;
+// Of a healthy worker an abort may take the 5 s for which Gloo's connecting with a peer cannot be
+// interrupted (worker/comm/gloo.h).
+constexpr absl::Duration kMinAbortTimeout = absl::Seconds(7);
 // Below this share of processors what was measured is said to be doubtful.
 constexpr double kMostlyAlone = 0.7;
 
@@ -185,7 +188,7 @@ void AddTimes(CLI::App* app, Flags* flags) {
   AddDuration(
       app,
       {"--abort-timeout", "Time that an abort may take before the worker ends with exit code 70"},
-      {absl::Seconds(1), absl::Hours(1)}, &worker->abort_timeout);
+      {kMinAbortTimeout, absl::Hours(1)}, &worker->abort_timeout);
   AddDuration(app, {"--drain-timeout", "Longest time from SIGTERM to the end"},
               {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
 }

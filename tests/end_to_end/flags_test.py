@@ -101,6 +101,12 @@ class FlagsTest(unittest.TestCase):
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                     self.assertIn(flag, done.stderr)
 
+    def test_an_abort_has_the_time_of_a_connect(self):
+        # Refused for the other two besides, so that no worker starts.
+        done = cluster.run("annulus-worker", "--abort-timeout=5s", "--stall-timeout=2s", "--step-timeout=3s")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--abort-timeout", done.stderr)
+
     def test_every_program_says_its_version(self):
         for program in ("annulus-coordinator", "annulus-worker", "annulus"):
             done = cluster.run(program, "--version")

@@ -179,6 +179,33 @@ TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
   }
 }
 
+TEST_F(LaneTest, ARankIsPatientWhileItConnects) {
+  InProcessHub::Options two;
+  two.size = 2;
+  hub_ = std::make_shared<InProcessHub>(two);
+  LaneHost host(&hub_);
+  const auto other = hub_->MakeCommunicator(1);  // It does not connect.
+  Command open, connect;
+  *open.mutable_open_group()->mutable_generation() = GenerationOf(Group());
+  open.mutable_open_group()->set_size(2);
+  host.lane().Command(open);
+  const auto opened = host.log.Wait(Event::kGroupOpened);
+  ASSERT_TRUE(opened.has_value());
+  *connect.mutable_connect_group()->mutable_generation() = GenerationOf(Group());
+  connect.mutable_connect_group()->mutable_timeout()->set_seconds(300);
+  connect.mutable_connect_group()->add_bootstraps(opened->group_opened().bootstrap());
+  connect.mutable_connect_group()->add_bootstraps(*other->Bootstrap());
+  host.lane().Command(connect);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!host.lane().gauge()->Read().busy && absl::Now() < deadline) std::this_thread::yield();
+  const LaneGauge::Reading reading = host.lane().gauge()->Read();
+  EXPECT_TRUE(reading.busy);
+  EXPECT_EQ(reading.what, "ConnectGroup");
+  EXPECT_EQ(reading.patience, absl::Seconds(300));
+  host.lane().Command(End(/*abort=*/true));
+  EXPECT_TRUE(host.log.Wait(Event::kGroupClosed).has_value());
+}
+
 TEST_F(LaneTest, AnUnpreparedShardBreaksTheGroup) {
   Make(2);
   Form();

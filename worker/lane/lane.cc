@@ -127,11 +127,12 @@ void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
   *event.mutable_group_connected()->mutable_generation() = connect.generation();
   absl::Status status = absl::NotFoundError("this worker has not opened the group");
   if (const auto stay = groups_.Enter(id); stay.has_value()) {
-    gauge_.Begin("ConnectGroup", ShardId(), 0);
+    const absl::Duration timeout = DurationFromProto(connect.timeout());
+    // Ranks that come late are no stall.
+    gauge_.Begin("ConnectGroup", ShardId(), 0, timeout);
     const std::vector<std::string> bootstraps(connect.bootstraps().begin(),
                                               connect.bootstraps().end());
-    status = stay->communicator()->Connect(bootstraps,
-                                           SteadyNow() + DurationFromProto(connect.timeout()));
+    status = stay->communicator()->Connect(bootstraps, SteadyNow() + timeout);
     gauge_.End();
   }
   if (!status.ok()) {
