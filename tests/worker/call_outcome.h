@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_WORKER_CALL_OUTCOME_H_
 #define ANNULUS_TESTS_WORKER_CALL_OUTCOME_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -108,6 +109,7 @@ class ExchangeTestStream final : public ExchangeCall::Stream {
  public:
   void ReadNext() override {
     outcome.Change([](Outcome::State& state) { ++state.reads; });
+    on_read();
   }
   void Write(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) override {
     outcome.Change([&](Outcome::State& state) {
@@ -119,6 +121,7 @@ class ExchangeTestStream final : public ExchangeCall::Stream {
   void Cancel() override {
     outcome.Change([](Outcome::State& state) { state.cancelled = true; });
   }
+  std::function<void()> on_read = [] {};  // Under the call's lock.
   Outcome outcome;
 };
 

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "attention/error.h"
-
 namespace annulus {
 
 void ExchangeCall::BeginShard() {
@@ -13,7 +11,7 @@ void ExchangeCall::BeginShard() {
     MutexLock lock(&mutex_);
     if (finished_) return;
     // Calls that wait for nobody in particular leave room for those that come.
-    if (crowded && served_ && !early_.has_value()) return EndLocked(absl::OkStatus());
+    if (crowded && served_) return EndLocked(absl::OkStatus());
     put_ = put;
     fetch_.reset();
     put_done_ = false;
@@ -42,7 +40,6 @@ void ExchangeCall::EndLocked(const absl::Status& status) {
 void ExchangeCall::OnMessage(PutMessage message) {
   {
     MutexLock lock(&mutex_);
-    reading_ = false;
     if (between_) {
       early_ = std::move(message);
       return;
@@ -58,10 +55,6 @@ void ExchangeCall::HandOver(PutMessage message) {
     MutexLock lock(&mutex_);
     between_ = false;
     if (finished_) return;
-    if (put_done_) {
-      return EndLocked(InvalidField("STREAM_SEQUENCE", "step",
-                                    "a message came before the outputs of the shard before"));
-    }
     put = put_;
     // Chunks without a ticket are PutCall's to refuse.
     if (fetch_ == nullptr && (!message.ticket.empty() || message.parts.empty())) {
@@ -80,7 +73,6 @@ void ExchangeCall::HandOver(PutMessage message) {
 
 void ExchangeCall::OnMalformed(const absl::Status& status) {
   MutexLock lock(&mutex_);
-  reading_ = false;
   EndLocked(status);
 }
 
@@ -89,7 +81,6 @@ void ExchangeCall::OnHalfClose() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
-    reading_ = false;
     if (between_) return;  // BeginShard comes back to it.
     if (IdleLocked()) return EndLocked(absl::OkStatus());
     put = put_;
@@ -138,12 +129,9 @@ void ExchangeCall::OnDone() {
 
 void ExchangeCall::ReadNext() {
   MutexLock lock(&mutex_);
-  // What came early is what the PutCall asks for; BeginShard sees to it, and to the end.
-  if (finished_ || reading_ || early_.has_value() || (closed_ && between_)) return;
-  // Not here, where the PutCall's lock is held.
-  if (closed_) return pool_->Queue([self = shared_from_this()] { self->OnHalfClose(); });
-  reading_ = true;
-  stream_->ReadNext();
+  // A PutCall that meets the client's close is over: only the next one asks, and BeginShard ends
+  // it.
+  if (!finished_ && !closed_) stream_->ReadNext();
 }
 
 void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {

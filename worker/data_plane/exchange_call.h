@@ -28,7 +28,8 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   class Stream {
    public:
     virtual ~Stream() = default;
-    // Answered by OnMessage, OnMalformed or OnHalfClose. One at a time.
+    // Answered by OnMessage, OnMalformed or OnHalfClose, which come for nothing else, perhaps
+    // before it returns to who asked. One at a time, none while a shard's outputs are awaited.
     virtual void ReadNext() = 0;
     // Answered by OnWritten. `report`: after the last chunks of a shard, else nullptr.
     virtual void Write(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) = 0;
@@ -84,9 +85,8 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   Mutex mutex_;
   std::shared_ptr<PutCall> put_ GUARDED_BY(mutex_);
   std::shared_ptr<FetchCall> fetch_ GUARDED_BY(mutex_);  // From the shard's first message on.
-  bool reading_ GUARDED_BY(mutex_) = false;
-  bool closed_ GUARDED_BY(mutex_) = false;          // The client's side.
-  bool put_done_ GUARDED_BY(mutex_) = false;        // The shard's inputs are here.
+  bool closed_ GUARDED_BY(mutex_) = false;               // The client's side.
+  bool put_done_ GUARDED_BY(mutex_) = false;             // The shard's inputs are here.
   bool last_ GUARDED_BY(mutex_) = false;            // The shard's last message is being written.
   std::optional<Outputs> held_ GUARDED_BY(mutex_);  // The first ones, until put_done_.
   bool writing_ GUARDED_BY(mutex_) = false;
