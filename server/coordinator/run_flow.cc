@@ -158,7 +158,8 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Dura
 void OnDrained(const Report& report, const control::v1::OutputDrained& drained) {
   if (drained.has_report())
     OnOutputReady(report, drained.report(), DurationFromProto(drained.age()));
-  if (!report.rank.output_ready) return;
+  // A job without outputs has ended with that: its run waits for Dropped.
+  if (!report.rank.output_ready || !report.run.live()) return;
   report.rank.drained = true;
   if (report.run.solo() && !report.run.keep) RankFreed(report.core, report.run, report.number);
   FinishIfDrained(report);

@@ -45,6 +45,16 @@ TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
   EXPECT_TRUE(harness_.core().runs.all().empty());
 }
 
+// Its job ends, and Drop is sent, before the rest of the word is looked at.
+TEST_F(JobStatsTest, OneWordCanBeARunWithoutOutputs) {
+  harness_.Start(1);
+  const int64_t call = harness_.Run(harness_.Request(1, 0));
+  harness_.FetchAtOnce(harness_.JobOf(call));
+  EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
+  harness_.Obey();
+  EXPECT_TRUE(harness_.core().runs.all().empty());
+}
+
 TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
   harness_.Start(1);
   const int64_t call = harness_.Run(harness_.Request(0));
