@@ -14,7 +14,6 @@
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "server/coordinator/errors.h"
-#include "server/coordinator/group_family.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/kept_state.h"
@@ -42,7 +41,7 @@ absl::Status CheckWorldSize(const Core& core, const Submission& submission) {
 std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission) {
   const int32_t wanted = submission.execution.world_size;
   std::set<int32_t> sizes;
-  const auto family = GroupFamily(core.workers.LocalityOrder());
+  const auto family = core.Family();
   if (HasServers(core, family, 1, submission)) sizes.insert(1);
   const int32_t limit = std::min(core.workers.ready_count(), core.options.limits.max_world_size);
   for (const std::vector<int64_t>& members : family) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/coordinator/group_family.h"
+
 namespace annulus {
 
 // Microseconds, so that a restart within a second of the last one still has a higher term.
@@ -15,6 +17,10 @@ Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, P
       term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))),
       queue(options.principal_weights, options.priority_step),
       shares(options.principal_weights) {}
+
+std::vector<std::vector<int64_t>> Core::Family() const {
+  return GroupFamily(workers.LocalityOrder(), options.limits.max_world_size);
+}
 
 bool Core::enough_workers() const {
   return workers.ready_count() >= std::max(1, options.min_workers);

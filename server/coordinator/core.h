@@ -97,6 +97,8 @@ struct Core {
 
   std::vector<Action> actions;
 
+  // Of groups that there are or will be, see GroupFamily.
+  std::vector<std::vector<int64_t>> Family() const;
   // As many ready workers as a job must find; at least one.
   bool enough_workers() const;
   // Jobs that wait: for room, or for their first plan.

@@ -1,21 +1,37 @@
 #include "server/coordinator/group_family.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace annulus {
+namespace {
 
-std::vector<std::vector<int64_t>> GroupFamily(const std::vector<int64_t>& order) {
-  std::vector<std::vector<int64_t>> family;
-  if (order.size() < 2) return family;
-  family.push_back(order);
+using Family = std::vector<std::vector<int64_t>>;
+
+void AddFamilyOf(const std::vector<int64_t>& block, Family* family) {
+  if (block.size() < 2) return;
+  family->push_back(block);
   size_t size = 2;
-  while (size * 2 < order.size()) size *= 2;
+  while (size * 2 < block.size()) size *= 2;
   for (; size >= 2; size /= 2) {
-    if (size == order.size()) continue;
-    for (size_t begin = 0; begin + size <= order.size(); begin += size) {
-      family.emplace_back(order.begin() + begin, order.begin() + begin + size);
+    if (size == block.size()) continue;
+    for (size_t begin = 0; begin + size <= block.size(); begin += size) {
+      family->emplace_back(block.begin() + begin, block.begin() + begin + size);
     }
   }
+}
+
+}  // namespace
+
+Family GroupFamily(const std::vector<int64_t>& order, int32_t max_size) {
+  Family family;
+  const auto most = static_cast<size_t>(max_size);
+  for (size_t begin = 0; begin < order.size(); begin += most) {
+    const size_t end = std::min(order.size(), begin + most);
+    AddFamilyOf({order.begin() + begin, order.begin() + end}, &family);
+  }
+  std::stable_sort(family.begin(), family.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
   return family;
 }
 

@@ -9,7 +9,6 @@
 #include "proto/convert.h"
 #include "server/coordinator/answer_time.h"
 #include "server/coordinator/errors.h"
-#include "server/coordinator/group_family.h"
 #include "server/coordinator/run_flow.h"
 
 namespace annulus {
@@ -209,7 +208,7 @@ void MembershipChanged(Core& core) {
 
 void ReconcileGroups(Core& core) {
   if (!std::exchange(core.family_dirty, false)) return;
-  const std::vector<std::vector<int64_t>> family = GroupFamily(core.workers.LocalityOrder());
+  const std::vector<std::vector<int64_t>> family = core.Family();
   const std::set<std::vector<int64_t>> wanted(family.begin(), family.end());
   CloseUnwanted(core, wanted);
   auto& pauses = core.groups.pauses();

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
 #include "proto/ticket.h"
-#include "server/coordinator/group_family.h"
 #include "server/coordinator/issue.h"
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
@@ -345,7 +344,7 @@ bool TryPlace(Pass& pass, JobRecord& job) {
 }
 
 Pass StartPass(Core& core) {
-  Pass pass{core, GroupFamily(core.workers.LocalityOrder()), {}, {}, {}, AwaitedDevices(core)};
+  Pass pass{core, core.Family(), {}, {}, {}, AwaitedDevices(core)};
   for (const auto& [number, run] : core.runs.all()) {
     if (run.solo()) {
       if (run.state <= RunRecord::State::kRunning) ++pass.solo_on_worker[run.ranks[0].worker];

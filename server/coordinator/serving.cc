@@ -7,7 +7,6 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "server/coordinator/errors.h"
-#include "server/coordinator/group_family.h"
 
 namespace annulus {
 namespace {
@@ -118,7 +117,7 @@ absl::Status CheckAnyServes(const Core& core, const Submission& job) {
 absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job) {
   RETURN_IF_ERROR(CheckAlike(core, job));
   const int32_t size = std::max(1, world_size);
-  if (HasServers(core, GroupFamily(core.workers.LocalityOrder()), size, job)) {
+  if (HasServers(core, core.Family(), size, job)) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckAnyServes(core, job));

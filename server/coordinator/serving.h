@@ -28,7 +28,7 @@ bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t si
                 const Submission& job);
 
 // Whether workers that are there could run it on so many ranks: one that is ready, or the first
-// ones of a group that there is or will be. `family`: theirs, GroupFamily.
+// ones of a group that there is or will be. `family`: Core::Family.
 bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
                 const Submission& job);
 

@@ -10,6 +10,7 @@ using v1::Job;
 
 class GroupTest : public testing::Test {
  protected:
+  explicit GroupTest(CoordinatorOptions options = {}) : harness_(std::move(options)) {}
   std::vector<std::vector<std::string>> ReadyGroups() {
     std::vector<std::vector<std::string>> groups;
     for (const v1::GroupInfo& group : harness_.Info().groups()) {
@@ -59,6 +60,23 @@ TEST_F(GroupTest, FamilyFollowsTheMembershipAndKeepsWhatIsStillRight) {
   harness_.Advance(absl::Seconds(1));
   harness_.Obey();
   EXPECT_EQ(ReadyGroups().size(), 3u);
+}
+
+class SmallGroupsTest : public GroupTest {
+ protected:
+  SmallGroupsTest() : GroupTest(PairsAtMost()) {}
+  static CoordinatorOptions PairsAtMost() {
+    CoordinatorOptions options;
+    options.limits.max_world_size = 2;
+    return options;
+  }
+};
+
+TEST_F(SmallGroupsTest, NoGroupIsLargerThanAJobMayBe) {
+  harness_.Start(5);
+  using Groups = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(ReadyGroups(), Groups({{"w0", "w1"}, {"w2", "w3"}}));
+  EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(2))), Job::STATE_UPLOADING);
 }
 
 TEST_F(GroupTest, LocalityThenSlotOrdersRanks) {

@@ -90,15 +90,15 @@ TEST(LedgerTest, ReservesAllOrNothingAndNeverMoreThanTheLimit) {
 
 TEST(GroupFamilyTest, IsLaminarAndHoldsAlignedPowersOfTwoAndTheWhole) {
   using Family = std::vector<std::vector<int64_t>>;
-  EXPECT_EQ(GroupFamily({}), Family());
-  EXPECT_EQ(GroupFamily({1}), Family());
-  EXPECT_EQ(GroupFamily({4, 2}), Family({{4, 2}}));
-  EXPECT_EQ(GroupFamily({1, 2, 3}), Family({{1, 2, 3}, {1, 2}}));
-  EXPECT_EQ(GroupFamily({1, 2, 3, 4}), Family({{1, 2, 3, 4}, {1, 2}, {3, 4}}));
+  EXPECT_EQ(GroupFamily({}, 64), Family());
+  EXPECT_EQ(GroupFamily({1}, 64), Family());
+  EXPECT_EQ(GroupFamily({4, 2}, 64), Family({{4, 2}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3}, 64), Family({{1, 2, 3}, {1, 2}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3, 4}, 64), Family({{1, 2, 3, 4}, {1, 2}, {3, 4}}));
   for (int n = 2; n <= 64; ++n) {
     std::vector<int64_t> order(n);
     for (int i = 0; i < n; ++i) order[i] = i;
-    const Family family = GroupFamily(order);
+    const Family family = GroupFamily(order, 64);
     EXPECT_EQ(family[0], order);
     EXPECT_LE(family.size(), order.size());
     for (const auto& a : family) {
@@ -110,6 +110,15 @@ TEST(GroupFamilyTest, IsLaminarAndHoldsAlignedPowersOfTwoAndTheWhole) {
       }
     }
   }
+}
+
+TEST(GroupFamilyTest, HasNoGroupThatIsTooLargeForAnyJob) {
+  using Family = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(GroupFamily({1, 2, 3}, 1), Family());
+  EXPECT_EQ(GroupFamily({1, 2, 3}, 2), Family({{1, 2}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3, 4, 5}, 3), Family({{1, 2, 3}, {1, 2}, {4, 5}}));
+  EXPECT_EQ(GroupFamily({1, 2, 3, 4, 5, 6, 7}, 4),
+            Family({{1, 2, 3, 4}, {5, 6, 7}, {1, 2}, {3, 4}, {5, 6}}));
 }
 
 TEST(TimersTest, ComeInOrderOnceAndCanBeMoved) {

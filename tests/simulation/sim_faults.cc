@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/coordinator/group_family.h"
 #include "tests/simulation/sim_cluster.h"
 
 namespace annulus {
@@ -109,7 +108,7 @@ absl::Status SimCluster::CheckAtRest() {
   if (core.workers.ready_count() != options_.workers) {
     wrong.push_back(absl::StrCat(core.workers.ready_count(), " workers are ready"));
   }
-  const size_t family = GroupFamily(core.workers.LocalityOrder()).size();
+  const size_t family = core.Family().size();
   size_t ready = 0;
   for (const auto& [number, group] : core.groups.all()) {
     ready += group.state == GroupRecord::State::kReady;
