@@ -84,7 +84,8 @@ struct Core {
   bool advance_again = false;
   // Kept states must be looked at.
   bool kept_again = false;
-  // Grows with every change of the membership that plans are made from.
+  // Grows with every change of what plans are made from: of the membership, and when a group turns
+  // out not to form.
   int64_t membership_epoch = 0;
   // The last incarnations that were lost in this term. A few: one that is forgotten is known by its
   // numbers.

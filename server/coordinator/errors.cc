@@ -76,6 +76,18 @@ absl::Status TooFewServersError(int32_t wanted, int32_t servers) {
                   {}});
 }
 
+absl::Status NotFormedError(int32_t wanted, int32_t servers, const absl::Status& cause) {
+  const std::string why = absl::StrCat("no group of ", wanted, " workers could be formed");
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("execution.world_size: ", why, ": ", cause.message()),
+                   ErrorDetail{"INSUFFICIENT_WORKERS",
+                               {{"world_size", absl::StrCat(wanted)},
+                                {"ready_workers", absl::StrCat(servers)},
+                                {"cause", ReasonOrCode(cause)}},
+                               {{"execution.world_size", why}},
+                               {}});
+}
+
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    absl::StrCat("the queue holds its limit of ", limit, " jobs"),
@@ -168,6 +180,12 @@ absl::Status StateReleasedError(absl::string_view name) {
 absl::Status StateLostError(absl::string_view name) {
   return StateError(absl::StatusCode::kNotFound, "STATE_LOST", name,
                     "a worker that kept the state is gone; send its tensors");
+}
+
+absl::Status StateNotFormedError(absl::string_view name, const absl::Status& cause) {
+  return StateError(absl::StatusCode::kNotFound, "STATE_LOST", name,
+                    absl::StrCat("the workers that keep the state cannot form their group (",
+                                 cause.message(), "); send its tensors"));
 }
 
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description) {

@@ -20,6 +20,8 @@ absl::Status DrainingError(absl::Duration retry_after);
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
 // The same where some ready workers do not serve the job: of those that do.
 absl::Status TooFewServersError(int32_t wanted, int32_t servers);
+// The same where there are enough and their groups cannot be formed.
+absl::Status NotFormedError(int32_t wanted, int32_t servers, const absl::Status& cause);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
 // Messages of clients, or of workers, that wait for the coordinator to look at them.
 absl::Status MailboxFullError(size_t limit, absl::Duration retry_after);
@@ -39,6 +41,8 @@ absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_aft
 absl::Status StateExpiredError(absl::string_view name);
 absl::Status StateReleasedError(absl::string_view name);
 absl::Status StateLostError(absl::string_view name);
+// The same where its workers are there and cannot form their group.
+absl::Status StateNotFormedError(absl::string_view name, const absl::Status& cause);
 // `field`: where the gradients' spec is another.
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description);
 // The same, where it is the service's fault.

@@ -80,12 +80,26 @@ void EraseIfOver(Core& core, int64_t number) {
   core.family_dirty = true;
 }
 
-void NoteFailure(Core& core, const GroupRecord& group) {
+absl::Status CauseOf(const v1::Error& error) {
+  const absl::Status cause = ErrorFromProto(error);
+  return cause.ok() ? absl::InternalError("a member gave no cause") : cause;
+}
+
+void NoteFailure(Core& core, const GroupRecord& group, const absl::Status& cause) {
   GroupTable::Pause& pause = core.groups.pauses()[group.members];
   absl::Duration wait = core.options.formation_delay;
   for (int32_t i = 0; i < pause.failures && wait < core.options.max_formation_pause; ++i) wait *= 2;
   ++pause.failures;
   pause.until = core.now + std::min(wait, core.options.max_formation_pause);
+  if (group.state == State::kReady) return;
+  // Jobs that were planned for it may have other places.
+  if (pause.formation.ok()) ++core.membership_epoch;
+  pause.formation = cause;
+}
+
+void FailGroup(Core& core, const GroupRecord& group, const absl::Status& cause) {
+  NoteFailure(core, group, cause);
+  AbortGroup(core, group.number, cause);
 }
 
 // Members of a group that is going away: the next one waits, because its memory is not free yet.
@@ -139,10 +153,7 @@ absl::Time OpenMissing(Core& core, const std::vector<std::vector<int64_t>>& fami
 void OnOpened(Core& core, GroupRecord& group, int64_t worker,
               const control::v1::GroupOpened& opened) {
   if (group.state != State::kOpening || group.awaited.count(worker) == 0) return;
-  if (opened.has_error()) {
-    NoteFailure(core, group);
-    return AbortGroup(core, group.number, ErrorFromProto(opened.error()));
-  }
+  if (opened.has_error()) return FailGroup(core, group, CauseOf(opened.error()));
   group.bootstraps[group.RankOf(worker)] = opened.bootstrap();
   group.awaited.erase(worker);
   if (group.awaited.empty()) Connect(core, group);
@@ -151,10 +162,7 @@ void OnOpened(Core& core, GroupRecord& group, int64_t worker,
 void OnConnected(Core& core, GroupRecord& group, int64_t worker,
                  const control::v1::GroupConnected& connected) {
   if (group.state != State::kConnecting || group.awaited.count(worker) == 0) return;
-  if (connected.has_error()) {
-    NoteFailure(core, group);
-    return AbortGroup(core, group.number, ErrorFromProto(connected.error()));
-  }
+  if (connected.has_error()) return FailGroup(core, group, CauseOf(connected.error()));
   group.awaited.erase(worker);
   if (!group.awaited.empty()) return;
   group.state = State::kReady;
@@ -188,10 +196,7 @@ void OnBroken(Core& core, GroupRecord& group, int64_t worker,
               const control::v1::GroupBroken& broken) {
   if (!group.live()) return;
   LogBroken(core, group, worker, broken);
-  absl::Status cause = ErrorFromProto(broken.cause());
-  if (cause.ok()) cause = absl::InternalError("a member reported a broken group");
-  NoteFailure(core, group);
-  AbortGroup(core, group.number, cause);
+  FailGroup(core, group, CauseOf(broken.cause()));
 }
 
 int64_t NumberOf(const Core& core, const control::v1::Generation& generation) {
@@ -279,10 +284,9 @@ void OnGroupTimer(Core& core, int64_t number) {
   GroupRecord* group = core.groups.Find(number);
   if (group == nullptr || group->state == State::kReady) return;
   if (group->live()) {
-    NoteFailure(core, *group);
-    return AbortGroup(core, number,
-                      absl::DeadlineExceededError(absl::StrCat("the group was not formed in time (",
-                                                               GroupStateName(group->state), ")")));
+    return FailGroup(core, *group,
+                     absl::DeadlineExceededError(absl::StrCat("the group was not formed in time (",
+                                                              GroupStateName(group->state), ")")));
   }
   for (int64_t worker : group->awaited) {
     core.doomed_workers.emplace_back(worker, "it did not answer AbortGroup or CloseGroup in time");

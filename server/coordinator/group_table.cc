@@ -41,6 +41,11 @@ GroupRecord* GroupTable::Find(int64_t number) {
   return it == groups_.end() ? nullptr : &it->second;
 }
 
+absl::Status GroupTable::FormationError(const std::vector<int64_t>& members) const {
+  auto it = pauses_.find(members);
+  return it == pauses_.end() ? absl::OkStatus() : it->second.formation;
+}
+
 const GroupRecord* GroupTable::Find(int64_t number) const {
   auto it = groups_.find(number);
   return it == groups_.end() ? nullptr : &it->second;

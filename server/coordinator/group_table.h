@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace annulus {
@@ -48,10 +49,14 @@ class GroupTable {
   struct Pause {
     int32_t failures = 0;
     absl::Time until = absl::InfinitePast();
+    absl::Status formation;  // Why forming it failed the last time; OK: it was formed, and broke.
   };
   // Of groups with these members.
   std::map<std::vector<int64_t>, Pause>& pauses() { return pauses_; }
   const std::map<std::vector<int64_t>, Pause>& pauses() const { return pauses_; }
+
+  // Why forming these members has failed, and none of them has been formed since; OK otherwise.
+  absl::Status FormationError(const std::vector<int64_t>& members) const;
 
   std::map<int64_t, GroupRecord>& all() { return groups_; }
   const std::map<int64_t, GroupRecord>& all() const { return groups_; }

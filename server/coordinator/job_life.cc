@@ -68,17 +68,22 @@ absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
   const absl::Duration retry = core.options.retry_after;
   RETURN_IF_ERROR(CheckAlike(core, *job.submission));
   // The state's own workers are there, or its loss would have ended the job.
-  if (job.lender != 0) return StateLostError(job.submission->spec.gradients.state);
+  const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
+  const absl::Status unformed = FormationError(core, size, *job.submission);
+  if (job.lender != 0) {
+    const std::string& state = job.submission->spec.gradients.state;
+    return unformed.ok() ? StateLostError(state) : StateNotFormedError(state, unformed);
+  }
   if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
   const int32_t ready = core.workers.ready_count();
   if (ready == 0) return NoWorkersError(retry);
-  const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
   RETURN_IF_ERROR(CheckAnyServes(core, *job.submission));
+  const int32_t servers = ServerCount(core, *job.submission);
+  if (!unformed.ok()) return NotFormedError(size, servers, unformed);
   const bool any_size = job.submission->execution.world_size == 0;
   if (!job.refusal.ok() && (any_size || DetailOf(job.refusal).reason == "INSUFFICIENT_CAPACITY")) {
     return job.refusal;
   }
-  const int32_t servers = ServerCount(core, *job.submission);
   return servers < ready ? TooFewServersError(size, servers)
                          : InsufficientWorkersError(size, ready);
 }

@@ -77,7 +77,8 @@ struct CoordinatorOptions {
   // Ended jobs that can still be asked for.
   absl::Duration job_retention = absl::Minutes(5);
   size_t max_retained_jobs = 1000;
-  // A waiting job that no present worker could ever serve ends after this long.
+  // A waiting job that no present worker could ever serve ends after this long, one whose group
+  // does not form, too.
   absl::Duration regroup_wait = absl::Seconds(10);
   absl::Duration priority_step = kPriorityStep;  // See attention/execution.h.
   // Shares of principals in rank-seconds; 1 for those not named. (No flag sets them, for as long as

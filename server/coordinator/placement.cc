@@ -128,13 +128,19 @@ std::vector<int64_t> RanksOf(const Core& core, const std::vector<int64_t>& membe
   return ranks;
 }
 
+// No try to form it has failed since one was formed. While others fail a job looks elsewhere; where
+// one does not, it is there all the same.
+bool MayForm(const Core& core, const std::vector<int64_t>& members) {
+  return core.groups.FormationError(members).ok();
+}
+
 Place FindGroup(Pass& pass, const JobRecord& job) {
   Place place;
   if (!CheckAlike(pass.core, *job.submission).ok()) return place;
   size_t smallest = 0;
   int32_t least = 0;
   for (const auto& [number, group] : pass.core.groups.all()) {
-    if (!group.wanted || !group.live()) continue;
+    if (!group.wanted || !group.live() || !MayForm(pass.core, group.members)) continue;
     const std::vector<int64_t> ranks = RanksOf(pass.core, group.members, job);
     if (ranks.empty()) continue;
     if (place.possible && group.members.size() > smallest) continue;
@@ -155,7 +161,7 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   // The family is being formed or formed again.
   if (!place.possible) {
     place.possible = std::any_of(pass.family.begin(), pass.family.end(), [&](const auto& members) {
-      return !RanksOf(pass.core, members, job).empty();
+      return MayForm(pass.core, members) && !RanksOf(pass.core, members, job).empty();
     });
   }
   return place;
@@ -166,8 +172,9 @@ bool BeginsWith(const std::vector<int64_t>& members, const std::vector<int64_t>&
 }
 
 bool WillBeGroup(const Pass& pass, const std::vector<int64_t>& ranks) {
-  return std::any_of(pass.family.begin(), pass.family.end(),
-                     [&](const auto& members) { return BeginsWith(members, ranks); });
+  return std::any_of(pass.family.begin(), pass.family.end(), [&](const auto& members) {
+    return BeginsWith(members, ranks) && MayForm(pass.core, members);
+  });
 }
 
 void TakeOrWant(const Pass& pass, const JobRecord& job, std::vector<int64_t> ranks, Place* place) {

@@ -87,6 +87,17 @@ bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& famil
   });
 }
 
+absl::Status FormationError(const Core& core, int32_t size, const Submission& job) {
+  absl::Status error;
+  if (size == 1) return error;
+  for (const std::vector<int64_t>& members : core.Family()) {
+    if (FirstServe(core, members, static_cast<size_t>(size), job)) {
+      error.Update(core.groups.FormationError(members));
+    }
+  }
+  return error;
+}
+
 absl::Status CheckAlike(const Core& core, const Submission& job) {
   // One that uses a state goes to the workers that hold it, whoever else there is.
   if (!job.spec.deterministic || job.spec.uses_state()) return absl::OkStatus();

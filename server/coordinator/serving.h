@@ -32,6 +32,10 @@ bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t si
 bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
                 const Submission& job);
 
+// Why groups in which it could run on so many ranks cannot be formed, of one of them; OK where no
+// formation of any has failed.
+absl::Status FormationError(const Core& core, int32_t size, const Submission& job);
+
 // Ready workers that serve it.
 int32_t ServerCount(const Core& core, const Submission& job);
 

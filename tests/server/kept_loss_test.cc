@@ -1,7 +1,9 @@
 // How kept states are lost: with workers, with groups, with the coordinator.
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "tests/server/kept_state_case.h"
 
 namespace annulus {
@@ -81,6 +83,23 @@ TEST_F(KeptStateTest, CannotBeUsedWhenItsWorkersAreNoGroup) {
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
   harness_.Advance(harness_.core().options.regroup_wait + absl::Seconds(1));
   EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
+  EXPECT_TRUE(Release(forward).ok());
+  ExpectIdle();
+}
+
+TEST_F(KeptStateTest, CannotBeUsedWhenTheirGroupDoesNotFormAgain) {
+  harness_.Start(2);
+  const std::string forward = Keep(2);
+  harness_.hold = {WorkerCommand::kOpenGroup};
+  BreakGroup();
+  const int64_t call = harness_.Run(Gradients(forward));
+  for (int i = 0; i < 120; ++i) {
+    harness_.Obey();
+    harness_.Advance(absl::Milliseconds(100));
+    if (!harness_.core().groups.all().empty()) BreakGroup();
+  }
+  EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
+  EXPECT_THAT(std::string(ErrorOf(call).message()), testing::HasSubstr("cannot form their group"));
   EXPECT_TRUE(Release(forward).ok());
   ExpectIdle();
 }
