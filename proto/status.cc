@@ -6,6 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/convert.h"
+#include "proto/cut_text.h"
 
 namespace annulus {
 namespace {
@@ -17,13 +18,6 @@ constexpr size_t kMaxTextBytes = 256;
 constexpr size_t kMaxInfoBytes = 2048;
 constexpr size_t kMaxFieldsBytes = 1536;
 
-// Between two characters: a message with half of one does not parse.
-std::string Cut(absl::string_view text, size_t limit) {
-  if (text.size() <= limit) return std::string(text);
-  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
-  return std::string(text.substr(0, limit));
-}
-
 // As a header it has three bytes for each that is not printable ASCII.
 std::string CutMessage(absl::string_view text) {
   size_t bytes = 0, limit = 0;
@@ -32,7 +26,7 @@ std::string CutMessage(absl::string_view text) {
     bytes += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
     if (bytes > kMaxMessageBytes) break;
   }
-  return Cut(text, limit);
+  return CutText(text, limit);
 }
 
 void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
@@ -40,8 +34,8 @@ void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
   info.set_reason(detail.reason);
   info.set_domain(kErrorDomain);
   for (const auto& [key, value] : detail.metadata) {
-    const std::string name = Cut(key, kMaxTextBytes);
-    (*info.mutable_metadata())[name] = Cut(value, kMaxTextBytes);
+    const std::string name = CutText(key, kMaxTextBytes);
+    (*info.mutable_metadata())[name] = CutText(value, kMaxTextBytes);
     if (info.ByteSizeLong() <= kMaxInfoBytes) continue;
     info.mutable_metadata()->erase(name);
     break;
@@ -52,8 +46,8 @@ void AddDetails(const ErrorDetail& detail, google::rpc::Status* rich) {
     for (const FieldViolation& violation : detail.fields) {
       if (bad.field_violations_size() == 16) break;
       auto* out = bad.add_field_violations();
-      out->set_field(Cut(violation.field, kMaxTextBytes));
-      out->set_description(Cut(violation.description, kMaxTextBytes));
+      out->set_field(CutText(violation.field, kMaxTextBytes));
+      out->set_description(CutText(violation.description, kMaxTextBytes));
     }
     while (bad.ByteSizeLong() > kMaxFieldsBytes && bad.field_violations_size() > 1) {
       bad.mutable_field_violations()->RemoveLast();

@@ -7,9 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "proto/cut_text.h"
 
 namespace annulus {
 namespace {
+
+// Of what a caller may have made up.
+constexpr size_t kMaxNameBytes = 64;
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -29,7 +33,7 @@ absl::Status StateError(absl::StatusCode code, absl::string_view reason, absl::s
   constexpr char kField[] = "spec.gradients.state";
   return MakeError(code, absl::StrCat(kField, ": ", description),
                    ErrorDetail{std::string(reason),
-                               {{"state", std::string(name.substr(0, 64))}},
+                               {{"state", CutText(name, kMaxNameBytes)}},
                                {{kField, std::string(description)}},
                                retry_after});
 }
@@ -129,7 +133,7 @@ absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration r
 
 absl::Status JobNotFoundError(absl::string_view job_id) {
   return Error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no such job",
-               {{"job_id", std::string(job_id.substr(0, 64))}});
+               {{"job_id", CutText(job_id, kMaxNameBytes)}});
 }
 
 absl::Status RequestIdReusedError(absl::string_view request_id) {

@@ -280,6 +280,16 @@ TEST_F(CallsTest, EndedJobsAreForgottenAfterAWhileAndBeyondTheLimit) {
   EXPECT_EQ(small.core().jobs.all().size(), 3u);
 }
 
+// Half a character would not parse in the caller.
+TEST_F(CallsTest, AnIdThatIsNoJobIsToldInWholeCharacters) {
+  std::string id;
+  for (int i = 0; i < 40; ++i) id += "\u20ac";
+  const int64_t call = harness_.NewCall();
+  harness_.Handle(event::GetJob{call, "anonymous", id});
+  const absl::Status status = harness_.call(call).answer->status();
+  EXPECT_EQ(DetailOf(status).metadata["job_id"], id.substr(0, 63));
+}
+
 TEST_F(CallsTest, OfAnEndedJobItsSpecAndPlanAreForgotten) {
   v1::RunJobRequest request = Named("r1");
   request.mutable_execution()->set_priority(3);
