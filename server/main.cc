@@ -58,12 +58,11 @@ WorkerKind KindOf(const std::string& name) {
 }
 
 void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
-  AddBytes(
-      app,
-      {"--max-request-bytes",
-       "Memory for the requests of all jobs that have not ended or whose state is kept; dry runs "
-       "may take as much again"},
-      {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
+  AddBytes(app,
+           {"--max-request-bytes",
+            "Memory for the requests of all jobs that have not ended or whose state is kept, and "
+            "of calls that join them; dry runs may take as much again"},
+           {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
   AddBytes(app,
            {"--max-inline-bytes",
             "Memory for the tensors of all AttendInline and MergePartials calls at work; a call of "

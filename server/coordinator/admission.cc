@@ -185,6 +185,13 @@ JobRecord& AddJob(Core& core, const event::RunJob& event, JobRecord* lender) {
   return job;
 }
 
+absl::Status CheckRequestBytes(const Core& core, const Submission& submission) {
+  const int64_t limit = core.options.max_request_bytes;
+  return core.jobs.request_bytes() + submission.bytes > limit
+             ? RequestBytesFullError(limit, core.options.retry_after)
+             : absl::OkStatus();
+}
+
 // True when the call belongs to a job that exists.
 bool JoinOrRefuse(Core& core, const event::RunJob& event) {
   JobRecord* same = core.jobs.FindRequest(event.principal, event.submission->request.request_id());
@@ -195,8 +202,11 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
         event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
   } else if (!SameJob(*same->submission, *event.submission)) {
     core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
+  } else if (absl::Status s = CheckRequestBytes(core, *event.submission); !s.ok()) {
+    core.Emit(action::FinishCall{event.call, s});
   } else {
     Attach(core, *same, event.call, KindOf(event));
+    core.jobs.CountRequest(event.call, event.submission->bytes);
   }
   return true;
 }
@@ -209,9 +219,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
-  if (core.jobs.request_bytes() + event.submission->bytes > core.options.max_request_bytes) {
-    return RequestBytesFullError(core.options.max_request_bytes, core.options.retry_after);
-  }
+  RETURN_IF_ERROR(CheckRequestBytes(core, submission));
   RETURN_IF_ERROR(CheckMayKeep(core, event.principal, *event.submission));
   ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, *event.submission));
   PlanRequest request = MakeRequest(core, event.submission, used);

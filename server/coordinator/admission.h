@@ -6,7 +6,8 @@
 namespace annulus {
 
 // Who may enter the queue. A refused job leaves no trace; the refusals, in the order in which they
-// are looked for: ALREADY_EXISTS / REQUEST_ID_REUSED; UNAVAILABLE / DRAINING, NO_WORKERS, STARTING;
+// are looked for: ALREADY_EXISTS / REQUEST_ID_REUSED, and of who joins a job RESOURCE_EXHAUSTED /
+// TOO_MANY_CALLS, QUEUE_FULL; UNAVAILABLE / DRAINING, NO_WORKERS, STARTING;
 // FAILED_PRECONDITION / INSUFFICIENT_WORKERS; UNIMPLEMENTED / NOT_SERVED; RESOURCE_EXHAUSTED /
 // QUEUE_FULL, TOO_MANY_STATES; those of FindState (kept_state.h); planning's own
 // (FAILED_PRECONDITION / INSUFFICIENT_CAPACITY …); DEADLINE_EXCEEDED / DEADLINE_UNREACHABLE.

@@ -58,19 +58,25 @@ JobRecord* JobTable::FindRequest(absl::string_view principal, absl::string_view 
 
 JobRecord* JobTable::FindCall(int64_t call) {
   auto it = by_call_.find(call);
-  return it == by_call_.end() ? nullptr : Find(it->second);
+  return it == by_call_.end() ? nullptr : Find(it->second.job);
 }
 
 void JobTable::AddCall(JobRecord& job, int64_t call, CallKind kind) {
   (kind == CallKind::kWatcher ? job.watchers : job.owners).insert(call);
   if (kind == CallKind::kQuietOwner) job.quiet.insert(call);
-  by_call_[call] = job.number;
+  by_call_[call] = {job.number, 0};
+}
+
+void JobTable::CountRequest(int64_t call, int64_t bytes) {
+  by_call_[call].bytes += bytes;
+  request_bytes_ += bytes;
 }
 
 void JobTable::RemoveCall(int64_t call) {
   auto it = by_call_.find(call);
   if (it == by_call_.end()) return;
-  JobRecord* job = Find(it->second);
+  JobRecord* job = Find(it->second.job);
+  request_bytes_ -= it->second.bytes;
   job->owners.erase(call);
   job->watchers.erase(call);
   job->quiet.erase(call);

@@ -98,6 +98,8 @@ class JobTable {
   JobRecord* FindRequest(absl::string_view principal, absl::string_view request_id);
   JobRecord* FindCall(int64_t call);
   void AddCall(JobRecord& job, int64_t call, CallKind kind);
+  // A call that is here has a request of its own, which takes `bytes` until it is removed.
+  void CountRequest(int64_t call, int64_t bytes);
   void RemoveCall(int64_t call);
 
   // The job has ended, and holds no state (any more): from `since` on it may be forgotten. Its ids,
@@ -114,13 +116,17 @@ class JobTable {
   std::vector<const JobRecord*> List(absl::string_view principal, int64_t before,
                                      size_t count) const;
 
-  // Memory of the requests of jobs that have not ended.
+  // Memory of the requests of jobs that have not ended, and of calls that have joined them.
   int64_t request_bytes() const { return request_bytes_; }
   size_t active() const { return jobs_.size() - retired_.size() - held_; }
   std::map<int64_t, JobRecord>& all() { return jobs_; }
   const std::map<int64_t, JobRecord>& all() const { return jobs_; }
 
  private:
+  struct CallRecord {
+    int64_t job = 0;
+    int64_t bytes = 0;
+  };
   void Erase(int64_t number);
 
   int64_t last_number_ = 0;
@@ -129,7 +135,7 @@ class JobTable {
   std::map<int64_t, JobRecord> jobs_;
   std::map<std::string, int64_t, std::less<>> by_id_;
   std::map<std::pair<std::string, std::string>, int64_t> by_request_;
-  std::map<int64_t, int64_t> by_call_;
+  std::map<int64_t, CallRecord> by_call_;
   std::set<std::pair<absl::Time, int64_t>> retired_;  // Since when.
 };
 

@@ -51,8 +51,8 @@ struct CoordinatorOptions {
 
   // Jobs.
   size_t max_queued_jobs = 256;
-  // Memory of the requests of all jobs that have not ended, or whose state is kept; one more is
-  // refused like one too many.
+  // Memory of the requests of all jobs that have not ended, or whose state is kept, and of calls
+  // that have joined them; one more is refused like one too many.
   int64_t max_request_bytes = int64_t{256} << 20;
   // A page of ListJobs ends before the job that would make it larger: any gRPC client receives it.
   size_t max_page_bytes = size_t{3} << 20;

@@ -280,6 +280,25 @@ TEST_F(CallsTest, EndedJobsAreForgottenAfterAWhileAndBeyondTheLimit) {
   EXPECT_EQ(small.core().jobs.all().size(), 3u);
 }
 
+TEST(JoiningTest, RequestsOfCallsThatJoinAJobCount) {
+  v1::RunJobRequest request = CoordinatorHarness::Request(1, 0);
+  for (int i = 0; i < 50; ++i) request.mutable_spec()->add_sequences();
+  request.set_request_id("r");
+  CoordinatorOptions options;
+  options.max_request_bytes = (*MakeSubmission(request, options))->bytes * 5 / 2;
+  CoordinatorHarness harness(options);
+  harness.Start(1);
+  const int64_t first = harness.Run(request), second = harness.Run(request);
+  EXPECT_EQ(harness.JobOf(second), harness.JobOf(first));
+  EXPECT_EQ(ReasonOf(*harness.call(harness.Run(request)).finished), "QUEUE_FULL");
+  harness.Handle(event::CallGone{second});
+  const int64_t third = harness.Run(request);
+  EXPECT_EQ(harness.JobOf(third), harness.JobOf(first));
+  harness.Handle(event::CancelJob{harness.NewCall(), "anonymous", harness.JobOf(first)});
+  EXPECT_TRUE(harness.call(third).finished.has_value());
+  EXPECT_EQ(harness.core().jobs.request_bytes(), 0);
+}
+
 // Half a character would not parse in the caller.
 TEST_F(CallsTest, AnIdThatIsNoJobIsToldInWholeCharacters) {
   std::string id;
