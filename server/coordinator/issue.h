@@ -32,7 +32,8 @@ absl::Status CheckPrepared(const RunRecord& run);
 void SetSegments(RunRecord& run);
 
 // Issues segments while a group has fewer than the limit outstanding: of its prepared and running
-// runs the most important one, then the earliest placed, goes on.
+// runs one goes on, that of the least served principal; of its runs the most important one, then
+// the one whose last segment is the longest ago.
 void IssueSegments(Core& core);
 
 }  // namespace annulus

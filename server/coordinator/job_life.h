@@ -11,7 +11,7 @@ namespace annulus {
 // Numbers the event and sends it to every call that follows the job.
 void Notify(Core& core, JobRecord& job, v1::JobEvent event);
 
-// A state that is not terminal, told to all. With a state as it is, tells it.
+// Tells a state to all, the same as before too. A terminal one is EndJob's to set.
 void SetState(Core& core, JobRecord& job, v1::Job::State state);
 
 // A call follows the job from now on: it is told the present state, then, where the job is placed,
