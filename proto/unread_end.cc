@@ -14,6 +14,10 @@ struct UnreadEnd::State {
   std::optional<Grace> grace GUARDED_BY(mutex);
 };
 
+absl::Duration ReadingTime(size_t bytes) {
+  return absl::Seconds(static_cast<double>(bytes) / (64 << 10));
+}
+
 UnreadEnd::UnreadEnd(grpc::CallbackServerContext* context)
     : state_(std::make_shared<State>(context)) {}
 

@@ -1,12 +1,19 @@
 #ifndef ANNULUS_PROTO_UNREAD_END_H_
 #define ANNULUS_PROTO_UNREAD_END_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
 
 namespace annulus {
+
+// How long a call's end waits for a caller who does not read, besides ReadingTime.
+inline constexpr absl::Duration kUnreadPatience = absl::Seconds(10);
+
+// What a caller may take to read so many bytes: 64 KiB in a second.
+absl::Duration ReadingTime(size_t bytes);
 
 // What ends a server's call whose peer does not read: gRPC sends a call's end behind its last
 // write, and that one waits for the peer. Thread-safe.

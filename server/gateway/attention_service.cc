@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/unary_call.h"
 #include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"
 #include "server/gateway/merge_call.h"
@@ -13,28 +13,29 @@ namespace annulus {
 grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest* request,
                                                           v1::ServerInfo* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  UnaryCall* const call = UnaryCall::Start(context, response, options_.answer_patience);
   if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
-    reactor->Finish(ToGrpcStatus(s));
-    return reactor;
+    call->End(s);
+    return call;
   }
-  options_.server_info([reactor, response](absl::StatusOr<v1::ServerInfo> info) {
+  options_.server_info([call, response](absl::StatusOr<v1::ServerInfo> info) {
     if (info.ok()) *response = *std::move(info);
-    reactor->Finish(ToGrpcStatus(info.status()));
+    call->End(info.status());
   });
-  return reactor;
+  return call;
 }
 
 grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerContext* context,
                                                          const v1::AttendInlineRequest* request,
                                                          v1::AttendInlineResponse* response) {
-  return StartInlineCall(context, request, response, options_, {&gate_, &queue_});
+  return StartInlineCall(context, request, response, options_,
+                         {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerUnaryReactor* AttentionService::MergePartials(grpc::CallbackServerContext* context,
                                                           const v1::MergePartialsRequest* request,
                                                           v1::Partial* response) {
-  return StartMergeCall(context, request, response, {&gate_, &queue_});
+  return StartMergeCall(context, request, response, {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(

@@ -13,6 +13,7 @@ struct CallGate::State {
   Mutex mutex;
   CondVar left;
   int inside GUARDED_BY(mutex) = 0;
+  int leaving GUARDED_BY(mutex) = 0;
 };
 
 CallGate::CallGate(int limit) : state_(std::make_shared<State>(limit)) {}
@@ -36,10 +37,25 @@ absl::StatusOr<std::shared_ptr<void>> CallGate::Enter() {
   });
 }
 
+std::shared_ptr<void> CallGate::Leave(std::shared_ptr<void> place) {
+  if (place.use_count() == 0) return place;  // A place holds no pointer.
+  {
+    MutexLock lock(&state_->mutex);
+    ++state_->leaving;
+  }
+  return std::shared_ptr<void>(nullptr, [state = state_](void*) {
+    MutexLock lock(&state->mutex);
+    --state->leaving;
+    state->left.SignalAll();
+  });
+}
+
 bool CallGate::WaitUntilEmpty(absl::Time deadline) {
   MutexLock lock(&state_->mutex);
-  while (state_->inside > 0) {
-    if (!state_->left.WaitFor(&state_->mutex, deadline - SteadyNow())) return state_->inside == 0;
+  while (state_->inside + state_->leaving > 0) {
+    if (!state_->left.WaitFor(&state_->mutex, deadline - SteadyNow())) {
+      return state_->inside + state_->leaving == 0;
+    }
   }
   return true;
 }

@@ -17,7 +17,10 @@ class CallGate {
   // A place until the last copy goes, which may be after the gate. RESOURCE_EXHAUSTED /
   // TOO_MANY_CALLS.
   absl::StatusOr<std::shared_ptr<void>> Enter();
-  // False when somebody is still inside at the deadline, by base/steady_time.h.
+  // Gives the place to others, before its call is over. Until the last copy of what comes back goes
+  // the call is still waited for; null for no place.
+  std::shared_ptr<void> Leave(std::shared_ptr<void> place);
+  // False when somebody is still inside, or waited for, at the deadline, by base/steady_time.h.
   bool WaitUntilEmpty(absl::Time deadline);
 
  private:

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "client/job_session.h"
 #include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/unary_call.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/request.h"
 
@@ -24,11 +24,13 @@ struct InlineMemory {
   std::vector<std::vector<std::byte>> tensors;
 };
 
-class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
+class InlineCall : public UnaryCall, private JobObserver {
  public:
-  InlineCall(const v1::AttendInlineRequest* request, v1::AttendInlineResponse* response,
-             const GatewayServiceOptions& options, const InlineResources& resources)
-      : request_(request),
+  InlineCall(grpc::CallbackServerContext* context, const v1::AttendInlineRequest* request,
+             v1::AttendInlineResponse* response, const GatewayServiceOptions& options,
+             const InlineResources& resources)
+      : UnaryCall(context, response, resources.answer_patience),
+        request_(request),
         response_(response),
         options_(options),
         gate_(resources.gate),
@@ -36,17 +38,18 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
 
   void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
     self_ = self;
+    Keep(self);
     absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
-    if (!place.ok()) return Finish(ToGrpcStatus(place.status()));
+    if (!place.ok()) return Leave(place.status());
     place_ = *std::move(place);
-    if (absl::Status s = CheckFieldsKnown(*request_, ""); !s.ok()) return Finish(ToGrpcStatus(s));
+    if (absl::Status s = CheckFieldsKnown(*request_, ""); !s.ok()) return Leave(s);
     absl::StatusOr<JobOptions> job =
         JobOptionsOf(request_->spec(), request_->execution(), deadline, options_);
-    if (!job.ok()) return Finish(ToGrpcStatus(job.status()));
+    if (!job.ok()) return Leave(job.status());
     absl::StatusOr<int64_t> bytes = InlineBytes(*request_, job->spec);
-    if (!bytes.ok()) return Finish(ToGrpcStatus(bytes.status()));
+    if (!bytes.ok()) return Leave(bytes.status());
     absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(*bytes);
-    if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
+    if (!reservation.ok()) return Leave(reservation.status());
     memory_->reservation = *std::move(reservation);
     job_ = *std::move(job);
     queue_->Post([self] { self->Run(); });
@@ -59,15 +62,22 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
       MutexLock lock(&mutex_);
       if (!cancelled_) return false;
     }
-    Finish(grpc::Status::CANCELLED);
+    Leave(absl::CancelledError("the call was cancelled"));
     return true;
+  }
+
+  // Who does not read keeps nobody out.
+  void Leave(const absl::Status& status) {
+    memory_ = nullptr;
+    leaving_ = gate_->Leave(std::move(place_));
+    End(status);
   }
 
   void Run() {
     if (EndIfCancelled()) return;
     absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
         InlineTensorBytes(*request_, job_.spec);
-    if (!tensors.ok()) return Finish(ToGrpcStatus(tensors.status()));
+    if (!tensors.ok()) return Leave(tensors.status());
     memory_->tensors = *std::move(tensors);
     const std::vector<TensorInfo> table = TensorTable(job_.spec);
     job_.inputs.emplace().owner = memory_;
@@ -96,12 +106,12 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
     const std::shared_ptr<InlineCall> self = std::move(session_self_);
-    if (!status.ok()) return Finish(ToGrpcStatus(status));
+    if (!status.ok()) return Leave(status);
     *response_->mutable_stats() = stats;
     queue_->Post([self] {
       if (self->EndIfCancelled()) return;
       FillInlineResponse(*self->request_, self->spec_, self->memory_->tensors, self->response_);
-      self->Finish(grpc::Status::OK);
+      self->Leave(absl::OkStatus());
     });
   }
 
@@ -114,17 +124,21 @@ class InlineCall : public grpc::ServerUnaryReactor, private JobObserver {
     }
     if (session != nullptr) session->Cancel();
   }
-  void OnDone() override { const std::shared_ptr<InlineCall> self = std::move(self_); }
+  void OnDone() override {
+    const std::shared_ptr<InlineCall> self = std::move(self_);
+    UnaryCall::OnDone();
+  }
 
   const v1::AttendInlineRequest* const request_;
   v1::AttendInlineResponse* const response_;
   const GatewayServiceOptions& options_;
   CallGate* const gate_;
   InlineWorkers* const queue_;
-  std::shared_ptr<void> place_;  // In the gate.
+  std::shared_ptr<void> place_,
+      leaving_;  // In the gate, until the answer is made; until it is read.
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<InlineCall> self_, session_self_;
-  const std::shared_ptr<InlineMemory> memory_ = std::make_shared<InlineMemory>();
+  std::shared_ptr<InlineMemory> memory_ = std::make_shared<InlineMemory>();
   JobOptions job_;
   AttentionSpec spec_;
   Mutex mutex_;
@@ -139,7 +153,7 @@ grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           v1::AttendInlineResponse* response,
                                           const GatewayServiceOptions& options,
                                           const InlineResources& resources) {
-  auto call = std::make_shared<InlineCall>(request, response, options, resources);
+  auto call = std::make_shared<InlineCall>(context, request, response, options, resources);
   call->Start(call, DeadlineOf(*context, options));
   return call.get();
 }

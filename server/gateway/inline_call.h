@@ -14,11 +14,12 @@ namespace annulus {
 struct InlineResources {
   CallGate* gate = nullptr;
   InlineWorkers* queue = nullptr;
+  absl::Duration answer_patience;  // See GatewayServiceOptions.
 };
 
 // The reactor of one AttendInline call. Tensors are made, and digests taken, on the queue's
-// threads; they count against `options.max_inline_bytes` through the queue. Pointers outlive the
-// call.
+// threads; they count against `options.max_inline_bytes` through the queue until the answer is on
+// its way. Pointers outlive the call.
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const v1::AttendInlineRequest* request,
                                           v1::AttendInlineResponse* response,

@@ -13,7 +13,7 @@
 #include "attention/merge_partials.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/unary_call.h"
 
 namespace annulus {
 namespace {
@@ -76,36 +76,48 @@ void TensorToProto(const std::vector<int64_t>& shape, const std::vector<float>& 
   tensor->mutable_values()->Add(numbers.begin(), numbers.end());
 }
 
-class MergeCall : public grpc::ServerUnaryReactor {
+class MergeCall : public UnaryCall {
  public:
-  MergeCall(const v1::MergePartialsRequest* request, v1::Partial* response)
-      : request_(request), response_(response) {}
+  MergeCall(grpc::CallbackServerContext* context, const v1::MergePartialsRequest* request,
+            v1::Partial* response, const InlineResources& resources)
+      : UnaryCall(context, response, resources.answer_patience),
+        request_(request),
+        response_(response),
+        gate_(resources.gate),
+        queue_(resources.queue) {}
 
-  void Start(std::shared_ptr<MergeCall> self, const InlineResources& resources) {
-    self_ = self;
-    absl::StatusOr<std::shared_ptr<void>> place = resources.gate->Enter();
-    if (!place.ok()) return Finish(ToGrpcStatus(place.status()));
+  void Start(std::shared_ptr<MergeCall> self) {
+    Keep(self);
+    absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
+    if (!place.ok()) return End(place.status());
     place_ = *std::move(place);
-    absl::StatusOr<std::shared_ptr<void>> reservation =
-        resources.queue->Reserve(MergeBytes(*request_));
-    if (!reservation.ok()) return Finish(ToGrpcStatus(reservation.status()));
+    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(MergeBytes(*request_));
+    if (!reservation.ok()) return Leave(reservation.status());
     reservation_ = *std::move(reservation);
-    resources.queue->Post([self] {
-      if (self->cancelled_) return self->Finish(grpc::Status::CANCELLED);
-      self->Finish(ToGrpcStatus(AnswerMerge(*self->request_, self->response_)));
+    queue_->Post([self] {
+      self->Leave(self->cancelled_ ? absl::CancelledError("the call was cancelled")
+                                   : AnswerMerge(*self->request_, self->response_));
     });
   }
 
   void OnCancel() override { cancelled_ = true; }
 
-  void OnDone() override { const std::shared_ptr<MergeCall> self = std::move(self_); }
-
  private:
+  // Who does not read keeps nobody out.
+  void Leave(const absl::Status& status) {
+    reservation_ = nullptr;
+    leaving_ = gate_->Leave(std::move(place_));
+    End(status);
+  }
+
   const v1::MergePartialsRequest* const request_;
   v1::Partial* const response_;
+  CallGate* const gate_;
+  InlineWorkers* const queue_;
   std::atomic<bool> cancelled_{false};
-  std::shared_ptr<void> place_, reservation_;  // In the gate, of the queue's budget.
-  std::shared_ptr<MergeCall> self_;            // Until it is done.
+  std::shared_ptr<void> place_,
+      leaving_;                        // In the gate, until the answer is made; until it is read.
+  std::shared_ptr<void> reservation_;  // Of the queue's budget.
 };
 
 }  // namespace
@@ -146,11 +158,11 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
                                          const v1::MergePartialsRequest* request,
                                          v1::Partial* response, const InlineResources& resources) {
-  auto call = std::make_shared<MergeCall>(request, response);
-  call->Start(call, resources);
+  auto call = std::make_shared<MergeCall>(context, request, response, resources);
+  call->Start(call);
   return call.get();
 }
 

@@ -18,7 +18,7 @@ int64_t MergeBytes(const v1::MergePartialsRequest& request);
 absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response);
 
 // The reactor of one MergePartials call. Numbers are read on the queue's thread and count against
-// its budget. Pointers outlive the call.
+// its budget until the answer is on its way. Pointers outlive the call.
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
                                          const v1::MergePartialsRequest* request,
                                          v1::Partial* response, const InlineResources& resources);

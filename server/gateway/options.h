@@ -13,6 +13,7 @@
 #include "client/exchange_stream.h"
 #include "client/run_job_call.h"
 #include "grpcpp/channel.h"
+#include "proto/unread_end.h"
 
 namespace annulus {
 
@@ -45,6 +46,8 @@ struct GatewayServiceOptions {
   // How long an error waits for a caller that does not read. A good end waits for as long as the
   // call may last, too.
   absl::Duration end_patience = absl::Seconds(2);
+  // How long the answer of a unary call waits for a caller who does not read, see UnaryCall.
+  absl::Duration answer_patience = kUnreadPatience;
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
 };

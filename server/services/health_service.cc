@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "grpcpp/support/server_callback.h"
+#include "proto/unary_call.h"
+#include "proto/unread_end.h"
 #include "server/services/outbox.h"
 
 namespace annulus {
@@ -24,8 +26,9 @@ bool IsReadinessName(const std::string& service) {
 class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
                           public std::enable_shared_from_this<HealthWatch> {
  public:
-  HealthWatch(HealthService* service, std::string name)
+  HealthWatch(HealthService* service, grpc::CallbackServerContext* context, std::string name)
       : service_(service),
+        unread_end_(context),
         name_(std::move(name)),
         box_(kMaxWaiting, kMaxWaiting * 64, Box::JoinEnd::kNo) {}
 
@@ -38,11 +41,17 @@ class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
     Do(box_.Push(std::move(response), &overflow));
     if (overflow) End(absl::ResourceExhaustedError("the client does not read"));
   }
-  void End(const absl::Status& status) { Do(box_.End(status, Box::Flush::kNo)); }
+  void End(const absl::Status& status) {
+    unread_end_.Begin(kUnreadPatience);
+    Do(box_.End(status, Box::Flush::kNo));
+  }
 
   void OnWriteDone(bool ok) override { Do(box_.Written(ok)); }
   void OnCancel() override { End(absl::CancelledError("cancelled")); }
-  void OnDone() override { service_->Forget(this); }
+  void OnDone() override {
+    unread_end_.Over();
+    service_->Forget(this);
+  }
 
  private:
   using Box = Outbox<HealthCheckResponse>;
@@ -57,6 +66,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
   }
 
   HealthService* const service_;
+  UnreadEnd unread_end_;
   const std::string name_;
   Box box_;
 };
@@ -99,20 +109,23 @@ void HealthService::Forget(HealthWatch* watch) {
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   {
     MutexLock lock(&mutex_);
     response->set_status(StatusLocked(request->service()));
   }
-  reactor->Finish(response->status() == HealthCheckResponse::SERVICE_UNKNOWN
-                      ? grpc::Status(grpc::StatusCode::NOT_FOUND, "unknown service")
-                      : grpc::Status::OK);
-  return reactor;
+  if (response->status() == HealthCheckResponse::SERVICE_UNKNOWN) {
+    grpc::ServerUnaryReactor* const refused = context->DefaultReactor();
+    refused->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "unknown service"));
+    return refused;
+  }
+  UnaryCall* const call = UnaryCall::Start(context, response);
+  call->End(absl::OkStatus());
+  return call;
 }
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext*, const HealthCheckRequest* request) {
-  auto watch = std::make_shared<HealthWatch>(this, request->service());
+    grpc::CallbackServerContext* context, const HealthCheckRequest* request) {
+  auto watch = std::make_shared<HealthWatch>(this, context, request->service());
   MutexLock lock(&mutex_);
   const bool full = watches_.size() >= max_watches_;
   watches_.insert(watch);

@@ -10,8 +10,6 @@ namespace {
 
 constexpr size_t kMaxEvents = 1024;
 constexpr size_t kMaxBytes = 16 << 20;
-// For who does not read: until it is cancelled and is not told why.
-constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
 absl::Status SlowClientError() {
   return MakeError(absl::StatusCode::kResourceExhausted, "the client does not read its events",
@@ -20,9 +18,10 @@ absl::Status SlowClientError() {
 
 }  // namespace
 
-JobStream::JobStream(Brain* brain, grpc::CallbackServerContext* context)
+JobStream::JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience)
     : brain_(brain),
       number_(brain->NewNumber()),
+      patience_(patience),
       box_(kMaxEvents, kMaxBytes),
       unread_end_(context) {}
 
@@ -60,17 +59,25 @@ void JobStream::Send(v1::JobEvent event) {
 
 void JobStream::SendLast(v1::JobEvent event) {
   bool overflow = false;
-  Do(box_.PushLast(std::move(event), &overflow));
-  if (overflow) GiveUp();
+  const Box::Start start = box_.PushLast(std::move(event), &overflow);
+  if (overflow) return GiveUp();
+  BeginEnd();
+  Do(start);
 }
 
 void JobStream::GiveUp() {
-  unread_end_.Begin(kEndPatience);
+  unread_end_.Begin(patience_);
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
   brain_->Post(event::CallGone{number_}).IgnoreError();
 }
 
-void JobStream::Finish(const absl::Status& status) { Do(box_.End(status, Box::Flush::kYes)); }
+void JobStream::BeginEnd() { unread_end_.Begin(patience_ + ReadingTime(box_.bytes())); }
+
+void JobStream::Finish(const absl::Status& status) {
+  const Box::Start start = box_.End(status, Box::Flush::kYes);
+  BeginEnd();
+  Do(start);
+}
 
 void JobStream::OnWriteDone(bool ok) { Do(box_.Written(ok)); }
 

@@ -14,11 +14,12 @@ namespace annulus {
 
 // A RunJob or WatchJob call: writes what the brain says. Its outbox is bounded; a client that does
 // not read fast enough to keep it from filling loses its call (RESOURCE_EXHAUSTED / SLOW_CLIENT),
-// and with it its job. Owns no state of jobs; lives until gRPC is done with the call and the brain
-// has let go of it.
+// and with it its job. One that does not read up to the call's end is cancelled after `patience`,
+// and where all is well ReadingTime of what waits for it. Owns no state of jobs; lives until gRPC
+// is done with the call and the brain has let go of it.
 class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public CallSink {
  public:
-  JobStream(Brain* brain, grpc::CallbackServerContext* context);
+  JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience);
 
   // Hands the call to the brain with its first event, which carries `number()`. Returns the
   // reactor.
@@ -42,9 +43,12 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   using Box = Outbox<v1::JobEvent>;
   void Do(Box::Start start);
   void GiveUp();
+  // All that is to be written waits for the client.
+  void BeginEnd();
 
   Brain* const brain_;
   const int64_t number_;
+  const absl::Duration patience_;
   Box box_;
   UnreadEnd unread_end_;
   std::shared_ptr<JobStream> self_;  // Until OnDone.

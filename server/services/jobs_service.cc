@@ -8,39 +8,43 @@
 #include "attention/status_macros.h"
 #include "proto/convert.h"
 #include "proto/status.h"
+#include "proto/unary_call.h"
 #include "server/coordinator/submission.h"
 
 namespace annulus {
 namespace {
 
-// The brain's one word to a unary call. gRPC keeps reactor and response until Finish.
+// The brain's one word to a unary call. gRPC keeps the response until the call ends.
 template <typename Response>
-class UnaryAnswer final : public CallSink {
+class UnaryAnswer final : public UnaryCall, public CallSink {
  public:
-  UnaryAnswer(grpc::ServerUnaryReactor* reactor, Response* response)
-      : reactor_(reactor), response_(response) {}
+  UnaryAnswer(grpc::CallbackServerContext* context, Response* response, absl::Duration patience)
+      : UnaryCall(context, response, patience), response_(response) {}
   void Send(v1::JobEvent) override {}
-  void Finish(const absl::Status& status) override { reactor_->Finish(ToGrpcStatus(status)); }
+  void Finish(const absl::Status& status) override { End(status); }
   void Answer(absl::StatusOr<Value> value) override {
     if (value.ok()) *response_ = std::get<Response>(*std::move(value));
-    Finish(value.status());
+    End(value.status());
   }
 
  private:
-  grpc::ServerUnaryReactor* const reactor_;
   Response* const response_;
 };
 
 // The same for a dry run, which takes long enough for its caller to go away meanwhile.
-class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
+class PlanAnswer final : public UnaryCall, public CallSink {
  public:
-  PlanAnswer(Brain* brain, v1::Plan* response)
-      : brain_(brain), number_(brain->NewNumber()), response_(response) {}
+  PlanAnswer(Brain* brain, grpc::CallbackServerContext* context, v1::Plan* response,
+             absl::Duration patience)
+      : UnaryCall(context, response, patience),
+        brain_(brain),
+        number_(brain->NewNumber()),
+        response_(response) {}
 
   static grpc::ServerUnaryReactor* Start(std::shared_ptr<PlanAnswer> call,
                                          std::shared_ptr<const Submission> submission) {
     PlanAnswer* reactor = call.get();
-    reactor->self_ = call;
+    reactor->Keep(call);
     event::PlanJob event{reactor->number_, kAnonymous, std::move(submission)};
     const absl::Status taken =
         reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event));
@@ -53,35 +57,36 @@ class PlanAnswer final : public grpc::ServerUnaryReactor, public CallSink {
   void Answer(absl::StatusOr<Value> value) override {
     if (ended_.exchange(true)) return;
     if (value.ok()) *response_ = std::get<v1::Plan>(*std::move(value));
-    grpc::ServerUnaryReactor::Finish(ToGrpcStatus(value.status()));
+    End(value.status());
   }
 
   void OnCancel() override {
     brain_->Post(event::CallGone{number_}).IgnoreError();
     Answer(absl::CancelledError("the call was cancelled"));
   }
-  // May drop the last reference: nothing of this is touched after it.
-  void OnDone() override { const std::shared_ptr<PlanAnswer> self = std::move(self_); }
 
  private:
   Brain* const brain_;
   const int64_t number_;
   v1::Plan* const response_;  // Until the first end.
   std::atomic<bool> ended_{false};
-  std::shared_ptr<PlanAnswer> self_;  // Until OnDone.
 };
 
+template <typename Response>
+std::shared_ptr<UnaryAnswer<Response>> NewAnswer(grpc::CallbackServerContext* context,
+                                                 Response* response, absl::Duration patience) {
+  return std::make_shared<UnaryAnswer<Response>>(context, response, patience);
+}
+
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call, grpc::CallbackServerContext* context,
-                              const Request& request, Response* response, Event event) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (absl::Status s = CheckFieldsKnown(request, ""); !s.ok()) {
-    reactor->Finish(ToGrpcStatus(s));
-    return reactor;
-  }
-  auto answer = std::make_shared<UnaryAnswer<Response>>(reactor, response);
-  const absl::Status taken = brain->PostCall(call, std::move(answer), std::move(event));
-  if (!taken.ok()) reactor->Finish(ToGrpcStatus(taken));
+grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call,
+                              std::shared_ptr<UnaryAnswer<Response>> answer, const Request& request,
+                              Event event) {
+  UnaryCall* const reactor = answer.get();
+  reactor->Keep(answer);
+  absl::Status taken = CheckFieldsKnown(request, "");
+  if (taken.ok()) taken = brain->PostCall(call, std::move(answer), std::move(event));
+  if (!taken.ok()) reactor->End(taken);
   return reactor;
 }
 
@@ -114,12 +119,13 @@ grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* cont
     reactor->Finish(ToGrpcStatus(submission.status()));
     return reactor;
   }
-  return PlanAnswer::Start(std::make_shared<PlanAnswer>(brain_, response), *std::move(submission));
+  return PlanAnswer::Start(std::make_shared<PlanAnswer>(brain_, context, response, end_patience_),
+                           *std::move(submission));
 }
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
                                                             const v1::RunJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, context);
+  auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
   auto submission = MakeSubmission(*request, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
@@ -129,7 +135,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServer
 
 grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request) {
-  auto stream = std::make_shared<JobStream>(brain_, context);
+  auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
   if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
     return JobStream::Refuse(std::move(stream), s);
   }
@@ -140,7 +146,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServ
 grpc::ServerUnaryReactor* JobsService::GetJob(grpc::CallbackServerContext* context,
                                               const v1::GetJobRequest* request, v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, *request, response,
+  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
              event::GetJob{call, kAnonymous, request->job_id()});
 }
 
@@ -148,7 +154,7 @@ grpc::ServerUnaryReactor* JobsService::ListJobs(grpc::CallbackServerContext* con
                                                 const v1::ListJobsRequest* request,
                                                 v1::ListJobsResponse* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, *request, response,
+  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
              event::ListJobs{call, kAnonymous, *request});
 }
 
@@ -156,7 +162,7 @@ grpc::ServerUnaryReactor* JobsService::CancelJob(grpc::CallbackServerContext* co
                                                  const v1::CancelJobRequest* request,
                                                  v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, *request, response,
+  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
              event::CancelJob{call, kAnonymous, request->job_id()});
 }
 
@@ -164,7 +170,7 @@ grpc::ServerUnaryReactor* JobsService::ReleaseState(grpc::CallbackServerContext*
                                                     const v1::ReleaseStateRequest* request,
                                                     v1::Job* response) {
   const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, context, *request, response,
+  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
              event::ReleaseState{call, kAnonymous, request->job_id()});
 }
 

@@ -2,6 +2,7 @@
 #define ANNULUS_SERVER_SERVICES_JOBS_SERVICE_H_
 
 #include "annulus/v1/jobs.grpc.pb.h"
+#include "proto/unread_end.h"
 #include "server/coordinator/options.h"
 #include "server/services/brain.h"
 #include "server/services/job_stream.h"
@@ -12,7 +13,10 @@ namespace annulus {
 // server.
 class JobsService final : public v1::Jobs::CallbackService {
  public:
-  JobsService(Brain* brain, const CoordinatorOptions& options) : brain_(brain), options_(options) {}
+  // `end_patience`: for callers who do not read up to their call's end, see UnaryCall, JobStream.
+  JobsService(Brain* brain, const CoordinatorOptions& options,
+              absl::Duration end_patience = kUnreadPatience)
+      : brain_(brain), options_(options), end_patience_(end_patience) {}
 
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
                                     const v1::PlanJobRequest* request, v1::Plan* response) override;
@@ -35,6 +39,7 @@ class JobsService final : public v1::Jobs::CallbackService {
  private:
   Brain* const brain_;
   const CoordinatorOptions options_;
+  const absl::Duration end_patience_;
 };
 
 }  // namespace annulus

@@ -68,6 +68,11 @@ class Outbox {
     return NextLocked();
   }
 
+  // Of what waits and is being written.
+  size_t bytes() EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return bytes_;
+  }
   // Only between kWrite and Written, or after kWriteAndFinish: the message does not move meanwhile.
   const Message& front() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attention/error.h"
@@ -33,6 +34,17 @@ TEST(CallGateTest, WaitsForTheLast) {
   leaves.join();
   const std::shared_ptr<void> late = *gate->Enter();
   gate.reset();  // Whoever is inside may outlive it.
+}
+
+TEST(CallGateTest, WhoLeavesHasNoPlaceAndIsWaitedFor) {
+  CallGate gate(1);
+  std::shared_ptr<void> place = *gate.Enter();
+  std::shared_ptr<void> leaving = gate.Leave(std::move(place));
+  EXPECT_TRUE(gate.Enter().ok());
+  EXPECT_FALSE(gate.WaitUntilEmpty(absl::InfinitePast()));
+  leaving.reset();
+  EXPECT_TRUE(gate.WaitUntilEmpty(absl::InfinitePast()));
+  EXPECT_EQ(gate.Leave(nullptr), nullptr);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "annulus/v1/attention.grpc.pb.h"
@@ -14,8 +15,11 @@
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "server/gateway/attention_service.h"
+#include "server/gateway/inline_job.h"
+#include "server/gateway/merge_call.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
+#include "tests/server/unread_call.h"
 
 namespace annulus {
 namespace {
@@ -29,18 +33,22 @@ class GatewayCallTest : public testing::Test {
     const auto coordinator =
         grpc::CreateChannel(behind_->address(), grpc::InsecureChannelCredentials());
     options.run_job = RemoteRunJob(coordinator, {});
+    options.server_info = [](const ServerInfoReply& reply) {
+      v1::ServerInfo info;
+      info.set_version("1.2.3");
+      reply(info);
+    };
     options.worker_channel = [coordinator](const std::string&) { return coordinator; };
     gateway_ = std::make_unique<AttentionService>(std::move(options));
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(gateway_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // No larger windows than at first.
     stub_ = v1::Attention::NewStub(grpc::CreateCustomChannel(
-        "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials(), arguments));
+        "127.0.0.1:" + std::to_string(port_), grpc::InsecureChannelCredentials(), arguments));
     call_ = stub_->Attend(&context_);
   }
   ~GatewayCallTest() override {
@@ -87,6 +95,7 @@ class GatewayCallTest : public testing::Test {
       std::make_unique<FakeService>(Script({FakeService::Act::kServe}));
   std::unique_ptr<AttentionService> gateway_;
   std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
   std::unique_ptr<v1::Attention::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::AttendRequest, v1::AttendResponse>> call_;
@@ -132,6 +141,82 @@ TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
   EXPECT_TRUE(AwaitACall());
   EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
   EXPECT_FALSE(End().ok());
+}
+
+// Unary calls of callers who do not read.
+class UnreadUnaryTest : public GatewayCallTest {
+ protected:
+  // With a place for one call, and memory for one such.
+  void StartForOne(int64_t bytes, absl::Duration patience) {
+    GatewayServiceOptions options;
+    options.max_attend_calls = 1;
+    options.max_inline_bytes = bytes + MergeBytes(Merge()) / 2;
+    options.answer_patience = patience;
+    Start(std::move(options));
+  }
+  static v1::MergePartialsRequest Merge() {
+    v1::MergePartialsRequest request;
+    v1::Partial* partial = request.add_partials();
+    for (int64_t size : {1, 1, 4}) partial->mutable_out()->add_shape(size);
+    for (int64_t size : {1, 1}) partial->mutable_lse()->add_shape(size);
+    for (float number : {1, 2, 3, 4}) partial->mutable_out()->add_values(number);
+    partial->mutable_lse()->add_values(0);
+    partial->set_lse_base(v1::Outputs::LSE_BASE_E);
+    partial->set_lse_layout(v1::Partial::LSE_LAYOUT_ROWS_HEADS);
+    return request;
+  }
+  static v1::AttendInlineRequest Inline() {
+    v1::AttendInlineRequest request;
+    *request.mutable_spec() = SpecToProto(ClientJob(2).spec);
+    request.mutable_synthetic()->set_seed(1);
+    return request;
+  }
+  std::unique_ptr<UnreadCall> Unread(const std::string& method,
+                                     const google::protobuf::MessageLite& request) {
+    return std::make_unique<UnreadCall>(port_, "/annulus.v1.Attention/" + method, request);
+  }
+  // Whether a merge finds a place, and memory, at last.
+  bool MergesAtLast() {
+    absl::Status status;
+    const absl::Time deadline = Deadline();
+    do {
+      grpc::ClientContext context;
+      v1::Partial merged;
+      status = FromGrpcStatus(stub_->MergePartials(&context, Merge(), &merged));
+    } while (status.code() == absl::StatusCode::kResourceExhausted && SteadyNow() < deadline);
+    EXPECT_TRUE(status.ok()) << status;
+    return status.ok();
+  }
+};
+
+TEST_F(UnreadUnaryTest, AnUnreadMergeKeepsNobodyOut) {
+  StartForOne(MergeBytes(Merge()), kLong);
+  const auto call = Unread("MergePartials", Merge());
+  EXPECT_TRUE(AwaitACall());
+  EXPECT_TRUE(MergesAtLast());
+  EXPECT_FALSE(call->EndsWithin(absl::ZeroDuration()));
+  EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
+}
+
+TEST_F(UnreadUnaryTest, AnUnreadAttendInlineKeepsNobodyOut) {
+  StartForOne(*InlineBytes(Inline(), ClientJob(2).spec), kLong);
+  const auto call = Unread("AttendInline", Inline());
+  EXPECT_TRUE(AwaitACall());
+  EXPECT_TRUE(MergesAtLast());
+  EXPECT_FALSE(call->EndsWithin(absl::ZeroDuration()));
+  EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
+}
+
+TEST_F(UnreadUnaryTest, EndSoonAfterTheirAnswer) {
+  StartForOne(*InlineBytes(Inline(), ClientJob(2).spec), absl::Milliseconds(50));
+  for (const auto& [method, request] :
+       std::vector<std::pair<std::string, std::shared_ptr<google::protobuf::MessageLite>>>{
+           {"GetServerInfo", std::make_shared<v1::GetServerInfoRequest>()},
+           {"MergePartials", std::make_shared<v1::MergePartialsRequest>(Merge())},
+           {"AttendInline", std::make_shared<v1::AttendInlineRequest>(Inline())}}) {
+    EXPECT_TRUE(Unread(method, *request)->EndsWithin(absl::Seconds(20))) << method;
+    EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline())) << method;
+  }
 }
 
 }  // namespace
