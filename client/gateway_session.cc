@@ -1,12 +1,15 @@
 #include "client/gateway_session.h"
 
 #include <atomic>
+#include <string>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include "attention/status_macros.h"
 #include "client/session_end.h"
 #include "client/shard_streams.h"
 #include "client/strand.h"
+#include "proto/field_paths.h"
 
 namespace annulus {
 namespace {
@@ -166,6 +169,10 @@ void GatewaySession::Impl::OnDone(absl::Status status, bool all_here) {
     if (!stats_.has_value()) observer_->OnUnconfirmed(status, /*all_reported=*/false);
     status = absl::OkStatus();
   }
+  // The caller's own spec is not inside a start message.
+  status = WithFieldPaths(status, [](absl::string_view path) {
+    return std::string(absl::StripPrefix(path, "start."));
+  });
   observer_->OnDone(status, stats_.value_or(seen_));
 }
 

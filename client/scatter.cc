@@ -131,17 +131,24 @@ TensorChunk ScatterChunk(const TensorInfo& tensor, const RowMap& rows, const Ten
   return part;
 }
 
+absl::StatusOr<const TensorInfo*> CheckInput(const std::vector<TensorInfo>& table, int64_t q_rows,
+                                             int64_t kv_rows, TensorChunk* chunk) {
+  const TensorInfo* tensor = FindTensor(table, chunk->tensor);
+  if (tensor == nullptr || tensor->direction != Direction::kInput) {
+    return InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
+                        absl::StrCat(TensorName(chunk->tensor), " is no input of this job"));
+  }
+  const bool query = tensor->rows == RowSpace::kQuery;
+  RETURN_IF_ERROR(CheckChunk(*tensor, query ? q_rows : kv_rows, chunk));
+  return tensor;
+}
+
 absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spec,
                                                         const std::vector<TensorInfo>& table,
                                                         const std::vector<ShardRows>& ranks,
                                                         TensorChunk chunk) {
-  const TensorInfo* tensor = FindTensor(table, chunk.tensor);
-  if (tensor == nullptr || tensor->direction != Direction::kInput) {
-    return InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
-                        absl::StrCat(TensorName(chunk.tensor), " is no input of this job"));
-  }
-  const bool query = tensor->rows == RowSpace::kQuery;
-  RETURN_IF_ERROR(CheckChunk(*tensor, query ? spec.q_rows() : spec.kv_rows(), &chunk));
+  ASSIGN_OR_RETURN(const TensorInfo* tensor,
+                   CheckInput(table, spec.q_rows(), spec.kv_rows(), &chunk));
   std::vector<TensorChunk> parts;
   for (const ShardRows& rows : ranks) {
     TensorChunk part = ScatterChunk(*tensor, rows.of(*tensor), chunk);

@@ -50,6 +50,11 @@ void PlaceRows(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& 
 // row_count 0 when none does. Without a CRC.
 TensorChunk ScatterChunk(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& chunk);
 
+// The tensor of a chunk of an input in the job's rows, `q_rows` and `kv_rows`; fills in its heads.
+// INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, of "chunk.tensor" …
+absl::StatusOr<const TensorInfo*> CheckInput(const std::vector<TensorInfo>& table, int64_t q_rows,
+                                             int64_t kv_rows, TensorChunk* chunk);
+
 // Checks a chunk of an input in the job's rows and cuts it by rank, with CRCs; row_count 0 for
 // ranks that get nothing of it. INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE,
 // TENSOR_BYTES_MISMATCH.

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "proto/convert.h"
+#include "proto/field_paths.h"
 #include "proto/wire_reader.h"
 
 namespace annulus {
@@ -103,6 +105,13 @@ absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
     }
   }
   return raw;
+}
+
+// Of the chunk that is its message's next one.
+absl::Status Numbered(const absl::Status& status, size_t index) {
+  return WithFieldPaths(status, [index](absl::string_view path) {
+    return absl::StrCat("chunks[", index, "]", absl::StripPrefix(path, "chunk"));
+  });
 }
 
 absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
@@ -217,8 +226,9 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
       AppendField(tag.field, value, &others);
       continue;
     }
-    ASSIGN_OR_RETURN(TensorChunk chunk, ParseChunk(value));
-    chunks.push_back(std::move(chunk));
+    absl::StatusOr<TensorChunk> chunk = ParseChunk(value);
+    if (!chunk.ok()) return Numbered(chunk.status(), chunks.size());
+    chunks.push_back(*std::move(chunk));
     RETURN_IF_ERROR(CheckMessage(chunks));
   }
   if (!rest->ParseFromString(others)) return MalformedMessage("its fields do not parse");

@@ -9,13 +9,12 @@
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
-#include "server/gateway/request.h"
 
 namespace annulus {
 namespace {
 
-absl::Status SequenceError(absl::string_view what) {
-  return InvalidField("STREAM_SEQUENCE", "step", what);
+absl::Status StartError(absl::string_view what) {
+  return InvalidField("STREAM_SEQUENCE", "start", what);
 }
 
 // The caller talks to this address only: where shards live is not its business.
@@ -52,7 +51,7 @@ void GatewayCall::AwaitStart() {
         if (self == nullptr) return;
         MutexLock lock(&self->mutex_);
         if (self->first_message_ == nullptr) return;
-        (void)self->EndLocked(SequenceError("no start message has come in time"));
+        (void)self->EndLocked(StartError("no start message has come in time"));
       });
   first_message_->Begin();
   reading_ = true;
@@ -72,7 +71,7 @@ void GatewayCall::OnReadDone(bool ok) {
   }
   if (first) {
     const absl::Status status =
-        ok ? StartJob(in_) : SequenceError("the stream ended before its start message");
+        ok ? StartJob(in_) : StartError("the stream ended before its start message");
     if (!status.ok()) End(status);
     return;  // The job's placement, which may be behind us, has asked for more.
   }
@@ -95,12 +94,14 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
-  if (!request.has_start()) return SequenceError("the first message must hold the start");
+  if (!request.has_start()) return StartError("the first message must hold the start");
   const v1::AttendRequest::Start& start = request.start();
   RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
   ASSIGN_OR_RETURN(JobOptions job,
                    JobOptionsOf(start.spec(), start.execution(), deadline_, options_));
   job.request.set_request_id(start.request_id());
+  inputs_ = {TensorTable(job.spec), job.spec.q_rows(), job.spec.kv_rows()};
+  RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
   // What has passed through is gone: only the caller can send it again.
   job.request.set_single_attempt(true);
   ASSIGN_OR_RETURN(place_, gate_->Enter());
@@ -123,8 +124,10 @@ absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
-  if (request.has_start()) return SequenceError("the start comes once, first");
-  if (chunks.empty()) return SequenceError("a message of a stream holds no chunk");
+  if (request.has_start()) return StartError("the start comes once, first");
+  if (chunks.empty())
+    return InvalidField("STREAM_SEQUENCE", "chunks", "a message of a stream holds no chunk");
+  RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
   Push(std::move(chunks));
   return absl::OkStatus();
 }
@@ -245,7 +248,7 @@ void GatewayCall::End(const absl::Status& status) {
 std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& status) {
   std::deque<Output> dropped;
   if (finished_ || end_) return dropped;
-  end_ = status;
+  end_ = InAttendRequest(status);
   if (!status.ok() && outputs_.size() > 1) {
     dropped.assign(std::make_move_iterator(outputs_.begin() + 1),
                    std::make_move_iterator(outputs_.end()));
@@ -257,7 +260,7 @@ std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& statu
     return dropped;
   }
   finished_ = true;
-  Finish(ToGrpcStatus(status));
+  Finish(ToGrpcStatus(*end_));
   return dropped;
 }
 

@@ -18,6 +18,7 @@
 #include "proto/unread_end.h"
 #include "server/gateway/call_gate.h"
 #include "server/gateway/options.h"
+#include "server/gateway/request.h"
 
 namespace annulus {
 
@@ -76,6 +77,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
+  InputShape inputs_;  // Of the reads, which follow one another.
 
   Mutex mutex_;
   std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.

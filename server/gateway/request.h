@@ -1,13 +1,16 @@
 #ifndef ANNULUS_SERVER_GATEWAY_REQUEST_H_
 #define ANNULUS_SERVER_GATEWAY_REQUEST_H_
 
-#include <string>
+#include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "annulus/v1/types.pb.h"
+#include "attention/tensor_table.h"
 #include "client/job_session.h"
 #include "grpcpp/server_context.h"
+#include "proto/tensor_stream.h"
 #include "server/gateway/options.h"
 
 namespace annulus {
@@ -20,6 +23,18 @@ absl::Time DeadlineOf(const grpc::ServerContextBase& context, const GatewayServi
 absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
                                         const v1::Execution& execution, absl::Time deadline,
                                         const GatewayServiceOptions& options);
+
+// What chunks of a job's inputs are checked by.
+struct InputShape {
+  std::vector<TensorInfo> table;
+  int64_t q_rows = 0, kv_rows = 0;
+};
+// Of one message: an error says which one. Fills in their heads. Errors: those of CheckInput.
+absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chunks);
+
+// The error of a job as one of the AttendRequest that asked for it: its spec is in `start`. Which
+// chunk was at fault is not known any more.
+absl::Status InAttendRequest(const absl::Status& status);
 
 }  // namespace annulus
 

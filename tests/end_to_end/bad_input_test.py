@@ -54,7 +54,8 @@ class BadInputTest(ServiceCase):
             with self.subTest(entry=entry.__name__):
                 with self.assertRaises(raw_client.CallError) as caught:
                     entry(self.stubs, spec, execution, options.get("timeout", 30))
-                fields = [field] if field else []
+                inside = "start." if entry is attend else ""
+                fields = [inside + field] if field else []
                 self.assert_refused(caught.exception, code, reason, *fields)
 
     def invalid(self, reason, field, **values):
@@ -290,7 +291,7 @@ class BadInputTest(ServiceCase):
         with self.assertRaises(raw_client.CallError) as caught:
             with raw_client.Stream(self.stubs.attention.Attend, 60, requests()) as call:
                 call.read()
-        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "INVALID_SCALE", "spec.scale")
+        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "INVALID_SCALE", "start.spec.scale")
         # What the transport's windows hold; the rest of about 1 GiB stayed with the caller.
         self.assertLess(taken, 64)
 

@@ -252,7 +252,8 @@ class KeptStateTest(unittest.TestCase):
                     entry()
                 error = caught.exception
                 self.assertEqual((error.code, error.reason), (code, reason), str(error))
-                self.assertEqual(list(error.fields), [field], str(error))
+                path = f"start.{field}" if entry is attend else field
+                self.assertEqual(list(error.fields), [path], str(error))
 
     def test_what_does_not_fit_is_refused_at_every_entry(self):
         spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_FP32, q_heads=2, kv_heads=1, head_dim=8)

@@ -59,13 +59,13 @@ class StreamFaultsTest(ServiceCase):
     def test_a_chunk_before_the_start(self):
         call = self.attend()
         call.chunk(self.chunks[0])
-        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "start")
 
     def test_two_starts(self):
         call = self.accepted()
         call.chunk(self.chunks[0])
         call.start(self.job.spec, self.execution)
-        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "start")
 
     def test_an_empty_message(self):
         for call in (self.attend(), self.accepted()):
@@ -75,7 +75,7 @@ class StreamFaultsTest(ServiceCase):
     def test_the_end_before_the_start(self):
         call = self.attend()
         call.half_close()
-        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "start")
 
     # What a chunk says.
 
@@ -136,7 +136,7 @@ class StreamFaultsTest(ServiceCase):
     def test_a_tensor_that_is_no_input(self):
         for tensor in (types_pb2.TENSOR_ID_OUT, types_pb2.TENSOR_ID_D_OUT, 0, 99, -1):
             with self.subTest(tensor=tensor):
-                self.chunk_refused("UNKNOWN_TENSOR", "chunk.tensor", tensor=tensor)
+                self.chunk_refused("UNKNOWN_TENSOR", "chunks[0].tensor", tensor=tensor)
 
     def test_fields_that_this_version_does_not_know(self):
         """They may be options: none is ignored."""

@@ -138,6 +138,20 @@ Job LargeSpec() {
   return job;
 }
 
+// Whatever the message is called that has them on the wire.
+TEST_F(ClientLibraryTest, FieldsAtFaultAreTheCallersOwn) {
+  for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+    Job job(8);
+    AttendArguments arguments = job.Arguments("", path);
+    arguments.execution.world_size = 2;
+    const absl::Status status = client_->Attend(arguments).status();
+    EXPECT_EQ(DetailOf(status).reason, "INSUFFICIENT_WORKERS") << status;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u) << status;
+    EXPECT_EQ(DetailOf(status).fields[0].field, "execution.world_size");
+    EXPECT_EQ(status.message().find("execution.world_size: "), 0u) << status;
+  }
+}
+
 TEST_F(ClientLibraryTest, ALargeSpecIsServedOnBothPaths) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     Job job = LargeSpec();

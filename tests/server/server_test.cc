@@ -193,7 +193,21 @@ TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   EXPECT_TRUE(stream->Write(start));
   v1::AttendResponse answer;
   EXPECT_FALSE(stream->Read(&answer));
-  EXPECT_EQ(field(stream->Finish()), "spec.sequences[0].99");
+  EXPECT_EQ(field(stream->Finish()), "start.spec.sequences[0].99");
+}
+
+TEST_F(ServerTest, AttendNamesFieldsOfItsStart) {
+  auto context = Context();
+  auto stream = v1::Attention::NewStub(channel_)->Attend(context.get());
+  v1::AttendRequest request;
+  *request.mutable_start()->mutable_spec() = SmallRequest(/*world_size=*/0, 8, 8).spec();
+  request.mutable_start()->set_request_id("a b");
+  EXPECT_TRUE(stream->Write(request));
+  v1::AttendResponse answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  const ErrorDetail detail = DetailOf(FromGrpcStatus(stream->Finish()));
+  ASSERT_EQ(detail.fields.size(), 1u) << detail.reason;
+  EXPECT_EQ(detail.fields[0].field, "start.request_id");
 }
 
 TEST_F(ServerTest, UnknownFieldsOfQuestionsAboutJobsAreRefused) {

@@ -84,6 +84,20 @@ class GatewayCallTest : public testing::Test {
     ASSERT_TRUE(call_->Write(request));
     ASSERT_TRUE(call_->WritesDone());
   }
+  // At fault in a call of these messages, by its details and its words.
+  std::string FieldOf(const std::vector<v1::AttendRequest>& messages) {
+    grpc::ClientContext context;
+    const auto call = stub_->Attend(&context);
+    for (const v1::AttendRequest& message : messages) call->Write(message);
+    v1::AttendResponse response;
+    while (call->Read(&response)) {
+    }
+    const absl::Status status = FromGrpcStatus(call->Finish());
+    const ErrorDetail detail = DetailOf(status);
+    const std::string field = detail.fields.empty() ? "" : detail.fields[0].field;
+    EXPECT_EQ(status.message().find(field + ": "), 0u) << status;
+    return field;
+  }
   absl::Status End() {
     v1::AttendResponse response;
     while (call_->Read(&response)) {
@@ -141,6 +155,37 @@ TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
   EXPECT_TRUE(AwaitACall());
   EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
   EXPECT_FALSE(End().ok());
+}
+
+TEST_F(GatewayCallTest, ErrorsNameFieldsOfTheRequest) {
+  Start({});
+  const ClientJob job(20);
+  v1::AttendRequest good;
+  *good.mutable_start()->mutable_spec() = SpecToProto(job.spec);
+  v1::AttendRequest heads = good;
+  heads.mutable_start()->mutable_spec()->set_q_heads(-1);
+  v1::AttendRequest chunks;
+  for (int row : {0, 1}) {
+    v1::Chunk* chunk = chunks.add_chunks();
+    chunk->set_tensor(v1::TENSOR_ID_Q);
+    chunk->set_row_begin(row);
+    chunk->set_row_count(1);
+    chunk->set_data(ClientJob::Bytes(job.q).data(), sizeof(float) * job.q.size() / 20);
+  }
+  v1::AttendRequest negative = chunks, beyond = chunks, output = chunks;
+  negative.mutable_chunks(1)->set_row_begin(-1);
+  beyond.mutable_chunks(1)->set_row_begin(20);
+  output.mutable_chunks(0)->set_tensor(v1::TENSOR_ID_OUT);
+  v1::AttendRequest at_once = good;
+  *at_once.mutable_chunks() = beyond.chunks();
+  EXPECT_EQ(FieldOf({chunks}), "start");
+  EXPECT_EQ(FieldOf({good, good}), "start");
+  EXPECT_EQ(FieldOf({heads}), "start.spec.q_heads");
+  EXPECT_EQ(FieldOf({good, v1::AttendRequest()}), "chunks");
+  EXPECT_EQ(FieldOf({good, negative}), "chunks[1].row_begin");
+  EXPECT_EQ(FieldOf({good, beyond}), "chunks[1].row_begin");
+  EXPECT_EQ(FieldOf({good, output}), "chunks[0].tensor");
+  EXPECT_EQ(FieldOf({at_once}), "chunks[1].row_begin");
 }
 
 // Unary calls of callers who do not read.
