@@ -14,7 +14,7 @@ namespace annulus {
 
 // Messages, texts and fields that this build does not know, in one request. A spec has a message
 // for each sequence, mask and range.
-inline constexpr int64_t kMaxRequestParts = int64_t{1} << 18;
+inline constexpr int64_t kMaxRequestParts = int64_t{1} << 19;
 
 // INVALID_ARGUMENT / LIMIT_EXCEEDED where a message of `type` has more parts. Reads all of it, as
 // far as it parses, in 50 ns or less a part, and makes nothing.

@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "proto/status.h"
+#include "proto/tensor_stream.h"
 
 namespace annulus {
 
 UnaryCall::UnaryCall(grpc::CallbackServerContext* context,
-                     const google::protobuf::MessageLite* answer, absl::Duration patience)
-    : answer_(answer), patience_(patience), unread_end_(context) {}
+                     const google::protobuf::MessageLite* answer, absl::Duration patience,
+                     grpc::ByteBuffer* raw)
+    : answer_(answer), patience_(patience), raw_(raw), unread_end_(context) {}
 
 UnaryCall* UnaryCall::Start(grpc::CallbackServerContext* context,
                             const google::protobuf::MessageLite* answer, absl::Duration patience) {
@@ -20,7 +22,10 @@ UnaryCall* UnaryCall::Start(grpc::CallbackServerContext* context,
 
 void UnaryCall::End(const absl::Status& status) {
   // An error has no message, so nothing of it waits for its caller.
-  if (status.ok()) unread_end_.Begin(patience_ + ReadingTime(answer_->ByteSizeLong()));
+  if (status.ok()) {
+    if (raw_ != nullptr) *raw_ = EncodeProto(*answer_);
+    unread_end_.Begin(patience_ + ReadingTime(answer_->ByteSizeLong()));
+  }
   Finish(ToGrpcStatus(status));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/unread_end.h"
 
@@ -17,9 +18,10 @@ namespace annulus {
 // `patience` and ReadingTime of its bytes the call is cancelled.
 class UnaryCall : public grpc::ServerUnaryReactor {
  public:
-  // gRPC's own, both until the call is done.
+  // Until the call is done. `raw`: of a raw method, gRPC's own, which the answer goes to at its
+  // end; else the answer is.
   UnaryCall(grpc::CallbackServerContext* context, const google::protobuf::MessageLite* answer,
-            absl::Duration patience = kUnreadPatience);
+            absl::Duration patience = kUnreadPatience, grpc::ByteBuffer* raw = nullptr);
 
   // One that keeps itself until gRPC is done with it.
   static UnaryCall* Start(grpc::CallbackServerContext* context,
@@ -35,6 +37,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
  private:
   const google::protobuf::MessageLite* const answer_;
   const absl::Duration patience_;
+  grpc::ByteBuffer* const raw_;
   UnreadEnd unread_end_;
   std::shared_ptr<UnaryCall> self_;
 };

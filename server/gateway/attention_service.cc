@@ -26,16 +26,16 @@ grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerCo
 }
 
 grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerContext* context,
-                                                         const v1::AttendInlineRequest* request,
-                                                         v1::AttendInlineResponse* response) {
-  return StartInlineCall(context, request, response, options_,
+                                                         const grpc::ByteBuffer* arrived,
+                                                         grpc::ByteBuffer* response) {
+  return StartInlineCall(context, *arrived, response, options_,
                          {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerUnaryReactor* AttentionService::MergePartials(grpc::CallbackServerContext* context,
-                                                          const v1::MergePartialsRequest* request,
-                                                          v1::Partial* response) {
-  return StartMergeCall(context, request, response, {&gate_, &queue_, options_.answer_patience});
+                                                          const grpc::ByteBuffer* arrived,
+                                                          grpc::ByteBuffer* response) {
+  return StartMergeCall(context, *arrived, response, {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(

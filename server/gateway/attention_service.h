@@ -8,11 +8,13 @@
 
 namespace annulus {
 
-using AttentionServiceBase = v1::Attention::WithRawCallbackMethod_Attend<
-    v1::Attention::WithCallbackMethod_AttendInline<v1::Attention::WithCallbackMethod_GetServerInfo<
-        v1::Attention::WithCallbackMethod_MergePartials<v1::Attention::Service>>>>;
+using AttentionServiceBase =
+    v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithRawCallbackMethod_AttendInline<
+        v1::Attention::WithCallbackMethod_GetServerInfo<
+            v1::Attention::WithRawCallbackMethod_MergePartials<v1::Attention::Service>>>>;
 
-// The public Attention service: one address for every client. Translates and delegates. The server
+// The public Attention service, whose large requests come raw, to be counted before they are
+// parsed: one address for every client. Translates and delegates. The server
 // that it is registered with must be shut down before it goes.
 class AttentionService final : public AttentionServiceBase {
  public:
@@ -25,11 +27,11 @@ class AttentionService final : public AttentionServiceBase {
                                           const v1::GetServerInfoRequest* request,
                                           v1::ServerInfo* response) override;
   grpc::ServerUnaryReactor* AttendInline(grpc::CallbackServerContext* context,
-                                         const v1::AttendInlineRequest* request,
-                                         v1::AttendInlineResponse* response) override;
+                                         const grpc::ByteBuffer* arrived,
+                                         grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* MergePartials(grpc::CallbackServerContext* context,
-                                          const v1::MergePartialsRequest* request,
-                                          v1::Partial* response) override;
+                                          const grpc::ByteBuffer* arrived,
+                                          grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
 

@@ -7,6 +7,7 @@
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "proto/convert.h"
+#include "proto/request.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
 
@@ -92,6 +93,7 @@ void GatewayCall::OnReadDone(bool ok) {
 
 absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
+  RETURN_IF_ERROR(CheckRequestParts(message, request.GetDescriptor()));
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
   if (!request.has_start()) return StartError("the first message must hold the start");
@@ -122,7 +124,8 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
 
 absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
   v1::AttendRequest request;
-  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
+  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks,
+                   DecodeChunks(message, &request, kMaxTicketMessageBytes));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
   if (request.has_start()) return StartError("the start comes once, first");
   if (chunks.empty())

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "client/job_session.h"
 #include "proto/convert.h"
+#include "proto/request.h"
 #include "proto/unary_call.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/request.h"
@@ -26,27 +27,26 @@ struct InlineMemory {
 
 class InlineCall : public UnaryCall, private JobObserver {
  public:
-  InlineCall(grpc::CallbackServerContext* context, const v1::AttendInlineRequest* request,
-             v1::AttendInlineResponse* response, const GatewayServiceOptions& options,
-             const InlineResources& resources)
-      : UnaryCall(context, response, resources.answer_patience),
-        request_(request),
-        response_(response),
+  InlineCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
+             const GatewayServiceOptions& options, const InlineResources& resources)
+      : UnaryCall(context, &response_, resources.answer_patience, response),
         options_(options),
         gate_(resources.gate),
         queue_(resources.queue) {}
 
-  void Start(std::shared_ptr<InlineCall> self, absl::Time deadline) {
+  void Start(std::shared_ptr<InlineCall> self, const grpc::ByteBuffer& arrived,
+             absl::Time deadline) {
     self_ = self;
     Keep(self);
     absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
     if (!place.ok()) return Leave(place.status());
     place_ = *std::move(place);
-    if (absl::Status s = CheckFieldsKnown(*request_, ""); !s.ok()) return Leave(s);
+    if (absl::Status s = ParseRequest(arrived, &request_); !s.ok()) return Leave(s);
+    if (absl::Status s = CheckFieldsKnown(request_, ""); !s.ok()) return Leave(s);
     absl::StatusOr<JobOptions> job =
-        JobOptionsOf(request_->spec(), request_->execution(), deadline, options_);
+        JobOptionsOf(request_.spec(), request_.execution(), deadline, options_);
     if (!job.ok()) return Leave(job.status());
-    absl::StatusOr<int64_t> bytes = InlineBytes(*request_, job->spec);
+    absl::StatusOr<int64_t> bytes = InlineBytes(request_, job->spec);
     if (!bytes.ok()) return Leave(bytes.status());
     absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(*bytes);
     if (!reservation.ok()) return Leave(reservation.status());
@@ -76,7 +76,7 @@ class InlineCall : public UnaryCall, private JobObserver {
   void Run() {
     if (EndIfCancelled()) return;
     absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
-        InlineTensorBytes(*request_, job_.spec);
+        InlineTensorBytes(request_, job_.spec);
     if (!tensors.ok()) return Leave(tensors.status());
     memory_->tensors = *std::move(tensors);
     const std::vector<TensorInfo> table = TensorTable(job_.spec);
@@ -107,10 +107,10 @@ class InlineCall : public UnaryCall, private JobObserver {
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
     const std::shared_ptr<InlineCall> self = std::move(session_self_);
     if (!status.ok()) return Leave(status);
-    *response_->mutable_stats() = stats;
+    *response_.mutable_stats() = stats;
     queue_->Post([self] {
       if (self->EndIfCancelled()) return;
-      FillInlineResponse(*self->request_, self->spec_, self->memory_->tensors, self->response_);
+      FillInlineResponse(self->request_, self->spec_, self->memory_->tensors, &self->response_);
       self->Leave(absl::OkStatus());
     });
   }
@@ -129,8 +129,8 @@ class InlineCall : public UnaryCall, private JobObserver {
     UnaryCall::OnDone();
   }
 
-  const v1::AttendInlineRequest* const request_;
-  v1::AttendInlineResponse* const response_;
+  v1::AttendInlineRequest request_;
+  v1::AttendInlineResponse response_;
   const GatewayServiceOptions& options_;
   CallGate* const gate_;
   InlineWorkers* const queue_;
@@ -149,12 +149,12 @@ class InlineCall : public UnaryCall, private JobObserver {
 }  // namespace
 
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
-                                          const v1::AttendInlineRequest* request,
-                                          v1::AttendInlineResponse* response,
+                                          const grpc::ByteBuffer& arrived,
+                                          grpc::ByteBuffer* response,
                                           const GatewayServiceOptions& options,
                                           const InlineResources& resources) {
-  auto call = std::make_shared<InlineCall>(context, request, response, options, resources);
-  call->Start(call, DeadlineOf(*context, options));
+  auto call = std::make_shared<InlineCall>(context, response, options, resources);
+  call->Start(call, arrived, DeadlineOf(*context, options));
   return call.get();
 }
 

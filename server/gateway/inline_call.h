@@ -21,8 +21,8 @@ struct InlineResources {
 // threads; they count against `options.max_inline_bytes` through the queue until the answer is on
 // its way. Pointers outlive the call.
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
-                                          const v1::AttendInlineRequest* request,
-                                          v1::AttendInlineResponse* response,
+                                          const grpc::ByteBuffer& arrived,
+                                          grpc::ByteBuffer* response,
                                           const GatewayServiceOptions& options,
                                           const InlineResources& resources);
 

@@ -13,6 +13,7 @@
 #include "attention/merge_partials.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
+#include "proto/request.h"
 #include "proto/unary_call.h"
 
 namespace annulus {
@@ -78,25 +79,24 @@ void TensorToProto(const std::vector<int64_t>& shape, const std::vector<float>& 
 
 class MergeCall : public UnaryCall {
  public:
-  MergeCall(grpc::CallbackServerContext* context, const v1::MergePartialsRequest* request,
-            v1::Partial* response, const InlineResources& resources)
-      : UnaryCall(context, response, resources.answer_patience),
-        request_(request),
-        response_(response),
+  MergeCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
+            const InlineResources& resources)
+      : UnaryCall(context, &response_, resources.answer_patience, response),
         gate_(resources.gate),
         queue_(resources.queue) {}
 
-  void Start(std::shared_ptr<MergeCall> self) {
+  void Start(std::shared_ptr<MergeCall> self, const grpc::ByteBuffer& arrived) {
     Keep(self);
     absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
     if (!place.ok()) return End(place.status());
     place_ = *std::move(place);
-    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(MergeBytes(*request_));
+    if (absl::Status s = ParseRequest(arrived, &request_); !s.ok()) return Leave(s);
+    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(MergeBytes(request_));
     if (!reservation.ok()) return Leave(reservation.status());
     reservation_ = *std::move(reservation);
     queue_->Post([self] {
       self->Leave(self->cancelled_ ? absl::CancelledError("the call was cancelled")
-                                   : AnswerMerge(*self->request_, self->response_));
+                                   : AnswerMerge(self->request_, &self->response_));
     });
   }
 
@@ -110,8 +110,8 @@ class MergeCall : public UnaryCall {
     End(status);
   }
 
-  const v1::MergePartialsRequest* const request_;
-  v1::Partial* const response_;
+  v1::MergePartialsRequest request_;
+  v1::Partial response_;
   CallGate* const gate_;
   InlineWorkers* const queue_;
   std::atomic<bool> cancelled_{false};
@@ -159,10 +159,11 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
 }
 
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
-                                         const v1::MergePartialsRequest* request,
-                                         v1::Partial* response, const InlineResources& resources) {
-  auto call = std::make_shared<MergeCall>(context, request, response, resources);
-  call->Start(call);
+                                         const grpc::ByteBuffer& arrived,
+                                         grpc::ByteBuffer* response,
+                                         const InlineResources& resources) {
+  auto call = std::make_shared<MergeCall>(context, response, resources);
+  call->Start(call, arrived);
   return call.get();
 }
 

@@ -20,8 +20,9 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
 // The reactor of one MergePartials call. Numbers are read on the queue's thread and count against
 // its budget until the answer is on its way. Pointers outlive the call.
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
-                                         const v1::MergePartialsRequest* request,
-                                         v1::Partial* response, const InlineResources& resources);
+                                         const grpc::ByteBuffer& arrived,
+                                         grpc::ByteBuffer* response,
+                                         const InlineResources& resources);
 
 }  // namespace annulus
 

@@ -85,8 +85,8 @@ class Brain {
   // CallGone, WorkerGone, Planned and Drain are taken by a full mailbox too: each ends something
   // that was taken before.
   //
-  // Workers' events come first, in order, and count as of when they were posted: however much
-  // clients ask, no beat is late for it.
+  // Workers' events come first, in order, and count as of when they were posted: however many
+  // events of clients wait here, no beat is late for them.
   absl::Status Post(Event event);
   absl::Status PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
   absl::Status PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);

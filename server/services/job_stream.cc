@@ -4,6 +4,7 @@
 
 #include "attention/error.h"
 #include "proto/status.h"
+#include "proto/tensor_stream.h"
 
 namespace annulus {
 namespace {
@@ -42,13 +43,12 @@ JobStream* JobStream::Refuse(std::shared_ptr<JobStream> stream, const absl::Stat
 }
 
 void JobStream::Do(Box::Start start) {
-  if (start == Box::Start::kWrite) StartWrite(&box_.front());
-  if (start == Box::Start::kWriteAndFinish) {
-    StartWriteAndFinish(&box_.front(), grpc::WriteOptions(), ToGrpcStatus(box_.end()));
-  }
-  if (start == Box::Start::kFinish) {
-    grpc::ServerWriteReactor<v1::JobEvent>::Finish(ToGrpcStatus(box_.end()));
-  }
+  if (start == Box::Start::kNothing) return;
+  if (start == Box::Start::kFinish)
+    return grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(box_.end()));
+  out_ = EncodeProto(box_.front());
+  if (start == Box::Start::kWrite) return StartWrite(&out_);
+  StartWriteAndFinish(&out_, grpc::WriteOptions(), ToGrpcStatus(box_.end()));
 }
 
 void JobStream::Send(v1::JobEvent event) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "annulus/v1/jobs.pb.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/unread_end.h"
 #include "server/services/brain.h"
@@ -17,7 +18,7 @@ namespace annulus {
 // and with it its job. One that does not read up to the call's end is cancelled after `patience`,
 // and where all is well ReadingTime of what waits for it. Owns no state of jobs; lives until gRPC
 // is done with the call and the brain has let go of it.
-class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public CallSink {
+class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public CallSink {
  public:
   JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience);
 
@@ -50,6 +51,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::JobEvent>, public Ca
   const int64_t number_;
   const absl::Duration patience_;
   Box box_;
+  grpc::ByteBuffer out_;
   UnreadEnd unread_end_;
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };

@@ -7,7 +7,7 @@
 
 #include "attention/status_macros.h"
 #include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/request.h"
 #include "proto/unary_call.h"
 #include "server/coordinator/submission.h"
 
@@ -34,18 +34,22 @@ class UnaryAnswer final : public UnaryCall, public CallSink {
 // The same for a dry run, which takes long enough for its caller to go away meanwhile.
 class PlanAnswer final : public UnaryCall, public CallSink {
  public:
-  PlanAnswer(Brain* brain, grpc::CallbackServerContext* context, v1::Plan* response,
+  PlanAnswer(Brain* brain, grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
              absl::Duration patience)
-      : UnaryCall(context, response, patience),
+      : UnaryCall(context, &plan_, patience, response),
         brain_(brain),
-        number_(brain->NewNumber()),
-        response_(response) {}
+        number_(brain->NewNumber()) {}
 
-  static grpc::ServerUnaryReactor* Start(std::shared_ptr<PlanAnswer> call,
-                                         std::shared_ptr<const Submission> submission) {
+  static grpc::ServerUnaryReactor* Start(
+      std::shared_ptr<PlanAnswer> call,
+      absl::StatusOr<std::shared_ptr<const Submission>> submission) {
     PlanAnswer* reactor = call.get();
     reactor->Keep(call);
-    event::PlanJob event{reactor->number_, kAnonymous, std::move(submission)};
+    if (!submission.ok()) {
+      reactor->Answer(submission.status());
+      return reactor;
+    }
+    event::PlanJob event{reactor->number_, kAnonymous, *std::move(submission)};
     const absl::Status taken =
         reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event));
     if (!taken.ok()) reactor->Answer(taken);
@@ -56,7 +60,7 @@ class PlanAnswer final : public UnaryCall, public CallSink {
   void Finish(const absl::Status& status) override { Answer(status); }
   void Answer(absl::StatusOr<Value> value) override {
     if (ended_.exchange(true)) return;
-    if (value.ok()) *response_ = std::get<v1::Plan>(*std::move(value));
+    if (value.ok()) plan_ = std::get<v1::Plan>(*std::move(value));
     End(value.status());
   }
 
@@ -68,7 +72,7 @@ class PlanAnswer final : public UnaryCall, public CallSink {
  private:
   Brain* const brain_;
   const int64_t number_;
-  v1::Plan* const response_;  // Until the first end.
+  v1::Plan plan_;  // Until the first end.
   std::atomic<bool> ended_{false};
 };
 
@@ -90,13 +94,22 @@ grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call,
   return reactor;
 }
 
-absl::StatusOr<std::shared_ptr<const Submission>> SubmissionOf(const v1::PlanJobRequest& request,
-                                                               const CoordinatorOptions& options) {
+absl::StatusOr<std::shared_ptr<const Submission>> PlanRequestOf(const grpc::ByteBuffer& arrived,
+                                                                const CoordinatorOptions& options) {
+  v1::PlanJobRequest request;
+  RETURN_IF_ERROR(ParseRequest(arrived, &request));
   RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   v1::RunJobRequest job;
-  *job.mutable_spec() = request.spec();
-  *job.mutable_execution() = request.execution();
+  job.mutable_spec()->Swap(request.mutable_spec());
+  job.mutable_execution()->Swap(request.mutable_execution());
   return MakeSubmission(std::move(job), options);
+}
+
+absl::StatusOr<std::shared_ptr<const Submission>> RunRequestOf(const grpc::ByteBuffer& arrived,
+                                                               const CoordinatorOptions& options) {
+  v1::RunJobRequest request;
+  RETURN_IF_ERROR(ParseRequest(arrived, &request));
+  return MakeSubmission(std::move(request), options);
 }
 
 // By the brain's clock. gRPC tells a deadline by the time of day, and keeps it as what is left.
@@ -111,36 +124,33 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Brain& b
 }  // namespace
 
 grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
-                                               const v1::PlanJobRequest* request,
-                                               v1::Plan* response) {
-  auto submission = SubmissionOf(*request, options_);
-  if (!submission.ok()) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(submission.status()));
-    return reactor;
-  }
+                                               const grpc::ByteBuffer* arrived,
+                                               grpc::ByteBuffer* response) {
   return PlanAnswer::Start(std::make_shared<PlanAnswer>(brain_, context, response, end_patience_),
-                           *std::move(submission));
+                           PlanRequestOf(*arrived, options_));
 }
 
-grpc::ServerWriteReactor<v1::JobEvent>* JobsService::RunJob(grpc::CallbackServerContext* context,
-                                                            const v1::RunJobRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::RunJob(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
   auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
-  auto submission = MakeSubmission(*request, options_);
+  auto submission = RunRequestOf(*arrived, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream), event::RunJob{call, kAnonymous, *std::move(submission),
                                                            DeadlineOf(*context, *brain_)});
 }
 
-grpc::ServerWriteReactor<v1::JobEvent>* JobsService::WatchJob(grpc::CallbackServerContext* context,
-                                                              const v1::WatchJobRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::WatchJob(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
   auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
-  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+  v1::WatchJobRequest request;
+  absl::Status s = ParseRequest(*arrived, &request);
+  if (s.ok()) s = CheckFieldsKnown(request, "");
+  if (!s.ok()) {
     return JobStream::Refuse(std::move(stream), s);
   }
   const int64_t call = stream->number();
-  return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request->job_id()});
+  return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request.job_id()});
 }
 
 grpc::ServerUnaryReactor* JobsService::GetJob(grpc::CallbackServerContext* context,

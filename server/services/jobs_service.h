@@ -11,7 +11,12 @@ namespace annulus {
 
 // annulus.v1.Jobs: validates, posts to the brain, and lets it answer. The brain outlives the
 // server.
-class JobsService final : public v1::Jobs::CallbackService {
+// What may hold a spec comes raw: its parts are counted before it is parsed.
+class JobsService final
+    : public v1::Jobs::WithRawCallbackMethod_RunJob<v1::Jobs::WithRawCallbackMethod_WatchJob<
+          v1::Jobs::WithRawCallbackMethod_PlanJob<v1::Jobs::WithCallbackMethod_GetJob<
+              v1::Jobs::WithCallbackMethod_ListJobs<v1::Jobs::WithCallbackMethod_CancelJob<
+                  v1::Jobs::WithCallbackMethod_ReleaseState<v1::Jobs::Service>>>>>>> {
  public:
   // `end_patience`: for callers who do not read up to their call's end, see UnaryCall, JobStream.
   JobsService(Brain* brain, const CoordinatorOptions& options,
@@ -19,11 +24,12 @@ class JobsService final : public v1::Jobs::CallbackService {
       : brain_(brain), options_(options), end_patience_(end_patience) {}
 
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
-                                    const v1::PlanJobRequest* request, v1::Plan* response) override;
-  grpc::ServerWriteReactor<v1::JobEvent>* RunJob(grpc::CallbackServerContext* context,
-                                                 const v1::RunJobRequest* request) override;
-  grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
-                                                   const v1::WatchJobRequest* request) override;
+                                    const grpc::ByteBuffer* arrived,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* RunJob(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* arrived) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchJob(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* arrived) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request, v1::Job* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,

@@ -134,22 +134,6 @@ TEST_F(ServerTest, ABadRequestIsRefusedBeforeWorkersAreLookedFor) {
             "JOB_NOT_FOUND");
 }
 
-TEST_F(ServerTest, NothingCompressedIsTakenAtAnyPort) {
-  for (const std::string& address :
-       {server_->address(), server_->control_address(), server_->health_address()}) {
-    auto stub = grpc::health::v1::Health::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-    const auto context = Context();
-    context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
-    grpc::health::v1::HealthCheckRequest request;
-    request.set_service(std::string(1000, 'x'));
-    HealthCheckResponse answer;
-    EXPECT_EQ(stub->Check(context.get(), request, &answer).error_code(),
-              grpc::StatusCode::UNIMPLEMENTED)
-        << address;
-  }
-}
-
 TEST_F(ServerTest, UnknownFieldsAreRefusedAtEveryEntry) {
   const std::string unknown = "\x98\x06\x01";  // Field 99.
   v1::AttentionSpec spec = SmallRequest(/*world_size=*/0, 8, 8).spec();

@@ -14,6 +14,7 @@
 #include "client/channels.h"
 #include "gtest/gtest.h"
 #include "proto/message_limits.h"
+#include "proto/request.h"
 #include "proto/tensor_stream.h"
 #include "server/coordinator_server.h"
 #include "server/gateway/inline_job.h"
@@ -81,6 +82,7 @@ std::vector<std::string> OfMessages() {
           Bytes(kMaxStreamMessageBytes),
           Bytes(kMaxTicketMessageBytes),
           Bytes(kMaxCoordinatorMessageBytes),
+          Count(kMaxRequestParts),
           Bytes(kMaxCoordinatorAnswerBytes),
           Count(ArrivedCells::kMaxFragments),
           Count(StagedShard::kMaxFragmentsOfInput)};
