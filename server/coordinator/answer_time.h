@@ -8,7 +8,7 @@
 namespace annulus {
 
 // How long `workers` may take to answer what waits behind the segments that they have been told to
-// run: those of steps that were left whole may each take long.
+// run: those of steps that were left whole may each take long, and all where segments are.
 absl::Duration AnswerTime(const Core& core, const std::vector<int64_t>& workers);
 
 }  // namespace annulus

@@ -259,6 +259,21 @@ TEST_F(GroupTest, AMemberAtALongStepHasTimeForItBeforeItAnswers) {
   EXPECT_EQ(harness_.Info().workers_size(), 0);
 }
 
+// So is a segment of many steps, where the coordinator is told to make long ones.
+TEST_F(GroupTest, AMemberAtALongSegmentHasTimeForItBeforeItAnswers) {
+  harness_.plan_seconds = 300;
+  harness_.Start(2);
+  harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
+  const std::string job = harness_.JobOf(harness_.Run(harness_.Request(2)));
+  harness_.Upload(job);
+  harness_.Obey();
+  Break("w0", 1);
+  harness_.Advance(harness_.core().options.answer_timeout + absl::Minutes(10) - absl::Seconds(1));
+  EXPECT_EQ(harness_.Info().workers_size(), 2);
+  harness_.Advance(absl::Seconds(2));
+  EXPECT_EQ(harness_.Info().workers_size(), 0);
+}
+
 // A spec of megabytes is held once, however many ranks are told of it and have not answered yet.
 TEST_F(GroupTest, RanksShareTheSpecOfTheirReserves) {
   harness_.hold = {WorkerCommand::kReserve};
