@@ -8,14 +8,17 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/mask.h"
+#include "attention/schedule.h"
 #include "attention/schedule/plan_memo.h"
 #include "attention/status_macros.h"
+#include "attention/validate_limit.h"
 #include "attention/ways.h"
 
 namespace annulus {
@@ -72,6 +75,7 @@ class Chooser {
       }
     }
     if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
+    if (best_ < 0 && fewest_tasks_ > 0 && smallest_peak_ == kNone) return TooManyTasks();
     if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
     return Sorted();
   }
@@ -94,7 +98,7 @@ class Chooser {
           absl::StrCat("looking at it would take longer than it could save", kNotCounted);
     } else {
       looked_seconds_ += look;
-      RETURN_IF_ERROR(Evaluate(&candidate));
+      RETURN_IF_ERROR(EvaluateTasks(bound, &candidate));
       if (cannot_save && candidate.rejected.empty()) candidate.rejected = kCannotSave;
     }
     candidates_.push_back(std::move(candidate));
@@ -119,6 +123,14 @@ class Chooser {
         absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
   }
 
+  // Names what narrows the choice, as another one may have fewer.
+  absl::Status TooManyTasks() const {
+    const char* field = "spec.sequences";
+    if (wanted_.layout != Layout::kAuto) field = "execution.layout";
+    if (wanted_.strategy != Strategy::kAuto) field = "execution.strategy";
+    return CheckLimit(field, fewest_tasks_, kMaxFoldTasks);
+  }
+
   // Whether a layout that is left open is worth a look at shards by area: all candidates from
   // `first` on leave some rank more work than the rest.
   bool Uneven(size_t first) const {
@@ -129,6 +141,22 @@ class Chooser {
              candidate.cost.balance < kCloseToEven;
     };
     return std::none_of(candidates_.begin() + static_cast<int64_t>(first), candidates_.end(), even);
+  }
+
+  // A way of more tasks than a deterministic job may have is not taken; it has at least `bound`.
+  absl::Status EvaluateTasks(double bound, Candidate* candidate) {
+    const absl::Status status = Evaluate(candidate);
+    const ErrorDetail detail = DetailOf(status);
+    int64_t tasks = 0;
+    if (detail.reason != "LIMIT_EXCEEDED" ||
+        !absl::SimpleAtoi(detail.metadata.at("requested"), &tasks)) {
+      return status;
+    }
+    fewest_tasks_ = fewest_tasks_ == 0 ? tasks : std::min(fewest_tasks_, tasks);
+    candidate->cost.seconds = candidate->cost.expected_seconds = bound;
+    candidate->rejected = absl::StrCat("its fixed order is of ", tasks,
+                                       " tasks, above the limit of ", kMaxFoldTasks, kNotCounted);
+    return absl::OkStatus();
   }
 
   absl::Status Evaluate(Candidate* candidate) {
@@ -229,7 +257,9 @@ class Chooser {
   double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
   double shared_seconds_ = 0;  // The same, by the pairs of any candidate.
   double looked_seconds_ = 0;  // Spent on ways in large groups.
-  int64_t smallest_peak_ = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t smallest_peak_ = kNone;
+  int64_t fewest_tasks_ = 0;  // Of ways of too many; 0: there was none.
 };
 
 }  // namespace

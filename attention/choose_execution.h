@@ -44,7 +44,8 @@ struct Choice {
 // FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every
 // size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED
 // where the job is deterministic and all that `wanted` leaves open adds up by rank;
-// INVALID_ARGUMENT / INVALID_EXECUTION where it leaves nothing open.
+// INVALID_ARGUMENT: INVALID_EXECUTION where it leaves nothing open, LIMIT_EXCEEDED where all that
+// it leaves open has more than kMaxFoldTasks (attention/schedule.h).
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);

@@ -14,6 +14,7 @@
 #include "attention/schedule/key_pass.h"
 #include "attention/schedule/plan_memo.h"
 #include "attention/status_macros.h"
+#include "attention/validate_limit.h"
 
 namespace annulus {
 namespace {
@@ -51,6 +52,14 @@ absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
                    absl::StrCat("strategy ", name, " has no schedule builder"), detail);
 }
 
+absl::Status PutInOrder(const ScheduleRequest& request, std::vector<RankSchedule>* ranks) {
+  int64_t tasks = 0;
+  for (const RankSchedule& rank : *ranks) tasks += CountInOrder(request, rank);
+  RETURN_IF_ERROR(CheckLimit("spec.sequences", tasks, kMaxFoldTasks));
+  for (RankSchedule& rank : *ranks) FixOrder(request, &rank);
+  return absl::OkStatus();
+}
+
 // The schedules of ranks [begin, end).
 absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& request, int32_t begin,
                                                      int32_t end) {
@@ -81,8 +90,8 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
     if (two_passes) ranks.back() = AddKeyPass(group, rank, *queries, std::move(ranks.back()));
     AttachPairs(*request.spec, &ranks.back());
     AttachBiasGradient(*request.spec, &ranks.back());
-    if (in_order) FixOrder(request, &ranks.back());
   }
+  if (in_order) RETURN_IF_ERROR(PutInOrder(request, &ranks));
   return ranks;
 }
 

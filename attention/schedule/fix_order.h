@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ATTENTION_SCHEDULE_FIX_ORDER_H_
 #define ANNULUS_ATTENTION_SCHEDULE_FIX_ORDER_H_
 
+#include <cstdint>
+
 #include "attention/schedule_data.h"
 
 namespace annulus {
@@ -9,6 +11,9 @@ namespace annulus {
 // one order for all plans, as sums over parts of a row's keys, or of a key's queries and their
 // heads, stay where they are. True for other jobs.
 bool FoldsInOrder(const AttentionSpec& spec, Strategy strategy, int32_t ulysses_degree);
+
+// How many tasks FixOrder makes of those of a rank, without making them.
+int64_t CountInOrder(const ScheduleRequest& request, const RankSchedule& schedule);
 
 // Puts a rank's tasks into the order of their global keys, each into the earliest step that has its
 // keys and in which everything before it has been done. Transfers stay. Tasks that add to gradients

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "attention/arrived_cells.h"
 #include "attention/merge_partials.h"
+#include "attention/schedule.h"
 #include "attention/shard_plan.h"
 #include "client/channels.h"
 #include "gtest/gtest.h"
@@ -69,10 +70,11 @@ std::vector<std::string> OfRequests(const Limits& limits) {
           Count(limits.max_ranges_of_row), Count(limits.max_mask_chunks),
           Count(limits.max_head_classes),  Count(limits.max_range_cuts),
           Count(limits.max_row_intervals), Count(limits.max_striped_spans),
-          Count(kMaxFoldStripes),          Count(limits.max_cut_sequences),
-          Bytes(limits.max_pair_bytes),    Count(kMaxInlineElements),
-          Count(kMaxInlineAnswerElements), Bytes(kMaxInlineBytes),
-          Count(kMaxMergePartials),        Count(kMaxMergeNumbers)};
+          Count(kMaxFoldStripes),          Count(kMaxFoldTasks),
+          Count(limits.max_cut_sequences), Bytes(limits.max_pair_bytes),
+          Count(kMaxInlineElements),       Count(kMaxInlineAnswerElements),
+          Bytes(kMaxInlineBytes),          Count(kMaxMergePartials),
+          Count(kMaxMergeNumbers)};
 }
 
 std::vector<std::string> OfMessages() {
