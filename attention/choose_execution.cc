@@ -6,15 +6,17 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "attention/capability.h"
 #include "attention/error.h"
 #include "attention/mask.h"
+#include "attention/mask_cost.h"
+#include "attention/mask_groups.h"
 #include "attention/schedule.h"
 #include "attention/schedule/plan_memo.h"
 #include "attention/status_macros.h"
@@ -57,6 +59,7 @@ class Chooser {
         wanted_(wanted),
         choice_(choice),
         mask_(spec),
+        groups_(spec),
         least_(choice.shown == nullptr ? 1 : choice.shown->Least()) {}
 
   absl::StatusOr<std::vector<Candidate>> Choose() {
@@ -75,7 +78,7 @@ class Chooser {
       }
     }
     if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
-    if (best_ < 0 && fewest_tasks_ > 0 && smallest_peak_ == kNone) return TooManyTasks();
+    if (best_ < 0 && !over_limit_.ok() && smallest_peak_ == kNone) return over_limit_;
     if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
     return Sorted();
   }
@@ -98,7 +101,7 @@ class Chooser {
           absl::StrCat("looking at it would take longer than it could save", kNotCounted);
     } else {
       looked_seconds_ += look;
-      RETURN_IF_ERROR(EvaluateTasks(bound, &candidate));
+      RETURN_IF_ERROR(EvaluateWithinLimits(bound, &candidate));
       if (cannot_save && candidate.rejected.empty()) candidate.rejected = kCannotSave;
     }
     candidates_.push_back(std::move(candidate));
@@ -123,14 +126,6 @@ class Chooser {
         absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
   }
 
-  // Names what narrows the choice, as another one may have fewer.
-  absl::Status TooManyTasks() const {
-    const char* field = "spec.sequences";
-    if (wanted_.layout != Layout::kAuto) field = "execution.layout";
-    if (wanted_.strategy != Strategy::kAuto) field = "execution.strategy";
-    return CheckLimit(field, fewest_tasks_, kMaxFoldTasks);
-  }
-
   // Whether a layout that is left open is worth a look at shards by area: all candidates from
   // `first` on leave some rank more work than the rest.
   bool Uneven(size_t first) const {
@@ -143,20 +138,37 @@ class Chooser {
     return std::none_of(candidates_.begin() + static_cast<int64_t>(first), candidates_.end(), even);
   }
 
-  // A way of more tasks than a deterministic job may have is not taken; it has at least `bound`.
-  absl::Status EvaluateTasks(double bound, Candidate* candidate) {
-    const absl::Status status = Evaluate(candidate);
+  // A way past a limit of planning is not taken; it takes at least `bound` seconds.
+  absl::Status EvaluateWithinLimits(double bound, Candidate* candidate) {
+    const absl::Status stripes = CheckStripes(candidate->execution);
+    const absl::Status status = stripes.ok() ? Evaluate(candidate) : stripes;
     const ErrorDetail detail = DetailOf(status);
-    int64_t tasks = 0;
-    if (detail.reason != "LIMIT_EXCEEDED" ||
-        !absl::SimpleAtoi(detail.metadata.at("requested"), &tasks)) {
-      return status;
-    }
-    fewest_tasks_ = fewest_tasks_ == 0 ? tasks : std::min(fewest_tasks_, tasks);
+    if (detail.reason != "LIMIT_EXCEEDED") return status;
+    const std::string &count = detail.metadata.at("requested"),
+                      &limit = detail.metadata.at("limit");
+    const char* const what =
+        stripes.ok() ? " tasks in a fixed order" : " meetings of striped ranks";
     candidate->cost.seconds = candidate->cost.expected_seconds = bound;
-    candidate->rejected = absl::StrCat("its fixed order is of ", tasks,
-                                       " tasks, above the limit of ", kMaxFoldTasks, kNotCounted);
+    candidate->rejected =
+        absl::StrCat("it has ", count, what, ", above the limit of ", limit, kNotCounted);
+    if (over_limit_.ok()) over_limit_ = stripes.ok() ? TooManyTasks(detail) : stripes;
     return absl::OkStatus();
+  }
+
+  // Names what narrows the choice, as another one may have fewer.
+  absl::Status TooManyTasks(ErrorDetail detail) const {
+    std::string& field = detail.fields.at(0).field;
+    if (wanted_.layout != Layout::kAuto) field = "execution.layout";
+    if (wanted_.strategy != Strategy::kAuto) field = "execution.strategy";
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     absl::StrCat(field, ": ", detail.fields[0].description), detail);
+  }
+
+  absl::Status CheckStripes(const Execution& execution) {
+    if (execution.layout != Layout::kStriped) return absl::OkStatus();
+    return CheckLimit("execution.layout",
+                      StripedMeetings(spec_, groups_, execution.stripe, execution.world_size),
+                      kMaxStripedMeetings);
   }
 
   absl::Status Evaluate(Candidate* candidate) {
@@ -249,6 +261,7 @@ class Chooser {
   const Execution& wanted_;
   const Choice& choice_;
   const MaskMap mask_;
+  const MaskGroups groups_;
   const double least_;  // That predictions are multiplied by.
   std::vector<Candidate> candidates_;
   // Of the size that is looked at, by layout and stripe.
@@ -259,7 +272,7 @@ class Chooser {
   double looked_seconds_ = 0;  // Spent on ways in large groups.
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t smallest_peak_ = kNone;
-  int64_t fewest_tasks_ = 0;  // Of ways of too many; 0: there was none.
+  absl::Status over_limit_;  // Of the first way that was past one.
 };
 
 }  // namespace

@@ -5,16 +5,20 @@
 #include <tuple>
 #include <vector>
 
-#include "attention/mask_groups.h"
 #include "attention/mask_rule.h"
 #include "attention/row_pieces.h"
 
 namespace annulus {
+namespace {
 
-MaskCost CostOfMasks(const AttentionSpec& spec, int64_t most_cuts) {
-  const MaskGroups groups(spec);
-  MaskCost cost;
-  cost.head_classes = static_cast<int64_t>(groups.first_of_class.size());
+// Ranks that have some of so many rows side by side, wherever these begin.
+int64_t RanksOf(int64_t rows, int64_t stripe, int32_t world_size) {
+  return rows == 0 ? 0 : std::min<int64_t>(world_size, (rows + stripe - 2) / stripe + 1);
+}
+
+}  // namespace
+
+int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int64_t most) {
   std::vector<Mask> masks = spec.masks;
   for (Mask& mask : masks) ClampFar(&mask);
   std::map<int32_t, RangeStrips> strips;
@@ -28,21 +32,33 @@ MaskCost CostOfMasks(const AttentionSpec& spec, int64_t most_cuts) {
       if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks[mask].ranges));
     }
   }
+  int64_t cuts = 0;
   std::map<std::tuple<int32_t, int64_t, int64_t>, int64_t> counted;
   for (size_t s = 0; s < spec.sequences.size(); ++s) {
     const Sequence& sequence = spec.sequences[s];
     for (const int32_t mask : ranged[groups.of_sequence[s]]) {
-      if (cost.range_cuts > most_cuts) return cost;
+      if (cuts > most) return cuts;
       const auto [at, added] = counted.try_emplace({mask, sequence.q_len, sequence.kv_len}, 0);
       if (added) {
-        at->second = CountCuts(masks[mask], strips.at(mask), sequence.q_len, sequence.kv_len,
-                               most_cuts - cost.range_cuts);
+        at->second =
+            CountCuts(masks[mask], strips.at(mask), sequence.q_len, sequence.kv_len, most - cuts);
       }
       // Also what has nothing to cut was looked at.
-      cost.range_cuts += std::max<int64_t>(1, at->second);
+      cuts += std::max<int64_t>(1, at->second);
     }
   }
-  return cost;
+  return cuts;
+}
+
+int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int64_t stripe,
+                        int32_t world_size) {
+  if (world_size == 1) return 0;
+  int64_t meetings = 0;
+  for (const Sequence& sequence : spec.sequences) {
+    meetings +=
+        RanksOf(sequence.q_len, stripe, world_size) * RanksOf(sequence.kv_len, stripe, world_size);
+  }
+  return meetings * static_cast<int64_t>(groups.first_of_class.size());
 }
 
 }  // namespace annulus

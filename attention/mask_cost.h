@@ -3,22 +3,27 @@
 
 #include <cstdint>
 
+#include "attention/mask_groups.h"
 #include "attention/spec.h"
 
 namespace annulus {
 
-// What planning the masks of a spec costs, beside its rows, ranks and sequences. Masks are valid
-// one by one and name heads that exist; lengths are at least 0.
-struct MaskCost {
-  // Sets of query heads with masks of their own. Each is planned for itself.
-  int64_t head_classes = 1;
-  // Parts that range lists cut the rows of all sequences into (attention/row_pieces.h), for each
-  // mask that some head follows there; at least one. What is planned goes through them one by one.
-  int64_t range_cuts = 0;
-};
+// What planning the masks of a spec costs, beside its rows and ranks. Masks are valid one by one
+// and name heads that exist; lengths are at least 0; `groups` are those of the spec.
 
-// Counts no further than a little past `most_cuts`, in time that is linear in it and in the ranges.
-MaskCost CostOfMasks(const AttentionSpec& spec, int64_t most_cuts);
+// Parts that range lists cut the rows of all sequences into (attention/row_pieces.h), for each mask
+// that some head follows there; at least one. What is planned goes through them one by one. Counts
+// no further than a little past `most`, in time that is linear in it and in the ranges.
+int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int64_t most);
+
+// The most that StripedMeetings may be, so that a plan takes seconds at most.
+inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
+
+// Under the striped layout, with stripes of `stripe` rows on `world_size` ranks: pairs of ranks of
+// which one has queries and the other one keys of a sequence, of all sequences together, × classes
+// of heads. Each is planned for itself. 0 on one rank, which needs nothing of others.
+int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int64_t stripe,
+                        int32_t world_size);
 
 }  // namespace annulus
 

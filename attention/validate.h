@@ -20,8 +20,9 @@ struct Limits {
   int32_t max_masks = 1024;
   int32_t max_mask_ranges = 4096;   // Of one mask.
   int32_t max_ranges_of_row = 16;   // Of one mask, over the same query row.
-  int64_t max_mask_chunks = 16384;  // Of one mask, in all query rows of the job.
-  // Windows, chunks or range_cuts (attention/mask_cost.h) side by side, under the striped layout.
+  int64_t max_mask_chunks = 16384;  // Of one mask, in all query rows that follow it.
+  // Windows or chunks of one mask, or range cuts (attention/mask_cost.h), side by side, under the
+  // striped layout.
   int64_t max_striped_spans = 256;
   int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
   int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask_cost.h

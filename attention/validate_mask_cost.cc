@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "attention/mask_cost.h"
+#include "attention/mask_groups.h"
+#include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/validate_limit.h"
 
@@ -13,17 +17,34 @@ namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 60;
 
-// What is planned goes through the chunks one by one.
-absl::Status CheckChunks(const AttentionSpec& spec, const Limits& limits) {
-  for (size_t i = 0; i < spec.masks.size(); ++i) {
-    if (!spec.masks[i].chunk) continue;
-    int64_t chunks = 0;
-    for (const Sequence& sequence : spec.sequences) {
-      chunks += sequence.q_len > 0 ? (sequence.q_len - 1) / *spec.masks[i].chunk + 1 : 0;
+// Calls fn(mask, sequence) for each mask that some head of a sequence follows; masks that hide the
+// same are one.
+void ForEachFollowed(const AttentionSpec& spec, const MaskGroups& groups,
+                     absl::FunctionRef<void(size_t, const Sequence&)> fn) {
+  std::vector<std::vector<int32_t>> masks;
+  for (size_t g = 0; g < groups.mask_of_head.size(); ++g) {
+    masks.push_back(groups.MasksOf(static_cast<int32_t>(g)));
+  }
+  for (size_t s = 0; s < spec.sequences.size(); ++s) {
+    for (const size_t mask : masks[groups.of_sequence[s]]) {
+      if (mask < spec.masks.size()) fn(mask, spec.sequences[s]);
     }
+  }
+}
+
+// What is planned goes through the chunks one by one.
+absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
+                         const Limits& limits) {
+  std::vector<int64_t> chunks(spec.masks.size()), followers(spec.masks.size());
+  ForEachFollowed(spec, groups, [&](size_t mask, const Sequence& sequence) {
+    if (!spec.masks[mask].chunk || sequence.q_len == 0) return;
+    chunks[mask] += (sequence.q_len - 1) / *spec.masks[mask].chunk + 1;
+    ++followers[mask];
+  });
+  for (size_t i = 0; i < chunks.size(); ++i) {
     // A sequence of one chunk costs no more than without.
-    const int64_t limit = limits.max_mask_chunks + static_cast<int64_t>(spec.sequences.size());
-    RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks, limit));
+    const int64_t limit = limits.max_mask_chunks + followers[i];
+    RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks[i], limit));
   }
   return absl::OkStatus();
 }
@@ -38,19 +59,24 @@ int64_t SpanOf(const Mask& mask) {
   return span;
 }
 
-// Every rank has rows in every span then: what each needs of the others is planned span by span.
-absl::Status CheckStripes(const AttentionSpec& spec, const Execution& execution,
-                          const Limits& limits) {
+// Every rank has rows in every span then, and in every sequence that is no shorter than the ranks
+// are many: what each needs of the others is planned span by span and sequence by sequence.
+absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
+                          const Execution& execution, const Limits& limits) {
   if (execution.layout != Layout::kStriped) return absl::OkStatus();
-  for (const Mask& mask : spec.masks) {
-    const int64_t span = SpanOf(mask);
-    int64_t spans = 0;
-    for (const Sequence& sequence : spec.sequences) {
-      if (sequence.q_len > span) spans += (sequence.q_len - 1) / span + 1;
-    }
-    RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
+  std::vector<int64_t> spans(spec.masks.size());
+  ForEachFollowed(spec, groups, [&](size_t mask, const Sequence& sequence) {
+    const int64_t span = SpanOf(spec.masks[mask]);
+    if (sequence.q_len > span) spans[mask] += (sequence.q_len - 1) / span + 1;
+  });
+  for (const int64_t count : spans) {
+    RETURN_IF_ERROR(CheckLimit("execution.layout", count, limits.max_striped_spans));
   }
-  return absl::OkStatus();
+  // A world size that is left open is chosen within the limit (attention/choose_execution.h).
+  const int32_t world = std::max(1, execution.world_size);
+  const int64_t stripe = execution.stripe > 0 ? execution.stripe : StripeOf(spec);
+  return CheckLimit("execution.layout", StripedMeetings(spec, groups, stripe, world),
+                    kMaxStripedMeetings);
 }
 
 absl::Status CheckRowIntervals(const AttentionSpec& spec, int64_t classes, const Limits& limits) {
@@ -60,26 +86,26 @@ absl::Status CheckRowIntervals(const AttentionSpec& spec, int64_t classes, const
   return CheckLimit("spec.masks", spec.q_rows() * classes * intervals, limits.max_row_intervals);
 }
 
-// Range lists and heads with masks of their own.
-absl::Status CheckRanges(const AttentionSpec& spec, const Execution& execution,
-                         const Limits& limits) {
-  // The classes first: each may have range lists of its own.
-  const MaskCost classes = CostOfMasks(spec, 0);
-  RETURN_IF_ERROR(CheckLimit("spec.masks", classes.head_classes, limits.max_head_classes));
-  RETURN_IF_ERROR(CheckRowIntervals(spec, classes.head_classes, limits));
-  const MaskCost cost = CostOfMasks(spec, limits.max_range_cuts);
-  RETURN_IF_ERROR(CheckLimit("spec.masks", cost.range_cuts, limits.max_range_cuts));
+absl::Status CheckRanges(const AttentionSpec& spec, const MaskGroups& groups,
+                         const Execution& execution, const Limits& limits) {
+  const int64_t cuts = CountRangeCuts(spec, groups, limits.max_range_cuts);
+  RETURN_IF_ERROR(CheckLimit("spec.masks", cuts, limits.max_range_cuts));
   if (execution.layout != Layout::kStriped) return absl::OkStatus();
-  return CheckLimit("execution.layout", cost.range_cuts, limits.max_striped_spans);
+  return CheckLimit("execution.layout", cuts, limits.max_striped_spans);
 }
 
 }  // namespace
 
 absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
                            const Limits& limits) {
-  RETURN_IF_ERROR(CheckChunks(spec, limits));
-  RETURN_IF_ERROR(CheckStripes(spec, execution, limits));
-  return CheckRanges(spec, execution, limits);
+  const MaskGroups groups(spec);
+  // The classes first: each may have chunks and range lists of its own.
+  const auto classes = static_cast<int64_t>(groups.first_of_class.size());
+  RETURN_IF_ERROR(CheckLimit("spec.masks", classes, limits.max_head_classes));
+  RETURN_IF_ERROR(CheckRowIntervals(spec, classes, limits));
+  RETURN_IF_ERROR(CheckChunks(spec, groups, limits));
+  RETURN_IF_ERROR(CheckStripes(spec, groups, execution, limits));
+  return CheckRanges(spec, groups, execution, limits);
 }
 
 }  // namespace annulus

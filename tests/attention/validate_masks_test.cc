@@ -2,6 +2,7 @@
 // may not ask for.
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "attention/validate.h"
@@ -242,6 +243,48 @@ TEST(ValidateTest, SpansUnderStripesAreLimited) {
   expect(false);
   request.execution.layout = Layout::kZigzag;
   expect(true);
+}
+
+// Pairs of ranks that share a sequence, for each class of heads.
+TEST(ValidateTest, SequencesUnderStripesAreLimited) {
+  Request request;
+  request.execution.layout = Layout::kStriped;
+  request.execution.world_size = 64;
+  request.spec.sequences.assign(256, Lengths(512, 512));
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences.push_back(Lengths(1, 1));
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+  request.execution.world_size = 8;
+  request.spec.sequences.assign(16384, Lengths(512, 512));
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  Mask& mask = request.spec.masks.emplace_back();
+  mask.query_heads = {3};
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+  request.execution.stripe = 512;  // A sequence is on two ranks at most.
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.execution.stripe = 0;
+  request.execution.world_size = 0;  // Left to who chooses it.
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.execution.world_size = 1;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+}
+
+// Also of heads: those of a group follow the masks of theirs.
+TEST(ValidateTest, OnlySequencesThatFollowAMaskCountForIt) {
+  Request request;
+  request.spec.sequences = {Lengths(1 << 20, 1 << 20), Lengths(64, 64)};
+  request.spec.masks.resize(2);
+  request.spec.sequences[1].mask = 1;
+  request.spec.masks[1].chunk = 16;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.execution.layout = Layout::kStriped;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.masks[1].window_left = request.spec.masks[1].window_right = 4;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  std::swap(request.spec.sequences[0].mask, request.spec.sequences[1].mask);
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[1].chunk");
+  request.spec.masks[1].chunk.reset();
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
 }
 
 TEST(ValidateTest, ChunksAndCutSequencesAreLimited) {

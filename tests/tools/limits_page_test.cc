@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "attention/arrived_cells.h"
+#include "attention/mask_cost.h"
 #include "attention/merge_partials.h"
 #include "attention/schedule.h"
 #include "attention/shard_plan.h"
@@ -63,17 +64,29 @@ std::vector<std::string> Said() {
 }
 
 std::vector<std::string> OfRequests(const Limits& limits) {
-  return {Count(limits.max_rows),          Count(limits.max_sequences),
-          Count(limits.max_heads),         Count(limits.max_head_dim),
-          Bytes(limits.max_tensor_bytes),  Count(limits.max_world_size),
-          Count(limits.max_masks),         Count(limits.max_mask_ranges),
-          Count(limits.max_ranges_of_row), Count(limits.max_mask_chunks),
-          Count(limits.max_head_classes),  Count(limits.max_range_cuts),
-          Count(limits.max_row_intervals), Count(limits.max_striped_spans),
-          Count(kMaxFoldStripes),          Count(kMaxFoldTasks),
-          Count(limits.max_cut_sequences), Bytes(limits.max_pair_bytes),
-          Count(kMaxInlineElements),       Count(kMaxInlineAnswerElements),
-          Bytes(kMaxInlineBytes),          Count(kMaxMergePartials),
+  return {Count(limits.max_rows),
+          Count(limits.max_sequences),
+          Count(limits.max_heads),
+          Count(limits.max_head_dim),
+          Bytes(limits.max_tensor_bytes),
+          Count(limits.max_world_size),
+          Count(limits.max_masks),
+          Count(limits.max_mask_ranges),
+          Count(limits.max_ranges_of_row),
+          Count(limits.max_mask_chunks),
+          Count(limits.max_head_classes),
+          Count(limits.max_range_cuts),
+          Count(limits.max_row_intervals),
+          Count(limits.max_striped_spans),
+          Count(kMaxStripedMeetings),
+          Count(kMaxFoldStripes),
+          Count(kMaxFoldTasks),
+          Count(limits.max_cut_sequences),
+          Bytes(limits.max_pair_bytes),
+          Count(kMaxInlineElements),
+          Count(kMaxInlineAnswerElements),
+          Bytes(kMaxInlineBytes),
+          Count(kMaxMergePartials),
           Count(kMaxMergeNumbers)};
 }
 

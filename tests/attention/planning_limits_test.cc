@@ -1,5 +1,5 @@
-// Deterministic gradients in one pass meet each run of keys tile by tile of queries: how many tasks
-// that makes, and what becomes of ways that have too many.
+// What becomes of ways that would take too long to plan: deterministic gradients in one pass meet
+// each run of keys tile by tile of queries, and ranks that are striped share every sequence.
 
 #include "absl/strings/str_cat.h"
 #include "attention/choose_execution.h"
@@ -44,11 +44,11 @@ int64_t TasksOf(const AttentionSpec& spec, const Execution& wanted) {
 }
 
 // 2 heads, each of which goes through all tiles and all stripes.
-TEST(FoldTasksTest, EveryTileOfQueriesMeetsEveryStripe) {
+TEST(PlanningLimitsTest, EveryTileOfQueriesMeetsEveryStripe) {
   EXPECT_EQ(TasksOf(Gradients(1 << 14, 2), Striped(1024)), 2 * 64 * 16);
 }
 
-TEST(FoldTasksTest, AWayOfTooManyIsRefusedBeforeItIsMade) {
+TEST(PlanningLimitsTest, AWayOfTooManyIsRefusedBeforeItIsMade) {
   const AttentionSpec spec = Gradients(1 << 26, 2);
   const absl::Status status = ChooseExecution(spec, Striped(1 << 18), Offer({1, 2})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -59,7 +59,7 @@ TEST(FoldTasksTest, AWayOfTooManyIsRefusedBeforeItIsMade) {
   EXPECT_EQ(detail.metadata.at("limit"), absl::StrCat(kMaxFoldTasks));
 }
 
-TEST(FoldTasksTest, AutoTakesAnotherWay) {
+TEST(PlanningLimitsTest, AutoTakesAnotherWay) {
   Execution wanted = Striped(1 << 18);
   wanted.strategy = Strategy::kAuto;
   const auto candidates = ChooseExecution(Gradients(1 << 26, 2), wanted, Offer({2}));
@@ -75,7 +75,7 @@ TEST(FoldTasksTest, AutoTakesAnotherWay) {
 }
 
 // Heads with masks of their own, in any way.
-TEST(FoldTasksTest, ALayoutThatNoWayServesIsNamed) {
+TEST(PlanningLimitsTest, ALayoutThatNoWayServesIsNamed) {
   AttentionSpec spec = Gradients(1 << 26, 8);
   for (int32_t head = 0; head < 8; ++head) {
     Mask& mask = spec.masks.emplace_back();
@@ -95,7 +95,7 @@ TEST(FoldTasksTest, ALayoutThatNoWayServesIsNamed) {
   EXPECT_EQ(refused_at(), "execution.layout");
 }
 
-TEST(FoldTasksTest, AMillionTokensOnEightRanksAreServed) {
+TEST(PlanningLimitsTest, AMillionTokensOnEightRanksAreServed) {
   for (const int32_t heads : {8, 64}) {
     Execution wanted;
     wanted.world_size = 8;
@@ -106,6 +106,29 @@ TEST(FoldTasksTest, AMillionTokensOnEightRanksAreServed) {
       EXPECT_EQ(candidate.cost.bytes_sent.size(), 8u) << candidate.rejected;
     }
   }
+}
+
+// Four ranks may share so many sequences, and sixteen may not.
+TEST(PlanningLimitsTest, StripesOfManySequencesAreForFewRanks) {
+  AttentionSpec spec = CostSpec(16, 16, true);
+  spec.sequences.assign(4096, {16, 16, "", 0, 0});
+  Mask& mask = spec.masks.emplace_back();
+  mask.query_heads = {1};
+  Execution wanted;
+  wanted.layout = Layout::kStriped;
+  wanted.strategy = Strategy::kRingPassKv;
+  Choice choice = Offer({1, 4, 16});
+  choice.count_all = true;
+  const auto candidates = ChooseExecution(spec, wanted, choice);
+  ASSERT_TRUE(candidates.ok()) << candidates.status();
+  for (const Candidate& candidate : *candidates) {
+    EXPECT_EQ(candidate.rejected.find("striped") != std::string::npos,
+              candidate.execution.world_size == 16)
+        << candidate.rejected;
+  }
+  const absl::Status status = ChooseExecution(spec, wanted, Offer({16})).status();
+  EXPECT_EQ(DetailOf(status).reason, "LIMIT_EXCEEDED") << status;
+  EXPECT_EQ(DetailOf(status).fields.at(0).field, "execution.layout");
 }
 
 }  // namespace
