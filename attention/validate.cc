@@ -274,6 +274,22 @@ absl::Status CheckMaskOfSequence(const AttentionSpec& spec, size_t index) {
   return absl::OkStatus();
 }
 
+// A mask that nobody follows would be dropped in silence. One without query_heads, all of whose
+// heads others name, only begins its group.
+absl::Status CheckMasksFollowed(const AttentionSpec& spec) {
+  std::vector<bool> named(spec.masks.size());
+  for (const Sequence& sequence : spec.sequences) {
+    if (!named.empty()) named[sequence.mask] = true;
+  }
+  for (size_t i = 0; i < named.size(); ++i) {
+    const bool first = i == 0 || spec.masks[i].query_heads.empty();
+    if (!first || named[i]) continue;
+    return InvalidField("INVALID_MASK", absl::StrCat("spec.masks[", i, "]"),
+                        "begins a group that no sequence names");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   RETURN_IF_ERROR(
       CheckLimit("spec.masks", static_cast<int64_t>(spec.masks.size()), limits.max_masks));
@@ -284,7 +300,7 @@ absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     RETURN_IF_ERROR(CheckMaskOfSequence(spec, i));
   }
-  return absl::OkStatus();
+  return CheckMasksFollowed(spec);
 }
 
 absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits) {

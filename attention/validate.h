@@ -51,8 +51,10 @@ struct Limits {
 // - SHAPE_MISMATCH: sizes that do not fit one another; no sequence
 // - LIMIT_EXCEEDED: past one of `limits` (metadata: limit, requested)
 // - INVALID_SCALE: the scale is no finite fp32 number
-// - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range
-// - INVALID_MASK: fields of a mask, or the index of one, out of range
+// - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range; the gradient of a bias
+//   that is not there
+// - INVALID_MASK: fields of a mask, or the index of one, out of range; a mask of a group that no
+//   sequence names
 // - INVALID_EXECUTION: fields of the execution out of range or at odds
 // - INVALID_REQUEST: a time for which state is to be kept, or the name of a state, that cannot be
 //

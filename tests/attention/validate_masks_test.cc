@@ -28,6 +28,27 @@ TEST(ValidateTest, MasksThatAreServedPass) {
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
+// An empty sequence names its group, too; a mask that begins a group may be there for that alone.
+TEST(ValidateTest, MasksThatNoSequenceFollowsAreRefused) {
+  Request request;
+  request.spec.masks.resize(2);
+  request.spec.masks[1].window_left = 3;
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[1]");
+  request.spec.sequences[0].mask = request.spec.sequences[1].mask = 1;
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[0]");
+  request.spec.sequences[1].mask = 0;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences[1] = Lengths(0, 0);
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  Mask& heads = request.spec.masks.emplace_back();
+  for (int32_t head = 0; head < request.spec.q_heads; ++head) heads.query_heads.push_back(head);
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences[0].mask = 0;
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[1]");
+  request.spec.masks.erase(request.spec.masks.begin() + 1);
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+}
+
 TEST(ValidateTest, BiasAndBitMaskOfOneHeadOrOfAllPass) {
   Request request;
   for (const int32_t heads : {1, 8}) {

@@ -69,10 +69,10 @@ void AddMasks(Draw* draw, v1::AttentionSpec* spec) {
   bool bits = false;
   for (const v1::Mask& mask : spec->masks()) bits |= mask.bit_mask();
   if (bits) spec->set_bit_mask_heads(draw->OneIn(2) ? spec->q_heads() : draw->OneIn(2));
-  for (v1::Sequence& sequence : *spec->mutable_sequences()) {
-    if (!groups.empty()) {
-      sequence.set_mask(groups[draw->Below(static_cast<int64_t>(groups.size()))]);
-    }
+  // Each group first, as one that no sequence names is refused.
+  const auto count = static_cast<int64_t>(groups.size());
+  for (int s = 0; count > 0 && s < spec->sequences_size(); ++s) {
+    spec->mutable_sequences(s)->set_mask(groups[s < count ? s : draw->Below(count)]);
   }
 }
 
