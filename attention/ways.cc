@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,7 @@ absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t lar
 std::string FieldOfSize(const Execution& wanted) {
   if (wanted.world_size > 0) return "execution.world_size";
   if (wanted.ulysses_degree > 1) return "execution.ulysses_degree";
+  if (wanted.inner_ring_degree > wanted.ring_degree) return "execution.inner_ring_degree";
   const bool of_partials = wanted.bf16_partials && wanted.ring_degree == 0;
   return of_partials ? "execution.bf16_partials" : "execution.ring_degree";
 }
@@ -87,7 +89,8 @@ absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
   if (size == 0 && ulysses > 0 && ring > 0) size = ulysses * ring;
   if (size == 0 && strategy == Strategy::kUlysses) size = ulysses;
   if (size == 0 && !grid) size = ring;
-  const int32_t unit = size > 0 ? size : std::max(1, ulysses) * std::max(1, ring);
+  const int32_t grid_unit = std::max(1, ulysses) * std::max(1, ring);
+  const int32_t unit = size > 0 ? size : std::lcm(grid_unit, std::max(1, wanted.inner_ring_degree));
   const int32_t least = std::max(unit, wanted.bf16_partials ? 2 : 1);  // One rank sends none.
   if (least > largest) return TooFewWorkers(FieldOfSize(wanted), least, largest);
   if (size > 0) return std::vector<int32_t>{size};

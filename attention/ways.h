@@ -15,8 +15,8 @@ namespace annulus {
 
 // The sizes on offer, in increasing order, as far as world size and degrees allow them. A group of
 // more workers than a job has ranks can run it, so a size that is no multiple of the degrees is
-// rounded down to one. At least 2 for bf16_partials. FAILED_PRECONDITION / INSUFFICIENT_WORKERS
-// where `wanted` exceeds all.
+// rounded down to one, as it is to a multiple of inner rings. At least 2 for bf16_partials.
+// FAILED_PRECONDITION / INSUFFICIENT_WORKERS where `wanted` exceeds all.
 absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
                                                    std::vector<int32_t> sizes);
 

@@ -219,12 +219,12 @@ class ShapeCheck {
                                         {task.q_begin, task.q_end},
                                         {task.k_begin, task.k_end},
                                         head};
-      full = full &&
+      const int64_t sequence =
+          request_.mask->SequenceOfQuery(rectangle.q_map->Global(task.q_begin));
+      full = full && !request_.mask->HasBits(head, sequence) &&
              VisiblePairs(*request_.mask, rectangle) == rectangle.q.length() * rectangle.k.length();
     });
-    const bool bits = std::any_of(request_.spec->masks.begin(), request_.spec->masks.end(),
-                                  [](const Mask& mask) { return mask.bit_mask; });
-    if (task.coverage != Coverage::kFull || bits || !full) {
+    if (task.coverage != Coverage::kFull || !full) {
       return Broken(rank_, k, "a task is not as full as it says");
     }
     return absl::OkStatus();

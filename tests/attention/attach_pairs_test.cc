@@ -56,6 +56,33 @@ TEST(AttachPairsTest, EveryStrategyAndLayoutPassesTheChecker) {
   }
 }
 
+// Tasks of other sequences and heads than those with bits may be full.
+TEST(AttachPairsTest, FullTasksBesideBitMasksPassTheChecker) {
+  AttentionSpec spec = SpecWith(0, 6);
+  spec.masks = {Mask(), Mask(), Mask()};
+  spec.masks[1].query_heads = {0, 1};
+  spec.masks[1].bit_mask = spec.masks[2].bit_mask = true;
+  spec.sequences[1].mask = 2;
+  for (const Strategy strategy : TestStrategies()) {
+    const BuiltCase built({spec, TestPlans(3)[0], strategy});
+    const absl::Status checked = Check(built, built.ranks);
+    EXPECT_TRUE(checked.ok()) << Describe({spec, TestPlans(3)[0], strategy}) << ": " << checked;
+    std::vector<RankSchedule> more = built.ranks;
+    int full = 0, hidden = 0;
+    for (RankSchedule& rank : more) {
+      for (Step& step : rank.steps) {
+        for (Task& task : step.tasks) {
+          (task.coverage == Coverage::kFull ? full : hidden) += 1;
+          task.coverage = Coverage::kFull;
+        }
+      }
+    }
+    EXPECT_GT(full, 0);
+    EXPECT_GT(hidden, 0);
+    EXPECT_FALSE(Check(built, more).ok());
+  }
+}
+
 TEST(AttachPairsTest, NothingMovesWhereQueriesStay) {
   for (const Strategy strategy : TestStrategies()) {
     const BuiltCase built({SpecWith(6, 1), TestPlans(4)[0], strategy});

@@ -95,6 +95,37 @@ TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
   EXPECT_EQ(ResolveDegrees(Of(Strategy::kDoubleRing), 12, 1)[0].inner_ring_degree, 3);
 }
 
+TEST(DegreesTest, InnerRingsDecideTheSize) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = spec.kv_heads = 1;
+  spec.head_dim = 64;
+  spec.sequences = {{1 << 20, 1 << 20, "", 0, 0}};
+  Execution wanted = Of(Strategy::kDoubleRing);
+  Choice choice;
+  choice.max_peak_bytes = int64_t{1} << 40;
+  const auto sizes_of = [&](std::vector<int32_t> offered) {
+    choice.sizes = std::move(offered);
+    const auto candidates = ChooseExecution(spec, wanted, choice);
+    EXPECT_TRUE(candidates.ok()) << candidates.status();
+    std::set<int32_t> sizes;
+    if (!candidates.ok()) return sizes;
+    for (const Candidate& candidate : *candidates) sizes.insert(candidate.execution.world_size);
+    return sizes;
+  };
+  wanted.inner_ring_degree = 3;
+  EXPECT_EQ(sizes_of({1, 2, 4}), std::set<int32_t>({3}));
+  EXPECT_EQ(sizes_of({1, 2, 4, 8}), std::set<int32_t>({3, 6}));
+  wanted.ring_degree = 6;
+  EXPECT_EQ(sizes_of({1, 8}), std::set<int32_t>({6}));
+  wanted.ring_degree = 0;
+  wanted.inner_ring_degree = 8;
+  choice.sizes = {1, 2, 4};
+  const absl::Status few = ChooseExecution(spec, wanted, choice).status();
+  EXPECT_EQ(DetailOf(few).reason, "INSUFFICIENT_WORKERS") << few;
+  EXPECT_EQ(DetailOf(few).fields.at(0).field, "execution.inner_ring_degree");
+}
+
 // (strategy, degree) of all ways that a deterministic gradients job of 8 over 2 heads may run.
 std::set<std::pair<Strategy, int32_t>> WaysInOrder(const Execution& wanted,
                                                    std::vector<int32_t> sizes) {
