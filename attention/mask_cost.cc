@@ -29,7 +29,6 @@ int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int6
         continue;
       }
       ranged[g].push_back(mask);
-      if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks[mask].ranges));
     }
   }
   int64_t cuts = 0;
@@ -40,6 +39,7 @@ int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int6
       if (cuts > most) return cuts;
       const auto [at, added] = counted.try_emplace({mask, sequence.q_len, sequence.kv_len}, 0);
       if (added) {
+        if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks[mask].ranges));
         at->second =
             CountCuts(masks[mask], strips.at(mask), sequence.q_len, sequence.kv_len, most - cuts);
       }

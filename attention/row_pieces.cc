@@ -8,11 +8,6 @@
 namespace annulus {
 namespace {
 
-// The end of strip i of rows 0 … q_len.
-int64_t EndOfStrip(const std::vector<RangeStrips::Strip>& strips, size_t i, int64_t q_len) {
-  return i + 1 < strips.size() ? std::min(q_len, strips[i + 1].begin) : q_len;
-}
-
 // Whether all ends stand still or move by one a row from `first` to `last`, `steps` rows later.
 bool Straight(const Intervals& first, const Intervals& last, int64_t steps) {
   if (first.size() != last.size()) return false;
@@ -37,35 +32,50 @@ int64_t SumClamped(int64_t at, int64_t step, int64_t rows, Interval within) {
 
 RangeStrips::RangeStrips(const std::vector<MaskRange>& ranges) {
   std::vector<int64_t> ends = {0};
-  std::vector<MaskRange> sorted;
-  for (const MaskRange& range : ranges) {
-    if (range.q_begin >= range.q_end) continue;
-    ends.insert(ends.end(), {range.q_begin, range.q_end});
-    sorted.push_back(range);
+  std::vector<int32_t> sorted;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (ranges[i].q_begin >= ranges[i].q_end) continue;
+    ends.insert(ends.end(), {ranges[i].q_begin, ranges[i].q_end});
+    sorted.push_back(static_cast<int32_t>(i));
   }
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   std::sort(sorted.begin(), sorted.end(),
-            [](const MaskRange& a, const MaskRange& b) { return a.q_begin < b.q_begin; });
-  std::vector<MaskRange> open;
+            [&](int32_t a, int32_t b) { return ranges[a].q_begin < ranges[b].q_begin; });
+  std::vector<int32_t> open;
   size_t next = 0;
   for (const int64_t begin : ends) {
     open.erase(std::remove_if(open.begin(), open.end(),
-                              [&](const MaskRange& range) { return range.q_end <= begin; }),
+                              [&](int32_t range) { return ranges[range].q_end <= begin; }),
                open.end());
-    for (; next < sorted.size() && sorted[next].q_begin <= begin; ++next) {
+    for (; next < sorted.size() && ranges[sorted[next]].q_begin <= begin; ++next) {
       open.push_back(sorted[next]);
     }
-    strips_.push_back({begin, open});
+    strips_.push_back({begin, static_cast<int64_t>(open_.size())});
+    open_.insert(open_.end(), open.begin(), open.end());
   }
+}
+
+Interval RangeStrips::RowsOf(int64_t strip, int64_t q_len) const {
+  const bool last = strip + 1 == strips();
+  return {strips_[strip].begin, last ? q_len : std::min(q_len, strips_[strip + 1].begin)};
+}
+
+std::vector<MaskRange> RangeStrips::RangesOf(int64_t strip,
+                                             const std::vector<MaskRange>& list) const {
+  const auto end =
+      strip + 1 == strips() ? static_cast<int64_t>(open_.size()) : strips_[strip + 1].first;
+  std::vector<MaskRange> ranges;
+  for (int64_t i = strips_[strip].first; i < end; ++i) ranges.push_back(list[open_[i]]);
+  return ranges;
 }
 
 RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len)
     : q_len_(q_len) {
   const MaskedSequence of(mask, q_len, kv_len);
-  for (size_t i = 0; i < strips.strips().size(); ++i) {
-    const RangeStrips::Strip& strip = strips.strips()[i];
-    AddRows(of, strip.ranges, {strip.begin, EndOfStrip(strips.strips(), i, q_len)});
+  for (int64_t i = 0; i < strips.strips(); ++i) {
+    const Interval rows = strips.RowsOf(i, q_len);
+    if (rows.length() > 0) AddRows(of, strips.RangesOf(i, mask.ranges), rows);
   }
   JoinBlocks();
 }
@@ -245,17 +255,17 @@ int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, in
                   int64_t limit) {
   const MaskedSequence of(mask, q_len, kv_len);
   int64_t cuts = 0;
-  for (size_t i = 0; i < strips.strips().size(); ++i) {
-    const RangeStrips::Strip& strip = strips.strips()[i];
-    Interval rows{strip.begin, EndOfStrip(strips.strips(), i, q_len)};
+  for (int64_t i = 0; i < strips.strips(); ++i) {
+    Interval rows = strips.RowsOf(i, q_len);
     if (rows.length() == 0 || cuts > limit) break;
-    if (strip.ranges.empty()) {
+    const std::vector<MaskRange> ranges = strips.RangesOf(i, mask.ranges);
+    if (ranges.empty()) {
       ++cuts;
       continue;
     }
     while (rows.length() > 0 && cuts <= limit) {
       const Interval chunk = RowsOfChunk(of, rows);
-      cuts += static_cast<int64_t>(Cuts(of, strip.ranges, chunk, {0, kv_len}).size()) - 1;
+      cuts += static_cast<int64_t>(Cuts(of, ranges, chunk, {0, kv_len}).size()) - 1;
       rows.begin = chunk.end;
     }
   }

@@ -18,14 +18,19 @@ class RangeStrips {
   explicit RangeStrips(const std::vector<MaskRange>& ranges);
 
   // Strips in order; the first begins at row 0, the last has no end and no ranges.
-  struct Strip {
-    int64_t begin = 0;
-    std::vector<MaskRange> ranges;
-  };
-  const std::vector<Strip>& strips() const { return strips_; }
+  int64_t strips() const { return static_cast<int64_t>(strips_.size()); }
+  // Its rows of 0 … q_len.
+  Interval RowsOf(int64_t strip, int64_t q_len) const;
+  // Its ranges, of the list that the strips were made from.
+  std::vector<MaskRange> RangesOf(int64_t strip, const std::vector<MaskRange>& list) const;
 
  private:
+  struct Strip {
+    int64_t begin = 0;
+    int64_t first = 0;  // Of its numbers in open_.
+  };
   std::vector<Strip> strips_;
+  std::vector<int32_t> open_;  // Numbers of ranges, strip by strip.
 };
 
 struct MaskedSequence;

@@ -293,9 +293,12 @@ absl::Status CheckMasksFollowed(const AttentionSpec& spec) {
 absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits) {
   RETURN_IF_ERROR(
       CheckLimit("spec.masks", static_cast<int64_t>(spec.masks.size()), limits.max_masks));
+  int64_t ranges = 0;
   for (size_t i = 0; i < spec.masks.size(); ++i) {
     RETURN_IF_ERROR(CheckMask(spec.masks[i], absl::StrCat("spec.masks[", i, "]"), limits));
+    ranges += static_cast<int64_t>(spec.masks[i].ranges.size());
   }
+  RETURN_IF_ERROR(CheckLimit("spec.masks", ranges, limits.max_ranges));
   RETURN_IF_ERROR(CheckMaskHeads(spec));
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     RETURN_IF_ERROR(CheckMaskOfSequence(spec, i));
