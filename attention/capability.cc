@@ -26,8 +26,6 @@ struct Row {
 };
 
 constexpr char kNoKernel[] = "No kernel computes it yet.";
-constexpr char kNoBuilder[] = "No schedule is built for it yet.";
-constexpr char kNoPlan[] = "No plan is made for it yet.";
 
 int64_t If(bool used) { return used ? 0 : kUnused; }
 
@@ -240,17 +238,14 @@ void AddVariants(std::vector<Row>* rows) {
 }
 
 template <Strategy strategy>
-Row StrategyRow(bool served) {
-  const std::string feature = absl::StrCat("strategy/", StrategyName(strategy));
-  return served ? Served(feature, "execution.strategy", Runs<strategy>)
-                : NotServed(feature, "execution.strategy", kNoBuilder, Runs<strategy>);
+Row StrategyRow() {
+  return Served(absl::StrCat("strategy/", StrategyName(strategy)), "execution.strategy",
+                Runs<strategy>);
 }
 
 template <Layout layout>
-Row LayoutRow(bool served) {
-  const std::string feature = absl::StrCat("layout/", LayoutName(layout));
-  return served ? Served(feature, "execution.layout", Lays<layout>)
-                : NotServed(feature, "execution.layout", kNoPlan, Lays<layout>);
+Row LayoutRow() {
+  return Served(absl::StrCat("layout/", LayoutName(layout)), "execution.layout", Lays<layout>);
 }
 
 void AddBf16Partials(std::vector<Row>* rows) {
@@ -281,22 +276,22 @@ void AddBf16Partials(std::vector<Row>* rows) {
 }
 
 void AddExecution(std::vector<Row>* rows) {
-  rows->push_back(StrategyRow<Strategy::kAuto>(true));
-  rows->push_back(StrategyRow<Strategy::kRingPassKv>(true));
-  rows->push_back(StrategyRow<Strategy::kAllGatherKv>(true));
-  rows->push_back(StrategyRow<Strategy::kRotateKv>(true));
-  rows->push_back(StrategyRow<Strategy::kHalo>(true));
-  rows->push_back(StrategyRow<Strategy::kRingPassQ>(true));
-  rows->push_back(StrategyRow<Strategy::kUlysses>(true));
-  rows->push_back(StrategyRow<Strategy::kUlyssesRing>(true));
-  rows->push_back(StrategyRow<Strategy::kDoubleRing>(true));
-  rows->push_back(StrategyRow<Strategy::kTree>(true));
-  rows->push_back(LayoutRow<Layout::kAuto>(true));
-  rows->push_back(LayoutRow<Layout::kContiguous>(true));
-  rows->push_back(LayoutRow<Layout::kZigzag>(true));
-  rows->push_back(LayoutRow<Layout::kStriped>(true));
-  rows->push_back(LayoutRow<Layout::kByArea>(true));
-  rows->push_back(LayoutRow<Layout::kZigzagPerSequence>(true));
+  rows->push_back(StrategyRow<Strategy::kAuto>());
+  rows->push_back(StrategyRow<Strategy::kRingPassKv>());
+  rows->push_back(StrategyRow<Strategy::kAllGatherKv>());
+  rows->push_back(StrategyRow<Strategy::kRotateKv>());
+  rows->push_back(StrategyRow<Strategy::kHalo>());
+  rows->push_back(StrategyRow<Strategy::kRingPassQ>());
+  rows->push_back(StrategyRow<Strategy::kUlysses>());
+  rows->push_back(StrategyRow<Strategy::kUlyssesRing>());
+  rows->push_back(StrategyRow<Strategy::kDoubleRing>());
+  rows->push_back(StrategyRow<Strategy::kTree>());
+  rows->push_back(LayoutRow<Layout::kAuto>());
+  rows->push_back(LayoutRow<Layout::kContiguous>());
+  rows->push_back(LayoutRow<Layout::kZigzag>());
+  rows->push_back(LayoutRow<Layout::kStriped>());
+  rows->push_back(LayoutRow<Layout::kByArea>());
+  rows->push_back(LayoutRow<Layout::kZigzagPerSequence>());
   rows->push_back(Served("execution/ulysses-degree", "execution.ulysses_degree",
                          [](const Request& r) { return If(r.execution.ulysses_degree != 0); }));
   rows->push_back(Served("execution/ring-degree", "execution.ring_degree",

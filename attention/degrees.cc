@@ -6,19 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "attention/validate_limit.h"
 
 namespace annulus {
 namespace {
 
 absl::Status Refuse(absl::string_view field, int64_t value, absl::string_view must) {
-  ErrorDetail detail;
-  detail.reason = "INVALID_EXECUTION";
-  detail.metadata["value"] = absl::StrCat(value);
-  const std::string path = absl::StrCat("execution.", field);
-  const std::string description = absl::StrCat("is ", value, ", but ", must);
-  detail.fields.push_back({path, description});
-  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(path, ": ", description),
-                   detail);
+  return RefuseValue("INVALID_EXECUTION", absl::StrCat("execution.", field), value, must);
 }
 
 absl::Status Unresolved(absl::string_view field) {

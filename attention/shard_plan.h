@@ -20,7 +20,7 @@ struct Shard {
 };
 
 // Which rank owns which rows: every query row and every key row of a job in exactly one shard.
-// Shard s is owned by rank s, unless a repair has moved it (a rank may own several shards or none).
+// Shard s is owned by rank s.
 struct ShardPlan {
   int32_t world_size = 1;  // Ranks.
   Layout layout = Layout::kContiguous;

@@ -23,29 +23,16 @@
 namespace annulus {
 namespace {
 
-// INVALID_ARGUMENT for a field whose value is `value`.
-template <typename Value>
-absl::Status Refuse(absl::string_view reason, absl::string_view field, Value value,
-                    absl::string_view must) {
-  ErrorDetail detail;
-  detail.reason = std::string(reason);
-  detail.metadata["value"] = absl::StrCat(value);
-  const std::string description = absl::StrCat("is ", value, ", but ", must);
-  detail.fields.push_back({std::string(field), description});
-  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
-                   detail);
-}
-
 template <typename Enum>
 absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
   if (value <= last) return absl::OkStatus();
-  return Refuse("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
+  return RefuseValue("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
 }
 
 absl::Status CheckAtLeast(absl::string_view reason, absl::string_view field, int64_t value,
                           int64_t least) {
   if (value >= least) return absl::OkStatus();
-  return Refuse(reason, field, value, absl::StrCat("must be at least ", least));
+  return RefuseValue(reason, field, value, absl::StrCat("must be at least ", least));
 }
 
 absl::Status CheckDtypes(const AttentionSpec& spec) {
@@ -53,12 +40,12 @@ absl::Status CheckDtypes(const AttentionSpec& spec) {
     return InvalidField("UNSUPPORTED_DTYPE", "spec.dtype", "is required");
   }
   if (spec.dtype > DataType::kFp8E4m3) {
-    return Refuse("UNSUPPORTED_DTYPE", "spec.dtype", static_cast<int>(spec.dtype),
-                  "is not a known value");
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.dtype", static_cast<int>(spec.dtype),
+                       "is not a known value");
   }
   if (spec.out_dtype > DataType::kFp8E4m3) {
-    return Refuse("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
-                  "is not a known value");
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
+                       "is not a known value");
   }
   return absl::OkStatus();
 }
@@ -73,8 +60,8 @@ absl::Status CheckHeads(const AttentionSpec& spec, const Limits& limits) {
   RETURN_IF_ERROR(CheckLimit("spec.head_dim", spec.head_dim, limits.max_head_dim));
   RETURN_IF_ERROR(CheckLimit("spec.head_dim_v", spec.head_dim_v, limits.max_head_dim));
   if (spec.q_heads % spec.kv_heads == 0) return absl::OkStatus();
-  return Refuse("SHAPE_MISMATCH", "spec.q_heads", spec.q_heads,
-                absl::StrCat("must be a multiple of spec.kv_heads, ", spec.kv_heads));
+  return RefuseValue("SHAPE_MISMATCH", "spec.q_heads", spec.q_heads,
+                     absl::StrCat("must be a multiple of spec.kv_heads, ", spec.kv_heads));
 }
 
 std::string SequencePath(size_t index, absl::string_view field) {
@@ -83,16 +70,16 @@ std::string SequencePath(size_t index, absl::string_view field) {
 
 absl::Status CheckSequence(const Sequence& sequence, size_t index) {
   if (sequence.q_len < 0) {
-    return Refuse("DIM_OVERFLOW", SequencePath(index, "q_len"), sequence.q_len,
-                  "must be at least 0");
+    return RefuseValue("DIM_OVERFLOW", SequencePath(index, "q_len"), sequence.q_len,
+                       "must be at least 0");
   }
   if (sequence.kv_len < 0) {
-    return Refuse("DIM_OVERFLOW", SequencePath(index, "kv_len"), sequence.kv_len,
-                  "must be at least 0");
+    return RefuseValue("DIM_OVERFLOW", SequencePath(index, "kv_len"), sequence.kv_len,
+                       "must be at least 0");
   }
   if (sequence.layer != 0 && sequence.session.empty()) {
-    return Refuse("SHAPE_MISMATCH", SequencePath(index, "layer"), sequence.layer,
-                  "names a layer of no session");
+    return RefuseValue("SHAPE_MISMATCH", SequencePath(index, "layer"), sequence.layer,
+                       "names a layer of no session");
   }
   return absl::OkStatus();
 }
@@ -109,10 +96,10 @@ absl::Status CheckSequences(const AttentionSpec& spec, const Limits& limits) {
     const Sequence& sequence = spec.sequences[i];
     RETURN_IF_ERROR(CheckSequence(sequence, i));
     if (__builtin_add_overflow(q_rows, sequence.q_len, &q_rows)) {
-      return Refuse("DIM_OVERFLOW", SequencePath(i, "q_len"), sequence.q_len, kTooMany);
+      return RefuseValue("DIM_OVERFLOW", SequencePath(i, "q_len"), sequence.q_len, kTooMany);
     }
     if (__builtin_add_overflow(kv_rows, sequence.kv_len, &kv_rows)) {
-      return Refuse("DIM_OVERFLOW", SequencePath(i, "kv_len"), sequence.kv_len, kTooMany);
+      return RefuseValue("DIM_OVERFLOW", SequencePath(i, "kv_len"), sequence.kv_len, kTooMany);
     }
   }
   return absl::OkStatus();
@@ -124,15 +111,15 @@ absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
   int64_t product = 0;
   if (__builtin_mul_overflow(q_rows, kv_rows, &product) ||
       __builtin_mul_overflow(product, int64_t{spec.q_heads}, &product)) {
-    return Refuse("DIM_OVERFLOW", "spec.sequences", absl::StrCat(q_rows, " x ", kv_rows),
-                  "query rows x key rows x heads must not pass 2^63 - 1");
+    return RefuseValue("DIM_OVERFLOW", "spec.sequences", absl::StrCat(q_rows, " x ", kv_rows),
+                       "query rows x key rows x heads must not pass 2^63 - 1");
   }
   std::vector<TensorInfo> tensors = TensorTable(spec);
   for (const TensorInfo& tensor : tensors) {
     const int64_t rows = tensor.rows == RowSpace::kQuery ? q_rows : kv_rows;
     if (__builtin_mul_overflow(rows, tensor.row_bytes(), &product)) {
-      return Refuse("DIM_OVERFLOW", "spec.sequences", rows,
-                    absl::StrCat("rows x bytes of ", TensorName(tensor.id), " pass 2^63 - 1"));
+      return RefuseValue("DIM_OVERFLOW", "spec.sequences", rows,
+                         absl::StrCat("rows x bytes of ", TensorName(tensor.id), " pass 2^63 - 1"));
     }
     RETURN_IF_ERROR(CheckLimit("spec.sequences", rows, limits.max_rows));
     RETURN_IF_ERROR(CheckLimit("spec.sequences", product, limits.max_tensor_bytes));
@@ -146,20 +133,21 @@ absl::Status CheckScale(const AttentionSpec& spec) {
   if (!spec.scale || std::fabs(*spec.scale) <= std::numeric_limits<float>::max()) {
     return absl::OkStatus();
   }
-  return Refuse("INVALID_SCALE", "spec.scale", *spec.scale, "must be a finite fp32 number");
+  return RefuseValue("INVALID_SCALE", "spec.scale", *spec.scale, "must be a finite fp32 number");
 }
 
 absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& values,
                           int32_t q_heads) {
   if (values.empty()) return absl::OkStatus();
   if (values.size() != static_cast<size_t>(q_heads)) {
-    return Refuse("SHAPE_MISMATCH", field, values.size(),
-                  absl::StrCat("there must be one number for each of ", q_heads, " query heads"));
+    return RefuseValue(
+        "SHAPE_MISMATCH", field, values.size(),
+        absl::StrCat("there must be one number for each of ", q_heads, " query heads"));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    return Refuse("INVALID_MODIFIER", absl::StrCat(field, "[", i, "]"), values[i],
-                  "must be finite");
+    return RefuseValue("INVALID_MODIFIER", absl::StrCat(field, "[", i, "]"), values[i],
+                       "must be finite");
   }
   return absl::OkStatus();
 }
@@ -168,15 +156,15 @@ absl::Status CheckModifiers(const AttentionSpec& spec) {
   const ScoreModifiers& modifiers = spec.modifiers;
   // Past these a score over the cap, or the cap's reciprocal, is no normal number in fp32.
   if (modifiers.soft_cap && !(*modifiers.soft_cap >= 0x1p-64 && *modifiers.soft_cap <= 0x1p64)) {
-    return Refuse("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
-                  "must be at least 2^-64 and at most 2^64");
+    return RefuseValue("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
+                       "must be at least 2^-64 and at most 2^64");
   }
   RETURN_IF_ERROR(
       CheckPerHead("spec.modifiers.alibi_slopes", modifiers.alibi_slopes, spec.q_heads));
   RETURN_IF_ERROR(CheckPerHead("spec.modifiers.sinks", modifiers.sinks, spec.q_heads));
   if (spec.dropout && !(spec.dropout->rate >= 0 && spec.dropout->rate < 1)) {
-    return Refuse("INVALID_MODIFIER", "spec.dropout.rate", spec.dropout->rate,
-                  "must be at least 0 and below 1");
+    return RefuseValue("INVALID_MODIFIER", "spec.dropout.rate", spec.dropout->rate,
+                       "must be at least 0 and below 1");
   }
   return absl::OkStatus();
 }
@@ -248,11 +236,11 @@ absl::Status CheckMaskHeads(const AttentionSpec& spec) {
     for (size_t j = 0; j < heads.size(); ++j) {
       const std::string path = absl::StrCat("spec.masks[", i, "].query_heads[", j, "]");
       if (heads[j] < 0 || heads[j] >= spec.q_heads) {
-        return Refuse("INVALID_MASK", path, heads[j],
-                      absl::StrCat("there are ", spec.q_heads, " query heads"));
+        return RefuseValue("INVALID_MASK", path, heads[j],
+                           absl::StrCat("there are ", spec.q_heads, " query heads"));
       }
       if (named[heads[j]]) {
-        return Refuse("INVALID_MASK", path, heads[j], "a head may be named once in a group");
+        return RefuseValue("INVALID_MASK", path, heads[j], "a head may be named once in a group");
       }
       named[heads[j]] = true;
     }
@@ -264,12 +252,12 @@ absl::Status CheckMaskOfSequence(const AttentionSpec& spec, size_t index) {
   const int32_t mask = spec.sequences[index].mask;
   const int64_t masks = static_cast<int64_t>(spec.masks.size());
   if (mask < 0 || mask >= std::max<int64_t>(masks, 1)) {
-    return Refuse("INVALID_MASK", SequencePath(index, "mask"), mask,
-                  absl::StrCat("there are ", masks, " masks"));
+    return RefuseValue("INVALID_MASK", SequencePath(index, "mask"), mask,
+                       absl::StrCat("there are ", masks, " masks"));
   }
   if (mask > 0 && !spec.masks[mask].query_heads.empty()) {
-    return Refuse("INVALID_MASK", SequencePath(index, "mask"), mask,
-                  "must be the first mask of its group");
+    return RefuseValue("INVALID_MASK", SequencePath(index, "mask"), mask,
+                       "must be the first mask of its group");
   }
   return absl::OkStatus();
 }
@@ -324,8 +312,9 @@ absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits)
 // A deterministic job takes keys tile by tile, and each stripe is a task.
 absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
   if (stripe % kFoldTile != 0) {
-    return Refuse("INVALID_EXECUTION", "execution.stripe", stripe,
-                  absl::StrCat("must be a multiple of ", kFoldTile, " where spec.deterministic"));
+    return RefuseValue(
+        "INVALID_EXECUTION", "execution.stripe", stripe,
+        absl::StrCat("must be a multiple of ", kFoldTile, " where spec.deterministic"));
   }
   return CheckLimit("execution.stripe", std::max(spec.q_rows(), spec.kv_rows()) / stripe,
                     kMaxFoldStripes);
@@ -342,12 +331,12 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
   RETURN_IF_ERROR(CheckDegreeLimits(execution, limits));
   RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
   if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {
-    return Refuse("INVALID_EXECUTION", "execution.priority", execution.priority,
-                  absl::StrCat("must be between -", kMaxPriority, " and ", kMaxPriority));
+    return RefuseValue("INVALID_EXECUTION", "execution.priority", execution.priority,
+                       absl::StrCat("must be between -", kMaxPriority, " and ", kMaxPriority));
   }
   if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
-    return Refuse("INVALID_EXECUTION", "execution.stripe", execution.stripe,
-                  "only the striped layout has stripes");
+    return RefuseValue("INVALID_EXECUTION", "execution.stripe", execution.stripe,
+                       "only the striped layout has stripes");
   }
   if (spec.deterministic && execution.stripe != 0) {
     RETURN_IF_ERROR(CheckFoldStripe(spec, execution.stripe));

@@ -57,7 +57,8 @@ struct Limits {
 // - INVALID_MASK: fields of a mask, or the index of one, out of range; a mask of a group that no
 //   sequence names
 // - INVALID_EXECUTION: fields of the execution out of range or at odds
-// - INVALID_REQUEST: a time for which state is to be kept, or the name of a state, that cannot be
+// - INVALID_REQUEST: a time for which state is to be kept, or the name of a state, that cannot be;
+//   an option of the other operation
 //
 // and UNIMPLEMENTED with NOT_SERVED for what the table does not serve.
 absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);

@@ -23,6 +23,19 @@ inline absl::Status CheckLimit(absl::string_view field, int64_t requested, int64
                    detail);
 }
 
+// INVALID_ARGUMENT / `reason` at `field`, whose `value` it is not to have (metadata: value).
+template <typename Value>
+absl::Status RefuseValue(absl::string_view reason, absl::string_view field, Value value,
+                         absl::string_view must) {
+  ErrorDetail detail;
+  detail.reason = std::string(reason);
+  detail.metadata["value"] = absl::StrCat(value);
+  const std::string description = absl::StrCat("is ", value, ", but ", must);
+  detail.fields.push_back({std::string(field), description});
+  return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(field, ": ", description),
+                   detail);
+}
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_VALIDATE_LIMIT_H_
