@@ -237,9 +237,28 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
                    {"FILE_ERROR", {{"path", path}}, {}, {}});
 }
 
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat of_a = {}, of_b = {};
+  if (stat(a.c_str(), &of_a) != 0 || stat(b.c_str(), &of_b) != 0) return a == b;
+  return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+absl::Status CheckNoInput(const std::string& path, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    if (!IsSameFile(path, input)) continue;
+    return MakeError(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("cannot write ", path, ": it is the input ", input, ", which would be lost"),
+        {"OUTPUT_IS_INPUT", {{"path", path}, {"input", input}}, {}, {}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path) {
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
+    const std::string& path, const std::vector<std::string>& inputs) {
+  RETURN_IF_ERROR(CheckNoInput(path, inputs));
   SafetensorsWriter writer;
   ASSIGN_OR_RETURN(writer.path_, TargetOf(path));
   writer.partial_ = absl::StrCat(writer.path_, ".partial-", getpid());

@@ -81,9 +81,11 @@ struct SafetensorView {
 // or as it was. Movable. The destructor takes away what was not committed.
 class SafetensorsWriter {
  public:
-  // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT /
-  // FILE_ERROR: `path` is there and no regular file. Errors of the system: it cannot be written.
-  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path);
+  // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT:
+  // FILE_ERROR where `path` is there and no regular file, OUTPUT_IS_INPUT where it is one of the
+  // files `inputs`, by whatever name. Errors of the system: it cannot be written.
+  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path,
+                                                  const std::vector<std::string>& inputs = {});
   SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
   SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
   ~SafetensorsWriter();

@@ -231,7 +231,8 @@ absl::Status RunJob(const Flags& flags) {
   const Execution execution = request.execution;
   std::optional<SafetensorsWriter> file;
   if (!flags.output.empty()) {
-    ASSIGN_OR_RETURN(file, SafetensorsWriter::Create(flags.output));
+    ASSIGN_OR_RETURN(
+        file, SafetensorsWriter::Create(flags.output, {flags.job.input, flags.job.spec_file}));
     interrupts.RemoveAtEnd(file->partial());
   }
   ASSIGN_OR_RETURN(AttendJob job, MakeJob(std::move(request)));

@@ -51,7 +51,7 @@ absl::Status RunMerge(const Flags& flags) {
   rules.nonfinite_is_empty = flags.nonfinite_is_empty;
   ASSIGN_OR_RETURN(MergeFiles merge,
                    MergeFiles::Open(std::move(files), rules, BaseNamed(flags.output_lse_base)));
-  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output, flags.inputs));
   interrupts.RemoveAtEnd(output.partial());
   RETURN_IF_ERROR(MergeAll(flags, began + flags.service.timeout, &merge));
   RETURN_IF_ERROR(merge.WriteOutputs(&output));

@@ -35,7 +35,9 @@ absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
 absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
                    const SafetensorMetadata& metadata) {
   Interrupts interrupts;
-  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output));
+  std::vector<std::string> inputs = flags.inputs;
+  inputs.insert(inputs.end(), {flags.plan, flags.input});
+  ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output, inputs));
   interrupts.RemoveAtEnd(output.partial());
   RETURN_IF_ERROR(output.Commit(ViewsOf(tensors), metadata));
   nlohmann::json said = nlohmann::json::object();

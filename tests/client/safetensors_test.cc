@@ -114,6 +114,24 @@ TEST(SafetensorsTest, WhatIsNoFileIsNotReplacedAndALinkStaysOne) {
   EXPECT_NE(SafetensorsFile::Open(target)->Find("a"), nullptr);
 }
 
+TEST(SafetensorsTest, AnInputIsNotWrittenOver) {
+  const std::string input = testing::TempDir() + "/input.safetensors";
+  const std::string link = testing::TempDir() + "/input.link", hard = input + ".hard";
+  ASSERT_TRUE(SafetensorsWriter::Create(input)->Commit({}).ok());
+  for (const std::string& name : {link, hard}) unlink(name.c_str());
+  ASSERT_EQ(symlink(input.c_str(), link.c_str()), 0);
+  ASSERT_EQ(::link(input.c_str(), hard.c_str()), 0);
+  for (const std::string& output :
+       {input, testing::TempDir() + "/./input.safetensors", link, hard}) {
+    const absl::Status status = SafetensorsWriter::Create(output, {"", "none", input}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << output;
+    EXPECT_EQ(DetailOf(status).reason, "OUTPUT_IS_INPUT") << status;
+  }
+  EXPECT_EQ(DetailOf(SafetensorsWriter::Create("none", {"none"}).status()).reason,
+            "OUTPUT_IS_INPUT");
+  EXPECT_TRUE(SafetensorsWriter::Create(input + ".other", {"", "none", input}).ok());
+}
+
 TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/nonexistent").status()).reason, "FILE_NOT_FOUND");
   EXPECT_EQ(DetailOf(SafetensorsFile::Open("/dev/null").status()).reason, "BAD_SAFETENSORS");

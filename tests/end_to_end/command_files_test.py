@@ -1,0 +1,66 @@
+"""Files that the command line must not lose, or must not take for what they are not."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tests.end_to_end import cluster
+from tests.end_to_end.service_case import ServiceCase
+
+
+class CommandFilesTest(ServiceCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")))
+        random = np.random.default_rng(5)
+        self.inputs = {name: random.standard_normal((24, 2, 8), np.float32) for name in "qkv"}
+        save_file(self.inputs, self.path("in"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_command(self, *arguments, expect=0):
+        """What was said on standard output, or on standard error where it is to fail."""
+        addressed = arguments[0] not in ("shard", "unshard")
+        done = (self.service.annulus if addressed else cluster.annulus)(*arguments)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stderr if expect else done.stdout
+
+    def refused(self, reason, *arguments):
+        told = self.run_command(*arguments, expect=3)
+        self.assertRegex(told, rf"^annulus: [A-Z_]+ / {reason}: \S")
+        return told
+
+    def write_plan(self):
+        """A plan of two ranks for the inputs."""
+        with open(self.path("plan"), "w", encoding="utf-8") as file:
+            file.write(self.run_command("plan", "--json", "--input", self.path("in"), "--world-size", "2", "--layout", "contiguous"))
+
+    def test_an_output_never_replaces_an_input(self):
+        self.run_command("attend", "--input", self.path("in"), "--output", self.path("out"))
+        self.write_plan()
+        for rank in "01":
+            self.run_command("shard", "--plan", self.path("plan"), "--rank", rank, "--input", self.path("in"), "--output", self.path("rank" + rank))
+        save_file({**self.inputs, **load_file(self.path("out")), "d_out": self.inputs["q"]}, self.path("whole"))
+        os.symlink(self.path("in"), self.path("link"))
+        commands = (
+            (("attend", "--input", self.path("in")), ("in", "link")),
+            (("gradients", "--input", self.path("whole")), ("whole",)),
+            (("merge", "--input", self.path("out"), "--lse-base", "e"), ("out",)),
+            (("shard", "--plan", self.path("plan"), "--rank", "0", "--input", self.path("in")), ("in", "plan")),
+            (("unshard", "--plan", self.path("plan"), "--input", self.path("rank0"), "--input", self.path("rank1")), ("rank0", "rank1")),
+        )
+        for command, outputs in commands:
+            for output in outputs:
+                with self.subTest(command=command[0], output=output):
+                    with open(self.path(output), "rb") as file:
+                        before = file.read()
+                    self.refused("OUTPUT_IS_INPUT", *command, "--output", self.path(output))
+                    with open(self.path(output), "rb") as file:
+                        self.assertEqual(file.read(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
