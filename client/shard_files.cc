@@ -11,6 +11,7 @@
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 #include "client/lse_notes.h"
+#include "client/shard_notes.h"
 #include "nlohmann/json.hpp"
 
 namespace annulus {
@@ -204,6 +205,7 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
     return InvalidField("INVALID_RANK", "files",
                         absl::StrCat("are ", files.size(), " for ", plan.ranks(), " ranks"));
   }
+  RETURN_IF_ERROR(CheckShardNotes(plan, files));
   RETURN_IF_ERROR(CheckSameNames(files));
   RETURN_IF_ERROR(CheckHasAny(files[0]));
   std::vector<OwnedTensor> tensors;

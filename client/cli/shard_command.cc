@@ -15,6 +15,7 @@
 #include "client/lse_notes.h"
 #include "client/safetensors.h"
 #include "client/shard_files.h"
+#include "client/shard_notes.h"
 
 namespace annulus {
 namespace {
@@ -55,7 +56,9 @@ absl::Status Shard(const Flags& flags) {
   ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
                    ShardFile(plan, file, static_cast<int32_t>(flags.rank)));
-  return Write(flags, tensors, file.metadata());
+  SafetensorMetadata notes = file.metadata();
+  AddShardNotes(plan, static_cast<int32_t>(flags.rank), &notes);
+  return Write(flags, tensors, notes);
 }
 
 absl::Status Unshard(const Flags& flags) {
@@ -65,7 +68,8 @@ absl::Status Unshard(const Flags& flags) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
   }
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors, UnshardFiles(plan, files, flags.batch));
-  ASSIGN_OR_RETURN(const SafetensorMetadata notes, SharedNotes(files));
+  ASSIGN_OR_RETURN(SafetensorMetadata notes, SharedNotes(files));
+  RemoveShardNotes(&notes);
   return Write(flags, tensors, notes);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "client/shard_notes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -145,6 +146,38 @@ TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {
   ExpectUnshardRefused({{}, {}}, "MISSING_TENSOR", "no tensor");
   ExpectUnshardRefused({{two, {"bias", {0}, ""}}, {one}}, "UNKNOWN_TENSOR", "tensor bias");
   ExpectUnshardRefused({{two}, {one}}, "SHAPE_MISMATCH", "which 2 does not divide", 2);
+}
+
+TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
+  const std::string swapped = R"({"shards": [
+    {"rank": 0, "q_rows": [{"begin": 0, "block": 1, "stride": 1, "count": 1}],
+     "kv_rows": [{"begin": 0, "block": 1, "stride": 1, "count": 1}]},
+    {"rank": 1, "q_rows": [{"begin": 1, "block": 1, "stride": 1, "count": 1}],
+     "kv_rows": [{"begin": 1, "block": 1, "stride": 1, "count": 1}]}]})";
+  const PlanRows plan = *PlanRows::Of(*ParsePlan(swapped));
+  const auto file = [](const PlanRows& of, int32_t rank, const std::string& name) {
+    SafetensorMetadata notes = {{"made", "by hand"}};
+    AddShardNotes(of, rank, &notes);
+    const std::byte bytes[] = {std::byte{'a'}};
+    const std::string path = testing::TempDir() + "/shard_notes_" + name;
+    EXPECT_TRUE(
+        SafetensorsWriter::Create(path)->Commit({{"q", "U8", {1, 1, 1}, bytes}}, notes).ok());
+    return *SafetensorsFile::Open(path);
+  };
+  const SafetensorsFile first = file(plan, 0, "0"), second = file(plan, 1, "1"),
+                        silent = FileOf("silent", {{"q", {1, 1, 1}, "a"}}),
+                        foreign = file(Rows(), 1, "foreign");
+  EXPECT_TRUE(UnshardFiles(plan, {first, second}, 0).ok());
+  EXPECT_TRUE(UnshardFiles(plan, {silent, second}, 0).ok());
+  for (const auto& files : {std::vector<SafetensorsFile>{second, first}, {first, first}}) {
+    EXPECT_EQ(Reason(UnshardFiles(plan, files, 0).status()), "INVALID_RANK");
+  }
+  const absl::Status status = UnshardFiles(plan, {first, foreign}, 0).status();
+  EXPECT_EQ(Reason(status), "INVALID_PLAN");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("files[1]: its file says shard_plan "));
+  SafetensorMetadata notes = first.metadata();
+  RemoveShardNotes(&notes);
+  EXPECT_EQ(notes, (SafetensorMetadata{{"made", "by hand"}}));
 }
 
 TEST(ShardFilesTest, WhatIsNoPlanIsRefused) {

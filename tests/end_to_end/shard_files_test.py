@@ -90,9 +90,13 @@ class ShardFilesTest(ServiceCase):
         for rank in range(3):
             self.shard(rank)
         self.run_command(*self.words("unshard", input=["rank0", "rank1", "rank2"], output="back"))
-        for name in ("rank1", "back"):
-            with safe_open(self.path(name), "numpy") as file:
-                self.assertEqual(file.metadata(), {"lse_base": "2", "made": "by hand"})
+        said = {"lse_base": "2", "made": "by hand"}
+        with safe_open(self.path("rank1"), "numpy") as file:
+            notes = file.metadata()
+        self.assertEqual((notes.pop("shard_rank"), len(notes.pop("shard_plan"))), ("1", 64))
+        self.assertEqual(notes, said)
+        with safe_open(self.path("back"), "numpy") as file:
+            self.assertEqual(file.metadata(), said)
         save_file(load_file(self.path("rank1")), self.path("rank1"), {"lse_base": "e"})
         self.refused("LSE_MISMATCH", *self.words("unshard", input=["rank0", "rank1", "rank2"]))
         save_file(self.tensors, self.path("whole"), {"lse_layout": "tokens-heads"})
@@ -141,6 +145,15 @@ class ShardFilesTest(ServiceCase):
             with open(self.path("plan"), "w") as file:
                 json.dump(bad, file)
             self.refused(reason, *self.words("shard", input="whole"), *shard)
+
+    def test_unshard_refuses_the_shards_of_other_ranks_and_plans(self):
+        self.plan("contiguous")
+        for rank in range(3):
+            self.shard(rank)
+        for ranks in (["rank1", "rank0", "rank2"], ["rank0", "rank0", "rank2"]):
+            self.refused("INVALID_RANK", *self.words("unshard", input=ranks))
+        self.plan("striped", "--stripe", "1")
+        self.refused("INVALID_PLAN", *self.words("unshard", input=["rank0", "rank1", "rank2"]))
 
     def test_unshard_refuses_what_is_not_one_file_for_each_rank(self):
         self.plan("zigzag")

@@ -1,0 +1,73 @@
+#include "client/shard_notes.h"
+
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
+#include "attention/tensor_table.h"
+#include "proto/convert.h"
+#include "proto/sha256.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kRank[] = "shard_rank", kPlan[] = "shard_plan";
+constexpr size_t kShownCharacters = 16;  // Of what a file says, which may be anything.
+
+std::string DigestOf(const PlanRows& plan) {
+  std::string text;
+  for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
+    for (const RowSpace space : {RowSpace::kQuery, RowSpace::kKey}) {
+      google::protobuf::RepeatedPtrField<v1::RowRange> ranges;
+      RowMapToProto(plan.Of(space, rank), &ranges);
+      for (const v1::RowRange& range : ranges) {
+        absl::StrAppend(&text, range.begin(), "+", range.block(), "/", range.stride(), "*",
+                        range.count(), " ");
+      }
+      absl::StrAppend(&text, ";");
+    }
+  }
+  return absl::BytesToHexString(Sha256(text));
+}
+
+// What the file says, shortened; empty: nothing, or what is wanted.
+std::string SaidElse(const SafetensorsFile& file, const char* name, const std::string& wanted) {
+  const auto found = file.metadata().find(name);
+  if (found == file.metadata().end() || found->second == wanted) return "";
+  return absl::StrCat("its file says ", name, " ",
+                      absl::Utf8SafeCEscape(found->second.substr(0, kShownCharacters)));
+}
+
+}  // namespace
+
+void AddShardNotes(const PlanRows& plan, int32_t rank, SafetensorMetadata* metadata) {
+  (*metadata)[kRank] = absl::StrCat(rank);
+  (*metadata)[kPlan] = DigestOf(plan);
+}
+
+void RemoveShardNotes(SafetensorMetadata* metadata) {
+  metadata->erase(kRank);
+  metadata->erase(kPlan);
+}
+
+absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<SafetensorsFile>& files) {
+  const std::string digest = DigestOf(plan);
+  for (size_t rank = 0; rank < files.size(); ++rank) {
+    const std::string field = absl::StrCat("files[", rank, "]");
+    const std::string other_plan = SaidElse(files[rank], kPlan, digest);
+    if (!other_plan.empty()) {
+      return InvalidField("INVALID_PLAN", field,
+                          absl::StrCat(other_plan, ", and this plan is another, ",
+                                       digest.substr(0, kShownCharacters)));
+    }
+    const std::string other_rank = SaidElse(files[rank], kRank, absl::StrCat(rank));
+    if (!other_rank.empty()) {
+      return InvalidField("INVALID_RANK", field,
+                          absl::StrCat(other_rank, ", and it was given as that of rank ", rank));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

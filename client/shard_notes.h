@@ -1,0 +1,26 @@
+#ifndef ANNULUS_CLIENT_SHARD_NOTES_H_
+#define ANNULUS_CLIENT_SHARD_NOTES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/safetensors.h"
+#include "client/shard_tensor.h"
+
+namespace annulus {
+
+// What shards say of themselves in their metadata, since ranks often have equally many rows:
+// `shard_rank`, and `shard_plan`, a digest of which rows each rank of the plan has.
+
+void AddShardNotes(const PlanRows& plan, int32_t rank, SafetensorMetadata* metadata);
+// For a file that is none.
+void RemoveShardNotes(SafetensorMetadata* metadata);
+
+// Whether files, by rank, are said to be the shards of the plan. One that says nothing is taken as
+// it is given. INVALID_ARGUMENT: INVALID_PLAN, INVALID_RANK, naming the file by its number.
+absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<SafetensorsFile>& files);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_SHARD_NOTES_H_
