@@ -61,6 +61,7 @@ class AttendJob {
                                              const SyntheticShape& shape);
 
   const AttentionSpec& spec() const { return spec_; }
+  bool is_from_file() const { return file_.has_value(); }
   // Inputs and outputs of the arguments.
   void FillArguments(AttendArguments* arguments);
   const std::byte* data(TensorId id) const { return pointers_.at(id).data(); }

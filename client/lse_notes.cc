@@ -1,5 +1,7 @@
 #include "client/lse_notes.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -7,13 +9,20 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "annulus/v1/types.pb.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/convert.h"
+#include "proto/sha256.h"
 
 namespace annulus {
 namespace {
 
-constexpr char kOp[] = "op", kBase[] = "lse_base", kLayout[] = "lse_layout", kScale[] = "scale";
+constexpr char kOp[] = "op", kBase[] = "lse_base", kLayout[] = "lse_layout", kScale[] = "scale",
+               kRules[] = "lse_rules";
+constexpr size_t kMaxRulesBytes = 1024;
+constexpr std::ptrdiff_t kShownBefore = 16;
 constexpr size_t kShownCharacters = 64;  // Of what a file says, which may be anything.
 
 std::string BaseText(LseBase base) { return base == LseBase::k2 ? "2" : "e"; }
@@ -24,12 +33,15 @@ std::string Said(const SafetensorsFile& file, const std::string& name, const std
   return found == file.metadata().end() ? unsaid : found->second;
 }
 
+std::string Shown(const std::string& text) {
+  return absl::Utf8SafeCEscape(text.substr(0, kShownCharacters));
+}
+
 absl::Status Mismatch(absl::string_view field, const std::string& name, const std::string& said,
                       const std::string& wanted) {
   return InvalidField(
       "LSE_MISMATCH", field,
-      absl::StrCat("its file says ", name, " ",
-                   absl::Utf8SafeCEscape(said.substr(0, kShownCharacters)), ", not ", wanted));
+      absl::StrCat("its file says ", name, " ", Shown(said), ", not ", Shown(wanted)));
 }
 
 absl::Status CheckSaid(const SafetensorsFile& file, absl::string_view field,
@@ -48,6 +60,19 @@ absl::Status CheckScale(const SafetensorsFile& file, absl::string_view field, do
   return Mismatch(field, kScale, said, absl::StrFormat("%.17g", wanted));
 }
 
+// The beginnings of two texts differ often enough in nothing: each from a little before the first
+// character that does.
+absl::Status CheckRules(const SafetensorsFile& file, absl::string_view field,
+                        const std::string& wanted) {
+  const std::string said = Said(file, kRules, wanted);
+  if (said == wanted || Said(file, kOp, "") != "attend") return absl::OkStatus();
+  const auto differ =
+      std::mismatch(said.begin(), said.end(), wanted.begin(), wanted.end()).first - said.begin();
+  const size_t begin = differ < kShownBefore ? 0 : static_cast<size_t>(differ - kShownBefore);
+  const std::string dots = begin == 0 ? "" : "…";
+  return Mismatch(field, kRules, dots + said.substr(begin), dots + wanted.substr(begin));
+}
+
 }  // namespace
 
 SafetensorMetadata NotesOfJob(const AttentionSpec& spec) {
@@ -55,8 +80,25 @@ SafetensorMetadata NotesOfJob(const AttentionSpec& spec) {
   if (spec.operation != Operation::kForward) return {{kOp, "gradients"}, {kScale, scale}};
   return {{kOp, "attend"},
           {kScale, scale},
+          {kRules, LseRulesOf(spec)},
           {kBase, BaseText(spec.outputs.lse_base)},
           {kLayout, LayoutText(false)}};
+}
+
+std::string LseRulesOf(const AttentionSpec& spec) {
+  const v1::AttentionSpec whole = SpecToProto(spec);
+  v1::AttentionSpec rules;
+  *rules.mutable_sequences() = whole.sequences();
+  *rules.mutable_masks() = whole.masks();
+  const bool hides_nothing = rules.masks_size() == 1 && rules.masks(0).ByteSizeLong() == 0;
+  if (hides_nothing) rules.clear_masks();
+  if (whole.has_modifiers()) *rules.mutable_modifiers() = whole.modifiers();
+  if (rules.modifiers().has_bias()) rules.mutable_modifiers()->mutable_bias()->Clear();
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(rules, &text).ok()) return "";
+  return text.size() <= kMaxRulesBytes
+             ? text
+             : absl::StrCat("sha256:", absl::BytesToHexString(Sha256(text)));
 }
 
 SafetensorMetadata NotesOfMerge(LseBase base, bool tokens_heads) {
@@ -80,6 +122,7 @@ absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, cons
     RETURN_IF_ERROR(CheckSaid(file, field, kLayout, wanted, wanted));
   }
   if (form.scale.has_value()) RETURN_IF_ERROR(CheckScale(file, field, *form.scale));
+  if (form.rules.has_value()) RETURN_IF_ERROR(CheckRules(file, field, *form.rules));
   return absl::OkStatus();
 }
 

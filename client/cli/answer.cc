@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "client/lse_rows.h"
 
 namespace annulus {
 namespace {
@@ -40,6 +41,9 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
   verification.seed = std::random_device{}();
   std::map<TensorId, const std::byte*> tensors;
   for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
+  if (job.is_from_file()) {  // A made LSE is none.
+    RETURN_IF_ERROR(CheckLseOfRows(job.spec(), tensors, rows, verification.seed));
+  }
   const GradientReport report = VerifyGradients(job.spec(), tensors, rows, verification.seed);
   verification.gradients = report;
   if (report.within()) return verification;

@@ -82,7 +82,8 @@ absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
 absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) {
   RETURN_IF_ERROR(CheckInputNames(file, spec));
   if (spec.operation != Operation::kGradients) return absl::OkStatus();
-  return CheckLse(file, "lse", {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default()});
+  return CheckLse(file, "lse",
+                  {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default(), LseRulesOf(spec)});
 }
 
 // The operation, where the spec may name another: what it says of that would be dropped.

@@ -49,6 +49,48 @@ TEST(LseNotesTest, WhatAJobWritesFitsItsOwnFormAlone) {
   EXPECT_EQ(NotesOfJob(gradients).count("lse_base"), 0u);
 }
 
+TEST(LseNotesTest, AMaskThatWasForgottenShows) {
+  AttentionSpec causal = Attend(LseBase::kE), full = causal;
+  causal.sequences.resize(1);
+  full.sequences.resize(1);
+  causal.masks.resize(1);
+  full.masks.resize(1);  // Of nothing: as none.
+  causal.masks[0].causal = true;
+  const SafetensorMetadata notes = NotesOfJob(causal);
+  const auto form = [](const AttentionSpec& spec) {
+    return LseForm{LseBase::kE, false, 0.25, LseRulesOf(spec)};
+  };
+  EXPECT_EQ(Refusal(notes, form(causal)), "");
+  EXPECT_THAT(Refusal(notes, form(full)), testing::HasSubstr("causal"));
+  EXPECT_EQ(LseRulesOf(full), R"({"sequences":[{}]})");
+  AttentionSpec sunk = causal, biased = causal, dropped = causal;
+  sunk.modifiers.sinks = {0.5};
+  EXPECT_THAT(Refusal(notes, form(sunk)),
+              testing::HasSubstr(R"(,\"modifiers\":{\"sinks\":[0.5]}})"));
+  biased.modifiers.bias = Bias{DataType::kBf16, 2};
+  EXPECT_NE(Refusal(notes, form(biased)), "");
+  AttentionSpec other_bias = causal;
+  other_bias.modifiers.bias = Bias{DataType::kFp32, 1};
+  EXPECT_EQ(LseRulesOf(biased), LseRulesOf(other_bias));
+  dropped.dropout = Dropout{0.4, 7};
+  EXPECT_EQ(LseRulesOf(dropped), LseRulesOf(causal));
+  SafetensorMetadata foreign = notes;
+  foreign["op"] = "mine";
+  EXPECT_EQ(Refusal(foreign, form(full)), "");
+}
+
+TEST(LseNotesTest, LongRulesAreADigest) {
+  AttentionSpec spec = Attend(LseBase::kE);
+  spec.sequences.resize(1000);
+  const std::string rules = LseRulesOf(spec);
+  EXPECT_EQ(rules.substr(0, 7), "sha256:");
+  EXPECT_EQ(rules.size(), 7u + 64u);
+  const SafetensorMetadata notes = NotesOfJob(spec);
+  spec.sequences[999].q_len = 1;
+  EXPECT_LT(Refusal(notes, {{}, {}, {}, LseRulesOf(spec)}).size(), 250u);
+  EXPECT_NE(Refusal(notes, {{}, {}, {}, LseRulesOf(spec)}), "");
+}
+
 TEST(LseNotesTest, WhatAMergeWritesIsOfAnyScale) {
   const SafetensorMetadata notes = NotesOfMerge(LseBase::k2, true);
   EXPECT_EQ(Refusal(notes, {LseBase::k2, true, 0.5}), "");

@@ -141,6 +141,24 @@ class GradientsTest(GradientCase):
                 self.assertEqual(told["error"]["reason"], "LSE_MISMATCH")
                 self.assertIn(said, told["error"]["message"])
 
+    def test_a_forgotten_mask_is_refused(self):
+        """By what the file says, and where it says nothing, by --verify."""
+        source, target = (os.path.join(self.folder, name) for name in ("upstream", "out"))
+        tensors = self.forward(self.made(numpy.random.default_rng(9), 60, 60), {"masks": [{"causal": True}]}, "fp32")
+        with safe_open(target, "numpy") as answer:
+            metadata = answer.metadata()
+        tensors = {name: numpy.ascontiguousarray(array) for name, array in tensors.items()}
+        save_file(tensors, source, metadata)
+        self.gradients("--input", source, "--mask", "causal", "--verify", "10")
+        error = self.gradients("--input", source, expect=3)["error"]
+        self.assertEqual(error["reason"], "LSE_MISMATCH")
+        self.assertIn("lse_rules", error["message"])
+        save_file(tensors, source)
+        self.gradients("--input", source, "--mask", "causal", "--verify", "10")
+        error = self.gradients("--input", source, "--verify", "10", expect=3)["error"]
+        self.assertEqual(error["reason"], "LSE_MISMATCH")
+        self.assertRegex(error["message"], r"the lse of row \d+, head 0 is not of these inputs: its weights sum to [\d.]+, not 1")
+
     def test_what_is_not_served_says_so(self):
         for flags, spec, field in (
             ((), {"outputs": {"maxLogit": True}}, "spec.outputs"),
