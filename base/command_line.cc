@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/printable.h"
 #include "base/version.h"
 
 namespace annulus {
@@ -194,6 +195,11 @@ CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
   });
 }
 
+CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* value) {
+  return app->add_flag_function(
+      flag.name, [=](int64_t sum) { *value = sum > 0; }, flag.help);
+}
+
 void AddLogFlags(CLI::App* app, LogOptions* options) {
   const Flag level{"--log-level", "Lines below it are dropped"};
   AddText(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
@@ -218,8 +224,8 @@ std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* 
   } catch (const CLI::Success& asked) {
     return app->exit(asked, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
-    const std::string line = absl::StrReplaceAll(error.what(), {{"\n", " "}});
-    std::cerr << absl::StrCat(app->get_name(), ": ", line, " (see --help)\n");
+    std::cerr << absl::StrCat(app->get_name(), ": ", PrintableLine(error.what()),
+                              " (see --help)\n");
     return kUsageExitCode;
   }
 }

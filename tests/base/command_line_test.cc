@@ -27,6 +27,7 @@ class CommandLineTest : public testing::Test {
       even_ = text;
       return absl::OkStatus();
     });
+    AddSwitch(&app_, {"--steady", "The same again"}, &steady_);
     AddLogFlags(&app_, &log_);
   }
   // Exit code, -1 where the program would go on.
@@ -48,6 +49,7 @@ class CommandLineTest : public testing::Test {
   std::string layout_ = "auto";
   std::string input_, slot_ = "w0", even_;
   std::vector<std::string> parts_;
+  std::optional<bool> steady_;
   LogOptions log_;
   std::string error_, output_;
 };
@@ -76,6 +78,15 @@ TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(even_, "4");
   EXPECT_EQ(log_.level, LogLevel::kError);
   EXPECT_EQ(log_.format, LogFormat::kJson);
+}
+
+TEST_F(CommandLineTest, ASwitchMayBeSwitchedOff) {
+  EXPECT_EQ(Parse({}), -1);
+  EXPECT_FALSE(steady_.has_value());
+  EXPECT_EQ(Parse({"--steady=false"}), -1);
+  EXPECT_EQ(steady_, std::optional<bool>(false));
+  EXPECT_EQ(Parse({"--steady"}), -1);
+  EXPECT_EQ(steady_, std::optional<bool>(true));
 }
 
 TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
