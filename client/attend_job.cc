@@ -17,7 +17,6 @@
 #include "attention/validate.h"
 #include "client/lse_notes.h"
 #include "client/pair_files.h"
-#include "google/protobuf/util/json_util.h"
 #include "proto/convert.h"
 #include "proto/crc32c.h"
 
@@ -199,16 +198,6 @@ absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec*
   }
   if (file.Find(TensorName(TensorId::kDLse)) != nullptr) spec->mutable_gradients()->set_d_lse(true);
   return absl::OkStatus();
-}
-
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json) {
-  v1::AttentionSpec spec;
-  const auto status = google::protobuf::util::JsonStringToMessage(json, &spec);
-  if (status.ok()) return spec;
-  return MakeError(
-      absl::StatusCode::kInvalidArgument,
-      absl::StrCat("not an AttentionSpec as proto3 JSON: ", std::string(status.message())),
-      {"BAD_SPEC", {}, {}, {}});
 }
 
 absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobShape& shape) {

@@ -42,9 +42,6 @@ absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file);
 // the output. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.
 absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec);
 
-// An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC, also for unknown fields.
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json);
-
 // `given` with what it leaves out taken from the shape. INVALID_ARGUMENT / SHAPE_MISMATCH with the
 // field where it disagrees. Whether the spec makes sense is Validate()'s question.
 absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobShape& shape);

@@ -81,7 +81,7 @@ absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& 
   const std::vector<int64_t> whole = WholeShape(tensor, extents);
   std::vector<int64_t> shape = info.shape;
   const size_t given = shape.size();
-  if (given < whole.size() && given >= 2) shape.insert(shape.begin(), whole.size() - given, 1);
+  if (given < whole.size() && given >= 1) shape.insert(shape.begin(), whole.size() - given, 1);
   bool fits = shape.size() == whole.size() && shape.back() == extents.keys;
   for (size_t i = 0; fits && i + 1 < whole.size(); ++i) {
     fits = shape[i] == whole[i] || shape[i] == 1;

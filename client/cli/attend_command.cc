@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/steady_time.h"
@@ -224,6 +225,15 @@ absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   return ReadStateJob(flags.job, job);
 }
 
+absl::Status TimeWasOver(const Flags& flags) {
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat("--timeout ", absl::FormatDuration(flags.service.timeout), " was over when the ",
+                   flags.job.synthetic.has_value() ? "inputs were made" : "input was read",
+                   ", before the service was asked"),
+      {"EXPIRED_WITH_INPUTS", {}, {}, {}});
+}
+
 absl::Status RunJob(const Flags& flags) {
   const absl::Time deadline = SteadyNow() + flags.service.timeout;
   Interrupts interrupts;
@@ -244,7 +254,8 @@ absl::Status RunJob(const Flags& flags) {
     arguments.spec.gradients.release_state = flags.job.release;
     arguments.upload_without_state = true;
   }
-  arguments.timeout = std::max(absl::Milliseconds(1), deadline - SteadyNow());
+  arguments.timeout = deadline - SteadyNow();
+  if (arguments.timeout <= absl::ZeroDuration()) return TimeWasOver(flags);
   arguments.path = PathNamed(flags.path);
   ProgressBar bar(isatty(STDERR_FILENO) == 1);
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
@@ -272,8 +283,8 @@ absl::Status RunJob(const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (flags.job.input.empty() && !flags.job.synthetic.has_value()) {
-    std::cerr << absl::StrCat("annulus ", flags.job.gradients ? "gradients" : "attend",
-                              ": --input or --synthetic is needed\n");
+    std::cerr << absl::StrCat("annulus ", flags.job.gradients ? "gradients" : "attend", ": --input",
+                              flags.job.handle.empty() ? " or --synthetic" : "", " is needed\n");
     return kExitUsage;
   }
   const absl::Status status = RunJob(flags);
@@ -294,9 +305,14 @@ bool SaysTwice(const CLI::App& app, const Flags& flags) {
 }
 
 void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
-  AddServiceFlags(app, &flags->service);
+  AddServiceFlags(app, &flags->service,
+                  "Time for reading or making the inputs and for the job, retries included; "
+                  "verifying and writing come after it");
   AddJobFlags(app, &flags->job);
-  AddFile(app, {"--output", "safetensors file to write: " + output}, &flags->output);
+  AddFile(app,
+          {"--output", "safetensors file to write: " + output +
+                           "; without it outputs are thrown away, after --verify"},
+          &flags->output);
   AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
             {"auto", "direct", "gateway"}, &flags->path);
   AddInteger(
@@ -333,10 +349,12 @@ Command AddGradientsCommand(CLI::App* program) {
       "dq, dk and dv as q, k and v, where there are sinks d_sink, [heads], and with --d-bias "
       "d_bias as bias",
       flags.get());
-  app->add_flag(
-      "--d-bias", flags->job.d_bias,
-      "Also the gradient of the bias, in its shape; or as the spec says. With --handle alone "
-      "in full, not added up over sequences and tokens that share a number");
+  AddSwitch(
+      app,
+      {"--d-bias",
+       "Also the gradient of the bias, in its shape; or as the spec says. With --handle alone "
+       "in full, not added up over sequences and tokens that share a number"},
+      &flags->job.d_bias);
   CLI::Option* handle =
       AddName(app,
               {"--handle",

@@ -18,6 +18,7 @@
 #include "client/input_names.h"
 #include "client/lse_notes.h"
 #include "client/pair_files.h"
+#include "client/spec_json.h"
 #include "client/state_job.h"
 #include "proto/convert.h"
 
@@ -151,6 +152,14 @@ void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
 
 }  // namespace
 
+CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names) {
+  return AddText(
+      app,
+      {"--ignore-tensors",
+       "Tensors of the input to leave aside: others that the command does not take are refused"},
+      "NAME[,NAME…]", "", [names](const std::string& text) { return StoreNames(text, names); });
+}
+
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
   CLI::Option* input =
       AddFile(app,
@@ -160,13 +169,7 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
                "or U8): [heads, tokens, "
                "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
               &flags->input);
-  AddText(app,
-          {"--ignore-tensors",
-           "Tensors of the input to leave aside: others that the job does not "
-           "take are refused"},
-          "NAME[,NAME…]", "",
-          [flags](const std::string& text) { return StoreNames(text, &flags->ignored_tensors); })
-      ->needs(input);
+  AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {
@@ -185,9 +188,11 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
           {"--scale", "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)"},
           "NUMBER, -3.4e38 to 3.4e38", "",
           [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
-  app->add_flag("--deterministic", flags->deterministic,
-                "The same bits for any number of workers of one kernel path, layout and strategy "
-                "(but ring-pass-q and tree, which are refused)");
+  AddSwitch(app,
+            {"--deterministic",
+             "The same bits for any number of workers of one kernel path, layout and strategy "
+             "(but ring-pass-q and tree, which are refused); default: as the spec says"},
+            &flags->deterministic);
   AddChoice(app,
             {"--arithmetic",
              "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
@@ -206,7 +211,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   }
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);
-  if (flags.deterministic) spec.set_deterministic(true);
+  if (flags.deterministic.has_value()) spec.set_deterministic(*flags.deterministic);
   if (!flags.arithmetic.empty()) {
     spec.set_arithmetic(flags.arithmetic == "bf16x3" ? v1::AttentionSpec::ARITHMETIC_BF16X3
                                                      : v1::AttentionSpec::ARITHMETIC_UNSPECIFIED);
@@ -219,7 +224,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   }
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.gradients) RETURN_IF_ERROR(SetGradients(flags, &spec));
-  if (flags.d_bias) spec.mutable_gradients()->set_d_bias(true);
+  if (flags.d_bias.has_value()) spec.mutable_gradients()->set_d_bias(*flags.d_bias);
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {
     RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
@@ -242,7 +247,7 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
   RETURN_IF_ERROR(CheckInputNames(*request.file, request.spec));
   ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
-  request.spec.gradients.d_bias = flags.d_bias;
+  request.spec.gradients.d_bias = flags.d_bias.value_or(false);
   request.spec.gradients.release_state = flags.release;
   RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
   return request;

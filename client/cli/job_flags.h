@@ -21,15 +21,15 @@ struct JobFlags {
   std::vector<std::string> ignored_tensors;  // Of it.
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
-  bool gradients = false;      // Of any operation that the spec names, this one.
-  bool deterministic = false;  // Or as the spec says.
-  std::string arithmetic;      // Empty: as the spec says.
-  absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
-  bool d_bias = false;         // Or as the spec says.
-  std::string handle;          // Of a kept state that gradients use.
-  bool or_upload = false;      // Or do without, where it is gone.
-  bool release = false;        // After them.
-  std::string mask;            // Empty: as the spec says.
+  bool gradients = false;             // Of any operation that the spec names, this one.
+  std::optional<bool> deterministic;  // Absent: as the spec says.
+  std::string arithmetic;             // Empty: as the spec says.
+  absl::Duration keep_for;            // State of a forward job; 0: as the spec says.
+  std::optional<bool> d_bias;         // Absent: as the spec says.
+  std::string handle;                 // Of a kept state that gradients use.
+  bool or_upload = false;             // Or do without, where it is gone.
+  bool release = false;               // After them.
+  std::string mask;                   // Empty: as the spec says.
   std::optional<double> scale;
   std::string strategy = "auto";
   std::string layout = "auto";
@@ -41,6 +41,8 @@ struct JobFlags {
   int64_t priority = 0;
 };
 void AddJobFlags(CLI::App* app, JobFlags* flags);
+// --ignore-tensors, for commands that refuse names that they do not know.
+CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names);
 
 // The job that the flags ask for, without its tensors' bytes.
 struct JobRequest {

@@ -4,10 +4,9 @@
 
 namespace annulus {
 
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags) {
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags, const std::string& time) {
   AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address);
-  AddDuration(app, {"--timeout", "Time for all of it, retries included"},
-              {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
+  AddDuration(app, {"--timeout", time}, {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
   app->add_flag("--json", flags->json, "Answer in JSON on standard output");
 }
 

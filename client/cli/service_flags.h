@@ -15,7 +15,9 @@ struct ServiceFlags {
   absl::Duration timeout = absl::Minutes(10);
   bool json = false;
 };
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags);
+// `time` says what --timeout is for.
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags,
+                     const std::string& time = "Time for all of it, retries included");
 
 ClientOptions ClientOptionsOf(const ServiceFlags& flags);
 

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "attention/synthetic.h"
+#include "client/spec_json.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

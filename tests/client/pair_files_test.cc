@@ -8,6 +8,7 @@
 
 #include "client/attend_job.h"
 #include "client/safetensors.h"
+#include "client/spec_json.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -67,6 +68,24 @@ TEST(PairFilesTest, ASpecThatSaysWhoHasTheBitMaskStays) {
 TEST(PairFilesTest, AFileOfAnyNumberOfHeadsIsTakenAtOnce) {
   const int64_t heads = std::numeric_limits<int64_t>::max() / 64;
   EXPECT_EQ(Taken(R"({"masks": [{"queryHeads": [1]}]})", heads).masks_size(), 1);
+}
+
+TEST(PairFilesTest, LeadingExtentsMayBeAbsent) {
+  const TensorInfo tensor{TensorId::kBias, RowSpace::kQuery, Direction::kInput, 2, 3,
+                          DataType::kFp32};
+  const std::vector<float> keys = {1, 2, 3};
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(keys.data()), 12);
+  const std::string path = testing::TempDir() + "/leading.safetensors";
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{3}, {1, 3}, {1, 1, 3}, {1, 1, 1, 3}}) {
+    ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({{"bias", "F32", shape, bytes}}).ok());
+    const SafetensorsFile file = *SafetensorsFile::Open(path);
+    std::vector<float> rows(2 * 2 * 2 * 3);  // Of 2 sequences of 2 rows.
+    const absl::Status status =
+        ReadPairInput(file, tensor, {2, 2, 3}, reinterpret_cast<std::byte*>(rows.data()));
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], keys[i % 3]);
+  }
 }
 
 // Two rows of one number; to fp32 first, the sum would be half-way between two of 16 bits.

@@ -189,7 +189,7 @@ class PairsTest(AttendCase):
             ("SHAPE_MISMATCH", "bias", numpy.ones((4, 10, 9), numpy.float32)),
             ("SHAPE_MISMATCH", "spec.modifiers.bias.heads", {"bias": numpy.ones((3, 10, 10), numpy.float32)}),
             ("SHAPE_MISMATCH", "mask", numpy.ones((9, 10), bool)),
-            ("SHAPE_MISMATCH", "mask", numpy.ones(10, bool)),
+            ("SHAPE_MISMATCH", "mask", numpy.ones(9, bool)),
             ("SHAPE_MISMATCH", "mask", numpy.ones((1, 1, 10, 10), bool)),
             ("UNSUPPORTED_DTYPE", "bias", numpy.ones((10, 10), numpy.float64)),
             ("UNSUPPORTED_DTYPE", "mask", numpy.ones((10, 10), numpy.float32)),

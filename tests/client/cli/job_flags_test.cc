@@ -89,6 +89,15 @@ TEST_F(JobFlagsTest, BothReplaceBoth) {
   EXPECT_EQ(spec.scale, 3.0);
 }
 
+TEST_F(JobFlagsTest, ASwitchThatIsOffReplacesTheSpecsToo) {
+  std::ofstream(spec_file_) << R"({"deterministic": true})";
+  EXPECT_TRUE(Read({}).deterministic);
+  EXPECT_FALSE(Read({"--deterministic=false"}).deterministic);
+  std::ofstream(spec_file_) << "{}";
+  EXPECT_TRUE(Read({"--deterministic"}).deterministic);
+  EXPECT_FALSE(Read({"--deterministic=false"}).deterministic);
+}
+
 TEST_F(JobFlagsTest, GradientsRefuseAStateToBeKept) {
   std::ofstream(spec_file_) << R"({"forward": {"keepState": "60s"}})";
   EXPECT_TRUE(Request({}).ok());
