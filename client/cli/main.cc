@@ -1,14 +1,19 @@
 // annulus: the client's command line. One file for each command.
 #include <signal.h>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention/error.h"
 #include "base/command_line.h"
+#include "base/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
 
@@ -23,6 +28,20 @@ int CheckOutput() {
                      /*json=*/false);
 }
 
+// CLI11 says only that a command is missing.
+bool IsUnknown(const CLI::App& program, const std::string& word) {
+  const std::vector<const CLI::App*> all =
+      program.get_subcommands([](const CLI::App*) { return true; });
+  std::vector<std::string> names;
+  for (const CLI::App* command : all) names.push_back(command->get_name());
+  if (word.empty() || word[0] == '-') return false;
+  if (std::find(names.begin(), names.end(), word) != names.end()) return false;
+  std::cerr << PrintableLine(absl::StrCat("annulus: there is no command '", word, "'; there are ",
+                                          absl::StrJoin(names, ", "), " (see --help)"))
+            << std::endl;
+  return true;
+}
+
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   CLI::App program("Annulus: exact attention as a service.", "annulus");
@@ -32,6 +51,7 @@ int Main(int argc, char** argv) {
       AddAttendCommand(&program), AddGradientsCommand(&program), AddReleaseCommand(&program),
       AddMergeCommand(&program),  AddPlanCommand(&program),      AddClusterCommand(&program),
       AddShardCommand(&program),  AddUnshardCommand(&program),   AddServeCommand(&program)};
+  if (argc > 1 && IsUnknown(program, argv[1])) return kExitUsage;
   if (const std::optional<int> code = ParseCommandLine(&program, argc, argv)) return *code;
   const std::vector<CLI::App*> all = program.get_subcommands([](CLI::App*) { return true; });
   for (size_t i = 0; i < all.size(); ++i) {

@@ -112,6 +112,10 @@ void PrintPlan(const v1::Plan& plan) {
 }
 
 int Run(const Flags& flags) {
+  if (flags.job.input.empty() && !flags.job.synthetic.has_value() && flags.job.spec_file.empty()) {
+    std::cerr << "annulus plan: --input, --synthetic or a whole --spec is needed (see --help)\n";
+    return kExitUsage;
+  }
   const absl::StatusOr<JobRequest> request = ReadJob(flags.job);
   if (!request.ok()) return ReportError(request.status(), flags.service.json);
   Client client(ClientOptionsOf(flags.service));

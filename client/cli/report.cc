@@ -2,15 +2,13 @@
 
 #include <array>
 #include <iostream>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "attention/error.h"
 #include "attention/spec.h"
+#include "base/printable.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -45,21 +43,26 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 
 namespace {
 
-// Parsers point at what they mean by lines of their own.
-std::string InOneLine(absl::string_view text) {
-  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
-  for (absl::string_view& line : lines) line = absl::StripTrailingAsciiWhitespace(line);
-  return absl::StrJoin(lines, " ");
+// A server that knows nothing of us says the code alone.
+absl::Status WithMessage(const absl::Status& status) {
+  if (!status.message().empty()) return status;
+  return MakeError(status.code(),
+                   absl::IsUnimplemented(status)
+                       ? "whoever listens there does not know this call: perhaps the address is "
+                         "not that of a coordinator's clients"
+                       : "nothing more was said",
+                   DetailOf(status));
 }
 
 }  // namespace
 
-ExitCode ReportError(const absl::Status& status, bool json) {
+ExitCode ReportError(const absl::Status& given, bool json) {
+  const absl::Status status = WithMessage(given);
   const ErrorDetail detail = DetailOf(status);
   const std::string code = absl::StatusCodeToString(status.code());
-  std::string text = absl::StrCat("annulus: ", InOneLine(ErrorText(status)), "\n");
+  std::string text = absl::StrCat("annulus: ", PrintableLine(ErrorText(status)), "\n");
   for (const FieldViolation& field : detail.fields) {
-    absl::StrAppend(&text, InOneLine(absl::StrCat("  ", field.field, ": ", field.description)),
+    absl::StrAppend(&text, PrintableLine(absl::StrCat("  ", field.field, ": ", field.description)),
                     "\n");
   }
   // In one write: other processes may share standard error.

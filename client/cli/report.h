@@ -29,7 +29,8 @@ constexpr char kExitCodes[] =
 
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// One line for people on standard error: code, reason, message, fields. With `json` also
+// One line for people on standard error: code, reason, message, fields, by base/printable.h. With
+// `json` also
 // {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard output.
 // Returns the exit code.
 ExitCode ReportError(const absl::Status& status, bool json);

@@ -107,6 +107,23 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--abort-timeout", done.stderr)
 
+    def test_a_command_that_says_too_little_is_told_what_is_missing(self):
+        gradients = ("gradients", "--handle", "4f")
+        for command, told in (
+            (("atend", "--input", "in"), "annulus: there is no command 'atend'; there are attend, gradients, "),
+            (("\x1b[2J",), "annulus: there is no command '\\x1b[2J'"),
+            ((), "annulus: A subcommand is required"),
+            (("plan",), "annulus plan: --input, --synthetic or a whole --spec is needed"),
+            (("attend",), "annulus attend: --input or --synthetic is needed"),
+            (gradients, "annulus gradients: --input is needed"),
+            ((*gradients, "--or-upload"), "annulus gradients: --input is needed"),
+        ):
+            with self.subTest(command=command):
+                done = cluster.run("annulus", *command)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertTrue(done.stderr.startswith(told), done.stderr)
+
     def test_every_program_says_its_version(self):
         for program in ("annulus-coordinator", "annulus-worker", "annulus"):
             done = cluster.run(program, "--version")

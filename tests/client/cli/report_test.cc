@@ -99,6 +99,26 @@ TEST(ReportTest, AnErrorIsOneLineAndOneForEachField) {
             "  spec: no JSON: Unexpected end. ^\n");
 }
 
+std::string Told(const absl::Status& status) {
+  std::ostringstream told;
+  std::streambuf* const before = std::cerr.rdbuf(told.rdbuf());
+  ReportError(status, /*json=*/false);
+  std::cerr.rdbuf(before);
+  return told.str();
+}
+
+TEST(ReportTest, WhatMovesATerminalIsWrittenOut) {
+  EXPECT_EQ(Told(InvalidField("BAD_SPEC", "a\x1b[2J", std::string("b\0c\xff", 4))),
+            "annulus: INVALID_ARGUMENT / BAD_SPEC: a\\x1b[2J: b\\x00c\\xff\n"
+            "  a\\x1b[2J: b\\x00c\\xff\n");
+}
+
+TEST(ReportTest, AnErrorWithoutAMessageIsToldAllTheSame) {
+  EXPECT_EQ(Told(absl::UnavailableError("")), "annulus: UNAVAILABLE: nothing more was said\n");
+  EXPECT_NE(Told(absl::UnimplementedError("")).find("perhaps the address is not that of a coord"),
+            std::string::npos);
+}
+
 TEST(ReportTest, ThePageAndTheHelpListTheSameExitCodes) {
   std::set<std::string> rows;
   for (const auto& [exit_code, text] : Documented()) rows.insert(std::to_string(exit_code));
