@@ -46,25 +46,42 @@ std::string Shown(absl::string_view name) {
   return absl::StrCat(absl::Utf8SafeCEscape(name.substr(0, kShownCharacters)), cut ? "…" : "");
 }
 
-}  // namespace
-
-absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec) {
-  const Names taken = TakenBy(spec), passed_over = PassedOverBy(spec);
+// `whose` is what has the names, `taker` who takes which.
+absl::Status CheckNames(const SafetensorsFile& file, const Names& known, absl::string_view whose,
+                        absl::string_view taker, const std::string& wanted) {
   std::vector<std::string> shown;
   size_t unknown = 0;
   for (const SafetensorInfo& info : file.tensors()) {
-    if (Has(taken, info.name) || Has(passed_over, info.name)) continue;
+    if (Has(known, info.name)) continue;
     if (++unknown <= kShownNames) shown.push_back(Shown(info.name));
   }
   if (unknown == 0) return absl::OkStatus();
   std::string names = absl::StrJoin(shown, ", ");
   if (unknown > kShownNames) absl::StrAppend(&names, " and ", unknown - kShownNames, " more");
-  const std::string wanted = absl::StrJoin(taken, ", ");
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("the input has ", names, ", and this job takes ", wanted,
-                                spec.uses_state() ? ": the state has the rest" : "",
+                   absl::StrCat(whose, " has ", names, ", and ", taker,
                                 "; --ignore-tensors leaves tensors aside"),
                    {"UNKNOWN_TENSOR", {{"tensors", names}, {"taken", wanted}}, {}, {}});
+}
+
+}  // namespace
+
+absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec) {
+  Names known = TakenBy(spec);
+  const std::string wanted = absl::StrJoin(known, ", ");
+  Add(PassedOverBy(spec), &known);
+  return CheckNames(
+      file, known, "the input",
+      absl::StrCat("this job takes ", wanted, spec.uses_state() ? ": the state has the rest" : ""),
+      wanted);
+}
+
+absl::Status CheckPartialNames(const SafetensorsFile& file, const std::string& path) {
+  const AttentionSpec forward;
+  Names known = TakenBy(forward);
+  Add(PassedOverBy(forward), &known);
+  const std::string wanted = "output, lse, lse_rest";
+  return CheckNames(file, known, path, absl::StrCat("a merge takes ", wanted), wanted);
 }
 
 }  // namespace annulus

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_CLIENT_INPUT_NAMES_H_
 #define ANNULUS_CLIENT_INPUT_NAMES_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "attention/spec.h"
 #include "client/safetensors.h"
@@ -13,6 +15,10 @@ namespace annulus {
 // kept state, what the state has is refused too. INVALID_ARGUMENT / UNKNOWN_TENSOR, with the names
 // that the job takes.
 absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec);
+
+// The same of a part that `annulus merge` reads, which `path` names ("inputs[1]"): every tensor
+// that our commands read or write is passed over where it is none of a part.
+absl::Status CheckPartialNames(const SafetensorsFile& file, const std::string& path);
 
 }  // namespace annulus
 

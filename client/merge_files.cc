@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "attention/dtype.h"
 #include "attention/error.h"
 #include "attention/merge_partials.h"
@@ -164,6 +166,35 @@ v1::MergePartialsRequest MergeFiles::Request(int64_t call) const {
   request.set_lse_base(BaseToProto(answer_base_));
   request.set_lse_layout(v1::Partial::LSE_LAYOUT_ROWS_HEADS);
   return request;
+}
+
+void MergeFiles::NameCell(const Block& block, FieldViolation* violation) const {
+  absl::string_view path = violation->field;
+  if (!absl::ConsumePrefix(&path, "partials[")) return;
+  const std::string file = absl::StrCat("inputs[", path.substr(0, path.find('.')));
+  path.remove_prefix(std::min(path.size(), path.find('.')));
+  for (const absl::string_view tensor : {".lse.values[", ".lse_rest.values["}) {
+    absl::string_view index = path;
+    int64_t slot = 0;
+    if (!absl::ConsumePrefix(&index, tensor) || !absl::ConsumeSuffix(&index, "]")) continue;
+    if (!absl::SimpleAtoi(index, &slot)) continue;
+    const int64_t block_heads = block.head_end - block.head_begin;
+    const int64_t row = block.row_begin + slot / block_heads;
+    violation->description = absl::StrCat(
+        has_batch_ ? absl::StrCat("sequence ", row / tokens_, ", ") : "", "row ", row % tokens_,
+        ", head ", block.head_begin + slot % block_heads, " ", violation->description);
+    path.remove_suffix(path.size() - path.find(".values["));
+    break;
+  }
+  violation->field = absl::StrCat(file, path);
+}
+
+absl::Status MergeFiles::InFiles(int64_t call, const absl::Status& error) const {
+  ErrorDetail detail = DetailOf(error);
+  if (detail.fields.empty()) return error;
+  for (FieldViolation& violation : detail.fields) NameCell(BlockOf(call), &violation);
+  const FieldViolation& first = detail.fields[0];
+  return MakeError(error.code(), absl::StrCat(first.field, ": ", first.description), detail);
 }
 
 absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "annulus/v1/attention.pb.h"
+#include "attention/error.h"
 #include "attention/spec.h"
 #include "client/safetensors.h"
 
@@ -33,6 +34,9 @@ class MergeFiles {
 
   int64_t calls() const { return row_blocks_ * head_blocks_; }
   v1::MergePartialsRequest Request(int64_t call) const;
+  // An error that answers it, which names a value by its place in the call, with the file, row and
+  // head in its stead.
+  absl::Status InFiles(int64_t call, const absl::Status& error) const;
   // The answer to it. INTERNAL / UNEXPECTED_OUTPUT: of another shape.
   absl::Status Take(int64_t call, const v1::Partial& answer);
 
@@ -48,6 +52,7 @@ class MergeFiles {
   };
   MergeFiles() = default;
   Block BlockOf(int64_t call) const;
+  void NameCell(const Block& block, FieldViolation* violation) const;
   int64_t LseIndex(int64_t row, int64_t head) const;
   void FillPartial(const SafetensorsFile& file, const Block& block, v1::Partial* partial) const;
   std::vector<int64_t> LseShape() const;

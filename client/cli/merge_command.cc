@@ -4,14 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/steady_time.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupts.h"
+#include "client/cli/job_flags.h"
 #include "client/cli/report.h"
 #include "client/cli/service_flags.h"
 #include "client/client.h"
+#include "client/input_names.h"
 #include "client/merge_files.h"
 
 namespace annulus {
@@ -19,7 +22,7 @@ namespace {
 
 struct Flags {
   ServiceFlags service;
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs, ignored_tensors;
   std::string output;
   std::string lse_base, output_lse_base = "e";
   std::string lse_layout = "heads-tokens";
@@ -31,9 +34,10 @@ LseBase BaseNamed(const std::string& name) { return name == "2" ? LseBase::k2 : 
 absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles* merge) {
   Client client(ClientOptionsOf(flags.service));
   for (int64_t call = 0; call < merge->calls(); ++call) {
-    ASSIGN_OR_RETURN(const v1::Partial answer,
-                     client.MergePartials(merge->Request(call), deadline - SteadyNow()));
-    RETURN_IF_ERROR(merge->Take(call, answer));
+    const absl::StatusOr<v1::Partial> answer =
+        client.MergePartials(merge->Request(call), deadline - SteadyNow());
+    if (!answer.ok()) return merge->InFiles(call, answer.status());
+    RETURN_IF_ERROR(merge->Take(call, *answer));
   }
   return absl::OkStatus();
 }
@@ -44,6 +48,9 @@ absl::Status RunMerge(const Flags& flags) {
   std::vector<SafetensorsFile> files;
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
+    RETURN_IF_ERROR(files.back().LeaveAside(flags.ignored_tensors));
+    RETURN_IF_ERROR(
+        CheckPartialNames(files.back(), absl::StrCat("inputs[", files.size() - 1, "]")));
   }
   PartialFileRules rules;
   rules.base = BaseNamed(flags.lse_base);
@@ -83,6 +90,7 @@ Command AddMergeCommand(CLI::App* program) {
             "partial"},
            &flags->inputs)
       ->required();
+  AddIgnoredTensors(app, &flags->ignored_tensors);
   AddFile(app, {"--output", "safetensors file to write: output, lse and lse_rest, F32"},
           &flags->output)
       ->required();

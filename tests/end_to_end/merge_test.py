@@ -112,6 +112,24 @@ class MergeTest(ServiceCase):
         np.testing.assert_allclose(merged["output"], want, atol=2e-6)
         np.testing.assert_allclose(merged["lse"], np.log(weights.sum(0)), atol=2e-6)
 
+    def test_a_value_is_named_by_its_place_in_the_file(self):
+        """Of [batch, tokens, heads] 2, 3000, 3: in calls of several thousand rows."""
+        files = [self.path("first"), self.path("second")]
+        lse = np.zeros((2, 3, 3000), np.float32)
+        save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[0])
+        lse[1, 2, 2345] = np.nan
+        save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[1])
+        told = self.merge(files, "--lse-base", "e", expect=3)
+        self.assertIn("CORRUPT_PARTIAL: inputs[1].lse: sequence 1, row 2345, head 2 is NaN\n", told)
+
+    def test_names_that_nobody_knows_are_refused(self):
+        path = self.path("misspelt")
+        save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32),
+                   "lse_rst": np.zeros((3, 2), np.float32), "q": np.ones((2, 3, 4), np.float32)}, path)
+        told = self.merge([path], "--lse-base", "e", expect=3)
+        self.assertIn("UNKNOWN_TENSOR: inputs[0] has lse_rst, and a merge takes output, lse, lse_rest", told)
+        self.merge([path], "--lse-base", "e", "--ignore-tensors", "lse_rst")
+
     def test_files_that_do_not_fit_are_refused(self):
         good, bad = self.path("good"), self.path("bad")
         save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32)}, good)
