@@ -174,7 +174,8 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A FIFO would wait for a writer.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return SystemError("cannot open", path);
   struct stat stat = {};
   const bool regular = fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);

@@ -1,27 +1,46 @@
 #include "client/cli/text_file.h"
 
-#include <cstdint>
-#include <fstream>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "attention/status_macros.h"
 
 namespace annulus {
 namespace {
 
-constexpr int64_t kMaxBytes = 64 << 20;
+constexpr size_t kMaxBytes = 64 << 20;
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  const int error = errno;
+  const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
+  return MakeError(status.code(), status.message(),
+                   {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
+}
 
 }  // namespace
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, absl::string_view reason) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return MakeError(absl::StatusCode::kNotFound, absl::StrCat("cannot open ", path),
-                     {"FILE_NOT_FOUND", {{"path", path}}, {}, {}});
-  }
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", path);
   std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(file.gcount());
+  size_t size = 0;
+  ssize_t got = 1;
+  while (got > 0 && size < text.size()) {
+    got = read(fd, text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR)
+      got = 1;
+    else if (got > 0)
+      size += static_cast<size_t>(got);
+  }
+  const absl::Status failed = got < 0 ? SystemError("cannot read", path) : absl::OkStatus();
+  close(fd);
+  RETURN_IF_ERROR(failed);
+  text.resize(size);
   if (text.size() > kMaxBytes) {
     return MakeError(absl::StatusCode::kInvalidArgument,
                      absl::StrCat(path, " is larger than 64 MiB"),

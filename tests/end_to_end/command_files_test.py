@@ -61,6 +61,24 @@ class CommandFilesTest(ServiceCase):
                     with open(self.path(output), "rb") as file:
                         self.assertEqual(file.read(), before)
 
+    def test_what_is_no_file_is_refused_by_its_name(self):
+        os.mkfifo(self.path("fifo"))
+        self.assertIn("fifo: ", self.refused("BAD_SAFETENSORS", "attend", "--input", self.path("fifo")))
+        shard = ("shard", "--rank", "0", "--input", self.path("in"), "--output", self.path("made"), "--plan")
+        for command in (("attend", "--input", self.path("in"), "--spec"), shard):
+            self.refused("FILE_NOT_FOUND", *command, self.path("missing"))
+            self.assertIn(self.folder + ": Is a directory", self.refused("FILE_ERROR", *command, self.folder))
+            self.refused("FILE_ERROR", *command, self.path("in/below"))
+            if os.geteuid() != 0:
+                os.close(os.open(self.path("locked"), os.O_CREAT, 0))
+                self.assertIn("PERMISSION_DENIED", self.refused("FILE_ERROR", *command, self.path("locked")))
+
+    def test_a_time_that_the_inputs_took_is_told(self):
+        command = ("attend", "--timeout", "1ms")
+        told = self.run_command(*command, "--synthetic", "1,20000,20000,8,8,64,fp32,1", expect=5)
+        self.assertEqual(told, "annulus: DEADLINE_EXCEEDED / EXPIRED_WITH_INPUTS: --timeout 1ms was over when the inputs "
+                               "were made, before the service was asked\n")
+
 
 if __name__ == "__main__":
     unittest.main()
