@@ -133,9 +133,10 @@ void AttendCall::ChoosePath() {
   context_.callbacks->PostAfter(deadline_ - SteadyNow(), [weak = weak_from_this(), wait] {
     const std::shared_ptr<AttendCall> self = weak.lock();
     if (self == nullptr || !self->EndWait(wait)) return;
-    self->Deliver(NameExpiry(
+    const absl::Status late = NameExpiry(
         absl::DeadlineExceededError("the deadline came before a way to the workers was found"),
-        /*waited=*/true));
+        /*waited=*/true);
+    self->Deliver(AfterAttempts(late, self->earlier_));
   });
 }
 
@@ -300,8 +301,11 @@ void AttendCall::GoOn(const absl::Status& status) {
   }
   const std::optional<absl::Duration> delay =
       GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
-  if (!delay.has_value())
-    return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_) : status);
+  if (!delay.has_value()) {
+    return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_)
+                                           : AfterAttempts(status, earlier_));
+  }
+  earlier_.push_back(status);
   const int wait = BeginWait();
   if (wait == 0) return;
   context_.callbacks->PostAfter(*delay, [self = shared_from_this(), wait] {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -88,6 +89,7 @@ class AttendCall : public Client::Call,
   absl::Status result_status_;
   std::string job_id_;        // Of this session, when it has been placed.
   absl::Status unconfirmed_;  // What a session with all rows ended with, whose state is not known.
+  std::vector<absl::Status> earlier_;  // What the attempts before this one ended with.
   absl::Status lost_;  // What the last attempt ended with that may have succeeded for all that.
   // Sessions and gRPC hold copies while they may read the inputs; the last one's end lets `done` be
   // called.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -23,6 +25,22 @@ std::optional<absl::Duration> RetryPolicy::Next(const absl::Status& status, absl
   backoff_ = std::min(std::max(backoff_, delay) * 2, absl::Seconds(5));
   if (now + delay >= deadline) return std::nullopt;
   return delay;
+}
+
+absl::Status AfterAttempts(const absl::Status& last, const std::vector<absl::Status>& earlier) {
+  if (last.ok() || earlier.empty()) return last;
+  const auto other = std::find_if(
+      earlier.rbegin(), earlier.rend(),
+      [&](const absl::Status& status) { return ReasonOrCode(status) != ReasonOrCode(last); });
+  const bool alike = other == earlier.rend();
+  ErrorDetail detail = DetailOf(last);
+  detail.metadata["attempts"] = absl::StrCat(earlier.size() + 1);
+  detail.metadata["earlier_attempt"] = ErrorText(alike ? earlier.back() : *other);
+  return MakeError(
+      last.code(),
+      absl::StrCat(last.message(), " (attempt ", earlier.size() + 1,
+                   alike ? "" : absl::StrCat("; an earlier one: ", ErrorText(*other)), ")"),
+      detail);
 }
 
 double RandomFraction() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,6 +34,12 @@ class RetryPolicy {
   absl::Duration backoff_ = absl::Milliseconds(100);
 };
 
+// The error of the last attempt at what was attempted before and ended with `earlier`, in their
+// order: it says how many attempts there were, and the last of them that ended for another reason,
+// which may be the cause of this one (metadata `attempts`, `earlier_attempt`). `last` where it is
+// OK or there were none.
+absl::Status AfterAttempts(const absl::Status& last, const std::vector<absl::Status>& earlier);
+
 // A random number in [0, 1).
 double RandomFraction();
 
@@ -43,10 +50,13 @@ absl::StatusOr<Response> CallWithRetries(
     RetryPolicy policy, absl::Time deadline, const std::function<absl::Time()>& now,
     const std::function<void(absl::Duration)>& sleep,
     const std::function<absl::StatusOr<Response>(absl::Duration left)>& call) {
+  std::vector<absl::Status> earlier;
   while (true) {
     absl::StatusOr<Response> response = call(deadline - now());
+    if (response.ok()) return response;
     const std::optional<absl::Duration> delay = policy.Next(response.status(), now(), deadline);
-    if (!delay.has_value()) return response;
+    if (!delay.has_value()) return AfterAttempts(response.status(), earlier);
+    earlier.push_back(response.status());
     sleep(*delay);
   }
 }
