@@ -129,8 +129,8 @@ absl::Status Worker::Impl::Start() {
     agent_->Post(CommandArrived{stream, std::move(command)});
   };
   link.on_closed = [this](int64_t stream, absl::Status status) {
-    LogWarning(kNoJob, "the control stream has ended: ", absl::StatusCodeToString(status.code()),
-               ": ", status.message());
+    LogWarning(kNoJob, "the control stream to ", options_.coordinator,
+               " has ended: ", absl::StatusCodeToString(status.code()), ": ", status.message());
     agent_->Post(LinkClosed{stream, std::move(status)});
   };
   link_ = std::make_unique<ControlLink>(std::move(link));

@@ -147,8 +147,8 @@ class Processes:
         """A new process for the slot; `flags` go before those of all."""
         self._workers[number] = self._start(
             "annulus-worker",
-            *("--coordinator", self._control, "--slot", f"w{number}"),
-            *(word for flag in {**self._worker_flags, **(flags or {})}.items() for word in flag),
+            *("--slot", f"w{number}"),
+            *(word for flag in {"--coordinator": self._control, **self._worker_flags, **(flags or {})}.items() for word in flag),
         )
         return self._workers[number]
 

@@ -2,11 +2,14 @@
 
 import ctypes
 import errno
+import re
+import socket
 import struct
 import subprocess
 import unittest
 
-from tests.end_to_end import cluster
+from tests.end_to_end import cluster, processes
+from tests.end_to_end.waiting import wait_for
 
 
 def hide_amx():
@@ -69,6 +72,19 @@ class WorkerStartTest(unittest.TestCase):
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
         self.assertIn("cannot start: FAILED_PRECONDITION / KERNEL_PATH_NOT_ON_THIS_CPU: "
                       "kernel path", done.stderr)
+
+    def test_a_coordinator_that_cannot_be_reached_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        with processes.Processes(0) as service:
+            for address, told in (
+                (nobody, f"cannot reach the coordinator at {nobody}: .*Connection refused"),
+                (service.address, f"the control stream to {service.address} has ended: UNIMPLEMENTED: .*--control-address"),
+            ):
+                with self.subTest(told=told):
+                    worker = service.start_worker(0, {"--coordinator": address})
+                    wait_for(lambda: re.search(told, worker.tail()), 20, worker.tail)
+                    worker.kill()
 
 
 if __name__ == "__main__":

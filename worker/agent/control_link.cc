@@ -30,6 +30,14 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) 
   return grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments);
 }
 
+// gRPC says only the code.
+absl::Status Explained(const absl::Status& status) {
+  if (!absl::IsUnimplemented(status) || !status.message().empty()) return status;
+  return absl::UnimplementedError(
+      "who listens there does not serve workers: is it a coordinator's --address, where its "
+      "--control-address is meant?");
+}
+
 }  // namespace
 
 // One call. gRPC keeps it, through self_, until OnDone.
@@ -102,7 +110,7 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
   void OnDone(const grpc::Status& status) override {
     {
       MutexLock lock(&callback_mutex_);
-      if (!muted_) options_->on_closed(number_, FromGrpcStatus(status));
+      if (!muted_) options_->on_closed(number_, Explained(FromGrpcStatus(status)));
     }
     const std::shared_ptr<Stream> self = std::move(self_);
     MutexLock lock(&mutex_);
@@ -139,7 +147,9 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
 ControlLink::ControlLink(Options options)
     : options_(std::make_shared<const Options>(std::move(options))) {
   KeepCallbackThreads();
-  stub_ = control::v1::WorkerControl::NewStub(MakeChannel(*options_));
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(*options_);
+  probe_ = std::make_unique<ConnectProbe>(channel, options_->coordinator);
+  stub_ = control::v1::WorkerControl::NewStub(channel);
 }
 
 ControlLink::~ControlLink() {
@@ -152,6 +162,7 @@ void ControlLink::Connect(int64_t number) {
   Drop();
   stream_ = std::make_shared<Stream>(options_, number);
   stream_->Open(stub_.get(), stream_);
+  probe_->Ask();
 }
 
 void ControlLink::Send(const WorkerEvent& event) {

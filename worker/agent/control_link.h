@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "worker/agent/connect_probe.h"
 
 namespace annulus {
 
@@ -38,8 +39,8 @@ class ControlLink {
   // Gives the stream up. Waits for a callback that runs; none runs after it.
   ~ControlLink();
 
-  // Opens a stream, which waits until the coordinator can be reached. Gives up an older one.
-  // `number` is for the callbacks.
+  // Opens a stream, which waits until the coordinator can be reached; where it cannot, a line of
+  // the log says why. Gives up an older one. `number` is for the callbacks.
   void Connect(int64_t number);
   void Send(const control::v1::WorkerEvent& event);
   // Gives the stream up: no further callbacks of it matter.
@@ -52,6 +53,7 @@ class ControlLink {
   class Stream;
 
   const std::shared_ptr<const Options> options_;
+  std::unique_ptr<ConnectProbe> probe_;
   std::unique_ptr<control::v1::WorkerControl::Stub> stub_;
   std::shared_ptr<Stream> stream_;
   std::vector<std::shared_ptr<Stream>> dropped_;  // Perhaps still on their way out.
