@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "google/protobuf/message.h"
+#include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -53,6 +55,9 @@ class DataPlaneServer::Impl {
 absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Options& options) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // gRPC's own service of health brings no descriptor: reflection would name it and not describe
+  // it.
+  google::protobuf::LinkMessageReflection<grpc::health::v1::HealthCheckRequest>();
   auto impl = std::make_unique<Impl>(options);
   grpc::ServerBuilder builder;
   Prepare(options, &builder);

@@ -2,6 +2,8 @@
 
 import ctypes
 import errno
+import json
+import os
 import re
 import socket
 import struct
@@ -85,6 +87,21 @@ class WorkerStartTest(unittest.TestCase):
                     worker = service.start_worker(0, {"--coordinator": address})
                     wait_for(lambda: re.search(told, worker.tail()), 20, worker.tail)
                     worker.kill()
+
+    def test_its_health_is_described_by_reflection(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            health = f"127.0.0.1:{taken.getsockname()[1]}"
+        with processes.Processes(1, worker_flags={"--health-address": health}) as service:
+            state = json.loads(service.annulus("cluster", "--json").stdout)
+            for address in (state["workers"][0]["data_endpoint"], health):
+                with self.subTest(address=address):
+                    done = subprocess.run(
+                        [os.path.abspath("external/python_tools/grpcurl"), "-plaintext", "-max-time", "20",
+                         "-d", '{"service": "liveness"}', address, "grpc.health.v1.Health/Check"],
+                        capture_output=True, text=True, timeout=60,
+                    )
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(json.loads(done.stdout), {"status": "SERVING"})
 
 
 if __name__ == "__main__":
