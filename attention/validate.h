@@ -19,7 +19,7 @@ struct Limits {
   int32_t max_world_size = 64;
   int32_t max_masks = 1024;
   int32_t max_mask_ranges = 4096;         // Of one mask.
-  int64_t max_ranges = int64_t{1} << 17;  // Of all masks: what is planned holds 150 bytes for each.
+  int64_t max_ranges = int64_t{1} << 18;  // Of all masks: what is planned holds 150 bytes for each.
   int32_t max_ranges_of_row = 16;         // Of one mask, over the same query row.
   int64_t max_mask_chunks = 16384;        // Of one mask, in all query rows that follow it.
   // Windows or chunks of one mask, or range cuts (attention/mask_cost.h), side by side, under the
