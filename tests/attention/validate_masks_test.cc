@@ -147,16 +147,16 @@ TEST(ValidateTest, RangesOverOneRowAreLimited) {
 
 TEST(ValidateTest, RangesOfAllMasksAreLimited) {
   Request request;
-  request.spec.masks.assign(32, Mask());
-  request.spec.sequences.resize(33, Lengths(1, 1));
-  for (int32_t i = 0; i < 32; ++i) {
+  request.spec.masks.assign(64, Mask());
+  request.spec.sequences.resize(65, Lengths(1, 1));
+  for (int32_t i = 0; i < 64; ++i) {
     request.spec.sequences[i].mask = i;
     for (int64_t row = 0; row < 4096; ++row) {
       request.spec.masks[i].ranges.push_back({row, row + 1, 0, i + 1, MaskRange::Kind::kFull});
     }
   }
   EXPECT_TRUE(request.Check().ok()) << request.Check();
-  request.spec.sequences[32].mask = 32;
+  request.spec.sequences[64].mask = 64;
   request.spec.masks.emplace_back().ranges.push_back({0, 1, 0, 1, MaskRange::Kind::kFull});
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }

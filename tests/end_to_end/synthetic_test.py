@@ -19,7 +19,7 @@ def documented():
     with open("docs/numerics.md", encoding="utf-8") as file:
         text = file.read()
     (code,) = re.findall(r"```python\n(def element.*?)```", text, re.DOTALL)
-    (numbers,) = re.findall(r"first four elements × 128 are (.*?)\.\n", text)
+    (numbers,) = re.findall(r"first four elements × 128 are (.*?)\. ", text.replace("\n", " "))
     names = {}
     exec(code, names)
     return names["element"], re.findall(r"([−\d ]+) \(([QKV])\)", numbers)
