@@ -49,7 +49,7 @@ double LseTolerance(bool fp32_inputs, bool bf16x3);
 inline constexpr double kBf16PartialError = 0x1p-8;
 
 // What each head's outputs may be off, for heads of which `outputs` were judged:
-//   2 · naive error + ½ ulp(largest exact output) + allowed
+//   2 · naive error + ½ ulp(largest exact output) + allowed + 2^-110
 // where, for fewer than 4,096 outputs, ¾ ulp are added to the naive error, which is then no less a
 // part of the head's scale than it is in any other head, and what is allowed of few is added: the
 // largest of a few errors is luck, of ours as of the naive ones. `ulp` is the step of the output's

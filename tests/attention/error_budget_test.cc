@@ -85,6 +85,13 @@ TEST(ErrorBudgetTest, AHeadOfSmallNumbersHasASmallBudgetAlsoInASmallSample) {
   EXPECT_LT(OutputBudgets(heads, 16, tiny)[1], heads[1].answer());
 }
 
+TEST(ErrorBudgetTest, NumbersThatAreFlushedAreNoError) {
+  const std::vector<HeadErrors> heads = {Errors(1, 1, 1), Errors(0x1p-125, 0x1p-125, 0)};
+  const auto tiny = [](double magnitude) { return magnitude * 0x1p-24; };
+  for (const int64_t outputs : {16, 4096})
+    EXPECT_GT(OutputBudgets(heads, outputs, tiny)[1], heads[1].answer());
+}
+
 TEST(ErrorBudgetTest, WhatIsAllowedBesidesIsTheLargestThatIsFinite) {
   HeadErrors errors = Errors(1, 1.25, 1);
   for (const double more : {0.25, 3.0, 1.0, kInfinity, kNan}) errors.Allow(more);
