@@ -8,8 +8,7 @@ namespace annulus {
 
 // The part of Validate that bounds what planning costs: LIMIT_EXCEEDED for chunks, spans and
 // sequences under stripes, classes of heads and cuts of range lists, each of the sequences that
-// follow the mask. Masks, lengths and the execution's enums are
-// valid one by one.
+// follow the mask. Masks, lengths and the execution's enums are valid one by one.
 absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
                            const Limits& limits);
 

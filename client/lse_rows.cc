@@ -13,7 +13,9 @@
 #include "attention/error_budget.h"
 #include "attention/mask.h"
 #include "attention/status_macros.h"
+#include "client/gradient_sums.h"
 #include "client/row_pairs.h"
+#include "client/row_rule.h"
 #include "client/verify_rows.h"
 
 namespace annulus {
@@ -34,11 +36,11 @@ class LseChecker {
  public:
   LseChecker(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
       : spec_(spec),
-        tensors_(tensors),
-        table_(TensorTable(spec)),
+        tensors_(spec, tensors),
         mask_(spec),
         pairs_(spec, mask_,
-               {DataOf(TensorId::kBias), DataOf(TensorId::kBitMask), DataOf(TensorId::kLseOffset)}),
+               {tensors_.data(TensorId::kBias), tensors_.data(TensorId::kBitMask),
+                tensors_.data(TensorId::kLseOffset)}),
         // Of fp32 nobody here knows whether the forward job multiplied numbers as bf16x3.
         tolerance_(2 * LseTolerance(spec.dtype == DataType::kFp32,
                                     /*bf16x3=*/spec.dtype == DataType::kFp32)) {}
@@ -46,7 +48,7 @@ class LseChecker {
   absl::Status Check(const std::vector<int64_t>& rows) const {
     const int32_t group = spec_.q_heads / spec_.kv_heads;
     for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
-      const std::vector<float> keys = Rows(TensorId::kK, kv_head, 0, spec_.kv_rows());
+      const std::vector<float> keys = tensors_.Rows(TensorId::kK, kv_head, 0, spec_.kv_rows());
       for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         for (const int64_t row : rows) RETURN_IF_ERROR(CheckRow(keys, head, row));
       }
@@ -55,42 +57,17 @@ class LseChecker {
   }
 
  private:
-  const std::byte* DataOf(TensorId id) const {
-    const auto found = tensors_.find(id);
-    return found == tensors_.end() ? nullptr : found->second;
-  }
-
-  std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
-    return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
-  }
-
-  // The formulas of docs/numerics.md, without the bias.
-  double ScoreOf(const std::vector<float>& q, const float* key, int32_t head, double position,
-                 double offset) const {
-    double score = 0;
-    for (size_t i = 0; i < q.size(); ++i) {
-      score += static_cast<double>(q[i]) * static_cast<double>(key[i]);
-    }
-    score = score * spec_.scale_or_default() + offset;
-    const ScoreModifiers& modifiers = spec_.modifiers;
-    if (modifiers.soft_cap) score = *modifiers.soft_cap * std::tanh(score / *modifiers.soft_cap);
-    if (!modifiers.alibi_slopes.empty()) {
-      score -= static_cast<double>(modifiers.alibi_slopes[head]) * std::abs(position);
-    }
-    return score;
-  }
-
   double ExactLse(const std::vector<float>& keys, int32_t head, int64_t row) const {
-    const std::vector<float> q = Rows(TensorId::kQ, head, row, 1);
-    const double offset = pairs_.OffsetOf(head, row);
+    const std::vector<float> q = tensors_.Rows(TensorId::kQ, head, row, 1);
+    const RowRule rule = MakeRowRule(spec_, mask_, pairs_, head, row);
     std::vector<double> scores;
-    if (!spec_.modifiers.sinks.empty()) scores.push_back(spec_.modifiers.sinks[head]);
+    if (rule.sink.has_value()) scores.push_back(*rule.sink);
     for (const Interval& seen : mask_.VisiblePacked(head, row)) {
       for (int64_t key = seen.begin; key < seen.end; ++key) {
-        const double bias = pairs_.BiasAt(head, row, key);
-        if (bias == -kInf) continue;
-        const auto away = static_cast<double>(mask_.Position(head, row) - key);
-        scores.push_back(bias + ScoreOf(q, &keys[key * spec_.head_dim], head, away, offset));
+        if (rule.Hides(key)) continue;
+        const double product =
+            Dot<double>(q.data(), &keys[key * spec_.head_dim], spec_.head_dim, Order());
+        scores.push_back(ScoreOf(product, rule, key));
         if (std::isnan(scores.back())) return scores.back();
       }
     }
@@ -98,7 +75,7 @@ class LseChecker {
   }
 
   absl::Status CheckRow(const std::vector<float>& keys, int32_t head, int64_t row) const {
-    const double lse = Rows(TensorId::kLse, head, row, 1)[0];
+    const double lse = tensors_.Rows(TensorId::kLse, head, row, 1)[0];
     const double exact = ExactLse(keys, head, row);
     const auto in_range = [](double value) { return std::isfinite(value) || value == -kInf; };
     if (!in_range(lse) || !in_range(exact) || lse == exact) return absl::OkStatus();
@@ -119,8 +96,7 @@ class LseChecker {
   }
 
   const AttentionSpec& spec_;
-  const std::map<TensorId, const std::byte*>& tensors_;
-  const std::vector<TensorInfo> table_;
+  const HeadTensors tensors_;
   const MaskMap mask_;
   const RowPairs pairs_;
   const double tolerance_;

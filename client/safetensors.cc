@@ -6,19 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "client/file_error.h"
+#include "client/json_names.h"
 #include "nlohmann/json.hpp"
 
 namespace annulus {
@@ -42,13 +42,6 @@ absl::Status In(const std::string& path, const absl::Status& status) {
   ErrorDetail detail = DetailOf(status);
   detail.metadata["path"] = path;
   return MakeError(status.code(), absl::StrCat(path, ": ", status.message()), detail);
-}
-
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
-  return MakeError(status.code(), status.message(),
-                   {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
 }
 
 absl::StatusOr<int64_t> Number(const Json& value) {
@@ -117,22 +110,14 @@ absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_byte
 }
 
 absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
-  std::vector<std::set<std::string>> names;  // Of the objects that are open, by depth.
-  bool twice = false;
+  JsonNames names(kMaxDepth);
   const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& value) {
-    const auto at = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) {
-      names.resize(std::min(at, kMaxDepth));
-      names.emplace_back();
-    } else if (event == Json::parse_event_t::key && at <= kMaxDepth) {
-      names.resize(at);
-      twice |= !names.back().insert(value.get<std::string>()).second;
-    }
+    names.Take(depth, event, value);
     return true;
   };
   Json header = Json::parse(begin, end, callback, /*allow_exceptions=*/false);
   if (header.is_discarded() || !header.is_object()) return Bad("its header is no JSON object");
-  if (twice) return Bad("a name appears twice");
+  if (names.twice().has_value()) return Bad("a name appears twice");
   return header;
 }
 
@@ -176,7 +161,7 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   // A FIFO would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return SystemError("cannot open", path);
+  if (fd < 0) return FileError("cannot open", path);
   struct stat stat = {};
   const bool regular = fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);
   const auto size = static_cast<size_t>(stat.st_size);
@@ -184,7 +169,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (regular && size > 0) address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
   if (!regular || size == 0) return In(path, Bad("it is empty or no regular file"));
-  if (address == MAP_FAILED) return SystemError("cannot map", path);
+  if (address == MAP_FAILED) return FileError("cannot map", path);
   SafetensorsFile file;
   file.mapping_ = std::shared_ptr<const std::byte>(
       static_cast<const std::byte*>(address),
@@ -229,7 +214,7 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
   if (S_ISLNK(stat.st_mode)) {
     const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
                                                            &std::free);
-    if (real == nullptr || lstat(real.get(), &stat) != 0) return SystemError("cannot write", path);
+    if (real == nullptr || lstat(real.get(), &stat) != 0) return FileError("cannot write", path);
     target = real.get();
   }
   if (S_ISREG(stat.st_mode)) return target;
@@ -264,7 +249,7 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   ASSIGN_OR_RETURN(writer.path_, TargetOf(path));
   writer.partial_ = absl::StrCat(writer.path_, ".partial-", getpid());
   writer.file_ = std::fopen(writer.partial_.c_str(), "wbe");
-  if (writer.file_ == nullptr) return SystemError("cannot write", writer.partial_);
+  if (writer.file_ == nullptr) return FileError("cannot write", writer.partial_);
   return writer;
 }
 
@@ -304,7 +289,7 @@ absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensor
   }
   good = std::fclose(std::exchange(file_, nullptr)) == 0 && good;
   if (good && std::rename(partial_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = SystemError("cannot write", path_);
+  const absl::Status status = FileError("cannot write", path_);
   std::remove(partial_.c_str());
   return status;
 }

@@ -1,8 +1,7 @@
 #include "client/spec_json.h"
 
 #include <cstddef>
-#include <set>
-#include <vector>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "client/json_names.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -27,27 +27,19 @@ absl::Status Bad(absl::string_view what) {
 
 // Protobuf's parser adds up lists that are named twice, and of other fields takes the last.
 absl::Status CheckEachNameOnce(const std::string& json) {
-  std::vector<std::set<std::string>> names;  // Of the objects that are open, by depth.
-  std::string twice;
+  JsonNames names(std::numeric_limits<size_t>::max(), [](const std::string& name) {
+    return absl::AsciiStrToLower(
+        absl::StrReplaceAll(name, {{"_", ""}}));  // "windowLeft" is "window_left".
+  });
   const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& value) {
-    const auto at = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) {
-      names.resize(at);
-      names.emplace_back();
-    } else if (event == Json::parse_event_t::key) {
-      names.resize(at);
-      const std::string name = value.get<std::string>();
-      // "windowLeft" is "window_left".
-      const std::string plain = absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", ""}}));
-      if (!names.back().insert(plain).second && twice.empty()) twice = name;
-    }
+    names.Take(depth, event, value);
     return event != Json::parse_event_t::value;  // None is kept.
   };
   if (!json.empty() && Json::parse(json, callback, /*allow_exceptions=*/false).is_discarded()) {
     return Bad("it is not JSON as RFC 8259 has it");
   }
-  if (twice.empty()) return absl::OkStatus();
-  return Bad(absl::StrCat("an object names \"", absl::Utf8SafeCEscape(twice), "\" twice"));
+  if (!names.twice().has_value()) return absl::OkStatus();
+  return Bad(absl::StrCat("an object names \"", absl::Utf8SafeCEscape(*names.twice()), "\" twice"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "attention/mask.h"
 #include "attention/tensor_table.h"
 #include "client/row_pairs.h"
+#include "client/row_rule.h"
 #include "client/verify_rows.h"
 
 namespace annulus {
@@ -25,30 +26,6 @@ constexpr int64_t kMaxOrders = 32;
 struct Keys {
   std::vector<float> k, v;
   int32_t dim = 0, dim_v = 0;
-};
-
-// What makes a score of a product, and ends a row: numbers of one (row, head).
-struct RowRule {
-  double scale = 1;
-  std::optional<double> soft_cap, sink;
-  double slope = 0, offset = 0;
-  int64_t position = 0;   // Among the packed key rows.
-  int64_t first_key = 0;  // Of the row's sequence.
-  // Of each key of the sequence; −∞ where it or the bit mask hides the key. Empty: neither.
-  std::vector<float> bias;
-  // Dropout: the row of its sequence. nullptr: none.
-  const DropoutRule* dropout = nullptr;
-  double kept = 1;  // 1 − rate.
-  int64_t sequence = 0, row = 0;
-  int32_t head = 0;
-
-  bool Hides(int64_t key_row) const {
-    return !bias.empty() && bias[key_row - first_key] == -std::numeric_limits<float>::infinity();
-  }
-
-  bool Keeps(int64_t key_row) const {
-    return dropout == nullptr || dropout->Keeps(sequence, head, row, key_row - first_key);
-  }
 };
 
 struct Answer {
@@ -71,18 +48,6 @@ std::vector<int64_t> RowsInOrder(const Intervals& visible, const RowRule& rule, 
   std::rotate(rows.begin(), rows.begin() + size * order / orders, rows.end());
   if (order % 2 == 1) std::reverse(rows.begin(), rows.end());
   return rows;
-}
-
-template <typename Real>
-Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
-  Real score = product * static_cast<Real>(rule.scale) + static_cast<Real>(rule.offset);
-  if (rule.soft_cap.has_value()) {
-    const auto cap = static_cast<Real>(*rule.soft_cap);
-    score = cap * std::tanh(score / cap);
-  }
-  const auto away = static_cast<Real>(std::abs(rule.position - key_row));
-  if (rule.slope != 0) score -= static_cast<Real>(rule.slope) * away;
-  return rule.bias.empty() ? score : score + static_cast<Real>(rule.bias[key_row - rule.first_key]);
 }
 
 // What the naive answer multiplies by: numbers as they are, or in two parts of bf16.
@@ -188,22 +153,10 @@ class Verifier {
 
  private:
   RowRule RuleOf(int32_t head, int64_t row) const {
-    const ScoreModifiers& modifiers = spec_.modifiers;
-    RowRule rule;
-    rule.scale = spec_.scale_or_default();
-    rule.soft_cap = modifiers.soft_cap;
-    rule.position = mask_.Position(head, row);
-    if (!modifiers.alibi_slopes.empty()) rule.slope = modifiers.alibi_slopes[head];
-    if (!modifiers.sinks.empty()) rule.sink = modifiers.sinks[head];
-    rule.sequence = mask_.SequenceOfQuery(row);
-    rule.first_key = mask_.KeyBegin(rule.sequence);
-    rule.bias = pairs_.BiasOf(head, row);
-    rule.offset = pairs_.OffsetOf(head, row);
+    RowRule rule = MakeRowRule(spec_, mask_, pairs_, head, row);
     if (!dropout_.has_value()) return rule;
     rule.dropout = &*dropout_;
     rule.kept = 1 - spec_.dropout->rate;
-    rule.row = row - mask_.QueryBegin(rule.sequence);
-    rule.head = head;
     return rule;
   }
 

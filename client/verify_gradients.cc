@@ -31,11 +31,11 @@ class GradientVerifier {
  public:
   GradientVerifier(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
       : spec_(spec),
-        tensors_(tensors),
-        table_(TensorTable(spec)),
+        tensors_(spec, tensors),
         mask_(spec),
         pairs_(spec, mask_,
-               {DataOf(TensorId::kBias), DataOf(TensorId::kBitMask), DataOf(TensorId::kLseOffset)}),
+               {tensors_.data(TensorId::kBias), tensors_.data(TensorId::kBitMask),
+                tensors_.data(TensorId::kLseOffset)}),
         dim_(spec.head_dim),
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
@@ -72,27 +72,18 @@ class GradientVerifier {
   }
 
  private:
-  const std::byte* DataOf(TensorId id) const {
-    const auto found = tensors_.find(id);
-    return found == tensors_.end() ? nullptr : found->second;
-  }
-
-  std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
-    return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
-  }
-
   HeadData Load(int32_t head, int32_t kv_head) const {
     const int64_t q_rows = spec_.q_rows(), kv_rows = spec_.kv_rows();
     HeadData data;
     data.head = head;
-    data.q = Rows(TensorId::kQ, head, 0, q_rows);
-    data.out = Rows(TensorId::kOut, head, 0, q_rows);
-    data.d_out = Rows(TensorId::kDOut, head, 0, q_rows);
-    data.lse = Rows(TensorId::kLse, head, 0, q_rows);
+    data.q = tensors_.Rows(TensorId::kQ, head, 0, q_rows);
+    data.out = tensors_.Rows(TensorId::kOut, head, 0, q_rows);
+    data.d_out = tensors_.Rows(TensorId::kDOut, head, 0, q_rows);
+    data.lse = tensors_.Rows(TensorId::kLse, head, 0, q_rows);
     data.d_lse.assign(q_rows, 0.0f);
-    if (spec_.gradients.d_lse) data.d_lse = Rows(TensorId::kDLse, head, 0, q_rows);
-    data.k = Rows(TensorId::kK, kv_head, 0, kv_rows);
-    data.v = Rows(TensorId::kV, kv_head, 0, kv_rows);
+    if (spec_.gradients.d_lse) data.d_lse = tensors_.Rows(TensorId::kDLse, head, 0, q_rows);
+    data.k = tensors_.Rows(TensorId::kK, kv_head, 0, kv_rows);
+    data.v = tensors_.Rows(TensorId::kV, kv_head, 0, kv_rows);
     return data;
   }
 
@@ -296,7 +287,7 @@ class GradientVerifier {
   void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) {
     const Gradient exact = QueryGradient<double>(data, row, Order());
     errors->AllowOfFew(exact.allowed);
-    const std::vector<float> answer = Rows(TensorId::kDq, data.head, row, 1);
+    const std::vector<float> answer = tensors_.Rows(TensorId::kDq, data.head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
       Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
     }
@@ -321,7 +312,7 @@ class GradientVerifier {
     }
     if (of_all && data.head + 1 < spec_.q_heads) return;
     for (size_t i = 0; i < rows.size(); ++i) {
-      bias_->Judge(i, Rows(TensorId::kDBias, of_all ? 0 : data.head, rows[i], 1), &errors);
+      bias_->Judge(i, tensors_.Rows(TensorId::kDBias, of_all ? 0 : data.head, rows[i], 1), &errors);
     }
     bias_->Begin(rows.size());
   }
@@ -329,7 +320,7 @@ class GradientVerifier {
   void JudgeSink(const HeadData& data, int64_t row) {
     const double exact = SinkGradient<double>(data, row, Order());
     d_sink_[data.head].AllowOfFew(2 * SinkError(data, row));
-    const float answer = Rows(TensorId::kDSink, data.head, row, 1)[0];
+    const float answer = tensors_.Rows(TensorId::kDSink, data.head, row, 1)[0];
     for (int64_t n = 0; n < orders_; ++n) {
       const auto naive = static_cast<float>(SinkGradient<float>(data, row, {n, orders_}));
       d_sink_[data.head].AddOutput(exact, naive, answer);
@@ -341,8 +332,8 @@ class GradientVerifier {
     const Gradient exact = KeyGradients<double>(heads, row, Order());
     dk->AllowOfFew(exact.allowed);
     dv->AllowOfFew(exact.dv_allowed);
-    const std::vector<float> got_dk = Rows(TensorId::kDk, kv_head, row, 1);
-    const std::vector<float> got_dv = Rows(TensorId::kDv, kv_head, row, 1);
+    const std::vector<float> got_dk = tensors_.Rows(TensorId::kDk, kv_head, row, 1);
+    const std::vector<float> got_dv = tensors_.Rows(TensorId::kDv, kv_head, row, 1);
     for (int64_t n = 0; n < orders_; ++n) {
       const Gradient naive = KeyGradients<float>(heads, row, {n, orders_});
       Judge(exact, naive, 0, got_dk, dk);
@@ -352,7 +343,7 @@ class GradientVerifier {
 
   void Note(TensorId id, const std::vector<HeadErrors>& heads, int64_t rows,
             GradientReport* report) const {
-    const DataType dtype = FindTensor(table_, id)->dtype;
+    const DataType dtype = tensors_.dtype(id);
     const std::vector<double> budgets = OutputBudgets(heads, rows, UlpOf(dtype));
     for (size_t head = 0; head < heads.size(); ++head) {
       // Multiplied, as a budget may be 0.
@@ -368,8 +359,7 @@ class GradientVerifier {
   }
 
   const AttentionSpec& spec_;
-  const std::map<TensorId, const std::byte*>& tensors_;
-  const std::vector<TensorInfo> table_;
+  const HeadTensors tensors_;
   const MaskMap mask_;
   const RowPairs pairs_;
   const int64_t dim_, value_dim_;

@@ -17,6 +17,11 @@ double Ulp(double magnitude) {
 
 }  // namespace
 
+const std::byte* HeadTensors::data(TensorId id) const {
+  const auto found = tensors_.find(id);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
 std::vector<float> HeadRows(const TensorInfo& tensor, const std::byte* base, int32_t head,
                             int64_t begin, int64_t count) {
   std::vector<float> values(count * tensor.dim);

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "attention/dtype.h"
+#include "attention/spec.h"
 #include "attention/tensor_table.h"
 
 namespace annulus {
@@ -15,6 +17,24 @@ namespace annulus {
 // One head of rows [begin, begin + count) of a tensor, as floats.
 std::vector<float> HeadRows(const TensorInfo& tensor, const std::byte* base, int32_t head,
                             int64_t begin, int64_t count);
+
+// The tensors of a job, packed, by what they are. What it is made of must outlive it.
+class HeadTensors {
+ public:
+  HeadTensors(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
+      : table_(TensorTable(spec)), tensors_(tensors) {}
+
+  const std::byte* data(TensorId id) const;  // nullptr for one that is not there.
+  DataType dtype(TensorId id) const { return FindTensor(table_, id)->dtype; }
+  // HeadRows of one that is there.
+  std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
+    return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
+  }
+
+ private:
+  const std::vector<TensorInfo> table_;
+  const std::map<TensorId, const std::byte*>& tensors_;
+};
 
 // `value` rounded to a type and back.
 float RoundTo(DataType dtype, float value);

@@ -9,24 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "client/file_error.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kMaxBytes = 64 << 20;
 
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
-  return MakeError(status.code(), status.message(),
-                   {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, absl::string_view reason) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot open", path);
+  if (fd < 0) return FileError("cannot open", path);
   std::string text(kMaxBytes + 1, '\0');
   size_t size = 0;
   ssize_t got = 1;
@@ -37,7 +31,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, absl::string_v
     else if (got > 0)
       size += static_cast<size_t>(got);
   }
-  const absl::Status failed = got < 0 ? SystemError("cannot read", path) : absl::OkStatus();
+  const absl::Status failed = got < 0 ? FileError("cannot read", path) : absl::OkStatus();
   close(fd);
   RETURN_IF_ERROR(failed);
   text.resize(size);

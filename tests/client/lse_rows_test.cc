@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/small_gradients.h"
 #include "tests/reference/from_spec.h"
 #include "tests/reference/reference_gradients.h"
 
@@ -18,26 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-AttentionSpec SmallSpec(DataType dtype) {
-  AttentionSpec spec;
-  spec.operation = Operation::kGradients;
-  spec.dtype = dtype;
-  spec.q_heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 12;
-  spec.head_dim_v = 8;
-  spec.sequences.resize(2);
-  spec.sequences[0].q_len = 30;
-  spec.sequences[0].kv_len = 40;
-  spec.sequences[1].q_len = 25;
-  spec.sequences[1].kv_len = 10;  // Its first rows see nothing.
-  spec.masks.resize(1);
-  spec.masks[0].causal = true;
-  return spec;
-}
-
 AttentionSpec WithModifiers(DataType dtype) {
-  AttentionSpec spec = SmallSpec(dtype);
+  AttentionSpec spec = SmallGradients(dtype);
   spec.modifiers.soft_cap = 2;
   spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
   spec.modifiers.sinks = {0.5, -1, 0, 2};
@@ -86,14 +69,14 @@ class Inputs {
 
 TEST(LseRowsTest, TheLseOfTheSameJobPasses) {
   for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
-    for (const AttentionSpec& spec : {SmallSpec(dtype), WithModifiers(dtype)}) {
+    for (const AttentionSpec& spec : {SmallGradients(dtype), WithModifiers(dtype)}) {
       EXPECT_EQ(Inputs(spec).Check(spec), absl::OkStatus());
     }
   }
 }
 
 TEST(LseRowsTest, AForgottenMaskIsToldByRowAndHead) {
-  AttentionSpec spec = SmallSpec(DataType::kBf16);
+  AttentionSpec spec = SmallGradients(DataType::kBf16);
   const Inputs inputs(spec);
   spec.masks.clear();
   const absl::Status status = inputs.Check(spec);
@@ -128,7 +111,7 @@ TEST(LseRowsTest, EverythingThatDecidesAnLseIsSeen) {
 
 TEST(LseRowsTest, OneRowMayBeOffByTwiceItsBudget) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const AttentionSpec spec = SmallSpec(DataType::kFp16);
+  const AttentionSpec spec = SmallGradients(DataType::kFp16);
   const size_t cell = 7 * 4 + 2, sees_nothing = 30 * 4;
   Inputs inputs(spec);
   const float lse = inputs.Lse(cell), allowed = 2e-3f * std::max(1.0f, lse);

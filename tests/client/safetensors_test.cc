@@ -161,6 +161,7 @@ TEST(SafetensorsTest, HostileHeadersAreRefused) {
       {"{" + good + "," + good + "}", 24},  // a name twice
       {"{\"q\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", 24},
       {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}," + good + "}", 24},
+      {"{\"__metadata__\":{\"\":\"b\",\"\":\"b\"}," + good + "}", 24},
       {"{" + good + "," + Tensor("k", "[1]", "[20,24]") + "}", 24},  // overlap
       {"{" + good + "," + Tensor("k", "[1]", "[28,32]") + "}", 32},  // gap
       {"{" + Tensor("q", "[2,3]", "[0,20]") + "}", 20},              // bytes != shape

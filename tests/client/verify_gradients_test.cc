@@ -5,6 +5,7 @@
 
 #include "attention/pair_inputs.h"
 #include "gtest/gtest.h"
+#include "tests/client/small_gradients.h"
 #include "tests/reference/from_spec.h"
 #include "tests/reference/reference_gradients.h"
 
@@ -72,21 +73,8 @@ class Solved {
 };
 
 AttentionSpec SmallSpec(DataType dtype) {
-  AttentionSpec spec;
-  spec.operation = Operation::kGradients;
+  AttentionSpec spec = SmallGradients(dtype);
   spec.gradients.d_lse = true;
-  spec.dtype = dtype;
-  spec.q_heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 12;
-  spec.head_dim_v = 8;
-  spec.sequences.resize(2);
-  spec.sequences[0].q_len = 30;
-  spec.sequences[0].kv_len = 40;
-  spec.sequences[1].q_len = 25;
-  spec.sequences[1].kv_len = 10;  // Its first rows see nothing.
-  spec.masks.resize(1);
-  spec.masks[0].causal = true;
   return spec;
 }
 

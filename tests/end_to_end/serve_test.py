@@ -1,5 +1,6 @@
 """`annulus serve` and Ctrl-C: one line on standard output, and nothing is left, whatever ends it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -61,6 +62,22 @@ class ServeTest(unittest.TestCase):
         while not condition():
             self.assertLess(time.monotonic(), deadline, what)
 
+    @contextlib.contextmanager
+    def attending(self, service, *flags):
+        """`annulus attend`, when its job has been placed and still runs."""
+        job = subprocess.Popen(
+            [cluster.program(), "attend", "--address", service.address, *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        try:
+            self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
+            self.assertIsNone(job.poll(), "the job ended before it was interrupted")
+            yield job
+        finally:
+            job.kill()
+            job.wait()
+            job.stderr.close()
+
     def test_nothing_is_left_whatever_ends_it(self):
         for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)):
             with self.subTest(number.name), cluster.Serve(2, "--threads", "1") as service:
@@ -102,20 +119,11 @@ class ServeTest(unittest.TestCase):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
         # Seconds of work on the slowest path of the kernel: it still runs when the signal comes.
         with cluster.Serve(2, *cluster.SLOW, "--drain-grace", "100s", stop_seconds=120) as service:
-            job = subprocess.Popen(
-                [cluster.program(), "attend", "--address", service.address, "--synthetic",
-                 "1,6144,6144,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            )
-            try:
-                self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
-                self.assertIsNone(job.poll(), "the job ended before the service was interrupted")
+            with self.attending(
+                service, "--synthetic", "1,6144,6144,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s"
+            ) as job:
                 os.killpg(os.getpgid(service.pid), signal.SIGINT)
                 _, error = job.communicate(timeout=100)
-            finally:
-                job.kill()
-                job.wait()
-                job.stderr.close()
             self.assertEqual(job.returncode, 0, error)
             self.assertEqual(service._process.wait(WAIT_SECONDS), 0)
 
@@ -127,23 +135,16 @@ class ServeTest(unittest.TestCase):
     def test_ctrl_c_ends_a_verification_and_leaves_no_file(self):
         with cluster.Serve(1) as service, tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
             # Minutes of verification behind a job of less than a second.
-            job = subprocess.Popen(
-                [cluster.program(), "attend", "--address", service.address, "--verify", "4096",
-                 "--synthetic", "1,8192,8192,8,8,64,fp32,1", "--output", os.path.join(folder, "out"), "--timeout", "100s"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            )
-            try:
-                self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
+            with self.attending(
+                service, "--verify", "4096", "--synthetic", "1,8192,8192,8,8,64,fp32,1",
+                "--output", os.path.join(folder, "out"), "--timeout", "100s",
+            ) as job:
                 self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] == 0, "not over")
                 self.assertIsNone(job.poll(), "the verification ended before it was interrupted")
                 self.assertNotEqual(os.listdir(folder), [])
                 for _ in range(2):  # The first may still find the job.
                     job.send_signal(signal.SIGINT)
                 _, error = job.communicate(timeout=WAIT_SECONDS)
-            finally:
-                job.kill()
-                job.wait()
-                job.stderr.close()
             self.assertEqual((job.returncode, error.splitlines()[-1:]), (130, ["annulus: interrupted"]))
             self.assertEqual(os.listdir(folder), [])
 
@@ -158,20 +159,11 @@ class ServeTest(unittest.TestCase):
         with cluster.Serve(2, *cluster.SLOW) as service:
             for path in ("direct", "gateway"):
                 with self.subTest(path):
-                    job = subprocess.Popen(
-                        [cluster.program(), "attend", "--address", service.address, "--path", path,
-                         "--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "2", "--timeout", "2h"],
-                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                    )
-                    try:
-                        self.await_that(lambda: job.poll() is not None or held_bytes(service)[0] > 0, "not placed")
-                        self.assertIsNone(job.poll(), "the job ended before it was interrupted")
+                    with self.attending(
+                        service, "--path", path, "--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "2", "--timeout", "2h"
+                    ) as job:
                         job.send_signal(signal.SIGINT)
                         _, error = job.communicate(timeout=WAIT_SECONDS)
-                    finally:
-                        job.kill()
-                        job.wait()
-                        job.stderr.close()
                     self.assertEqual(job.returncode, 130, error)
                     self.await_that(lambda: held_bytes(service)[0] == 0, "bytes are still held")
             done = service.annulus("attend", "--synthetic", "1,64,64,2,2,16,fp32,1", "--verify", "8")

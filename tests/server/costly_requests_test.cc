@@ -1,45 +1,22 @@
 // What takes more to read than to send is refused before it is read.
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "annulus/v1/attention.grpc.pb.h"
-#include "annulus/v1/jobs.grpc.pb.h"
 #include "attention/error.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "proto/request.h"
 #include "proto/status.h"
-#include "server/coordinator_server.h"
+#include "tests/server/server_case.h"
 
 namespace annulus {
 namespace {
 
-class CostlyRequestsTest : public testing::Test {
- protected:
-  void SetUp() override {
-    CoordinatorServer::Options options;
-    options.address = options.control_address = options.health_address = "127.0.0.1:0";
-    auto server = CoordinatorServer::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
-    jobs_ = v1::Jobs::NewStub(channel_);
-  }
-  static std::unique_ptr<grpc::ClientContext> Context() {
-    auto context = std::make_unique<grpc::ClientContext>();
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    return context;
-  }
-
-  std::unique_ptr<CoordinatorServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Jobs::Stub> jobs_;
-};
+using CostlyRequestsTest = ServerCase;
 
 TEST_F(CostlyRequestsTest, NothingCompressedIsTakenAtAnyPort) {
   for (const std::string& address :

@@ -10,6 +10,20 @@ using v1::Job;
 
 class GroupTest : public testing::Test {
  protected:
+  // Of members that run a segment when their group breaks, beside the time that all have.
+  void ExpectTenMinutesToAnswer() {
+    harness_.Start(2);
+    harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
+    const std::string job = harness_.JobOf(harness_.Run(harness_.Request(2)));
+    harness_.Upload(job);
+    harness_.Obey();
+    Break("w0", 1);
+    harness_.Advance(harness_.core().options.answer_timeout + absl::Minutes(10) - absl::Seconds(1));
+    EXPECT_EQ(harness_.Info().workers_size(), 2);
+    harness_.Advance(absl::Seconds(2));
+    EXPECT_EQ(harness_.Info().workers_size(), 0);
+  }
+
   explicit GroupTest(CoordinatorOptions options = {}) : harness_(std::move(options)) {}
   std::vector<std::vector<std::string>> ReadyGroups() {
     std::vector<std::vector<std::string>> groups;
@@ -247,31 +261,13 @@ TEST_F(GroupTest, MemberThatDoesNotAnswerAbortIsLost) {
 // A step that was left whole is long, and what answers stands behind it in the worker's lane.
 TEST_F(GroupTest, AMemberAtALongStepHasTimeForItBeforeItAnswers) {
   harness_.longest_step = absl::Minutes(5);
-  harness_.Start(2);
-  harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
-  const std::string job = harness_.JobOf(harness_.Run(harness_.Request(2)));
-  harness_.Upload(job);
-  harness_.Obey();
-  Break("w0", 1);
-  harness_.Advance(harness_.core().options.answer_timeout + absl::Minutes(10) - absl::Seconds(1));
-  EXPECT_EQ(harness_.Info().workers_size(), 2);
-  harness_.Advance(absl::Seconds(2));
-  EXPECT_EQ(harness_.Info().workers_size(), 0);
+  ExpectTenMinutesToAnswer();
 }
 
 // So is a segment of many steps, where the coordinator is told to make long ones.
 TEST_F(GroupTest, AMemberAtALongSegmentHasTimeForItBeforeItAnswers) {
   harness_.plan_seconds = 300;
-  harness_.Start(2);
-  harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
-  const std::string job = harness_.JobOf(harness_.Run(harness_.Request(2)));
-  harness_.Upload(job);
-  harness_.Obey();
-  Break("w0", 1);
-  harness_.Advance(harness_.core().options.answer_timeout + absl::Minutes(10) - absl::Seconds(1));
-  EXPECT_EQ(harness_.Info().workers_size(), 2);
-  harness_.Advance(absl::Seconds(2));
-  EXPECT_EQ(harness_.Info().workers_size(), 0);
+  ExpectTenMinutesToAnswer();
 }
 
 // A spec of megabytes is held once, however many ranks are told of it and have not answered yet.

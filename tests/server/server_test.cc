@@ -17,6 +17,7 @@
 #include "proto/status.h"
 #include "server/coordinator_server.h"
 #include "tests/server/messages.h"
+#include "tests/server/server_case.h"
 
 namespace annulus {
 namespace {
@@ -35,24 +36,8 @@ testing::AssertionResult Becomes(const std::function<std::string()>& ask,
   return testing::AssertionFailure() << "still " << last;
 }
 
-class ServerTest : public testing::Test {
+class ServerTest : public ServerCase {
  protected:
-  void SetUp() override { Start(CoordinatorServer::Options()); }
-  void Start(CoordinatorServer::Options options) {
-    options.address = options.control_address = options.health_address = "127.0.0.1:0";
-    options.coordinator.lease = absl::Seconds(30);
-    auto server = CoordinatorServer::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
-    jobs_ = v1::Jobs::NewStub(channel_);
-  }
-
-  static std::unique_ptr<grpc::ClientContext> Context() {
-    auto context = std::make_unique<grpc::ClientContext>();
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    return context;
-  }
   HealthCheckResponse::ServingStatus Health(const std::string& address, const std::string& name,
                                             grpc::StatusCode* code = nullptr) {
     auto stub = grpc::health::v1::Health::NewStub(
@@ -82,9 +67,6 @@ class ServerTest : public testing::Test {
     return stream;
   }
 
-  std::unique_ptr<CoordinatorServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Jobs::Stub> jobs_;
   std::unique_ptr<control::v1::WorkerControl::Stub> control_;
 };
 
