@@ -140,7 +140,7 @@ class TicketTest(ServiceCase):
             call.ticket(ticket)
             with self.assertRaises(raw_client.CallError) as caught:
                 call.finish()
-        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "ticket")
         self.finish(direct)
 
     def test_a_chunk_before_the_ticket(self):
@@ -149,7 +149,7 @@ class TicketTest(ServiceCase):
             call.chunk(next(self.job.shard_chunks(direct.plan.shards[0])))
             with self.assertRaises(raw_client.CallError) as caught:
                 call.finish(half_close=False)
-        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "ticket")
         self.finish(direct)
 
     def test_an_end_before_the_ticket(self):
@@ -157,7 +157,7 @@ class TicketTest(ServiceCase):
         with raw_client.Put(direct.worker(0)) as call:
             with self.assertRaises(raw_client.CallError) as caught:
                 call.finish()
-        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "step")
+        self.assert_refused(caught.exception, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "ticket")
         self.finish(direct)
 
     def test_parts_that_are_not_there(self):

@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kMaxMissing = 1000;
 
-absl::Status SequenceError(absl::string_view what) {
-  return InvalidField("STREAM_SEQUENCE", "step", what);
+absl::Status SequenceError(absl::string_view field, absl::string_view what) {
+  return InvalidField("STREAM_SEQUENCE", field, what);
 }
 
 absl::Status MissingRows(const StagedShard& shard) {
@@ -93,16 +93,16 @@ void PutCall::OnMessage(PutMessage message) {
     joins = phase_ == Phase::kTicket;
     if (!joins && phase_ != Phase::kReading) return;
     if (joins && message.ticket.empty() && !message.parts.empty()) {
-      broken = SequenceError("the first message must hold the ticket");
+      broken = SequenceError("ticket", "the first message must hold the ticket");
     } else if (!joins && !message.ticket.empty()) {
-      broken = SequenceError("a ticket comes once, first");
+      broken = SequenceError("ticket", "a ticket comes once, first");
     } else if (joins) {
       phase_ = Phase::kJoining;
       presenting_ = true;
       ticket = std::move(message.ticket);
       first_ = std::move(message);
     } else if (message.parts.empty()) {
-      broken = SequenceError("a message of a stream holds no chunk");
+      broken = SequenceError("chunks", "a message of a stream holds no chunk");
     } else {
       phase_ = Phase::kCopying;
     }
@@ -184,7 +184,7 @@ void PutCall::OnHalfClose() {
     MutexLock lock(&mutex_);
     if (phase_ == Phase::kFinished) return;
     if (shard_ == nullptr) {
-      status = SequenceError("the stream ended before a ticket");
+      status = SequenceError("ticket", "the stream ended before a ticket");
     } else if (!shard_->complete()) {
       status = MissingRows(*shard_);
     }
