@@ -236,14 +236,18 @@ class PausedWorkerTest(LostWorkerTest):
     COORDINATOR_FLAGS = ("--lease", "30s")
 
     def test_shorter_than_its_lease(self):
-        call, job_id = self.gateway_job(long_job())
+        job = long_job()
+        call, job_id = self.gateway_job(job)
         service_case.await_state(self.stubs, job_id, "STATE_RUNNING")
         with self.stopped(1):
             self.await_members([1], state="suspect")
-        stats = None
+        stats, outputs = None, raw_job.Outputs(job)
         for message in call.read_all():
             stats = message.done if message.HasField("done") else stats
+            for chunk in message.chunks:
+                outputs.place(chunk)
         self.assertEqual(stats.attempts, 1)
+        outputs.check()
 
 
 del LostWorkerTest  # Only its heirs have cases.

@@ -196,6 +196,7 @@ TEST_F(GroupTest, LostWorkerRunsTheJobAgainOnTheSurvivorsOrEndsIt) {
   EXPECT_EQ(ReasonOf(*harness_.call(single).finished), "GROUP_LOST");
   EXPECT_EQ(harness_.call(single).finished->code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(DetailOf(*harness_.call(single).finished).retry_after.has_value());
+  EXPECT_EQ(DetailOf(*harness_.call(single).finished).metadata["cause"], "WORKER_LOST");
   EXPECT_EQ(harness_.Placed(automatic).attempt(), 2);
   EXPECT_EQ(harness_.Placed(automatic).shards_size(), 3) << "AUTO takes what is there";
 }
