@@ -1,7 +1,6 @@
 #ifndef ANNULUS_CLIENT_JOB_SESSION_H_
 #define ANNULUS_CLIENT_JOB_SESSION_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,20 +14,11 @@
 #include "attention/spec.h"
 #include "client/chunk_writer.h"
 #include "client/exchange_stream.h"
+#include "client/job_progress.h"
 #include "client/run_job_call.h"
 #include "client/tensor_memory.h"
 
 namespace annulus {
-
-// Where a job stands, for people.
-struct JobProgress {
-  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
-  int32_t attempt = 0;
-  int32_t segments_done = 0;
-  int32_t segments = 0;
-  int64_t bytes_sent = 0, bytes_to_send = 0;
-  int64_t bytes_received = 0, bytes_to_receive = 0;
-};
 
 // What a session tells. Calls come one at a time, from threads of gRPC or of whoever calls the
 // session, and must not wait. The observer lives until OnDone has returned.
