@@ -29,51 +29,87 @@ inline typename V::F Exp2(typename V::F t) {
 inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kMinusInf = -__builtin_inff();
 
-// One row over scores[begin, end): both multiples of the lanes, begin also of two vectors, so that
-// the lane and the accumulator of a key depend on its place in the block only.
+// Of the scores of a row, in any lane. The part begins at a multiple of two vectors, so that the
+// lane and the accumulator of a key depend on its place in the block only.
 template <class V>
-inline void SoftmaxRow(const TileBlock& tile, int row, int begin, int end) {
+inline typename V::F LargestScores(const float* scores, KeySpan part) {
   constexpr int kLanes = V::kLanes;
-  float* scores = tile.scores + row * kKeyBlock;
   typename V::F top0 = V::Set(kMinusInf), top1 = top0;
-  int k = begin;
-  for (; k + 2 * kLanes <= end; k += 2 * kLanes) {
+  int k = part.begin;
+  for (; k + 2 * kLanes <= part.end; k += 2 * kLanes) {
     top0 = V::Max(V::Load(scores + k), top0);
     top1 = V::Max(V::Load(scores + k + kLanes), top1);
   }
-  if (k < end) top0 = V::Max(V::Load(scores + k), top0);
-  const float block_max = MaxOfLanes<V>(V::Max(top0, top1));
-  const float old_max = tile.max[row];
-  const float new_max = block_max > old_max ? block_max : old_max;
-  // Nothing but −inf so far: any finite reference gives weights of 0.
-  const float reference = new_max == kMinusInf ? 0.0f : new_max;
-  const typename V::F max = V::Set(reference), log2e = V::Set(kLog2e);
+  if (k < part.end) top0 = V::Max(V::Load(scores + k), top0);
+  return V::Max(top0, top1);
+}
+
+// Scores become weights; returns their sums, in any lane.
+template <class V>
+inline typename V::F Weigh(float* scores, KeySpan part, typename V::F reference) {
+  constexpr int kLanes = V::kLanes;
+  const typename V::F log2e = V::Set(kLog2e);
   typename V::F sum0 = V::Zero(), sum1 = V::Zero();
   const auto weigh = [&](float* at) {
-    const typename V::F p = Exp2<V>(V::Mul(V::Sub(V::Load(at), max), log2e));
+    const typename V::F p = Exp2<V>(V::Mul(V::Sub(V::Load(at), reference), log2e));
     V::Store(at, p);
     return p;
   };
-  for (k = begin; k + 2 * kLanes <= end; k += 2 * kLanes) {
+  int k = part.begin;
+  for (; k + 2 * kLanes <= part.end; k += 2 * kLanes) {
     sum0 = V::Add(sum0, weigh(scores + k));
     sum1 = V::Add(sum1, weigh(scores + k + kLanes));
   }
-  if (k < end) sum0 = V::Add(sum0, weigh(scores + k));
-  float alpha[kLanes];
-  V::Store(alpha, Exp2<V>(V::Set((old_max - reference) * kLog2e)));
-  const float block_weight = SumOfLanes<V>(V::Add(sum0, sum1));
-  tile.alpha[row] = alpha[0];
-  tile.weight[row] = tile.weight[row] * alpha[0] + block_weight;
-  // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen".
-  const bool lost = block_weight != block_weight && new_max == kMinusInf;
-  tile.max[row] = lost ? block_weight : new_max;
+  if (k < part.end) sum0 = V::Add(sum0, weigh(scores + k));
+  return V::Add(sum0, sum1);
+}
+
+// What `join` makes of the lanes of each of rows, in the lane of its number.
+template <class V, class Join>
+inline typename V::F AcrossRows(typename V::F (&rows)[V::kLanes], const Join& join) {
+  V::Transpose(rows);
+  for (int width = V::kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) rows[i] = join(rows[i], rows[i + width]);
+  return rows[0];
+}
+
+// As many rows as there are lanes, of which `count` are there: what is done once for a row is done
+// for all at once, and no row waits for another's maximum. A row that sees nothing keeps its state.
+template <class V>
+inline void SoftmaxRows(const TileBlock& tile, int row, int count) {
+  constexpr int kLanes = V::kLanes;
+  KeySpan part[kLanes] = {};
+  typename V::F rows[kLanes];
+  for (int r = 0; r < kLanes; ++r) {
+    if (r < count) part[r] = WrittenPart<V>(tile, row + r);
+    rows[r] = LargestScores<V>(tile.scores + (row + r) * kKeyBlock, part[r]);
+  }
+  const auto max = [](typename V::F a, typename V::F b) { return V::Max(a, b); };
+  const typename V::F old_max = V::Load(tile.max + row);
+  const typename V::F new_max = V::Max(AcrossRows<V>(rows, max), old_max);
+  // Nothing but −inf so far: any finite reference gives weights of 0.
+  const typename V::F least = V::Set(-__FLT_MAX__);
+  const typename V::F reference = V::IfLess(new_max, least, V::Zero(), new_max);
+  float references[kLanes];
+  V::Store(references, reference);
+  for (int r = 0; r < kLanes; ++r) {
+    rows[r] = Weigh<V>(tile.scores + (row + r) * kKeyBlock, part[r], V::Set(references[r]));
+  }
+  const auto add = [](typename V::F a, typename V::F b) { return V::Add(a, b); };
+  const typename V::F block_weight = AcrossRows<V>(rows, add);
+  const typename V::F alpha = Exp2<V>(V::Mul(V::Sub(old_max, reference), V::Set(kLog2e)));
+  V::Store(tile.alpha + row, alpha);
+  V::Store(tile.weight + row, V::Fma(V::Load(tile.weight + row), alpha, block_weight));
+  // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen": its
+  // weight is NaN, and becomes its maximum.
+  const typename V::F seen = V::Add(new_max, block_weight);
+  V::Store(tile.max + row, V::IfLess(new_max, least, seen, new_max));
 }
 
 template <class V>
 void Softmax(const TileBlock& tile) {
-  for (int row = 0; row < tile.rows; ++row) {
-    const KeySpan part = WrittenPart<V>(tile, row);
-    if (part.begin < part.end) SoftmaxRow<V>(tile, row, part.begin, part.end);
+  for (int row = 0; row < tile.rows; row += V::kLanes) {
+    SoftmaxRows<V>(tile, row, MinInt(V::kLanes, tile.rows - row));
   }
 }
 
