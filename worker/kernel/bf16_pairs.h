@@ -65,14 +65,14 @@ inline void AddValues(const TileBlock& tile, int row, int rows, Hull hull, const
                       int column) {
   const KeySpan pairs = {static_cast<int16_t>(hull.begin / kChunk * kTile),
                          static_cast<int16_t>((hull.end + kChunk - 1) / kChunk * kTile)};
-  ValuePanel p;
-  p.weights = tile.scores + int64_t{row} * kKeyBlock;
-  p.values = values;
-  p.spans = &pairs;
-  p.span_count = 1;
-  p.alpha = tile.alpha + row;
-  p.sums = tile.sums + int64_t{row} * tile.sum_stride + column;
-  p.sum_stride = tile.sum_stride;
+  const ValuePanel p = {tile.scores + int64_t{row} * kKeyBlock,
+                        values,
+                        &pairs,
+                        1,
+                        tile.alpha + row,
+                        tile.sums + int64_t{row} * tile.sum_stride + column,
+                        tile.sum_stride,
+                        NextPanel::Of<Bf16Pairs>(values, kKeyPairs, row / kRowGroup)};
   WithPanelFunctions<Bf16Pairs>(VectorsOf<Bf16Pairs>(tile.value_dim - column),
                                 [&](const auto& functions) { functions.accumulate[rows - 1](p); });
 }

@@ -3,86 +3,13 @@
 
 #include <cstdint>
 
-#include "worker/kernel/tile_sums.h"
+#include "worker/kernel/tile_panels.h"
 #include "worker/kernel/tile_vector.h"
 
 // The two matrix products of a TileIsa (tile_vector.h).
 
 namespace annulus {
 namespace {
-
-// ROWS query rows × VECTORS vectors of keys: one panel, or its first part. Products are summed in
-// runs of V::kDotRun dimensions, runs then in order: with 32 of fp32, half the rounding error of
-// one long chain at 128 dimensions, for 3 % of the time. Flat, as everything that holds Sums: one
-// lambda that is called costs twice the time of the products.
-template <class V, int ROWS, int VECTORS>
-__attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim, float* scores) {
-  for (int begin = 0; begin < dim; begin += V::kDotRun) {
-    Sums<V, ROWS, VECTORS> run;
-    run.Clear();
-    const int end = MinInt(dim, begin + V::kDotRun);
-    for (int d = begin; d < end; ++d, q += kRowGroup, k += kPanel<V>) run.AddOuter(q, 1, k);
-    run.ForEach([&](int r, int v, typename V::F& sum) {
-      float* at = scores + r * kKeyBlock + v * V::kLanes;
-      V::Store(at, begin == 0 ? sum : V::Add(V::Load(at), sum));
-    });
-  }
-}
-
-struct ValuePanel {
-  const float* weights;  // [ROWS][kKeyBlock]
-  const float* values;   // [kKeyBlock][panel], or pairs (bf16_pairs.h)
-  const KeySpan* spans;  // The keys, or pairs, to take: a weight that is left out counts as 0.
-  int span_count;
-  const float* alpha;
-  float* sums;
-  int sum_stride;
-};
-
-// The block's own sum is built first and added once: fewer roundings of a long sum.
-template <class V, int ROWS, int VECTORS>
-__attribute__((flatten)) void AccumulatePanel(const ValuePanel& p) {
-  Sums<V, ROWS, VECTORS> block;
-  block.Clear();
-  for (int s = 0; s < p.span_count; ++s) {
-    const float* values = p.values + p.spans[s].begin * kPanel<V>;
-    for (int k = p.spans[s].begin; k < p.spans[s].end; ++k, values += kPanel<V>)
-      block.AddOuter(p.weights + k, kKeyBlock, values);
-  }
-  block.ForEach([&](int r, int v, typename V::F& sum) {
-    float* at = p.sums + r * p.sum_stride + v * V::kLanes;
-    V::Store(at, V::Fma(V::Load(at), V::Set(p.alpha[r]), sum));
-  });
-}
-
-// The functions for VECTORS vectors, by row count − 1.
-template <class V, int VECTORS>
-struct PanelFunctions {
-  decltype(&ScorePanel<V, 1, 1>) score[kRowGroup] = {
-      ScorePanel<V, 1, VECTORS>, ScorePanel<V, 2, VECTORS>, ScorePanel<V, 3, VECTORS>,
-      ScorePanel<V, 4, VECTORS>, ScorePanel<V, 5, VECTORS>, ScorePanel<V, 6, VECTORS>};
-  decltype(&AccumulatePanel<V, 1, 1>) accumulate[kRowGroup] = {
-      AccumulatePanel<V, 1, VECTORS>, AccumulatePanel<V, 2, VECTORS>,
-      AccumulatePanel<V, 3, VECTORS>, AccumulatePanel<V, 4, VECTORS>,
-      AccumulatePanel<V, 5, VECTORS>, AccumulatePanel<V, 6, VECTORS>};
-};
-template <class V, int VECTORS>
-inline constexpr PanelFunctions<V, VECTORS> kPanelFunctions;
-
-// Calls fn with the functions for `vectors` vectors.
-template <class V, class Fn>
-inline void WithPanelFunctions(int vectors, const Fn& fn) {
-  if constexpr (V::kPanelVectors > 2) {
-    if (vectors == 3) return fn(kPanelFunctions<V, 3>);
-    if (vectors == 4) return fn(kPanelFunctions<V, 4>);
-  }
-  return vectors == 1 ? fn(kPanelFunctions<V, 1>) : fn(kPanelFunctions<V, 2>);
-}
-
-template <class V>
-inline int VectorsOf(int elements) {
-  return MinInt(V::kPanelVectors, (elements + V::kLanes - 1) / V::kLanes);
-}
 
 // The panel is the outer loop: it stays in the first-level cache while all row groups pass.
 template <class V>
@@ -95,7 +22,8 @@ void Score(const TileBlock& tile) {
       const int rows = MinInt(kRowGroup, tile.rows - row);
       WithPanelFunctions<V>(VectorsOf<V>(end - begin), [&](const auto& functions) {
         functions.score[rows - 1](tile.queries + row * tile.head_dim, keys, tile.head_dim,
-                                  tile.scores + row * kKeyBlock + begin);
+                                  tile.scores + row * kKeyBlock + begin,
+                                  NextPanel::Of<V>(keys, tile.head_dim, group));
       });
     }
   }
@@ -105,14 +33,15 @@ void Score(const TileBlock& tile) {
 template <class V>
 inline void AccumulateRows(const TileBlock& tile, int row, int rows, int column,
                            const KeySpan* spans, int count) {
-  ValuePanel p;
-  p.weights = tile.scores + row * kKeyBlock;
-  p.values = tile.values + int64_t{column} * kKeyBlock;
-  p.spans = spans;
-  p.span_count = count;
-  p.alpha = tile.alpha + row;
-  p.sums = tile.sums + int64_t{row} * tile.sum_stride + column;
-  p.sum_stride = tile.sum_stride;
+  const float* values = tile.values + int64_t{column} * kKeyBlock;
+  const ValuePanel p = {tile.scores + row * kKeyBlock,
+                        values,
+                        spans,
+                        count,
+                        tile.alpha + row,
+                        tile.sums + int64_t{row} * tile.sum_stride + column,
+                        tile.sum_stride,
+                        NextPanel::Of<V>(values, kKeyBlock, row / kRowGroup)};
   WithPanelFunctions<V>(VectorsOf<V>(tile.value_dim - column),
                         [&](const auto& functions) { functions.accumulate[rows - 1](p); });
 }
