@@ -168,9 +168,48 @@ TEST(CpuKernelTest, KeysOfOneContentArePackedOnce) {
     EXPECT_NE(OutputOfTwoCalls(*kernel, job, {8, 9}, 0), expected)
         << isa->name << ": other content";
     EXPECT_NE(OutputOfTwoCalls(*kernel, job, {0, 0}, 0), expected) << isa->name << ": no content";
-    const std::vector<float> zeros(expected.size(), 0.0f);
-    EXPECT_EQ(OutputOfTwoCalls(*kernel, job, {10, 10}, 1), zeros)
-        << isa->name << ": other rows of the content";
+    EXPECT_NE(OutputOfTwoCalls(*kernel, job, {10, 10}, 1), expected)
+        << isa->name << ": other rows of the last block";
+  }
+}
+
+// Attends to parts of the keys, and to the same parts once more when the keys have changed.
+std::vector<float> OutputOfParts(const Job& job, const CpuKernel::Options& options) {
+  const auto kernel = CpuKernel::Create(options);
+  KernelHarness harness(job.spec, job.input, {});
+  std::vector<KernelTask> tasks = harness.Tasks();
+  tasks[0].kv.content = 7;
+  KernelTask& task = tasks[0];
+  const int64_t end = task.task.k_end;
+  for (const bool changed : {false, true}) {
+    const BlockLayout layout(job.spec);
+    if (changed) std::fill_n(task.kv.data, layout.BlockBytes(task.kv.block), std::byte{0});
+    KernelOp clear;
+    clear.target = task.out_q;
+    EXPECT_TRUE((*kernel)->Apply(harness.job(), clear).ok());
+    for (const int64_t begin : {int64_t{0}, int64_t{512}}) {
+      task.task.k_begin = begin;
+      task.task.k_end = begin == 0 ? 512 : end;
+      EXPECT_TRUE((*kernel)->Accumulate(harness.job(), tasks, {}).ok());
+    }
+  }
+  EXPECT_TRUE(harness.FinishAll(**kernel).ok());
+  return harness.answer().out;
+}
+
+TEST(CpuKernelTest, PartsOfOneContentStayPackedWhereThereIsRoom) {
+  for (const TileIsa* isa : AvailableIsas()) {
+    const Job job = MakeJob(4, 2, 300, 1000);
+    CpuKernel::Options options;
+    options.isa = isa;
+    options.threads = 5;  // Each could keep too few blocks to pack them in passing.
+    const BlockLayout layout(job.spec);
+    options.pack_bytes =
+        8 * PackBytes(IsaFor(*isa, job.spec.dtype), layout);  // Two heads of four blocks.
+    const std::vector<float> kept = OutputOfParts(job, options);
+    EXPECT_EQ(kept, OutputOf(**CpuKernel::Create(options), job, {})) << isa->name;
+    options.pack_bytes = 4 * PackBytes(IsaFor(*isa, job.spec.dtype), layout);
+    EXPECT_NE(OutputOfParts(job, options), kept) << isa->name << ": there is no room for both";
   }
 }
 

@@ -175,7 +175,7 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   if (const int64_t kept = MostKept(phases); kept > 0)
     for (KeptKeys& one : kept_) RETURN_IF_ERROR(one.Reserve(isa, *job.layout, kept));
   if (const int64_t packs = LargestPhase(phases); packs > 0)
-    RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, packs));
+    RETURN_IF_ERROR(packed_.Reserve(isa, *job.layout, packs, pack_bytes_ / pack_bytes));
   TileCall call;
   call.job = &job;
   call.isa = &isa;
@@ -189,34 +189,12 @@ absl::Status CpuKernel::Attend(const KernelJob& job, absl::Span<const KernelTask
   return absl::OkStatus();
 }
 
-void CpuKernel::PackPhase(const TileCall& call, const Phase& phase) {
-  std::vector<PackedContent> contents = ContentsOf(*call.plan, phase);
-  if (packed_.Holds(contents)) return;
-  packed_.Forget();
-  struct Pack {
-    const PackedSource* packed;
-    int32_t head;
-    int64_t block;
-  };
-  std::vector<Pack> packs;
-  packs.reserve(phase.packs);
-  for (const PackedSource& packed : phase.packed) {
-    const KeySource& source = call.plan->sources[packed.source];
-    const int32_t head_end = std::min(phase.head_end, source.head_end);
-    for (int32_t head = std::max(phase.head_begin, source.head_begin); head < head_end; ++head)
-      for (int64_t block = packed.block_begin; block < packed.block_end; ++block)
-        packs.push_back({&packed, head, block});
-  }
-  pool_->ParallelFor(static_cast<int64_t>(packs.size()), [&](int64_t index, int) {
-    const Pack& pack = packs[index];
-    packed_.Pack(call.plan->sources[pack.packed->source], pack.head, pack.block,
-                 phase.PackOf(*pack.packed, pack.head, pack.block));
-  });
-  packed_.Hold(std::move(contents));
-}
-
 void CpuKernel::RunPhase(const TileCall& call, const Phase& phase) {
-  if (call.packed != nullptr) PackPhase(call, phase);
+  if (call.packed != nullptr) {
+    const std::vector<PackedKeys::Order> orders = packed_.Begin(*call.plan, phase);
+    pool_->ParallelFor(static_cast<int64_t>(orders.size()),
+                       [&](int64_t index, int) { packed_.Pack(orders[index]); });
+  }
   pool_->ParallelFor(static_cast<int64_t>(phase.items.size()), [&](int64_t index, int thread) {
     const FlushDenormals flush;
     TileLoop(call, scratch_[thread], &kept_[thread]).Run(phase, phase.items[index]);

@@ -66,7 +66,6 @@ class CpuKernel : public AttentionKernel {
   absl::Status Apply(const KernelJob& job, const KernelOp& op, const KernelTask& bound,
                      Interval rows);
   absl::StatusOr<const TileIsa*> IsaOf(const KernelJob& job) const;
-  void PackPhase(const TileCall& call, const Phase& phase);
   void RunPhase(const TileCall& call, const Phase& phase);
 
   const TileIsa& isa_;

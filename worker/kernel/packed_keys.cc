@@ -15,6 +15,19 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
+// The rows of a block that are used; nothing where they are in several runs.
+Interval RunOf(const KeySource& source, int64_t block) {
+  const int64_t first = block * kKeyBlock;
+  Interval run;
+  for (const Interval& rows : source.rows) {
+    const int64_t begin = std::max(rows.begin, first), end = std::min(rows.end, first + kKeyBlock);
+    if (begin >= end) continue;
+    if (run.begin < run.end) return {};
+    run = {begin, end};
+  }
+  return run;
+}
+
 }  // namespace
 
 int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
@@ -22,43 +35,23 @@ int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
          (PackedKeyFloats(isa, layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
 }
 
-std::vector<PackedContent> ContentsOf(const CallPlan& plan, const Phase& phase) {
-  std::vector<PackedContent> contents;
-  for (const PackedSource& packed : phase.packed) {
-    const KeySource& source = plan.sources[packed.source];
-    const int32_t head_begin = std::max(phase.head_begin, source.head_begin);
-    contents.push_back({source.kv->content, source.rows, head_begin,
-                        std::min(phase.head_end, source.head_end), packed.block_begin,
-                        packed.block_end, phase.PackOf(packed, head_begin, 0)});
-  }
-  return contents;
-}
-
-bool PackedKeys::Holds(const std::vector<PackedContent>& contents) const {
-  const auto same = [](const PackedContent& a, const PackedContent& b) {
-    return a.content != 0 && a.content == b.content && a.head_begin == b.head_begin &&
-           a.head_end == b.head_end && a.block_begin == b.block_begin &&
-           a.block_end == b.block_end && a.first_pack == b.first_pack && a.rows == b.rows;
-  };
-  return !held_.empty() &&
-         std::equal(contents.begin(), contents.end(), held_.begin(), held_.end(), same);
-}
-
-absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs,
-                                 bool near) {
+absl::Status PackMemory::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t blocks,
+                                 int64_t packs, bool near, bool* kept) {
   isa_ = &isa;
   layout_ = &layout;
-  key_floats_ = PackedKeyFloats(isa, layout.head_dim());
-  value_floats_ = PackedValueFloats(isa, layout.value_dim());
-  if (finite_.size() < static_cast<size_t>(packs)) finite_.resize(packs, 1);
-  const int64_t floats = packs * (key_floats_ + value_floats_);
-  streamed_ = !near && floats * static_cast<int64_t>(sizeof(float)) >= kStreamedBytes;
-  if (floats <= capacity_floats_) return absl::OkStatus();
+  const int64_t keys = PackedKeyFloats(isa, layout.head_dim());
+  const int64_t values = PackedValueFloats(isa, layout.value_dim());
+  *kept = keys == key_floats_ && values == value_floats_;
+  key_floats_ = keys;
+  value_floats_ = values;
+  const int64_t block_bytes = static_cast<int64_t>(sizeof(float)) * (keys + values);
+  streamed_ = !near && packs * block_bytes >= kStreamedBytes;
+  if (finite_.size() < static_cast<size_t>(blocks)) finite_.resize(blocks, 1);
+  if (blocks * block_bytes <= capacity_bytes_) return absl::OkStatus();
+  *kept = false;
   memory_.reset();
-  held_.clear();
-  capacity_floats_ = 0;
-  const int64_t bytes =
-      (floats * static_cast<int64_t>(sizeof(float)) + kHugePage - 1) / kHugePage * kHugePage;
+  capacity_bytes_ = 0;
+  const int64_t bytes = (blocks * block_bytes + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
   if (memory_ == nullptr) {
     return MakeError(absl::StatusCode::kResourceExhausted,
@@ -66,11 +59,11 @@ absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, 
                      {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
   }
   madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // Advice only: small pages work too.
-  capacity_floats_ = floats;
+  capacity_bytes_ = bytes;
   return absl::OkStatus();
 }
 
-void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int64_t pack) {
+void PackMemory::Pack(const KeySource& source, int32_t head, int64_t block, int64_t slot) {
   const Block& own = source.kv->block;
   const int64_t first = block * kKeyBlock;
   uint8_t present[kKeyBlock] = {};
@@ -86,7 +79,7 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
   ElementRows rows;
   rows.dtype = layout_->dtype();
   rows.streamed = streamed_;
-  float* keys = memory_.get() + pack * (key_floats_ + value_floats_);
+  float* keys = memory_.get() + slot * (key_floats_ + value_floats_);
   const auto set = [&](int section, int dim) {
     const SectionPlace place = PlaceOf(*layout_, *source.kv, section);
     rows.stride = place.stride;
@@ -98,14 +91,49 @@ void PackedKeys::Pack(const KeySource& source, int32_t head, int64_t block, int6
   set(0, layout_->head_dim());
   isa_->pack_keys(rows, present, count, layout_->head_dim(), keys);
   set(1, layout_->value_dim());
-  finite_[pack] =
+  finite_[slot] =
       isa_->pack_values(rows, present, count, layout_->value_dim(), keys + key_floats_) ? 1 : 0;
+}
+
+absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs,
+                                 int64_t most) {
+  room_ = std::max(packs, most);
+  bool kept = false;
+  const absl::Status status = memory_.Reserve(isa, layout, room_, packs, /*near=*/false, &kept);
+  if (!kept) held_.Forget();
+  return status;
+}
+
+std::vector<PackedKeys::Order> PackedKeys::Begin(const CallPlan& plan, const Phase& phase) {
+  std::vector<BlockId> blocks;
+  std::vector<Order> orders;
+  std::vector<int64_t> packs;
+  for (const PackedSource& packed : phase.packed) {
+    const KeySource& source = plan.sources[packed.source];
+    const int32_t head_end = std::min(phase.head_end, source.head_end);
+    for (int32_t head = std::max(phase.head_begin, source.head_begin); head < head_end; ++head) {
+      for (int64_t block = packed.block_begin; block < packed.block_end; ++block) {
+        blocks.push_back({source.kv->content, head, block, RunOf(source, block)});
+        orders.push_back({&source, head, block, 0});
+        packs.push_back(phase.PackOf(packed, head, block));
+      }
+    }
+  }
+  const std::vector<HeldBlocks::Place> places = held_.PlaceAll(blocks, room_);
+  slots_.assign(phase.packs, 0);
+  std::vector<Order> missing;
+  for (size_t i = 0; i < places.size(); ++i) {
+    slots_[packs[i]] = orders[i].slot = places[i].slot;
+    if (!places[i].held) missing.push_back(orders[i]);
+  }
+  return missing;
 }
 
 absl::Status KeptKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t places) {
   held_.assign(places, {});
   meetings_ = 0;
-  return keys_.Reserve(isa, layout, places, /*near=*/true);
+  bool kept = false;
+  return keys_.Reserve(isa, layout, places, places, /*near=*/true, &kept);
 }
 
 int64_t KeptKeys::Meet(const KeySource& source, int32_t head, int64_t block) {

@@ -227,7 +227,7 @@ bool TileLoop::CanAttend() const {
 
 int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end) {
   const bool ahead = call_.packed != nullptr, attends = CanAttend();
-  const PackedKeys& packed = ahead ? *call_.packed : kept_->keys();
+  const PackMemory& packed = ahead ? call_.packed->memory() : kept_->keys();
   const int64_t at_once = ahead ? kBlocksAtOnce : std::min(kBlocksAtOnce, kept_->places());
   const int64_t most = attends ? std::min(at_once, end - place.block) : 1;
   std::array<PackedBlock, kBlocksAtOnce> blocks;
@@ -239,8 +239,8 @@ int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t
     const View view = FindVisible(first + count * kKeyBlock, &seen);
     if (!view.any && count == 0) return 1;
     if (!view.any) break;
-    const int64_t pack =
-        ahead ? place.pack + count : kept_->Meet(*place.source, place.kv_head, place.block + count);
+    const int64_t pack = ahead ? call_.packed->SlotOf(place.pack + count)
+                               : kept_->Meet(*place.source, place.kv_head, place.block + count);
     PackedBlock& block = blocks[count] = {packed.Keys(pack), packed.Values(pack),
                                           kWholeBegin.data(), kWholeEnd.data()};
     if (view.masked) {
