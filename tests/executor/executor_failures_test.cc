@@ -84,16 +84,20 @@ TEST(Executor, NothingRunsWithoutItsInputs) {
   EXPECT_EQ(runner.rank(0).executor()->Run({0, 1}).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Executor, ALostPeerEndsTheRun) {
+Group OneThatFails(int32_t ranks) {
   Faults faults;
   faults.fail_at_message = 3;
-  Group faulty = ConnectedGroup(
+  return ConnectedGroup(
       [&](int32_t size) {
         Group made = InProcessGroup(size, absl::ZeroDuration(), 0);
         made[0] = std::make_unique<FaultyCommunicator>(std::move(made[0]), faults);
         return made;
       },
-      3);
+      ranks);
+}
+
+TEST(Executor, ALostPeerEndsTheRun) {
+  Group faulty = OneThatFails(3);
   JobRunner runner(RingJob(3));
   ReferenceKernel kernel;
   const auto statuses = RunBodies(
@@ -104,6 +108,26 @@ TEST(Executor, ALostPeerEndsTheRun) {
   for (const absl::Status& status : statuses) {
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   }
+}
+
+// A rank whose device is lost may lose its peers over it: why its process has to end is the fault.
+TEST(Executor, AFaultOfTheDeviceIsToldThoughPeersAreLostToo) {
+  Group faulty = OneThatFails(3);
+  JobRunner runner(RingJob(3));
+  ProbeKernel failing([] {
+    return MakeError(StatusCode::kInternal, "a fault",
+                     {std::string(kReasonDeviceFault), {}, {}, {}});
+  });
+  ReferenceKernel kernel;
+  const auto options = [&](int32_t r) {
+    return OptionsOf(r == 0 ? static_cast<AttentionKernel*>(&failing) : &kernel, faulty[r].get());
+  };
+  const auto statuses = RunBodies(runner, options, [&](int32_t, Executor& executor) {
+    return executor.Run({0, 3});
+  });
+  EXPECT_TRUE(IsDeviceFault(statuses[0])) << statuses[0];
+  EXPECT_TRUE(runner.rank(0).executor()->communicator_failed());
+  EXPECT_EQ(statuses[1].code(), StatusCode::kUnavailable) << statuses[1];
 }
 
 TEST(Executor, AStepThatTakesTooLongFails) {

@@ -81,8 +81,8 @@ absl::Status Executor::Run(const Segment& segment) {
   }
   stats_.running += SteadyNow() - began;
   communicator_failed_ = !moved.ok();
-  RETURN_IF_ERROR(moved);
-  return computed_;
+  // What breaks because of it is not the cause.
+  return moved.ok() || IsDeviceFault(computed_) ? computed_ : moved;
 }
 
 void Executor::Note(const absl::Status& computed) {
