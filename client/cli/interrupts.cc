@@ -1,5 +1,8 @@
 #include "client/cli/interrupts.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -11,8 +14,18 @@
 namespace annulus {
 namespace {
 
-// The last one is the destructor's word to the thread.
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+// Words to the thread: of the destructor, and of a thread that cannot go on reading.
+constexpr int kOver = SIGUSR1, kInputCut = SIGUSR2;
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, kOver, kInputCut};
+
+pthread_t watcher;  // Set before the handler is.
+
+// On the thread that has read what is not there any more: it has nothing to go on with, and may
+// hold anything, so another one ends the program.
+void OnBusError(int) {
+  pthread_kill(watcher, kInputCut);
+  for (;;) pause();
+}
 
 sigset_t Signals() {
   sigset_t signals;
@@ -28,14 +41,17 @@ Interrupts::Interrupts() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([this] { Watch(); });
+  watcher = thread_.native_handle();
+  std::signal(SIGBUS, OnBusError);
 }
 
 Interrupts::~Interrupts() {
+  std::signal(SIGBUS, SIG_DFL);
   {
     MutexLock lock(&mutex_);
     over_ = true;
   }
-  pthread_kill(thread_.native_handle(), SIGUSR1);
+  pthread_kill(thread_.native_handle(), kOver);
   thread_.join();
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -54,7 +70,13 @@ void Interrupts::SetCancel(std::function<void()> cancel) {
 void Interrupts::Watch() {
   const sigset_t signals = Signals();
   for (int number = 0; !IsOver();) {
-    if (sigwait(&signals, &number) == 0 && number != SIGUSR1) Interrupted();
+    if (sigwait(&signals, &number) != 0 || number == kOver) continue;
+    if (number != kInputCut) {
+      Interrupted();
+      continue;
+    }
+    MutexLock lock(&mutex_);
+    EndAtOnce("an input file became shorter while it was read", kExitRefused);
   }
 }
 
@@ -68,13 +90,15 @@ void Interrupts::Interrupted() {
   {
     MutexLock lock(&mutex_);
     cancel = std::exchange(cancel_, nullptr);
-    if (cancel == nullptr) {
-      if (!file_.empty()) std::remove(file_.c_str());
-      std::cerr << "annulus: interrupted\n";
-      std::_Exit(kExitInterrupted);
-    }
+    if (cancel == nullptr) EndAtOnce("interrupted", kExitInterrupted);
   }
   cancel();
+}
+
+void Interrupts::EndAtOnce(const char* why, int code) {
+  if (!file_.empty()) std::remove(file_.c_str());
+  std::cerr << "annulus: " << why << "\n";
+  std::_Exit(code);
 }
 
 }  // namespace annulus

@@ -11,7 +11,9 @@ namespace annulus {
 
 // What Ctrl-C (SIGINT), SIGTERM and SIGHUP do to a command: they cancel what it waits for; where
 // nothing is waited for, or it was asked before, they end the program at once with
-// kExitInterrupted. One in a process, made before all threads but the main one. Thread-safe.
+// kExitInterrupted. And what an input file does that becomes shorter while it is read, of which
+// SIGBUS tells: it ends the program with kExitRefused. One in a process, made before all threads
+// but the main one. Thread-safe.
 class Interrupts {
  public:
   Interrupts();
@@ -28,6 +30,7 @@ class Interrupts {
  private:
   void Watch() EXCLUDES(mutex_);
   void Interrupted() EXCLUDES(mutex_);
+  [[noreturn]] void EndAtOnce(const char* why, int code) REQUIRES(mutex_);
   bool IsOver() EXCLUDES(mutex_);
 
   Mutex mutex_;
