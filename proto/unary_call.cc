@@ -24,7 +24,8 @@ void UnaryCall::End(const absl::Status& status) {
   // An error has no message, so nothing of it waits for its caller.
   if (status.ok()) {
     if (raw_ != nullptr) *raw_ = EncodeProto(*answer_);
-    unread_end_.Begin(patience_ + ReadingTime(answer_->ByteSizeLong()));
+    const size_t bytes = answer_->ByteSizeLong();
+    unread_end_.Begin(patience_ + ReadingTime(bytes), bytes + request_bytes_);
   }
   Finish(ToGrpcStatus(status));
 }

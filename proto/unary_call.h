@@ -1,6 +1,7 @@
 #ifndef ANNULUS_PROTO_UNARY_CALL_H_
 #define ANNULUS_PROTO_UNARY_CALL_H_
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,10 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   // The same for one that somebody else may keep, too; before the call can end.
   void Keep(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
 
+  // What is kept of the request until the call is over counts beside the answer (unread_answers.h).
+  // Before End.
+  void Holds(size_t request_bytes) { request_bytes_ = request_bytes; }
+
   // Once, from any thread: with OK the answer goes out. The call may be gone when this returns.
   void End(const absl::Status& status);
   void OnDone() override;
@@ -38,6 +43,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   const google::protobuf::MessageLite* const answer_;
   const absl::Duration patience_;
   grpc::ByteBuffer* const raw_;
+  size_t request_bytes_ = 0;
   UnreadEnd unread_end_;
   std::shared_ptr<UnaryCall> self_;
 };

@@ -23,9 +23,9 @@ class UnreadEnd {
   explicit UnreadEnd(grpc::CallbackServerContext* context);
   ~UnreadEnd();
 
-  // The call is cancelled `patience` from now if it is not over by then; a second one changes
-  // nothing.
-  void Begin(absl::Duration patience);
+  // The call is cancelled `patience` from now if it is not over by then, or before, where too many
+  // wait (unread_answers.h), of which `bytes` are this one's; a second one changes nothing.
+  void Begin(absl::Duration patience, size_t bytes = 0);
   // Of the reactor's OnDone: the call is not touched any more.
   void Over();
 

@@ -14,6 +14,7 @@ grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerCo
                                                           const v1::GetServerInfoRequest* request,
                                                           v1::ServerInfo* response) {
   UnaryCall* const call = UnaryCall::Start(context, response, options_.answer_patience);
+  call->Holds(request->ByteSizeLong());
   if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
     call->End(s);
     return call;

@@ -38,6 +38,7 @@ class InlineCall : public UnaryCall, private JobObserver {
              absl::Time deadline) {
     self_ = self;
     Keep(self);
+    Holds(2 * arrived.Length());  // As it came, and parsed.
     absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
     if (!place.ok()) return Leave(place.status());
     place_ = *std::move(place);

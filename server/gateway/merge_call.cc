@@ -87,6 +87,7 @@ class MergeCall : public UnaryCall {
 
   void Start(std::shared_ptr<MergeCall> self, const grpc::ByteBuffer& arrived) {
     Keep(self);
+    Holds(2 * arrived.Length());  // As it came, and parsed.
     absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
     if (!place.ok()) return End(place.status());
     place_ = *std::move(place);

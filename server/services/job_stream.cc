@@ -71,7 +71,9 @@ void JobStream::GiveUp() {
   brain_->Post(event::CallGone{number_}).IgnoreError();
 }
 
-void JobStream::BeginEnd() { unread_end_.Begin(patience_ + ReadingTime(box_.bytes())); }
+void JobStream::BeginEnd() {
+  unread_end_.Begin(patience_ + ReadingTime(box_.bytes()), box_.bytes());
+}
 
 void JobStream::Finish(const absl::Status& status) {
   const Box::Start start = box_.End(status, Box::Flush::kYes);

@@ -88,6 +88,7 @@ grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call,
                               Event event) {
   UnaryCall* const reactor = answer.get();
   reactor->Keep(answer);
+  reactor->Holds(request.ByteSizeLong());
   absl::Status taken = CheckFieldsKnown(request, "");
   if (taken.ok()) taken = brain->PostCall(call, std::move(answer), std::move(event));
   if (!taken.ok()) reactor->End(taken);
@@ -126,8 +127,9 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Brain& b
 grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* arrived,
                                                grpc::ByteBuffer* response) {
-  return PlanAnswer::Start(std::make_shared<PlanAnswer>(brain_, context, response, end_patience_),
-                           PlanRequestOf(*arrived, options_));
+  auto call = std::make_shared<PlanAnswer>(brain_, context, response, end_patience_);
+  call->Holds(arrived->Length());
+  return PlanAnswer::Start(std::move(call), PlanRequestOf(*arrived, options_));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::RunJob(

@@ -10,6 +10,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "proto/unread_answers.h"
 #include "server/coordinator/planner.h"
 #include "server/services/brain.h"
 #include "server/services/jobs_service.h"
@@ -116,6 +117,18 @@ TEST_F(UnreadAnswerTest, UnaryCallsEndSoonAfterTheirAnswer) {
   EXPECT_TRUE(Unread("GetJob", get)->EndsWithin(kLong));
   EXPECT_TRUE(Unread("ListJobs", v1::ListJobsRequest())->EndsWithin(kLong));
   EXPECT_TRUE(Unread("CancelJob", cancel)->EndsWithin(kLong));
+}
+
+TEST_F(UnreadAnswerTest, AnAnswerMakesRoomForOthers) {
+  Start(kLong);
+  const auto run = Unread("RunJob", SmallRequest(1, 8, 16));
+  v1::GetJobRequest request;
+  request.set_job_id(AJob());
+  const auto get = Unread("GetJob", request);
+  EXPECT_FALSE(get->EndsWithin(absl::Milliseconds(200)));
+  UnreadAnswers& others = UnreadAnswers::Get();
+  others.Remove(others.Add(UnreadAnswers::Limits().bytes, [] {}));
+  EXPECT_TRUE(get->EndsWithin(kLong / 2));
 }
 
 TEST_F(UnreadAnswerTest, AnAnswerIsKeptForAWhile) {

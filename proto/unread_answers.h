@@ -1,0 +1,52 @@
+#ifndef ANNULUS_PROTO_UNREAD_ANSWERS_H_
+#define ANNULUS_PROTO_UNREAD_ANSWERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "base/mutex.h"
+
+namespace annulus {
+
+// Calls that have ended and whose callers have not read all of it yet. A caller who reads is done
+// with in no time, so where there are too many those that have waited longest are cancelled.
+// Thread-safe.
+class UnreadAnswers {
+ public:
+  struct Limits {
+    size_t calls = 8192;  // Each takes some 10 KiB besides its answer.
+    size_t bytes = size_t{256} << 20;
+  };
+  explicit UnreadAnswers(Limits limits) : limits_(limits) {}
+
+  // Those of the process.
+  static UnreadAnswers& Get();
+
+  // A call whose answer has so many bytes. `cancel` is called at most once, by whoever adds
+  // another, perhaps while Remove runs or after it; it must not wait for this object. The last one
+  // stays, however large.
+  uint64_t Add(size_t bytes, std::function<void()> cancel) EXCLUDES(mutex_);
+  // It is over. One that was cancelled may be removed, too.
+  void Remove(uint64_t call) EXCLUDES(mutex_);
+
+  size_t calls() const EXCLUDES(mutex_);
+  size_t bytes() const EXCLUDES(mutex_);
+
+ private:
+  struct Call {
+    size_t bytes = 0;
+    std::function<void()> cancel;
+  };
+
+  const Limits limits_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Call> calls_ GUARDED_BY(mutex_);  // In the order of their ends.
+  size_t bytes_ GUARDED_BY(mutex_) = 0;
+  uint64_t last_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_PROTO_UNREAD_ANSWERS_H_
