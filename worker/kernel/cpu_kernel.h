@@ -17,12 +17,12 @@
 namespace annulus {
 
 // Attention on the CPU: tiles of 96 query rows against blocks of 256 keys that are packed to fp32
-// once per call and shared by all heads of a group and all tasks. Arithmetic is fp32 for every
-// input type, but for bf16 on "amx" and "avx512bf16", whose products are of bf16 numbers, weights
-// rounded to bf16 among them, summed in fp32, and for fp16 on "amx", of numbers in two parts of
-// bf16 (amx_formats.h); and so of fp32 numbers for jobs that ask for it, which other paths refuse.
-// The bits of a row depend on its inputs and on the order of its keys in the task list, not on
-// threads or on other rows; but a call of few rows over many keys is cut by its shape
+// once, while there is room, and shared by all heads of a group and all tasks. Arithmetic is fp32
+// for every input type, but for bf16 on "amx" and "avx512bf16", whose products are of bf16 numbers,
+// weights rounded to bf16 among them, summed in fp32, and for fp16 on "amx", of numbers in two
+// parts of bf16 (amx_formats.h); and so of fp32 numbers for jobs that ask for it, which other paths
+// refuse. The bits of a row depend on its inputs and on the order of its keys in the task list, not
+// on threads or on other rows; but a call of few rows over many keys is cut by its shape
 // (key_chunks.h), unless it is deterministic, and may be attended to without packing (row_loop.h):
 // in fp32, but for bf16 on "avx512bf16". Subnormal fp32 and bf16 numbers count as zero in
 // Accumulate (fp16 ones do not).

@@ -24,7 +24,7 @@ class NextPanel {
   // Behind the panel at `panel`, of `steps` steps, for the row group of that number.
   template <class V>
   static NextPanel Of(const float* panel, int steps, int group) {
-    const int64_t lines = int64_t{steps / kAskEvery<V>} * group;
+    const int64_t lines = int64_t{steps / kAskEvery<V>} * (group % (kTileRows / kRowGroup));
     const int64_t floats = int64_t{steps} * kPanel<V> + lines * kLineFloats;
     return NextPanel(reinterpret_cast<uintptr_t>(panel) + floats * sizeof(float));
   }

@@ -110,10 +110,13 @@ std::vector<PackedKeys::Order> PackedKeys::Begin(const CallPlan& plan, const Pha
   std::vector<int64_t> packs;
   for (const PackedSource& packed : phase.packed) {
     const KeySource& source = plan.sources[packed.source];
+    std::vector<Interval> runs;
+    for (int64_t block = packed.block_begin; block < packed.block_end; ++block)
+      runs.push_back(RunOf(source, block));
     const int32_t head_end = std::min(phase.head_end, source.head_end);
     for (int32_t head = std::max(phase.head_begin, source.head_begin); head < head_end; ++head) {
       for (int64_t block = packed.block_begin; block < packed.block_end; ++block) {
-        blocks.push_back({source.kv->content, head, block, RunOf(source, block)});
+        blocks.push_back({source.kv->content, head, block, runs[block - packed.block_begin]});
         orders.push_back({&source, head, block, 0});
         packs.push_back(phase.PackOf(packed, head, block));
       }
