@@ -346,7 +346,12 @@ FileTensor AttendJob::BiasGradientInFile(const TensorInfo& tensor) const {
       {shape_.batch, shape_.q_tokens, PairInputs(spec_).width}, pointers_.at(tensor.id).data());
 }
 
+absl::Status AttendJob::CheckInputs() const {
+  return file_.has_value() ? file_->CheckUnchanged() : absl::OkStatus();
+}
+
 absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
+  RETURN_IF_ERROR(CheckInputs());
   std::vector<SafetensorView> views;
   std::map<TensorId, std::vector<float>> turned;
   FileTensor of_bias;

@@ -67,8 +67,10 @@ class AttendJob {
 
   // `output` in the shape of q with the last dimension of v, `lse`, and `max_logit` where the spec
   // asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv` in the shapes of
-  // q, k and v. With the notes of client/lse_notes.h.
+  // q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED as below.
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
+  // Of the inputs' file, where there is one: SafetensorsFile::CheckUnchanged.
+  absl::Status CheckInputs() const;
 
  private:
   AttendJob(const AttentionSpec& spec, const JobShape& shape);

@@ -220,6 +220,7 @@ absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
 }
 
 absl::Status MergeFiles::WriteOutputs(SafetensorsWriter* file) const {
+  for (const SafetensorsFile& one : files_) RETURN_IF_ERROR(one.CheckUnchanged());
   return file->Commit({{kOut, "F32", files_[0].Find(kOut)->shape, BytesOf(out_)},
                        {kLse, "F32", LseShape(), BytesOf(lse_)},
                        {kRest, "F32", LseShape(), BytesOf(rest_)}},

@@ -171,6 +171,8 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (!regular || size == 0) return In(path, Bad("it is empty or no regular file"));
   if (address == MAP_FAILED) return FileError("cannot map", path);
   SafetensorsFile file;
+  file.path_ = path;
+  file.opened_ = stat;
   file.mapping_ = std::shared_ptr<const std::byte>(
       static_cast<const std::byte*>(address),
       [size](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), size); });
@@ -190,6 +192,19 @@ const SafetensorInfo* SafetensorsFile::Find(absl::string_view name) const {
 
 absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorInfo& info) const {
   return {mapping_.get() + header_bytes_ + info.begin, static_cast<size_t>(info.end - info.begin)};
+}
+
+absl::Status SafetensorsFile::CheckUnchanged() const {
+  struct stat now = {};
+  if (::stat(path_.c_str(), &now) != 0) return absl::OkStatus();
+  if (now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino) return absl::OkStatus();
+  const bool same = now.st_size == opened_.st_size &&
+                    now.st_mtim.tv_sec == opened_.st_mtim.tv_sec &&
+                    now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
+  if (same) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat(path_, ": it was changed while it was read"),
+                   {"INPUT_CHANGED", {{"path", path_}}, {}, {}});
 }
 
 absl::Status SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {

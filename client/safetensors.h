@@ -1,6 +1,8 @@
 #ifndef ANNULUS_CLIENT_SAFETENSORS_H_
 #define ANNULUS_CLIENT_SAFETENSORS_H_
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -57,12 +59,18 @@ class SafetensorsFile {
   // The tensor, or nullptr.
   const SafetensorInfo* Find(absl::string_view name) const;
   absl::Span<const std::byte> Bytes(const SafetensorInfo& info) const;
+  // Whether all of it was there as it was when it was opened, up to now. FAILED_PRECONDITION /
+  // INPUT_CHANGED where somebody has written to it or cut it since, so that nobody knows what was
+  // read. One that was replaced or removed is what it was to who has it open.
+  absl::Status CheckUnchanged() const;
 
   // As if the file had them not. INVALID_ARGUMENT / MISSING_TENSOR, naming the first, where it has
   // not.
   absl::Status LeaveAside(const std::vector<std::string>& names);
 
  private:
+  std::string path_;
+  struct stat opened_ = {};
   std::shared_ptr<const std::byte> mapping_;
   int64_t header_bytes_ = 0;
   std::vector<SafetensorInfo> tensors_;

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/report.h"
 
 namespace annulus {
@@ -19,10 +19,17 @@ constexpr int kOver = SIGUSR1, kInputCut = SIGUSR2;
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, kOver, kInputCut};
 
 pthread_t watcher;  // Set before the handler is.
+volatile std::sig_atomic_t input_is_cut = 0;
 
 // On the thread that has read what is not there any more: it has nothing to go on with, and may
-// hold anything, so another one ends the program.
-void OnBusError(int) {
+// hold anything, so another one ends the program. Any other error of the bus is none of ours.
+void OnBusError(int number, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR || pthread_equal(pthread_self(), watcher)) {
+    std::signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
+  input_is_cut = 1;
   pthread_kill(watcher, kInputCut);
   for (;;) pause();
 }
@@ -42,11 +49,14 @@ Interrupts::Interrupts() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([this] { Watch(); });
   watcher = thread_.native_handle();
-  std::signal(SIGBUS, OnBusError);
+  struct sigaction action = {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, &before_);
 }
 
 Interrupts::~Interrupts() {
-  std::signal(SIGBUS, SIG_DFL);
+  sigaction(SIGBUS, &before_, nullptr);
   {
     MutexLock lock(&mutex_);
     over_ = true;
@@ -75,6 +85,7 @@ void Interrupts::Watch() {
       Interrupted();
       continue;
     }
+    if (input_is_cut == 0) continue;
     MutexLock lock(&mutex_);
     EndAtOnce("an input file became shorter while it was read", kExitRefused);
   }
@@ -95,9 +106,11 @@ void Interrupts::Interrupted() {
   cancel();
 }
 
-void Interrupts::EndAtOnce(const char* why, int code) {
-  if (!file_.empty()) std::remove(file_.c_str());
-  std::cerr << "annulus: " << why << "\n";
+// Without the library's streams, which a thread that goes no further may hold.
+void Interrupts::EndAtOnce(absl::string_view why, int code) {
+  if (!file_.empty()) unlink(file_.c_str());
+  const std::string line = absl::StrCat("annulus: ", why, "\n");
+  (void)!write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(code);
 }
 

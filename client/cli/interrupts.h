@@ -1,10 +1,12 @@
 #ifndef ANNULUS_CLIENT_CLI_INTERRUPTS_H_
 #define ANNULUS_CLIENT_CLI_INTERRUPTS_H_
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
 
+#include "absl/strings/string_view.h"
 #include "base/mutex.h"
 
 namespace annulus {
@@ -30,7 +32,7 @@ class Interrupts {
  private:
   void Watch() EXCLUDES(mutex_);
   void Interrupted() EXCLUDES(mutex_);
-  [[noreturn]] void EndAtOnce(const char* why, int code) REQUIRES(mutex_);
+  [[noreturn]] void EndAtOnce(absl::string_view why, int code) REQUIRES(mutex_);
   bool IsOver() EXCLUDES(mutex_);
 
   Mutex mutex_;
@@ -38,6 +40,7 @@ class Interrupts {
   std::function<void()> cancel_ GUARDED_BY(mutex_);
   bool over_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
+  struct sigaction before_ = {};  // What SIGBUS did.
 };
 
 }  // namespace annulus

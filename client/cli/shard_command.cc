@@ -34,12 +34,11 @@ absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
 }
 
 absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
-                   const SafetensorMetadata& metadata) {
-  Interrupts interrupts;
+                   const SafetensorMetadata& metadata, Interrupts* interrupts) {
   std::vector<std::string> inputs = flags.inputs;
   inputs.insert(inputs.end(), {flags.plan, flags.input});
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output, inputs));
-  interrupts.RemoveAtEnd(output.partial());
+  interrupts->RemoveAtEnd(output.partial());
   RETURN_IF_ERROR(output.Commit(ViewsOf(tensors), metadata));
   nlohmann::json said = nlohmann::json::object();
   for (const OwnedTensor& tensor : tensors) said[tensor.name] = tensor.shape;
@@ -52,25 +51,29 @@ absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
 }
 
 absl::Status Shard(const Flags& flags) {
+  Interrupts interrupts;
   ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
   ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
                    ShardFile(plan, file, static_cast<int32_t>(flags.rank)));
+  RETURN_IF_ERROR(file.CheckUnchanged());
   SafetensorMetadata notes = file.metadata();
   AddShardNotes(plan, static_cast<int32_t>(flags.rank), &notes);
-  return Write(flags, tensors, notes);
+  return Write(flags, tensors, notes, &interrupts);
 }
 
 absl::Status Unshard(const Flags& flags) {
+  Interrupts interrupts;
   ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
   std::vector<SafetensorsFile> files;
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
   }
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors, UnshardFiles(plan, files, flags.batch));
+  for (const SafetensorsFile& file : files) RETURN_IF_ERROR(file.CheckUnchanged());
   ASSIGN_OR_RETURN(SafetensorMetadata notes, SharedNotes(files));
   RemoveShardNotes(&notes);
-  return Write(flags, tensors, notes);
+  return Write(flags, tensors, notes, &interrupts);
 }
 
 // What both have.

@@ -1,5 +1,7 @@
 #include "client/attend_job.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <string>
 #include <vector>
@@ -193,6 +195,9 @@ TEST(AttendJobTest, GradientsAreReadFromWhatAttendWrites) {
   EXPECT_EQ(written.Find("dq")->shape, (std::vector<int64_t>{rows, heads, 4}));
   EXPECT_EQ(written.Find("dv")->shape, (std::vector<int64_t>{keys, 1, 5}));
   EXPECT_EQ(written.Find("output"), nullptr);
+  ASSERT_EQ(truncate(path.c_str(), 8), 0);
+  SafetensorsWriter late = *SafetensorsWriter::Create(target);
+  EXPECT_EQ(DetailOf(job->WriteOutputs(&late)).reason, "INPUT_CHANGED");
 }
 
 }  // namespace

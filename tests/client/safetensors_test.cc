@@ -1,5 +1,6 @@
 #include "client/safetensors.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,6 +131,29 @@ TEST(SafetensorsTest, AnInputIsNotWrittenOver) {
   EXPECT_EQ(DetailOf(SafetensorsWriter::Create("none", {"none"}).status()).reason,
             "OUTPUT_IS_INPUT");
   EXPECT_TRUE(SafetensorsWriter::Create(input + ".other", {"", "none", input}).ok());
+}
+
+TEST(SafetensorsTest, WhatIsWrittenToAFileThatIsReadIsNoticed) {
+  const std::string path = testing::TempDir() + "/changing.safetensors";
+  const auto open_new = [&] {
+    std::ofstream(path, std::ios::trunc) << FileOf("{" + Tensor("q", "[4]", "[0,16]") + "}", 16);
+    const timespec long_ago[2] = {{1000, 0}, {1000, 0}};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+    return *SafetensorsFile::Open(path);
+  };
+  const SafetensorsFile left = open_new();
+  EXPECT_TRUE(left.CheckUnchanged().ok());
+  std::fstream(path, std::ios::in | std::ios::out).seekp(-1, std::ios::end) << 'y';
+  EXPECT_EQ(DetailOf(left.CheckUnchanged()).reason, "INPUT_CHANGED");
+  const SafetensorsFile cut = open_new();
+  ASSERT_EQ(truncate(path.c_str(), 8), 0);
+  EXPECT_EQ(DetailOf(cut.CheckUnchanged()).reason, "INPUT_CHANGED");
+  const SafetensorsFile replaced = open_new();
+  std::ofstream(path + ".new") << "another";
+  ASSERT_EQ(rename((path + ".new").c_str(), path.c_str()), 0);
+  EXPECT_TRUE(replaced.CheckUnchanged().ok()) << "the old one is what is mapped";
+  unlink(path.c_str());
+  EXPECT_TRUE(replaced.CheckUnchanged().ok());
 }
 
 TEST(SafetensorsTest, FilesThatAreNoneAreErrors) {

@@ -52,11 +52,24 @@ TEST(InterruptsDeathTest, OneThatNothingTakesEndsIt) {
       testing::ExitedWithCode(kExitInterrupted), "annulus: interrupted");
 }
 
+TEST(InterruptsDeathTest, AnotherErrorOfTheBusIsWhatItWas) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        Interrupts interrupts;
+        kill(getpid(), SIGUSR2);  // Somebody else's.
+        kill(getpid(), SIGBUS);
+        for (;;) pause();
+      },
+      testing::KilledBySignal(SIGBUS), "");
+}
+
 TEST(InterruptsTest, WhenItIsGoneSignalsAreAsBefore) {
+  struct sigaction before = {}, after = {};
+  ASSERT_EQ(sigaction(SIGBUS, nullptr, &before), 0);
   { Interrupts interrupts; }
-  struct sigaction action = {};
-  ASSERT_EQ(sigaction(SIGBUS, nullptr, &action), 0);
-  EXPECT_EQ(action.sa_handler, SIG_DFL);
+  ASSERT_EQ(sigaction(SIGBUS, nullptr, &after), 0);
+  EXPECT_EQ(after.sa_handler, before.sa_handler);
   sigset_t blocked;
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &blocked), 0);
   EXPECT_EQ(sigismember(&blocked, SIGINT), 0);
