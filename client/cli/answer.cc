@@ -61,7 +61,7 @@ absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
                                                        const VerifyOptions& verify,
                                                        SafetensorsWriter* file) {
   std::optional<Verification> verification;
-  RETURN_IF_ERROR(job.CheckInputs());
+  RETURN_IF_ERROR(job.CheckInputs());  // Which rows are judged by; WriteOutputs asks once more.
   if (verify.rows > 0) {
     const bool forward = job.spec().operation == Operation::kForward;
     ASSIGN_OR_RETURN(verification,

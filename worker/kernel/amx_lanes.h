@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "worker/kernel/amx_packing.h"
+#include "worker/kernel/tile_vector.h"
 #include "worker/kernel/vector_avx512.h"
 
 // What the softmax of paths that multiply bf16 numbers does to vectors.
@@ -40,11 +41,7 @@ template <class Op>
 inline __m512 AcrossLanes(const float (*lanes)[kTile], const Op& op) {
   __m512 square[kTile];
   Unroll<kTile>([&](int r) { square[r] = _mm512_load_ps(lanes[r]); });
-  Avx512::Transpose(square);
-  for (int width = kTile / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) square[i] = op(square[i], square[i + width]);
-  }
-  return square[0];
+  return AcrossRows<Avx512>(square, op);
 }
 
 }  // namespace

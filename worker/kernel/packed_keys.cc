@@ -35,20 +35,19 @@ int64_t PackBytes(const TileIsa& isa, const BlockLayout& layout) {
          (PackedKeyFloats(isa, layout.head_dim()) + PackedValueFloats(isa, layout.value_dim()));
 }
 
-absl::Status PackMemory::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t blocks,
-                                 int64_t packs, bool near, bool* kept) {
+absl::StatusOr<bool> PackMemory::Reserve(const TileIsa& isa, const BlockLayout& layout,
+                                         int64_t blocks, int64_t packs, bool near) {
   isa_ = &isa;
   layout_ = &layout;
   const int64_t keys = PackedKeyFloats(isa, layout.head_dim());
   const int64_t values = PackedValueFloats(isa, layout.value_dim());
-  *kept = keys == key_floats_ && values == value_floats_;
+  const bool alike = keys == key_floats_ && values == value_floats_;
   key_floats_ = keys;
   value_floats_ = values;
   const int64_t block_bytes = static_cast<int64_t>(sizeof(float)) * (keys + values);
   streamed_ = !near && packs * block_bytes >= kStreamedBytes;
   if (finite_.size() < static_cast<size_t>(blocks)) finite_.resize(blocks, 1);
-  if (blocks * block_bytes <= capacity_bytes_) return absl::OkStatus();
-  *kept = false;
+  if (blocks * block_bytes <= capacity_bytes_) return alike;
   memory_.reset();
   capacity_bytes_ = 0;
   const int64_t bytes = (blocks * block_bytes + kHugePage - 1) / kHugePage * kHugePage;
@@ -60,7 +59,7 @@ absl::Status PackMemory::Reserve(const TileIsa& isa, const BlockLayout& layout, 
   }
   madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // Advice only: small pages work too.
   capacity_bytes_ = bytes;
-  return absl::OkStatus();
+  return false;
 }
 
 void PackMemory::Pack(const KeySource& source, int32_t head, int64_t block, int64_t slot) {
@@ -98,10 +97,9 @@ void PackMemory::Pack(const KeySource& source, int32_t head, int64_t block, int6
 absl::Status PackedKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs,
                                  int64_t most) {
   room_ = std::max(packs, most);
-  bool kept = false;
-  const absl::Status status = memory_.Reserve(isa, layout, room_, packs, /*near=*/false, &kept);
-  if (!kept) held_.Forget();
-  return status;
+  const absl::StatusOr<bool> stays = memory_.Reserve(isa, layout, room_, packs, /*near=*/false);
+  if (!stays.ok() || !*stays) held_.Forget();
+  return stays.status();
 }
 
 std::vector<PackedKeys::Order> PackedKeys::Begin(const CallPlan& plan, const Phase& phase) {
@@ -135,8 +133,7 @@ std::vector<PackedKeys::Order> PackedKeys::Begin(const CallPlan& plan, const Pha
 absl::Status KeptKeys::Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t places) {
   held_.assign(places, {});
   meetings_ = 0;
-  bool kept = false;
-  return keys_.Reserve(isa, layout, places, places, /*near=*/true, &kept);
+  return keys_.Reserve(isa, layout, places, places, /*near=*/true).status();
 }
 
 int64_t KeptKeys::Meet(const KeySource& source, int32_t head, int64_t block) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/kernel/call_plan.h"
 #include "worker/kernel/held_blocks.h"
 #include "worker/kernel/tile_isa.h"
@@ -18,11 +19,11 @@ namespace annulus {
 class PackMemory {
  public:
   // Makes room for `blocks` blocks of the job's head sizes, and if `packs` of them, which are
-  // packed next, are many, and not read `near`ly at once, these are written to memory. What is
-  // there stays where `*kept` says so. RESOURCE_EXHAUSTED when there is no memory; it is taken when
-  // it is used.
-  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t blocks, int64_t packs,
-                       bool near, bool* kept);
+  // packed next, are many, and not read `near`ly at once, these are written to memory. Whether
+  // what was there stays. RESOURCE_EXHAUSTED when there is no memory, and nothing stays; it is
+  // taken when it is used.
+  absl::StatusOr<bool> Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t blocks,
+                               int64_t packs, bool near);
 
   // Packs key block `block` of key/value head `head` of `source` into `slot`.
   void Pack(const KeySource& source, int32_t head, int64_t block, int64_t slot);

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// The panel is the outer loop: it stays in the first-level cache while all row groups pass.
+// The panel is the outer loop: it stays in a near cache while all row groups pass.
 template <class V>
 void Score(const TileBlock& tile) {
   for (int begin = 0; begin < kKeyBlock; begin += kPanel<V>) {

@@ -64,15 +64,6 @@ inline typename V::F Weigh(float* scores, KeySpan part, typename V::F reference)
   return V::Add(sum0, sum1);
 }
 
-// What `join` makes of the lanes of each of rows, in the lane of its number.
-template <class V, class Join>
-inline typename V::F AcrossRows(typename V::F (&rows)[V::kLanes], const Join& join) {
-  V::Transpose(rows);
-  for (int width = V::kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) rows[i] = join(rows[i], rows[i + width]);
-  return rows[0];
-}
-
 // As many rows as there are lanes, of which `count` are there: what is done once for a row is done
 // for all at once, and no row waits for another's maximum. A row that sees nothing keeps its state.
 template <class V>

@@ -65,6 +65,15 @@ inline float SumOfLanes(typename V::F v) {
   return lane[0];
 }
 
+// What `join` makes of the lanes of each of rows, in the lane of its number.
+template <class V, class Join>
+inline typename V::F AcrossRows(typename V::F (&rows)[V::kLanes], const Join& join) {
+  V::Transpose(rows);
+  for (int width = V::kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) rows[i] = join(rows[i], rows[i + width]);
+  return rows[0];
+}
+
 }  // namespace
 }  // namespace annulus
 
