@@ -41,6 +41,7 @@ class MergeFiles {
   absl::Status Take(int64_t call, const v1::Partial& answer);
 
   // After all calls: `output`, `lse` and `lse_rest`, F32, in the shapes of the input.
+  // INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
   int64_t rows() const { return batch_ * tokens_; }

@@ -195,6 +195,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
     RETURN_IF_ERROR(Naming(info.name, shard.status()));
     tensors.push_back({info.name, info.dtype, std::move(shard->shape), std::move(shard->bytes)});
   }
+  RETURN_IF_ERROR(file.CheckUnchanged());
   return tensors;
 }
 
@@ -228,6 +229,7 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
     RETURN_IF_ERROR(Naming(info.name, whole.status()));
     tensors.push_back({info.name, info.dtype, shape.shape, *std::move(whole)});
   }
+  for (const SafetensorsFile& file : files) RETURN_IF_ERROR(file.CheckUnchanged());
   return tensors;
 }
 

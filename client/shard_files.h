@@ -33,15 +33,15 @@ std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors);
 
 // A rank's rows of every tensor of a file. INVALID_ARGUMENT naming the tensor: UNKNOWN_TENSOR,
 // SHAPE_MISMATCH; MISSING_TENSOR where there is none, INVALID_RANK, LSE_MISMATCH where the file
-// says that its lse is [tokens, heads].
+// says that its lse is [tokens, heads]. INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank);
 
 // The whole tensors out of one file for each rank, by rank, all with the same tensors. `batch` more
 // than 0: in so many sequences of equal length, [batch, …]. INVALID_ARGUMENT naming the tensor:
 // UNKNOWN_TENSOR, MISSING_TENSOR, SHAPE_MISMATCH (a rank's rows or dims, types that differ, a batch
-// that does not divide the rows); INVALID_RANK for another number of files; those of
-// client/shard_notes.h.
+// that does not divide the rows); INVALID_RANK for another number of files; INPUT_CHANGED; those
+// of client/shard_notes.h.
 absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                                                       const std::vector<SafetensorsFile>& files,
                                                       int64_t batch);

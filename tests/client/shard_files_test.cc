@@ -1,5 +1,7 @@
 #include "client/shard_files.h"
 
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,8 @@ struct Tensor {
   std::string dtype = "U8";
 };
 
+std::string PathOf(const std::string& name) { return testing::TempDir() + "/shard_files_" + name; }
+
 // A file with these tensors. `name` is one of the test's own.
 SafetensorsFile FileOf(const std::string& name, const std::vector<Tensor>& tensors) {
   std::vector<SafetensorView> views;
@@ -37,7 +41,7 @@ SafetensorsFile FileOf(const std::string& name, const std::vector<Tensor>& tenso
     const auto* bytes = reinterpret_cast<const std::byte*>(tensor.bytes.data());
     views.push_back({tensor.name, tensor.dtype, tensor.shape, {bytes, tensor.bytes.size()}});
   }
-  const std::string path = testing::TempDir() + "/shard_files_" + name;
+  const std::string path = PathOf(name);
   EXPECT_TRUE(SafetensorsWriter::Create(path)->Commit(views).ok());
   return *SafetensorsFile::Open(path);
 }
@@ -126,6 +130,20 @@ void ExpectUnshardRefused(const std::vector<std::vector<Tensor>>& ranks, const s
   const absl::Status status = UnshardFiles(Rows(), files, batch).status();
   EXPECT_EQ(Reason(status), reason) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+TEST(ShardFilesTest, RowsOfAFileThatHasChangedAreNoAnswer) {
+  std::vector<SafetensorsFile> files;
+  files.push_back(FileOf("0", {{"k", {2, 1, 1}, "xz"}}));
+  files.push_back(FileOf("1", {{"k", {1, 1, 1}, "y"}}));
+  ASSERT_TRUE(UnshardFiles(Rows(), files, 0).ok());
+  ASSERT_EQ(truncate(PathOf("1").c_str(), 8), 0);
+  EXPECT_EQ(Reason(UnshardFiles(Rows(), files, 0).status()), "INPUT_CHANGED");
+
+  const SafetensorsFile whole = FileOf("whole", {{"k", {3, 1, 1}, "xyz"}});
+  ASSERT_TRUE(ShardFile(Rows(), whole, 0).ok());
+  ASSERT_EQ(truncate(PathOf("whole").c_str(), 8), 0);
+  EXPECT_EQ(Reason(ShardFile(Rows(), whole, 0).status()), "INPUT_CHANGED");
 }
 
 TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {

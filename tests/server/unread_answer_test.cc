@@ -131,6 +131,27 @@ TEST_F(UnreadAnswerTest, AnAnswerMakesRoomForOthers) {
   EXPECT_TRUE(get->EndsWithin(kLong / 2));
 }
 
+TEST_F(UnreadAnswerTest, TheRequestCountsBesideItsAnswer) {
+  Start(kLong);
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = SmallRequest(1, 8, 16).spec();
+  constexpr int kHeads = 1000;
+  request.mutable_spec()->set_q_heads(kHeads);
+  for (int i = 0; i < kHeads; ++i) request.mutable_spec()->mutable_modifiers()->add_sinks(1);
+  grpc::ClientContext context;
+  v1::Plan plan;
+  const grpc::Status planned = jobs_->PlanJob(&context, request, &plan);
+  ASSERT_TRUE(planned.ok()) << planned.error_message();
+  ASSERT_LT(plan.ByteSizeLong(), request.ByteSizeLong() / 2);
+  const auto unread = Unread("PlanJob", request);
+  bool counted = false;
+  for (const absl::Time end = SteadyNow() + kLong / 4; SteadyNow() < end && !counted;) {
+    EXPECT_FALSE(unread->EndsWithin(absl::Milliseconds(1)));
+    counted = UnreadAnswers::Get().bytes() > request.ByteSizeLong();
+  }
+  EXPECT_TRUE(counted);
+}
+
 TEST_F(UnreadAnswerTest, AnAnswerIsKeptForAWhile) {
   Start(kLong);
   const auto run = Unread("RunJob", SmallRequest(1, 8, 16));

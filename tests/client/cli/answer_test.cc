@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "attention/error.h"
 #include "attention/tensor_table.h"
@@ -75,6 +76,23 @@ TEST_F(AnswerTest, NothingIsVerifiedUnasked) {
   EXPECT_FALSE(TakeAnswer(job_, {}, nullptr)->has_value());
   EXPECT_EQ(DetailOf(TakeAnswer(job_, {1000}, nullptr).status()).reason,
             "RESULT_VERIFICATION_FAILED");
+}
+
+TEST(AnswerOfFileTest, IsNotVerifiedByInputsThatHaveChanged) {
+  const std::string path = testing::TempDir() + "/answer_inputs.safetensors";
+  const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(ones), sizeof(ones));
+  ASSERT_TRUE(SafetensorsWriter::Create(path)
+                  ->Commit({{"q", "F32", {1, 1, 8}, bytes},
+                            {"k", "F32", {1, 1, 8}, bytes},
+                            {"v", "F32", {1, 1, 8}, bytes}})
+                  .ok());
+  SafetensorsFile file = *SafetensorsFile::Open(path);
+  const JobShape shape = *ShapeOf(file);
+  const AttendJob job = *AttendJob::FromFile(std::move(file), *CompleteSpec({}, shape), shape);
+  EXPECT_TRUE(TakeAnswer(job, {}, nullptr).ok());
+  ASSERT_EQ(truncate(path.c_str(), 8), 0);
+  EXPECT_EQ(DetailOf(TakeAnswer(job, {1}, nullptr).status()).reason, "INPUT_CHANGED");
 }
 
 }  // namespace
