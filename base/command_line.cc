@@ -9,17 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "base/printable.h"
+#include "base/usage_error.h"
 #include "base/version.h"
 
 namespace annulus {
 namespace {
 
+// `allowed`: the range, in words.
 template <typename T>
 absl::Status StoreInRange(const T& parsed, const Range<T>& range, const std::string& text,
-                          T* value) {
+                          const std::string& allowed, T* value) {
   if (parsed < range.min || parsed > range.max) {
-    return absl::InvalidArgumentError(absl::StrCat(text, " is out of range"));
+    return absl::InvalidArgumentError(absl::StrCat(text, " is out of range, ", allowed));
   }
   *value = parsed;
   return absl::OkStatus();
@@ -40,6 +41,18 @@ constexpr Unit kUnits[] = {
     {"KB", 1000},
     {"B", 1},
 };
+
+CLI::Option* AddAnySwitch(CLI::App* app, const Flag& flag, std::function<void(bool on)> store) {
+  // CLI11 takes any number for a flag's value, and fails in an undocumented way on what is none.
+  const auto what_is_wrong = [](const std::string& text) {
+    const bool is_one = text == "true" || text == "false";
+    return is_one ? std::string() : absl::StrCat("'", text, "' is none of true|false");
+  };
+  return app
+      ->add_flag_function(
+          flag.name, [store = std::move(store)](int64_t sum) { store(sum > 0); }, flag.help)
+      ->check(what_is_wrong);
+}
 
 }  // namespace
 
@@ -104,40 +117,40 @@ CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
 
 CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value,
                         const std::string& unit) {
+  const std::string allowed = absl::StrCat(range.min, " to ", range.max, " ", unit);
   return AddText(
-      app, flag, absl::StrCat("NUMBER, ", range.min, " to ", range.max, " ", unit),
-      absl::StrCat(*value), [=](const std::string& text) -> absl::Status {
+      app, flag, absl::StrCat("NUMBER, ", allowed), absl::StrCat(*value),
+      [=](const std::string& text) -> absl::Status {
         int64_t parsed = 0;
         if (!absl::SimpleAtoi(text, &parsed)) {
           return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no whole number"));
         }
-        return StoreInRange(parsed, range, text, value);
+        return StoreInRange(parsed, range, text, allowed, value);
       });
 }
 
 CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> range,
                          absl::Duration* value) {
-  const std::string form = absl::StrCat("TIME, ", absl::FormatDuration(range.min), " to ",
-                                        absl::FormatDuration(range.max));
-  return AddText(app, flag, form, absl::FormatDuration(*value),
+  const std::string allowed =
+      absl::StrCat(absl::FormatDuration(range.min), " to ", absl::FormatDuration(range.max));
+  return AddText(app, flag, absl::StrCat("TIME, ", allowed), absl::FormatDuration(*value),
                  [=](const std::string& text) -> absl::Status {
                    absl::Duration parsed;
                    if (!absl::ParseDuration(text, &parsed)) {
                      return absl::InvalidArgumentError(
                          absl::StrCat("'", text, "' is no time such as 250ms or 30s"));
                    }
-                   return StoreInRange(parsed, range, text, value);
+                   return StoreInRange(parsed, range, text, allowed, value);
                  });
 }
 
 CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
-  const std::string form =
-      absl::StrCat("BYTES, ", FormatBytes(range.min), " to ", FormatBytes(range.max));
-  return AddText(app, flag, form, FormatBytes(*value),
+  const std::string allowed = absl::StrCat(FormatBytes(range.min), " to ", FormatBytes(range.max));
+  return AddText(app, flag, absl::StrCat("BYTES, ", allowed), FormatBytes(*value),
                  [=](const std::string& text) -> absl::Status {
                    const absl::StatusOr<int64_t> parsed = ParseBytes(text);
                    if (!parsed.ok()) return parsed.status();
-                   return StoreInRange(*parsed, range, text, value);
+                   return StoreInRange(*parsed, range, text, allowed, value);
                  });
 }
 
@@ -195,9 +208,12 @@ CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
   });
 }
 
+CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, bool* value) {
+  return AddAnySwitch(app, flag, [=](bool on) { *value = on; });
+}
+
 CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* value) {
-  return app->add_flag_function(
-      flag.name, [=](int64_t sum) { *value = sum > 0; }, flag.help);
+  return AddAnySwitch(app, flag, [=](bool on) { *value = on; });
 }
 
 void AddLogFlags(CLI::App* app, LogOptions* options) {
@@ -224,7 +240,7 @@ std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* 
   } catch (const CLI::Success& asked) {
     return app->exit(asked, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
-    std::cerr << absl::StrCat(app->get_name(), ": ", PrintableLine(error.what()),
+    std::cerr << absl::StrCat(app->get_name(), ": ", TellUsageError(*app, error),
                               " (see --help)\n");
     return kUsageExitCode;
   }

@@ -59,8 +59,10 @@ CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
 CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
                      const std::string& initial,
                      std::function<absl::Status(const std::string& text)> store);
-// A flag without a value that may be switched off as well, --flag=false; absent: not given.
+// A flag without a value, --flag, or --flag=true, that may be switched off as well, --flag=false;
+// absent: not given.
 CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* value);
+CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, bool* value);
 // --log-level and --log-format.
 void AddLogFlags(CLI::App* app, LogOptions* options);
 

@@ -362,11 +362,14 @@ Command AddGradientsCommand(CLI::App* program) {
                "there is one, d_lse, and the job says what flags say elsewhere"},
               {1, 64}, &flags->job.handle);
   handle->excludes("--synthetic");
-  app->add_flag("--or-upload", flags->job.or_upload,
-                "Where the state is gone, send everything: the input holds all that gradients take "
-                "without --handle, and flags and --spec say the job")
+  AddSwitch(app,
+            {"--or-upload",
+             "Where the state is gone, send everything: the input holds all that gradients take "
+             "without --handle, and flags and --spec say the job"},
+            &flags->job.or_upload)
       ->needs(handle);
-  app->add_flag("--release", flags->job.release, "Let go of the state after this")->needs(handle);
+  AddSwitch(app, {"--release", "Let go of the state after this"}, &flags->job.release)
+      ->needs(handle);
   return [flags, app] { return SaysTwice(*app, *flags) ? kExitUsage : Run(*flags); };
 }
 

@@ -141,9 +141,11 @@ void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
              {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
   AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
             NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
-  app->add_flag("--bf16-partials", flags->bf16_partials,
-                "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
-                "exact");
+  AddSwitch(app,
+            {"--bf16-partials",
+             "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
+             "exact"},
+            &flags->bf16_partials);
   AddInteger(app,
              {"--priority",
               "Larger: earlier than your other jobs; each 10 s of waiting count as one step more"},

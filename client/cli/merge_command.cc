@@ -100,8 +100,10 @@ Command AddMergeCommand(CLI::App* program) {
             &flags->output_lse_base);
   AddChoice(app, {"--lse-layout", "Order of lse, in inputs and answer"},
             {"heads-tokens", "tokens-heads"}, &flags->lse_layout);
-  app->add_flag("--nonfinite-lse-is-empty", flags->nonfinite_is_empty,
-                "An lse of NaN or +inf means that the row has seen nothing; else it is refused");
+  AddSwitch(app,
+            {"--nonfinite-lse-is-empty",
+             "An lse of NaN or +inf means that the row has seen nothing; else it is refused"},
+            &flags->nonfinite_is_empty);
   return [flags] {
     const absl::Status status = RunMerge(*flags);
     return status.ok() ? kExitOk : ReportError(status, flags->service.json);

@@ -7,7 +7,7 @@ namespace annulus {
 void AddServiceFlags(CLI::App* app, ServiceFlags* flags, const std::string& time) {
   AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address);
   AddDuration(app, {"--timeout", time}, {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
-  app->add_flag("--json", flags->json, "Answer in JSON on standard output");
+  AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
 }
 
 ClientOptions ClientOptionsOf(const ServiceFlags& flags) {

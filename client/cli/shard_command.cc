@@ -78,7 +78,7 @@ absl::Status Unshard(const Flags& flags) {
 void AddPlanAndOutput(CLI::App* app, Flags* flags) {
   AddFile(app, {"--plan", "What `annulus plan --json` said"}, &flags->plan)->required();
   AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();
-  app->add_flag("--json", flags->json, "Answer in JSON on standard output");
+  AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
 }
 
 Command Runs(absl::Status (*run)(const Flags&), std::shared_ptr<Flags> flags) {

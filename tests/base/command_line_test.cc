@@ -28,6 +28,7 @@ class CommandLineTest : public testing::Test {
       return absl::OkStatus();
     });
     AddSwitch(&app_, {"--steady", "The same again"}, &steady_);
+    AddSwitch(&app_, {"--loud", "Says it all"}, &loud_);
     AddLogFlags(&app_, &log_);
   }
   // Exit code, -1 where the program would go on.
@@ -50,6 +51,7 @@ class CommandLineTest : public testing::Test {
   std::string input_, slot_ = "w0", even_;
   std::vector<std::string> parts_;
   std::optional<bool> steady_;
+  bool loud_ = false;
   LogOptions log_;
   std::string error_, output_;
 };
@@ -87,6 +89,21 @@ TEST_F(CommandLineTest, ASwitchMayBeSwitchedOff) {
   EXPECT_EQ(steady_, std::optional<bool>(false));
   EXPECT_EQ(Parse({"--steady"}), -1);
   EXPECT_EQ(steady_, std::optional<bool>(true));
+  EXPECT_EQ(Parse({"--loud=true"}), -1);
+  EXPECT_TRUE(loud_);
+  EXPECT_EQ(Parse({"--loud=false"}), -1);
+  EXPECT_FALSE(loud_);
+}
+
+TEST_F(CommandLineTest, ASwitchIsOnOrOff) {
+  for (const std::string value : {"maybe", "0x", "-1", "1", "99999999999999999999999", "{}x"}) {
+    for (const std::string name : {"--steady=", "--loud="}) {
+      EXPECT_EQ(Parse({(name + value).c_str()}), kUsageExitCode) << value;
+      EXPECT_THAT(error_, HasSubstr("'" + value + "' is none of true|false (see --help)\n"));
+    }
+  }
+  EXPECT_FALSE(steady_.has_value());
+  EXPECT_FALSE(loud_);
 }
 
 TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
@@ -120,7 +137,31 @@ TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
     EXPECT_EQ(Parse({flag, ""}), kUsageExitCode) << flag;
   }
   EXPECT_EQ(Parse({"--threads=65"}), kUsageExitCode);
-  EXPECT_THAT(error_, HasSubstr("--threads: 65 is out of range"));
+  EXPECT_THAT(error_, HasSubstr("--threads: 65 is out of range, 1 to 64 threads (see"));
+  EXPECT_EQ(Parse({"--lease=2h"}), kUsageExitCode);
+  EXPECT_THAT(error_, HasSubstr("--lease: 2h is out of range, 1s to 1h (see"));
+  EXPECT_EQ(Parse({"--staging=2TiB"}), kUsageExitCode);
+  EXPECT_THAT(error_, HasSubstr("--staging: 2TiB is out of range, 0B to 1TiB (see"));
+}
+
+TEST_F(CommandLineTest, SaysWhatWasMeant) {
+  EXPECT_EQ(Parse({"--treads=3", "more"}), kUsageExitCode);
+  EXPECT_EQ(
+      error_,
+      "annulus-worker: not expected: --treads=3 more; did you mean --threads? (see --help)\n");
+  EXPECT_EQ(Parse({"word"}), kUsageExitCode);
+  EXPECT_EQ(error_, "annulus-worker: not expected: word (see --help)\n");
+  EXPECT_EQ(Parse({"--threads=3", "--threads", "4"}), kUsageExitCode);
+  EXPECT_EQ(error_, "annulus-worker: --threads: given twice (see --help)\n");
+  EXPECT_EQ(Parse({"--layout"}), kUsageExitCode);
+  EXPECT_EQ(error_, "annulus-worker: --layout: its value is missing (see --help)\n");
+}
+
+TEST_F(CommandLineTest, SaysWhatWasMeantByACommandsFlag) {
+  std::string text;
+  AddFile(app_.add_subcommand("read"), {"--source", "What to read"}, &text);
+  EXPECT_EQ(Parse({"read", "--suorce", "x"}), kUsageExitCode);
+  EXPECT_THAT(error_, HasSubstr("not expected: --suorce x; did you mean --source? (see"));
 }
 
 TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
