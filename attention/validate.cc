@@ -129,11 +129,12 @@ absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
 }
 
 absl::Status CheckScale(const AttentionSpec& spec) {
-  // NaN compares false.
-  if (!spec.scale || std::fabs(*spec.scale) <= std::numeric_limits<float>::max()) {
-    return absl::OkStatus();
-  }
-  return RefuseValue("INVALID_SCALE", "spec.scale", *spec.scale, "must be a finite fp32 number");
+  if (!spec.scale || *spec.scale == 0) return absl::OkStatus();
+  // Past these, queries or scores leave the normal numbers of fp32 that q·k is far from leaving.
+  const double magnitude = std::fabs(*spec.scale);
+  if (magnitude >= 0x1p-64 && magnitude <= 0x1p64) return absl::OkStatus();  // No NaN is.
+  return RefuseValue("INVALID_SCALE", "spec.scale", *spec.scale,
+                     "must be 0, or of a magnitude of at least 2^-64 and at most 2^64");
 }
 
 absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& values,

@@ -51,7 +51,7 @@ struct Limits {
 //   bits
 // - SHAPE_MISMATCH: sizes that do not fit one another; no sequence
 // - LIMIT_EXCEEDED: past one of `limits` (metadata: limit, requested)
-// - INVALID_SCALE: the scale is no finite fp32 number
+// - INVALID_SCALE: the scale is neither 0 nor of a magnitude of 2^-64 to 2^64
 // - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range; the gradient of a bias
 //   that is not there
 // - INVALID_MASK: fields of a mask, or the index of one, out of range; a mask of a group that no

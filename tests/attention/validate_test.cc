@@ -47,7 +47,7 @@ TEST(ValidateTest, WhatIsServedPasses) {
   request.execution.world_size = 64;
   request.execution.priority = -10;
   request.spec.masks.clear();
-  for (const double scale : {0.0, -2.5, 1e30}) {
+  for (const double scale : {0.0, -0.0, -2.5, 0x1p64, -0x1p-64}) {
     request.spec.scale = scale;
     EXPECT_TRUE(request.Check().ok()) << request.Check();
   }
@@ -197,8 +197,8 @@ TEST(ValidateTest, LimitsAreToldWithTheirNumbers) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.world_size");
 }
 
-TEST(ValidateTest, ScaleMustBeAFiniteFp32Number) {
-  for (const double scale : {kNan, kInfinity, -kInfinity, 1e39}) {
+TEST(ValidateTest, ScaleMustBeZeroOrFarFromWhereFp32Ends) {
+  for (const double scale : {kNan, kInfinity, -kInfinity, 1e39, 0x1.01p64, -0x1.ffp-65, 1e-39}) {
     Request request;
     request.spec.scale = scale;
     ExpectInvalid(request, "INVALID_SCALE", "spec.scale");

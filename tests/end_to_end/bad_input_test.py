@@ -132,7 +132,7 @@ class BadInputTest(ServiceCase):
             self.refused(None, "INVALID_ARGUMENT", "UNKNOWN_ENUM", path, execution)
 
     def test_a_scale_that_is_no_number(self):
-        for scale in (math.nan, math.inf, -math.inf, 1e300):
+        for scale in (math.nan, math.inf, -math.inf, 1e300, 1e20, -1e-20):
             self.invalid("INVALID_SCALE", "spec.scale", scale=scale)
 
     def test_masks_out_of_range(self):

@@ -270,6 +270,29 @@ TEST_P(GradientConformance, WhatIsMaskedCannotLeak) {
   }
 }
 
+// Scores of ±cap have a slope of 0, which makes NaN of that one number of the row, times its keys.
+TEST_P(GradientConformance, AnInfiniteNumberUnderASoftCapIsLostAlone) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    for (const int32_t dim : {16, 40, 64, 96}) {
+      SCOPED_TRACE(testing::Message() << DataTypeName(dtype) << " " << dim);
+      AttentionSpec spec = Spec(dtype, 1, 1, dim);
+      spec.sequences = {Rows(5, 7)};
+      spec.modifiers.soft_cap = 3;
+      Input input = Normal(spec, 19);
+      input.q[2 * dim + 3] = HUGE_VAL;
+      for (int64_t key = 0; key < 7; ++key) input.k[key * dim + 3] = key % 2 == 0 ? 1 : -1;
+      GradientHarness harness(spec, input, Upstreams(spec, input, true, 19), {});
+      ASSERT_TRUE(harness.Run(*kernel_).ok());
+      const GradientAnswer answer = harness.answer();
+      for (int64_t i = 0; i < 7 * dim; ++i) {
+        ASSERT_FALSE(std::isnan(answer.dv[i])) << i;
+        ASSERT_TRUE(i % dim == 3 || !std::isnan(answer.dk[i])) << i;
+      }
+      for (int64_t i = 0; i < 5 * dim; ++i) ASSERT_FALSE(std::isnan(answer.dq[i])) << i;
+    }
+  }
+}
+
 TEST_P(GradientConformance, ARowWhoseLseIsMinusInfinityAddsNothing) {
   AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 8);
   spec.sequences = {Rows(20, 30)};

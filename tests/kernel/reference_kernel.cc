@@ -26,12 +26,14 @@ State ReadState(const BlockNumbers& numbers, int64_t row, int32_t head) {
   return {numbers.Read(row, head, 0), numbers.Read(row, head, 1)[0], numbers.Read(row, head, 2)[0]};
 }
 
+// The maximum of what is seen, were it −∞: less is "nothing seen".
+constexpr double kLowest = std::numeric_limits<float>::lowest();
+
 void WriteState(const BlockNumbers& numbers, int64_t row, int32_t head, const State& state) {
   numbers.Write(row, head, 0, state.sum);
   // Rounding the maximum shifts all weights of the row by one factor, which the output does not
-  // see. One below the range of fp32 must not round to "nothing seen".
-  const double lowest = std::numeric_limits<float>::lowest();
-  numbers.Write(row, head, 1, {state.max > -kInfinity ? std::max(state.max, lowest) : state.max});
+  // see.
+  numbers.Write(row, head, 1, {state.max});
   numbers.Write(row, head, 2, {state.weight});
 }
 
@@ -90,7 +92,7 @@ void AttendRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32
   }
   if (scores.empty()) return;
   State state = ReadState(out, row, head);
-  Rescale(state, std::isnan(max) ? max : std::max(max, state.max));
+  Rescale(state, std::isnan(max) ? max : std::max({max, state.max, kLowest}));
   for (size_t n = 0; n < seen.size(); ++n) {
     const double weight = std::exp(scores[n] - state.max);
     const std::vector<double> value = keys.Read(seen[n], kv_head, 1);
@@ -114,6 +116,7 @@ void FinishAt(const KernelJob& job, const BlockNumbers& source, const BlockNumbe
   const double kept = job.spec->dropout ? 1 - job.spec->dropout->rate : 1;
   for (double& value : state.sum) value = empty ? 0.0 : value / state.weight / kept + 0.0;
   const bool nothing = state.max == -kInfinity;
+  if (!nothing && state.weight == 0) state.weight = std::nan("");
   target.Write(row, head, 0, state.sum);
   const double base = job.spec->outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
   target.Write(row, head, 1, {nothing ? -kInfinity : (state.max + std::log(state.weight)) / base});

@@ -175,24 +175,46 @@ TEST_P(KernelConformance, InfinitiesInABlockOfFewKeysCountAsWhatTheyAre) {
   }
 }
 
-// A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former.
+// A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former; beside a
+// sink a score of −∞ is nothing.
 TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
-  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, 40)) {
-    spec.sequences = {Rows(40, 300)};
-    for (const bool capped : {false, true}) {
-      if (capped) spec.modifiers.soft_cap = 3;
-      Input input = Normal(spec, 31);
-      input.q[20 * 40 + 2] = HUGE_VAL;
-      for (int64_t key = 0; key < 300; ++key)
-        input.k[key * 40 + 2] += input.k[key * 40 + 2] < 0 ? -1 : 1;
-      KernelHarness harness(spec, input, {});
-      ASSERT_TRUE(harness.Run(*kernel_).ok());
-      const reference::Answer answer = harness.answer();
-      for (int64_t row = 0; row < 40; ++row) {
-        EXPECT_EQ(std::isnan(answer.lse[row]), row == 20 && !capped) << row << " capped " << capped;
+  // Whose scales are powers of two, and not: above and below the nearest fp32 number.
+  for (const int32_t dim : {1, 16, 40, 64, 96, 256}) {
+    for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, dim)) {
+      SCOPED_TRACE(testing::Message() << DataTypeName(spec.dtype) << " of " << dim);
+      spec.sequences = {Rows(40, 300)};
+      const int32_t place = dim == 1 ? 0 : 2;
+      for (const bool capped : {false, true}) {
+        if (capped) spec.modifiers.soft_cap = 3;
+        Input input = Normal(spec, 31);
+        input.q[20 * dim + place] = HUGE_VAL;
+        for (int64_t key = 0; key < 300; ++key)
+          input.k[key * dim + place] += input.k[key * dim + place] < 0 ? -1 : 1;
+        KernelHarness harness(spec, input, {});
+        ASSERT_TRUE(harness.Run(*kernel_).ok());
+        const reference::Answer answer = harness.answer();
+        for (int64_t row = 0; row < 40; ++row) {
+          EXPECT_EQ(std::isnan(answer.lse[row]), row == 20 && !capped) << row << ", " << capped;
+        }
+        EXPECT_TRUE(reference::CheckWithinBudget(input, answer)) << capped;
       }
-      EXPECT_TRUE(reference::CheckWithinBudget(input, answer)) << capped;
     }
+  }
+}
+
+TEST_P(KernelConformance, AnInfiniteQueryThatSeesOnlyMinusInfinityHasItsSink) {
+  for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, 1)) {
+    SCOPED_TRACE(DataTypeName(spec.dtype));
+    spec.sequences = {Rows(40, 300)};
+    spec.modifiers.sinks = {0};
+    Input input = Normal(spec, 33);
+    for (double& k : input.k) k = -1 - std::fabs(k);
+    input.q[20] = HUGE_VAL;
+    KernelHarness harness(spec, input, {});
+    ASSERT_TRUE(harness.Run(*kernel_).ok());
+    const reference::Answer answer = harness.answer();
+    EXPECT_EQ(answer.lse[20], 0);
+    EXPECT_EQ(answer.out[20], 0);
   }
 }
 

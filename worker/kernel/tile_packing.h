@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "worker/kernel/tile_vector.h"
+#include "worker/kernel/two_parts.h"
 
 // Packing of a TileIsa (tile_vector.h): rows of any format into fp32 panels.
 
@@ -88,10 +89,9 @@ bool PackValues(const ElementRows& rows, const uint8_t* present, int count, int 
 template <class V>
 void PackQueries(const QueryRows& rows, double scale, float* out) {
   constexpr int kParts = (kRowGroup + V::kLanes - 1) / V::kLanes;
-  // The scale in two parts, or its own rounding would weigh as much as all others.
-  const float high = static_cast<float>(scale);
-  const typename V::F scale_high = V::Set(high),
-                      scale_low = V::Set(static_cast<float>(scale - high));
+  // Its own rounding would weigh as much as all others.
+  const TwoParts parts = PartsOf(scale);
+  const typename V::F scale_high = V::Set(parts.high), scale_low = V::Set(parts.low);
   for (int begin = 0; begin < rows.count; begin += kRowGroup, out += rows.dim * kRowGroup) {
     for (int d = 0; d < rows.dim; d += V::kLanes) {
       typename V::F square[kParts][V::kLanes];

@@ -7,6 +7,7 @@
 
 #include "attention/dropout.h"
 #include "worker/kernel/block_sections.h"
+#include "worker/kernel/two_parts.h"
 
 namespace annulus {
 namespace {
@@ -15,10 +16,9 @@ namespace {
 ScoreRule CapRule(double cap) {
   ScoreRule rule;
   rule.cap = std::max(static_cast<float>(cap), std::numeric_limits<float>::min());
-  const double per_cap = 1.0 / rule.cap;
-  rule.per_cap_high = static_cast<float>(per_cap);
-  if (rule.per_cap_high >= per_cap) rule.per_cap_high = std::nextafter(rule.per_cap_high, 0.0f);
-  rule.per_cap_low = static_cast<float>(per_cap - rule.per_cap_high);
+  const TwoParts per_cap = PartsOf(1.0 / rule.cap);
+  rule.per_cap_high = per_cap.high;
+  rule.per_cap_low = per_cap.low;
   return rule;
 }
 
