@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -262,10 +264,26 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   RETURN_IF_ERROR(CheckNoInput(path, inputs));
   SafetensorsWriter writer;
   ASSIGN_OR_RETURN(writer.path_, TargetOf(path));
-  writer.partial_ = absl::StrCat(writer.path_, ".partial-", getpid());
-  writer.file_ = std::fopen(writer.partial_.c_str(), "wbe");
-  if (writer.file_ == nullptr) return FileError("cannot write", writer.partial_);
+  RETURN_IF_ERROR(writer.Begin());
   return writer;
+}
+
+// A file that nobody has, or a link of that name: process numbers are alike in containers, and a
+// name that can be guessed can be taken.
+absl::Status SafetensorsWriter::Begin() {
+  constexpr int kTries = 16, kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t number = uint64_t{random()} << 32 | random();
+    partial_ = absl::StrCat(path_, ".partial-", absl::Hex(number, absl::kZeroPad16));
+    const int file = open(partial_.c_str(), kFlags, 0666);
+    if (file >= 0) {
+      file_ = fdopen(file, "wb");
+      return file_ == nullptr ? FileError("cannot write", partial_) : absl::OkStatus();
+    }
+    if (errno != EEXIST) break;
+  }
+  return FileError("cannot write", partial_);
 }
 
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexcept {

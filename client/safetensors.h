@@ -85,8 +85,9 @@ struct SafetensorView {
   absl::Span<const std::byte> bytes;
 };
 
-// A file that is being made: under another name beside `path` until Commit, so that `path` is whole
-// or as it was. Movable. The destructor takes away what was not committed.
+// A file that is being made: under a name of its own beside `path` until Commit, so that `path` is
+// whole or as it was, also where several are made at once. Movable. The destructor takes away what
+// was not committed.
 class SafetensorsWriter {
  public:
   // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT:
@@ -107,6 +108,7 @@ class SafetensorsWriter {
 
  private:
   SafetensorsWriter() = default;
+  absl::Status Begin();
 
   std::string path_, partial_;
   std::FILE* file_ = nullptr;  // Null: nothing to take away.

@@ -88,12 +88,27 @@ TEST(SafetensorsTest, WhatIsLeftAsideIsNotThere) {
 TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
   const std::string path = testing::TempDir() + "/kept.safetensors";
   ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({}).ok());
+  std::string partial;
   {
     SafetensorsWriter writer = *SafetensorsWriter::Create(path);
     SafetensorsWriter moved = std::move(writer);
+    partial = moved.partial();
+    EXPECT_EQ(access(partial.c_str(), F_OK), 0);
   }
   EXPECT_TRUE(SafetensorsFile::Open(path).ok());
-  EXPECT_NE(access((path + ".partial-" + std::to_string(getpid())).c_str(), F_OK), 0);
+  EXPECT_NE(access(partial.c_str(), F_OK), 0);
+}
+
+TEST(SafetensorsTest, WritersOfOneFileDoNotMix) {
+  const std::string path = testing::TempDir() + "/shared.safetensors";
+  const std::byte ones[] = {std::byte{1}}, twos[] = {std::byte{2}, std::byte{2}};
+  SafetensorsWriter first = *SafetensorsWriter::Create(path);
+  SafetensorsWriter second = *SafetensorsWriter::Create(path);
+  EXPECT_NE(first.partial(), second.partial());
+  ASSERT_TRUE(first.Commit({{"a", "U8", {1}, ones}}).ok());
+  EXPECT_EQ(SafetensorsFile::Open(path)->Find("a")->shape[0], 1);
+  ASSERT_TRUE(second.Commit({{"a", "U8", {2}, twos}}).ok());
+  EXPECT_EQ(SafetensorsFile::Open(path)->Find("a")->shape[0], 2);
 }
 
 TEST(SafetensorsTest, WhatIsNoFileIsNotReplacedAndALinkStaysOne) {

@@ -40,7 +40,6 @@ class AnswerTest : public testing::Test {
     return reinterpret_cast<float*>(arguments_.outputs.at(id).data());
   }
   bool Exists(const std::string& path) const { return access(path.c_str(), F_OK) == 0; }
-  std::string Partial() const { return path_ + ".partial-" + std::to_string(getpid()); }
 
   static constexpr int kRows = 3, kDim = 8;
   const SyntheticShape shape_ = *ParseSynthetic("1,3,1,1,1,8,fp32,5");
@@ -51,24 +50,27 @@ class AnswerTest : public testing::Test {
 
 TEST_F(AnswerTest, ARightAnswerIsWritten) {
   SafetensorsWriter file = *SafetensorsWriter::Create(path_);
-  EXPECT_TRUE(Exists(Partial()));
+  const std::string partial = file.partial();
+  EXPECT_TRUE(Exists(partial));
   const auto verification = TakeAnswer(job_, {3}, &file);
   ASSERT_TRUE(verification.ok()) << verification.status();
   EXPECT_EQ((*verification)->report->rows.size(), 3u);
   EXPECT_TRUE(Exists(path_));
-  EXPECT_FALSE(Exists(Partial()));
+  EXPECT_FALSE(Exists(partial));
 }
 
 TEST_F(AnswerTest, AWrongAnswerEndsWithCode6AndWithoutAFile) {
   Output(TensorId::kOut)[5] += 0.01f;
+  std::string partial;
   {
     SafetensorsWriter file = *SafetensorsWriter::Create(path_);
+    partial = file.partial();
     const absl::Status status = TakeAnswer(job_, {3}, &file).status();
     EXPECT_EQ(DetailOf(status).reason, "RESULT_VERIFICATION_FAILED");
     EXPECT_EQ(ReportError(status, /*json=*/false), 6);
   }
   EXPECT_FALSE(Exists(path_));
-  EXPECT_FALSE(Exists(Partial()));
+  EXPECT_FALSE(Exists(partial));
 }
 
 TEST_F(AnswerTest, NothingIsVerifiedUnasked) {
