@@ -13,6 +13,7 @@ constexpr absl::Duration kKeepaliveTime = absl::Seconds(30), kKeepaliveTimeout =
 
 grpc::ChannelArguments Arguments(ReadAhead read_ahead) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // Of the environment: for the web, not for us.
   for (const auto& [name, value] : Keepalive(kKeepaliveTime, kKeepaliveTimeout))
     arguments.SetInt(name, value);
   for (const auto& [name, value] : TensorTransport(read_ahead)) arguments.SetInt(name, value);

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from tests.end_to_end import cluster
 
@@ -56,6 +57,12 @@ class ServeTest(unittest.TestCase):
         self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
         with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
             self.assertIsNone(service._process.poll())
+
+    def test_a_proxy_of_the_environment_is_left_aside(self):
+        with unittest.mock.patch.dict(os.environ, http_proxy="http://127.0.0.1:1", no_proxy=""):
+            with cluster.Serve(1, "--threads", "1") as service:
+                done = service.annulus("attend", "--synthetic", "1,64,64,1,1,16,fp32,1", "--verify", "4")
+                self.assertEqual(done.returncode, 0, done.stderr)
 
     def await_that(self, condition, what):
         deadline = time.monotonic() + WAIT_SECONDS

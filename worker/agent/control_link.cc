@@ -20,6 +20,7 @@ namespace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // Of the environment: for the web, not for us.
   arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
   // A coordinator that has restarted is found again within a lease.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
