@@ -223,6 +223,12 @@ absl::StatusOr<v1::Job> Client::GetJob(const std::string& job_id, absl::Duration
   return impl_->Unary<v1::Jobs>(&v1::Jobs::Stub::GetJob, request, timeout);
 }
 
+absl::StatusOr<v1::Job> Client::CancelJob(const std::string& job_id, absl::Duration timeout) {
+  v1::CancelJobRequest request;
+  request.set_job_id(job_id);
+  return impl_->UnaryAgain<v1::Jobs>(&v1::Jobs::Stub::CancelJob, request, timeout);
+}
+
 absl::StatusOr<v1::Job> Client::ReleaseState(const std::string& job_id, absl::Duration timeout) {
   v1::ReleaseStateRequest request;
   request.set_job_id(job_id);

@@ -116,23 +116,25 @@ class Client {
                                     std::function<void(absl::StatusOr<AttendResult>)> done);
 
   // A job that the service knows; its spec while it has not ended, or its state is kept. `timeout`
-  // zero: 10 s.
+  // zero, here and below: 10 s.
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id,
                                  absl::Duration timeout = absl::ZeroDuration());
+  // Ends a job, whoever waits for it; one that has ended stays as it is. Made again as Attend is.
+  absl::StatusOr<v1::Job> CancelJob(const std::string& job_id,
+                                    absl::Duration timeout = absl::ZeroDuration());
   // Lets go of the state of a forward job with spec.forward.keep_state (its name is the job_id of
   // its stats). Made again as Attend is, up to 4 times: who has released a state and lost the
-  // answer hears the same again. NOT_FOUND where nobody knows the job any more. `timeout` zero:
-  // 10 s.
+  // answer hears the same again. NOT_FOUND where nobody knows the job any more.
   absl::StatusOr<v1::Job> ReleaseState(const std::string& job_id,
                                        absl::Duration timeout = absl::ZeroDuration());
 
-  // What would be done. `timeout` zero: 10 s.
+  // What would be done.
   absl::StatusOr<v1::Plan> Plan(const AttentionSpec& spec, const Execution& execution,
                                 absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
   // Joins finished partials (docs/api.md); one call, so at most kMaxMergeNumbers numbers. What
   // exceeds it is cut by rows or heads (client/merge_files.h). Made again as Attend is, up to 4
-  // times. `timeout` zero: 10 s.
+  // times.
   absl::StatusOr<v1::Partial> MergePartials(const v1::MergePartialsRequest& request,
                                             absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,

@@ -21,6 +21,7 @@
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
 #include "client/cli/service_flags.h"
+#include "client/cli/shape_text.h"
 #include "client/client.h"
 #include "proto/callback_threads.h"
 #include "proto/convert.h"
@@ -180,6 +181,7 @@ void PrintOutcome(const AttendJob& job, const Outcome& outcome) {
       << "job " << stats.job_id() << ": " << ExecutionText(ExecutionOf(result)) << ", "
       << (result.path == DataPath::kDirect ? "direct" : "through the gateway") << ", "
       << stats.backend() << "\n"
+      << ShapeText(job.spec()) << "\n"
       << absl::StrFormat(
              "%.1f ms: queued %.1f, uploading %.1f, running %.1f (%.1f of it waiting for others)\n",
              absl::ToDoubleMilliseconds(outcome.took), ms(stats.queued()), ms(stats.uploading()),
@@ -239,6 +241,8 @@ absl::Status RunJob(const Flags& flags) {
   Interrupts interrupts;
   ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
+  const std::string note = request.file.has_value() ? SwappedShapeNote(request.spec) : "";
+  if (!note.empty()) std::cerr << absl::StrCat("annulus: note: ", note, "\n");
   std::optional<SafetensorsWriter> file;
   if (!flags.output.empty()) {
     ASSIGN_OR_RETURN(
@@ -257,7 +261,7 @@ absl::Status RunJob(const Flags& flags) {
   arguments.timeout = deadline - SteadyNow();
   if (arguments.timeout <= absl::ZeroDuration()) return TimeWasOver(flags);
   arguments.path = PathNamed(flags.path);
-  ProgressBar bar(isatty(STDERR_FILENO) == 1);
+  ProgressBar bar(IsDrawnOn(STDERR_FILENO));
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
   LimitCallbackThreads();
   Client client(ClientOptionsOf(flags.service));

@@ -12,13 +12,18 @@
 #include "client/cli/report.h"
 #include "client/cli/service_flags.h"
 #include "client/client.h"
+#include "proto/convert.h"
 
 namespace annulus {
 namespace {
 
+// Of jobs that have ended, unless all are asked for.
+constexpr int kLatest = 10;
+
 struct Flags {
   ServiceFlags service;
   int64_t wait = 0;
+  bool all = false;
 };
 
 std::string StateText(const v1::WorkerInfo& worker) {
@@ -72,10 +77,40 @@ std::string BudgetText(const v1::Budget& budget) {
                       BytesText(static_cast<double>(budget.limit_bytes())));
 }
 
-void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) {
-  std::cout << absl::StrFormat("annulus %s, %s, term %d; %d jobs wait, %d run\n", info.version(),
+void PrintJob(const v1::Job& job) {
+  std::cout << "job " << job.job_id() << ": " << StateText(job);
+  if (job.has_end_time()) {
+    const absl::Duration took = TimeFromProto(job.end_time()) - TimeFromProto(job.create_time());
+    std::cout << " after " << absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(took));
+  }
+  if (job.has_plan()) std::cout << ", " << ExecutionText(job.plan().execution());
+  if (job.has_error()) std::cout << ", " << job.error().reason();
+  if (job.has_kept_state()) std::cout << ", its state is " << KeptStateText(job);
+  std::cout << "\n";
+}
+
+// Jobs that have not ended, or whose state is held, and the latest of the others.
+void PrintJobs(const v1::ListJobsResponse& jobs, bool all) {
+  int ended = 0;
+  for (const v1::Job& job : jobs.jobs()) {
+    const bool held = job.kept_state().status() == v1::KeptState::STATUS_HELD;
+    if (job.has_end_time() && !held && ++ended > kLatest && !all) continue;
+    PrintJob(job);
+  }
+  if (!all && ended > kLatest) {
+    std::cout << "and " << ended - kLatest << " that ended before these (--all)\n";
+  }
+}
+
+std::string Count(int number, absl::string_view one, absl::string_view many) {
+  return absl::StrCat(number, " ", number == 1 ? one : many);
+}
+
+void PrintCluster(const v1::ServerInfo& info) {
+  std::cout << absl::StrFormat("annulus %s, %s, term %d; %s, %s\n", info.version(),
                                info.ready() ? "ready" : "not ready", info.term(),
-                               info.queued_jobs(), info.running_jobs());
+                               Count(info.queued_jobs(), "job waits", "jobs wait"),
+                               Count(info.running_jobs(), "runs", "run"));
   for (const v1::WorkerInfo& worker : info.workers()) {
     std::cout << "worker " << worker.slot() << ": " << StateText(worker) << ", " << worker.backend()
               << ", " << worker.data_endpoint() << "; staging " << BudgetText(worker.staging())
@@ -85,12 +120,6 @@ void PrintCluster(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) 
   for (const v1::GroupInfo& group : info.groups()) {
     std::cout << "group " << group.generation() << (group.ready() ? ":" : " (forming):");
     for (const std::string& slot : group.slots()) std::cout << " " << slot;
-    std::cout << "\n";
-  }
-  for (const v1::Job& job : jobs.jobs()) {
-    std::cout << "job " << job.job_id() << ": " << StateText(job);
-    if (job.has_error()) std::cout << ", " << job.error().reason();
-    if (job.has_kept_state()) std::cout << ", its state is " << KeptStateText(job);
     std::cout << "\n";
   }
 }
@@ -117,7 +146,8 @@ int Run(const Flags& flags) {
   if (flags.service.json) {
     std::cout << ClusterJson(*info, *jobs).dump(2) << std::endl;
   } else {
-    PrintCluster(*info, *jobs);
+    PrintCluster(*info);
+    PrintJobs(*jobs, flags.all);
   }
   return kExitOk;
 }
@@ -131,6 +161,8 @@ Command AddClusterCommand(CLI::App* program) {
   AddServiceFlags(app, &flags->service);
   AddInteger(app, {"--wait", "Wait until so many workers are ready"}, {0, 1024}, &flags->wait,
              "workers");
+  AddSwitch(app, {"--all", "Every job that is known, not the latest 10 of those that have ended"},
+            &flags->all);
   return [flags] { return Run(*flags); };
 }
 

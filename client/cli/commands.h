@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 Command AddAttendCommand(CLI::App* program);
 Command AddGradientsCommand(CLI::App* program);
 Command AddMergeCommand(CLI::App* program);
+Command AddCancelCommand(CLI::App* program);
 Command AddReleaseCommand(CLI::App* program);
 Command AddShardCommand(CLI::App* program);
 Command AddUnshardCommand(CLI::App* program);

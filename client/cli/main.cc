@@ -47,10 +47,11 @@ int Main(int argc, char** argv) {
   CLI::App program("Annulus: exact attention as a service.", "annulus");
   program.require_subcommand(1);
   program.footer(kExitCodes);
-  const std::vector<Command> commands = {
-      AddAttendCommand(&program), AddGradientsCommand(&program), AddReleaseCommand(&program),
-      AddMergeCommand(&program),  AddPlanCommand(&program),      AddClusterCommand(&program),
-      AddShardCommand(&program),  AddUnshardCommand(&program),   AddServeCommand(&program)};
+  const std::vector<Command> commands = {AddAttendCommand(&program),  AddGradientsCommand(&program),
+                                         AddReleaseCommand(&program), AddCancelCommand(&program),
+                                         AddMergeCommand(&program),   AddPlanCommand(&program),
+                                         AddClusterCommand(&program), AddShardCommand(&program),
+                                         AddUnshardCommand(&program), AddServeCommand(&program)};
   if (argc > 1 && IsUnknown(program, argv[1])) return kExitUsage;
   if (const std::optional<int> code = ParseCommandLine(&program, argc, argv)) return *code;
   const std::vector<CLI::App*> all = program.get_subcommands([](CLI::App*) { return true; });

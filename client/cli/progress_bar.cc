@@ -1,7 +1,10 @@
 #include "client/cli/progress_bar.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -61,6 +64,12 @@ void ProgressBar::Clear() {
   MutexLock lock(&mutex_);
   ended_ = true;
   std::cerr << absl::StrCat("\r", std::string(kWidth + 24, ' '), "\r");
+}
+
+bool IsDrawnOn(int descriptor) {
+  const char* const term = std::getenv("TERM");
+  const bool goes_back = term != nullptr && *term != '\0' && absl::string_view(term) != "dumb";
+  return goes_back && isatty(descriptor) == 1;
 }
 
 }  // namespace annulus

@@ -25,6 +25,9 @@ class ProgressBar {
   bool ended_ GUARDED_BY(mutex_) = false;
 };
 
+// Whether a bar can be drawn on a file descriptor: on a terminal that can go back in a line (TERM).
+bool IsDrawnOn(int descriptor);
+
 // "uploading [#########           ]  45 %".
 std::string ProgressText(const JobProgress& progress);
 

@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "attention/spec.h"
 #include "base/printable.h"
+#include "client/cli/plain_message.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -41,24 +42,9 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
-namespace {
-
-// A server that knows nothing of us says the code alone.
-absl::Status WithMessage(const absl::Status& status) {
-  if (!status.message().empty()) return status;
-  return MakeError(status.code(),
-                   absl::IsUnimplemented(status)
-                       ? "whoever listens there does not know this call: perhaps the address is "
-                         "not that of a coordinator's clients"
-                       : "nothing more was said",
-                   DetailOf(status));
-}
-
-}  // namespace
-
 ExitCode ReportError(const absl::Status& given, bool json) {
-  const absl::Status status = WithMessage(given);
-  const ErrorDetail detail = DetailOf(status);
+  const ErrorDetail detail = DetailOf(given);
+  const absl::Status status = MakeError(given.code(), PlainMessage(given), detail);
   const std::string code = absl::StatusCodeToString(status.code());
   std::string text = absl::StrCat("annulus: ", PrintableLine(ErrorText(status)), "\n");
   for (const FieldViolation& field : detail.fields) {

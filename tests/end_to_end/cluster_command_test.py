@@ -1,9 +1,11 @@
 """What `annulus cluster` shows: workers with their budgets, groups, the queue and jobs."""
 
 import json
+import os
 import unittest
+import unittest.mock
 
-from tests.end_to_end import raw_client, raw_job
+from tests.end_to_end import cluster, raw_client, raw_job
 from tests.end_to_end.direct_job import DirectJob
 from tests.end_to_end.raw_client import jobs_pb2, types_pb2
 from tests.end_to_end.service_case import ServiceCase, await_idle, cluster_state, wait_for
@@ -51,10 +53,42 @@ class ClusterCommandTest(ServiceCase):
                 self.assertEqual(facts["running_jobs"], 1)
                 self.assertEqual([worker["staging"] for worker in facts["workers"]],
                                  [worker["staging"] for worker in held["workers"]])
-                self.assertIn("1 jobs wait, 1 run\n", self.text())
+                self.assertIn("1 job waits, 1 runs\n", self.text())
         await_idle(self.service)
         states = {each["job_id"]: each["state"] for each in cluster_state(self.service)["jobs"]}
         self.assertEqual({states[first.job_id], states[waiting]}, {"cancelled"})
+
+
+    def test_the_latest_jobs_that_have_ended_and_all_when_asked(self):
+        for _ in range(12):
+            done = self.service.annulus("attend", "--synthetic", "1,4,4,1,1,4,fp32,1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        latest = [line for line in self.text().splitlines() if line.startswith("job ")]
+        self.assertEqual(len(latest), 10)
+        for line in latest:
+            self.assertRegex(line, r"^job \S+: succeeded after \d+\.\d ms")
+        self.assertRegex(self.text(), r"\nand \d+ that ended before these \(--all\)\n$")
+        every = self.service.annulus("cluster", "--all").stdout
+        self.assertGreaterEqual(every.count("\njob "), 12)
+        self.assertNotIn("ended before", every)
+
+    def test_a_job_is_cancelled_by_its_name(self):
+        with DirectJob(self.stubs, raw_job.Job([(8, 8)]), world_size=1) as job:
+            done = self.service.annulus("cancel", "--job", job.job_id)
+            self.assertEqual((done.returncode, done.stdout), (0, f"job {job.job_id}: cancelled\n"), done.stderr)
+        again = self.service.annulus("cancel", "--job", job.job_id, "--json")
+        self.assertEqual(json.loads(again.stdout), {"job_id": job.job_id, "state": "cancelled"})
+        unknown = self.service.annulus("cancel", "--job", "job-nope")
+        self.assertEqual(unknown.returncode, 3)
+        self.assertIn("JOB_NOT_FOUND", unknown.stderr)
+
+    def test_the_address_may_come_from_the_environment(self):
+        with unittest.mock.patch.dict(os.environ, ANNULUS_ADDRESS=self.service.address):
+            self.assertEqual(cluster.annulus("cluster").returncode, 0)
+        with unittest.mock.patch.dict(os.environ, ANNULUS_ADDRESS="nowhere"):
+            done = cluster.annulus("cluster")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--address: 'nowhere' is no HOST:PORT", done.stderr)
 
 
 class LogTest(ServiceCase):

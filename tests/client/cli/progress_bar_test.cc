@@ -1,5 +1,9 @@
 #include "client/cli/progress_bar.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <string>
 
 #include "gtest/gtest.h"
@@ -47,6 +51,19 @@ TEST(ProgressBarTest, ItIsSilentWhereThereIsNoTerminal) {
   bar.Show(At(v1::Job::STATE_UPLOADING, 1, 4));
   bar.Clear();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ProgressBarTest, ItIsDrawnOnATerminalThatGoesBack) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  for (const char* dumb : {"dumb", ""}) {
+    setenv("TERM", dumb, 1);
+    EXPECT_FALSE(IsDrawnOn(terminal)) << dumb;
+  }
+  setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(IsDrawnOn(terminal));
+  EXPECT_FALSE(IsDrawnOn(-1));
+  close(terminal);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// annulus cancel: ends a job, whoever waits for it.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "base/command_line.h"
+#include "client/cli/commands.h"
+#include "client/cli/report.h"
+#include "client/cli/service_flags.h"
+#include "client/client.h"
+
+namespace annulus {
+namespace {
+
+struct Flags {
+  ServiceFlags service;
+  std::string job;
+};
+
+int Run(const Flags& flags) {
+  Client client(ClientOptionsOf(flags.service));
+  const absl::StatusOr<v1::Job> job = client.CancelJob(flags.job, flags.service.timeout);
+  if (!job.ok()) return ReportError(job.status(), flags.service.json);
+  const std::string state = LowerSuffix(v1::Job::State_Name(job->state()));
+  if (flags.service.json) {
+    std::cout << nlohmann::json{{"job_id", job->job_id()}, {"state", state}}.dump(2) << std::endl;
+  } else {
+    std::cout << "job " << job->job_id() << ": " << state << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddCancelCommand(CLI::App* program) {
+  auto flags = std::make_shared<Flags>();
+  flags->service.timeout = absl::Seconds(30);
+  CLI::App* app = program->add_subcommand(
+      "cancel", "End a job, whoever waits for it; one that has ended stays as it is");
+  AddServiceFlags(app, &flags->service);
+  AddName(app, {"--job", "Which, as `annulus cluster` names it"}, {1, 64}, &flags->job)->required();
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace annulus
