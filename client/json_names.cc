@@ -1,14 +1,10 @@
 #include "client/json_names.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace annulus {
 
 using Event = nlohmann::json::parse_event_t;
-
-JsonNames::JsonNames(size_t max_depth, std::function<std::string(const std::string&)> plain)
-    : max_depth_(max_depth), plain_(std::move(plain)) {}
 
 void JsonNames::Take(int depth, Event event, const nlohmann::json& value) {
   const auto at = static_cast<size_t>(depth);
@@ -18,7 +14,7 @@ void JsonNames::Take(int depth, Event event, const nlohmann::json& value) {
   } else if (event == Event::key && at <= max_depth_) {
     open_.resize(at);
     const std::string name = value.get<std::string>();
-    if (!open_.back().insert(plain_(name)).second && !twice_.has_value()) twice_ = name;
+    if (!open_.back().insert(name).second && !twice_.has_value()) twice_ = name;
   }
 }
 

@@ -2,7 +2,6 @@
 #define ANNULUS_CLIENT_JSON_NAMES_H_
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,11 +15,8 @@ namespace annulus {
 // word. Told by the parser's callback.
 class JsonNames {
  public:
-  // Objects inside of `max_depth` others, and deeper ones, are not looked at. Names that `plain`
-  // makes the same are the same.
-  explicit JsonNames(
-      size_t max_depth,
-      std::function<std::string(const std::string&)> plain = [](const auto& name) { return name; });
+  // Objects inside of `max_depth` others, and deeper ones, are not looked at.
+  explicit JsonNames(size_t max_depth) : max_depth_(max_depth) {}
 
   void Take(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value);
   // The first name that came twice.
@@ -28,7 +24,6 @@ class JsonNames {
 
  private:
   const size_t max_depth_;
-  const std::function<std::string(const std::string&)> plain_;
   std::vector<std::set<std::string>> open_;  // Names of the objects that are open, by depth.
   std::optional<std::string> twice_;
 };

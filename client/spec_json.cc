@@ -1,54 +1,36 @@
 #include "client/spec_json.h"
 
-#include <cstddef>
-#include <limits>
+#include <optional>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
 #include "attention/error.h"
-#include "attention/status_macros.h"
-#include "client/json_names.h"
+#include "client/proto_json.h"
 #include "google/protobuf/util/json_util.h"
-#include "nlohmann/json.hpp"
 
 namespace annulus {
 namespace {
 
-using Json = nlohmann::json;
-
-absl::Status Bad(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("not an AttentionSpec as proto3 JSON: ", what),
-                   {"BAD_SPEC", {}, {}, {}});
-}
-
-// Protobuf's parser adds up lists that are named twice, and of other fields takes the last.
-absl::Status CheckEachNameOnce(const std::string& json) {
-  JsonNames names(std::numeric_limits<size_t>::max(), [](const std::string& name) {
-    return absl::AsciiStrToLower(
-        absl::StrReplaceAll(name, {{"_", ""}}));  // "windowLeft" is "window_left".
-  });
-  const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& value) {
-    names.Take(depth, event, value);
-    return event != Json::parse_event_t::value;  // None is kept.
-  };
-  if (!json.empty() && Json::parse(json, callback, /*allow_exceptions=*/false).is_discarded()) {
-    return Bad("it is not JSON as RFC 8259 has it");
+absl::Status Bad(absl::string_view file, const JsonFault& fault) {
+  ErrorDetail detail{"BAD_SPEC", {{"file", std::string(file)}}, {}, {}};
+  if (!fault.path.has_value()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat(file, ": ", fault.what),
+                     detail);
   }
-  if (!names.twice().has_value()) return absl::OkStatus();
-  return Bad(absl::StrCat("an object names \"", absl::Utf8SafeCEscape(*names.twice()), "\" twice"));
+  const std::string& path = *fault.path;
+  detail.fields.push_back({absl::StrCat("spec", path.empty() ? "" : ".", path), fault.what});
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat(file, ": ", path.empty() ? "the spec" : path, " ", fault.what),
+                   detail);
 }
 
 }  // namespace
 
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json) {
+absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json, absl::string_view file) {
+  const std::optional<JsonFault> fault = FaultOfProtoJson(json, *v1::AttentionSpec::descriptor());
+  if (fault.has_value()) return Bad(file, *fault);
   v1::AttentionSpec spec;
   const auto status = google::protobuf::util::JsonStringToMessage(json, &spec);
-  if (!status.ok()) return Bad(std::string(status.message()));
-  RETURN_IF_ERROR(CheckEachNameOnce(json));
+  if (!status.ok()) return Bad(file, {std::nullopt, std::string(status.message())});
   return spec;
 }
 

@@ -4,13 +4,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "annulus/v1/types.pb.h"
 
 namespace annulus {
 
-// An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC, also for unknown fields, for what
-// is no JSON as RFC 8259 has it, and for an object that names a field twice, in either spelling.
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json);
+// An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC names `file`, whose text it is, and
+// the field; by the rules of client/proto_json.h.
+absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json, absl::string_view file);
 
 }  // namespace annulus
 

@@ -209,7 +209,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   v1::AttentionSpec spec;
   if (!flags.spec_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.spec_file, "BAD_SPEC"));
-    ASSIGN_OR_RETURN(spec, ParseSpec(text));
+    ASSIGN_OR_RETURN(spec, ParseSpec(text, flags.spec_file));
   }
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);

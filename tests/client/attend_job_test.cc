@@ -19,7 +19,7 @@ std::string Reason(const absl::Status& status) {
 }
 
 absl::StatusOr<AttentionSpec> Complete(const std::string& json, const std::string& shape) {
-  absl::StatusOr<v1::AttentionSpec> spec = ParseSpec(json);
+  absl::StatusOr<v1::AttentionSpec> spec = ParseSpec(json, "spec.json");
   if (!spec.ok()) return spec.status();
   return CompleteSpec(*spec, ParseSynthetic(shape)->shape);
 }
@@ -69,7 +69,7 @@ TEST(AttendJobTest, PackedSequencesComeFromTheSpec) {
   JobShape shape = ParseSynthetic("1,12,9,2,2,8,fp32,1")->shape;
   shape.batch.reset();
   const auto complete = [&](const std::string& json) {
-    return CompleteSpec(*ParseSpec(json), shape);
+    return CompleteSpec(*ParseSpec(json, "spec.json"), shape);
   };
   const absl::StatusOr<AttentionSpec> spec =
       complete("{\"sequences\":[{\"qLen\":10,\"kvLen\":4},{\"qLen\":2,\"kvLen\":5}]}");

@@ -20,7 +20,7 @@ v1::AttentionSpec Taken(const std::string& spec, int64_t q_heads) {
   EXPECT_TRUE(SafetensorsWriter::Create(path)
                   ->Commit({{"q", "F32", {0, q_heads, 8}, {}}, {"mask", "U8", {0, 5}, {}}})
                   .ok());
-  v1::AttentionSpec taken = *ParseSpec(spec);
+  v1::AttentionSpec taken = *ParseSpec(spec, "spec.json");
   EXPECT_TRUE(TakePairInputs(*SafetensorsFile::Open(path), &taken).ok());
   return taken;
 }
@@ -34,7 +34,7 @@ TEST(PairFilesTest, EveryHeadHasAMaskWithTheBitMask) {
        {"{}", R"({"masks": [{"causal": true}]})", R"({"masks": [{"queryHeads": [0, 2, 1]}]})",
         R"({"masks": [{"causal": true}, {"queryHeads": [1]}]})"}) {
     const v1::AttentionSpec taken = Taken(spec, 3);
-    const int given = ParseSpec(spec)->masks_size();
+    const int given = ParseSpec(spec, "spec.json")->masks_size();
     EXPECT_EQ(taken.masks_size(), given == 0 ? 1 : given) << spec;
     for (const v1::Mask& mask : taken.masks()) EXPECT_TRUE(mask.bit_mask()) << spec;
   }
