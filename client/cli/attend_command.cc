@@ -287,7 +287,8 @@ absl::Status RunJob(const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (flags.job.input.empty() && !flags.job.synthetic.has_value()) {
-    std::cerr << absl::StrCat("annulus ", flags.job.gradients ? "gradients" : "attend", ": --input",
+    const bool gradients = flags.job.operation == Operation::kGradients;
+    std::cerr << absl::StrCat("annulus ", gradients ? "gradients" : "attend", ": --input",
                               flags.job.handle.empty() ? " or --synthetic" : "", " is needed\n");
     return kExitUsage;
   }
@@ -330,6 +331,7 @@ void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
 
 Command AddAttendCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
+  flags->job.operation = Operation::kForward;
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
   AddRunFlags(
       app,
@@ -343,7 +345,7 @@ Command AddAttendCommand(CLI::App* program) {
 
 Command AddGradientsCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
-  flags->job.gradients = true;
+  flags->job.operation = Operation::kGradients;
   CLI::App* app = program->add_subcommand(
       "gradients",
       "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "

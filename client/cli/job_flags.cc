@@ -87,12 +87,21 @@ absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) 
                   {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default(), LseRulesOf(spec)});
 }
 
-// The operation, where the spec may name another: what it says of that would be dropped.
-absl::Status SetGradients(const JobFlags& flags, v1::AttentionSpec* spec) {
-  if (spec->forward().has_keep_state()) {
-    return InvalidField("BAD_SPEC", "spec.forward.keep_state",
-                        "only a forward job keeps its state");
+// The spec may be of another command.
+absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec) {
+  if (flags.operation == Operation::kForward && spec.has_gradients()) {
+    return InvalidField("BAD_SPEC", "spec.gradients",
+                        "this is `annulus attend`: gradients are computed by `annulus gradients`");
   }
+  if (flags.operation == Operation::kGradients && spec.has_forward()) {
+    return InvalidField("BAD_SPEC", "spec.forward",
+                        "this is `annulus gradients`: a forward job is run by `annulus attend`");
+  }
+  return absl::OkStatus();
+}
+
+// What the spec says of a state would be dropped.
+absl::Status SetGradients(const JobFlags& flags, v1::AttentionSpec* spec) {
   const v1::Gradients& gradients = *spec->mutable_gradients();
   if (!flags.or_upload) return absl::OkStatus();
   if (!gradients.state().empty()) {
@@ -210,6 +219,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (!flags.spec_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.spec_file, "BAD_SPEC"));
     ASSIGN_OR_RETURN(spec, ParseSpec(text, flags.spec_file));
+    RETURN_IF_ERROR(CheckOperation(flags, spec));
   }
   if (!flags.mask.empty()) SetMask(flags.mask, &spec);
   if (flags.scale.has_value()) spec.set_scale(*flags.scale);
@@ -219,13 +229,10 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
                                                      : v1::AttentionSpec::ARITHMETIC_UNSPECIFIED);
   }
   if (flags.keep_for != absl::ZeroDuration()) {
-    if (spec.has_gradients()) {
-      return InvalidField("BAD_SPEC", "spec.gradients", "only a forward job keeps its state");
-    }
     *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
   }
   RETURN_IF_ERROR(ReadInput(flags, &request));
-  if (flags.gradients) RETURN_IF_ERROR(SetGradients(flags, &spec));
+  if (flags.operation == Operation::kGradients) RETURN_IF_ERROR(SetGradients(flags, &spec));
   if (flags.d_bias.has_value()) spec.mutable_gradients()->set_d_bias(*flags.d_bias);
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {

@@ -21,15 +21,15 @@ struct JobFlags {
   std::vector<std::string> ignored_tensors;  // Of it.
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
-  bool gradients = false;             // Of any operation that the spec names, this one.
-  std::optional<bool> deterministic;  // Absent: as the spec says.
-  std::string arithmetic;             // Empty: as the spec says.
-  absl::Duration keep_for;            // State of a forward job; 0: as the spec says.
-  std::optional<bool> d_bias;         // Absent: as the spec says.
-  std::string handle;                 // Of a kept state that gradients use.
-  bool or_upload = false;             // Or do without, where it is gone.
-  bool release = false;               // After them.
-  std::string mask;                   // Empty: as the spec says.
+  std::optional<Operation> operation;  // That of the command; absent: as the spec says.
+  std::optional<bool> deterministic;   // Absent: as the spec says.
+  std::string arithmetic;              // Empty: as the spec says.
+  absl::Duration keep_for;             // State of a forward job; 0: as the spec says.
+  std::optional<bool> d_bias;          // Absent: as the spec says.
+  std::string handle;                  // Of a kept state that gradients use.
+  bool or_upload = false;              // Or do without, where it is gone.
+  bool release = false;                // After them.
+  std::string mask;                    // Empty: as the spec says.
   std::optional<double> scale;
   std::string strategy = "auto";
   std::string layout = "auto";
@@ -54,7 +54,8 @@ struct JobRequest {
 };
 
 // Reads the files and puts the flags over the spec: each replaces exactly its field. Without an
-// input (plan only) the spec must be whole. Errors: those of the files, CompleteSpec and Validate.
+// input (plan only) the spec must be whole. Errors: those of the files, CompleteSpec and Validate;
+// BAD_SPEC where the spec says another operation than the command's.
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags);
 
 // Gradients by the state that a job keeps, which says what the flags do not. Errors: those of the

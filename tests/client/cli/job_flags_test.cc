@@ -18,18 +18,20 @@ class JobFlagsTest : public testing::Test {
   }
 
   // What the flags make of a spec with a window and a scale of 0.25.
-  absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, bool gradients = false,
-                                     bool or_upload = false) {
+  absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, JobFlags read = {}) {
     CLI::App app("", "annulus");
-    JobFlags read;
-    read.gradients = gradients;
-    read.or_upload = or_upload;
     AddJobFlags(&app, &read);
     flags.insert(flags.end(), {"--spec", spec_file_, "--synthetic", "1,9,9,2,2,8,fp32,1"});
     std::vector<const char*> words = {"annulus"};
     for (const std::string& flag : flags) words.push_back(flag.c_str());
     EXPECT_FALSE(ParseCommandLine(&app, static_cast<int>(words.size()), words.data()).has_value());
     return ReadJob(read);
+  }
+
+  static JobFlags Of(Operation operation) {
+    JobFlags flags;
+    flags.operation = operation;
+    return flags;
   }
 
   // The job of them.
@@ -98,27 +100,62 @@ TEST_F(JobFlagsTest, ASwitchThatIsOffReplacesTheSpecsToo) {
   EXPECT_FALSE(Read({"--deterministic=false"}).deterministic);
 }
 
-TEST_F(JobFlagsTest, GradientsRefuseAStateToBeKept) {
+TEST_F(JobFlagsTest, ASpecOfTheOtherOperationIsRefused) {
+  const struct {
+    Operation operation;
+    const char* spec;
+    const char* field;
+    const char* told;
+  } kCases[] = {
+      {Operation::kForward, R"({"gradients": {}})", "spec.gradients", "`annulus gradients`"},
+      {Operation::kGradients, R"({"forward": {}})", "spec.forward", "`annulus attend`"},
+      {Operation::kGradients, R"({"forward": {"keepState": "60s"}})", "spec.forward",
+       "`annulus attend`"},
+  };
+  for (const auto& [operation, spec, field, told] : kCases) {
+    std::ofstream(spec_file_) << spec;
+    const absl::Status status = Request({}, Of(operation)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << spec;
+    EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC") << spec;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u) << spec;
+    EXPECT_EQ(DetailOf(status).fields[0].field, field) << spec;
+    EXPECT_NE(status.message().find(told), absl::string_view::npos) << status;
+    EXPECT_TRUE(Request({}).ok()) << spec;  // A plan is of either.
+  }
+}
+
+TEST_F(JobFlagsTest, ASpecOfItsOwnOperationIsTaken) {
   std::ofstream(spec_file_) << R"({"forward": {"keepState": "60s"}})";
-  EXPECT_TRUE(Request({}).ok());
-  const absl::Status status = Request({}, /*gradients=*/true).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC");
-  ASSERT_EQ(DetailOf(status).fields.size(), 1u);
-  EXPECT_EQ(DetailOf(status).fields[0].field, "spec.forward.keep_state");
+  EXPECT_EQ(Request({}, Of(Operation::kForward))->spec.forward.keep_state, absl::Seconds(60));
+  JobFlags keep = Of(Operation::kForward);
+  keep.keep_for = absl::Seconds(5);
+  EXPECT_EQ(Request({}, keep)->spec.forward.keep_state, absl::Seconds(5));
+  std::ofstream(spec_file_) << R"({"gradients": {"dLse": true}})";
+  EXPECT_TRUE(Request({}, Of(Operation::kGradients))->spec.gradients.d_lse);
+  std::ofstream(spec_file_) << "{}";
+  EXPECT_EQ(Request({}, Of(Operation::kGradients))->spec.operation, Operation::kGradients);
+  EXPECT_EQ(Request({}, Of(Operation::kForward))->spec.operation, Operation::kForward);
+}
+
+TEST_F(JobFlagsTest, AnErrorOfTheSpecNamesItsFile) {
+  std::ofstream(spec_file_) << R"({"masks": [{"casual": true}]})";
+  EXPECT_EQ(Request({}).status().message(),
+            spec_file_ + ": masks[0] has no field \"casual\"; did you mean \"causal\"?");
 }
 
 TEST_F(JobFlagsTest, GradientsThatMayBeUploadedRefuseAStateOfTheSpec) {
+  JobFlags either = Of(Operation::kGradients);
+  either.or_upload = true;
   const char* const fields[][2] = {{"state", "\"4f\""}, {"release_state", "true"}};
   for (const auto& [field, value] : fields) {
     std::ofstream(spec_file_) << "{\"gradients\": {\"" << field << "\": " << value << "}}";
-    const absl::Status status = Request({}, /*gradients=*/true, /*or_upload=*/true).status();
+    const absl::Status status = Request({}, either).status();
     EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC") << status;
     ASSERT_EQ(DetailOf(status).fields.size(), 1u);
     EXPECT_EQ(DetailOf(status).fields[0].field, std::string("spec.gradients.") + field);
   }
   std::ofstream(spec_file_) << R"({"gradients": {"dBias": false}})";
-  EXPECT_TRUE(Request({}, /*gradients=*/true, /*or_upload=*/true).ok());
+  EXPECT_TRUE(Request({}, either).ok());
 }
 
 TEST_F(JobFlagsTest, APriorityIsTheExecutions) {
