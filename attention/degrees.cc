@@ -33,8 +33,9 @@ absl::Status CheckStrategy(const Execution& execution) {
                   absl::StrCat(name, " exchanges no heads"));
   }
   if (!exchanges && execution.head_deal != HeadDeal::kAuto) {
-    return Refuse("head_deal", static_cast<int>(execution.head_deal),
-                  absl::StrCat(name, " exchanges no heads"));
+    return RefuseValue("INVALID_EXECUTION", "execution.head_deal",
+                       HeadDealName(execution.head_deal),
+                       absl::StrCat(name, " exchanges no heads"));
   }
   if (execution.strategy == Strategy::kUlysses && execution.ring_degree > 1) {
     return Refuse("ring_degree", execution.ring_degree, "ulysses has no ring");

@@ -338,8 +338,13 @@ Command AddAttendCommand(CLI::App* program) {
       "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
       "spec says base 2), and max_logit likewise where it asks",
       flags.get());
-  AddDuration(app, {"--keep-for", "Keep the state on the workers for `gradients --handle`"},
-              {absl::Milliseconds(1), absl::Hours(24)}, &flags->job.keep_for);
+  AddDuration(
+      app,
+      {"--keep-for",
+       "Keep the state on the workers for `gradients --handle`, at most as long as the "
+       "coordinator's --max-keep-state; 0, the default: as the spec says, else it is not kept"},
+      {absl::ZeroDuration(), absl::Hours(24)}, &flags->job.keep_for)
+      ->default_str("");
   return [flags] { return Run(*flags); };
 }
 

@@ -33,6 +33,13 @@ TEST(DegreesTest, FollowFromTheStrategyWhereItLeavesNoChoice) {
   EXPECT_EQ(DegreesOf(ulysses, 6)->deal, HeadDeal::kUnits);
 }
 
+TEST(DegreesTest, ADealOfHeadsThatAreNotExchangedIsNamed) {
+  Execution ring = Of(Strategy::kRingPassKv);
+  ring.head_deal = HeadDeal::kUnits;
+  EXPECT_EQ(DegreesOf(ring, 4).status().message(),
+            "execution.head_deal: is units, but ring-pass-kv exchanges no heads");
+}
+
 TEST(DegreesTest, WhatIsLeftOpenMustBeResolved) {
   const auto field = [](const Execution& execution) {
     return DetailOf(DegreesOf(execution, 4).status()).fields.at(0).field;
