@@ -1,5 +1,11 @@
 """The example of the documentation, run as a reader would run it: plain stubs, one address."""
 
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import grpc
@@ -28,6 +34,37 @@ class ExampleTest(unittest.TestCase):
             exact = numpy.exp(scores) / total[:, None] @ v[:, head // 2]
             numpy.testing.assert_allclose(out[:, head], exact, atol=1e-5)
             numpy.testing.assert_allclose(lse[:, head], numpy.log(total), rtol=1e-5)
+
+    def test_its_instructions_can_be_followed(self):
+        with tempfile.TemporaryDirectory() as root, cluster.Serve(2) as service:
+            shutil.copytree("proto", os.path.join(root, "proto"))
+            path = os.path.join(root, "docs", "examples", "attend.py")
+            os.makedirs(os.path.dirname(path))
+            shutil.copy("docs/examples/attend.py", path)
+            install, generate, run = instructions(path)
+            self.assertEqual(install, "pip install grpcio-tools numpy")
+            self.follow(root, generate)
+            done = self.follow(root, run.replace("127.0.0.1:8001", service.address))
+            self.assertEqual(done.stdout, "output (1000, 4, 64) lse (1000, 4) first row equals v: True\n")
+            told = self.follow(root, run.replace("127.0.0.1:8001", ""), expect=1)
+            self.assertEqual(told.stderr, "usage: python docs/examples/attend.py HOST:PORT\n")
+
+    def follow(self, root, command, expect=0):
+        """Runs `python ...` in the root, with nothing of this test on its path."""
+        python, *arguments = shlex.split(command)
+        self.assertEqual(python, "python")
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(done.returncode, expect, f"{command}\n{done.stdout}\n{done.stderr}")
+        return done
+
+
+def instructions(path):
+    """The indented lines at the top of a script, those that go on put together."""
+    with open(path, encoding="utf-8") as file:
+        top = file.read().split('"""')[1]
+    lines = [line.strip() for line in top.replace("\\\n", " ").splitlines() if line.startswith("    ")]
+    return [" ".join(line.split()) for line in lines]
 
 
 if __name__ == "__main__":
