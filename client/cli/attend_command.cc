@@ -299,11 +299,12 @@ int Run(const Flags& flags) {
 // Whether flags say what the job of --handle says.
 bool SaysTwice(const CLI::App& app, const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return false;
-  for (const char* other :
-       {"--spec", "--mask", "--scale", "--deterministic", "--arithmetic", "--verify"}) {
-    if (app.count(other) == 0) continue;
-    std::cerr << absl::StrCat("annulus gradients: --handle without --or-upload excludes ", other,
-                              "\n");
+  std::vector<const CLI::Option*> others = flags.job.spec_options;
+  others.push_back(app.get_option("--verify"));
+  for (const CLI::Option* other : others) {
+    if (other->count() == 0) continue;
+    std::cerr << absl::StrCat("annulus gradients: --handle without --or-upload excludes ",
+                              other->get_name(), "\n");
     return true;
   }
   return false;
@@ -336,7 +337,7 @@ Command AddAttendCommand(CLI::App* program) {
   AddRunFlags(
       app,
       "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
-      "spec says base 2), and max_logit likewise where it asks",
+      "spec or --lse-base says base 2), and max_logit likewise where it asks",
       flags.get());
   AddDuration(
       app,

@@ -1,13 +1,11 @@
 #include "client/cli/job_flags.h"
 
-#include <cmath>
 #include <fstream>
 #include <limits>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "attention/error.h"
@@ -24,24 +22,6 @@
 
 namespace annulus {
 namespace {
-
-void SetMask(const std::string& name, v1::AttentionSpec* spec) {
-  spec->clear_masks();
-  if (name == "full") return;
-  v1::Mask* mask = spec->add_masks();
-  mask->set_causal(true);
-  if (name == "causal-top-left") mask->set_alignment(v1::Mask::ALIGNMENT_TOP_LEFT);
-}
-
-absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
-  double parsed = 0;
-  if (!absl::SimpleAtod(text, &parsed) ||
-      !(std::abs(parsed) <= std::numeric_limits<float>::max())) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no finite fp32 number"));
-  }
-  *scale = parsed;
-  return absl::OkStatus();
-}
 
 absl::Status StoreNames(const std::string& text, std::vector<std::string>* names) {
   for (const absl::string_view name : absl::StrSplit(text, ',')) {
@@ -189,26 +169,13 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
             return parsed.status();
           })
       ->excludes(input);
-  AddFile(app,
-          {"--spec",
-           "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input"},
-          &flags->spec_file);
-  AddChoice(app, {"--mask", "Default: as the spec says, else full"},
-            {"full", "causal", "causal-top-left"}, &flags->mask);
-  AddText(app,
-          {"--scale", "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)"},
-          "NUMBER, -3.4e38 to 3.4e38", "",
-          [flags](const std::string& text) { return StoreScale(text, &flags->scale); });
-  AddSwitch(app,
-            {"--deterministic",
-             "The same bits for any number of workers of one kernel path, layout and strategy "
-             "(but ring-pass-q and tree, which are refused); default: as the spec says"},
-            &flags->deterministic);
-  AddChoice(app,
-            {"--arithmetic",
-             "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
-             "bits, faster, on CPUs with AMX alone"},
-            {"of-type", "bf16x3"}, &flags->arithmetic);
+  CLI::Option* spec_file = AddFile(
+      app,
+      {"--spec",
+       "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input"},
+      &flags->spec_file);
+  flags->spec_options = AddSpecFlags(app, flags->operation, &flags->spec);
+  flags->spec_options.push_back(spec_file);
   AddExecutionFlags(app, flags);
 }
 
@@ -221,13 +188,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
     ASSIGN_OR_RETURN(spec, ParseSpec(text, flags.spec_file));
     RETURN_IF_ERROR(CheckOperation(flags, spec));
   }
-  if (!flags.mask.empty()) SetMask(flags.mask, &spec);
-  if (flags.scale.has_value()) spec.set_scale(*flags.scale);
-  if (flags.deterministic.has_value()) spec.set_deterministic(*flags.deterministic);
-  if (!flags.arithmetic.empty()) {
-    spec.set_arithmetic(flags.arithmetic == "bf16x3" ? v1::AttentionSpec::ARITHMETIC_BF16X3
-                                                     : v1::AttentionSpec::ARITHMETIC_UNSPECIFIED);
-  }
+  RETURN_IF_ERROR(PutOver(flags.spec, &spec));
   if (flags.keep_for != absl::ZeroDuration()) {
     *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
   }

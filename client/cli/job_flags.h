@@ -12,6 +12,7 @@
 #include "annulus/v1/types.pb.h"
 #include "attention/spec.h"
 #include "client/attend_job.h"
+#include "client/cli/spec_flags.h"
 
 namespace annulus {
 
@@ -22,15 +23,12 @@ struct JobFlags {
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
   std::optional<Operation> operation;  // That of the command; absent: as the spec says.
-  std::optional<bool> deterministic;   // Absent: as the spec says.
-  std::string arithmetic;              // Empty: as the spec says.
-  absl::Duration keep_for;             // State of a forward job; 0: as the spec says.
-  std::optional<bool> d_bias;          // Absent: as the spec says.
-  std::string handle;                  // Of a kept state that gradients use.
-  bool or_upload = false;              // Or do without, where it is gone.
-  bool release = false;                // After them.
-  std::string mask;                    // Empty: as the spec says.
-  std::optional<double> scale;
+  SpecFlags spec;
+  absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
+  std::optional<bool> d_bias;  // Absent: as the spec says.
+  std::string handle;          // Of a kept state that gradients use.
+  bool or_upload = false;      // Or do without, where it is gone.
+  bool release = false;        // After them.
   std::string strategy = "auto";
   std::string layout = "auto";
   int64_t stripe = 0;
@@ -39,7 +37,9 @@ struct JobFlags {
   std::string head_deal = "auto";
   bool bf16_partials = false;
   int64_t priority = 0;
+  std::vector<const CLI::Option*> spec_options;  // Of the program: --spec and what replaces of it.
 };
+// For the operation that the flags name.
 void AddJobFlags(CLI::App* app, JobFlags* flags);
 // --ignore-tensors, for commands that refuse names that they do not know.
 CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names);

@@ -13,7 +13,7 @@ COMMANDS = (
 )
 # Of --help: the flag, its form with the default, and what it does, where that is on the same line.
 OPTION = re.compile(
-    r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z]+, .*?(?= {2}|$)|\S+))?(?: +(\S.*))?$"
+    r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z,[\]]+, .*?(?= {2}|$)|\S+))?(?: +(\S.*))?$"
 )
 # What may stand between the form and what the flag does.
 RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \.\.\.| REQUIRED)+(?= |$)")
@@ -67,6 +67,9 @@ def wrong_values(form):
         "[DIR/]FILE": ("",),
         "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed": ("1,2,3", "1,1,1,1,1,1,fp64,1", "1,-1,1,1,1,1,fp32,1"),
         "NUMBER, -3.4e38 to 3.4e38": ("nan", "-inf", "1e39", "half"),
+        "NUMBER, 2^-64 to 2^64": ("0", "-30", "nan", "inf", "1e30", "half"),
+        "LEFT[,RIGHT], 0 to 67108864 keys": ("-1", "67108865", "5,", ",5", "5,-1", "1,2,3", "1.5", "many"),
+        "RATE,SEED": ("0.1", "1,5", "-0.1,5", "nan,5", "0.1,-1", "0.1,18446744073709551616", "0.1,5,5", "0.1,x"),
         "--FLAG=VALUE": ("lease=5s",),
     }.get(form)
 
@@ -117,6 +120,9 @@ class FlagsTest(unittest.TestCase):
             (("attend",), "annulus attend: --input or --synthetic is needed"),
             (gradients, "annulus gradients: --input is needed"),
             ((*gradients, "--or-upload"), "annulus gradients: --input is needed"),
+            ((*gradients, "--spec", "s"), "annulus gradients: --handle without --or-upload excludes --spec"),
+            ((*gradients, "--window", "5"), "annulus gradients: --handle without --or-upload excludes --window"),
+            ((*gradients, "--verify", "5"), "annulus gradients: --handle without --or-upload excludes --verify"),
         ):
             with self.subTest(command=command):
                 done = cluster.run("annulus", *command)

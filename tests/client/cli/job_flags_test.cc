@@ -1,5 +1,6 @@
 #include "client/cli/job_flags.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -69,6 +70,78 @@ TEST_F(JobFlagsTest, AMaskReplacesTheMasksAlone) {
   const AttentionSpec full = Read({"--mask", "full"});
   EXPECT_TRUE(full.masks.empty());
   EXPECT_EQ(full.scale, 0.25);
+}
+
+TEST_F(JobFlagsTest, AWindowReplacesTheWindowAlone) {
+  const Mask both = Read({"--window", "7,9"}).masks.at(0);
+  EXPECT_EQ(both.window_left, 7);
+  EXPECT_EQ(both.window_right, 9);
+  std::ofstream(spec_file_) << R"({"masks": [{"causal": true, "windowRight": 3, "prefix": 2}]})";
+  const Mask left = Read({"--window", "0"}).masks.at(0);
+  EXPECT_TRUE(left.causal);
+  EXPECT_EQ(left.prefix, 2);
+  EXPECT_EQ(left.window_left, 0);
+  EXPECT_FALSE(left.window_right.has_value());
+  const Mask causal = Read({"--window", "4", "--mask", "causal"}).masks.at(0);
+  EXPECT_TRUE(causal.causal);
+  EXPECT_EQ(causal.window_left, 4);
+  EXPECT_FALSE(causal.prefix.has_value());
+  const AttentionSpec window = Read({"--window", "67108864,0", "--mask", "full"});
+  ASSERT_EQ(window.masks.size(), 1u);
+  EXPECT_FALSE(window.masks[0].causal);
+  EXPECT_EQ(window.masks[0].window_left, 67108864);
+  EXPECT_EQ(window.masks[0].window_right, 0);
+}
+
+TEST_F(JobFlagsTest, AWindowOverSeveralMasksIsRefused) {
+  const char* const specs[][2] = {
+      {R"({"masks": [{"causal": true}, {"queryHeads": [0]}]})", "spec.masks"},
+      {R"({"masks": [{"causal": true, "queryHeads": [0]}]})", "spec.masks[0].query_heads"}};
+  for (const auto& [spec, field] : specs) {
+    std::ofstream(spec_file_) << spec;
+    EXPECT_TRUE(Request({}).ok());
+    const absl::Status status = Request({"--window", "4"}).status();
+    EXPECT_EQ(DetailOf(status).reason, "BAD_SPEC") << spec;
+    ASSERT_EQ(DetailOf(status).fields.size(), 1u) << spec;
+    EXPECT_EQ(DetailOf(status).fields[0].field, field);
+    EXPECT_TRUE(Request({"--window", "4", "--mask", "causal"}).ok());
+  }
+}
+
+TEST_F(JobFlagsTest, ModifiersAndOutputsReplaceTheirFieldsAlone) {
+  std::ofstream(spec_file_)
+      << R"({"dropout": {"rate": 0.5, "seed": 1}, "outDtype": "DATA_TYPE_FP32",
+      "modifiers": {"softCap": 20, "sinks": [1, 2]},
+      "outputs": {"lseBase": "LSE_BASE_2", "maxLogit": true}})";
+  const AttentionSpec before = Read({});
+  EXPECT_EQ(before.dropout->rate, 0.5);
+  EXPECT_EQ(before.modifiers.soft_cap, 20);
+  EXPECT_EQ(before.outputs.lse_base, LseBase::k2);
+  const AttentionSpec after =
+      Read({"--dropout", "0.25,18446744073709551615", "--soft-cap", "30.5", "--lse-base", "e"});
+  EXPECT_EQ(after.dropout->rate, 0.25);
+  EXPECT_EQ(after.dropout->seed, ~0ull);
+  EXPECT_EQ(after.modifiers.soft_cap, 30.5);
+  EXPECT_EQ(after.modifiers.sinks, (std::vector<float>{1, 2}));
+  EXPECT_EQ(after.outputs.lse_base, LseBase::kE);
+  EXPECT_TRUE(after.outputs.max_logit);
+  EXPECT_EQ(after.out_dtype, DataType::kFp32);
+  std::ofstream(spec_file_) << "{}";
+  EXPECT_EQ(Read({"--lse-base", "2"}).outputs.lse_base, LseBase::k2);
+  EXPECT_EQ(Read({"--out-dtype", "fp32"}).out_dtype, DataType::kFp32);
+  EXPECT_EQ(DetailOf(Request({"--out-dtype", "bf16"}).status()).reason, "NOT_SERVED");
+}
+
+TEST_F(JobFlagsTest, GradientsHaveNoBaseOfLse) {
+  CLI::App app("", "annulus");
+  JobFlags flags = Of(Operation::kGradients);
+  AddJobFlags(&app, &flags);
+  EXPECT_EQ(app.get_option_no_throw("--lse-base"), nullptr);
+  for (const char* name : {"--spec", "--mask", "--window", "--scale", "--soft-cap", "--dropout",
+                           "--out-dtype", "--deterministic", "--arithmetic"}) {
+    const auto& options = flags.spec_options;
+    EXPECT_EQ(std::count(options.begin(), options.end(), app.get_option(name)), 1) << name;
+  }
 }
 
 TEST_F(JobFlagsTest, UnderscoresAreDashes) {
