@@ -44,7 +44,7 @@ std::string FieldNames(const Descriptor& message) {
 // Follows the parser through the text, and the message beside it. Nothing of the text is kept.
 class Walk : public nlohmann::json_sax<Json> {
  public:
-  Walk(const std::string& text, const Descriptor& message) : text_(text), message_(message) {}
+  Walk(absl::string_view text, const Descriptor& message) : text_(text), message_(message) {}
 
   bool null() override { return Take({Kind::kNull, ""}); }
   bool boolean(bool value) override { return Take({Kind::kBool, value ? "true" : "false"}); }
@@ -100,7 +100,7 @@ class Walk : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  const std::string& text_;
+  const absl::string_view text_;
   const Descriptor& message_;
   std::vector<Open> open_;
   std::optional<JsonFault> fault_;
@@ -219,9 +219,9 @@ bool Walk::parse_error(size_t position, const std::string&,
 
 }  // namespace
 
-std::optional<JsonFault> FaultOfProtoJson(const std::string& text, const Descriptor& message) {
+std::optional<JsonFault> FaultOfProtoJson(absl::string_view text, const Descriptor& message) {
   Walk walk(text, message);
-  Json::sax_parse(text, &walk);
+  Json::sax_parse(text.begin(), text.end(), &walk);
   return walk.fault();
 }
 

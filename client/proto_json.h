@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 
 namespace annulus {
@@ -22,7 +23,7 @@ struct JsonFault {
 // it, repeated ones are lists without null, at most one of a oneof is there; null for a field means
 // that it is absent. For messages without maps and bytes, and of the well-known types with Duration
 // alone.
-std::optional<JsonFault> FaultOfProtoJson(const std::string& text,
+std::optional<JsonFault> FaultOfProtoJson(absl::string_view text,
                                           const google::protobuf::Descriptor& message);
 
 }  // namespace annulus

@@ -1,8 +1,10 @@
 #include "client/spec_json.h"
 
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "attention/error.h"
 #include "client/proto_json.h"
 #include "google/protobuf/util/json_util.h"
@@ -25,11 +27,13 @@ absl::Status Bad(absl::string_view file, const JsonFault& fault) {
 
 }  // namespace
 
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json, absl::string_view file) {
+absl::StatusOr<v1::AttentionSpec> ParseSpec(absl::string_view json, absl::string_view file) {
+  absl::ConsumePrefix(&json, "\xEF\xBB\xBF");
   const std::optional<JsonFault> fault = FaultOfProtoJson(json, *v1::AttentionSpec::descriptor());
   if (fault.has_value()) return Bad(file, *fault);
   v1::AttentionSpec spec;
-  const auto status = google::protobuf::util::JsonStringToMessage(json, &spec);
+  const auto status =
+      google::protobuf::util::JsonStringToMessage({json.data(), json.size()}, &spec);
   if (!status.ok()) return Bad(file, {std::nullopt, std::string(status.message())});
   return spec;
 }

@@ -1,8 +1,6 @@
 #ifndef ANNULUS_CLIENT_SPEC_JSON_H_
 #define ANNULUS_CLIENT_SPEC_JSON_H_
 
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "annulus/v1/types.pb.h"
@@ -10,8 +8,8 @@
 namespace annulus {
 
 // An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC names `file`, whose text it is, and
-// the field; by the rules of client/proto_json.h.
-absl::StatusOr<v1::AttentionSpec> ParseSpec(const std::string& json, absl::string_view file);
+// the field; by the rules of client/proto_json.h. A byte order mark before it is passed over.
+absl::StatusOr<v1::AttentionSpec> ParseSpec(absl::string_view json, absl::string_view file);
 
 }  // namespace annulus
 

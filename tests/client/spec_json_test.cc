@@ -69,6 +69,7 @@ TEST(SpecJsonTest, WhatIsNoJsonIsRefusedWhereItIs) {
        {"3", "the spec is 3, but must be an object, in { }"},
        {"null", "the spec is null, but must be an object, in { }"}});
   EXPECT_TRUE(Parse("{}").ok());
+  EXPECT_EQ(Parse("\xEF\xBB\xBF{\"scale\": 2}")->scale(), 2);
 }
 
 TEST(SpecJsonTest, ColumnsAreThoseOfCharacters) {
