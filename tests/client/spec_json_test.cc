@@ -6,11 +6,20 @@
 
 #include "attention/error.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/util/json_util.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
 namespace {
 
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using google::protobuf::util::MessageDifferencer;
 using testing::HasSubstr;
 
 absl::StatusOr<v1::AttentionSpec> Parse(const std::string& json) {
@@ -194,6 +203,79 @@ TEST(SpecJsonTest, WhatProto3JsonAllowsIsTaken) {
   EXPECT_EQ(spec->modifiers().sinks(2), 2.5f);
   EXPECT_TRUE(spec->modifiers().has_bias());
   EXPECT_EQ(spec->dropout().seed(), ~0ull);
+}
+
+// An element for a list, else the value of a field. Numbers are the largest or, every other time,
+// the least of their type.
+void FillField(const FieldDescriptor& field, bool largest, Message* message);
+
+void Fill(bool largest, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    for (int n = 0; n < (type.field(i)->is_repeated() ? 2 : 1); ++n) {
+      FillField(*type.field(i), largest != (n == 1), message);
+    }
+  }
+}
+
+void FillField(const FieldDescriptor& field, bool largest, Message* message) {
+  const Reflection& in = *message->GetReflection();
+  const auto put = [&](auto set, auto add, auto value) {
+    field.is_repeated() ? (in.*add)(message, &field, value) : (in.*set)(message, &field, value);
+  };
+  const auto extreme = [&](auto zero) {
+    using Limits = std::numeric_limits<decltype(zero)>;
+    if (Limits::has_infinity) return largest ? Limits::infinity() : Limits::denorm_min();
+    return largest ? Limits::max() : Limits::lowest();
+  };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return put(&Reflection::SetBool, &Reflection::AddBool, true);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return put(&Reflection::SetInt32, &Reflection::AddInt32, extreme(int32_t{}));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return put(&Reflection::SetInt64, &Reflection::AddInt64, extreme(int64_t{}));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return put(&Reflection::SetUInt64, &Reflection::AddUInt64, extreme(uint64_t{}));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return put(&Reflection::SetFloat, &Reflection::AddFloat, extreme(float{}));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return put(&Reflection::SetDouble, &Reflection::AddDouble, extreme(double{}));
+    case FieldDescriptor::CPPTYPE_ENUM:  // 77 has no name.
+      return put(&Reflection::SetEnumValue, &Reflection::AddEnumValue, largest ? 77 : 1);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return put(&Reflection::SetString, &Reflection::AddString, std::string("ä\"\n"));
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+    default:
+      FAIL() << field.full_name() << " is of a type that no field was of";
+  }
+  if (field.message_type() == google::protobuf::Duration::descriptor()) {
+    auto* const time =
+        dynamic_cast<google::protobuf::Duration*>(in.MutableMessage(message, &field));
+    time->set_seconds(largest ? 315576000000 : -1);
+    time->set_nanos(largest ? 1 : -500000000);
+    return;
+  }
+  Fill(largest,
+       field.is_repeated() ? in.AddMessage(message, &field) : in.MutableMessage(message, &field));
+}
+
+TEST(SpecJsonTest, WhatProtobufWritesIsRead) {
+  for (int round = 0; round < 8; ++round) {
+    v1::AttentionSpec spec;
+    Fill(/*largest=*/round % 2 == 0, &spec);
+    ASSERT_TRUE(spec.has_gradients());
+    if (round / 2 % 2 == 0) Fill(round % 2 == 0, spec.mutable_forward());
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = round / 4 == 1;
+    options.add_whitespace = round % 2 == 0;
+    std::string json;
+    ASSERT_TRUE(google::protobuf::util::MessageToJsonString(spec, &json, options).ok());
+    const auto read = Parse(json);
+    ASSERT_TRUE(read.ok()) << read.status() << "\n" << json;
+    EXPECT_TRUE(MessageDifferencer::Equals(*read, spec)) << json;
+  }
 }
 
 }  // namespace
