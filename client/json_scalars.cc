@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/nearest.h"
 
 namespace annulus {
 namespace {
@@ -124,25 +125,6 @@ std::string Plain(absl::string_view name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", ""}, {"-", ""}}));
 }
 
-// How many letters are to be put in, left out, changed, or swapped with the next one.
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<std::vector<size_t>> costs(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        costs[i][j] = i + j;
-        continue;
-      }
-      costs[i][j] = std::min({costs[i - 1][j] + 1, costs[i][j - 1] + 1,
-                              costs[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        costs[i][j] = std::min(costs[i][j], costs[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return costs[a.size()][b.size()];
-}
-
 }  // namespace
 
 std::string ShownJson(const JsonValue& value) {
@@ -169,17 +151,9 @@ std::string FaultOfValue(const FieldDescriptor& field, const JsonValue& value) {
 }
 
 std::string NearestField(const google::protobuf::Descriptor& message, absl::string_view name) {
-  if (name.size() > kShownCharacters) return "";
-  const std::string plain = Plain(name);
-  size_t least = std::max<size_t>(1, plain.size() / 3) + 1;
-  std::string nearest;
-  for (int i = 0; i < message.field_count(); ++i) {
-    const size_t distance = EditDistance(plain, Plain(message.field(i)->name()));
-    if (distance >= least) continue;
-    least = distance;
-    nearest = message.field(i)->json_name();
-  }
-  return nearest;
+  std::vector<std::string> names;
+  for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->json_name());
+  return Nearest(Plain(name), names);
 }
 
 }  // namespace annulus
