@@ -28,13 +28,16 @@ void HeadErrors::AddOutput(double exact, double naive, double answer) {
   if (std::isfinite(naive)) naive_ = std::max(naive_, std::abs(naive - exact));
 }
 
-void HeadErrors::AddLse(double exact, double naive, double answer, double relative) {
+void HeadErrors::AddLse(double exact, double naive, double answer, const LseAllowance& allowance) {
   // Minus infinity is exact: a row that sees nothing, of which the naive one is as sure.
   const bool nothing = exact == -std::numeric_limits<double>::infinity();
   const double of_fp32 = nothing ? 0 : static_cast<float>(naive);
   const double distance = Distance(exact, of_fp32, answer);
-  const double magnitude = std::isfinite(exact) ? std::max(1.0, std::abs(exact)) : 1.0;
-  lse_ = std::max(lse_, distance / (relative * magnitude));
+  const double magnitude =
+      std::isfinite(exact) ? std::max(allowance.least, std::abs(exact)) : allowance.least;
+  double allowed = allowance.relative * magnitude;
+  if (std::isfinite(allowance.rounding)) allowed = std::max(allowed, allowance.rounding);
+  lse_ = std::max(lse_, distance / allowed);
 }
 
 void HeadErrors::Allow(double more) {

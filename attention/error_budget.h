@@ -9,14 +9,21 @@ namespace annulus {
 // The error budget of docs/numerics.md, as arithmetic: what is judged, and by which exact and naive
 // numbers, is the caller's matter. The tests' reference and the client's --verify share it.
 
+// What an LSE may be off: relative · max(least, |exact|), or `rounding` where that is more.
+struct LseAllowance {
+  double relative = 0;  // LseTolerance().
+  double least = 1;     // What a natural 1 is in the LSE's base.
+  double rounding = 0;  // What scores may be off by rounding (pair_error.h).
+};
+
 // Largest errors of one head over the outputs that are judged.
 class HeadErrors {
  public:
   // One output: the exact one, the naive one in the output's type, and the answer. NaN where NaN is
   // exact is right; so is a number out of range (NaN or infinite) where the naive one is.
   void AddOutput(double exact, double naive, double answer);
-  // One LSE. `relative`: LseTolerance().
-  void AddLse(double exact, double naive, double answer, double relative);
+  // One LSE, or logit.
+  void AddLse(double exact, double naive, double answer, const LseAllowance& allowance);
 
   // One output may be off by so much more than the budget says. Ignored where it is not finite.
   void Allow(double more);

@@ -11,9 +11,13 @@ double OfProduct(int64_t n) { return kHalfUlp * std::sqrt(2.0 * static_cast<doub
 
 }  // namespace
 
+double ErrorOfLogit(int64_t head_dim, double product) {
+  return (OfProduct(head_dim) + kHalfUlp) * product;
+}
+
 PairError ErrorOfPair(const PairSizes& sizes) {
-  const double exponent = sizes.slope * (OfProduct(sizes.head_dim) + kHalfUlp) * sizes.product +
-                          kHalfUlp * (sizes.addends + 3);
+  const double exponent =
+      sizes.slope * ErrorOfLogit(sizes.head_dim, sizes.product) + kHalfUlp * (sizes.addends + 3);
   const double product = OfProduct(sizes.value_dim) * sizes.value_product;
   const double delta = OfProduct(sizes.value_dim) * sizes.delta;
   const double of_slope = sizes.capped ? 6 * kHalfUlp : 0;  // 1 − t², however small it is.

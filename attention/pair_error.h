@@ -33,6 +33,10 @@ struct PairError {
 };
 PairError ErrorOfPair(const PairSizes& sizes);
 
+// What the product of a score may be off, times the scale: of vectors of `head_dim` numbers whose
+// |scale| · Σ|q · k| is `product`.
+double ErrorOfLogit(int64_t head_dim, double product);
+
 // Of a sum of shares whose roundings know nothing of each other. Twice the root of the sum of
 // squares: no less than twice the error of one share at its worst, and of up to 4 as large ones all
 // at their worst at once.

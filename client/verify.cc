@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "attention/error_budget.h"
 #include "attention/mask.h"
+#include "attention/pair_error.h"
 #include "attention/tensor_table.h"
 #include "client/row_pairs.h"
 #include "client/row_rule.h"
@@ -22,6 +23,8 @@ namespace {
 // many more outputs had been judged.
 constexpr int64_t kSteadySample = 4096;
 constexpr int64_t kMaxOrders = 32;
+// What a product of numbers in two parts of bf16 is off, as a part of it.
+constexpr double kOfParts = 3 * 0x1p-18;
 
 struct Keys {
   std::vector<float> k, v;
@@ -33,6 +36,9 @@ struct Answer {
   double lse = -std::numeric_limits<double>::infinity();
   double max_logit = -std::numeric_limits<double>::infinity();
   double scale = 0;  // Σ P · max |v|.
+  // In double alone. Of all scores, by their weights, and of the largest: |scale| · Σ|q · k|, and
+  // what a soft cap leaves of that.
+  double product = 0, product_of_max = 0;
 };
 
 // The visible rows in one of several orders: begun elsewhere, every second one backwards.
@@ -66,6 +72,32 @@ struct OfParts {
   static float High(float x) { return RoundTo(DataType::kBf16, x); }
   static float Low(float x, float high) { return std::isfinite(high) ? High(x - high) : 0; }
 };
+
+double ScoreMagnitude(const float* q, const float* k, int32_t dim, const RowRule& rule) {
+  double product = 0, magnitude = 0;
+  for (int32_t i = 0; i < dim; ++i) {
+    const double term = static_cast<double>(q[i]) * static_cast<double>(k[i]);
+    product += term;
+    magnitude += std::abs(term);
+  }
+  magnitude *= std::abs(rule.scale);
+  if (!rule.soft_cap.has_value()) return magnitude;
+  const double part = std::tanh((product * rule.scale + rule.offset) / *rule.soft_cap);
+  return magnitude * (1 - part * part);
+}
+
+// Of weights that are normalised, in the order of `rows`.
+void AddProducts(const float* q, const Keys& keys, const std::vector<int64_t>& rows,
+                 const RowRule& rule, const std::vector<double>& weights, Answer* answer) {
+  double largest = -1;
+  for (size_t n = 0; n < rows.size(); ++n) {
+    const double product = ScoreMagnitude(q, &keys.k[rows[n] * keys.dim], keys.dim, rule);
+    answer->product += weights[n] * product;
+    if (weights[n] <= largest) continue;
+    largest = weights[n];
+    answer->product_of_max = product;
+  }
+}
 
 // Scores, weights and sums in Real; weights rounded to `weights` before they meet the values.
 template <typename Real, typename Product = Whole>
@@ -101,6 +133,10 @@ Answer Attend(const float* q, const Keys& keys, const std::vector<int64_t>& rows
       largest = std::max(largest, std::abs(v[i]));
     }
     answer.scale += static_cast<double>(weight) * static_cast<double>(largest);
+  }
+  if constexpr (sizeof(Real) == sizeof(double)) {
+    for (Real& score : scores) score /= total;
+    AddProducts(q, keys, rows, rule, scores, &answer);
   }
   answer.out.assign(out.begin(), out.end());
   answer.lse = static_cast<double>(max) + std::log(static_cast<double>(total));
@@ -181,7 +217,11 @@ class Verifier {
     const size_t cell = (row * spec_.q_heads + head) * sizeof(float);
     const double base = spec_.outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
     const bool parts = spec_.arithmetic == Arithmetic::kBf16x3;
-    const double tolerance = LseTolerance(spec_.dtype == DataType::kFp32, parts);
+    const auto allowance = [&](double unit, double product) {
+      const double of_product = parts ? kOfParts * product : ErrorOfLogit(spec_.head_dim, product);
+      return LseAllowance{LseTolerance(spec_.dtype == DataType::kFp32, parts), 1 / unit,
+                          2 * of_product / unit};
+    };
     float lse = 0, max_logit = 0;
     std::memcpy(&lse, input_.lse + cell, sizeof(lse));
     if (spec_.outputs.max_logit)
@@ -194,9 +234,10 @@ class Verifier {
         const float rounded = RoundTo(spec_.output_dtype(), static_cast<float>(naive.out[i]));
         errors->AddOutput(exact.out[i], rounded, out[i]);
       }
-      errors->AddLse(exact.lse / base, naive.lse / base, lse, tolerance);
-      if (spec_.outputs.max_logit)
-        errors->AddLse(exact.max_logit, naive.max_logit, max_logit, tolerance);
+      errors->AddLse(exact.lse / base, naive.lse / base, lse, allowance(base, exact.product));
+      if (!spec_.outputs.max_logit) continue;
+      errors->AddLse(exact.max_logit, naive.max_logit, max_logit,
+                     allowance(1, exact.product_of_max));
     }
   }
 

@@ -45,7 +45,7 @@ TEST(ErrorBudgetTest, NanIsRightAgainstNanAndWrongAgainstNumbers) {
 TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   const auto part = [](double exact, double answer) {
     HeadErrors errors;
-    errors.AddLse(exact, exact, answer, LseTolerance(true, false));
+    errors.AddLse(exact, exact, answer, {LseTolerance(true, false)});
     return errors.lse();
   };
   EXPECT_NEAR(part(100, 100.0005), 0.5, 1e-6);
@@ -57,6 +57,20 @@ TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   EXPECT_EQ(part(kNan, kNan), 0);
   EXPECT_EQ(part(-4.3e38, kNan), 0);  // Past the range of fp32, in base 2.
   EXPECT_EQ(part(-3.3e38, kNan), kInfinity);
+}
+
+TEST(ErrorBudgetTest, AnLseMayBeOffAsMuchAsScoresAreAndInItsBase) {
+  const auto part = [](double exact, double answer, const LseAllowance& allowance) {
+    HeadErrors errors;
+    errors.AddLse(exact, exact, answer, allowance);
+    return errors.lse();
+  };
+  EXPECT_NEAR(part(0.5, 0.50002, {1e-5, 2}), 1, 1e-6);
+  EXPECT_NEAR(part(4, 4.00008, {1e-5, 2}), 2, 1e-6);
+  EXPECT_NEAR(part(4, 4.00008, {1e-5, 2, 8e-5}), 1, 1e-6);
+  EXPECT_NEAR(part(4, 4.00008, {1e-5, 2, 2e-5}), 2, 1e-6);
+  EXPECT_NEAR(part(4, 4.00008, {1e-5, 2, kInfinity}), 2, 1e-6);
+  EXPECT_EQ(part(-kInfinity, -1e30, {1e-5, 1, 1}), kInfinity);
 }
 
 TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveErrorByTheirScales) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "attention/dropout.h"
@@ -313,6 +314,43 @@ TEST(VerifyTest, WhatItCannotJudgeIsRefused) {
   const Solved solved(spec);
   spec.operation = Operation::kGradients;
   EXPECT_EQ(DetailOf(VerifyRows(spec, solved.Input(), 7, 1).status()).reason, "NOT_SERVED");
+}
+
+// Scores near 0 of terms in the hundreds, summed in fp32 in another order than the naive answer's:
+// no arithmetic of fp32 comes nearer.
+TEST(VerifyTest, AnLseMayBeOffAsMuchAsItsScoresAre) {
+  constexpr int kRows = 400, kDim = 64;
+  for (const LseBase base : {LseBase::kE, LseBase::k2}) {
+    AttentionSpec spec;
+    spec.dtype = DataType::kFp32;
+    spec.q_heads = spec.kv_heads = 1;
+    spec.head_dim = kDim;
+    spec.scale = 1;
+    spec.outputs.lse_base = base;
+    spec.sequences.resize(1);
+    spec.sequences[0].q_len = kRows;
+    spec.sequences[0].kv_len = 1;
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    std::vector<float> q(kRows * kDim), k(kDim), v(kDim), out, lse;
+    for (float& x : q) x = 16 * normal(random);
+    for (std::vector<float>* of_key : {&k, &v})
+      for (float& x : *of_key) x = normal(random);
+    for (int row = 0; row < kRows; ++row) {
+      float score = 0;
+      for (int i = kDim; i-- > 0;) score += q[row * kDim + i] * k[i];
+      lse.push_back(base == LseBase::kE ? score : score / std::log(2.0f));
+      out.insert(out.end(), v.begin(), v.end());
+    }
+    const auto bytes = [](const std::vector<float>& x) {
+      return reinterpret_cast<const std::byte*>(x.data());
+    };
+    VerifyInput input = {bytes(q), bytes(k), bytes(v), bytes(out), bytes(lse)};
+    const VerifyReport right = *VerifyRows(spec, input, kRows, 1);
+    EXPECT_TRUE(right.within()) << right.lse_part;
+    lse[3] += 0.02f;
+    EXPECT_FALSE(VerifyRows(spec, input, kRows, 1)->within());
+  }
 }
 
 }  // namespace

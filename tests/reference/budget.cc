@@ -20,9 +20,10 @@ void ForwardErrors::AddRow(const Input& input, const Answer& answer, int32_t hea
     to.errors.AddOutput(exact.out[d], naive.out[d], answer.out[cell * exact.out.size() + d]);
   }
   const double base = answer.lse_base_2 ? std::log(2.0) : 1.0;
-  to.errors.AddLse(exact.lse / base, naive.lse / base, answer.lse[cell], lse_tolerance_);
+  to.errors.AddLse(exact.lse / base, naive.lse / base, answer.lse[cell],
+                   {lse_tolerance_, 1 / base});
   if (!answer.max_logit.empty())
-    to.errors.AddLse(exact.max_logit, naive.max_logit, answer.max_logit[cell], lse_tolerance_);
+    to.errors.AddLse(exact.max_logit, naive.max_logit, answer.max_logit[cell], {lse_tolerance_});
   if (to.errors.answer() > before.answer()) to.worst_row = q_row;
   if (to.errors.lse() > before.lse()) to.worst_lse_row = q_row;
 }
