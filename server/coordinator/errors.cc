@@ -166,6 +166,15 @@ absl::Status StateNotFoundError(absl::string_view name) {
                     "no such job keeps its state");
 }
 
+absl::Status NoStateToReleaseError(absl::string_view job_id) {
+  constexpr char kDescription[] = "keeps no state";
+  return MakeError(absl::StatusCode::kNotFound, absl::StrCat("the job ", kDescription),
+                   ErrorDetail{"STATE_NOT_FOUND",
+                               {{"state", CutText(job_id, kMaxNameBytes)}},
+                               {{"job_id", kDescription}},
+                               {}});
+}
+
 absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_after) {
   return StateError(absl::StatusCode::kFailedPrecondition, "STATE_NOT_READY", name,
                     "the forward job has not succeeded yet", retry_after);

@@ -37,6 +37,7 @@ absl::Status InvalidPageError(absl::string_view field, absl::string_view descrip
 // Of states that forward jobs keep, in spec.gradients.state.
 
 absl::Status StateNotFoundError(absl::string_view name);
+absl::Status NoStateToReleaseError(absl::string_view job_id);
 absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_after);
 absl::Status StateExpiredError(absl::string_view name);
 absl::Status StateReleasedError(absl::string_view name);

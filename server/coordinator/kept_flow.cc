@@ -52,7 +52,7 @@ void OnReleaseState(Core& core, const event::ReleaseState& event) {
   if (job == nullptr) {
     core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else if (job->kept.status == KeptStatus::kNone) {
-    core.Emit(action::Answer{event.call, StateNotFoundError(event.job_id)});
+    core.Emit(action::Answer{event.call, NoStateToReleaseError(event.job_id)});
   } else {
     EndState(core, *job, KeptStatus::kReleased);
     core.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});

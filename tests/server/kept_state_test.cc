@@ -147,7 +147,9 @@ TEST_F(KeptStateTest, IsReleasedByACallWhenItsUsersHaveEnded) {
   EXPECT_TRUE(Release(forward).ok()) << "and when it is gone";
   const int64_t other = harness_.Run(harness_.Request(1));
   Finish(other);
-  EXPECT_EQ(ReasonOf(Release(harness_.JobOf(other))), "STATE_NOT_FOUND");
+  const absl::Status none = Release(harness_.JobOf(other));
+  EXPECT_EQ(ReasonOf(none), "STATE_NOT_FOUND");
+  EXPECT_EQ(DetailOf(none).fields[0].field, "job_id");
   EXPECT_EQ(ReasonOf(Release("job-unknown")), "JOB_NOT_FOUND");
 }
 
