@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "attention/error.h"
 #include "base/command_line.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/steady_time.h"
 #include "proto/callback_threads.h"
@@ -153,6 +154,7 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LimitCallbackThreads();
+  KeepFreedMemory();
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
     std::cerr << absl::StrCat("annulus-coordinator: ", ErrorText(server.status()), "\n");
