@@ -54,6 +54,10 @@ CLI::Option* AddAnySwitch(CLI::App* app, const Flag& flag, std::function<void(bo
       ->check(what_is_wrong);
 }
 
+std::string TextOf(const Range<int64_t>& bytes) {
+  return absl::StrCat(FormatBytes(bytes.min), " to ", FormatBytes(bytes.max));
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
@@ -145,12 +149,23 @@ CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> 
 }
 
 CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
-  const std::string allowed = absl::StrCat(FormatBytes(range.min), " to ", FormatBytes(range.max));
-  return AddText(app, flag, absl::StrCat("BYTES, ", allowed), FormatBytes(*value),
+  return AddText(app, flag, absl::StrCat("BYTES, ", TextOf(range)), FormatBytes(*value),
                  [=](const std::string& text) -> absl::Status {
                    const absl::StatusOr<int64_t> parsed = ParseBytes(text);
                    if (!parsed.ok()) return parsed.status();
-                   return StoreInRange(*parsed, range, text, allowed, value);
+                   return StoreInRange(*parsed, range, text, TextOf(range), value);
+                 });
+}
+
+CLI::Option* AddBytesOrZero(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
+  const std::string allowed = absl::StrCat("0 or ", TextOf(range));
+  return AddText(app, flag, absl::StrCat("BYTES, ", allowed),
+                 *value == 0 ? "0" : FormatBytes(*value),
+                 [=](const std::string& text) -> absl::Status {
+                   const absl::StatusOr<int64_t> parsed = ParseBytes(text);
+                   if (!parsed.ok()) return parsed.status();
+                   const Range<int64_t> zero = {0, 0};
+                   return StoreInRange(*parsed, *parsed == 0 ? zero : range, text, allowed, value);
                  });
 }
 

@@ -42,6 +42,8 @@ CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> 
                          absl::Duration* value);
 // "64MiB", "2GB", or a bare number of bytes.
 CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value);
+// The same, or 0, of which `help` says what it stands for.
+CLI::Option* AddBytesOrZero(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value);
 // HOST:PORT with a port of 0 to 65535; an IPv6 host in brackets.
 CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value);
 // One of the choices; '_' in a given word equals '-'.

@@ -104,6 +104,11 @@ void ChildProcess::Signal(int number) {
   if (Running()) kill(pid_, number);
 }
 
+std::optional<int> ChildProcess::exit_code() const {
+  if (pid_ == 0 || running_ || !WIFEXITED(status_)) return std::nullopt;
+  return WEXITSTATUS(status_);
+}
+
 std::string ChildProcess::HowItEnded() const {
   if (WIFSIGNALED(status_)) return absl::StrCat("was ended by signal ", WTERMSIG(status_));
   return absl::StrCat("ended with ", WEXITSTATUS(status_));

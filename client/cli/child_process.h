@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class ChildProcess {
   // Whether it still runs; reaps it when not.
   bool Running();
   void Signal(int number);
+  // Nothing while it runs, and where a signal ended it.
+  std::optional<int> exit_code() const;
   // "ended with 1", "was ended by signal 9".
   std::string HowItEnded() const;
   pid_t pid() const { return pid_; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -25,7 +26,10 @@ namespace annulus {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kCoordinatorEnd = absl::Seconds(5);
 constexpr absl::Duration kWorkerEnd = absl::Seconds(10);
+// What the workers take.
+constexpr Range<int64_t> kPoolBytes = {int64_t{1} << 20, int64_t{1} << 40};
 
 struct Flags {
   std::string address = "127.0.0.1:8001";
@@ -80,11 +84,12 @@ class Service {
     absl::Status status = Start();
     if (status.ok()) status = AwaitReady();
     if (status.ok()) {
+      ready_ = true;
       std::cout << "ready " << address_ << " workers=" << flags_.workers << std::endl;
       status = Watch();
     }
     const bool good = status.ok() || stopping_;
-    const int code = good ? kExitOk : ReportError(status, false);
+    const int code = good ? kExitOk : Report(status);
     Stop();
     return code;
   }
@@ -96,6 +101,10 @@ class Service {
   absl::Status Watch();
   absl::Status TakeSignal(absl::Duration wait);
   absl::Status CheckChildren();
+  // UNAVAILABLE, and notes how it ended for Report.
+  absl::Status Ended(const std::string& name, const ChildProcess& child);
+  // Says it, and returns the exit code.
+  int Report(const absl::Status& status) const;
   void Stop();
   // Until all have ended or the time is up; true when they have. A second Ctrl-C makes the time up.
   bool AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait);
@@ -103,6 +112,8 @@ class Service {
   const Flags& flags_;
   sigset_t signals_;
   bool stopping_ = false;
+  bool ready_ = false;
+  std::optional<int> child_code_;  // Of the child that ended last.
   std::string address_, control_address_;
   ChildProcess coordinator_;
   std::vector<ChildProcess> workers_;
@@ -126,6 +137,9 @@ absl::Status Service::Start() {
   ASSIGN_OR_RETURN(coordinator_, ChildProcess::Start(arguments, /*pipe_output=*/true));
   const absl::StatusOr<std::string> line =
       coordinator_.ReadLine(SteadyNow() + flags_.ready_timeout);
+  if (absl::IsUnavailable(line.status()) && AwaitEnd({&coordinator_}, kCoordinatorEnd)) {
+    return Ended("the coordinator", coordinator_);
+  }
   if (!line.ok()) {
     return absl::UnavailableError(
         absl::StrCat("the coordinator did not start: ", line.status().message()));
@@ -189,10 +203,6 @@ absl::Status Service::AwaitReady() {
       if (ready >= flags_.workers && groups) return absl::OkStatus();
     }
     RETURN_IF_ERROR(TakeSignal(kPoll));
-    for (ChildProcess& worker : workers_) {
-      if (!worker.Running())
-        return absl::UnavailableError(absl::StrCat("a worker ", worker.HowItEnded()));
-    }
   }
   return absl::DeadlineExceededError(
       absl::StrCat("not all workers were ready in ", absl::FormatDuration(flags_.ready_timeout)));
@@ -213,19 +223,32 @@ absl::Status Service::TakeSignal(absl::Duration wait) {
 }
 
 absl::Status Service::CheckChildren() {
-  if (!coordinator_.Running()) {
-    return absl::UnavailableError(absl::StrCat("the coordinator ", coordinator_.HowItEnded()));
-  }
+  if (!coordinator_.Running()) return Ended("the coordinator", coordinator_);
   int64_t left = 0;
   for (size_t i = 0; i < mourned_.size(); ++i) {
     left += workers_[i].Running() ? 1 : 0;
     if (workers_[i].Running() || mourned_[i]) continue;
     mourned_[i] = true;
+    const absl::Status ended = Ended(absl::StrCat("worker-", i), workers_[i]);
+    if (!ready_) return ended;
     // In one write: its children share standard error.
-    std::cerr << absl::StrCat("annulus serve: worker-", i, " ", workers_[i].HowItEnded(), "\n");
+    std::cerr << absl::StrCat("annulus serve: ", ended.message(), "\n");
   }
   return left > 0 || mourned_.empty() ? absl::OkStatus()
                                       : absl::UnavailableError("no worker is left");
+}
+
+absl::Status Service::Ended(const std::string& name, const ChildProcess& child) {
+  child_code_ = child.exit_code();
+  return absl::UnavailableError(absl::StrCat(name, " ", child.HowItEnded()));
+}
+
+// A child has said itself why it does not start. With these codes it will not by waiting, so that
+// ours may not be the one that asks for another try.
+int Service::Report(const absl::Status& status) const {
+  if (child_code_ != kExitUsage && child_code_ != kExitFailed) return ReportError(status, false);
+  std::cerr << absl::StrCat("annulus serve: ", status.message(), "\n");
+  return *child_code_;
 }
 
 bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait) {
@@ -274,14 +297,14 @@ Command AddServeCommand(CLI::App* program) {
       });
   AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
              {0, 1024}, &flags->threads, "threads");
-  AddBytes(app,
-           {"--staging-bytes",
-            "Memory of each worker for inputs and outputs; 0: a share of the machine's"},
-           {0, int64_t{1} << 40}, &flags->staging_bytes);
-  AddBytes(
+  AddBytesOrZero(app,
+                 {"--staging-bytes",
+                  "Memory of each worker for inputs and outputs; 0: a share of the machine's"},
+                 kPoolBytes, &flags->staging_bytes);
+  AddBytesOrZero(
       app,
       {"--device-bytes", "Memory of each worker for running jobs; 0: a share of the machine's"},
-      {0, int64_t{1} << 40}, &flags->device_bytes);
+      kPoolBytes, &flags->device_bytes);
   AddDuration(app, {"--ready-timeout", "Time for all workers to be ready"},
               {absl::Seconds(1), absl::Hours(1)}, &flags->ready_timeout);
   AddDuration(app, {"--drain-grace", "Time for jobs to end after Ctrl-C"},

@@ -15,6 +15,7 @@ class CommandLineTest : public testing::Test {
     AddInteger(&app_, {"--threads", "Compute threads"}, {1, 64}, &threads_, "threads");
     AddDuration(&app_, {"--lease", "Lease"}, {absl::Seconds(1), absl::Hours(1)}, &lease_);
     AddBytes(&app_, {"--staging", "Staging memory"}, {0, int64_t{1} << 40}, &staging_);
+    AddBytesOrZero(&app_, {"--share", "Memory; 0: a share"}, {1 << 20, int64_t{1} << 40}, &share_);
     AddAddress(&app_, {"--address", "Where to listen"}, &address_);
     AddChoice(&app_, {"--layout", "Rows of ranks"}, {"auto", "zig-zag"}, &layout_);
     AddFile(&app_, {"--input", "What to read"}, &input_);
@@ -46,6 +47,7 @@ class CommandLineTest : public testing::Test {
   int64_t threads_ = 2;
   absl::Duration lease_ = absl::Seconds(5);
   int64_t staging_ = int64_t{64} << 20;
+  int64_t share_ = 0;
   std::string address_ = "127.0.0.1:8001";
   std::string layout_ = "auto";
   std::string input_, slot_ = "w0", even_;
@@ -80,6 +82,13 @@ TEST_F(CommandLineTest, ReadsEveryForm) {
   EXPECT_EQ(even_, "4");
   EXPECT_EQ(log_.level, LogLevel::kError);
   EXPECT_EQ(log_.format, LogFormat::kJson);
+}
+
+TEST_F(CommandLineTest, ZeroMayStandBesideARange) {
+  EXPECT_EQ(Parse({"--share=1MiB"}), -1) << error_;
+  EXPECT_EQ(share_, 1 << 20);
+  EXPECT_EQ(Parse({"--share=0B"}), -1) << error_;
+  EXPECT_EQ(share_, 0);
 }
 
 TEST_F(CommandLineTest, ASwitchMayBeSwitchedOff) {
@@ -117,6 +126,8 @@ TEST_F(CommandLineTest, AWrongFlagEndsWithOneLineAndTwo) {
                            "--staging=-1",
                            "--staging=2XB",
                            "--staging=99999999TiB",
+                           "--share=1",
+                           "--share=2TiB",
                            "--address=8001",
                            "--address=:1",
                            "--address=a:65536",
@@ -170,6 +181,7 @@ TEST_F(CommandLineTest, HelpShowsUnitRangeAndDefault) {
   EXPECT_THAT(output_, HasSubstr("1 to 64 threads=2"));
   EXPECT_THAT(output_, HasSubstr("TIME, 1s to 1h=5s"));
   EXPECT_THAT(output_, HasSubstr("0B to 1TiB=64MiB"));
+  EXPECT_THAT(output_, HasSubstr("BYTES, 0 or 1MiB to 1TiB=0"));
   EXPECT_THAT(output_, HasSubstr("--input [DIR/]FILE "));
   EXPECT_THAT(output_, HasSubstr("--part [DIR/]FILE ... "));
   EXPECT_THAT(output_, HasSubstr("NAME, 1 to 8 characters=w0"));

@@ -48,7 +48,7 @@ def wrong_values(form):
     form = form.split("=")[0] if not form.startswith("--") else form
     if found := re.fullmatch(r"NUMBER, (-?\d+) to (\d+) [a-z]+", form):
         return str(int(found[1]) - 1), str(int(found[2]) + 1), "1.5", "many"
-    if found := re.fullmatch(r"(TIME|BYTES), (\w+) to (\w+)", form):
+    if found := re.fullmatch(r"(TIME|BYTES), (?:0 or )?(\w+) to (\w+)", form):
         units, smallest = (TIMES, "ns") if found[1] == "TIME" else (SIZES, "B")
         low, high = (counted(end, units) for end in (found[2], found[3]))
         return f"{low - 1}{smallest}", f"{high + 1}{smallest}", "some"

@@ -53,8 +53,9 @@ class ServeTest(unittest.TestCase):
 
     def test_a_device_goes_to_each_worker(self):
         done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000", "--address", "127.0.0.1:0")
-        self.assertEqual(done.returncode, 4)
+        self.assertEqual(done.returncode, 1)
         self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
+        self.assertRegex(done.stderr, r"\nannulus serve: worker-[01] ended with 1\n")
         with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
             self.assertIsNone(service._process.poll())
 
@@ -63,6 +64,38 @@ class ServeTest(unittest.TestCase):
             with cluster.Serve(1, "--threads", "1") as service:
                 done = service.annulus("attend", "--synthetic", "1,64,64,1,1,16,fp32,1", "--verify", "4")
                 self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_command_line_that_a_child_refuses_is_a_wrong_one(self):
+        """Not one to try again with: a supervisor would, without end."""
+        for flag, child in (
+            ("--coordinator-flag=--nope=1", "the coordinator"),
+            ("--worker-flag=--kernel=foo", "worker-0"),
+            ("--worker-flag=--slot=", "worker-0"),
+        ):
+            with self.subTest(flag):
+                done = cluster.run("annulus", "serve", "--workers", "1", "--address", "127.0.0.1:0", flag)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                lines = [line for line in done.stderr.splitlines() if not line.startswith("2")]  # But its log.
+                self.assertEqual(lines[1:], [f"annulus serve: {child} ended with 2"], done.stderr)
+
+    def test_sizes_are_those_that_workers_take(self):
+        for flag in ("--staging-bytes", "--device-bytes"):
+            done = cluster.run("annulus", "serve", f"{flag}=1")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(done.stderr, f"annulus: {flag}: 1 is out of range, 0 or 1MiB to 1TiB (see --help)\n")
+
+    def test_a_child_that_is_ended_at_its_start_is_worth_another_try(self):
+        service = cluster.Serve(1, measure_time="10s")
+        process = subprocess.Popen(service.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            self.await_that(lambda: len(children_of(process.pid)) == 2, "no worker")
+            os.kill(max(children_of(process.pid)), signal.SIGKILL)
+            _, error = process.communicate(timeout=WAIT_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        self.assertEqual(process.returncode, 4, error)
+        self.assertIn("annulus: UNAVAILABLE: worker-0 was ended by signal 9", error.splitlines())
 
     def await_that(self, condition, what):
         deadline = time.monotonic() + WAIT_SECONDS
@@ -137,7 +170,7 @@ class ServeTest(unittest.TestCase):
     def test_a_port_that_is_taken_is_an_error(self):
         with cluster.Serve(1, "--threads", "1") as service:
             done = cluster.annulus("serve", "--workers", "1", "--address", service.address)
-        self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
 
     def test_ctrl_c_ends_a_verification_and_leaves_no_file(self):
         with cluster.Serve(1) as service, tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
