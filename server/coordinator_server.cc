@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -17,6 +16,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/keepalive.h"
+#include "proto/listen.h"
 #include "proto/message_limits.h"
 #include "proto/plain_messages.h"
 #include "proto/tensor_transport.h"
@@ -38,11 +38,6 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
-absl::Status CannotListen(const std::string& address) {
-  return MakeError(absl::StatusCode::kUnavailable, absl::StrCat("cannot listen on ", address),
-                   ErrorDetail{"CANNOT_LISTEN", {{"address", address}}, {}, {}});
-}
-
 // Vanished peers are found by pings, and patient ones are not punished for theirs.
 void SetKeepalive(grpc::ServerBuilder& builder, absl::Duration time, absl::Duration timeout) {
   for (const auto& [name, value] : ServerKeepalive(time, timeout, absl::Seconds(5)))
@@ -57,16 +52,12 @@ struct Port {
   absl::Status Listen(grpc::ServerBuilder& builder,
                       const std::shared_ptr<grpc::ServerCredentials>& credentials,
                       int streams_per_connection) {
-    int bound = 0;
-    // Two processes on one port would share its connections; a port in use is an error.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_per_connection);
     builder.SetMaxReceiveMessageSize(kMaxCoordinatorMessageBytes);
     TakeNothingCompressed(&builder);
-    builder.AddListeningPort(address, credentials, &bound);
-    server = builder.BuildAndStart();
-    if (server == nullptr || bound == 0) return CannotListen(address);
-    address = WithPort(address, bound);
+    ASSIGN_OR_RETURN(ListeningServer listening, annulus::Listen(&builder, address, credentials));
+    server = std::move(listening.server);
+    address = WithPort(address, listening.port);
     return absl::OkStatus();
   }
   void Shutdown() {

@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "attention/error.h"
 #include "base/command_line.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
@@ -157,7 +156,7 @@ int Main(int argc, char** argv) {
   KeepFreedMemory();
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
-    std::cerr << absl::StrCat("annulus-coordinator: ", ErrorText(server.status()), "\n");
+    std::cerr << absl::StrCat("annulus-coordinator: ", server.status().message(), "\n");
     return 1;
   }
   // For whoever asked for port 0.

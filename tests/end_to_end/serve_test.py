@@ -171,6 +171,10 @@ class ServeTest(unittest.TestCase):
         with cluster.Serve(1, "--threads", "1") as service:
             done = cluster.annulus("serve", "--workers", "1", "--address", service.address)
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual(done.stderr.splitlines(), [
+            f"annulus-coordinator: cannot listen on {service.address}: address already in use",
+            "annulus serve: the coordinator ended with 1",
+        ])
 
     def test_ctrl_c_ends_a_verification_and_leaves_no_file(self):
         with cluster.Serve(1) as service, tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:

@@ -75,6 +75,22 @@ class WorkerStartTest(unittest.TestCase):
         self.assertIn("cannot start: FAILED_PRECONDITION / KERNEL_PATH_NOT_ON_THIS_CPU: "
                       "kernel path", done.stderr)
 
+    def test_an_address_that_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for flags in ({"--data-address": address}, {"--data-address": "127.0.0.1:0", "--health-address": address}):
+                with self.subTest(flags=flags):
+                    done = subprocess.run(
+                        [cluster.program("annulus-worker"), "--comm-address", "127.0.0.1", "--measure-time", "1ms",
+                         *(word for flag in flags.items() for word in flag)],
+                        capture_output=True, text=True, timeout=60,
+                    )
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    lines = [line for line in done.stderr.splitlines() if " I " not in line]
+                    self.assertEqual(len(lines), 1, done.stderr)
+                    self.assertTrue(lines[0].endswith(
+                        f"CANNOT_LISTEN: cannot listen on {address}: address already in use"), done.stderr)
+
     def test_a_coordinator_that_cannot_be_reached_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             nobody = f"127.0.0.1:{taken.getsockname()[1]}"

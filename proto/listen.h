@@ -1,0 +1,25 @@
+#ifndef ANNULUS_PROTO_LISTEN_H_
+#define ANNULUS_PROTO_LISTEN_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/grpcpp.h"
+
+namespace annulus {
+
+struct ListeningServer {
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;  // The one that is bound.
+};
+
+// Starts what `builder` has on `address`, HOST:PORT, alone: two processes on one port would share
+// its connections, so a port in use is an error. Port 0 takes a free one. UNAVAILABLE /
+// CANNOT_LISTEN, with the cause where it is known.
+absl::StatusOr<ListeningServer> Listen(grpc::ServerBuilder* builder, const std::string& address,
+                                       const std::shared_ptr<grpc::ServerCredentials>& credentials);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_PROTO_LISTEN_H_
