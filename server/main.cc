@@ -140,7 +140,7 @@ int Main(int argc, char** argv) {
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;
   if (options.coordinator.lease <= options.coordinator.beat_interval) {
-    std::cerr << "--lease: must be longer than --beat-interval\n";
+    std::cerr << "annulus-coordinator: --lease: must be longer than --beat-interval\n";
     return kUsageExitCode;
   }
   TakeCounts(counts, &options);

@@ -110,6 +110,11 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--abort-timeout", done.stderr)
 
+    def test_a_lease_is_longer_than_the_time_between_beats(self):
+        done = cluster.run("annulus-coordinator", "--lease=1s", "--beat-interval=1s")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "annulus-coordinator: --lease: must be longer than --beat-interval\n")
+
     def test_a_command_that_says_too_little_is_told_what_is_missing(self):
         gradients = ("gradients", "--handle", "4f")
         for command, told in (
