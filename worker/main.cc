@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -19,9 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "attention/dtype.h"
 #include "attention/error.h"
-#include "attention/kernel_rates.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/device_name.h"
@@ -31,7 +28,7 @@
 #include "worker/cuda_backend.h"
 #include "worker/device/host.h"
 #include "worker/hopper_choice.h"
-#include "worker/measure.h"
+#include "worker/start_rates.h"
 #include "worker/worker.h"
 
 namespace annulus {
@@ -40,14 +37,11 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kTiB = int64_t{1} << 40;
 constexpr int kFailed = 1;
-// Of links that cannot be measured in one process: GPUs behind PCIe.
-constexpr int64_t kAssumedLinkBytesPerSecond = 20'000'000'000;
-constexpr double kAssumedStepSeconds = 30e-6;
 // Of a healthy worker an abort may take the 5 s for which Gloo's connecting with a peer cannot be
 // interrupted (worker/comm/gloo.h).
 constexpr absl::Duration kMinAbortTimeout = absl::Seconds(7);
-// Below this share of processors what was measured is said to be doubtful.
-constexpr double kMostlyAlone = 0.7;
+
+constexpr char kCheckHopper[] = "--check-hopper-on";
 
 struct Flags {
   WorkerOptions worker;
@@ -234,77 +228,6 @@ absl::Status CheckReachable(const Engine& engine) {
                       absl::StrCat("--comm-address: ", alone.status().message()));
 }
 
-absl::Status MeasureKernels(Flags* flags) {
-  WorkerOptions& worker = flags->worker;
-  worker.rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {}},
-                          {DataType::kBf16, Arithmetic::kOfType, {}},
-                          {DataType::kFp16, Arithmetic::kOfType, {}}};
-  if (!worker.engine.Lacks(kBf16x3Feature))
-    worker.rates.kernels.push_back({DataType::kFp32, Arithmetic::kBf16x3, {}});
-  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16})
-    worker.rates.kernels.push_back({dtype, Arithmetic::kOfType, {}, Operation::kGradients});
-  for (KernelRates& kernel : worker.rates.kernels) {
-    const int threads =
-        worker.engine.device_kind == DeviceKind::kCpu ? static_cast<int>(flags->threads) : 0;
-    const int part = kernel.operation == Operation::kForward ? 4 : 8;
-    auto measured = MeasureKernel(worker.engine, kernel, threads, flags->measure_time / part);
-    if (!measured.ok()) return measured.status();
-    kernel.rates = std::move(measured->rates);
-    worker.rates.cpu_share = std::min(worker.rates.cpu_share, measured->cpu_share);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MeasureTransfers(Flags* flags) {
-  WorkerOptions& worker = flags->worker;
-  if (worker.engine.one_rank_a_process) {
-    worker.rates.step_seconds = kAssumedStepSeconds;
-    worker.rates.link_bytes_per_second =
-        static_cast<double>(flags->link_rate > 0 ? flags->link_rate : kAssumedLinkBytesPerSecond);
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<double> step = MeasureStep(worker.engine, flags->measure_time / 8);
-  if (!step.ok()) return step.status();
-  worker.rates.step_seconds = *step;
-  worker.rates.link_bytes_per_second = static_cast<double>(flags->link_rate);
-  if (flags->link_rate > 0) return absl::OkStatus();
-  const absl::StatusOr<double> link = MeasureLink(worker.engine, flags->measure_time);
-  if (!link.ok()) return link.status();
-  worker.rates.link_bytes_per_second = *link;
-  return absl::OkStatus();
-}
-
-absl::Status MakeReady(Flags* flags) {
-  RETURN_IF_ERROR(ChooseEngine(flags));
-  RETURN_IF_ERROR(CheckReachable(flags->worker.engine));
-  RETURN_IF_ERROR(MeasureKernels(flags));
-  return MeasureTransfers(flags);
-}
-
-// At head dimensions of 128.
-std::string TextOf(const WorkerRates& rates) {
-  std::string text;
-  for (const KernelRates& kernel : rates.kernels) {
-    AttentionSpec spec;
-    spec.head_dim = 128;
-    spec.operation = kernel.operation;
-    const KernelRate rate = RateOf(spec, kernel);
-    const bool split = kernel.arithmetic == Arithmetic::kBf16x3;
-    const bool forward = kernel.operation == Operation::kForward;
-    absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype),
-                    forward ? " " : " gradients ",
-                    std::llround((forward ? 512 : 1280) / rate.pair_seconds / 1e9), " GFLOP/s and ",
-                    std::llround(rate.row_seconds * 1e9), " ns a row and head, ");
-  }
-  if (rates.cpu_share < kMostlyAlone) {
-    absl::StrAppend(&text, "with processors for ", std::llround(rates.cpu_share * 100),
-                    " % of the time, ");
-  }
-  absl::StrAppend(&text, "link ", std::llround(rates.link_bytes_per_second / 1e6), " MB/s, ",
-                  std::llround(rates.step_seconds * 1e6), " us a step");
-  return text;
-}
-
 // SIGTERM and SIGINT ask for the end; SIGUSR1 is the worker's own word that it has come.
 sigset_t BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
@@ -315,12 +238,38 @@ sigset_t BlockSignals() {
   return signals;
 }
 
+// One of them waits to be taken, and goes on waiting.
+bool ToldToEnd() {
+  sigset_t waiting;
+  sigemptyset(&waiting);
+  sigpending(&waiting);
+  return sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1;
+}
+
+// Takes seconds, after each part of which CANCELLED ends it where the worker has been told to end.
+absl::Status MakeReady(Flags* flags) {
+  RETURN_IF_ERROR(ChooseEngine(flags));
+  RETURN_IF_ERROR(CheckReachable(flags->worker.engine));
+  StartRatesOptions options;
+  options.threads = static_cast<int>(flags->threads);
+  options.link_rate = flags->link_rate;
+  options.time = flags->measure_time;
+  options.told_to_end = ToldToEnd;
+  ASSIGN_OR_RETURN(flags->worker.rates, MeasureStartRates(flags->worker.engine, options));
+  return absl::OkStatus();
+}
+
 int Run(Flags flags) {
   const sigset_t signals = BlockSignals();
   flags.log.component = flags.worker.slot;
   InitLogging(flags.log);
   LimitCallbackThreads();
-  if (const absl::Status ready = MakeReady(&flags); !ready.ok()) {
+  const absl::Status ready = MakeReady(&flags);
+  if ((ready.ok() || absl::IsCancelled(ready)) && ToldToEnd()) {
+    LogInfo(kNoJob, "ended before it was ready, as it was told to");
+    return 0;
+  }
+  if (!ready.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(ready));
     return kFailed;
   }
@@ -330,7 +279,7 @@ int Run(Flags flags) {
     kill(getpid(), SIGUSR1);
   };
   LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
-          TextOf(flags.worker.rates));
+          RatesText(flags.worker.rates));
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));
@@ -353,7 +302,6 @@ int Run(Flags flags) {
 }
 
 // What a worker runs beside itself before it takes the GPU (worker/hopper_choice.h).
-constexpr char kCheckHopper[] = "--check-hopper-on";
 int CheckHopperFor(const std::string& device) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Nobody else would end it.
   const absl::Status status = CheckHopperOn(device);

@@ -264,14 +264,18 @@ bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duratio
   }
 }
 
-// The coordinator first, so that the workers are there while it drains.
+// The coordinator first, so that the workers are there while it drains. Before they are ready they
+// have nothing to finish, and one that is about to connect should not look for who is gone.
 void Service::Stop() {
+  if (!ready_) {
+    for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
+  }
   coordinator_.Signal(SIGTERM);
   if (coordinator_.pid() != 0) AwaitEnd({&coordinator_}, flags_.drain_grace + absl::Seconds(5));
   coordinator_.Signal(SIGKILL);
   std::vector<ChildProcess*> workers;
   for (ChildProcess& worker : workers_) {
-    worker.Signal(SIGTERM);
+    if (ready_) worker.Signal(SIGTERM);
     workers.push_back(&worker);
   }
   AwaitEnd(workers, kWorkerEnd);  // The destructors end what is left.
