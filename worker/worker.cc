@@ -72,7 +72,10 @@ class Worker::Impl {
   ~Impl();
 
   absl::Status Start();
-  void Terminate() { agent_->Post(Terminated{}); }
+  void Terminate() {
+    leaving_ = true;
+    agent_->Post(Terminated{});
+  }
   const std::string& data_endpoint() const { return data_endpoint_; }
 
  private:
@@ -96,6 +99,7 @@ class Worker::Impl {
   // Any thread. What a fact sets off inside the worker does not wait for the agent. Its mailbox has
   // it first all the same: that keeps the facts in order.
   void Report(WorkerEvent fact);
+  void LogEndOfStream(const absl::Status& status) const;
 
   const WorkerOptions options_;
   std::string data_endpoint_;
@@ -113,6 +117,8 @@ class Worker::Impl {
   std::unique_ptr<DataPlaneServer> server_;
   std::unique_ptr<ControlLink> link_;
   std::atomic<bool> device_lost_{false};
+  std::atomic<bool> leaving_{false};  // It has been told to end.
+  std::atomic<bool> exited_{false};   // Nothing is held any more.
   std::unique_ptr<Watchdog> watchdog_;
 };
 
@@ -129,8 +135,7 @@ absl::Status Worker::Impl::Start() {
     agent_->Post(CommandArrived{stream, std::move(command)});
   };
   link.on_closed = [this](int64_t stream, absl::Status status) {
-    LogWarning(kNoJob, "the control stream to ", options_.coordinator,
-               " has ended: ", absl::StatusCodeToString(status.code()), ": ", status.message());
+    LogEndOfStream(status);
     agent_->Post(LinkClosed{stream, std::move(status)});
   };
   link_ = std::make_unique<ControlLink>(std::move(link));
@@ -139,7 +144,20 @@ absl::Status Worker::Impl::Start() {
   return absl::OkStatus();
 }
 
+// A coordinator that is lost is a warning. One that has said that it shuts down is not, nor what
+// the end of this worker brings with it.
+void Worker::Impl::LogEndOfStream(const absl::Status& status) const {
+  const bool expected =
+      DetailOf(status).reason == "DRAINING" || exited_ || (leaving_ && status.ok());
+  LogAt(expected ? LogLevel::kInfo : LogLevel::kWarning, kNoJob, "the control stream to ",
+        options_.coordinator, " has ended",
+        status.ok()
+            ? ""
+            : absl::StrCat(": ", absl::StatusCodeToString(status.code()), ": ", status.message()));
+}
+
 Worker::Impl::~Impl() {
+  exited_ = true;
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
   // Here, because an action may come on the very stream's callback.
@@ -315,6 +333,7 @@ void Worker::Impl::Perform(const CloseShard& action) {
 }
 
 void Worker::Impl::Perform(const Exit& action) {
+  exited_ = true;
   LogInfo(kNoJob, "leaving: ", action.why);
   options_.exit(action.code);
 }

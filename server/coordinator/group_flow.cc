@@ -228,7 +228,9 @@ void ReconcileGroups(Core& core) {
 void AbortGroup(Core& core, int64_t number, const absl::Status& cause) {
   GroupRecord* group = core.groups.Find(number);
   if (group == nullptr || group->state == State::kAborting) return;
-  core.Log(LogLevel::kWarning, kNoJob,
+  // Nobody has lost one that has never formed and that nobody wants any more.
+  const bool forming = group->state == State::kOpening || group->state == State::kConnecting;
+  core.Log(forming && !group->wanted ? LogLevel::kInfo : LogLevel::kWarning, kNoJob,
            absl::StrCat("group ", number, " is aborted: ", cause.message()));
   Enter(core, *group, State::kAborting, AnswerTime(core, group->members));
   for (int64_t member : group->members) {

@@ -255,7 +255,11 @@ void LoseWorker(Core& core, int64_t number, absl::string_view cause, const absl:
   const WorkerRecord* worker = core.workers.Find(number);
   if (worker == nullptr) return;
   const absl::Status lost = WorkerLostError(worker->slot(), cause);
-  core.Log(LogLevel::kWarning, kNoJob, std::string(lost.message()));
+  if (farewell.ok()) {
+    core.Log(LogLevel::kInfo, kNoJob, absl::StrCat("worker ", worker->slot(), " has left"));
+  } else {
+    core.Log(LogLevel::kWarning, kNoJob, std::string(lost.message()));
+  }
   if (worker->connection != 0) {
     core.Emit(action::CloseConnection{worker->connection, farewell});
   }

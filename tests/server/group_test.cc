@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "tests/server/coordinator_harness.h"
 
@@ -74,6 +77,26 @@ TEST_F(GroupTest, FamilyFollowsTheMembershipAndKeepsWhatIsStillRight) {
   harness_.Advance(absl::Seconds(1));
   harness_.Obey();
   EXPECT_EQ(ReadyGroups().size(), 3u);
+}
+
+TEST_F(GroupTest, AFormationThatIsNotWantedAnyMoreIsNoLoss) {
+  for (const bool wanted : {false, true}) {
+    CoordinatorHarness harness;
+    harness.hold = {WorkerCommand::kOpenGroup};
+    harness.Start(2);
+    if (wanted) {
+      harness.Advance(harness.core().options.answer_timeout + absl::Seconds(1));
+    } else {
+      WorkerEvent leaving;
+      leaving.mutable_leaving();
+      harness.Say(harness.worker("w1"), leaving);
+    }
+    const auto aborted = std::find_if(
+        harness.logged.begin(), harness.logged.end(),
+        [](const action::Log& log) { return absl::StrContains(log.text, "group 1 is aborted"); });
+    ASSERT_NE(aborted, harness.logged.end());
+    EXPECT_EQ(aborted->level, wanted ? LogLevel::kWarning : LogLevel::kInfo) << aborted->text;
+  }
 }
 
 class SmallGroupsTest : public GroupTest {

@@ -352,6 +352,8 @@ TEST_F(MembershipTest, LeavingWorkerFinishesGetsNothingNewAndIsToldToGo) {
   EXPECT_TRUE(harness_.worker("w1").history.back().has_drain());
   harness_.Disconnect(worker);
   EXPECT_EQ(harness_.Info().workers_size(), 1) << "gone at once, without a lease";
+  EXPECT_EQ(harness_.logged.back().text, "worker w1 has left");
+  EXPECT_EQ(harness_.logged.back().level, LogLevel::kInfo);
 }
 
 TEST(MembershipLimitTest, WorkerThatAcknowledgesNothingIsLost) {

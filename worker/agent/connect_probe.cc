@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/log.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace annulus {
@@ -24,21 +23,21 @@ ConnectProbe::~ConnectProbe() {
   if (question_ != nullptr) question_->context.TryCancel();
 }
 
-void ConnectProbe::Ask() {
+void ConnectProbe::Ask(LogLevel level) {
   if (question_ != nullptr) question_->context.TryCancel();
   question_ = std::make_shared<Question>();
   question_->stub = Health::NewStub(channel_);
   question_->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   question_->stub->async()->Check(
       &question_->context, &question_->request, &question_->response,
-      [question = question_, address = address_](const grpc::Status& status) {
+      [question = question_, address = address_, level](const grpc::Status& status) {
         // Any other answer is one: what it says is not the question.
         if (status.error_code() != grpc::StatusCode::UNAVAILABLE &&
             status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
           return;
         }
-        LogWarning(kNoJob, "cannot reach the coordinator at ", address, ": ",
-                   status.error_message(), "; trying again");
+        LogAt(level, kNoJob, "cannot reach the coordinator at ", address, ": ",
+              status.error_message(), "; trying again");
       });
 }
 

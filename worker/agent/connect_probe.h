@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/log.h"
 #include "grpcpp/grpcpp.h"
 
 namespace annulus {
@@ -16,9 +17,9 @@ class ConnectProbe {
   ConnectProbe(std::shared_ptr<grpc::Channel> channel, std::string address);
   ~ConnectProbe();
 
-  // Asks for the health of whoever is there, with 10 s. One line where no connection comes about.
-  // Gives an older question up.
-  void Ask();
+  // Asks for the health of whoever is there, with 10 s. One line, of this level, where no
+  // connection comes about. Gives an older question up.
+  void Ask(LogLevel level);
 
  private:
   struct Question;

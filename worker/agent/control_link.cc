@@ -4,6 +4,8 @@
 #include <deque>
 #include <utility>
 
+#include "attention/error.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "proto/callback_threads.h"
@@ -81,6 +83,11 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     }
     return true;
   }
+  // The coordinator has ended it with the word that it shuts down.
+  bool WasAnnounced() {
+    MutexLock lock(&mutex_);
+    return announced_;
+  }
   // Waits for a callback that runs; none runs after it.
   void Mute() {
     MutexLock lock(&callback_mutex_);
@@ -109,9 +116,14 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     if (closing_) StartWritesDone();
   }
   void OnDone(const grpc::Status& status) override {
+    const absl::Status end = FromGrpcStatus(status);
+    {
+      MutexLock lock(&mutex_);
+      announced_ = DetailOf(end).reason == "DRAINING";
+    }
     {
       MutexLock lock(&callback_mutex_);
-      if (!muted_) options_->on_closed(number_, Explained(FromGrpcStatus(status)));
+      if (!muted_) options_->on_closed(number_, Explained(end));
     }
     const std::shared_ptr<Stream> self = std::move(self_);
     MutexLock lock(&mutex_);
@@ -142,6 +154,7 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
   bool writing_ GUARDED_BY(mutex_) = false;
   bool closing_ GUARDED_BY(mutex_) = false;
   bool released_ GUARDED_BY(mutex_) = false;  // The hold: no more writes.
+  bool announced_ GUARDED_BY(mutex_) = false;
   bool done_ GUARDED_BY(mutex_) = false;
 };
 
@@ -160,10 +173,12 @@ ControlLink::~ControlLink() {
 }
 
 void ControlLink::Connect(int64_t number) {
+  // Who has said that he goes is not there the first time that he is asked for.
+  const bool expected = stream_ != nullptr && stream_->WasAnnounced();
   Drop();
   stream_ = std::make_shared<Stream>(options_, number);
   stream_->Open(stub_.get(), stream_);
-  probe_->Ask();
+  probe_->Ask(expected ? LogLevel::kInfo : LogLevel::kWarning);
 }
 
 void ControlLink::Send(const WorkerEvent& event) {

@@ -40,7 +40,8 @@ class ControlLink {
   ~ControlLink();
 
   // Opens a stream, which waits until the coordinator can be reached; where it cannot, a line of
-  // the log says why. Gives up an older one. `number` is for the callbacks.
+  // the log says why, a warning unless the last stream ended because the coordinator shuts down.
+  // Gives up an older one. `number` is for the callbacks.
   void Connect(int64_t number);
   void Send(const control::v1::WorkerEvent& event);
   // Gives the stream up: no further callbacks of it matter.
