@@ -1,8 +1,12 @@
 #include "base/command_line.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <iostream>
 #include <limits>
+#include <memory>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -101,6 +105,20 @@ absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text)
     return wrong;
   }
   return std::make_pair(std::string(host), port);
+}
+
+bool IsEveryAddress(const std::string& host) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
+  if (getaddrinfo(bare.c_str(), nullptr, &hints, &list) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  if (list->ai_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(list->ai_addr)->sin_addr.s_addr == INADDR_ANY;
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(list->ai_addr)->sin6_addr);
 }
 
 CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,

@@ -78,6 +78,9 @@ constexpr int kUsageExitCode = 2;
 // wrong.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text);
+// Whether a host of an address stands for all addresses of the machine: "0.0.0.0", "[::]". One can
+// listen there, but not be reached.
+bool IsEveryAddress(const std::string& host);
 // "64MiB" of 67108864: the largest unit that divides it.
 std::string FormatBytes(int64_t bytes);
 

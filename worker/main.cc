@@ -192,12 +192,16 @@ absl::Status Check(const Flags& flags) {
   if (flags.worker.stall_timeout <= flags.worker.step_timeout) {
     return absl::InvalidArgumentError("--stall-timeout must be longer than --step-timeout");
   }
-  const std::string host =
-      flags.worker.data_address.substr(0, flags.worker.data_address.rfind(':'));
-  if (flags.worker.advertise_host.empty() && (host == "0.0.0.0" || host == "[::]")) {
+  const std::string& advertised = flags.worker.advertise_host;
+  if (advertised.empty() && IsEveryAddress(ParseAddress(flags.worker.data_address)->first)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--data-address ", flags.worker.data_address,
                      " listens everywhere: say in --advertise-address where clients reach it"));
+  }
+  const auto with_port = ParseAddress(advertised);
+  if (IsEveryAddress(with_port.ok() ? with_port->first : advertised)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--advertise-address ", advertised, " is everywhere: say where clients reach this worker"));
   }
   return absl::OkStatus();
 }

@@ -156,7 +156,7 @@ absl::Status Service::Start() {
 
 absl::Status Service::StartWorker(int64_t index) {
   std::string host = address_.substr(0, address_.rfind(':'));
-  if (host == "0.0.0.0" || host == "[::]") host = "127.0.0.1";
+  if (IsEveryAddress(host)) host = "127.0.0.1";
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const int64_t threads =
       flags_.threads > 0 ? flags_.threads : std::max<int64_t>(1, cores / flags_.workers);

@@ -91,6 +91,15 @@ TEST_F(CommandLineTest, ZeroMayStandBesideARange) {
   EXPECT_EQ(share_, 0);
 }
 
+TEST(IsEveryAddressTest, KnowsAllItsForms) {
+  for (const char* host : {"0.0.0.0", "0", "[::]", "[0:0::0]"}) {
+    EXPECT_TRUE(IsEveryAddress(host)) << host;
+  }
+  for (const char* host : {"", "127.0.0.1", "[::1]", "localhost", "0.0.0.0:1", "[]"}) {
+    EXPECT_FALSE(IsEveryAddress(host)) << host;
+  }
+}
+
 TEST_F(CommandLineTest, ASwitchMayBeSwitchedOff) {
   EXPECT_EQ(Parse({}), -1);
   EXPECT_FALSE(steady_.has_value());

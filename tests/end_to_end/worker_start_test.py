@@ -91,6 +91,15 @@ class WorkerStartTest(unittest.TestCase):
                     self.assertTrue(lines[0].endswith(
                         f"CANNOT_LISTEN: cannot listen on {address}: address already in use"), done.stderr)
 
+    def test_an_address_that_is_everywhere_is_told_to_nobody(self):
+        for flags in (("--data-address=0.0.0.0:0",), ("--data-address=[::]:0",), ("--advertise-address=0.0.0.0",),
+                      ("--advertise-address=[::]",), ("--advertise-address=0.0.0.0:8004", "--data-address=0.0.0.0:0")):
+            with self.subTest(flags=flags):
+                done = cluster.run("annulus-worker", *flags)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertRegex(done.stderr, f"^annulus-worker: {re.escape(flags[0].split('=')[0])} .* where clients reach")
+
     def test_a_coordinator_that_cannot_be_reached_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             nobody = f"127.0.0.1:{taken.getsockname()[1]}"
