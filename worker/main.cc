@@ -187,6 +187,19 @@ void AddTimes(CLI::App* app, Flags* flags) {
               {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
 }
 
+void AddHopperCheck(CLI::App* app, std::string* device) {
+  AddText(app,
+          {kCheckHopper,
+           "Serves nothing: compares the kernel for Hopper with the CPU's on a GPU, says `passed` "
+           "or why not, and ends"},
+          "cuda:N", "", [device](const std::string& text) -> absl::Status {
+            *device = text;
+            return GpuNumber(text).ok()
+                       ? absl::OkStatus()
+                       : absl::InvalidArgumentError(absl::StrCat("'", text, "' is no cuda:N"));
+          });
+}
+
 // What no single flag's range can say.
 absl::Status Check(const Flags& flags) {
   if (flags.worker.stall_timeout <= flags.worker.step_timeout) {
@@ -314,7 +327,6 @@ int CheckHopperFor(const std::string& device) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc == 3 && absl::string_view(argv[1]) == kCheckHopper) return CheckHopperFor(argv[2]);
   Flags flags = Defaults();
   flags.backend.hopper_check = {"/proc/self/exe", kCheckHopper};
   CLI::App app(
@@ -324,9 +336,12 @@ int Main(int argc, char** argv) {
   AddPlaces(&app, &flags);
   AddSizes(&app, &flags);
   AddTimes(&app, &flags);
+  std::string hopper_device;
+  AddHopperCheck(&app, &hopper_device);
   AddLogFlags(&app, &flags.log);
   if (const std::optional<int> code = ParseCommandLine(&app, argc, argv); code.has_value())
     return *code;
+  if (!hopper_device.empty()) return CheckHopperFor(hopper_device);
   if (const absl::Status status = Check(flags); !status.ok()) {
     std::cerr << absl::StrCat("annulus-worker: ", status.message(), "\n");
     return kUsageExitCode;

@@ -61,6 +61,7 @@ def wrong_values(form):
         "HOST[:PORT]": ("no where", "here:port"),
         "HOST|if:NAME": ("if:", "no where"),
         "cpu|auto|cuda:N": ("gpu", "cuda:", "cuda:-1"),
+        "cuda:N": ("cpu", "auto", "cuda:", "cuda:-1"),
         "NAME[,NAME…]": ("", "a,,b"),
         "LIBRARY": ("",),
         "LIBRARY|off": ("",),
@@ -92,7 +93,7 @@ class FlagsTest(unittest.TestCase):
                     self.assertEqual(form, "")
                 else:
                     self.assertIsNotNone(wrong_values(form), f"no form, unit or range: {form!r}")
-        for known in ("--lease", "--threads", "--synthetic", "--scale", "--wait", "--workers", "--json"):
+        for known in ("--lease", "--threads", "--synthetic", "--scale", "--wait", "--workers", "--json", "--check-hopper-on"):
             self.assertIn(known, flags)  # The help was read.
 
     def test_every_flag_refuses_what_it_cannot_take(self):
