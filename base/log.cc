@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "base/printable.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"
@@ -73,8 +73,8 @@ std::string JsonRest(const Log& log, absl::string_view job, absl::string_view me
 std::string TextRest(const Log& log, absl::string_view job, absl::string_view message) {
   std::string line;
   if (!log.component.empty()) absl::StrAppend(&line, log.component, " ");
-  if (!job.empty()) absl::StrAppend(&line, "job=", absl::Utf8SafeCEscape(job), " ");
-  absl::StrAppend(&line, absl::Utf8SafeCEscape(message));
+  if (!job.empty()) absl::StrAppend(&line, "job=", PrintableLine(job), " ");
+  absl::StrAppend(&line, PrintableLine(message));
   return line;
 }
 

@@ -37,9 +37,10 @@ inline constexpr absl::string_view kNoJob = "";
 // Whether a line of this level would be written.
 bool LogEnabled(LogLevel level);
 
-// Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails. In text
-// control characters of the message are escaped, so that one call is one line; in JSON the fields
-// are time, level, component, job, message, and the absent ones are left out.
+// Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails. Text is
+// for people: the message as it is, by base/printable.h, so that one call is one line; what parses
+// lines takes JSON, whose fields are time, level, component, job, message, and the absent ones are
+// left out.
 void WriteLog(LogLevel level, absl::string_view job, absl::string_view message);
 
 // LogInfo(job_id, "placed on ", count, " workers"): parts as for absl::StrCat.

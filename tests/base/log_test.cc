@@ -36,8 +36,14 @@ TEST_F(LogTest, TextLineCarriesLevelComponentAndJob) {
 TEST_F(LogTest, TextStaysOnOneLineWhateverTheMessage) {
   Init(LogFormat::kText);
   LogInfo(kNoJob, "two\nlines \x1b[31m");
-  EXPECT_THAT(stream_.str(), HasSubstr("worker-3 two\\nlines \\033[31m\n"));
+  EXPECT_THAT(stream_.str(), HasSubstr("worker-3 two lines \\x1b[31m\n"));
   EXPECT_THAT(stream_.str(), Not(HasSubstr("job=")));
+}
+
+TEST_F(LogTest, TextIsWhatThePagesQuote) {
+  Init(LogFormat::kText);
+  LogError(kNoJob, "kernel path \"amx\", 30 µs");
+  EXPECT_THAT(stream_.str(), HasSubstr("worker-3 kernel path \"amx\", 30 µs\n"));
 }
 
 TEST_F(LogTest, JsonLineParsesWhateverTheMessage) {
