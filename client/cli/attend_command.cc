@@ -117,6 +117,10 @@ nlohmann::json VerifiedJson(const Verification& verified) {
 void PrintVerified(const Verification& verified) {
   if (verified.gradients.has_value()) {
     const GradientReport& report = *verified.gradients;
+    if (report.q_rows == 0 && report.k_rows == 0) {
+      std::cout << "verified nothing: no rows\n";
+      return;
+    }
     std::cout << absl::StrFormat(
         "verified %d query and %d key rows (seed %d): %s of head %d off by %.3g of %.3g allowed\n",
         report.q_rows, report.k_rows, verified.seed, TensorName(report.worst_tensor),
@@ -124,11 +128,15 @@ void PrintVerified(const Verification& verified) {
     return;
   }
   const VerifyReport& report = *verified.report;
+  if (report.rows.empty()) {
+    std::cout << "verified nothing: no rows\n";
+    return;
+  }
   std::cout << absl::StrFormat(
-      "verified %d rows (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
+      "verified %s (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
       "what is allowed\n",
-      report.rows.size(), verified.seed, report.worst_head, report.output_error,
-      report.output_budget, report.lse_part);
+      CountText(static_cast<int64_t>(report.rows.size()), "row"), verified.seed, report.worst_head,
+      report.output_error, report.output_budget, report.lse_part);
 }
 
 // By a state nobody here knows the shape that the forward job's bias had in its file.

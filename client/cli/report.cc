@@ -1,11 +1,14 @@
 #include "client/cli/report.h"
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "attention/error.h"
 #include "attention/spec.h"
 #include "base/printable.h"
@@ -42,12 +45,33 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
+namespace {
+
+// "inputs[1].lse" stands in a message as a file's name and "lse": people do not count files from 0.
+absl::string_view InItsFile(absl::string_view field) {
+  if (!absl::StartsWith(field, "inputs[") && !absl::StartsWith(field, "files[")) return field;
+  field.remove_prefix(std::min(field.size(), field.find(']') + 1));
+  absl::ConsumePrefix(&field, ".");
+  return field;
+}
+
+// Whether the message ends with a field's name and what is wrong with it, or is that alone.
+bool IsSaidBy(absl::string_view message, const FieldViolation& violation) {
+  if (message == violation.description) return true;
+  if (!absl::ConsumeSuffix(&message, violation.description)) return false;
+  if (!absl::ConsumeSuffix(&message, ": ")) return false;
+  return absl::EndsWith(message, InItsFile(violation.field));
+}
+
+}  // namespace
+
 ExitCode ReportError(const absl::Status& given, bool json) {
   const ErrorDetail detail = DetailOf(given);
   const absl::Status status = MakeError(given.code(), PlainMessage(given), detail);
   const std::string code = absl::StatusCodeToString(status.code());
   std::string text = absl::StrCat("annulus: ", PrintableLine(ErrorText(status)), "\n");
   for (const FieldViolation& field : detail.fields) {
+    if (IsSaidBy(status.message(), field)) continue;
     absl::StrAppend(&text, PrintableLine(absl::StrCat("  ", field.field, ": ", field.description)),
                     "\n");
   }
@@ -149,6 +173,10 @@ std::string KeptStateText(const v1::Job& job) {
 
 std::string LowerSuffix(absl::string_view name) {
   return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+}
+
+std::string CountText(int64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
 std::string BytesText(double bytes) {

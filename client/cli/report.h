@@ -1,6 +1,7 @@
 #ifndef ANNULUS_CLIENT_CLI_REPORT_H_
 #define ANNULUS_CLIENT_CLI_REPORT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,8 +30,8 @@ constexpr char kExitCodes[] =
 
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// One line for people on standard error: code, reason, message, fields, by base/printable.h. With
-// `json` also
+// For people on standard error: a line of code, reason and message, and one for each field of which
+// the message does not say the same already, by base/printable.h. With `json` also
 // {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard output.
 // Returns the exit code.
 ExitCode ReportError(const absl::Status& status, bool json);
@@ -43,6 +44,8 @@ nlohmann::json KeptStateJson(const v1::Job& job);
 std::string KeptStateText(const v1::Job& job);
 // The name of an enum's value without its type, in small letters.
 std::string LowerSuffix(absl::string_view name);
+// "1 row", "2 rows".
+std::string CountText(int64_t count, absl::string_view noun);
 // "1.5 GB", "640 B".
 std::string BytesText(double bytes);
 

@@ -92,10 +92,12 @@ TEST(ReportTest, ThePageNamesTheStatusesOfEachExitCode) {
 TEST(ReportTest, AnErrorIsOneLineAndOneForEachField) {
   std::ostringstream told;
   std::streambuf* const before = std::cerr.rdbuf(told.rdbuf());
-  ReportError(InvalidField("BAD_SPEC", "spec", "no JSON: Unexpected end.\n\n^"), /*json=*/false);
+  ErrorDetail detail = {"BAD_SPEC", {}, {{"spec", "no JSON: Unexpected end.\n\n^"}}, {}};
+  ReportError(MakeError(absl::StatusCode::kInvalidArgument, "not\na spec", detail),
+              /*json=*/false);
   std::cerr.rdbuf(before);
   EXPECT_EQ(told.str(),
-            "annulus: INVALID_ARGUMENT / BAD_SPEC: spec: no JSON: Unexpected end. ^\n"
+            "annulus: INVALID_ARGUMENT / BAD_SPEC: not a spec\n"
             "  spec: no JSON: Unexpected end. ^\n");
 }
 
@@ -107,10 +109,39 @@ std::string Told(const absl::Status& status) {
   return told.str();
 }
 
+// Whether a field's line follows the message.
+bool IsToldApart(const std::string& message, const FieldViolation& field) {
+  const std::string told =
+      Told(MakeError(absl::StatusCode::kInvalidArgument, message, {"SO", {}, {field}, {}}));
+  const std::string first = "annulus: INVALID_ARGUMENT / SO: " + message + "\n";
+  EXPECT_EQ(told.substr(0, first.size()), first);
+  return told.size() > first.size();
+}
+
+TEST(ReportTest, AFieldThatTheMessageTellsIsNotToldTwice) {
+  EXPECT_FALSE(IsToldApart("k: another rank than q", {"k", "another rank than q"}));
+  EXPECT_FALSE(IsToldApart("attempt 4: spec.scale: 7", {"spec.scale", "7"}));
+  EXPECT_FALSE(IsToldApart("a/b: lse: is NaN", {"inputs[1].lse", "is NaN"}));
+  EXPECT_FALSE(IsToldApart("a/b: of rank 2", {"files[0]", "of rank 2"}));
+  EXPECT_FALSE(IsToldApart("1 file for 2 ranks", {"files", "1 file for 2 ranks"}));
+  EXPECT_TRUE(IsToldApart("k: another rank than q", {"v", "another rank than q"}));
+  EXPECT_TRUE(IsToldApart("k: another rank than q", {"k", "another batch than q"}));
+  EXPECT_TRUE(IsToldApart("too large: 7", {"spec.scale", "7"}));
+  EXPECT_TRUE(IsToldApart("k", {"k", ""}));
+}
+
+TEST(ReportTest, WhatIsCountedHasItsPlural) {
+  EXPECT_EQ(CountText(0, "row"), "0 rows");
+  EXPECT_EQ(CountText(1, "partial"), "1 partial");
+  EXPECT_EQ(CountText(12, "call"), "12 calls");
+}
+
 TEST(ReportTest, WhatMovesATerminalIsWrittenOut) {
   EXPECT_EQ(Told(InvalidField("BAD_SPEC", "a\x1b[2J", std::string("b\0c\xff", 4))),
-            "annulus: INVALID_ARGUMENT / BAD_SPEC: a\\x1b[2J: b\\x00c\\xff\n"
-            "  a\\x1b[2J: b\\x00c\\xff\n");
+            "annulus: INVALID_ARGUMENT / BAD_SPEC: a\\x1b[2J: b\\x00c\\xff\n");
+  const ErrorDetail detail = {"BAD_SPEC", {}, {{"a\x1b[2J", std::string("b\0c\xff", 4)}}, {}};
+  EXPECT_EQ(Told(MakeError(absl::StatusCode::kInvalidArgument, "no", detail)),
+            "annulus: INVALID_ARGUMENT / BAD_SPEC: no\n  a\\x1b[2J: b\\x00c\\xff\n");
 }
 
 TEST(ReportTest, AnErrorWithoutAMessageIsToldAllTheSame) {
