@@ -53,10 +53,14 @@ Interrupts::Interrupts() {
   action.sa_sigaction = OnBusError;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGBUS, &action, &before_);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignore, &file_size_before_);
 }
 
 Interrupts::~Interrupts() {
   sigaction(SIGBUS, &before_, nullptr);
+  sigaction(SIGXFSZ, &file_size_before_, nullptr);
   {
     MutexLock lock(&mutex_);
     over_ = true;

@@ -14,8 +14,9 @@ namespace annulus {
 // What Ctrl-C (SIGINT), SIGTERM and SIGHUP do to a command: they cancel what it waits for; where
 // nothing is waited for, or it was asked before, they end the program at once with
 // kExitInterrupted. And what an input file does that becomes shorter while it is read, of which
-// SIGBUS tells: it ends the program with kExitRefused. One in a process, made before all threads
-// but the main one. Thread-safe.
+// SIGBUS tells: it ends the program with kExitRefused. A file that would grow past what is allowed
+// (SIGXFSZ) is an error of the write, not the end of the program. One in a process, made before all
+// threads but the main one. Thread-safe.
 class Interrupts {
  public:
   Interrupts();
@@ -40,7 +41,7 @@ class Interrupts {
   std::function<void()> cancel_ GUARDED_BY(mutex_);
   bool over_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
-  struct sigaction before_ = {};  // What SIGBUS did.
+  struct sigaction before_ = {}, file_size_before_ = {};  // What SIGBUS and SIGXFSZ did.
 };
 
 }  // namespace annulus

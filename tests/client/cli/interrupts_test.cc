@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "client/cli/report.h"
+#include "client/safetensors.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -64,12 +67,37 @@ TEST(InterruptsDeathTest, AnotherErrorOfTheBusIsWhatItWas) {
       testing::KilledBySignal(SIGBUS), "");
 }
 
+// Ends with what is said of a file that may not become as large as it has to.
+[[noreturn]] void WriteTooMuch(const std::string& path) {
+  Interrupts interrupts;
+  const rlimit limit = {4096, 4096};
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(kExitOk);
+  const std::vector<std::byte> bytes(1 << 16);
+  absl::Status status;
+  {
+    SafetensorsWriter writer = *SafetensorsWriter::Create(path);
+    status = writer.Commit({{"a", "U8", {1 << 16}, bytes}});
+    if (access(writer.partial().c_str(), F_OK) == 0) _exit(kExitOk);
+  }
+  _exit(ReportError(status, /*json=*/false));
+}
+
+TEST(InterruptsDeathTest, AFileThatMayNotGrowIsAnErrorOfItsWrite) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::string path = PathOf("limited");
+  EXPECT_EXIT(WriteTooMuch(path), testing::ExitedWithCode(kExitRefused),
+              "FILE_ERROR: cannot write .*limited: File too large");
+  EXPECT_FALSE(std::ifstream(path).good());
+}
+
 TEST(InterruptsTest, WhenItIsGoneSignalsAreAsBefore) {
   struct sigaction before = {}, after = {};
   ASSERT_EQ(sigaction(SIGBUS, nullptr, &before), 0);
   { Interrupts interrupts; }
   ASSERT_EQ(sigaction(SIGBUS, nullptr, &after), 0);
   EXPECT_EQ(after.sa_handler, before.sa_handler);
+  ASSERT_EQ(sigaction(SIGXFSZ, nullptr, &after), 0);
+  EXPECT_EQ(after.sa_handler, SIG_DFL);
   sigset_t blocked;
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &blocked), 0);
   EXPECT_EQ(sigismember(&blocked, SIGINT), 0);
