@@ -15,6 +15,7 @@
 #include "attention/status_macros.h"
 #include "attention/synthetic.h"
 #include "attention/validate.h"
+#include "client/input_names.h"
 #include "client/lse_notes.h"
 #include "client/pair_files.h"
 #include "proto/convert.h"
@@ -26,14 +27,6 @@ namespace {
 absl::Status Disagrees(absl::string_view field, int64_t given, int64_t found) {
   return InvalidField("SHAPE_MISMATCH", absl::StrCat("spec.", field),
                       absl::StrCat(given, " in the spec, ", found, " in the input"));
-}
-
-absl::StatusOr<DataType> DtypeOf(const SafetensorInfo& info) {
-  if (info.dtype == "F32") return DataType::kFp32;
-  if (info.dtype == "F16") return DataType::kFp16;
-  if (info.dtype == "BF16") return DataType::kBf16;
-  return InvalidField("UNSUPPORTED_DTYPE", info.name,
-                      absl::StrCat(info.dtype, "; F32, F16 and BF16 are served"));
 }
 
 absl::string_view FileDtype(DataType dtype) {
@@ -148,51 +141,10 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
   return synthetic;
 }
 
-absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
-  const SafetensorInfo* tensors[3] = {};
-  constexpr absl::string_view kNames[] = {"q", "k", "v"};
-  for (int i : {0, 1, 2}) {
-    tensors[i] = file.Find(kNames[i]);
-    if (tensors[i] == nullptr) return InvalidField("MISSING_TENSOR", kNames[i], "not in the file");
-  }
-  const std::vector<int64_t>&q = tensors[0]->shape, &k = tensors[1]->shape, &v = tensors[2]->shape;
-  if (q.size() != 3 && q.size() != 4) {
-    return InvalidField("SHAPE_MISMATCH", "q",
-                        "[tokens, heads, dim] or [batch, tokens, heads, dim]");
-  }
-  if (k.size() != q.size()) return InvalidField("SHAPE_MISMATCH", "k", "another rank than q");
-  if (v.size() != q.size()) return InvalidField("SHAPE_MISMATCH", "v", "another rank than q");
-  JobShape shape;
-  const size_t at = q.size() - 3;  // Of tokens.
-  if (at == 1) {
-    shape.batch = q[0];
-    if (k[0] != q[0]) return InvalidField("SHAPE_MISMATCH", "k", "another batch than q");
-    if (v[0] != q[0]) return InvalidField("SHAPE_MISMATCH", "v", "another batch than q");
-  }
-  if (k[at + 2] != q[at + 2])
-    return InvalidField("SHAPE_MISMATCH", "k", "another head dimension than q");
-  if (v[at] != k[at]) return InvalidField("SHAPE_MISMATCH", "v", "another number of tokens than k");
-  if (v[at + 1] != k[at + 1])
-    return InvalidField("SHAPE_MISMATCH", "v", "another number of heads than k");
-  ASSIGN_OR_RETURN(shape.dtype, DtypeOf(*tensors[0]));
-  for (int i : {1, 2}) {
-    ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*tensors[i]));
-    if (dtype != shape.dtype)
-      return InvalidField("UNSUPPORTED_DTYPE", kNames[i], "another dtype than q");
-  }
-  shape.q_tokens = q[at];
-  shape.kv_tokens = k[at];
-  shape.q_heads = q[at + 1];
-  shape.kv_heads = k[at + 1];
-  shape.head_dim = q[at + 2];
-  shape.head_dim_v = v[at + 2];
-  return shape;
-}
-
 absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec) {
   const SafetensorInfo* output = file.Find(TensorName(TensorId::kOut));
-  if (output == nullptr) return InvalidField("MISSING_TENSOR", "output", "not in the file");
-  ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*output));
+  if (output == nullptr) return MissingTensor(file, TensorName(TensorId::kOut));
+  ASSIGN_OR_RETURN(const DataType dtype, DtypeInFile(*output));
   if (spec->out_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     spec->set_out_dtype(static_cast<v1::DataType>(dtype));
   }
@@ -270,14 +222,14 @@ absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
   }
   const absl::string_view name = TensorName(tensor.id);
   const SafetensorInfo* info = file_->Find(name);
-  if (info == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  if (info == nullptr) return MissingTensor(*file_, name);
   const std::vector<int64_t> shape = ShapeInFile(tensor);
   if (info->shape != shape) {
     return InvalidField("SHAPE_MISMATCH", name,
                         absl::StrCat("[", absl::StrJoin(info->shape, ", "),
                                      "] where the job says [", absl::StrJoin(shape, ", "), "]"));
   }
-  ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*info));
+  ASSIGN_OR_RETURN(const DataType dtype, DtypeInFile(*info));
   if (dtype != tensor.dtype) {
     return InvalidField(
         "UNSUPPORTED_DTYPE", name,

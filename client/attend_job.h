@@ -13,19 +13,11 @@
 #include "annulus/v1/types.pb.h"
 #include "attention/spec.h"
 #include "client/client.h"
+#include "client/job_shape.h"
 #include "client/pair_files.h"
 #include "client/safetensors.h"
 
 namespace annulus {
-
-// Shapes as a file or a generator has them, [batch, tokens, heads, dim], or [tokens, heads, dim]
-// with no batch.
-struct JobShape {
-  DataType dtype = DataType::kUnspecified;
-  std::optional<int64_t> batch;
-  int64_t q_tokens = 0, kv_tokens = 0;  // Of one sequence with a batch, else of all.
-  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, head_dim_v = 0;
-};
 
 // "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed". INVALID_ARGUMENT / BAD_SYNTHETIC says what is wrong.
 struct SyntheticShape {
@@ -33,10 +25,6 @@ struct SyntheticShape {
   uint64_t seed = 0;
 };
 absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text);
-
-// Of q, k and v in a file. INVALID_ARGUMENT: MISSING_TENSOR, SHAPE_MISMATCH, UNSUPPORTED_DTYPE,
-// naming the tensor.
-absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file);
 
 // What a spec of gradients leaves out and a file says: whether there is a d_lse, and the dtype of
 // the output. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.

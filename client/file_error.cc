@@ -14,4 +14,15 @@ absl::Status FileError(absl::string_view what, const std::string& path) {
                    {error == ENOENT ? "FILE_NOT_FOUND" : "FILE_ERROR", {{"path", path}}, {}, {}});
 }
 
+absl::Status InFile(const std::string& path, const absl::Status& status, const std::string& place) {
+  if (status.ok()) return status;
+  ErrorDetail detail = DetailOf(status);
+  detail.metadata["path"] = path;
+  for (FieldViolation& each : detail.fields) {
+    const bool both = !place.empty() && !each.field.empty();
+    each.field = absl::StrCat(place, both ? "." : "", each.field);
+  }
+  return MakeError(status.code(), absl::StrCat(path, ": ", status.message()), detail);
+}
+
 }  // namespace annulus

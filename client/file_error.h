@@ -12,6 +12,12 @@ namespace annulus {
 // FILE_ERROR; metadata: path. `what` cannot be done, as "cannot open".
 absl::Status FileError(absl::string_view what, const std::string& path);
 
+// An error of a file's content, with the file in message and metadata ("path"): people do not know
+// which was "inputs[1]". Its fields, by their names in the file, are told by `place`, where it has
+// one: "inputs[1].lse". OK stays so.
+absl::Status InFile(const std::string& path, const absl::Status& status,
+                    const std::string& place = "");
+
 }  // namespace annulus
 
 #endif  // ANNULUS_CLIENT_FILE_ERROR_H_

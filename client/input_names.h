@@ -2,8 +2,10 @@
 #define ANNULUS_CLIENT_INPUT_NAMES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "attention/spec.h"
 #include "client/safetensors.h"
 
@@ -16,9 +18,18 @@ namespace annulus {
 // that the job takes.
 absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec);
 
-// The same of a part that `annulus merge` reads, which `path` names ("inputs[1]"): every tensor
-// that our commands read or write is passed over where it is none of a part.
-absl::Status CheckPartialNames(const SafetensorsFile& file, const std::string& path);
+// The same of a part that `annulus merge` reads: every tensor that our commands read or write is
+// passed over where it is none of a part. Names the file.
+absl::Status CheckPartialNames(const SafetensorsFile& file);
+
+// Whether each name was left aside in one of the files at least. INVALID_ARGUMENT / MISSING_TENSOR,
+// naming it: nobody has it.
+absl::Status CheckLeftAside(const std::vector<SafetensorsFile>& files,
+                            const std::vector<std::string>& names);
+
+// INVALID_ARGUMENT / MISSING_TENSOR: a file has not what is needed, with what it has, or it was
+// left aside.
+absl::Status MissingTensor(const SafetensorsFile& file, absl::string_view name);
 
 }  // namespace annulus
 

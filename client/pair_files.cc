@@ -14,6 +14,7 @@
 #include "attention/pair_inputs.h"
 #include "attention/status_macros.h"
 #include "attention/validate.h"
+#include "client/input_names.h"
 
 namespace annulus {
 namespace {
@@ -165,7 +166,7 @@ absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor
                            const PairExtents& extents, std::byte* target) {
   const absl::string_view name = PairNameInFile(tensor.id);
   const SafetensorInfo* info = file.Find(name);
-  if (info == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  if (info == nullptr) return MissingTensor(file, name);
   const DataType dtype = TypeOf(*info, tensor.id);
   if (dtype == DataType::kUnspecified) return WrongType(*info, tensor.id);
   if (dtype != tensor.dtype) {

@@ -39,13 +39,6 @@ absl::Status Bad(absl::string_view what) {
                    absl::StrCat("not a safetensors file: ", what), {"BAD_SAFETENSORS", {}, {}, {}});
 }
 
-// Of a file's content: says which file it is.
-absl::Status In(const std::string& path, const absl::Status& status) {
-  ErrorDetail detail = DetailOf(status);
-  detail.metadata["path"] = path;
-  return MakeError(status.code(), absl::StrCat(path, ": ", status.message()), detail);
-}
-
 absl::StatusOr<int64_t> Number(const Json& value) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
     return Bad("a size is no number from 0 to 2^63 - 1");
@@ -141,8 +134,11 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
   if (size < kLengthBytes) return Bad("it is shorter than 8 bytes");
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
-  if (length > kMaxHeaderBytes) return Bad(absl::StrCat("a header of ", length, " bytes"));
-  if (length > static_cast<uint64_t>(size - kLengthBytes)) return Bad("its header is cut off");
+  if (length > kMaxHeaderBytes || length > static_cast<uint64_t>(size - kLengthBytes)) {
+    return Bad(absl::StrCat(
+        "its first 8 bytes claim a header of ", length, " bytes, and the file has ", size,
+        length > kMaxHeaderBytes ? ": is it a safetensors file?" : ": is it one, and whole?"));
+  }
   const char* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   ASSIGN_OR_RETURN(const Json header, ReadHeader(text, text + length));
   std::vector<SafetensorInfo> tensors;
@@ -160,17 +156,32 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
   return tensors;
 }
 
+namespace {
+
+// What else than a regular file has a path.
+absl::string_view KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+}  // namespace
+
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   // A FIFO would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return FileError("cannot open", path);
   struct stat stat = {};
-  const bool regular = fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode);
+  const bool known = fstat(fd, &stat) == 0, regular = known && S_ISREG(stat.st_mode);
   const auto size = static_cast<size_t>(stat.st_size);
   void* address = MAP_FAILED;
   if (regular && size > 0) address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
-  if (!regular || size == 0) return In(path, Bad("it is empty or no regular file"));
+  if (known && !regular) {
+    return InFile(path, Bad(absl::StrCat(KindOf(stat.st_mode),
+                                         ": a regular file is needed, as it is mapped")));
+  }
+  if (regular && size == 0) return InFile(path, Bad("it is empty"));
   if (address == MAP_FAILED) return FileError("cannot map", path);
   SafetensorsFile file;
   file.path_ = path;
@@ -180,7 +191,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
       [size](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), size); });
   auto tensors =
       ParseSafetensors({file.mapping_.get(), size}, &file.header_bytes_, &file.metadata_);
-  if (!tensors.ok()) return In(path, tensors.status());
+  if (!tensors.ok()) return InFile(path, tensors.status());
   file.tensors_ = *std::move(tensors);
   return file;
 }
@@ -209,16 +220,21 @@ absl::Status SafetensorsFile::CheckUnchanged() const {
                    {"INPUT_CHANGED", {{"path", path_}}, {}, {}});
 }
 
-absl::Status SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {
+bool SafetensorsFile::IsSameFileAs(const SafetensorsFile& other) const {
+  return opened_.st_dev == other.opened_.st_dev && opened_.st_ino == other.opened_.st_ino;
+}
+
+void SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const SafetensorInfo* const found = Find(name);
-    if (found == nullptr) {
-      return InvalidField("MISSING_TENSOR", absl::Utf8SafeCEscape(name),
-                          "to be left aside, and not in the file");
-    }
+    if (found == nullptr) continue;
     tensors_.erase(tensors_.begin() + (found - tensors_.data()));
+    left_aside_.push_back(name);
   }
-  return absl::OkStatus();
+}
+
+bool SafetensorsFile::IsLeftAside(absl::string_view name) const {
+  return std::find(left_aside_.begin(), left_aside_.end(), name) != left_aside_.end();
 }
 
 namespace {

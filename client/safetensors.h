@@ -52,6 +52,9 @@ class SafetensorsFile {
   // ParseSafetensors.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
+  const std::string& path() const { return path_; }
+  // By whatever name.
+  bool IsSameFileAs(const SafetensorsFile& other) const;
   // In the order of their bytes.
   const std::vector<SafetensorInfo>& tensors() const { return tensors_; }
   // Empty where it has none.
@@ -64,9 +67,9 @@ class SafetensorsFile {
   // read. One that was replaced or removed is what it was to who has it open.
   absl::Status CheckUnchanged() const;
 
-  // As if the file had them not. INVALID_ARGUMENT / MISSING_TENSOR, naming the first, where it has
-  // not.
-  absl::Status LeaveAside(const std::vector<std::string>& names);
+  // As if the file had them not; those that it has not are passed over.
+  void LeaveAside(const std::vector<std::string>& names);
+  bool IsLeftAside(absl::string_view name) const;
 
  private:
   std::string path_;
@@ -74,6 +77,7 @@ class SafetensorsFile {
   std::shared_ptr<const std::byte> mapping_;
   int64_t header_bytes_ = 0;
   std::vector<SafetensorInfo> tensors_;
+  std::vector<std::string> left_aside_;
   SafetensorMetadata metadata_;
 };
 

@@ -10,6 +10,7 @@
 #include "attention/shared_by_state.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
+#include "client/input_names.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -58,7 +59,7 @@ absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
 absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec) {
   const absl::string_view name = TensorName(TensorId::kDOut);
   const SafetensorInfo* d_out = file.Find(name);
-  if (d_out == nullptr) return InvalidField("MISSING_TENSOR", name, "not in the file");
+  if (d_out == nullptr) return MissingTensor(file, name);
   JobShape shape;
   shape.dtype = spec.dtype;
   shape.q_tokens = spec.q_rows();

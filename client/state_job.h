@@ -4,7 +4,7 @@
 #include "absl/status/statusor.h"
 #include "annulus/v1/jobs.pb.h"
 #include "attention/spec.h"
-#include "client/attend_job.h"
+#include "client/job_shape.h"
 #include "client/safetensors.h"
 
 namespace annulus {

@@ -44,7 +44,8 @@ std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
 
 absl::StatusOr<SafetensorsFile> OpenInput(const JobFlags& flags) {
   ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(flags.input));
-  RETURN_IF_ERROR(file.LeaveAside(flags.ignored_tensors));
+  file.LeaveAside(flags.ignored_tensors);
+  RETURN_IF_ERROR(CheckLeftAside({file}, flags.ignored_tensors));
   return file;
 }
 

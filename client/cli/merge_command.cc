@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/steady_time.h"
@@ -48,10 +47,10 @@ absl::Status RunMerge(const Flags& flags) {
   std::vector<SafetensorsFile> files;
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
-    RETURN_IF_ERROR(files.back().LeaveAside(flags.ignored_tensors));
-    RETURN_IF_ERROR(
-        CheckPartialNames(files.back(), absl::StrCat("inputs[", files.size() - 1, "]")));
+    files.back().LeaveAside(flags.ignored_tensors);
+    RETURN_IF_ERROR(CheckPartialNames(files.back()));
   }
+  RETURN_IF_ERROR(CheckLeftAside(files, flags.ignored_tensors));
   PartialFileRules rules;
   rules.base = BaseNamed(flags.lse_base);
   rules.tokens_heads = flags.lse_layout == "tokens-heads";
@@ -71,8 +70,10 @@ absl::Status RunMerge(const Flags& flags) {
                                  {"seconds", seconds}};
     std::cout << json.dump(2) << std::endl;
   } else {
-    std::cout << "merged " << flags.inputs.size() << " partials of " << merge.rows() << " rows x "
-              << merge.heads() << " heads in " << merge.calls() << " calls, " << seconds << " s\n";
+    const auto count = static_cast<int64_t>(flags.inputs.size());
+    std::cout << "merged " << CountText(count, "partial") << " of "
+              << CountText(merge.rows(), "row") << " x " << CountText(merge.heads(), "head")
+              << " in " << CountText(merge.calls(), "call") << ", " << seconds << " s\n";
   }
   return absl::OkStatus();
 }

@@ -114,6 +114,33 @@ TEST(AttendJobTest, FilesMustHoldAJob) {
   EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {5, 1, 8}}, "I32"), "UNSUPPORTED_DTYPE");
 }
 
+// What ShapeOf says of q, k and v of no data.
+std::string ToldOf(const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors) {
+  const std::string path = testing::TempDir() + "/told.safetensors";
+  const std::vector<std::byte> bytes(1 << 16);
+  std::vector<SafetensorView> views;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [dtype, shape] = tensors[i];
+    size_t size = static_cast<size_t>(SafetensorElementBytes(dtype));
+    for (const int64_t extent : shape) size *= static_cast<size_t>(extent);
+    views.push_back({std::string(1, "qkv"[i]), dtype, shape, {bytes.data(), size}});
+  }
+  EXPECT_TRUE(SafetensorsWriter::Create(path)->Commit(views).ok());
+  return std::string(ShapeOf(*SafetensorsFile::Open(path)).status().message());
+}
+
+TEST(AttendJobTest, WhatDoesNotFitIsToldWithWhatItIs) {
+  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F16", {5, 1, 8}}, {"F32", {5, 1, 8}}}),
+            "k: k is F16, q is F32");
+  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {5, 1, 8}}, {"F32", {6, 1, 8}}}),
+            "v: another number of tokens: v [6, 1, 8], k [5, 1, 8]");
+  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {1, 5, 1, 8}}, {"F32", {6, 1, 8}}}),
+            "k: of other dimensions: k [1, 5, 1, 8], q [4, 2, 8]");
+  EXPECT_EQ(ToldOf({{"F32", {4, 8}}, {"F32", {5, 1, 8}}, {"F32", {5, 1, 8}}}),
+            "q: [4, 8] where [tokens, heads, dim] or [batch, tokens, heads, dim] is needed");
+  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {5, 1, 8}}}), "v: not in the file, which has q, k");
+}
+
 TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   const SyntheticShape shape = *ParseSynthetic("2,3,4,2,1,8,6,fp32,5");
   v1::AttentionSpec given;

@@ -82,6 +82,47 @@ TEST(InputNamesTest, OtherNamesAreRefusedInOneLine) {
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
 }
 
+TEST(InputNamesTest, WhatHasItsPlaceElsewhereIsToldWhere) {
+  const auto told = [](const std::string& name, const AttentionSpec& spec) {
+    return std::string(CheckInputNames(FileWith({"q", name}), spec).message());
+  };
+  for (const AttentionSpec& spec : {Forward(), Gradients(), ByState()}) {
+    EXPECT_THAT(told("sinks", spec), HasSubstr("; sinks are modifiers.sinks of --spec; --ignore"));
+    EXPECT_THAT(told("alibi_slopes", spec), HasSubstr("are modifiers.alibiSlopes of --spec"));
+    EXPECT_THAT(told("weird", spec), Not(HasSubstr("modifiers")));
+  }
+  EXPECT_THAT(told("attn_mask", Forward()),
+              HasSubstr("attn_mask: a bit mask is named mask, what is added to scores bias;"));
+  EXPECT_THAT(told("attn_mask", ByState()), Not(HasSubstr("is named mask")));
+}
+
+TEST(InputNamesTest, ANameIsLeftAsideWhereAFileHasIt) {
+  std::vector<SafetensorsFile> files = {FileWith({"output"}), FileWith({"output", "weird"})};
+  for (SafetensorsFile& file : files) file.LeaveAside({"weird"});
+  EXPECT_TRUE(CheckLeftAside(files, {"weird"}).ok());
+  const absl::Status status = CheckLeftAside(files, {"weird", "od\nd"});
+  EXPECT_EQ(DetailOf(status).reason, "MISSING_TENSOR");
+  EXPECT_EQ(status.message(), "od\\nd: to be left aside, and not in any of the files");
+  EXPECT_EQ(CheckLeftAside({files[0]}, {"weird"}).message(),
+            "weird: to be left aside, and not in the file");
+}
+
+TEST(InputNamesTest, WhatIsMissingIsToldWithWhatIsThere) {
+  SafetensorsFile file = FileWith({"query", "key\n", "k"});
+  const absl::Status status = MissingTensor(file, "q");
+  EXPECT_EQ(DetailOf(status).reason, "MISSING_TENSOR");
+  EXPECT_EQ(DetailOf(status).fields.at(0).field, "q");
+  EXPECT_EQ(status.message(), "q: not in the file, which has k, key\\n, query");
+  EXPECT_EQ(MissingTensor(FileWith({}), "q").message(), "q: not in the file, which has no tensor");
+  file.LeaveAside({"k"});
+  EXPECT_EQ(MissingTensor(file, "k").message(), "k: left aside by --ignore-tensors, and needed");
+}
+
+TEST(InputNamesTest, AFileOfAMergeIsNamed) {
+  const std::string told(CheckPartialNames(FileWith({"output", "lse_rst"})).message());
+  EXPECT_THAT(told, HasSubstr("names.safetensors has lse_rst, and a merge takes output, lse, "));
+}
+
 TEST(InputNamesTest, FewOfManyNamesAreSaid) {
   std::vector<std::string> names;
   for (int i = 0; i < 1000; ++i) names.push_back(std::string(10000, 'x') + std::to_string(i));

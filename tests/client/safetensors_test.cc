@@ -76,13 +76,54 @@ TEST(SafetensorsTest, WhatIsLeftAsideIsNotThere) {
                   ->Commit({{"a", "U8", {2}, two}, {"b", "U8", {1}, one}, {"c", "U8", {2}, two}})
                   .ok());
   SafetensorsFile file = *SafetensorsFile::Open(path);
-  const absl::Status unknown = file.LeaveAside({"d"});
-  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(DetailOf(unknown).reason, "MISSING_TENSOR");
-  ASSERT_TRUE(file.LeaveAside({"c", "a"}).ok());
+  file.LeaveAside({"d", "c", "a"});
+  EXPECT_TRUE(file.IsLeftAside("a"));
+  EXPECT_FALSE(file.IsLeftAside("b"));
+  EXPECT_FALSE(file.IsLeftAside("d"));
   ASSERT_EQ(file.tensors().size(), 1u);
   EXPECT_EQ(file.Find("a"), nullptr);
   EXPECT_EQ(file.Bytes(*file.Find("b"))[0], std::byte{3});
+}
+
+TEST(SafetensorsTest, AFileIsTheSameByAnyName) {
+  const std::string path = testing::TempDir() + "/same", link = testing::TempDir() + "/same_link",
+                    other = testing::TempDir() + "/same_other";
+  for (const std::string& each : {path, other}) {
+    ASSERT_TRUE(SafetensorsWriter::Create(each)->Commit({}).ok());
+  }
+  unlink(link.c_str());
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  const SafetensorsFile file = *SafetensorsFile::Open(path);
+  EXPECT_TRUE(file.IsSameFileAs(*SafetensorsFile::Open(link)));
+  EXPECT_FALSE(file.IsSameFileAs(*SafetensorsFile::Open(other)));
+  EXPECT_EQ(file.path(), path);
+}
+
+TEST(SafetensorsTest, WhatIsNoSafetensorsFileIsToldByWhatItIs) {
+  const std::string path = testing::TempDir() + "/none", fifo = testing::TempDir() + "/none_fifo";
+  const auto told = [](const std::string& name) {
+    const absl::Status status = SafetensorsFile::Open(name).status();
+    EXPECT_EQ(DetailOf(status).reason, "BAD_SAFETENSORS");
+    return std::string(status.message());
+  };
+  std::ofstream(path) << std::string("\x93NUMPY\x01\0{...}", 13);
+  EXPECT_EQ(told(path), path +
+                            ": not a safetensors file: its first 8 bytes claim a header of "
+                            "379676406402707 bytes, and the file has 13: is it a safetensors "
+                            "file?");
+  std::ofstream(path) << std::string("\x40\0\0\0\0\0\0\0{}", 10);
+  EXPECT_NE(told(path).find("a header of 64 bytes, and the file has 10: is it one, and whole?"),
+            std::string::npos);
+  std::ofstream(path) << "";
+  EXPECT_EQ(told(path), path + ": not a safetensors file: it is empty");
+  unlink(fifo.c_str());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const auto& [name, kind] : {std::pair(fifo, "a pipe"),
+                                   {testing::TempDir(), "a directory"},
+                                   {std::string("/dev/null"), "a device"}}) {
+    EXPECT_EQ(told(name), name + ": not a safetensors file: " + kind +
+                              ": a regular file is needed, as it is mapped");
+  }
 }
 
 TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
