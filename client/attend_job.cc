@@ -298,11 +298,15 @@ FileTensor AttendJob::BiasGradientInFile(const TensorInfo& tensor) const {
       {shape_.batch, shape_.q_tokens, PairInputs(spec_).width}, pointers_.at(tensor.id).data());
 }
 
+bool AttendJob::MayHaveBf16Partials() const {
+  return file_.has_value() && MayBeOfBf16Partials(*file_);
+}
+
 absl::Status AttendJob::CheckInputs() const {
   return file_.has_value() ? file_->CheckUnchanged() : absl::OkStatus();
 }
 
-absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
+absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file, bool bf16_partials) const {
   RETURN_IF_ERROR(CheckInputs());
   std::vector<SafetensorView> views;
   std::map<TensorId, std::vector<float>> turned;
@@ -328,7 +332,7 @@ absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file) const {
     views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
                      ShapeInFile(tensor), bytes});
   }
-  return file->Commit(views, NotesOfJob(spec_));
+  return file->Commit(views, NotesOfJob(spec_, bf16_partials));
 }
 
 }  // namespace annulus

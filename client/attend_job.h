@@ -55,8 +55,11 @@ class AttendJob {
 
   // `output` in the shape of q with the last dimension of v, `lse`, and `max_logit` where the spec
   // asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv` in the shapes of
-  // q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED as below.
-  absl::Status WriteOutputs(SafetensorsWriter* file) const;
+  // q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED as below. `bf16_partials`: of
+  // the job's execution.
+  absl::Status WriteOutputs(SafetensorsWriter* file, bool bf16_partials = false) const;
+  // Whether partials of the forward job whose answer is its input may have travelled in bf16.
+  bool MayHaveBf16Partials() const;
   // Of the inputs' file, where there is one: SafetensorsFile::CheckUnchanged.
   absl::Status CheckInputs() const;
 

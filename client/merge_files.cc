@@ -14,7 +14,8 @@
 #include "attention/error.h"
 #include "attention/merge_partials.h"
 #include "attention/status_macros.h"
-#include "client/lse_notes.h"
+#include "client/file_error.h"
+#include "client/input_names.h"
 
 namespace annulus {
 namespace {
@@ -27,18 +28,19 @@ DataType DtypeOf(const SafetensorInfo& info) {
   return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
 }
 
-absl::Status CheckTensor(const SafetensorInfo* info, const std::string& path,
+absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
                          const std::vector<int64_t>& shape, bool only_fp32) {
-  if (info == nullptr) return InvalidField("MISSING_TENSOR", path, "not in the file");
+  const SafetensorInfo* info = file.Find(name);
+  if (info == nullptr) return MissingTensor(file, name);
   if (info->shape != shape) {
-    return InvalidField("SHAPE_MISMATCH", path,
+    return InvalidField("SHAPE_MISMATCH", name,
                         absl::StrCat("[", absl::StrJoin(info->shape, ", "), "] where [",
                                      absl::StrJoin(shape, ", "), "] is needed"));
   }
   const DataType dtype = DtypeOf(*info);
   if (dtype == DataType::kUnspecified || (only_fp32 && dtype != DataType::kFp32)) {
     return InvalidField(
-        "UNSUPPORTED_DTYPE", path,
+        "UNSUPPORTED_DTYPE", name,
         absl::StrCat(info->dtype, "; ", only_fp32 ? "F32" : "F32, F16 and BF16", " can be merged"));
   }
   return absl::OkStatus();
@@ -79,28 +81,21 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
   merge.rules_ = rules;
   merge.answer_base_ = answer_base;
   const SafetensorInfo* first = merge.files_[0].Find(kOut);
-  if (first == nullptr)
-    return InvalidField("MISSING_TENSOR", "inputs[0].output", "not in the file");
+  if (first == nullptr) return merge.InInput(0, MissingTensor(merge.files_[0], kOut));
   const std::vector<int64_t> shape = first->shape;
   if (shape.size() != 3 && shape.size() != 4) {
-    return InvalidField("SHAPE_MISMATCH", "inputs[0].output",
-                        "[tokens, heads, dim] or [batch, tokens, heads, dim]");
+    return merge.InInput(
+        0, InvalidField("SHAPE_MISMATCH", kOut,
+                        absl::StrCat("[", absl::StrJoin(shape, ", "), "] where [tokens, heads, ",
+                                     "dim] or [batch, tokens, heads, dim] is needed")));
   }
   merge.has_batch_ = shape.size() == 4;
   if (merge.has_batch_) merge.batch_ = shape[0];
   merge.tokens_ = shape[shape.size() - 3];
   merge.heads_ = shape[shape.size() - 2];
   merge.dim_ = shape[shape.size() - 1];
-  std::optional<double> scale;  // Of parts of one attention there is one.
   for (size_t i = 0; i < merge.files_.size(); ++i) {
-    const SafetensorsFile& file = merge.files_[i];
-    const std::string path = absl::StrCat("inputs[", i, "].");
-    RETURN_IF_ERROR(CheckTensor(file.Find(kOut), path + kOut, shape, false));
-    RETURN_IF_ERROR(CheckTensor(file.Find(kLse), path + kLse, merge.LseShape(), true));
-    RETURN_IF_ERROR(CheckLse(file, path + kLse, {rules.base, rules.tokens_heads, scale}));
-    if (!scale.has_value()) scale = ScaleSaid(file);
-    if (file.Find(kRest) == nullptr) continue;
-    RETURN_IF_ERROR(CheckTensor(file.Find(kRest), path + kRest, merge.LseShape(), true));
+    RETURN_IF_ERROR(merge.InInput(i, merge.TakeFile(i, shape)));
   }
   const auto count = static_cast<int64_t>(merge.files_.size());
   const int64_t slots = kMaxMergeNumbers / count / (merge.dim_ + 2);  // Rows x heads of a call.
@@ -121,6 +116,27 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
                      {"OUT_OF_MEMORY", {}, {}, {}});
   }
   return merge;
+}
+
+absl::Status MergeFiles::InInput(size_t file, const absl::Status& status) const {
+  return InFile(files_[file].path(), status, absl::StrCat("inputs[", file, "]"));
+}
+
+absl::Status MergeFiles::TakeFile(size_t index, const std::vector<int64_t>& shape) {
+  const SafetensorsFile& file = files_[index];
+  const bool is_twice = std::any_of(files_.begin(), files_.begin() + static_cast<int64_t>(index),
+                                    [&](const auto& each) { return each.IsSameFileAs(file); });
+  if (is_twice) {
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     "it is given twice, and its keys would count twice",
+                     {"INPUT_TWICE", {}, {}, {}});
+  }
+  RETURN_IF_ERROR(CheckTensor(file, kOut, shape, false));
+  RETURN_IF_ERROR(CheckTensor(file, kLse, LseShape(), true));
+  RETURN_IF_ERROR(CheckLse(file, kLse, {rules_.base, rules_.tokens_heads, std::nullopt}));
+  RETURN_IF_ERROR(notes_.Take(file));
+  return file.Find(kRest) == nullptr ? absl::OkStatus()
+                                     : CheckTensor(file, kRest, LseShape(), true);
 }
 
 MergeFiles::Block MergeFiles::BlockOf(int64_t call) const {
@@ -168,12 +184,15 @@ v1::MergePartialsRequest MergeFiles::Request(int64_t call) const {
   return request;
 }
 
-void MergeFiles::NameCell(const Block& block, FieldViolation* violation) const {
+std::optional<size_t> MergeFiles::NameCell(const Block& block, FieldViolation* violation) const {
   absl::string_view path = violation->field;
-  if (!absl::ConsumePrefix(&path, "partials[")) return;
-  const std::string file = absl::StrCat("inputs[", path.substr(0, path.find('.')));
-  path.remove_prefix(std::min(path.size(), path.find('.')));
-  for (const absl::string_view tensor : {".lse.values[", ".lse_rest.values["}) {
+  size_t file = 0;
+  if (!absl::ConsumePrefix(&path, "partials[")) return std::nullopt;
+  if (!absl::SimpleAtoi(path.substr(0, path.find(']')), &file)) return std::nullopt;
+  if (file >= files_.size()) return std::nullopt;
+  path.remove_prefix(std::min(path.size(), path.find(']') + 1));
+  absl::ConsumePrefix(&path, ".");
+  for (const absl::string_view tensor : {"lse.values[", "lse_rest.values["}) {
     absl::string_view index = path;
     int64_t slot = 0;
     if (!absl::ConsumePrefix(&index, tensor) || !absl::ConsumeSuffix(&index, "]")) continue;
@@ -186,15 +205,19 @@ void MergeFiles::NameCell(const Block& block, FieldViolation* violation) const {
     path.remove_suffix(path.size() - path.find(".values["));
     break;
   }
-  violation->field = absl::StrCat(file, path);
+  violation->field = std::string(path);
+  return file;
 }
 
 absl::Status MergeFiles::InFiles(int64_t call, const absl::Status& error) const {
   ErrorDetail detail = DetailOf(error);
   if (detail.fields.empty()) return error;
-  for (FieldViolation& violation : detail.fields) NameCell(BlockOf(call), &violation);
-  const FieldViolation& first = detail.fields[0];
-  return MakeError(error.code(), absl::StrCat(first.field, ": ", first.description), detail);
+  FieldViolation first = detail.fields[0];
+  const std::optional<size_t> file = NameCell(BlockOf(call), &first);
+  if (!file.has_value()) return error;
+  detail.fields = {first};  // The service names one.
+  return InInput(
+      *file, MakeError(error.code(), absl::StrCat(first.field, ": ", first.description), detail));
 }
 
 absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
@@ -221,10 +244,12 @@ absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
 
 absl::Status MergeFiles::WriteOutputs(SafetensorsWriter* file) const {
   for (const SafetensorsFile& one : files_) RETURN_IF_ERROR(one.CheckUnchanged());
+  SafetensorMetadata notes = NotesOfMerge(answer_base_, rules_.tokens_heads);
+  notes_.AddTo(&notes);
   return file->Commit({{kOut, "F32", files_[0].Find(kOut)->shape, BytesOf(out_)},
                        {kLse, "F32", LseShape(), BytesOf(lse_)},
                        {kRest, "F32", LseShape(), BytesOf(rest_)}},
-                      NotesOfMerge(answer_base_, rules_.tokens_heads));
+                      notes);
 }
 
 }  // namespace annulus

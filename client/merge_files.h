@@ -1,6 +1,7 @@
 #ifndef ANNULUS_CLIENT_MERGE_FILES_H_
 #define ANNULUS_CLIENT_MERGE_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "annulus/v1/attention.pb.h"
 #include "attention/error.h"
 #include "attention/spec.h"
+#include "client/lse_notes.h"
 #include "client/safetensors.h"
 
 namespace annulus {
@@ -26,9 +28,10 @@ struct PartialFileRules {
 // F32, F16 or BF16, `lse`, F32, and maybe `lse_rest`, shaped as lse. Movable.
 class MergeFiles {
  public:
-  // At least one. INVALID_ARGUMENT naming the tensor: MISSING_TENSOR, SHAPE_MISMATCH (also where
-  // the files differ), UNSUPPORTED_DTYPE, LSE_MISMATCH (its file says other rules),
-  // LIMIT_EXCEEDED (too many files for one row to fit a call).
+  // At least one. INVALID_ARGUMENT naming file and tensor: MISSING_TENSOR, SHAPE_MISMATCH (also
+  // where the files differ), UNSUPPORTED_DTYPE, LSE_MISMATCH (its file says other rules, or that it
+  // is part of another attention than one before it: client/lse_notes.h). INPUT_TWICE: one file is
+  // given twice. LIMIT_EXCEEDED: too many files for one row to fit a call.
   static absl::StatusOr<MergeFiles> Open(std::vector<SafetensorsFile> files,
                                          const PartialFileRules& rules, LseBase answer_base);
 
@@ -52,13 +55,18 @@ class MergeFiles {
     int64_t row_begin, row_end, head_begin, head_end;
   };
   MergeFiles() = default;
+  // An error of one file's tensor, which it names, with the file.
+  absl::Status InInput(size_t file, const absl::Status& status) const;
+  absl::Status TakeFile(size_t file, const std::vector<int64_t>& shape);
   Block BlockOf(int64_t call) const;
-  void NameCell(const Block& block, FieldViolation* violation) const;
+  // The place in its file of a place in a call, and which file it is, if it is one's.
+  std::optional<size_t> NameCell(const Block& block, FieldViolation* violation) const;
   int64_t LseIndex(int64_t row, int64_t head) const;
   void FillPartial(const SafetensorsFile& file, const Block& block, v1::Partial* partial) const;
   std::vector<int64_t> LseShape() const;
 
   std::vector<SafetensorsFile> files_;
+  PartNotes notes_;
   PartialFileRules rules_;
   LseBase answer_base_ = LseBase::kE;
   bool has_batch_ = false;

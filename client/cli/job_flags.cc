@@ -15,6 +15,7 @@
 #include "client/cli/text_file.h"
 #include "client/input_names.h"
 #include "client/lse_notes.h"
+#include "client/lse_rules.h"
 #include "client/pair_files.h"
 #include "client/spec_json.h"
 #include "client/state_job.h"
@@ -64,6 +65,7 @@ absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
 absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) {
   RETURN_IF_ERROR(CheckInputNames(file, spec));
   if (spec.operation != Operation::kGradients) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOutputRules(file, spec));
   return CheckLse(file, "lse",
                   {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default(), LseRulesOf(spec)});
 }

@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "client/lse_notes.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
 namespace {
 
 // One row of one head of two dimensions.
-SafetensorsFile PartialFile(const std::string& path) {
+SafetensorsFile PartialFile(const std::string& path, const SafetensorMetadata& notes = {}) {
   const float output[] = {1, 2}, lse[] = {0};
   const auto* output_bytes = reinterpret_cast<const std::byte*>(output);
   const auto* lse_bytes = reinterpret_cast<const std::byte*>(lse);
   EXPECT_TRUE(SafetensorsWriter::Create(path)
                   ->Commit({{"output", "F32", {1, 1, 2}, {output_bytes, sizeof(output)}},
-                            {"lse", "F32", {1, 1}, {lse_bytes, sizeof(lse)}}})
+                            {"lse", "F32", {1, 1}, {lse_bytes, sizeof(lse)}}},
+                           notes)
                   .ok());
   return *SafetensorsFile::Open(path);
 }
@@ -39,6 +41,80 @@ TEST(MergeFilesTest, AMergeOfFilesThatHaveChangedIsNotWritten) {
   SafetensorsWriter late = *SafetensorsWriter::Create(output);
   EXPECT_EQ(DetailOf(merge->WriteOutputs(&late)).reason, "INPUT_CHANGED");
   EXPECT_NE(access(output.c_str(), F_OK), 0);
+}
+
+// Merges a file for each of the notes.
+absl::StatusOr<MergeFiles> MergeOf(const std::vector<SafetensorMetadata>& notes) {
+  std::vector<SafetensorsFile> files;
+  for (const SafetensorMetadata& each : notes) {
+    files.push_back(
+        PartialFile(testing::TempDir() + "/merge_part_" + std::to_string(files.size()), each));
+  }
+  return MergeFiles::Open(std::move(files), {}, LseBase::kE);
+}
+
+AttentionSpec Forward() {
+  AttentionSpec spec;
+  spec.head_dim = 2;
+  spec.sequences.resize(1);
+  return spec;
+}
+
+TEST(MergeFilesTest, SinksAreInOnePartAndModifiersInAll) {
+  AttentionSpec sunk = Forward(), capped = Forward();
+  sunk.modifiers.sinks = {0.5};
+  capped.modifiers.soft_cap = 3;
+  const SafetensorMetadata plain = NotesOfJob(Forward()), with_sinks = NotesOfJob(sunk),
+                           with_cap = NotesOfJob(capped);
+  EXPECT_TRUE(MergeOf({plain, with_sinks, plain}).ok());
+  EXPECT_TRUE(MergeOf({with_cap, with_cap, {}}).ok());
+  for (const auto& notes : {std::vector{with_sinks, plain, with_sinks}, {with_cap, plain}}) {
+    const absl::Status status = MergeOf(notes).status();
+    EXPECT_EQ(DetailOf(status).reason, "LSE_MISMATCH");
+    const std::string index = std::to_string(notes.size() - 1), message(status.message());
+    EXPECT_EQ(DetailOf(status).fields.at(0).field, "inputs[" + index + "].lse");
+    EXPECT_NE(message.find("/merge_part_" + index + ": lse: its job had "), std::string::npos);
+    EXPECT_NE(message.find("/merge_part_0"), std::string::npos) << message;
+  }
+}
+
+TEST(MergeFilesTest, AMergeSaysWhatItsPartsSaid) {
+  AttentionSpec sunk = Forward();
+  sunk.modifiers.sinks = {0.5};
+  const auto first = MergeOf({NotesOfJob(sunk), NotesOfJob(Forward())});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string joined = testing::TempDir() + "/merge_joined";
+  SafetensorsWriter output = *SafetensorsWriter::Create(joined);
+  ASSERT_TRUE(first->WriteOutputs(&output).ok());
+  const SafetensorMetadata said = SafetensorsFile::Open(joined)->metadata();
+  EXPECT_EQ(said.at("op"), "merge");
+  EXPECT_TRUE(MergeOf({said, NotesOfJob(Forward())}).ok());
+  EXPECT_EQ(DetailOf(MergeOf({said, NotesOfJob(sunk)}).status()).reason, "LSE_MISMATCH");
+}
+
+TEST(MergeFilesTest, AFileIsGivenOnce) {
+  const std::string path = testing::TempDir() + "/merge_twice", link = path + "_link";
+  std::vector<SafetensorsFile> files = {PartialFile(path), PartialFile(path + "_other")};
+  unlink(link.c_str());
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  files.push_back(*SafetensorsFile::Open(link));
+  const absl::Status status = MergeFiles::Open(std::move(files), {}, LseBase::kE).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(status).reason, "INPUT_TWICE");
+  EXPECT_EQ(status.message(), link + ": it is given twice, and its keys would count twice");
+}
+
+TEST(MergeFilesTest, AnAnswerThatNamesAValueIsToldByItsFile) {
+  const auto merge = MergeOf({{}, {}});
+  ASSERT_TRUE(merge.ok());
+  const absl::Status status =
+      merge->InFiles(0, InvalidField("CORRUPT_PARTIAL", "partials[1].lse.values[0]", "is NaN"));
+  EXPECT_EQ(status.message(), testing::TempDir() + "/merge_part_1: lse: row 0, head 0 is NaN");
+  EXPECT_EQ(DetailOf(status).fields.at(0).field, "inputs[1].lse");
+  for (const char* field : {"partials", "partials[7].lse", "partials[x].lse", "partials["}) {
+    const absl::Status other = InvalidField("SO", field, "wrong");
+    EXPECT_EQ(merge->InFiles(0, other), other) << field;
+  }
 }
 
 }  // namespace

@@ -152,12 +152,31 @@ class GradientsTest(GradientCase):
         self.gradients("--input", source, "--mask", "causal", "--verify", "10")
         error = self.gradients("--input", source, expect=3)["error"]
         self.assertEqual(error["reason"], "LSE_MISMATCH")
-        self.assertIn("lse_rules", error["message"])
+        self.assertIn('the forward job had masks [{"causal":true}]; this one has no masks. Give the same', error["message"])
         save_file(tensors, source)
         self.gradients("--input", source, "--mask", "causal", "--verify", "10")
         error = self.gradients("--input", source, "--verify", "10", expect=3)["error"]
         self.assertEqual(error["reason"], "LSE_MISMATCH")
         self.assertRegex(error["message"], r"the lse of row \d+, head 0 is not of these inputs: its weights sum to [\d.]+, not 1")
+
+    def test_a_forgotten_dropout_is_refused(self):
+        source, target = (os.path.join(self.folder, name) for name in ("upstream", "out"))
+        spec = {"dropout": {"rate": 0.25, "seed": "5"}}
+        tensors = self.forward(self.made(numpy.random.default_rng(12), 20, 20), spec, "fp32")
+        with safe_open(target, "numpy") as answer:
+            metadata = answer.metadata()
+        self.assertEqual(json.loads(metadata["output_rules"]), spec)
+        save_file({name: numpy.ascontiguousarray(array) for name, array in tensors.items()}, source, metadata)
+        self.gradients("--input", source, "--spec", self.spec_file(spec))
+        error = self.gradients("--input", source, expect=3)["error"]
+        self.assertEqual((error["reason"], error["fields"][0]["field"]), ("OUTPUT_MISMATCH", "output"))
+        self.assertIn('the forward job had dropout {"rate":0.25,"seed":"5"}; this one has no dropout', error["message"])
+
+    def test_of_a_job_without_rows_nothing_is_verified(self):
+        for verb in ("attend", "gradients"):
+            done = self.service.annulus(verb, "--synthetic", "1,0,0,4,2,16,fp32,1", "--verify", "3")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("\nverified nothing: no rows\n", done.stdout)
 
     def test_what_is_not_served_says_so(self):
         for flags, spec, field in (

@@ -2,6 +2,7 @@
 joined is refused."""
 
 import os
+import shutil
 import tempfile
 import unittest
 
@@ -81,18 +82,18 @@ class MergeTest(ServiceCase):
     def test_a_base_or_a_layout_other_than_a_file_says_is_refused(self):
         files = self.parts()
         told = self.merge(files, "--lse-base", "2", expect=3)
-        self.assertIn("LSE_MISMATCH: inputs[0].lse: its file says lse_base e, not 2", told)
+        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / LSE_MISMATCH: {files[0]}: lse: its file says lse_base e, not 2\n")
         joined = self.path("base 2")
         save_file(self.merge(files[:2], "--lse-base", "e", "--output-lse-base", "2"), self.path("unsaid"))
         os.rename(self.path("merged"), joined)
-        self.assertIn("inputs[1].lse: its file says lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
+        self.assertIn("base 2: lse: its file says lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
         self.merge([self.path("unsaid"), joined], "--lse-base", "2")
         scales = [self.path(f"scale {scale}") for scale in ("0.5", "2")]
         for path, scale in zip(scales, ("0.5", "2")):
             done = self.service.annulus("attend", "--synthetic", "1,8,8,1,1,4,fp32,1", "--scale", scale, "--output", path)
             self.assertEqual(done.returncode, 0, done.stderr)
         told = self.merge(scales, "--lse-base", "e", expect=3)
-        self.assertIn("LSE_MISMATCH: inputs[1].lse: its file says scale 2, not 0.5", told)
+        self.assertIn(f"{scales[1]}: lse: its job had scale 2, that of {scales[0]} had scale 0.5: parts of no one attention", told)
         square = self.path("square")
         save_file({"output": np.ones((3, 3, 4), np.float32), "lse": np.zeros((3, 3), np.float32)}, square)
         self.merge([square], "--lse-base", "e", "--lse-layout", "tokens-heads")
@@ -120,15 +121,41 @@ class MergeTest(ServiceCase):
         lse[1, 2, 2345] = np.nan
         save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[1])
         told = self.merge(files, "--lse-base", "e", expect=3)
-        self.assertIn("CORRUPT_PARTIAL: inputs[1].lse: sequence 1, row 2345, head 2 is NaN\n", told)
+        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / CORRUPT_PARTIAL: {files[1]}: lse: sequence 1, row 2345, head 2 is NaN\n")
 
     def test_names_that_nobody_knows_are_refused(self):
         path = self.path("misspelt")
         save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32),
                    "lse_rst": np.zeros((3, 2), np.float32), "q": np.ones((2, 3, 4), np.float32)}, path)
         told = self.merge([path], "--lse-base", "e", expect=3)
-        self.assertIn("UNKNOWN_TENSOR: inputs[0] has lse_rst, and a merge takes output, lse, lse_rest", told)
+        self.assertIn(f"UNKNOWN_TENSOR: {path} has lse_rst, and a merge takes output, lse, lse_rest", told)
         self.merge([path], "--lse-base", "e", "--ignore-tensors", "lse_rst")
+        plain = self.path("plain")
+        save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32)}, plain)
+        self.merge([plain, path], "--lse-base", "e", "--ignore-tensors", "lse_rst")
+        told = self.merge([plain, path], "--lse-base", "e", "--ignore-tensors", "lse_rst,weird", expect=3)
+        self.assertIn("MISSING_TENSOR: weird: to be left aside, and not in any of the files\n", told)
+
+    def test_what_files_say_of_their_jobs_must_fit_together(self):
+        """Sinks in one part, modifiers alike in all, and no part twice."""
+        made = {}
+        for name, spec in (("plain", "{}"), ("sunk", '{"modifiers": {"sinks": [1, 2]}}'), ("capped", '{"modifiers": {"softCap": 3}}')):
+            made[name] = self.path(name)
+            with open(self.path("spec"), "w", encoding="utf-8") as file:
+                file.write(spec)
+            done = self.service.annulus("attend", "--synthetic", "1,8,8,2,2,4,fp32,1", "--spec", self.path("spec"), "--output", made[name])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        again = self.path("again")
+        shutil.copy(made["sunk"], again)
+        self.merge([made["plain"], made["sunk"]], "--lse-base", "e")
+        told = self.merge([made["sunk"], made["plain"], again], "--lse-base", "e", expect=3)
+        self.assertIn(f"LSE_MISMATCH: {again}: lse: its job had sinks, as had that of {made['sunk']}: ", told)
+        told = self.merge([made["plain"], made["capped"]], "--lse-base", "e", expect=3)
+        self.assertIn("its job had modifiers.softCap 3, that of ", told)
+        told = self.merge([made["plain"], made["plain"]], "--lse-base", "e", expect=3)
+        self.assertIn(f"INPUT_TWICE: {made['plain']}: it is given twice", told)
+        done = self.service.annulus("merge", "--input", made["plain"], "--lse-base", "e", "--output", self.path("merged"))
+        self.assertIn("merged 1 partial of 8 rows x 2 heads in 1 call, ", done.stdout)
 
     def test_files_that_do_not_fit_are_refused(self):
         good, bad = self.path("good"), self.path("bad")
