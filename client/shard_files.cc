@@ -10,6 +10,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
+#include "client/file_error.h"
 #include "client/lse_notes.h"
 #include "client/shard_notes.h"
 #include "nlohmann/json.hpp"
@@ -111,8 +112,8 @@ absl::Status Naming(const std::string& name, const absl::Status& status) {
 
 absl::Status CheckHasAny(const SafetensorsFile& file) {
   if (!file.tensors().empty()) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kInvalidArgument, "a file has no tensor",
-                   {"MISSING_TENSOR", {}, {}, {}});
+  return InFile(file.path(), MakeError(absl::StatusCode::kInvalidArgument, "it has no tensor",
+                                       {"MISSING_TENSOR", {}, {}, {}}));
 }
 
 absl::Status CheckHasAll(const std::vector<SafetensorInfo>& wanted, const SafetensorsFile& file,
@@ -120,8 +121,9 @@ absl::Status CheckHasAll(const std::vector<SafetensorInfo>& wanted, const Safete
   for (const SafetensorInfo& info : wanted) {
     RETURN_IF_ERROR(KindOf(info.name).status());  // So there are few.
     if (file.Find(info.name) != nullptr) continue;
-    return BadTensor("MISSING_TENSOR", info.name,
-                     absl::StrCat("is not in the file of rank ", rank, ", and in another's"));
+    return InFile(file.path(), BadTensor("MISSING_TENSOR", info.name,
+                                         absl::StrCat("is not in the file of rank ", rank,
+                                                      ", and in another's")));
   }
   return absl::OkStatus();
 }
@@ -132,6 +134,12 @@ absl::Status CheckSameNames(const std::vector<SafetensorsFile>& files) {
     RETURN_IF_ERROR(CheckHasAll(files[rank].tensors(), files[0], 0));
   }
   return absl::OkStatus();
+}
+
+std::string RanksText(const PlanRows& plan) {
+  const int32_t last = plan.ranks() - 1;
+  if (last < 0) return "none";
+  return last == 0 ? "rank 0 alone" : absl::StrCat("ranks 0 ", last == 1 ? "and " : "to ", last);
 }
 
 // "F32 [3, 8, 64]".
@@ -186,6 +194,11 @@ std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors) {
 
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank) {
+  if (rank < 0 || rank >= plan.ranks()) {
+    const std::string what = absl::StrCat(rank, ", and the plan has ", RanksText(plan));
+    return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("--rank: ", what),
+                     {"INVALID_RANK", {}, {{"rank", what}}, {}});
+  }
   RETURN_IF_ERROR(CheckHasAny(file));
   RETURN_IF_ERROR(CheckLse(file, "lse", {std::nullopt, /*tokens_heads=*/false, std::nullopt}));
   std::vector<OwnedTensor> tensors;
@@ -203,8 +216,13 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                                                       const std::vector<SafetensorsFile>& files,
                                                       int64_t batch) {
   if (files.size() != static_cast<size_t>(plan.ranks())) {
-    return InvalidField("INVALID_RANK", "files",
-                        absl::StrCat("are ", files.size(), " for ", plan.ranks(), " ranks"));
+    const auto counted = [](int64_t count, const char* noun) {
+      return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+    };
+    const std::string what = absl::StrCat(counted(static_cast<int64_t>(files.size()), "file"),
+                                          " for a plan of ", counted(plan.ranks(), "rank"));
+    return MakeError(absl::StatusCode::kInvalidArgument, what,
+                     {"INVALID_RANK", {}, {{"files", what}}, {}});
   }
   RETURN_IF_ERROR(CheckShardNotes(plan, files));
   RETURN_IF_ERROR(CheckSameNames(files));
@@ -219,9 +237,10 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
       absl::StatusOr<std::vector<int64_t>> wanted = ShardShape(plan, shape, rank);
       RETURN_IF_ERROR(Naming(info.name, wanted.status()));
       if (part->dtype != info.dtype || part->shape != *wanted) {
-        return BadTensor("SHAPE_MISMATCH", info.name,
-                         absl::StrCat("of rank ", rank, " is ", Text(part->dtype, part->shape),
-                                      ", not ", Text(info.dtype, *wanted)));
+        return InFile(file.path(), BadTensor("SHAPE_MISMATCH", info.name,
+                                             absl::StrCat("of rank ", rank, " is ",
+                                                          Text(part->dtype, part->shape), ", not ",
+                                                          Text(info.dtype, *wanted))));
       }
       shards.push_back(file.Bytes(*part));
     }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/tensor_table.h"
+#include "client/file_error.h"
 #include "proto/convert.h"
 #include "proto/sha256.h"
 
@@ -54,17 +55,20 @@ void RemoveShardNotes(SafetensorMetadata* metadata) {
 absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<SafetensorsFile>& files) {
   const std::string digest = DigestOf(plan);
   for (size_t rank = 0; rank < files.size(); ++rank) {
-    const std::string field = absl::StrCat("files[", rank, "]");
+    const auto refused = [&, rank = rank](const char* reason, const std::string& what) {
+      const absl::Status status =
+          MakeError(absl::StatusCode::kInvalidArgument, what, {reason, {}, {{"", what}}, {}});
+      return InFile(files[rank].path(), status, absl::StrCat("files[", rank, "]"));
+    };
     const std::string other_plan = SaidElse(files[rank], kPlan, digest);
     if (!other_plan.empty()) {
-      return InvalidField("INVALID_PLAN", field,
-                          absl::StrCat(other_plan, ", and this plan is another, ",
-                                       digest.substr(0, kShownCharacters)));
+      return refused("INVALID_PLAN", absl::StrCat(other_plan, ", and this plan is another, ",
+                                                  digest.substr(0, kShownCharacters)));
     }
     const std::string other_rank = SaidElse(files[rank], kRank, absl::StrCat(rank));
     if (!other_rank.empty()) {
-      return InvalidField("INVALID_RANK", field,
-                          absl::StrCat(other_rank, ", and it was given as that of rank ", rank));
+      return refused("INVALID_RANK",
+                     absl::StrCat(other_rank, ", and it was given as that of rank ", rank));
     }
   }
   return absl::OkStatus();

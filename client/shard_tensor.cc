@@ -103,7 +103,7 @@ absl::StatusOr<Extents> ExtentsOf(const PlanRows& plan, const TensorShape& tenso
 absl::Status CheckRank(const PlanRows& plan, int32_t rank) {
   if (rank >= 0 && rank < plan.ranks()) return absl::OkStatus();
   return InvalidField("INVALID_RANK", "rank",
-                      absl::StrCat("is ", rank, ", and the plan has ", plan.ranks()));
+                      absl::StrCat(rank, ", and the plan has ", plan.ranks(), " ranks"));
 }
 
 absl::Status WrongBytes(const std::string& field, size_t bytes, int64_t wanted) {

@@ -12,6 +12,7 @@
 #include "client/cli/interrupts.h"
 #include "client/cli/report.h"
 #include "client/cli/text_file.h"
+#include "client/file_error.h"
 #include "client/lse_notes.h"
 #include "client/safetensors.h"
 #include "client/shard_files.h"
@@ -29,8 +30,11 @@ struct Flags {
 
 absl::StatusOr<PlanRows> ReadPlan(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, "BAD_PLAN"));
-  ASSIGN_OR_RETURN(const v1::Plan plan, ParsePlan(text));
-  return PlanRows::Of(plan);
+  const absl::StatusOr<v1::Plan> plan = ParsePlan(text);
+  RETURN_IF_ERROR(InFile(path, plan.status()));
+  absl::StatusOr<PlanRows> rows = PlanRows::Of(*plan);
+  RETURN_IF_ERROR(InFile(path, rows.status()));
+  return rows;
 }
 
 absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,

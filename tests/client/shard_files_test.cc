@@ -117,7 +117,10 @@ TEST(ShardFilesTest, TensorsOfAnotherJobAreRefusedByName) {
   EXPECT_EQ(Reason(ShardFile(Rows(), FileOf("none", {}), 0).status()), "MISSING_TENSOR");
   const SafetensorsFile good = FileOf("good", {{"q", {3, 1, 1}, "abc"}});
   for (const int32_t rank : {-1, 2}) {
-    EXPECT_EQ(Reason(ShardFile(Rows(), good, rank).status()), "INVALID_RANK");
+    const absl::Status status = ShardFile(Rows(), good, rank).status();
+    EXPECT_EQ(Reason(status), "INVALID_RANK");
+    EXPECT_EQ(status.message(),
+              "--rank: " + std::to_string(rank) + ", and the plan has ranks 0 and 1");
   }
 }
 
@@ -148,9 +151,9 @@ TEST(ShardFilesTest, RowsOfAFileThatHasChangedAreNoAnswer) {
 
 TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {
   const Tensor two = {"q", {2, 1, 1}, "ab"}, one = {"q", {1, 1, 1}, "c"}, k = {"k", {1, 1, 1}, "y"};
-  ExpectUnshardRefused({}, "INVALID_RANK", "0 for 2 ranks");
-  ExpectUnshardRefused({{two}}, "INVALID_RANK", "1 for 2 ranks");
-  ExpectUnshardRefused({{two}, {one}, {one}}, "INVALID_RANK", "3 for 2 ranks");
+  ExpectUnshardRefused({}, "INVALID_RANK", "0 files for a plan of 2 ranks");
+  ExpectUnshardRefused({{two}}, "INVALID_RANK", "1 file for a plan of 2 ranks");
+  ExpectUnshardRefused({{two}, {one}, {one}}, "INVALID_RANK", "3 files for a plan of 2 ranks");
   ExpectUnshardRefused({{one}, {two}}, "SHAPE_MISMATCH",
                        "tensor q of rank 0");  // In another order.
   ExpectUnshardRefused({{two}, {two}}, "SHAPE_MISMATCH", "tensor q of rank 1");
@@ -192,7 +195,9 @@ TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
   }
   const absl::Status status = UnshardFiles(plan, {first, foreign}, 0).status();
   EXPECT_EQ(Reason(status), "INVALID_PLAN");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("files[1]: its file says shard_plan "));
+  EXPECT_EQ(DetailOf(status).fields.at(0).field, "files[1]");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("shard_notes_foreign: its file says shard_plan "));
   SafetensorMetadata notes = first.metadata();
   RemoveShardNotes(&notes);
   EXPECT_EQ(notes, (SafetensorMetadata{{"made", "by hand"}}));

@@ -122,7 +122,8 @@ class ShardFilesTest(ServiceCase):
 
     def test_shard_refuses_what_does_not_fit_and_leaves_no_file(self):
         self.plan("zigzag")
-        self.refused("INVALID_RANK", *self.words("shard", input="whole"), "--rank", "3")
+        told = self.refused("INVALID_RANK", *self.words("shard", input="whole"), "--rank", "3")
+        self.assertEqual(told, "annulus: INVALID_ARGUMENT / INVALID_RANK: --rank: 3, and the plan has ranks 0 to 2")
         shard = ("--rank", "0")
         self.assertIn("missing", self.refused("FILE_NOT_FOUND", *self.words("shard", input="whole", plan="missing"), *shard))
         self.assertIn("missing", self.refused("FILE_NOT_FOUND", *self.words("shard", input="missing"), *shard))
@@ -138,20 +139,22 @@ class ShardFilesTest(ServiceCase):
     def test_what_is_no_plan_is_refused(self):
         shard = ("--rank", "0")
         plan = self.plan("zigzag")
-        self.refused("BAD_PLAN", *self.words("shard", input="whole", plan="whole"), *shard)
+        told = self.refused("BAD_PLAN", *self.words("shard", input="whole", plan="whole"), *shard)
+        self.assertIn(f"{self.path('whole')}: not a plan of ", told)
         self.refused("BAD_PLAN", *self.words("shard", input="whole", plan="/dev/zero"), *shard)
         plan["shards"][1]["q_rows"] = plan["shards"][0]["q_rows"]
         for reason, bad in (("BAD_PLAN", {"shards": [{"rank": 0, "q_rows": 3}]}), ("INVALID_PLAN", plan)):
             with open(self.path("plan"), "w") as file:
                 json.dump(bad, file)
-            self.refused(reason, *self.words("shard", input="whole"), *shard)
+            self.assertIn(f"{self.path('plan')}: ", self.refused(reason, *self.words("shard", input="whole"), *shard))
 
     def test_unshard_refuses_the_shards_of_other_ranks_and_plans(self):
         self.plan("contiguous")
         for rank in range(3):
             self.shard(rank)
         for ranks in (["rank1", "rank0", "rank2"], ["rank0", "rank0", "rank2"]):
-            self.refused("INVALID_RANK", *self.words("unshard", input=ranks))
+            told = self.refused("INVALID_RANK", *self.words("unshard", input=ranks))
+            self.assertRegex(told, f"{self.folder}/rank[01]: its file says shard_rank")
         self.plan("striped", "--stripe", "1")
         self.refused("INVALID_PLAN", *self.words("unshard", input=["rank0", "rank1", "rank2"]))
 
