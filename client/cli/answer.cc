@@ -9,6 +9,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "client/lse_rows.h"
+#include "client/output_rows.h"
 
 namespace annulus {
 namespace {
@@ -41,8 +42,10 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
   verification.seed = std::random_device{}();
   std::map<TensorId, const std::byte*> tensors;
   for (const TensorInfo& tensor : TensorTable(job.spec())) tensors[tensor.id] = job.data(tensor.id);
-  if (job.is_from_file()) {  // A made LSE is none.
+  if (job.is_from_file()) {  // A made LSE or output is none.
     RETURN_IF_ERROR(CheckLseOfRows(job.spec(), tensors, rows, verification.seed));
+    RETURN_IF_ERROR(
+        CheckOutputOfRows(job.spec(), tensors, rows, verification.seed, job.MayHaveBf16Partials()));
   }
   const GradientReport report = VerifyGradients(job.spec(), tensors, rows, verification.seed);
   verification.gradients = report;
@@ -67,7 +70,7 @@ absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
     ASSIGN_OR_RETURN(verification,
                      forward ? Verify(job, verify) : VerifyGradientsOf(job, verify.rows));
   }
-  if (file != nullptr) RETURN_IF_ERROR(job.WriteOutputs(file));
+  if (file != nullptr) RETURN_IF_ERROR(job.WriteOutputs(file, verify.bf16_partials));
   return verification;
 }
 

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from tests.end_to_end import segments
-from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, RUNS, AttendCase, hidden_by, kept_weights, save_tensors
+from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, RUNS, AttendCase, hidden_by, kept_weights, rounded, save_tensors
 from tests.end_to_end.gradient_case import GradientCase
 
 MASKS = (
@@ -159,6 +159,21 @@ class GradientsTest(GradientCase):
         self.assertEqual(error["reason"], "LSE_MISMATCH")
         self.assertRegex(error["message"], r"the lse of row \d+, head 0 is not of these inputs: its weights sum to [\d.]+, not 1")
 
+    def test_an_output_of_another_job_is_refused(self):
+        """By what the file says of its dropout, and where it says nothing, by --verify: delta is made of it."""
+        source = os.path.join(self.folder, "upstream")
+        dropout = {"dropout": {"rate": 0.25, "seed": "5"}}
+        for dtype in ("fp32", "bf16", "fp16"):
+            tensors = self.forward(self.made(numpy.random.default_rng(10), 60, 60, dtype=dtype), dropout, dtype)
+            for rows in ("1", "20"):
+                self.run_gradients(tensors, dropout, dtype, "--verify", rows)
+            other = {**tensors, "output": numpy.random.default_rng(11).standard_normal(tensors["output"].shape).astype(numpy.float32)}
+            for given, spec in ((tensors, {}), (tensors, {"dropout": {"rate": 0.25, "seed": "6"}}), (other, dropout)):
+                save_tensors(source, given, dtype, fp32=("lse", "d_lse"))
+                error = self.gradients("--input", source, "--spec", self.spec_file(spec), "--verify", "20", expect=3)["error"]
+                self.assertEqual(error["reason"], "OUTPUT_MISMATCH")
+                self.assertRegex(error["message"], r"the output of head \d is not of these inputs: off by [\d.e-]+, [\d.e-]+ is allowed; dropout")
+
     def test_a_forgotten_dropout_is_refused(self):
         source, target = (os.path.join(self.folder, name) for name in ("upstream", "out"))
         spec = {"dropout": {"rate": 0.25, "seed": "5"}}
@@ -171,6 +186,21 @@ class GradientsTest(GradientCase):
         error = self.gradients("--input", source, expect=3)["error"]
         self.assertEqual((error["reason"], error["fields"][0]["field"]), ("OUTPUT_MISMATCH", "output"))
         self.assertIn('the forward job had dropout {"rate":0.25,"seed":"5"}; this one has no dropout', error["message"])
+
+    def test_an_output_of_partials_in_bf16_is_verified_as_one(self):
+        source, target = (os.path.join(self.folder, name) for name in ("upstream", "out"))
+        made = self.made(numpy.random.default_rng(13), 200, 300)
+        save_tensors(source, made, "fp32")
+        self.attend("--input", source, "--output", target, "--strategy", "ring-pass-q", "--world-size", "3", "--bf16-partials")
+        with safe_open(target, "numpy") as answer:
+            metadata, outputs = answer.metadata(), {name: answer.get_tensor(name) for name in ("output", "lse")}
+        self.assertEqual(metadata["bf16_partials"], "true")
+        tensors = {**made, **outputs, "d_out": rounded(numpy.random.default_rng(14).standard_normal(outputs["output"].shape), "fp32")}
+        for said, refused in ((metadata, False), (None, False), ({**metadata, "bf16_partials": "false"}, True)):
+            save_file(tensors, source, said)
+            told = self.gradients("--input", source, "--verify", "40", expect=3 if refused else 0)
+            if refused:
+                self.assertEqual(told["error"]["reason"], "OUTPUT_MISMATCH")
 
     def test_of_a_job_without_rows_nothing_is_verified(self):
         for verb in ("attend", "gradients"):
