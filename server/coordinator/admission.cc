@@ -112,6 +112,11 @@ bool PlanInline(const Core& core, const PlanRequest& request) {
          (request.sizes.empty() || request.sizes.back() <= options.inline_plan_ranks);
 }
 
+PlanResult PlanHere(Core& core, const PlanRequest& request) {
+  core.planned_here = true;
+  return core.plan(request);
+}
+
 void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
   const int64_t number = ++core.last_plan;
   core.plannings[number] = target;
@@ -230,7 +235,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
     ArmJobTimer(core, job);
     return absl::OkStatus();
   }
-  PlanResult plan = core.plan(request);
+  PlanResult plan = PlanHere(core, request);
   if (!plan.ok()) return plan.status();
   if (used.lender != nullptr) RETURN_IF_ERROR(CheckSameShards(**plan, *used.lender));
   RETURN_IF_ERROR(CheckDeadline(core, submission, **plan, {0, event.principal, core.now},
@@ -346,8 +351,9 @@ void PlanWaitingJobs(Core& core) {
       continue;
     }
     PlanRequest request = MakeRequest(core, job.submission, *used);
-    if (PlanInline(core, request)) {
-      AcceptPlan(core, job, core.plan(request));
+    // One at most: while many are made nobody answers beats, and all workers would be lost.
+    if (!core.planned_here && PlanInline(core, request)) {
+      AcceptPlan(core, job, PlanHere(core, request));
     } else {
       core.ForgetPlan(job.planning);
       MakePlan(core, std::move(request), {job.number, 0});

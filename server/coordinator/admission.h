@@ -19,8 +19,8 @@ void OnPlanJob(Core& core, const event::PlanJob& event);
 // A plan made elsewhere.
 void OnPlanned(Core& core, const event::Planned& event);
 
-// Plans again the waiting jobs whose plan no longer fits the membership. The end of every event
-// calls it.
+// Plans again the waiting jobs whose plan no longer fits the membership: one small one at most in
+// an event, the others elsewhere. None is placed meanwhile. The end of every event calls it.
 void PlanWaitingJobs(Core& core);
 
 // Tells the state of jobs that were submitted and not placed in the same event.

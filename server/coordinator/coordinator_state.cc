@@ -145,6 +145,7 @@ void CoordinatorState::SetTimeOfDay(absl::Duration ahead) { core_->time_of_day_a
 std::vector<Action> CoordinatorState::Handle(Event event, absl::Time now) {
   Core& core = *core_;
   core.now = std::max(core.now, now);
+  core.planned_here = false;
   while (std::optional<TimerKey> due = core.timers.PopDue(core.now)) {
     OnTimer(core, *due);
     ExecuteDoomed(core);

@@ -75,6 +75,7 @@ struct Core {
   int64_t last_turn = 0;
   // Waiting jobs whose plan must be made again.
   std::set<int64_t> replan;
+  bool planned_here = false;  // A plan was made inside this event.
   // Forward jobs whose state is awaited, held, or on its way out.
   std::set<int64_t> keeping;
 

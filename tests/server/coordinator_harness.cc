@@ -19,7 +19,11 @@ using control::v1::WorkerEvent;
 CoordinatorHarness::CoordinatorHarness(CoordinatorOptions options) {
   state_ = std::make_unique<CoordinatorState>(
       std::move(options), [this] { return ++random_; },
-      [this](const PlanRequest& request) { return MakePlan(request); }, now_);
+      [this](const PlanRequest& request) {
+        ++plans_made;
+        return MakePlan(request);
+      },
+      now_);
 }
 
 PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {

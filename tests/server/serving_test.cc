@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/server/coordinator_harness.h"
@@ -25,6 +26,12 @@ class ServingTest : public testing::Test {
     return harness_.Placed(call).shards(rank).endpoint();
   }
   std::optional<absl::Status> Refusal(int64_t call) { return harness_.call(call).finished; }
+  // What is planned elsewhere.
+  void Plan() {
+    for (const auto& [plan, wanted] : std::exchange(harness_.plans_wanted, {})) {
+      harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+    }
+  }
 
   CoordinatorHarness harness_;
 };
@@ -82,6 +89,7 @@ TEST_F(ServingTest, TooFewThatServeItAreTooFewWorkers) {
   harness_.silent.insert("b");
   harness_.Disconnect(harness_.worker("b"));
   harness_.Advance(absl::Seconds(5));
+  Plan();
   const int64_t refused = harness_.Run(Bf16x3(2));
   harness_.Advance(absl::Seconds(30));
   for (const int64_t call : {refused, waiting}) {
@@ -225,7 +233,9 @@ TEST_F(BusyServingTest, AJobThatWaitsForNobodyEnds) {
   harness_.AddWorker("x");
   harness_.silent.insert("w0");
   harness_.Disconnect(harness_.worker("w0"));
-  harness_.Advance(absl::Seconds(30));
+  harness_.Advance(absl::Seconds(5));
+  Plan();
+  harness_.Advance(absl::Seconds(25));
   EXPECT_EQ(harness_.StateOf(waiting), v1::Job::STATE_FAILED);
   ASSERT_TRUE(Refusal(waiting).has_value());
   EXPECT_EQ(ReasonOf(*Refusal(waiting)), "NOT_SERVED");
