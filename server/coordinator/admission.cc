@@ -17,6 +17,7 @@
 #include "server/coordinator/job_life.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/kept_state.h"
+#include "server/coordinator/plan_time.h"
 #include "server/coordinator/serving.h"
 
 namespace annulus {
@@ -94,22 +95,12 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   return request;
 }
 
-// What masks cost to plan, roughly.
-int64_t MaskWork(const AttentionSpec& spec) {
-  int64_t work = 0;
-  for (const Mask& mask : spec.masks) {
-    work += static_cast<int64_t>(mask.ranges.size() + mask.query_heads.size());
-  }
-  return work;
-}
-
 bool PlanInline(const Core& core, const PlanRequest& request) {
   const CoordinatorOptions& options = core.options;
   const AttentionSpec& spec = request.submission->spec;
-  if (MaskWork(spec) > options.inline_plan_ranges) return false;
   if (spec.q_rows() + spec.kv_rows() > options.inline_plan_rows) return false;
   return static_cast<int64_t>(spec.sequences.size()) <= options.inline_plan_sequences &&
-         (request.sizes.empty() || request.sizes.back() <= options.inline_plan_ranks);
+         PlanTime(request) <= options.inline_plan_time;
 }
 
 PlanResult PlanHere(Core& core, const PlanRequest& request) {

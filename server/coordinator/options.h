@@ -90,11 +90,11 @@ struct CoordinatorOptions {
   absl::Duration retry_after = absl::Seconds(1);
   // Jobs that have not ended this long after Drain are ended.
   absl::Duration drain_grace = absl::Seconds(30);
-  // Requests with at most this many sequences, rows and ranks are planned inside Handle.
+  // Requests with at most this many sequences and rows are planned inside Handle where that takes
+  // at most so long (plan_time.h).
   int64_t inline_plan_sequences = 64;
   int64_t inline_plan_rows = 262144;  // Of queries and keys: long steps are cut by chunks of them.
-  int64_t inline_plan_ranges = 64;    // Of all masks; heads that they name count too.
-  int32_t inline_plan_ranks = 4;
+  absl::Duration inline_plan_time = absl::Milliseconds(2);
 };
 
 }  // namespace annulus

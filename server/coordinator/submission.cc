@@ -90,6 +90,7 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
   for (const Capability& used : FeaturesOf(submission->spec, submission->execution)) {
     submission->features.insert(used.feature);
   }
+  submission->shape = PlanShapeOf(submission->spec);
   submission->request = std::move(request);
   submission->spec_bytes =
       std::make_shared<const std::string>(submission->request.spec().SerializeAsString());

@@ -11,6 +11,7 @@
 #include "attention/spec.h"
 #include "attention/validate.h"
 #include "server/coordinator/options.h"
+#include "server/coordinator/plan_shape.h"
 
 namespace annulus {
 
@@ -26,6 +27,7 @@ struct Submission {
   std::shared_ptr<const std::string> spec_bytes;
   // Of the capability table, that it uses.
   std::set<std::string> features;
+  PlanShape shape;
   // Memory that it takes, about.
   int64_t bytes = 0;
   // SHA-256 of what makes it this job and no other, see SameJob; empty without a request_id, by

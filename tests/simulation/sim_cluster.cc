@@ -31,7 +31,7 @@ CoordinatorOptions OptionsFor(const SimOptions& options) {
   coordinator.max_queued_jobs = 6 + options.seed % 7;
   coordinator.solo_jobs_per_worker = 1 + static_cast<int32_t>(options.seed % 4);
   coordinator.inline_plan_sequences = 3;
-  coordinator.inline_plan_ranks = 8;
+  coordinator.inline_plan_time = absl::Seconds(1);
   coordinator.drain_grace = absl::Seconds(5);
   return coordinator;
 }
