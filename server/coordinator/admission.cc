@@ -111,7 +111,8 @@ PlanResult PlanHere(Core& core, const PlanRequest& request) {
 void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
   const int64_t number = ++core.last_plan;
   core.plannings[number] = target;
-  core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0});
+  const bool quick = PlanTime(request) <= core.options.quick_plan_time;
+  core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0, quick});
 }
 
 // The fastest that a pair of the job may be, by the best that any worker has shown.

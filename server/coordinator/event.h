@@ -118,11 +118,11 @@ struct Answer {
   absl::StatusOr<std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>> value;
 };
 
-// Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs.
+// Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs, quick ones beside.
 struct MakePlan {
   int64_t plan = 0;
   PlanRequest request;
-  bool dry_run = false;
+  bool dry_run = false, quick = false;
 };
 // Nobody waits for the plan any more: it need not be made.
 struct ForgetPlan {

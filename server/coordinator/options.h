@@ -95,6 +95,8 @@ struct CoordinatorOptions {
   int64_t inline_plan_sequences = 64;
   int64_t inline_plan_rows = 262144;  // Of queries and keys: long steps are cut by chunks of them.
   absl::Duration inline_plan_time = absl::Milliseconds(2);
+  // What takes at most so long elsewhere does not wait for longer ones.
+  absl::Duration quick_plan_time = absl::Milliseconds(50);
 };
 
 }  // namespace annulus

@@ -164,7 +164,8 @@ void Brain::Perform(Action action) {
     void operator()(action::MakePlan& a) {
       const int64_t plan = a.plan;
       brain.planners_.Post(
-          {a.dry_run, plan}, std::move(a.request), [this_brain = &brain, plan](PlanResult result) {
+          {a.dry_run, plan, a.quick}, std::move(a.request),
+          [this_brain = &brain, plan](PlanResult result) {
             this_brain->Post(event::Planned{plan, std::move(result)}).IgnoreError();
           });
     }

@@ -1,9 +1,12 @@
 #include "server/services/planner_pool.h"
 
+#include <algorithm>
+
 namespace annulus {
 
 PlannerPool::PlannerPool(int threads, PlanFunction plan) : plan_(std::move(plan)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(false); });
+  threads_.emplace_back([this] { Run(/*quick_alone=*/true); });
 }
 
 PlannerPool::~PlannerPool() { Stop(); }
@@ -14,7 +17,7 @@ void PlannerPool::Post(Turn turn, PlanRequest request, Done done) {
     if (stopping_) return;
     waiting_.emplace(turn, std::make_pair(std::move(request), std::move(done)));
   }
-  changed_.Signal();
+  changed_.SignalAll();  // One may be waked that does not take it.
 }
 
 void PlannerPool::Forget(int64_t plan) {
@@ -28,15 +31,24 @@ void PlannerPool::Forget(int64_t plan) {
   }
 }
 
-void PlannerPool::Run() {
+PlannerPool::Waiting::iterator PlannerPool::Next(bool quick_alone) {
+  return std::find_if(waiting_.begin(), waiting_.end(), [quick_alone](const auto& waiting) {
+    return waiting.first.quick || !quick_alone;
+  });
+}
+
+void PlannerPool::Run(bool quick_alone) {
   while (true) {
     Work next;
     {
       MutexLock lock(&mutex_);
-      while (waiting_.empty() && !stopping_) changed_.Wait(&mutex_);
+      auto first = Next(quick_alone);
+      for (; first == waiting_.end() && !stopping_; first = Next(quick_alone)) {
+        changed_.Wait(&mutex_);
+      }
       if (stopping_) return;
-      next = std::move(waiting_.begin()->second);
-      waiting_.erase(waiting_.begin());
+      next = std::move(first->second);
+      waiting_.erase(first);
     }
     next.second(plan_(next.first));
   }

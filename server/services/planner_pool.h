@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// Threads that plan large jobs, so that the brain need not. Who posts bounds what waits.
-// Thread-safe.
+// Threads that plan what the brain does not: `threads`, and one for quick plans alone, so that no
+// small job waits for plans that take seconds. Who posts bounds what waits. Thread-safe.
 class PlannerPool {
  public:
   // Called by a thread of the pool.
@@ -23,7 +23,8 @@ class PlannerPool {
   // When a plan is made: jobs' plans before dry runs, of each the older one first.
   struct Turn {
     bool dry_run = false;
-    int64_t plan = 0;  // Its number, never used again.
+    int64_t plan = 0;    // Its number, never used again.
+    bool quick = false;  // Takes no time to speak of.
     friend bool operator<(const Turn& a, const Turn& b) {
       return std::make_pair(a.dry_run, a.plan) < std::make_pair(b.dry_run, b.plan);
     }
@@ -41,12 +42,14 @@ class PlannerPool {
 
  private:
   using Work = std::pair<PlanRequest, Done>;
-  void Run() EXCLUDES(mutex_);
+  using Waiting = std::map<Turn, Work>;
+  void Run(bool quick_alone) EXCLUDES(mutex_);
+  Waiting::iterator Next(bool quick_alone) REQUIRES(mutex_);
 
   const PlanFunction plan_;
   Mutex mutex_;
   CondVar changed_;
-  std::map<Turn, Work> waiting_ GUARDED_BY(mutex_);
+  Waiting waiting_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

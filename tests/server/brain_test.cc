@@ -327,5 +327,22 @@ TEST(PlannerPoolTest, PlansJobsFirstAndNothingThatNobodyWaitsFor) {
   EXPECT_EQ(order, (std::vector<int>{5, 3}));
 }
 
+TEST(PlannerPoolTest, AQuickPlanDoesNotWaitForOneThatIsMade) {
+  auto begun = std::make_shared<TestSink>(), go_on = std::make_shared<TestSink>(),
+       quick = std::make_shared<TestSink>(), slow = std::make_shared<TestSink>();
+  PlannerPool pool(1, [](const PlanRequest&) -> PlanResult { return nullptr; });
+  pool.Post({false, 1}, {}, [&](PlanResult) {
+    begun->Finish(absl::OkStatus());
+    EXPECT_TRUE(go_on->Wait().ok());
+  });
+  EXPECT_TRUE(begun->Wait().ok());
+  pool.Post({false, 2}, {}, [&](PlanResult) { slow->Finish(absl::OkStatus()); });
+  pool.Post({true, 3, /*quick=*/true}, {}, [&](PlanResult) { quick->Finish(absl::OkStatus()); });
+  EXPECT_TRUE(quick->Wait().ok());
+  EXPECT_EQ(slow->ends, 0);
+  go_on->Finish(absl::OkStatus());
+  EXPECT_TRUE(slow->Wait().ok());
+}
+
 }  // namespace
 }  // namespace annulus

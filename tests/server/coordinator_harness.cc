@@ -101,6 +101,7 @@ void CoordinatorHarness::Perform(Action action) {
     calls_[answer->call].answer = std::move(answer->value);
   } else if (auto* plan = std::get_if<action::MakePlan>(&action)) {
     plans_wanted.emplace_back(plan->plan, std::move(plan->request));
+    quick_plans.push_back(plan->quick);
   } else if (auto* forget = std::get_if<action::ForgetPlan>(&action)) {
     plans_forgotten.push_back(forget->plan);
   } else if (auto* ready = std::get_if<action::SetReady>(&action)) {

@@ -94,10 +94,9 @@ class CoordinatorHarness {
                                                  control::v1::WorkerCommand::CommandCase which);
 
   // What the stand-in planner says.
-  double plan_seconds = 0.01;
-  double plan_job_seconds = 0;  // Of that, of a group.
-  int64_t plan_pairs = 0;       // Of each rank.
-  bool plan_by_rate = false;    // Seconds are those of plan_pairs at the rate that is asked for.
+  double plan_seconds = 0.01, plan_job_seconds = 0;  // The latter of the former, of a group.
+  int64_t plan_pairs = 0;                            // Of each rank.
+  bool plan_by_rate = false;  // Seconds are those of plan_pairs at the rate that is asked for.
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
@@ -110,14 +109,14 @@ class CoordinatorHarness {
   mutable int32_t planned_size = 0;
   int plans_made = 0;  // Inside Handle.
   // Of workers that register from now on.
-  int64_t staging_limit = 1 << 20;
-  int64_t device_limit = 1 << 20;
+  int64_t staging_limit = 1 << 20, device_limit = 1 << 20;
   double cpu_share = 1;
   std::string arithmetic = "cpu/test";
   double bf16_pair_seconds = 0, fp16_pair_seconds = 0, bf16x3_pair_seconds = 0;
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;
+  std::vector<bool> quick_plans;  // Of those, whether they are.
   std::vector<int64_t> plans_forgotten;
   std::vector<action::Log> logged;
   bool stopped = false;

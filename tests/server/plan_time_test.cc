@@ -139,5 +139,14 @@ TEST_F(PlanTimeTest, ASmallJobIsPlannedInsideAmongManyWorkers) {
   EXPECT_TRUE(PlannedInside(request)) << "on two ranks";
 }
 
+TEST_F(PlanTimeTest, ElsewhereQuickPlansDoNotWaitForOthers) {
+  harness_.Start(16);
+  v1::RunJobRequest request = Heads(1, 16);
+  request.mutable_execution()->set_world_size(16);
+  EXPECT_FALSE(PlannedInside(request));
+  EXPECT_FALSE(PlannedInside(ManyMasks(kManyRows, /*chunks=*/true)));
+  EXPECT_EQ(harness_.quick_plans, (std::vector<bool>{true, false}));
+}
+
 }  // namespace
 }  // namespace annulus
