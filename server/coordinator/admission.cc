@@ -56,7 +56,14 @@ std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission
   return offer;
 }
 
-// The slowest and smallest of the ready workers that serve it: any of them may be the one.
+// Any of the ready workers that serve a job may be the one. One that uses a state is of those that
+// have it, ready or not.
+bool MayCompute(const WorkerRecord& worker, const Submission& submission, const RunRecord* kept) {
+  if (kept != nullptr) return kept->RankOf(worker.number) >= 0;
+  return worker.ready() && Serves(worker.info, submission);
+}
+
+// By the slowest and smallest of those.
 PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
                         const UsedState& state) {
   PlanRequest request;
@@ -66,11 +73,13 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   request.execution = state.execution;
   request.segment_target = core.options.segment_target;
   request.ways = core.ways;
+  const RunRecord* kept =
+      state.lender == nullptr ? nullptr : core.runs.Find(state.lender->kept.run);
   bool first = true;
   double step_seconds = 0, measured_pair_seconds = 0;
   for (const auto& [number, worker] : core.workers.all()) {
     const control::v1::Register& info = worker.info;
-    if (!worker.ready() || !Serves(info, *request.submission)) continue;
+    if (!MayCompute(worker, *request.submission, kept)) continue;
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
@@ -229,7 +238,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   }
   PlanResult plan = PlanHere(core, request);
   if (!plan.ok()) return plan.status();
-  if (used.lender != nullptr) RETURN_IF_ERROR(CheckSameShards(**plan, *used.lender));
+  if (used.lender != nullptr) RETURN_IF_ERROR(CheckPlanOnState(core, **plan, *used.lender));
   RETURN_IF_ERROR(CheckDeadline(core, submission, **plan, {0, event.principal, core.now},
                                 DeadlineOf(core, event)));
   JobRecord& job = AddJob(core, event, used.lender);
@@ -249,7 +258,7 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
   const bool waiting = core.queue.Contains(job.number);
   absl::Status refusal = result.status();
   if (const JobRecord* lender = core.jobs.Find(job.lender); refusal.ok() && lender != nullptr) {
-    refusal = CheckSameShards(**result, *lender);
+    refusal = CheckPlanOnState(core, **result, *lender);
   }
   job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
@@ -257,8 +266,9 @@ void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
     refusal = CheckDeadline(core, *job.submission, *job.plan, {0, job.principal, job.created},
                             job.deadline);
   }
-  // The workers that are there now cannot serve it; others may come while it waits.
-  if (waiting && Temporary(refusal)) return ArmJobTimer(core, job);
+  // The workers that are there now cannot serve it; others may come while it waits, but those of a
+  // state are the only ones that have it.
+  if (waiting && job.lender == 0 && Temporary(refusal)) return ArmJobTimer(core, job);
   if (!refusal.ok()) {
     EndJob(core, job, v1::Job::STATE_FAILED, refusal);
   } else {

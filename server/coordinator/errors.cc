@@ -205,6 +205,11 @@ absl::Status StateMismatchError(absl::string_view field, absl::string_view descr
   return InvalidField("STATE_MISMATCH", field, description);
 }
 
+absl::Status StateCapacityError(absl::string_view name) {
+  return StateError(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_CAPACITY", name,
+                    "a worker that keeps the state has not the memory that its gradients take");
+}
+
 absl::Status OtherShardsError() {
   return Error(absl::StatusCode::kInternal, "INVALID_PLAN",
                "the plan gives the ranks other rows than those whose state is kept");

@@ -48,6 +48,7 @@ absl::Status StateNotFormedError(absl::string_view name, const absl::Status& cau
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description);
 // The same, where it is the service's fault.
 absl::Status OtherShardsError();
+absl::Status StateCapacityError(absl::string_view name);
 
 // Ends of jobs.
 

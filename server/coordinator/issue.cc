@@ -66,13 +66,6 @@ bool IsNext(const RunRecord& run, std::map<int64_t, GroupLoad>& loads) {
   return run.state == State::kReady && loads[run.group].prepared < kPreparedPerGroup;
 }
 
-// Not on a worker that has come back with less.
-bool MayEverHaveRoom(const Core& core, const RunRecord& run) {
-  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
-    return core.ledger.CouldHold(rank.worker, {0, run.plan->cost.peak_bytes_per_rank, 0});
-  });
-}
-
 using DigestsOfRank = std::map<int32_t, control::v1::PeerDigest>;
 
 DigestsOfRank DigestsByPeer(const control::v1::Prepared& prepared) {
@@ -147,7 +140,7 @@ std::map<int64_t, int64_t> AwaitedDevices(const Core& core) {
   std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
   std::map<int64_t, int64_t> awaited;
   for (const auto& [number, run] : core.runs.all()) {
-    if (!IsNext(run, loads) || !MayEverHaveRoom(core, run)) continue;
+    if (!IsNext(run, loads)) continue;
     for (const RunRank& rank : run.ranks) {
       int64_t& earliest = awaited.try_emplace(rank.worker, run.job).first->second;
       earliest = std::min(earliest, run.job);

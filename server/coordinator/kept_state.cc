@@ -122,7 +122,7 @@ absl::Status CheckMayKeep(const Core& core, absl::string_view principal,
   return RequestBytesFullError(limit, core.options.retry_after);
 }
 
-absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender) {
+absl::Status CheckPlanOnState(const Core& core, const JobPlan& plan, const JobRecord& lender) {
   const std::vector<Shard>& ours = plan.shards.shards;
   const std::vector<Shard>& kept = lender.plan->shards.shards;
   const bool same = std::equal(
@@ -130,7 +130,14 @@ absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender) {
         return a.owner == b.owner && a.q_rows.ranges() == b.q_rows.ranges() &&
                a.kv_rows.ranges() == b.kv_rows.ranges();
       });
-  return same ? absl::OkStatus() : OtherShardsError();
+  if (!same) return OtherShardsError();
+  const RunRecord* run = core.runs.Find(lender.kept.run);
+  for (size_t rank = 0; run != nullptr && rank < run->ranks.size(); ++rank) {
+    const PoolBytes need{plan.bytes[rank].total() + lender.plan->bytes[rank].total(),
+                         plan.cost.peak_bytes_per_rank, 0};
+    if (!core.ledger.CouldHold(run->ranks[rank].worker, need)) return StateCapacityError(lender.id);
+  }
+  return absl::OkStatus();
 }
 
 void TakeState(Core& core, JobRecord& job, JobRecord* lender) {

@@ -36,8 +36,10 @@ absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job);
 // of the queue, or too many of the principal wait for states to end.
 absl::Status CheckMayKeep(const Core& core, absl::string_view principal,
                           const Submission& submission);
-// INTERNAL / INVALID_PLAN unless a plan gives the ranks the rows that the state has.
-absl::Status CheckSameShards(const JobPlan& plan, const JobRecord& lender);
+// INTERNAL / INVALID_PLAN unless a plan gives the ranks the rows that the state has;
+// FAILED_PRECONDITION / INSUFFICIENT_CAPACITY where a worker of it could never hold its part,
+// beside the state: what was placed there would wait, and keep others waiting, for ever.
+absl::Status CheckPlanOnState(const Core& core, const JobPlan& plan, const JobRecord& lender);
 
 // A job is taken: it will keep its state, or uses that of `lender`.
 void TakeState(Core& core, JobRecord& job, JobRecord* lender);

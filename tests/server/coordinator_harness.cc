@@ -28,6 +28,7 @@ CoordinatorHarness::CoordinatorHarness(CoordinatorOptions options) {
 
 PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   planned_pair_seconds = request.rates.pair_seconds;
+  planned_device_limit = request.max_device_bytes;
   if (!plan_error.ok()) return plan_error;
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;

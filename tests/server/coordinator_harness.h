@@ -107,6 +107,7 @@ class CoordinatorHarness {
   absl::Duration waited;                        // and of that for others.
   mutable double planned_pair_seconds = 0;      // That the last plan was asked for with.
   mutable int32_t planned_size = 0;
+  mutable int64_t planned_device_limit = 0;
   int plans_made = 0;  // Inside Handle.
   // Of workers that register from now on.
   int64_t staging_limit = 1 << 20, device_limit = 1 << 20;

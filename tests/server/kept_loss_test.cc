@@ -104,6 +104,29 @@ TEST_F(KeptStateTest, CannotBeUsedWhenTheirGroupDoesNotFormAgain) {
   ExpectIdle();
 }
 
+// What could never be prepared there would keep everybody on its workers waiting.
+TEST_F(KeptStateTest, IsUsedWithinTheMemoryOfItsOwnWorkersReadyOrNot) {
+  harness_.AddWorker("w0");
+  harness_.device_limit = 500;
+  auto& small = harness_.AddWorker("w1");
+  harness_.Advance(absl::Seconds(1));
+  harness_.Obey();
+  harness_.device_bytes = 100;
+  const std::string state = Keep(2);
+  const int64_t again = harness_.Run(Gradients(state));
+  EXPECT_EQ(harness_.StateOf(again), Job::STATE_UPLOADING);
+  harness_.device_bytes = 1000;
+  harness_.Disconnect(small);
+  EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(state)))), "INSUFFICIENT_CAPACITY");
+  EXPECT_EQ(harness_.planned_device_limit, 500) << "of the one that is suspect";
+  harness_.Connect(small, harness_.RegisterEvent("w1", small.incarnation));
+  EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(state)))), "INSUFFICIENT_CAPACITY");
+  // Nor does one wait that is planned again: no others have the state.
+  BreakGroup();
+  EXPECT_EQ(ReasonOf(ErrorOf(again)), "INSUFFICIENT_CAPACITY");
+  EXPECT_EQ(StatusOf(state), v1::KeptState::STATUS_HELD);
+}
+
 TEST_F(KeptStateTest, HoldsNoWorkerThatWantsToLeave) {
   harness_.Start(2);
   const std::string forward = Keep(2);

@@ -107,6 +107,10 @@ absl::Status Invariants::CheckRuns(const Core& core) const {
       any = true;
       if (core.workers.Find(rank.worker) == nullptr) return Broken(8, "a rank on a lost worker");
       if (rank.segments_done > run.issued) return Broken(13, "a segment ran that was not issued");
+      // Others on its workers wait for it.
+      if (!core.ledger.CouldHold(rank.worker, {0, run.plan->cost.peak_bytes_per_rank, 0})) {
+        return Broken(10, "run ", number, " waits for more memory than a worker has");
+      }
     }
     if (!any) return Broken(8, "run ", number, " is over and still there");
     if (!run.needs_group() || run.state == RunRecord::State::kHalting) continue;
