@@ -74,6 +74,10 @@ DigestsOfRank DigestsByPeer(const control::v1::Prepared& prepared) {
   return digests;
 }
 
+absl::Duration WaitedFor(const Core& core, const RunRecord& run) {
+  return run.waited + std::max(absl::ZeroDuration(), core.now - run.waits_since);
+}
+
 void Issue(Core& core, RunRecord& run) {
   const std::vector<Segment> cuts = CutSegments(run.steps, run.plan->segments);
   const Segment& cut = cuts[run.issued];
@@ -91,6 +95,8 @@ void Issue(Core& core, RunRecord& run) {
     core.Send(run.ranks[rank].worker, std::move(command));
   }
   run.turn = ++core.last_turn;
+  run.waited = WaitedFor(core, run);
+  run.waits_since = absl::InfiniteFuture();
   core.shares.Charge(run.principal,
                      run.plan->cost.seconds / run.segments * static_cast<double>(run.ranks.size()));
   const bool first = run.issued++ == 0;
@@ -100,17 +106,24 @@ void Issue(Core& core, RunRecord& run) {
   SetState(core, *core.jobs.Find(run.job), v1::Job::STATE_RUNNING);
 }
 
+// As in the queue, waiting counts: a stream of important runs starves none.
+int64_t ImportanceOf(const Core& core, const RunRecord& run) {
+  absl::Duration rest;
+  return run.priority + absl::IDivDuration(WaitedFor(core, run), core.options.priority_step, &rest);
+}
+
 // The least served principal first; of its runs the most important, and of equal ones that whose
 // last segment is the longest ago. So a long run delays another one by a segment at a time.
 RunRecord* NextToIssue(Core& core, int64_t group) {
   RunRecord* best = nullptr;
-  std::tuple<double, int32_t, int64_t, int64_t> first;
+  std::tuple<double, int64_t, int64_t, int64_t> first;
   for (auto& [number, run] : core.runs.all()) {
     if (run.group != group) continue;
     const bool can = run.state == State::kPrepared ||
                      (run.state == State::kRunning && run.issued < run.segments);
     if (!can) continue;
-    const std::tuple key{core.shares.Served(run.principal), -run.priority, run.turn, number};
+    const std::tuple key{core.shares.Served(run.principal), -ImportanceOf(core, run), run.turn,
+                         number};
     if (best == nullptr || key < first) {
       best = &run;
       first = key;

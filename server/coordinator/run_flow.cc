@@ -73,6 +73,7 @@ void OnPrepared(const Report& report, const control::v1::Prepared& prepared) {
   }
   SetSegments(run);
   run.state = State::kPrepared;
+  run.waits_since = report.core.now;
   report.core.advance_again = true;
 }
 
@@ -84,6 +85,7 @@ void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
   ++report.rank.segments_done;
   report.core.advance_again = true;
   const int32_t now = run.SegmentsDone();
+  if (now > before && now == run.issued) run.waits_since = report.core.now;
   if (now == before || run.segments == 1) return;
   v1::JobEvent event;
   event.mutable_progress()->set_segments_done(now);

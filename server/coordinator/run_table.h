@@ -56,6 +56,9 @@ struct RunRecord {
   int32_t segments = 0;  // Known when prepared.
   int32_t issued = 0;    // To every rank.
   int64_t turn = 0;      // When its last segment was issued, among all segments; 0: none was.
+  // For its turns: since when, while it could run and no segment of it does, and how long before.
+  absl::Time waits_since = absl::InfiniteFuture();
+  absl::Duration waited;
   absl::Time upload_deadline;
   bool keep = false;      // Its workers hold the shards until they are told to drop them.
   int64_t lender = 0;     // The run whose shards lend tensors to this one's; 0: none.
