@@ -14,6 +14,11 @@
 
 namespace annulus {
 
+bool LaysOutLong(const control::v1::Reserve& reserve) {
+  const v1::Execution& execution = reserve.execution();
+  return execution.layout() == v1::Execution::LAYOUT_BY_AREA && execution.world_size() > 1;
+}
+
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means) {
   const ShardWork* const lender = means.lender;
   ShardWork work;
@@ -42,8 +47,10 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Reser
                                   " rows cuts tiles of a deterministic job"),
                      {"INVALID_PLAN", {}, {}, {}});
   }
-  ASSIGN_OR_RETURN(const ShardPlan plan,
-                   MakeShardPlan(work.request.spec, work.request.plan_options));
+  PlanOptions layout = work.request.plan_options;
+  // One rank has all rows, however they would be dealt.
+  if (layout.world_size == 1) layout.layout = Layout::kContiguous;
+  ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(work.request.spec, layout));
   // Ranks past the plan's are the surplus of a larger group: they hold no rows.
   ShardShape shape;
   shape.tensors = TensorTable(work.request.spec);

@@ -23,6 +23,10 @@ struct ReserveMeans {
   const ShardWork* lender = nullptr;
 };
 
+// Whether it takes long to carry it out where the job has many sequences or masks: of shards by
+// area every rank works out whose rows are whose.
+bool LaysOutLong(const control::v1::Reserve& reserve);
+
 // Carries a Reserve out: the rank's rows by the plan, staging memory from the pool, and what the
 // lanes need later. RESOURCE_EXHAUSTED (no room), INVALID_ARGUMENT (a command that makes no
 // sense), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN where the command counts other bytes

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <utility>
 #include <variant>
@@ -16,6 +17,7 @@
 #include "attention/schedule.h"
 #include "attention/status_macros.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/steady_time.h"
 #include "base/version.h"
 #include "proto/convert.h"
@@ -27,6 +29,7 @@
 #include "worker/lane/lane.h"
 #include "worker/lane/solo_lane.h"
 #include "worker/lane/watchdog.h"
+#include "worker/openings.h"
 #include "worker/reserve.h"
 
 namespace annulus {
@@ -89,12 +92,17 @@ class Worker::Impl {
   void Perform(const Disconnect&) { link_->Drop(); }
   void Perform(const Send& action) { link_->Send(action.event); }
   void Perform(const OpenShard& action);
-  void Perform(const PrepareShard& action) { lane_->Prepare(works_.at(action.id)); }
+  void Perform(const PrepareShard& action) { lane_->Prepare(*WorkOf(action.id)); }
   void Perform(const CloseShard& action);
   void Perform(const CommandGroup& action) { lane_->Command(action.command); }
   void Perform(const TakeIdentity& action) { board_->SetIdentity(action.identity); }
   void Perform(const SetReady& action) { server_->SetReady(action.ready); }
   void Perform(const Exit& action);
+
+  // In the agent's turn, or on the thread of openings.
+  void OpenNow(const OpenShard& action);
+  void CloseNow(const ShardId& id, const absl::Status& why);
+  std::optional<ShardWork> WorkOf(const ShardId& id) EXCLUDES(works_mutex_);
 
   // Any thread. What a fact sets off inside the worker does not wait for the agent. Its mailbox has
   // it first all the same: that keeps the facts in order.
@@ -113,8 +121,10 @@ class Worker::Impl {
   std::unique_ptr<CopyPool> copies_;
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<SoloLane> solo_;
-  std::map<ShardId, ShardWork> works_;  // Of the agent's turns.
+  Mutex works_mutex_;
+  std::map<ShardId, ShardWork> works_ GUARDED_BY(works_mutex_);
   std::unique_ptr<DataPlaneServer> server_;
+  std::unique_ptr<Openings> openings_ = std::make_unique<Openings>();
   std::unique_ptr<ControlLink> link_;
   std::atomic<bool> device_lost_{false};
   std::atomic<bool> leaving_{false};  // It has been told to end.
@@ -160,6 +170,7 @@ Worker::Impl::~Impl() {
   exited_ = true;
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
+  openings_.reset();
   // Here, because an action may come on the very stream's callback.
   if (link_ != nullptr) link_->Close(absl::Seconds(1));
   if (board_ != nullptr) board_->Shutdown(LeavingError());
@@ -298,7 +309,21 @@ control::v1::Register Worker::Impl::Self() const {
   return self;
 }
 
+std::optional<ShardWork> Worker::Impl::WorkOf(const ShardId& id) {
+  MutexLock lock(&works_mutex_);
+  const auto work = works_.find(id);
+  return work == works_.end() ? std::nullopt : std::make_optional(work->second);
+}
+
 void Worker::Impl::Perform(const OpenShard& action) {
+  if (!LaysOutLong(action.reserve)) return OpenNow(action);
+  const ShardId id = IdOf(action.reserve.shard());
+  openings_->Begin(
+      id, [this, action] { OpenNow(action); },
+      [this, id](const absl::Status& why) { CloseNow(id, why); });
+}
+
+void Worker::Impl::OpenNow(const OpenShard& action) {
   const ShardId id = IdOf(action.reserve.shard());
   std::weak_ptr<Agent> agent = agent_;
   ReserveMeans means;
@@ -307,15 +332,18 @@ void Worker::Impl::Perform(const OpenShard& action) {
   means.on_freed = [agent, id] {
     if (const auto alive = agent.lock(); alive != nullptr) alive->PostAside(ShardFreed{id});
   };
-  const auto lender = works_.find(IdOf(action.reserve.lender()));
-  if (lender != works_.end()) means.lender = &lender->second;
+  const std::optional<ShardWork> lender = WorkOf(IdOf(action.reserve.lender()));
+  if (lender) means.lender = &*lender;
   absl::StatusOr<ShardWork> work = OpenReserve(action.reserve, std::move(means));
   if (!work.ok()) {
     LogWarning(id.job_id, "cannot reserve rank ", id.rank, ": ", ErrorText(work.status()));
     return agent_->Post(Reported{ShardFailedEvent(id, work.status())});
   }
   LogDebug(id.job_id, "reserved rank ", id.rank, " of attempt ", id.attempt);
-  works_[id] = *work;
+  {
+    MutexLock lock(&works_mutex_);
+    works_[id] = *work;
+  }
   ShardBoard::Times times{DurationFromProto(action.reserve.upload_time()), std::nullopt};
   if (action.reserve.has_download_time()) {
     times.download = DurationFromProto(action.reserve.download_time());
@@ -325,11 +353,20 @@ void Worker::Impl::Perform(const OpenShard& action) {
 }
 
 void Worker::Impl::Perform(const CloseShard& action) {
-  board_->Close(action.id, action.why);
-  solo_->Release(action.id);
-  lane_->Release(action.id);
+  if (!openings_->Close(action.id, action.why)) CloseNow(action.id, action.why);
+}
+
+void Worker::Impl::CloseNow(const ShardId& id, const absl::Status& why) {
+  board_->Close(id, why);
+  solo_->Release(id);
+  lane_->Release(id);
+  std::map<ShardId, ShardWork>::node_type work;  // Let go without the lock.
+  {
+    MutexLock lock(&works_mutex_);
+    work = works_.extract(id);
+  }
   // Where nothing was reserved, nothing will be freed.
-  if (works_.erase(action.id) == 0) agent_->Post(ShardFreed{action.id});
+  if (work.empty()) agent_->Post(ShardFreed{id});
 }
 
 void Worker::Impl::Perform(const Exit& action) {

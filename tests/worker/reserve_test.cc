@@ -65,6 +65,21 @@ TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
   EXPECT_EQ(budget_->used_bytes(), reserve.staging_bytes());
 }
 
+// Who has which rows is to be worked out for shards by area alone, and not for one rank.
+TEST_F(ReserveTest, SaysWhereALayoutTakesLong) {
+  control::v1::Reserve reserve = SecondHalf();
+  EXPECT_FALSE(LaysOutLong(reserve));
+  reserve.mutable_execution()->set_layout(v1::Execution::LAYOUT_BY_AREA);
+  EXPECT_TRUE(LaysOutLong(reserve));
+  reserve.mutable_execution()->set_world_size(1);
+  EXPECT_FALSE(LaysOutLong(reserve));
+  reserve.mutable_shard()->set_rank(0);
+  reserve.set_staging_bytes(2 * 10 * 2 * 16 + 2 * 30 * 16 + 10 * 2 * 4);
+  const auto work = Open(reserve);
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->staged->shape().q_rows, 10);
+}
+
 TEST_F(ReserveTest, TellsOneSpecAndExecutionFromAnother) {
   control::v1::Reserve reserve = SecondHalf();
   const auto source = [&] {
