@@ -113,7 +113,7 @@ SessionBrain::Actions SessionBrain::OnStreamDone(int32_t attempt, Stream stream,
   if (!old && !download && status.ok()) seen_.Uploaded(now);
   if (!old && (download || options_.may_be_joined)) {
     if (status.ok()) --outputs_missing_;
-    if (!status.ok()) lost_outputs_ = download ? status : InputsUnknownError();
+    if (!status.ok()) lost_outputs_ = download ? status : EndedForAnotherError();
   }
   if (!status.ok() && !old && !over && !failed_.has_value()) {
     const bool told = !run_job_open_ || unconfirmed_.has_value();
@@ -121,7 +121,7 @@ SessionBrain::Actions SessionBrain::OnStreamDone(int32_t attempt, Stream stream,
       if (!worker_error_.has_value()) worker_error_ = Awaited{{}, now + options_.grace};
       worker_error_->error = WithReason(status, "WORKER_UNREACHABLE");
     } else {
-      Fail(decides && unconfirmed_.has_value() ? unconfirmed_->error : status);
+      Fail(decides && unconfirmed_.has_value() ? unconfirmed_->error : NameLoss(status));
     }
   }
   StartIfQuiet(now);
@@ -158,7 +158,7 @@ SessionBrain::Actions SessionBrain::OnTime(absl::Time now) {
     const auto late = absl::DeadlineExceededError("the outputs did not come in time");
     Fail(NameExpiry(late, /*waited=*/false));
   } else {
-    Fail(worker_error_->error);
+    Fail(NameLoss(worker_error_->error));
   }
   return Take();
 }
@@ -168,6 +168,11 @@ void SessionBrain::Fail(absl::Status status) {
   failed_ = std::move(status);
   actions_.cancel_run_job = true;
   actions_.cancel_streams = true;
+}
+
+absl::Status SessionBrain::NameLoss(const absl::Status& error) const {
+  const bool over = absl::IsAborted(error) || absl::IsCancelled(error) || absl::IsNotFound(error);
+  return succeeded_ && options_.may_be_joined && over ? EndedForAnotherError() : error;
 }
 
 void SessionBrain::EndWith(const absl::Status& error, absl::Time now) {
@@ -190,7 +195,7 @@ void SessionBrain::EndIfQuiet() {
   if (run_job_open_ && (!complete || options_.awaits_end_of_call)) return;
   ended_ = true;
   if (!failed_.has_value() && !HasAllOutputs()) {
-    failed_ = lost_outputs_.value_or(OutputsGoneError());
+    failed_ = NameLoss(lost_outputs_.value_or(OutputsGoneError()));
   }
   End end = {failed_.value_or(absl::OkStatus()), stats_.value_or(seen_.Heard()), {}, false};
   if (!failed_.has_value() && unconfirmed_.has_value()) {

@@ -92,6 +92,9 @@ class SessionBrain {
   void OnPlaced(const std::string& job_id, const v1::Plan& plan);
   void StartIfQuiet(absl::Time now);
   void Fail(absl::Status status);
+  // What a stream's error means, by what is known of the job: a worker that has served another call
+  // of it lets go of the shard, and of whoever was at it.
+  absl::Status NameLoss(const absl::Status& error) const;
   // The job ended, or its call did: what the workers have sent by then is still to come.
   void EndWith(const absl::Status& error, absl::Time now);
   bool HasAttempt() const { return progress_.attempt > 0 && !waiting_.has_value() && !lost_; }

@@ -42,10 +42,10 @@ absl::Status OutputsGoneError() {
                    {"JOB_ENDED", {}, {}, {}});
 }
 
-absl::Status InputsUnknownError() {
+absl::Status EndedForAnotherError() {
   return MakeError(absl::StatusCode::kAborted,
-                   "the job ended for another call with its request_id before these inputs were "
-                   "compared with that call's; send it again",
+                   "the job ended for another call with its request_id before this one's inputs "
+                   "were compared with that call's and its outputs fetched; send it again",
                    {"JOB_ENDED", {}, {}, absl::Milliseconds(100)});
 }
 

@@ -21,10 +21,10 @@ absl::Status NameExpiry(const absl::Status& status, bool waited);
 
 // ABORTED / GROUP_LOST: a worker was lost, and the inputs that were pushed are gone.
 absl::Status SendAgainError();
-// ABORTED / JOB_ENDED: the job succeeded for another call.
+// ABORTED / JOB_ENDED: the job succeeded, and its outputs are not here.
 absl::Status OutputsGoneError();
-// ABORTED / JOB_ENDED: so did it, while this call still sent its inputs.
-absl::Status InputsUnknownError();
+// ABORTED / JOB_ENDED, to be sent again: so did it, for another call with its request id.
+absl::Status EndedForAnotherError();
 // NOT_FOUND / STATE_RELEASED, as `status` says it, of a job that was sent before, to release that
 // state, and ended with `earlier`: it may have been the one that did.
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier);

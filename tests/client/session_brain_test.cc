@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "attention/error.h"
 #include "gtest/gtest.h"
 #include "tests/client/session_world.h"
 #include "tests/seed.h"
@@ -205,6 +206,29 @@ TEST(SessionBrainTest, OutputsThatWereNotFetchedSayWhy) {
   EXPECT_EQ(end->status.message(), "gone");
 }
 
+// By the worker, when that one had its last row: the wire may not have said why.
+TEST(SessionBrainTest, WhatEndedForAnotherCallIsToBeSentAgain) {
+  for (const bool shared : {true, false}) {
+    for (const absl::Status& cut : {absl::CancelledError("cut"), absl::AbortedError("over"),
+                                    absl::NotFoundError("no such shard")}) {
+      for (const bool early : {true, false}) {  // Whether it is cut before the job's end is told.
+        SessionBrain::Options options = InMemory();
+        options.may_be_joined = options.awaits_end_of_call = shared;
+        SessionBrain brain = Placed(options);
+        brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+        if (early) brain.OnStreamDone(1, Stream::kDownload, cut, kBegin);
+        brain.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
+        auto end = brain.OnRunJobDone(absl::OkStatus(), kBegin).end;
+        if (!early) end = brain.OnStreamDone(1, Stream::kDownload, cut, kBegin).end;
+        ASSERT_TRUE(end.has_value());
+        EXPECT_EQ(end->status.code(), shared ? absl::StatusCode::kAborted : cut.code());
+        EXPECT_EQ(DetailOf(end->status).reason, shared ? "JOB_ENDED" : "");
+        EXPECT_EQ(DetailOf(end->status).retry_after.has_value(), shared);
+      }
+    }
+  }
+}
+
 TEST(SessionBrainTest, AnyHistoryEndsOnceAndAsItWas) {
   const uint32_t seed = TestSeed();
   std::set<std::string> seen;
@@ -215,9 +239,10 @@ TEST(SessionBrainTest, AnyHistoryEndsOnceAndAsItWas) {
     for (const std::string& wrong : world.wrongs()) ADD_FAILURE() << wrong;
     ASSERT_TRUE(world.wrongs().empty()) << "history " << history << ", " << SeedTrace(seed);
   }
-  for (const char* what : {"answered", "early", "unconfirmed", "sent again", "alarm",
-                           "failed: CANCELLED", "failed: UNAVAILABLE", "failed: DATA_LOSS",
-                           "failed: DEADLINE_EXCEEDED", "failed: ABORTED", "failed: INTERNAL"}) {
+  for (const char* what :
+       {"answered", "early", "unconfirmed", "sent again", "alarm", "failed: CANCELLED",
+        "failed: UNAVAILABLE", "failed: DATA_LOSS", "ended for another",
+        "failed: DEADLINE_EXCEEDED", "failed: ABORTED", "failed: INTERNAL"}) {
     EXPECT_EQ(seen.count(what), 1u) << what << " never happened";
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/retry.h"
 #include "client/session_end.h"
 #include "client/session_errors.h"
 #include "proto/convert.h"
@@ -125,6 +126,7 @@ void SessionWorld::Alarm() {
   Do(brain_->OnTime(now));
   if (!late && !silent && !broken) Wrong("an alarm of nothing");
   stands_ = false;  // Too late.
+  patient_ = patient_ && !brain_->failed();
 }
 
 void SessionWorld::Do(SessionBrain::Actions actions) {
@@ -205,13 +207,15 @@ void SessionWorld::EndStream(int attempt, StreamId stream, const absl::Status& s
 }
 
 absl::Status SessionWorld::RandomError() {
-  switch (agenda_.Below(4)) {
+  switch (agenda_.Below(5)) {
     case 0:
       return absl::UnavailableError("worker");
     case 1:
       return absl::NotFoundError("ticket");
     case 2:
       return absl::AbortedError("abort");
+    case 3:
+      return absl::CancelledError("cut");
     default:
       return absl::DataLossError("crc");
   }
@@ -231,6 +235,8 @@ void SessionWorld::TellNext() {
     Tell(StateEvent(v1::Job::STATE_FAILED, job_error_));
     return EndCall(absl::OkStatus());
   }
+  // Another call with its request id has all outputs.
+  const bool others = options_.may_be_joined && agenda_.Chance(trouble_);
   const bool runs = told_ == v1::Job::STATE_UPLOADING || told_ == v1::Job::STATE_DRAINING;
   if (runs && agenda_.Chance(trouble_)) {
     told_ = v1::Job::STATE_QUEUED;
@@ -245,7 +251,7 @@ void SessionWorld::TellNext() {
     Tell(PlacedEvent(PlanOfRanks(ranks_, attempt_)));
   } else if (told_ == v1::Job::STATE_UPLOADING && AllWell(Stream::kUpload)) {
     Tell(StateEvent(told_ = v1::Job::STATE_DRAINING));
-  } else if (told_ == v1::Job::STATE_DRAINING && AllWell(Stream::kDownload)) {
+  } else if (told_ == v1::Job::STATE_DRAINING && (AllWell(Stream::kDownload) || others)) {
     Tell(StateEvent(told_ = v1::Job::STATE_SUCCEEDED));
   } else if (told_ == v1::Job::STATE_SUCCEEDED) {
     return EndCall(absl::OkStatus());
@@ -295,10 +301,12 @@ void SessionWorld::JudgeEnd(const SessionBrain::End& end) {
   if (stands_ && AllWell(Stream::kUpload) && AllWell(Stream::kDownload) && !caller_left_) {
     Wrong("rows that stand were thrown away");
   }
+  const bool shared = told_ == v1::Job::STATE_SUCCEEDED && options_.may_be_joined && patient_;
+  if (shared && call_status_.ok() && !hard_ && !caller_left_) JudgeRetry(end.status);
   if (call_open_) Wrong("it failed with its call open");
   if (trouble_ == 0) Wrong("an error that nobody made");
   for (const absl::Status& own :
-       {SendAgainError(), OutputsGoneError(), InputsUnknownError(),
+       {SendAgainError(), OutputsGoneError(), EndedForAnotherError(),
         absl::UnavailableError("the coordinator ended the call before the job")}) {
     if (SameError(own, end.status)) return;
   }
@@ -306,6 +314,13 @@ void SessionWorld::JudgeEnd(const SessionBrain::End& end) {
     if (SameError(told, end.status)) return;
   }
   Wrong(absl::StrCat("an error from nowhere: ", end.status.ToString()));
+}
+
+void SessionWorld::JudgeRetry(const absl::Status& error) {
+  seen_.insert("ended for another");
+  RetryPolicy policy(2, [] { return 0.0; });
+  if (policy.Next(error, agenda_.now(), absl::InfiniteFuture()).has_value()) return;
+  Wrong(absl::StrCat("nobody sends it again: ", error.ToString()));
 }
 
 void SessionWorld::JudgeAnswer(const SessionBrain::End& end) {

@@ -47,6 +47,8 @@ class SessionWorld {
   void Start(const SessionBrain::Placement& placement);
   void JudgeEnd(const SessionBrain::End& end);
   void JudgeAnswer(const SessionBrain::End& end);
+  // Of a job that ended well for another call with its request id.
+  void JudgeRetry(const absl::Status& error);
 
   void TellNext();  // The coordinator's next word.
   void Tell(const v1::JobEvent& event);
@@ -74,6 +76,7 @@ class SessionWorld {
   // When the attempt's first stream broke, and when the job or its call did.
   absl::Time first_error_ = absl::InfiniteFuture(), broke_ = absl::InfiniteFuture();
   bool stands_ = false;                      // Rows that come all the same are the answer.
+  bool patient_ = true;                      // It has not failed by its alarm.
   bool hard_ = false, caller_left_ = false;  // A stream's error was the answer; the caller's was.
   std::optional<SessionBrain::End> end_;
   std::vector<std::string> wrongs_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "annulus/v1/data_plane.grpc.pb.h"
@@ -62,7 +63,7 @@ class ClientLibraryTest : public testing::Test {
     BackendOptions backend;
     backend.comm_host = "127.0.0.1";
     worker.engine = *MakeEngine(backend);
-    worker.staging_bytes = worker.device_bytes = 1 << 20;
+    worker.staging_bytes = worker.device_bytes = 32 << 20;
     worker.exit = [](int) {};
     worker_ = *Worker::Start(worker);
     ClientOptions client;
@@ -95,6 +96,27 @@ TEST_F(ClientLibraryTest, ARepeatedRequestIdGivesItsOutputsEachTime) {
     const std::string first = Attend("r1", 8, path);
     EXPECT_NE(Attend("r1", 8, path), first);
     Attend("r1", 9, path);  // The id is free again for other content too.
+  }
+}
+
+// Whichever has its last row first ends the job: the other one is sent again.
+TEST_F(ClientLibraryTest, EqualCallsAtOnceAreBothAnswered) {
+  for (int pair = 0; pair < 20; ++pair) {
+    const DataPath path = pair % 2 == 0 ? DataPath::kDirect : DataPath::kGateway;
+    const auto attend = [&] {
+      constexpr int64_t kRows = 1500;
+      Job job(kRows);
+      job.spec.q_heads = job.spec.kv_heads = 4;
+      job.spec.head_dim = 64;
+      job.q.assign(kRows * 4 * 64, 1.f);
+      job.out.assign(job.q.size(), -1.f);
+      const auto result = client_->Attend(job.Arguments("pair", path));
+      EXPECT_TRUE(result.ok()) << result.status();
+      for (const float value : job.out) ASSERT_NEAR(value, 1, 1e-6);
+    };
+    std::thread other(attend);
+    attend();
+    other.join();
   }
 }
 
