@@ -33,7 +33,8 @@ void Prepare(const DataPlaneServer::Options& options, grpc::ServerBuilder* build
 
 class DataPlaneServer::Impl {
  public:
-  explicit Impl(const Options& options) : service(options.board, options.pool) {}
+  explicit Impl(const Options& options)
+      : service(options.board, options.pool, options.end_patience) {}
 
   DataPlaneService service;
   ListeningServer data;

@@ -24,6 +24,8 @@ class DataPlaneServer {
     // its calls where none comes in time: nobody else tells of a client whose machine is gone.
     absl::Duration keepalive_time = absl::Seconds(30);
     absl::Duration keepalive_timeout = absl::Seconds(10);
+    // See DataPlaneService.
+    absl::Duration end_patience = absl::Seconds(2);
   };
 
   // UNAVAILABLE / CANNOT_LISTEN where a port cannot be bound.

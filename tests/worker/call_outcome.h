@@ -26,6 +26,7 @@ class Outcome {
     v1::ShardStatus shard;
     v1::ShardReport report;
     bool cancelled = false;
+    std::optional<int64_t> unread;  // Bytes of what is cancelled unless it is read.
   };
 
   template <typename Fn>
@@ -102,6 +103,9 @@ class FetchStream final : public FetchCall::Stream {
   void Cancel() override {
     outcome.Change([](Outcome::State& state) { state.cancelled = true; });
   }
+  void CancelUnread(int64_t bytes) override {
+    outcome.Change([&](Outcome::State& state) { state.unread = bytes; });
+  }
   Outcome outcome;
 };
 
@@ -120,6 +124,9 @@ class ExchangeTestStream final : public ExchangeCall::Stream {
   void Finish(const absl::Status& status) override { End(&outcome, status, {}); }
   void Cancel() override {
     outcome.Change([](Outcome::State& state) { state.cancelled = true; });
+  }
+  void CancelUnread(int64_t bytes) override {
+    outcome.Change([&](Outcome::State& state) { state.unread = bytes; });
   }
   std::function<void()> on_read = [] {};  // Under the call's lock.
   Outcome outcome;

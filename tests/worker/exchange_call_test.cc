@@ -284,6 +284,16 @@ TEST_F(ExchangeTest, AJobThatEndsEndsItsCall) {
   EXPECT_EQ(outcome().AwaitReason(), "JOB_ENDED");
 }
 
+TEST_F(ExchangeTest, AJobThatEndsLeavesItsLastMessageToTheReader) {
+  auto call = StartAndServe();
+  board_.Close(id_, JobEndedError("its outputs are delivered"));
+  EXPECT_FALSE(outcome().Get().cancelled);
+  EXPECT_EQ(outcome().Get().unread, 400);
+  EXPECT_FALSE(outcome().ended());
+  call->OnWritten(true);
+  EXPECT_TRUE(outcome().AwaitEnd().ok()) << "what would cut it may come at any time";
+}
+
 TEST_F(ExchangeTest, AClientThatGoesDrainsNothing) {
   auto call = StartAndServe();
   call->OnWritten(false);

@@ -8,6 +8,7 @@
 
 #include "attention/error.h"
 #include "tests/worker/data_plane_harness.h"
+#include "worker/agent/agent_values.h"
 
 namespace annulus {
 namespace {
@@ -176,6 +177,27 @@ TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
   EXPECT_EQ(abandoned->shard_abandoned().error().reason(), "DOWNLOAD_STALLED");
   call->OnDone(false);
   EXPECT_EQ(board_.calls(), 0u);
+}
+
+// The end of a job that another call has fetched comes behind what is being written.
+TEST_F(DataPlaneTest, AJobThatEndsWhileSomebodyReadsSaysSo) {
+  for (const bool last : {false, true}) {
+    const ShardId id{"job", last ? 2 : 1, 0};
+    const int64_t rows = last ? 10 : 40000;
+    Open(id, rows);
+    board_.Publish(id, report_);
+    FetchStream stream;
+    auto call = Fetch(&stream, All(id, rows));
+    ASSERT_TRUE(stream.outcome.AwaitMessages(1));
+    board_.Close(id, JobEndedError("its outputs are delivered"));
+    EXPECT_EQ(stream.outcome.AwaitReason(), last ? "" : "JOB_ENDED");
+    EXPECT_FALSE(stream.outcome.Get().cancelled);
+    EXPECT_EQ(stream.outcome.Get().unread, last ? 400 : kMaxChunkBytes);
+    call->OnWritten(true);
+    call->OnDone(last);
+    EXPECT_EQ(stream.outcome.Get().messages.size(), 1u);
+    EXPECT_EQ(board_.calls(), 0u);
+  }
 }
 
 TEST_F(DataPlaneTest, ADeadDownloadBesideOneThatGoesOnEndsAlone) {

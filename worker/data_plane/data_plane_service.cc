@@ -9,6 +9,7 @@
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
+#include "proto/unread_end.h"
 #include "worker/data_plane/exchange_call.h"
 #include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/put_call.h"
@@ -106,8 +107,11 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                            public FetchCall::Stream {
  public:
   FetchReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context,
-               const grpc::ByteBuffer& request)
-      : context_(context), call_(std::make_shared<FetchCall>(board, pool, this)) {
+               const grpc::ByteBuffer& request, absl::Duration end_patience)
+      : context_(context),
+        end_patience_(end_patience),
+        unread_end_(context),
+        call_(std::make_shared<FetchCall>(board, pool, this)) {
     const absl::StatusOr<v1::FetchShardRequest> decoded = DecodeFetch(request);
     decoded.ok() ? call_->Start(*decoded) : call_->End(decoded.status());
   }
@@ -126,10 +130,12 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
   void Cancel() override { context_->TryCancel(); }
+  void CancelUnread(int64_t bytes) override { unread_end_.Begin(end_patience_, bytes); }
 
   void OnWriteDone(bool ok) override { call_->OnWritten(ok); }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
+    unread_end_.Over();
     buffer_.Clear();  // It holds the shard, which may be freed at once.
     call_->OnDone(ended_well_ && !context_->IsCancelled());
     delete this;
@@ -137,6 +143,8 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
  private:
   grpc::CallbackServerContext* const context_;
+  const absl::Duration end_patience_;
+  UnreadEnd unread_end_;
   grpc::ByteBuffer buffer_;
   bool ended_well_ = false;  // Written under the call's lock; read when all is over.
   const std::shared_ptr<FetchCall> call_;
@@ -145,8 +153,12 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                               public ExchangeCall::Stream {
  public:
-  ExchangeReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context)
-      : context_(context), call_(std::make_shared<ExchangeCall>(board, pool, this)) {
+  ExchangeReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context,
+                  absl::Duration end_patience)
+      : context_(context),
+        end_patience_(end_patience),
+        unread_end_(context),
+        call_(std::make_shared<ExchangeCall>(board, pool, this)) {
     call_->Start();
   }
 
@@ -159,6 +171,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
   void Cancel() override { context_->TryCancel(); }
+  void CancelUnread(int64_t bytes) override { unread_end_.Begin(end_patience_, bytes); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return call_->OnHalfClose();
@@ -171,6 +184,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
+    unread_end_.Over();
     out_.Clear();
     call_->OnDone();
     delete this;
@@ -178,6 +192,8 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
  private:
   grpc::CallbackServerContext* const context_;
+  const absl::Duration end_patience_;
+  UnreadEnd unread_end_;
   grpc::ByteBuffer in_, out_;
   const std::shared_ptr<ExchangeCall> call_;
 };
@@ -191,12 +207,12 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* DataPlaneService::PutShard(grpc::Call
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataPlaneService::FetchShard(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return new FetchReactor(board_, pool_, context, *request);
+  return new FetchReactor(board_, pool_, context, *request, end_patience_);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataPlaneService::ExchangeShards(
     grpc::CallbackServerContext* context) {
-  return new ExchangeReactor(board_, pool_, context);
+  return new ExchangeReactor(board_, pool_, context, end_patience_);
 }
 
 grpc::ServerUnaryReactor* DataPlaneService::GetShardStatus(grpc::CallbackServerContext* context,

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_WORKER_DATA_PLANE_DATA_PLANE_SERVICE_H_
 #define ANNULUS_WORKER_DATA_PLANE_DATA_PLANE_SERVICE_H_
 
+#include "absl/time/time.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "worker/data_plane/copy_pool.h"
@@ -17,7 +18,10 @@ class DataPlaneService final
               v1::DataPlane::WithRawCallbackMethod_ExchangeShards<
                   v1::DataPlane::WithRawCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
  public:
-  DataPlaneService(ShardBoard* board, CopyPool* pool) : board_(board), pool_(pool) {}
+  // `end_patience`: how long a call whose job has ended waits for its client to read what is on its
+  // way. It is short, for that is staging memory.
+  DataPlaneService(ShardBoard* board, CopyPool* pool, absl::Duration end_patience)
+      : board_(board), pool_(pool), end_patience_(end_patience) {}
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* PutShard(grpc::CallbackServerContext* context,
                                                       grpc::ByteBuffer* response) override;
@@ -32,6 +36,7 @@ class DataPlaneService final
  private:
   ShardBoard* const board_;
   CopyPool* const pool_;
+  const absl::Duration end_patience_;
 };
 
 }  // namespace annulus

@@ -105,6 +105,7 @@ void ExchangeCall::OnWritten(bool ok) {
   {
     MutexLock lock(&mutex_);
     served_ = true;
+    if (ends_) EndLocked(absl::OkStatus());
   }
   BeginShard();
 }
@@ -170,6 +171,13 @@ void ExchangeCall::SendLocked(const Outputs& outputs) {
 void ExchangeCall::Cancel() {
   MutexLock lock(&mutex_);
   if (writing_) stream_->Cancel();
+}
+
+void ExchangeCall::CancelUnread(int64_t bytes) {
+  MutexLock lock(&mutex_);
+  if (!writing_) return;
+  ends_ = true;  // Nothing calls it off.
+  stream_->CancelUnread(bytes);
 }
 
 void ExchangeCall::Finish(const absl::Status& status) {

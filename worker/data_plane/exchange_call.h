@@ -24,7 +24,7 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
                      private PutCall::Stream,
                      private FetchCall::Stream {
  public:
-  // The gRPC side. Called with the call's lock held. After Finish, only Cancel.
+  // The gRPC side. Called with the call's lock held. After Finish, only the Cancels.
   class Stream {
    public:
     virtual ~Stream() = default;
@@ -36,6 +36,8 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
     virtual void Finish(const absl::Status& status) = 0;
     // Drops the connection's side of the call: what is being written will not be.
     virtual void Cancel() = 0;
+    // The same where the client does not soon read what is being written, of so many bytes.
+    virtual void CancelUnread(int64_t bytes) = 0;
   };
 
   // `stream` stays valid until OnDone; board and pool outlive the call.
@@ -63,6 +65,7 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
       EXCLUDES(mutex_);
   void Finish(const absl::Status& status) override EXCLUDES(mutex_);
   void Cancel() override EXCLUDES(mutex_);
+  void CancelUnread(int64_t bytes) override EXCLUDES(mutex_);
 
   struct Outputs {
     std::vector<LeavingChunk> chunks;
@@ -94,6 +97,7 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   bool between_ GUARDED_BY(mutex_) = true;
   std::optional<PutMessage> early_ GUARDED_BY(mutex_);
   bool served_ GUARDED_BY(mutex_) = false;  // A shard before this one.
+  bool ends_ GUARDED_BY(mutex_) = false;    // With the message that is being written.
   bool finished_ GUARDED_BY(mutex_) = false;
 };
 

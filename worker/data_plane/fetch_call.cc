@@ -197,8 +197,11 @@ void FetchCall::OnCancelled() { Conclude(absl::CancelledError("the client cancel
 void FetchCall::End(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
-    // A client that does not read would hold both the status and the memory for ever.
-    if (writing_ && !done_) stream_->Cancel();
+    // A client that does not read would hold both the status and the memory for ever. One whose
+    // job another call has ended is perhaps about to.
+    if (writing_ && !done_) {
+      absl::IsAborted(why) ? stream_->CancelUnread(writing_bytes_) : stream_->Cancel();
+    }
   }
   Conclude(why);
 }

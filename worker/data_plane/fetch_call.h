@@ -37,7 +37,7 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
  public:
   static constexpr int kMaxParts = 1000;  // Of a request: as many as ShardStatus.missing has.
 
-  // The gRPC side. Called with the call's lock held. After WriteLast or Finish, only Cancel.
+  // The gRPC side. Called with the call's lock held. After WriteLast or Finish, only the Cancels.
   class Stream {
    public:
     virtual ~Stream() = default;
@@ -49,6 +49,8 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
     virtual void Finish(const absl::Status& status) = 0;
     // Drops the connection's side of the call: what is being written will not be.
     virtual void Cancel() = 0;
+    // The same where the client does not soon read what is being written, of so many bytes.
+    virtual void CancelUnread(int64_t bytes) = 0;
   };
 
   // `stream` stays valid until OnDone; board and pool outlive the call.
