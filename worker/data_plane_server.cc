@@ -14,7 +14,6 @@
 #include "proto/plain_messages.h"
 #include "proto/tensor_stream.h"
 #include "proto/tensor_transport.h"
-#include "worker/data_plane/data_plane_service.h"
 
 namespace annulus {
 namespace {
@@ -33,8 +32,7 @@ void Prepare(const DataPlaneServer::Options& options, grpc::ServerBuilder* build
 
 class DataPlaneServer::Impl {
  public:
-  explicit Impl(const Options& options)
-      : service(options.board, options.pool, options.end_patience) {}
+  explicit Impl(const Options& options) : service(options.board, options.pool, options.patience) {}
 
   DataPlaneService service;
   ListeningServer data;

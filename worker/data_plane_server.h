@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/data_plane/copy_pool.h"
+#include "worker/data_plane/data_plane_service.h"
 #include "worker/data_plane/shard_board.h"
 
 namespace annulus {
@@ -24,8 +25,7 @@ class DataPlaneServer {
     // its calls where none comes in time: nobody else tells of a client whose machine is gone.
     absl::Duration keepalive_time = absl::Seconds(30);
     absl::Duration keepalive_timeout = absl::Seconds(10);
-    // See DataPlaneService.
-    absl::Duration end_patience = absl::Seconds(2);
+    DataPlaneService::Patience patience = {};
   };
 
   // UNAVAILABLE / CANNOT_LISTEN where a port cannot be bound.

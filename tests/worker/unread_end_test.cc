@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "attention/error.h"
 #include "base/steady_time.h"
 #include "proto/status.h"
+#include "proto/unread_answers.h"
 #include "tests/server/unread_call.h"
 #include "tests/worker/data_plane_harness.h"
 #include "worker/agent/agent_values.h"
@@ -24,12 +26,12 @@ constexpr absl::Duration kLong = absl::Seconds(20);
 
 class UnreadEndTest : public DataPlaneTest {
  protected:
-  void Start(absl::Duration end_patience) {
+  void Start(const DataPlaneService::Patience& patience) {
     DataPlaneServer::Options options;
     options.address = "127.0.0.1:0";
     options.board = &board_;
     options.pool = &copies_;
-    options.end_patience = end_patience;
+    options.patience = patience;
     server_ = *DataPlaneServer::Start(options);
   }
   // Now or soon.
@@ -44,7 +46,7 @@ class UnreadEndTest : public DataPlaneTest {
 };
 
 TEST_F(UnreadEndTest, WhoReadsHearsThatTheJobHasEnded) {
-  Start(absl::Minutes(10));
+  Start({/*end=*/absl::Minutes(10)});
   constexpr int64_t kRows = 200000;  // 8 messages, of which the windows take no two.
   Open(id_, kRows);
   board_.Publish(id_, report_);
@@ -64,7 +66,7 @@ TEST_F(UnreadEndTest, WhoReadsHearsThatTheJobHasEnded) {
 }
 
 TEST_F(UnreadEndTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
-  Start(absl::Milliseconds(50));
+  Start({/*end=*/absl::Milliseconds(50)});
   const std::weak_ptr<StagedShard> shard = Open(id_, 10);
   UnreadCall fetch(server_->port(), "/annulus.v1.DataPlane/FetchShard", All(id_, 10));
   ASSERT_TRUE(Holds([&] { return board_.calls() == 1; }));
@@ -72,6 +74,39 @@ TEST_F(UnreadEndTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
   board_.Close(id_, JobEndedError("its outputs are delivered"));
   EXPECT_TRUE(fetch.EndsWithin(kLong));
   EXPECT_TRUE(Holds([&] { return shard.expired(); }));
+}
+
+// They have left the board: neither its limits nor the end of the job reach them.
+TEST_F(UnreadEndTest, AnswersThatNobodyReadsEndByThemselves) {
+  Start({absl::Minutes(10), /*answer=*/absl::Milliseconds(50)});
+  Open(id_, 10);
+  v1::GetShardStatusRequest status;
+  status.set_ticket(Ticket(id_, 10));
+  UnreadCall asks(server_->port(), "/annulus.v1.DataPlane/GetShardStatus", status);
+  EXPECT_TRUE(asks.EndsWithin(kLong));
+  v1::PutShardRequest whole;
+  whole.set_ticket(Ticket(id_, 10));
+  for (const v1::TensorId id : {v1::TENSOR_ID_Q, v1::TENSOR_ID_K, v1::TENSOR_ID_V}) {
+    v1::Chunk& chunk = *whole.add_chunks();
+    chunk.set_tensor(id);
+    chunk.set_row_count(10);
+    chunk.set_data(std::string(320, 'x'));
+  }
+  UnreadCall puts(server_->port(), "/annulus.v1.DataPlane/PutShard", whole);
+  EXPECT_TRUE(log_.Wait(EventLog::Event::kShardComplete).has_value());
+  EXPECT_TRUE(puts.EndsWithin(kLong));
+  EXPECT_EQ(board_.calls(), 0u);
+}
+
+TEST_F(UnreadEndTest, AnswersThatNobodyReadsAreCounted) {
+  Start({absl::Minutes(10), /*answer=*/absl::Minutes(10)});
+  Open(id_, 10);
+  v1::GetShardStatusRequest request;
+  request.set_ticket(Ticket(id_, 10));
+  const UnreadCall call(server_->port(), "/annulus.v1.DataPlane/GetShardStatus", request);
+  EXPECT_TRUE(Holds([] { return UnreadAnswers::Get().calls() == 1; }));
+  // The request and what is missing of it.
+  EXPECT_GT(UnreadAnswers::Get().bytes(), request.ByteSizeLong());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
-#include "proto/unread_end.h"
+#include "proto/unary_call.h"
 #include "worker/data_plane/exchange_call.h"
 #include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/put_call.h"
@@ -78,14 +78,22 @@ grpc::ByteBuffer EncodeFetched(const std::vector<LeavingChunk>& chunks,
 
 class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public PutCall::Stream {
  public:
-  PutReactor(ShardBoard* board, CopyPool* pool, grpc::ByteBuffer* response)
-      : response_(response), call_(std::make_shared<PutCall>(board, pool, this)) {
+  PutReactor(ShardBoard* board, CopyPool* pool, grpc::CallbackServerContext* context,
+             grpc::ByteBuffer* response, absl::Duration answer_patience)
+      : response_(response),
+        answer_patience_(answer_patience),
+        unread_end_(context),
+        call_(std::make_shared<PutCall>(board, pool, this)) {
     call_->Start();
   }
 
   void ReadNext() override { StartRead(&buffer_); }
   void Finish(const absl::Status& status, const v1::ShardStatus& shard) override {
-    if (status.ok()) *response_ = EncodeProto(shard);
+    if (status.ok()) {
+      *response_ = EncodeProto(shard);
+      const size_t bytes = response_->Length();
+      unread_end_.Begin(answer_patience_ + ReadingTime(bytes), bytes);
+    }
     grpc::ServerReadReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
 
@@ -95,10 +103,15 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     message.ok() ? call_->OnMessage(*std::move(message)) : call_->OnMalformed(message.status());
   }
   void OnCancel() override { call_->OnCancelled(); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    unread_end_.Over();
+    delete this;
+  }
 
  private:
   grpc::ByteBuffer* const response_;
+  const absl::Duration answer_patience_;
+  UnreadEnd unread_end_;
   grpc::ByteBuffer buffer_;
   const std::shared_ptr<PutCall> call_;
 };
@@ -198,41 +211,56 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   const std::shared_ptr<ExchangeCall> call_;
 };
 
+class StatusReactor final : public UnaryCall {
+ public:
+  StatusReactor(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
+                absl::Duration patience)
+      : UnaryCall(context, &shard_, patience, response) {}
+
+  void Answer(absl::StatusOr<v1::ShardStatus> answer) {
+    if (answer.ok()) shard_ = *std::move(answer);
+    End(answer.status());
+  }
+
+ private:
+  v1::ShardStatus shard_;
+};
+
 }  // namespace
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* DataPlaneService::PutShard(grpc::CallbackServerContext*,
-                                                                      grpc::ByteBuffer* response) {
-  return new PutReactor(board_, pool_, response);
+grpc::ServerReadReactor<grpc::ByteBuffer>* DataPlaneService::PutShard(
+    grpc::CallbackServerContext* context, grpc::ByteBuffer* response) {
+  return new PutReactor(board_, pool_, context, response, patience_.answer);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataPlaneService::FetchShard(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return new FetchReactor(board_, pool_, context, *request, end_patience_);
+  return new FetchReactor(board_, pool_, context, *request, patience_.end);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataPlaneService::ExchangeShards(
     grpc::CallbackServerContext* context) {
-  return new ExchangeReactor(board_, pool_, context, end_patience_);
+  return new ExchangeReactor(board_, pool_, context, patience_.end);
 }
 
 grpc::ServerUnaryReactor* DataPlaneService::GetShardStatus(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* arrived,
                                                            grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto reactor = std::make_shared<StatusReactor>(context, response, patience_.answer);
+  reactor->Keep(reactor);
+  reactor->Holds(arrived->Length());
   v1::GetShardStatusRequest request;
   absl::Status s = DecodeSmallProto(*arrived, &request);
   if (s.ok()) s = CheckFieldsKnown(request, "");
-  if (!s.ok()) {
-    reactor->Finish(ToGrpcStatus(s));
-    return reactor;
+  if (s.ok()) {
+    const auto call = std::make_shared<StatusCall>(
+        board_,
+        [reactor](absl::StatusOr<v1::ShardStatus> answer) { reactor->Answer(std::move(answer)); });
+    call->Start(request);
+  } else {
+    reactor->End(s);
   }
-  auto call = std::make_shared<StatusCall>(
-      board_, [reactor, response](absl::StatusOr<v1::ShardStatus> answer) {
-        if (answer.ok()) *response = EncodeProto(*answer);
-        reactor->Finish(ToGrpcStatus(answer.status()));
-      });
-  call->Start(request);
-  return reactor;
+  return reactor.get();
 }
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include "absl/time/time.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/unread_end.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 
@@ -18,10 +19,15 @@ class DataPlaneService final
               v1::DataPlane::WithRawCallbackMethod_ExchangeShards<
                   v1::DataPlane::WithRawCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
  public:
-  // `end_patience`: how long a call whose job has ended waits for its client to read what is on its
-  // way. It is short, for that is staging memory.
-  DataPlaneService(ShardBoard* board, CopyPool* pool, absl::Duration end_patience)
-      : board_(board), pool_(pool), end_patience_(end_patience) {}
+  // How long a call that is over waits for a client who does not read.
+  struct Patience {
+    // What was on its way when its job ended. Short, for that is staging memory.
+    absl::Duration end = absl::Seconds(2);
+    // The one answer of PutShard and GetShardStatus, see UnaryCall.
+    absl::Duration answer = kUnreadPatience;
+  };
+  DataPlaneService(ShardBoard* board, CopyPool* pool, const Patience& patience)
+      : board_(board), pool_(pool), patience_(patience) {}
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* PutShard(grpc::CallbackServerContext* context,
                                                       grpc::ByteBuffer* response) override;
@@ -36,7 +42,7 @@ class DataPlaneService final
  private:
   ShardBoard* const board_;
   CopyPool* const pool_;
-  const absl::Duration end_patience_;
+  const Patience patience_;
 };
 
 }  // namespace annulus
