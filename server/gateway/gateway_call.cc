@@ -258,13 +258,20 @@ std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& statu
     outputs_.resize(1);
   }
   if (!outputs_.empty() && !cancelled_) {  // OnWriteDone finishes.
-    const absl::Duration left = status.ok() ? deadline_ - SteadyNow() : absl::ZeroDuration();
-    unread_end_.Begin(std::max(left, options_.end_patience));
+    AwaitReaderLocked();
     return dropped;
   }
   finished_ = true;
   Finish(ToGrpcStatus(*end_));
   return dropped;
+}
+
+void GatewayCall::AwaitReaderLocked() {
+  size_t bytes = 0;
+  for (const Output& output : outputs_) bytes += output.message.Length();
+  if (!end_->ok()) return unread_end_.Begin(options_.end_patience, bytes);
+  unread_end_.Begin(options_.answer_patience + ReadingTime(bytes), bytes);
+  leaving_ = gate_->Leave(std::move(place_));
 }
 
 void GatewayCall::OnCancel() {

@@ -30,7 +30,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
                     private JobObserver {
  public:
   // The reactor of a new call; it deletes itself. Its start message asks for a place in the gate,
-  // which it has until it is over. `options` and `gate` outlive it.
+  // which it has until it is over, or its whole answer waits for its caller. `options` and `gate`
+  // outlive it.
   static GatewayCall* Start(grpc::CallbackServerContext* context,
                             const GatewayServiceOptions& options, CallGate* gate);
 
@@ -68,12 +69,15 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void End(const absl::Status& status) EXCLUDES(mutex_);
   // What was queued and is not written is returned, to be let go after the lock.
   std::deque<Output> EndLocked(const absl::Status& status) REQUIRES(mutex_);
+  // It has ended, and what is queued is still to be read. Who does not read keeps nobody out.
+  void AwaitReaderLocked() REQUIRES(mutex_);
 
   const GatewayServiceOptions& options_;
   CallGate* const gate_;
   const absl::Time deadline_;  // By base/steady_time.h.
   UnreadEnd unread_end_;
-  std::shared_ptr<void> place_;  // In the gate.
+  // In the gate, from the start to a good end; then until that is read.
+  std::shared_ptr<void> place_, leaving_;
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;

@@ -43,10 +43,9 @@ struct GatewayServiceOptions {
   int max_attend_calls = 256;
   // How long an Attend call may be open before its start message is here.
   absl::Duration first_message_wait = absl::Seconds(10);
-  // How long an error waits for a caller that does not read. A good end waits for as long as the
-  // call may last, too.
+  // How long an Attend call's error waits for a caller that does not read.
   absl::Duration end_patience = absl::Seconds(2);
-  // How long the answer of a unary call waits for a caller who does not read, see UnaryCall.
+  // How long what is left of its answer does, or the answer of a unary call, see UnaryCall.
   absl::Duration answer_patience = kUnreadPatience;
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;

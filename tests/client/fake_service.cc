@@ -332,9 +332,9 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
   if (act == Act::kEndsEarly || first) outputs.pop_back();
   v1::FetchShardResponse response;
   for (v1::Chunk& chunk : outputs) {
-    response.clear_chunks();
+    if (!options_.whole_shards) response.clear_chunks();
     *response.add_chunks() = std::move(chunk);
-    write(response);
+    if (!options_.whole_shards) write(response);
   }
   {
     MutexLock lock(&mutex_);
@@ -348,7 +348,7 @@ grpc::Status FakeService::FetchShard(grpc::ServerContext* context, const std::st
     return Error(absl::StatusCode::kAborted, "JOB_ENDED");
   }
   if (options_.reports) {
-    response.clear_chunks();
+    if (!options_.whole_shards) response.clear_chunks();
     response.mutable_report()->set_bytes_sent(shard->rows.q.rows());
     write(response);
   }

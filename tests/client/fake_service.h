@@ -64,6 +64,7 @@ class FakeService final {
     int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
     std::shared_ptr<HeaderLog> headers;  // Is told of each call.
     bool complete_by_others = false;     // Another call has sent all rows.
+    bool whole_shards = false;           // The outputs of one come with its report.
   };
 
   explicit FakeService(Options options);
@@ -78,8 +79,7 @@ class FakeService final {
   bool AwaitAsked() EXCLUDES(mutex_);  // GetJob; false where nobody does.
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
-  // ExchangeShards calls.
-  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }
+  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }  // Calls.
   // RunJob calls that ended by themselves, with OK.
   int ended_well() EXCLUDES(mutex_) { return Get(&FakeService::ended_well_); }
 

@@ -7,6 +7,7 @@
 #include "annulus/v1/attention.grpc.pb.h"
 #include "attention/error.h"
 #include "base/steady_time.h"
+#include "client/exchange_stream.h"
 #include "client/run_job_call.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/server.h"
@@ -67,8 +68,7 @@ class GatewayCallTest : public testing::Test {
     }
     return true;
   }
-  // Sends a whole job and takes nothing of what comes.
-  void Send(const ClientJob& job) {
+  static v1::AttendRequest Whole(const ClientJob& job) {
     v1::AttendRequest request;
     *request.mutable_start()->mutable_spec() = SpecToProto(job.spec);
     const auto add = [&](v1::TensorId id, int64_t rows, const std::vector<float>& values) {
@@ -81,7 +81,11 @@ class GatewayCallTest : public testing::Test {
     add(v1::TENSOR_ID_K, job.spec.kv_rows(), job.kv);
     add(v1::TENSOR_ID_V, job.spec.kv_rows(), job.kv);
     add(v1::TENSOR_ID_Q, job.spec.q_rows(), job.q);
-    ASSERT_TRUE(call_->Write(request));
+    return request;
+  }
+  // Sends a whole job and takes nothing of what comes.
+  void Send(const ClientJob& job) {
+    ASSERT_TRUE(call_->Write(Whole(job)));
     ASSERT_TRUE(call_->WritesDone());
   }
   // At fault in a call of these messages, by its details and its words.
@@ -188,8 +192,8 @@ TEST_F(GatewayCallTest, ErrorsNameFieldsOfTheRequest) {
   EXPECT_EQ(FieldOf({at_once}), "chunks[1].row_begin");
 }
 
-// Unary calls of callers who do not read.
-class UnreadUnaryTest : public GatewayCallTest {
+// Calls whose callers do not read their answers.
+class UnreadAnswerTest : public GatewayCallTest {
  protected:
   // With a place for one call, and memory for one such.
   void StartForOne(int64_t bytes, absl::Duration patience) {
@@ -197,6 +201,8 @@ class UnreadUnaryTest : public GatewayCallTest {
     options.max_attend_calls = 1;
     options.max_inline_bytes = bytes + MergeBytes(Merge()) / 2;
     options.answer_patience = patience;
+    // A shard that comes by itself holds its call until its outputs have left.
+    options.exchanges = std::make_shared<ExchangePool>();
     Start(std::move(options));
   }
   static v1::MergePartialsRequest Merge() {
@@ -220,6 +226,13 @@ class UnreadUnaryTest : public GatewayCallTest {
                                      const google::protobuf::MessageLite& request) {
     return std::make_unique<UnreadCall>(port_, "/annulus.v1.Attention/" + method, request);
   }
+  static std::unique_ptr<FakeService> WholeShards(int ranks) {
+    FakeService::Options options;
+    options.world = ranks;
+    options.stripe = 7;
+    options.whole_shards = true;
+    return std::make_unique<FakeService>(std::move(options));
+  }
   // Whether a merge finds a place, and memory, at last.
   bool MergesAtLast() {
     absl::Status status;
@@ -234,7 +247,7 @@ class UnreadUnaryTest : public GatewayCallTest {
   }
 };
 
-TEST_F(UnreadUnaryTest, AnUnreadMergeKeepsNobodyOut) {
+TEST_F(UnreadAnswerTest, AnUnreadMergeKeepsNobodyOut) {
   StartForOne(MergeBytes(Merge()), kLong);
   const auto call = Unread("MergePartials", Merge());
   EXPECT_TRUE(AwaitACall());
@@ -243,7 +256,7 @@ TEST_F(UnreadUnaryTest, AnUnreadMergeKeepsNobodyOut) {
   EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
 }
 
-TEST_F(UnreadUnaryTest, AnUnreadAttendInlineKeepsNobodyOut) {
+TEST_F(UnreadAnswerTest, AnUnreadAttendInlineKeepsNobodyOut) {
   StartForOne(*InlineBytes(Inline(), ClientJob(2).spec), kLong);
   const auto call = Unread("AttendInline", Inline());
   EXPECT_TRUE(AwaitACall());
@@ -252,13 +265,37 @@ TEST_F(UnreadUnaryTest, AnUnreadAttendInlineKeepsNobodyOut) {
   EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
 }
 
-TEST_F(UnreadUnaryTest, EndSoonAfterTheirAnswer) {
+TEST_F(UnreadAnswerTest, AnUnreadAttendKeepsNobodyOut) {
+  behind_ = WholeShards(3);
+  StartForOne(MergeBytes(Merge()), kLong);
+  const auto call = Unread("Attend", Whole(ClientJob(20)));
+  EXPECT_TRUE(AwaitACall());
+  EXPECT_TRUE(MergesAtLast());
+  EXPECT_FALSE(call->EndsWithin(absl::ZeroDuration()));
+  EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
+}
+
+// 64 KiB in a second or more: here are 250 KiB, of which a caller's window takes 64.
+TEST_F(UnreadAnswerTest, WhoReadsSlowlyHasAllOfAnAttend) {
+  constexpr int kRanks = 16;
+  behind_ = WholeShards(kRanks);
+  StartForOne(MergeBytes(Merge()), absl::Milliseconds(1));
+  Send(ClientJob(kRanks * 32 * 7));  // A shard is 64 chunks of 7 rows.
+  EXPECT_TRUE(AwaitACall());
+  EXPECT_TRUE(MergesAtLast());
+  const absl::Status end = End();
+  EXPECT_TRUE(end.ok()) << end;
+}
+
+TEST_F(UnreadAnswerTest, EndSoonAfterTheirAnswer) {
+  behind_ = WholeShards(3);
   StartForOne(*InlineBytes(Inline(), ClientJob(2).spec), absl::Milliseconds(50));
   for (const auto& [method, request] :
        std::vector<std::pair<std::string, std::shared_ptr<google::protobuf::MessageLite>>>{
            {"GetServerInfo", std::make_shared<v1::GetServerInfoRequest>()},
            {"MergePartials", std::make_shared<v1::MergePartialsRequest>(Merge())},
-           {"AttendInline", std::make_shared<v1::AttendInlineRequest>(Inline())}}) {
+           {"AttendInline", std::make_shared<v1::AttendInlineRequest>(Inline())},
+           {"Attend", std::make_shared<v1::AttendRequest>(Whole(ClientJob(20)))}}) {
     EXPECT_TRUE(Unread(method, *request)->EndsWithin(absl::Seconds(20))) << method;
     EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline())) << method;
   }
