@@ -103,6 +103,7 @@ std::vector<std::string> AtOnce(const CoordinatorServer::Options& options) {
           Bytes(options.max_inline_bytes),
           Count(options.max_streams_per_connection),
           Count(ShardBoard::Options().max_calls),
+          Count(ShardBoard::Options().max_shard_calls),
           Count(ShardBoard::Options().max_strangers),
           Count(coordinator.max_kept_states),
           Count(coordinator.max_workers)};

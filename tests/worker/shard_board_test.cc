@@ -88,6 +88,40 @@ TEST_F(DataPlaneTest, CallsWithoutATicketGiveWayToThoseThatCome) {
   EXPECT_EQ(board.calls(), 0u);
 }
 
+// Calls that wait for outputs cost their client nothing, however many they are.
+TEST_F(DataPlaneTest, OneTicketKeepsNobodyOut) {
+  ShardBoard::Options options = BoardOptions();
+  options.max_calls = 100;
+  options.max_shard_calls = 3;
+  ShardBoard board(options);
+  board.SetIdentity(identity_);
+  std::vector<std::unique_ptr<FetchStream>> streams;
+  std::vector<std::shared_ptr<FetchCall>> calls;
+  const auto fetch = [&](const ShardId& id) {
+    streams.push_back(std::make_unique<FetchStream>());
+    calls.push_back(std::make_shared<FetchCall>(&board, &copies_, streams.back().get()));
+    calls.back()->Start(All(id, 10));
+    return &streams.back()->outcome;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(fetch(id_)->ended());
+  const absl::Status refused = fetch(id_)->AwaitEnd();
+  EXPECT_EQ(DetailOf(refused).reason, "TOO_MANY_CALLS");
+  EXPECT_EQ(DetailOf(refused).metadata["limit"], "3");
+  EXPECT_TRUE(DetailOf(refused).retry_after.has_value());
+  PutStream late;
+  auto put = std::make_shared<PutCall>(&board, &copies_, &late);
+  put->Start();
+  PutMessage ticket;
+  ticket.ticket = Ticket(id_, 10);
+  put->OnMessage(ticket);
+  EXPECT_EQ(late.outcome.AwaitReason(), "TOO_MANY_CALLS");
+  EXPECT_EQ(board.calls(), 3u);
+  EXPECT_FALSE(fetch({"job", 1, 1})->ended()) << "of the same job";
+  calls[0]->OnCancelled();
+  EXPECT_FALSE(fetch(id_)->ended());
+  board.Shutdown(absl::UnavailableError("going"));
+}
+
 TEST_F(DataPlaneTest, WithoutAnIdentityItTakesNoTicket) {
   board_.SetIdentity({});
   PutStream stream;

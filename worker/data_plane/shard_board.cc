@@ -73,7 +73,8 @@ size_t ShardBoard::calls() const {
 
 bool ShardBoard::crowded() const {
   MutexLock lock(&mutex_);
-  return guests_.size() > options_.max_calls / 2 || Strangers() > options_.max_strangers / 2;
+  return guests_.size() > options_.max_calls / 2 ||
+         CallsAt(std::nullopt) > options_.max_strangers / 2;
 }
 
 void ShardBoard::Open(const ShardId& id, const std::string& principal,
@@ -201,9 +202,10 @@ void ShardBoard::Join(std::shared_ptr<DataCall> call, absl::string_view ticket, 
   Run(later);
 }
 
-size_t ShardBoard::Strangers() const {
-  return std::count_if(guests_.begin(), guests_.end(),
-                       [](const auto& entry) { return !entry.second.has_ticket; });
+size_t ShardBoard::CallsAt(const std::optional<ShardId>& id) const {
+  return std::count_if(guests_.begin(), guests_.end(), [&](const auto& entry) {
+    return entry.second.has_ticket ? id == entry.second.id : !id.has_value();
+  });
 }
 
 // It is out at once: what it says from now on is not heard.
@@ -221,7 +223,7 @@ void ShardBoard::DismissStranger(Later* later) {
 absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, Later* later) {
   RETURN_IF_ERROR(shutdown_);
   // Who comes with a good ticket says it soon: not he is turned away, but who has been silent.
-  if (Strangers() >= options_.max_strangers) DismissStranger(later);
+  if (CallsAt(std::nullopt) >= options_.max_strangers) DismissStranger(later);
   if (guests_.size() >= options_.max_calls) return TooManyCalls(options_.max_calls, "");
   Guest guest;
   guest.call = call;
@@ -244,6 +246,8 @@ absl::Status ShardBoard::TakeTicket(Guest* guest, absl::string_view ticket, Stag
                ? TicketExpired(id)
                : Error(absl::StatusCode::kAborted, "JOB_ENDED", "the job has ended", id);
   }
+  const size_t limit = options_.max_shard_calls;
+  if (CallsAt(id) >= limit) return TooManyCalls(limit, " at one shard");
   guest->has_ticket = true;
   guest->id = id;
   guest->claims = std::move(claims);

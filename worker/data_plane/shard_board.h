@@ -42,6 +42,8 @@ class ShardBoard {
     // How long outputs wait for a client, beside the time that they take at the rate's floor.
     absl::Duration download_lease = absl::Seconds(60);
     size_t max_calls = 1024;
+    // Of them calls at one shard: two of each of the 64 that may follow a job.
+    size_t max_shard_calls = 128;
     // Of them calls that have shown no good ticket yet; for one more the oldest of them ends.
     size_t max_strangers = 256;
   };
@@ -103,9 +105,8 @@ class ShardBoard {
     ShardId id;
     TicketClaims claims;
     Stage stage = Stage::kReserved;
-    bool waiting = true;
+    bool waiting = true, stalled = false;
     absl::Time deadline = absl::InfiniteFuture();  // Of a wait for the ticket, then for Reserve.
-    bool stalled = false;
   };
   // A guest that Tick found too late, unless that has changed when it looks again.
   struct Late {
@@ -113,11 +114,10 @@ class ShardBoard {
     absl::Status why;
     bool waited = false;  // For its ticket or Reserve; else its client has stalled.
   };
-  // What to do when the lock is released.
-  using Later = std::vector<std::function<void()>>;
+  using Later = std::vector<std::function<void()>>;  // When the lock is released.
 
   absl::Status Admit(const std::shared_ptr<DataCall>& call, Later* later) REQUIRES(mutex_);
-  size_t Strangers() const REQUIRES(mutex_);
+  size_t CallsAt(const std::optional<ShardId>& id) const REQUIRES(mutex_);  // Or with no ticket.
   // Ends the one that has waited longest.
   void DismissStranger(Later* later) REQUIRES(mutex_);
   absl::Status TakeTicket(Guest* guest, absl::string_view ticket, Stage stage, Later* later)
