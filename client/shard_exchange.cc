@@ -13,16 +13,18 @@ grpc::ByteBuffer MessageOf(const std::string& ticket, const ChunkBatch& inputs) 
   return EncodeChunks(inputs.chunks, &request);
 }
 
-// How a call ends that was kept for too long, whose worker has gone, or that was cut short for the
-// sake of the shard before: nothing was refused.
+// How a call ends that was kept for too long, that had to make room for others, whose worker has
+// gone, or that was cut short for the sake of the shard before: nothing of this shard was refused.
 bool IsStale(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status) ||
-         absl::IsDeadlineExceeded(status);
+         absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
-// What a worker says that has served the shard, or one that is not the shard's any more.
+// What a worker says that has served the shard, or one that is not the shard's any more; or what is
+// left of that where it cut the call.
 bool SaysNoMore(const absl::Status& status) {
-  return absl::IsAborted(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+  return absl::IsAborted(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status) ||
+         absl::IsCancelled(status);
 }
 
 }  // namespace
@@ -121,12 +123,12 @@ void ShardExchange::OnEnded(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (finished_) return;
     if (kept_ && !answered_ && !cancelled_ && IsStale(status)) {
-      stale_ = status;
+      if (!absl::IsResourceExhausted(status)) stale_ = status;  // That one took nothing.
       return SendLocked(/*may_be_kept=*/false);
     }
     finished_ = true;
     // The worker may have taken the shard before the first call broke.
-    if (!answered_ && !stale_.ok() && SaysNoMore(status)) end = stale_;
+    if (!answered_ && !cancelled_ && !stale_.ok() && SaysNoMore(status)) end = stale_;
   }
   done_(receiver_.Judge(std::move(end)));
 }

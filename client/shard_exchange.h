@@ -66,7 +66,7 @@ class ShardExchange : public ExchangeStream::User,
   grpc::ByteBuffer message_ GUARDED_BY(mutex_);  // Until the first answer.
   std::vector<Credit> credits_ GUARDED_BY(mutex_);
   bool kept_ GUARDED_BY(mutex_) = false;    // The call is not new.
-  absl::Status stale_ GUARDED_BY(mutex_);   // How the kept call ended.
+  absl::Status stale_ GUARDED_BY(mutex_);   // How the kept call ended that may have served it.
   bool reading_ GUARDED_BY(mutex_) = true;  // A read is under way.
   bool answered_ GUARDED_BY(mutex_) = false;
   bool told_ GUARDED_BY(mutex_) = false;  // `sent` has been called.

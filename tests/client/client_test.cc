@@ -149,56 +149,6 @@ TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
   }
 }
 
-TEST(ClientTest, SmallJobsShareTheirCalls) {
-  FakeService service({});
-  Client client(At(service));
-  for (int i = 0; i < 5; ++i) {
-    ClientJob job(60);
-    const auto result = client.Attend(job.Arguments(DataPath::kDirect));
-    ASSERT_TRUE(result.ok()) << result.status();
-    job.ExpectServed();
-  }
-  EXPECT_EQ(service.exchanges(), 3);  // One for each rank.
-  ClientJob large(30000);             // 640 kB of queries a rank.
-  const int before = service.exchanges();
-  ASSERT_TRUE(client.Attend(large.Arguments(DataPath::kDirect)).ok());
-  large.ExpectServed();
-  EXPECT_EQ(service.exchanges(), before);
-}
-
-TEST(ClientTest, AKeptCallThatHasEndedIsReplacedOnce) {
-  FakeService::Options options;
-  options.world = 1;
-  options.drops_exchange = [](int shard) { return shard == 2; };
-  FakeService service(options);
-  Client client(At(service));
-  for (int i = 0; i < 6; ++i) {
-    ClientJob job(60);
-    AttendArguments arguments = job.Arguments(DataPath::kDirect);
-    arguments.max_attempts = 1;
-    const auto result = client.Attend(std::move(arguments));
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->stats.attempts(), 1);
-    job.ExpectServed();
-  }
-  EXPECT_EQ(service.run_jobs(), 6);
-  EXPECT_EQ(service.exchanges(), 6);  // The first shard of each was served, the second dropped.
-}
-
-TEST(ClientTest, ANewCallThatEndsIsTheWorkersEnd) {
-  FakeService::Options options;
-  options.world = 1;
-  options.drops_exchange = [](int) { return true; };
-  FakeService service(options);
-  Client client(At(service));
-  ClientJob job(60);
-  AttendArguments arguments = job.Arguments(DataPath::kDirect);
-  arguments.max_attempts = 1;
-  arguments.timeout = absl::Seconds(10);
-  EXPECT_FALSE(client.Attend(std::move(arguments)).ok());
-  EXPECT_EQ(service.exchanges(), 1);
-}
-
 // Who is told that a state is kept may name it.
 TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
   FakeService service(Script({Act::kSaysSoLate}));

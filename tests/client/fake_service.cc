@@ -364,7 +364,7 @@ grpc::Status FakeService::ExchangeShards(
   }
   v1::PutShardRequest request;
   for (int shard = 1; stream->Read(&request); ++shard) {
-    if (options_.drops_exchange(shard)) return Gone();
+    if (const grpc::Status end = options_.ends_exchange(shard); !end.ok()) return end;
     bool more = true;
     const auto read = [&](v1::PutShardRequest* one) {
       *one = request;

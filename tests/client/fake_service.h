@@ -58,8 +58,8 @@ class FakeService final {
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
     bool silent_jobs = false;   // GetJob answers only after AnswerJobs().
     bool reports = true;        // The workers say what their parts took.
-    // Whether an exchange ends with UNAVAILABLE instead of taking its n-th shard, n from 1.
-    std::function<bool(int shard)> drops_exchange = [](int) { return false; };
+    // What an exchange ends with instead of taking its n-th shard, n from 1; OK: it takes it.
+    std::function<grpc::Status(int shard)> ends_exchange = [](int) { return grpc::Status::OK; };
     bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
     int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
     std::shared_ptr<HeaderLog> headers;  // Is told of each call.
