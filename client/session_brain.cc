@@ -171,7 +171,9 @@ void SessionBrain::Fail(absl::Status status) {
 }
 
 absl::Status SessionBrain::NameLoss(const absl::Status& error) const {
-  const bool over = absl::IsAborted(error) || absl::IsCancelled(error) || absl::IsNotFound(error);
+  // UNAVAILABLE is sent again as it is, and a deadline is the caller's own.
+  const bool over =
+      CoordinatorDecides(error) && !absl::IsUnavailable(error) && !absl::IsDeadlineExceeded(error);
   return succeeded_ && options_.may_be_joined && over ? EndedForAnotherError() : error;
 }
 

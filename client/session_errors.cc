@@ -15,6 +15,8 @@ bool CoordinatorDecides(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDeadlineExceeded:
       return true;
+    case absl::StatusCode::kPermissionDenied:  // One that has taken its place has another key.
+      return DetailOf(status).reason == "BAD_TICKET";
     default:
       return false;
   }

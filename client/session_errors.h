@@ -8,8 +8,9 @@
 
 namespace annulus {
 
-// Whether an error of a worker's stream may only mean that the worker, or the attempt, is gone:
-// then the coordinator knows what becomes of the job. Any other error is the answer.
+// Whether an error of a worker's stream may only mean that the worker, or the attempt, is gone, or
+// that the worker is new: then the coordinator knows what becomes of the job. Any other error is
+// the answer.
 bool CoordinatorDecides(const absl::Status& status);
 
 // The status with `reason` where it has none: statuses that the gRPC library makes by itself.

@@ -74,6 +74,22 @@ TEST(SessionBrainTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
   EXPECT_EQ(end->status.message(), "gone");
 }
 
+// A worker that was restarted at the same address does not know the old one's tickets.
+TEST(SessionBrainTest, TheCoordinatorHasItsTimeToSpeakOfANewWorker) {
+  const auto denied = [](const char* reason) {
+    return MakeError(absl::StatusCode::kPermissionDenied, "no", {reason, {}, {}, {}});
+  };
+  SessionBrain brain = Placed(InMemory());
+  brain.OnStreamDone(1, Stream::kUpload, denied("BAD_TICKET"), kBegin);
+  brain.OnStreamDone(1, Stream::kDownload, denied("BAD_TICKET"), kBegin);
+  EXPECT_FALSE(brain.failed());
+  EXPECT_EQ(brain.wake(), kBegin + kGrace);
+  brain.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
+  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).start.has_value());
+  brain.OnStreamDone(2, Stream::kUpload, denied(""), kBegin);
+  EXPECT_TRUE(brain.failed()) << "of something on the way";
+}
+
 TEST(SessionBrainTest, AJobThatIsPlacedAgainIsSentAgainWhenItsOldStreamsHaveEnded) {
   SessionBrain brain = Placed(InMemory());
   brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "client/retry.h"
 #include "client/session_end.h"
 #include "client/session_errors.h"
@@ -207,7 +208,7 @@ void SessionWorld::EndStream(int attempt, StreamId stream, const absl::Status& s
 }
 
 absl::Status SessionWorld::RandomError() {
-  switch (agenda_.Below(5)) {
+  switch (agenda_.Below(6)) {
     case 0:
       return absl::UnavailableError("worker");
     case 1:
@@ -216,6 +217,8 @@ absl::Status SessionWorld::RandomError() {
       return absl::AbortedError("abort");
     case 3:
       return absl::CancelledError("cut");
+    case 4:
+      return MakeError(absl::StatusCode::kPermissionDenied, "key", {"BAD_TICKET", {}, {}, {}});
     default:
       return absl::DataLossError("crc");
   }
