@@ -33,7 +33,7 @@ absl::Status StoreSoftCap(const std::string& text, std::optional<double>* soft_c
   return absl::OkStatus();
 }
 
-absl::Status StoreWindow(const std::string& text, std::optional<SpecFlags::Window>* window) {
+absl::Status StoreWindow(const std::string& text, std::optional<WindowFlag>* window) {
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
   std::vector<int64_t> sides;
   for (const std::string& part : parts) {
@@ -77,7 +77,7 @@ void SetMask(const std::string& name, v1::AttentionSpec* spec) {
   if (name == "causal-top-left") mask->set_alignment(v1::Mask::ALIGNMENT_TOP_LEFT);
 }
 
-absl::Status SetWindow(const SpecFlags::Window& window, v1::AttentionSpec* spec) {
+absl::Status SetWindow(const WindowFlag& window, v1::AttentionSpec* spec) {
   if (spec->masks_size() > 1) {
     return InvalidField("BAD_SPEC", "spec.masks",
                         absl::StrCat("there are ", spec->masks_size(),
@@ -95,7 +95,7 @@ absl::Status SetWindow(const SpecFlags::Window& window, v1::AttentionSpec* spec)
   return absl::OkStatus();
 }
 
-CLI::Option* AddWindow(CLI::App* app, std::optional<SpecFlags::Window>* window) {
+CLI::Option* AddWindow(CLI::App* app, std::optional<WindowFlag>* window) {
   return AddText(app,
                  {"--window",
                   "How many before a query's own position it sees, and after it; without RIGHT all "

@@ -13,14 +13,16 @@
 
 namespace annulus {
 
+// Keys on either side of a row.
+struct WindowFlag {
+  int64_t left = 0;
+  std::optional<int64_t> right;  // Absent: without end.
+};
+
 // Flags that stand for fields of a spec. What is absent or empty is as the spec says.
 struct SpecFlags {
-  struct Window {
-    int64_t left = 0;
-    std::optional<int64_t> right;  // Absent: without end.
-  };
   std::string mask;
-  std::optional<Window> window;
+  std::optional<WindowFlag> window;
   std::optional<double> scale, soft_cap;
   std::optional<Dropout> dropout;
   std::string lse_base, out_dtype;
