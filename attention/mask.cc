@@ -189,12 +189,14 @@ int64_t MaskMap::AreaInSequence(int64_t sequence, int32_t q_head, Interval q, In
   };
   int64_t area = 0;
   for (Interval rest = q; rest.length() > 0;) {
-    const Interval rows = RowsOfChunk(of, rest);
-    const std::vector<int64_t> cuts = Cuts(of, {}, rows, k);
+    const AlikeRows alike = RowsAlike(of, rest, k);
+    const std::vector<int64_t> cuts = Cuts(of, {}, alike.rows, k);
+    int64_t pairs = 0;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      area += (count(cuts[i]) + count(cuts[i + 1] - 1)) * (cuts[i + 1] - cuts[i]) / 2;
+      pairs += (count(cuts[i]) + count(cuts[i + 1] - 1)) * (cuts[i + 1] - cuts[i]) / 2;
     }
-    rest.begin = rows.end;
+    area += alike.times * pairs;
+    rest.begin += alike.times * alike.rows.length();
   }
   return area;
 }

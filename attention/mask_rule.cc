@@ -132,6 +132,23 @@ Interval RowsOfChunk(const MaskedSequence& of, Interval rows) {
   return {rows.begin, std::min(rows.end, end)};
 }
 
+AlikeRows RowsAlike(const MaskedSequence& of, Interval rows, Interval keys) {
+  if (!of.mask.chunk) return {rows};
+  const int64_t chunk = *of.mask.chunk, always = of.mask.always_visible.value_or(0);
+  const int64_t begin = rows.begin + of.shift;
+  // A chunk that is always visible makes no difference to its rows.
+  const int64_t covered = FloorDiv(always, chunk) * chunk;
+  if (begin < covered) return {{rows.begin, std::min(rows.end, covered - of.shift)}};
+  const bool whole = begin % chunk == 0 && rows.length() >= chunk;
+  if (!whole || begin < always) return {RowsOfChunk(of, rows)};
+  // How far it is, in chunks, to where the order, or the keys that they have, are others.
+  int64_t times = rows.length() / chunk;
+  for (const int64_t edge : {of.mask.prefix.value_or(0), keys.begin, keys.end}) {
+    if (edge > begin) times = std::min(times, (edge - begin) / chunk);
+  }
+  return {{rows.begin, rows.begin + chunk}, std::max<int64_t>(times, 1)};
+}
+
 std::vector<int64_t> Cuts(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
                           Interval rows, Interval keys) {
   const Edges edges = EdgesOf(of, ranges, rows.begin, keys);

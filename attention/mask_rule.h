@@ -35,6 +35,15 @@ Intervals IntersectAll(const Intervals& a, const Intervals& b);
 // The longest beginning of `rows` that lies in one chunk.
 Interval RowsOfChunk(const MaskedSequence& of, Interval rows);
 
+// The longest beginning of `rows` whose visible pairs with `keys` are so many times those of its
+// first `rows` alone, which Cuts can cut: a chunk, and those after it that have as much of `keys`
+// as it has.
+struct AlikeRows {
+  Interval rows;
+  int64_t times = 1;
+};
+AlikeRows RowsAlike(const MaskedSequence& of, Interval rows, Interval keys);
+
 // Rows of one chunk, where `ranges` hold throughout, cut so that in each part, its first row aside,
 // the intervals of a row keep their number and their ends stand still or move one key a row; both
 // ends of `rows` included. `keys` are further ends that stand still.
