@@ -150,7 +150,7 @@ class CommandLineTest(AttendCase):
         with subprocess.Popen(
             [cluster.program(), "attend", "--address", self.service.address, "--json",
              "--synthetic", "1,4097,4097,4,2,64,bf16,1"],
-            stdout=subprocess.PIPE, stderr=terminal, text=True,
+            stdout=subprocess.PIPE, stderr=terminal, text=True, env={**os.environ, "TERM": "xterm"},
         ) as process:
             os.close(terminal)
             out, _ = process.communicate(timeout=cluster.CALL_SECONDS)
