@@ -7,7 +7,8 @@ from tests.end_to_end import cluster
 
 COMMANDS = (
     ("annulus-coordinator",), ("annulus-worker",),
-    ("annulus", "attend"), ("annulus", "gradients"), ("annulus", "release"), ("annulus", "merge"),
+    ("annulus", "attend"), ("annulus", "gradients"), ("annulus", "release"), ("annulus", "cancel"),
+    ("annulus", "merge"),
     ("annulus", "plan"), ("annulus", "cluster"), ("annulus", "shard"), ("annulus", "unshard"),
     ("annulus", "serve"),
 )
@@ -16,9 +17,9 @@ OPTION = re.compile(
     r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z,[\]]+, .*?(?= {2}|$)|\S+))?(?: +(\S.*))?$"
 )
 # What may stand between the form and what the flag does.
-RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \.\.\.| REQUIRED)+(?= |$)")
+RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \(Env:[A-Z_]+\)| \.\.\.| REQUIRED)+(?= |$)")
 SWITCHES = {
-    "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
+    "--all", "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
     "--release", "--version",
 }
 TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
