@@ -61,4 +61,13 @@ int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int
   return meetings * static_cast<int64_t>(groups.first_of_class.size());
 }
 
+int64_t SpanOf(const Mask& mask) {
+  int64_t span = mask.chunk.value_or(kMostRows);
+  if (mask.window_left && (mask.causal || mask.window_right)) {
+    const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);
+    span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
+  }
+  return span;
+}
+
 }  // namespace annulus

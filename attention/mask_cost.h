@@ -16,6 +16,12 @@ namespace annulus {
 // no further than a little past `most`, in time that is linear in it and in the ranges.
 int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int64_t most);
 
+// More than any sequence has; sums of a few stay in range.
+inline constexpr int64_t kMostRows = int64_t{1} << 60;
+// Keys that a row sees around itself, however long the sequence: kMostRows or more where all of
+// them, or all on one side.
+int64_t SpanOf(const Mask& mask);
+
 // The most that StripedMeetings may be, so that a plan takes seconds at most.
 inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
 

@@ -15,8 +15,6 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 60;
-
 // Calls fn(mask, sequence) for each mask that some head of a sequence follows; masks that hide the
 // same are one.
 void ForEachFollowed(const AttentionSpec& spec, const MaskGroups& groups,
@@ -47,16 +45,6 @@ absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
     RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks[i], limit));
   }
   return absl::OkStatus();
-}
-
-// Keys that a row sees around itself, however long the sequence.
-int64_t SpanOf(const Mask& mask) {
-  int64_t span = mask.chunk.value_or(kMostRows);
-  if (mask.window_left && (mask.causal || mask.window_right)) {
-    const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);
-    span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
-  }
-  return span;
 }
 
 // Every rank has rows in every span then, and in every sequence that is no shorter than the ranks

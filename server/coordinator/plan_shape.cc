@@ -4,22 +4,11 @@
 #include <map>
 #include <vector>
 
+#include "attention/mask_cost.h"
 #include "attention/mask_groups.h"
 
 namespace annulus {
 namespace {
-
-constexpr int64_t kMostRows = int64_t{1} << 60;
-
-// Keys that a row sees around itself, however long the sequence.
-int64_t SpanOf(const Mask& mask) {
-  int64_t span = mask.chunk.value_or(kMostRows);
-  if (mask.window_left && (mask.causal || mask.window_right)) {
-    const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);
-    span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
-  }
-  return span;
-}
 
 int64_t PartsOf(int64_t rows, int64_t length) {
   return rows > length ? (rows - 1) / length + 1 : 0;

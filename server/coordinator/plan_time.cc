@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kMostParts = 10000;
 
-// The microseconds that were measured.
+// The microseconds that were measured; pieces of chunks take less since those that are alike are
+// counted once (attention/mask_rule.h).
 constexpr double kSequenceAlone = 0.5;  // Of one rank,
 constexpr double kPieceAlone = 0.2;     // whose steps are not cut.
 constexpr double kPairOfRanks = 60;     // All ways to run a small job.

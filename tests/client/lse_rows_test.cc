@@ -11,8 +11,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/small_gradients.h"
-#include "tests/reference/from_spec.h"
-#include "tests/reference/reference_gradients.h"
 
 namespace annulus {
 namespace {
@@ -20,33 +18,15 @@ namespace {
 using ::testing::HasSubstr;
 
 AttentionSpec WithModifiers(DataType dtype) {
-  AttentionSpec spec = SmallGradients(dtype);
-  spec.modifiers.soft_cap = 2;
+  AttentionSpec spec = SmallModifiedGradients(dtype);
   spec.modifiers.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
-  spec.modifiers.sinks = {0.5, -1, 0, 2};
-  spec.modifiers.bias = Bias{DataType::kFp16, 4};
-  spec.modifiers.lse_offset = true;
-  spec.masks[0].bit_mask = true;
-  spec.dropout = Dropout{0.4, 7};
   return spec;
 }
 
 // Inputs with the LSE of the reference, which shares nothing with the check.
 class Inputs {
  public:
-  explicit Inputs(const AttentionSpec& spec) {
-    const reference::Precision precision = reference::PrecisionOf(spec.dtype);
-    reference::Input input = reference::InputOf(spec);
-    FillNormal(3, precision, 1.0, &input);
-    FillPairs(6, spec, &input);
-    const reference::Upstream up = MakeUpstream(input, precision, precision, false, 4);
-    memory_[TensorId::kQ] = reference::BytesOf(precision, input.q);
-    memory_[TensorId::kK] = reference::BytesOf(precision, input.k);
-    memory_[TensorId::kLse] = reference::BytesOf(reference::PrecisionOf(DataType::kFp32), up.lse);
-    memory_[TensorId::kBias] = BiasBytes(spec, input);
-    memory_[TensorId::kBitMask] = BitBytes(spec, input);
-    memory_[TensorId::kLseOffset] = OffsetBytes(spec, input);
-  }
+  explicit Inputs(const AttentionSpec& spec) : memory_(SmallInputs(spec)) {}
 
   absl::Status Check(const AttentionSpec& spec, int64_t count = 1000) const {
     std::map<TensorId, const std::byte*> tensors;

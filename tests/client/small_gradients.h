@@ -1,8 +1,13 @@
 #ifndef ANNULUS_TESTS_CLIENT_SMALL_GRADIENTS_H_
 #define ANNULUS_TESTS_CLIENT_SMALL_GRADIENTS_H_
 
+#include <cstddef>
+#include <map>
+#include <vector>
+
 #include "attention/dtype.h"
 #include "attention/spec.h"
+#include "attention/tensor_table.h"
 
 namespace annulus {
 
@@ -24,6 +29,21 @@ inline AttentionSpec SmallGradients(DataType dtype) {
   spec.masks[0].causal = true;
   return spec;
 }
+
+// The same with everything that changes scores or weights, but ALiBi.
+inline AttentionSpec SmallModifiedGradients(DataType dtype) {
+  AttentionSpec spec = SmallGradients(dtype);
+  spec.modifiers.soft_cap = 2;
+  spec.modifiers.sinks = {0.5, -1, 0, 2};
+  spec.modifiers.bias = Bias{DataType::kFp16, 4};
+  spec.modifiers.lse_offset = true;
+  spec.masks[0].bit_mask = true;
+  spec.dropout = Dropout{0.4, 7};
+  return spec;
+}
+
+// Inputs of such a job by their tensors, with the output and LSE of the reference.
+std::map<TensorId, std::vector<std::byte>> SmallInputs(const AttentionSpec& spec);
 
 }  // namespace annulus
 
