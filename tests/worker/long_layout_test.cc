@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "proto/convert.h"
 #include "tests/worker/fake_coordinator.h"
-#include "worker/backend.h"
+#include "tests/worker/small_worker.h"
 #include "worker/worker.h"
 
 namespace annulus {
@@ -17,16 +17,7 @@ using Event = control::v1::WorkerEvent;
 class LongLayoutTest : public testing::Test {
  protected:
   LongLayoutTest() {
-    WorkerOptions options;
-    options.coordinator = coordinator_.address();
-    options.slot = "worker-0";
-    options.data_address = "127.0.0.1:0";
-    BackendOptions backend;
-    backend.comm_host = "127.0.0.1";
-    options.engine = *MakeEngine(backend);
-    options.staging_bytes = options.device_bytes = 1 << 20;
-    options.exit = [](int) {};
-    worker_ = *Worker::Start(options);
+    worker_ = *Worker::Start(SmallWorkerOptions(coordinator_.address()));
     EXPECT_TRUE(coordinator_.log.Wait(Event::kRegister).has_value());
   }
   // Rank 0 of two. Of rows that nobody has it is complete at once.

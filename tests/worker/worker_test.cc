@@ -21,6 +21,7 @@
 #include "proto/ticket.h"
 #include "tests/executor/probe_kernel.h"
 #include "tests/worker/fake_coordinator.h"
+#include "tests/worker/small_worker.h"
 #include "worker/backend.h"
 
 namespace annulus {
@@ -38,15 +39,8 @@ class WorkerTest : public testing::Test {
   using Change = std::function<void(WorkerOptions*)>;
 
   explicit WorkerTest(const Change& change = [](WorkerOptions*) {}) {
-    WorkerOptions options;
-    options.coordinator = coordinator_.address();
-    options.slot = "worker-0";
-    options.data_address = "127.0.0.1:0";
-    BackendOptions backend;
-    backend.comm_host = "127.0.0.1";
-    options.engine = *MakeEngine(backend);
+    WorkerOptions options = SmallWorkerOptions(coordinator_.address());
     options.staging_bytes = 2 * kStagingBytes;
-    options.device_bytes = 1 << 20;
     options.drain_timeout = absl::Seconds(20);
     options.exit = [this](int code) { exit_code_ = code; };
     change(&options);
