@@ -56,6 +56,7 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
     engine.lacks.push_back(
         {kBf16x3Feature, /*served=*/false, "It takes a CPU with AMX.", "spec.arithmetic"});
   }
+  engine.any_thread = true;
   engine.arithmetic = probe->Description();
   engine.description = absl::StrCat(engine.arithmetic, " + gloo");
   if (!path.passed_over.empty())

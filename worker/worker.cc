@@ -206,6 +206,7 @@ absl::Status Worker::Impl::StartLanes() {
   solo.engine = options_.engine;
   solo.device_budget = device_;
   solo.report = [this](WorkerEvent fact) { Report(std::move(fact)); };
+  solo.rates = options_.rates.kernels;
   ASSIGN_OR_RETURN(solo_, SoloLane::Create(std::move(solo)));
   return absl::OkStatus();
 }

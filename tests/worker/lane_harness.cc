@@ -9,6 +9,7 @@ namespace {
 
 Engine MakeEngine(const LaneHost::Hub* hub, const LaneHost::Options& options) {
   Engine engine;
+  engine.any_thread = options.any_thread;
   engine.make_device = [options]() -> absl::StatusOr<std::unique_ptr<Device>> {
     return std::make_unique<CopyProbe>(options.before_copy, options.reads_staging,
                                        options.synchronize, options.before_allocate);
@@ -43,6 +44,7 @@ LaneHost::LaneHost(const Hub* hub, const Options& options)
   solo.report = lane.report;
   solo.max_waiting = options.max_waiting;
   solo.now = options.now;
+  solo.rates = options.rates;
   lane_ = *Lane::Create(std::move(lane));
   solo_ = *SoloLane::Create(std::move(solo));
 }

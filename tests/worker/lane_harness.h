@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "attention/kernel_rates.h"
 #include "attention/spec.h"
 #include "attention/tensor_table.h"
 #include "tests/executor/probe_kernel.h"
@@ -38,6 +39,9 @@ class LaneHost {
     size_t max_waiting = 4096;
     std::function<absl::Time()> now = absl::Now;
     absl::Duration step_timeout = absl::Seconds(30);
+    // Of the solo lane, and whether it may run jobs on any thread.
+    std::vector<KernelRates> rates;
+    bool any_thread = true;
   };
 
   explicit LaneHost(const Hub* hub) : LaneHost(hub, Options()) {}
@@ -50,6 +54,7 @@ class LaneHost {
     solo_->Run(work.id);
   }
   void DestroyLane() { lane_.reset(); }
+  void DestroySolo() { solo_.reset(); }
   const MemoryBudget& device() const { return *device_; }
   const MemoryBudget& staging() const { return *staging_; }
 

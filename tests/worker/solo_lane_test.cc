@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,98 @@ TEST(SoloLaneTest, AFaultOfTheDeviceIsToldThoughTheJobWasReleased) {
   const auto failed = host.log.Wait(Event::kShardFailed);
   ASSERT_TRUE(failed.has_value());
   EXPECT_EQ(failed->shard_failed().error().reason(), kReasonDeviceFault);
+}
+
+// On which thread the kernel was called last; with the rates of a kernel for which LaneSpec(8) is
+// short.
+LaneHost::Options ShortJobs(std::atomic<std::thread::id>* called_by) {
+  LaneHost::Options options;
+  options.rates = {KernelRates()};
+  options.before_call = [called_by] {
+    *called_by = std::this_thread::get_id();
+    return absl::OkStatus();
+  };
+  return options;
+}
+
+TEST(SoloLaneTest, AShortJobThatComesAloneRunsWhereItBecomesComplete) {
+  std::shared_ptr<InProcessHub> none;
+  std::atomic<std::thread::id> called_by{};
+  LaneHost host(&none, ShortJobs(&called_by));
+  for (const int done : {1, 2}) {
+    host.RunSolo(host.Work(LaneSpec(8), 0, 1));
+    EXPECT_EQ(host.log.Count(Event::kOutputReady), done);
+    EXPECT_EQ(called_by.load(), std::this_thread::get_id());
+  }
+}
+
+TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
+  std::shared_ptr<InProcessHub> none;
+  std::atomic<std::thread::id> called_by{};
+  LaneHost::Options slow = ShortJobs(&called_by), bound = slow, unmeasured = slow;
+  slow.rates[0].rates[0].pair_seconds = 4.1e-6;  // 128 pairs and heads of them: above half a ms.
+  bound.any_thread = false;
+  unmeasured.rates.clear();
+  for (const LaneHost::Options& options : {slow, bound, unmeasured}) {
+    LaneHost host(&none, options);
+    host.RunSolo(host.Work(LaneSpec(8), 0, 1));
+    ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
+    EXPECT_NE(called_by.load(), std::this_thread::get_id());
+  }
+  LaneHost host(&none, ShortJobs(&called_by));
+  host.solo().Add(host.Work(LaneSpec(8), 0, 1, "on its way"));
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "beside it"));
+  ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
+  EXPECT_NE(called_by.load(), std::this_thread::get_id());
+}
+
+TEST(SoloLaneTest, WhatComesWhileAShortJobRunsIsLeftToTheLanesThread) {
+  std::shared_ptr<InProcessHub> none;
+  std::atomic<std::thread::id> called_by{};
+  Gate gate;
+  LaneHost::Options options = ShortJobs(&called_by);
+  options.before_call = [note = options.before_call, &gate] {
+    gate.Pass();
+    return note();
+  };
+  LaneHost host(&none, std::move(options));
+  std::thread first([&] { host.RunSolo(host.Work(LaneSpec(8), 0, 1, "first")); });
+  EXPECT_TRUE(gate.AwaitOne());
+  host.RunSolo(host.Work(LaneSpec(8), 0, 1, "second"));
+  EXPECT_EQ(host.log.Count(Event::kOutputReady), 0);
+  const std::thread::id first_thread = first.get_id();
+  gate.Open();
+  for (const char* job : {"first", "second"}) {
+    const auto ready = host.log.Wait(Event::kOutputReady);
+    ASSERT_TRUE(ready.has_value());
+    EXPECT_EQ(ready->output_ready().shard().job_id(), job);
+  }
+  first.join();
+  EXPECT_NE(called_by.load(), std::this_thread::get_id());
+  EXPECT_NE(called_by.load(), first_thread);
+}
+
+TEST(SoloLaneTest, ItsEndWaitsForAShortJobOfAnotherThread) {
+  std::shared_ptr<InProcessHub> none;
+  std::atomic<std::thread::id> called_by{};
+  std::atomic<bool> through{false};
+  Gate gate;
+  LaneHost::Options options = ShortJobs(&called_by);
+  options.before_call = [&] {
+    gate.Pass();
+    through = true;
+    return absl::OkStatus();
+  };
+  LaneHost host(&none, std::move(options));
+  std::thread running([&] { host.RunSolo(host.Work(LaneSpec(8), 0, 1)); });
+  EXPECT_TRUE(gate.AwaitOne());
+  std::thread ending([&] {
+    host.DestroySolo();
+    EXPECT_TRUE(through);
+  });
+  gate.Open();
+  running.join();
+  ending.join();
 }
 
 }  // namespace

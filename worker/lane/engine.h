@@ -23,7 +23,7 @@ enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 // A back-end, as the lanes see it: how to make one of each seam. worker/backend.h chooses; tests
 // bring their own. The functions may be called from any thread; what they make has one owner thread
-// each, that of its device.
+// each, that of its device (but see any_thread).
 struct Engine {
   // Each lane has one, and gives it to what works on its memory; it outlives them.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;
@@ -49,6 +49,8 @@ struct Engine {
                        [&](const Capability& lack) { return lack.feature == feature; });
   }
   DeviceKind device_kind = DeviceKind::kCpu;
+  // What it makes works on any thread, of which one at a time calls it.
+  bool any_thread = false;
   // Two ranks cannot meet in one process, so that what a transfer costs cannot be measured at
   // start.
   bool one_rank_a_process = false;

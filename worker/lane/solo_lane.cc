@@ -7,6 +7,12 @@
 #include "worker/device/device.h"
 
 namespace annulus {
+namespace {
+
+// As long may one job keep a thread that also serves others' calls.
+constexpr absl::Duration kShort = absl::Microseconds(500);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SoloLane>> SoloLane::Create(Options options) {
   const Engine& engine = options.engine;
@@ -30,6 +36,7 @@ SoloLane::~SoloLane() {
   waiting_.clear();
   ready_.clear();
   stop_ = true;
+  while (here_) idle_.Wait(&mutex_);
 }
 
 void SoloLane::Add(ShardWork work) {
@@ -40,6 +47,7 @@ void SoloLane::Add(ShardWork work) {
 
 void SoloLane::Run(const ShardId& id) {
   bool full = false;
+  std::optional<ShardWork> here;
   {
     MutexLock lock(&mutex_);
     const auto waiting = waiting_.find(id);
@@ -50,8 +58,12 @@ void SoloLane::Run(const ShardId& id) {
       const absl::Duration ahead = work.request.execution.priority * kPriorityStep;
       ready_.push_back({id, work.principal, options_.now() - ahead});
       if (std::exchange(draining_, true)) return;
+      // Beside others' shards that are on their way the lane's own thread does more at once.
+      here_ = waiting_.size() == 1 && IsShort(work);
+      if (here_) here = BeginLocked();
     }
   }
+  if (here.has_value()) return RunHere(*here);
   if (!full) return queue_.PostAlways([this] { Drain(); });
   Release(id);
   options_.report(ShardFailedEvent(id, LaneFullError("jobs")));
@@ -86,10 +98,12 @@ ShardId SoloLane::TakeNext() {
 
 std::optional<ShardWork> SoloLane::Begin() {
   MutexLock lock(&mutex_);
-  if (ready_.empty()) {
-    draining_ = false;
-    return std::nullopt;
-  }
+  draining_ = !ready_.empty();
+  if (!draining_) return std::nullopt;
+  return BeginLocked();
+}
+
+ShardWork SoloLane::BeginLocked() {
   const auto waiting = waiting_.find(TakeNext());
   ShardWork work = std::move(waiting->second);
   waiting_.erase(waiting);
@@ -105,6 +119,28 @@ void SoloLane::End() {
 
 void SoloLane::Drain() {
   while (const std::optional<ShardWork> work = Begin()) DoRun(*work);
+}
+
+void SoloLane::RunHere(const ShardWork& work) {
+  DoRun(work);
+  MutexLock lock(&mutex_);
+  draining_ = !ready_.empty();
+  if (draining_) queue_.PostAlways([this] { Drain(); });
+  here_ = false;
+  idle_.SignalAll();
+}
+
+bool SoloLane::IsShort(const ShardWork& work) const {
+  const AttentionSpec& spec = work.request.spec;
+  const KernelRates* rates = RatesOf(spec, options_.rates);
+  if (rates == nullptr || !options_.engine.any_thread) return false;
+  double pairs = 0;
+  for (const Sequence& sequence : spec.sequences)
+    pairs += static_cast<double>(sequence.q_len) * static_cast<double>(sequence.kv_len);
+  const KernelRate rate = RateOf(spec, *rates);
+  const double head_seconds =
+      pairs * rate.pair_seconds + static_cast<double>(spec.q_rows()) * rate.row_seconds;
+  return absl::Seconds(head_seconds * spec.q_heads) <= kShort;
 }
 
 void SoloLane::DoRun(const ShardWork& work) {
