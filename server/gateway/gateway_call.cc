@@ -1,6 +1,7 @@
 #include "server/gateway/gateway_call.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "attention/error.h"
@@ -17,6 +18,9 @@ namespace {
 absl::Status StartError(absl::string_view what) {
   return InvalidField("STREAM_SEQUENCE", "start", what);
 }
+
+// A caller that waits for a job of so little does not miss the word that it was placed.
+constexpr absl::Duration kSmallJob = absl::Milliseconds(2);
 
 // The caller talks to this address only: where shards live is not its business.
 v1::Plan WithoutEndpoints(v1::Plan plan) {
@@ -104,6 +108,9 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   job.request.set_request_id(start.request_id());
   inputs_ = {TensorTable(job.spec), job.spec.q_rows(), job.spec.kv_rows()};
   RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
+  int64_t bytes = 0;
+  for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
+  whole_ = bytes == BytesOf(inputs_, Direction::kInput);
   // What has passed through is gone: only the caller can send it again.
   job.request.set_single_attempt(true);
   ASSIGN_OR_RETURN(place_, gate_->Enter());
@@ -178,6 +185,11 @@ void GatewayCall::ReadMore() {
   ReadMore();
 }
 
+bool GatewayCall::IsSmall(const v1::Plan& plan) const {
+  return whole_ && BytesOf(inputs_, Direction::kOutput) <= kMaxChunkBytes &&
+         plan.has_predicted_time() && DurationFromProto(plan.predicted_time()) <= kSmallJob;
+}
+
 void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   {
     MutexLock lock(&mutex_);
@@ -186,7 +198,11 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   v1::AttendResponse response;
   response.mutable_accepted()->set_job_id(job_id);
   *response.mutable_accepted()->mutable_plan() = WithoutEndpoints(plan);
-  Write({EncodeProto(response), nullptr});
+  if (IsSmall(plan)) {
+    answer_ = std::move(response);
+  } else {
+    Write({EncodeProto(response), nullptr});
+  }
   {
     MutexLock lock(&mutex_);
     placed_ = true;
@@ -195,6 +211,11 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
 }
 
 void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
+  if (answer_.has_value() && answer_chunks_.size() + chunks.size() <= kMaxMessageChunks) {
+    std::move(chunks.begin(), chunks.end(), std::back_inserter(answer_chunks_));
+    return;
+  }
+  WriteAnswer();
   absl::Span<const TensorChunk> left(chunks);
   while (!left.empty()) {
     Write({EncodeChunks(left.subspan(0, kMaxMessageChunks)), credit});
@@ -202,12 +223,23 @@ void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
   }
 }
 
+void GatewayCall::WriteAnswer() {
+  if (!answer_.has_value()) return;
+  Write({EncodeChunks(answer_chunks_, &*answer_), nullptr});
+  answer_.reset();
+  answer_chunks_.clear();
+}
+
 void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<GatewayCall> self = std::move(session_self_);
-  if (!status.ok()) return End(status);
-  v1::AttendResponse response;
+  if (!status.ok()) {
+    answer_chunks_.clear();
+    WriteAnswer();
+    return End(status);
+  }
+  v1::AttendResponse response = answer_.value_or(v1::AttendResponse());
   *response.mutable_done() = stats;
-  grpc::ByteBuffer message = EncodeProto(response);
+  grpc::ByteBuffer message = EncodeChunks(answer_chunks_, &response);
   MutexLock lock(&mutex_);
   if (finished_ || end_) return;
   const bool idle = outputs_.empty();

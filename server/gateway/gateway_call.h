@@ -25,7 +25,8 @@ namespace annulus {
 // One Attend call: reads the caller's messages into a JobSession and writes what the session gives.
 // Inputs are read only while fewer than max_unsent_messages wait to leave; an output's credit is
 // dropped when it has been written. So a slow side slows the other one, and memory stays what the
-// credits allow.
+// credits allow. A small job, whose inputs all came with the start and which takes no time to speak
+// of, is answered by one message.
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                     private JobObserver {
  public:
@@ -60,8 +61,12 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void AwaitStart() EXCLUDES(mutex_);
   absl::Status StartJob(const grpc::ByteBuffer& message);
   absl::Status TakeChunks(const grpc::ByteBuffer& message);
+  // Whether one message may answer it all.
+  bool IsSmall(const v1::Plan& plan) const;
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
+  // What there is of it, as a message of its own.
+  void WriteAnswer() EXCLUDES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
   // With the end, where it is a good one and nothing else waits.
   void WriteNextLocked() REQUIRES(mutex_);
@@ -81,7 +86,11 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
-  InputShape inputs_;  // Of the reads, which follow one another.
+  InputShape inputs_;   // Of the reads, which follow one another.
+  bool whole_ = false;  // All inputs have come with the start.
+  // Of the session's reactions, of a small job: what it is answered by, without its end.
+  std::optional<v1::AttendResponse> answer_;
+  std::vector<TensorChunk> answer_chunks_;
 
   Mutex mutex_;
   std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "annulus/v1/attention.grpc.pb.h"
 #include "attention/error.h"
 #include "base/steady_time.h"
@@ -33,7 +35,7 @@ class GatewayCallTest : public testing::Test {
   void Start(GatewayServiceOptions options) {
     const auto coordinator =
         grpc::CreateChannel(behind_->address(), grpc::InsecureChannelCredentials());
-    options.run_job = RemoteRunJob(coordinator, {});
+    options.run_job = Predicting(predicted_, RemoteRunJob(coordinator, {}));
     options.server_info = [](const ServerInfoReply& reply) {
       v1::ServerInfo info;
       info.set_version("1.2.3");
@@ -58,6 +60,19 @@ class GatewayCallTest : public testing::Test {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
+  // Whose plans say so.
+  static RunJobStarter Predicting(absl::Duration time, RunJobStarter run_job) {
+    return
+        [time, run_job = std::move(run_job)](const v1::RunJobRequest& request, absl::Time deadline,
+                                             RunJobCall::Handlers handlers) {
+          handlers.on_event = [time, next = handlers.on_event](v1::JobEvent event) {
+            if (event.has_placed())
+              *event.mutable_placed()->mutable_predicted_time() = DurationToProto(time);
+            next(std::move(event));
+          };
+          return run_job(request, deadline, std::move(handlers));
+        };
+  }
   static absl::Time Deadline() { return SteadyNow() + absl::Seconds(30); }
   // Whether some call is at work at last.
   bool AwaitACall() {
@@ -109,6 +124,7 @@ class GatewayCallTest : public testing::Test {
     return FromGrpcStatus(call_->Finish());
   }
 
+  absl::Duration predicted_ = absl::Seconds(1);
   std::unique_ptr<FakeService> behind_ =
       std::make_unique<FakeService>(Script({FakeService::Act::kServe}));
   std::unique_ptr<AttentionService> gateway_;
@@ -159,6 +175,95 @@ TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
   EXPECT_TRUE(AwaitACall());
   EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
   EXPECT_FALSE(End().ok());
+}
+
+// A message is written as A, where it says that the job was accepted, C for each of its chunks, and
+// D, where it says that it is done.
+class AnswerTest : public GatewayCallTest {
+ protected:
+  std::vector<std::string> Answer(absl::Status* status) {
+    std::vector<std::string> messages;
+    v1::AttendResponse response;
+    while (call_->Read(&response)) {
+      std::string& message = messages.emplace_back(response.has_accepted() ? "A" : "");
+      message += std::string(response.chunks_size(), 'C') + (response.has_done() ? "D" : "");
+    }
+    *status = FromGrpcStatus(call_->Finish());
+    return messages;
+  }
+};
+
+TEST_F(AnswerTest, OfAShortJobThatCameWholeIsOneMessage) {
+  predicted_ = absl::Milliseconds(1);
+  Start({});
+  const ClientJob job(20);
+  Send(job);
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_EQ(messages.size(), 1u) << absl::StrJoin(messages, " ");
+  EXPECT_EQ(messages[0].front(), 'A');
+  EXPECT_EQ(messages[0].back(), 'D');
+  EXPECT_GT(messages[0].size(), 2u);
+}
+
+TEST_F(AnswerTest, OfALongJobComesAsItIsReady) {
+  Start({});
+  Send(ClientJob(20));
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_GT(messages.size(), 2u);
+  EXPECT_EQ(messages.front(), "A");
+  EXPECT_EQ(messages.back(), "D");
+}
+
+// The caller may be waiting for the word that the job was accepted.
+TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
+  predicted_ = absl::Milliseconds(1);
+  Start({});
+  v1::AttendRequest start = Whole(ClientJob(20)), rest;
+  rest.mutable_chunks()->Swap(start.mutable_chunks());
+  start.add_chunks()->Swap(rest.mutable_chunks(0));
+  rest.mutable_chunks()->DeleteSubrange(0, 1);
+  ASSERT_TRUE(call_->Write(start));
+  v1::AttendResponse response;
+  ASSERT_TRUE(call_->Read(&response));
+  EXPECT_TRUE(response.has_accepted());
+  ASSERT_TRUE(call_->Write(rest));
+  ASSERT_TRUE(call_->WritesDone());
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_FALSE(messages.empty());
+  EXPECT_EQ(messages.back(), "D");
+}
+
+// More than a message takes: what waits for the end goes out before it.
+TEST_F(AnswerTest, OfMoreChunksThanAMessageTakesIsSeveral) {
+  predicted_ = absl::Milliseconds(1);
+  Start({});
+  Send(ClientJob(1500));
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_GT(messages.size(), 1u);
+  EXPECT_EQ(messages.front().front(), 'A');
+  EXPECT_EQ(messages.back().back(), 'D');
+  std::string all = absl::StrJoin(messages, "");
+  EXPECT_EQ(std::count(all.begin(), all.end(), 'A'), 1);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 'D'), 1);
+}
+
+TEST_F(AnswerTest, OfAShortJobThatFailsSaysWhichJobItWas) {
+  predicted_ = absl::Milliseconds(1);
+  behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kGroupLost}));
+  Start({});
+  Send(ClientJob(20));
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST") << status;
+  EXPECT_EQ(messages, std::vector<std::string>{"A"});
 }
 
 TEST_F(GatewayCallTest, ErrorsNameFieldsOfTheRequest) {
