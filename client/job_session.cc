@@ -1,5 +1,6 @@
 #include "client/job_session.h"
 
+#include <atomic>
 #include <utility>
 
 #include "attention/status_macros.h"
@@ -43,7 +44,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void StartCalls(const v1::Plan& plan);
   ShardHandlers HandlersOf(int32_t attempt, int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
-  void OnPush(TensorChunk chunk, Credit credit);
+  void OnPush(TensorChunk chunk, bool verified, Credit credit);
   void CancelStreams();
   void End(const SessionBrain::End& end);
   void SetAlarm();
@@ -58,6 +59,9 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   std::vector<ShardCalls> calls_;  // By rank.
   PushedInputs pushed_;
   bool inputs_closed_ = false;
+  // Written by the strand. A chunk of one rank's job goes on as it came, with its CRC, and is
+  // checked where it arrives.
+  std::atomic<bool> passes_whole_{false};
   std::optional<Grace> alarm_;  // At alarm_at_.
   absl::Time alarm_at_ = absl::InfiniteFuture();
 };
@@ -112,6 +116,7 @@ void JobSession::Impl::StartStreams(SessionBrain::Placement placement) {
   for (const v1::ShardPlan& shard : plan.shards()) {
     if (shard.input_bytes() > 0) pushed_.Add(shard.rank(), shard.input_bytes());
   }
+  passes_whole_ = plan.shards_size() == 1;
   if (options_.inputs.has_value()) StartCalls(plan);
   observer_->OnPlaced(placement.job_id, plan);
   if (options_.inputs.has_value()) return;
@@ -175,17 +180,19 @@ void JobSession::Impl::TakeOutputs(int32_t rank, const std::vector<TensorChunk>&
 
 void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
   // Before the strand, which is for decisions: a checksum of 1 MiB takes a tenth of a millisecond.
-  const absl::Status status = VerifyCrc(chunk);
+  const bool verify = !passes_whole_;
+  const absl::Status status = verify ? VerifyCrc(chunk) : absl::OkStatus();
   auto shared = std::make_shared<TensorChunk>(std::move(chunk));
-  Post([status, shared, credit = std::move(credit)](Impl* impl) {
-    status.ok() ? impl->OnPush(std::move(*shared), credit)
+  Post([status, verify, shared, credit = std::move(credit)](Impl* impl) {
+    status.ok() ? impl->OnPush(std::move(*shared), verify, credit)
                 : impl->Do(impl->brain_.OnFailure(status));
   });
 }
 
-void JobSession::Impl::OnPush(TensorChunk chunk, Credit credit) {
+void JobSession::Impl::OnPush(TensorChunk chunk, bool verified, Credit credit) {
   if (brain_.failed()) return;
   const auto push = [&]() -> absl::Status {
+    if (!verified && !passes_whole_) RETURN_IF_ERROR(VerifyCrc(chunk));  // Placed again meanwhile.
     if (calls_.empty() || inputs_closed_) return OutOfTurnError(!calls_.empty());
     ASSIGN_OR_RETURN(std::vector<TensorChunk> parts,
                      ScatterToRanks(options_.spec, table_, rows_, std::move(chunk)));

@@ -233,7 +233,6 @@ void GatewayCall::WriteAnswer() {
 void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<GatewayCall> self = std::move(session_self_);
   if (!status.ok()) {
-    answer_chunks_.clear();
     WriteAnswer();
     return End(status);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "attention/tensor_table.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "grpcpp/create_channel.h"
@@ -58,42 +59,84 @@ TEST(JobSessionTest, AnEndMayComeBeforeRunReturns) {
   EXPECT_EQ(observer.ends[0].message(), "not here");
 }
 
-// Of a job that others may join: their rows are no answer to a caller that sends none.
-TEST(JobSessionTest, InputsThatEndTooEarlyAreMissingWhateverOthersHaveSent) {
-  FakeService::Options service_options;
-  service_options.complete_by_others = true;
-  FakeService service(service_options);
-  struct Closer final : Ends {
-    void OnPlaced(const std::string&, const v1::Plan&) override { session->CloseInputs(); }
-    void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
-      Ends::OnDone(status, stats);
-      MutexLock lock(&mutex);
-      ended = true;
-      changed.SignalAll();
-    }
-    std::shared_ptr<JobSession> session;
-    bool AwaitEnd(absl::Time deadline) {
-      MutexLock lock(&mutex);
-      while (!ended && SteadyNow() < deadline) changed.WaitFor(&mutex, deadline - SteadyNow());
-      return ended;
-    }
-    Mutex mutex;
-    CondVar changed;
-    bool ended = false;
-  } observer;
+// With a call to wait for its end.
+struct AwaitedEnd : Ends {
+  void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
+    Ends::OnDone(status, stats);
+    MutexLock lock(&mutex);
+    ended = true;
+    changed.SignalAll();
+  }
+  bool AwaitEnd() {
+    const absl::Time deadline = SteadyNow() + absl::Seconds(30);
+    MutexLock lock(&mutex);
+    while (!ended && SteadyNow() < deadline) changed.WaitFor(&mutex, deadline - SteadyNow());
+    return ended;
+  }
+  std::shared_ptr<JobSession> session;
+  Mutex mutex;
+  CondVar changed;
+  bool ended = false;
+};
+
+// A job whose inputs are pushed, at `service`.
+JobOptions Pushed(const FakeService& service, const ClientJob& job) {
   const auto channel = grpc::CreateChannel(service.address(), grpc::InsecureChannelCredentials());
-  const ClientJob job(60);
   JobOptions options;
   options.run_job = RemoteRunJob(channel, {});
   options.worker_channel = [channel](const std::string&) { return channel; };
   options.deadline = SteadyNow() + absl::Seconds(20);
   options.spec = job.spec;
-  options.request.set_request_id("shared");
   *options.request.mutable_spec() = SpecToProto(job.spec);
+  return options;
+}
+
+// Of a job that others may join: their rows are no answer to a caller that sends none.
+TEST(JobSessionTest, InputsThatEndTooEarlyAreMissingWhateverOthersHaveSent) {
+  FakeService::Options service_options;
+  service_options.complete_by_others = true;
+  FakeService service(service_options);
+  struct Closer final : AwaitedEnd {
+    void OnPlaced(const std::string&, const v1::Plan&) override { session->CloseInputs(); }
+  } observer;
+  JobOptions options = Pushed(service, ClientJob(60));
+  options.request.set_request_id("shared");
   observer.session = JobSession::Make(std::move(options), &observer);
   observer.session->Run();
-  ASSERT_TRUE(observer.AwaitEnd(SteadyNow() + absl::Seconds(30)));
+  ASSERT_TRUE(observer.AwaitEnd());
   EXPECT_EQ(DetailOf(observer.ends[0]).reason, "MISSING_ROWS") << observer.ends[0];
+}
+
+// Dealt out, a chunk has other CRCs, which would hide that it was damaged before; of one rank it
+// goes on with its own, which its worker checks.
+TEST(JobSessionTest, ADamagedChunkIsFound) {
+  struct Pusher final : AwaitedEnd {
+    void OnPlaced(const std::string&, const v1::Plan&) override {
+      for (const TensorInfo& tensor : TensorTable(job->spec)) {
+        if (tensor.direction != Direction::kInput) continue;
+        TensorChunk chunk;
+        chunk.tensor = tensor.id;
+        chunk.row_count =
+            tensor.rows == RowSpace::kQuery ? job->spec.q_rows() : job->spec.kv_rows();
+        chunk.data = Payload::Filled(chunk.row_count * tensor.row_bytes(), [](std::byte*) {});
+        chunk.crc32c = chunk.data.Crc32c() ^ 1;
+        session->Push(std::move(chunk), nullptr);
+      }
+    }
+    const ClientJob* job = nullptr;
+  };
+  for (const int world : {1, 2}) {
+    FakeService::Options service_options;
+    service_options.world = world;
+    FakeService service(service_options);
+    const ClientJob job(60);
+    Pusher observer;
+    observer.job = &job;
+    observer.session = JobSession::Make(Pushed(service, job), &observer);
+    observer.session->Run();
+    ASSERT_TRUE(observer.AwaitEnd());
+    EXPECT_EQ(DetailOf(observer.ends[0]).reason, "CHECKSUM_MISMATCH") << observer.ends[0];
+  }
 }
 
 }  // namespace
