@@ -165,6 +165,18 @@ absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInf
   return shape;
 }
 
+absl::Status CheckGivenOnce(const std::vector<SafetensorsFile>& files) {
+  for (auto file = files.begin(); file != files.end(); ++file) {
+    const bool is_twice = std::any_of(files.begin(), file,
+                                      [&](const auto& each) { return each.IsSameFileAs(*file); });
+    if (!is_twice) continue;
+    return InFile(file->path(), MakeError(absl::StatusCode::kInvalidArgument,
+                                          "it is given twice, and is one rank's at most",
+                                          {"INPUT_TWICE", {}, {}, {}}));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Plan> ParsePlan(const std::string& text) {
@@ -225,6 +237,7 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                      {"INVALID_RANK", {}, {{"files", what}}, {}});
   }
   RETURN_IF_ERROR(CheckShardNotes(plan, files));
+  RETURN_IF_ERROR(CheckGivenOnce(files));
   RETURN_IF_ERROR(CheckSameNames(files));
   RETURN_IF_ERROR(CheckHasAny(files[0]));
   std::vector<OwnedTensor> tensors;

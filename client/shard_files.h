@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
 // The whole tensors out of one file for each rank, by rank, all with the same tensors. `batch` more
 // than 0: in so many sequences of equal length, [batch, …]. INVALID_ARGUMENT naming the tensor:
 // UNKNOWN_TENSOR, MISSING_TENSOR, SHAPE_MISMATCH (a rank's rows or dims, types that differ, a batch
-// that does not divide the rows); INVALID_RANK for another number of files; INPUT_CHANGED; those
-// of client/shard_notes.h.
+// that does not divide the rows); INVALID_RANK for another number of files; INPUT_TWICE;
+// INPUT_CHANGED; those of client/shard_notes.h.
 absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                                                       const std::vector<SafetensorsFile>& files,
                                                       int64_t batch);

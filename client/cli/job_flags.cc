@@ -83,10 +83,8 @@ absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec
   return absl::OkStatus();
 }
 
-// What the spec says of a state would be dropped.
-absl::Status SetGradients(const JobFlags& flags, v1::AttentionSpec* spec) {
-  const v1::Gradients& gradients = *spec->mutable_gradients();
-  if (!flags.or_upload) return absl::OkStatus();
+// What a spec says of a state, which the command is told by flags, and would drop or upload beside.
+absl::Status CheckState(const v1::Gradients& gradients) {
   if (!gradients.state().empty()) {
     return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle says it");
   }
@@ -195,8 +193,10 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (flags.keep_for != absl::ZeroDuration()) {
     *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
   }
+  if (flags.operation == Operation::kGradients) {
+    RETURN_IF_ERROR(CheckState(*spec.mutable_gradients()));
+  }
   RETURN_IF_ERROR(ReadInput(flags, &request));
-  if (flags.operation == Operation::kGradients) RETURN_IF_ERROR(SetGradients(flags, &spec));
   if (flags.d_bias.has_value()) spec.mutable_gradients()->set_d_bias(*flags.d_bias);
   if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {

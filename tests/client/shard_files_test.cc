@@ -169,6 +169,20 @@ TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {
   ExpectUnshardRefused({{two}, {one}}, "SHAPE_MISMATCH", "which 2 does not divide", 2);
 }
 
+// Where the ranks have as many rows each, nothing else would tell.
+TEST(ShardFilesTest, AFileIsNotTwoRanks) {
+  const PlanRows plan = *PlanRows::Of(*ParsePlan(R"({"shards": [
+    {"rank": 0, "q_rows": [{"begin": 0, "block": 1, "stride": 1, "count": 1}], "kv_rows": []},
+    {"rank": 1, "q_rows": [{"begin": 1, "block": 1, "stride": 1, "count": 1}], "kv_rows": []}]})"));
+  std::vector<SafetensorsFile> files;
+  files.push_back(FileOf("0", {{"q", {1, 1, 1}, "x"}}));
+  files.push_back(*SafetensorsFile::Open(PathOf("0")));
+  const absl::Status twice = UnshardFiles(plan, files, 0).status();
+  EXPECT_EQ(Reason(twice), "INPUT_TWICE") << twice;
+  files.back() = FileOf("1", {{"q", {1, 1, 1}, "x"}});
+  EXPECT_TRUE(UnshardFiles(plan, files, 0).ok());
+}
+
 TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
   const std::string swapped = R"({"shards": [
     {"rank": 0, "q_rows": [{"begin": 0, "block": 1, "stride": 1, "count": 1}],

@@ -1,5 +1,6 @@
 """Files that the command line must not lose, or must not take for what they are not."""
 
+import json
 import os
 import tempfile
 import unittest
@@ -72,6 +73,15 @@ class CommandFilesTest(ServiceCase):
             if os.geteuid() != 0:
                 os.close(os.open(self.path("locked"), os.O_CREAT, 0))
                 self.assertIn("PERMISSION_DENIED", self.refused("FILE_ERROR", *command, self.path("locked")))
+
+    def test_what_a_spec_says_of_a_state_is_refused(self):
+        """Nothing would come of it: flags say that."""
+        for field, value, flag in (("state", "job-x", "--handle"), ("releaseState", True, "--release")):
+            with open(self.path("spec"), "w", encoding="utf-8") as file:
+                json.dump({"gradients": {field: value}}, file)
+            for command in (("gradients",), ("gradients", "--handle", "job-x", "--or-upload")):
+                told = self.refused("BAD_SPEC", *command, "--input", self.path("in"), "--spec", self.path("spec"))
+                self.assertIn(flag + " says it", told)
 
     def test_a_time_that_the_inputs_took_is_told(self):
         command = ("attend", "--timeout", "1ms")
