@@ -26,12 +26,17 @@ struct Place {
   std::vector<int64_t> wanted;   // Lacks only bytes here.
 };
 
+struct GroupLoad {
+  const GroupRecord* group = nullptr;
+  int32_t jobs_ahead = 0;
+};
+
 // What is placed already, counted once for each pass.
 struct Pass {
   Core& core;
   const std::vector<std::vector<int64_t>> family;  // Of groups that there are or will be.
   std::set<int64_t> claimed;
-  std::map<int64_t, int32_t> ahead_of_group;
+  std::vector<GroupLoad> groups;  // That are wanted and live, small ones first.
   std::map<int64_t, int32_t> solo_on_worker;
   const std::map<int64_t, int64_t> awaited_devices;
 };
@@ -90,13 +95,16 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
   int32_t least = 0;
   int64_t freest = -1;
   for (const auto& [number, worker] : pass.core.workers.all()) {
-    if (!worker.eligible() || !Serves(worker.info, *job.submission)) continue;
+    if (!worker.eligible()) continue;
+    const auto solo = pass.solo_on_worker.find(number);
+    const int32_t load = solo == pass.solo_on_worker.end() ? 0 : solo->second;
+    const bool takes_jobs = worker.ready() && load < pass.core.options.solo_jobs_per_worker;
+    if (!takes_jobs && place.possible) continue;  // It would add nothing.
+    if (!Serves(worker.info, *job.submission)) continue;
     const std::vector<int64_t> one = {number};
     if (!CouldHold(pass.core, job, one)) continue;
     place.possible = true;
-    const int32_t load = pass.solo_on_worker[number];
-    if (!worker.ready() || load >= pass.core.options.solo_jobs_per_worker) continue;
-    if (DeviceIsAwaited(pass, number, job)) continue;
+    if (!takes_jobs || DeviceIsAwaited(pass, number, job)) continue;
     if (!IsClaimed(pass, one) && HasRoom(pass.core, job, one)) {
       if (place.workers.empty() || load < least) {
         place.workers = one;
@@ -139,21 +147,20 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   if (!CheckAlike(pass.core, *job.submission).ok()) return place;
   size_t smallest = 0;
   int32_t least = 0;
-  for (const auto& [number, group] : pass.core.groups.all()) {
-    if (!group.wanted || !group.live() || !MayForm(pass.core, group.members)) continue;
-    const std::vector<int64_t> ranks = RanksOf(pass.core, group.members, job);
+  for (const auto& [group, load] : pass.groups) {
+    if (place.possible && group->members.size() > smallest) break;
+    const bool full = load >= pass.core.options.jobs_ahead_per_group;
+    if (full && place.possible) continue;  // It would add nothing.
+    if (!MayForm(pass.core, group->members)) continue;
+    const std::vector<int64_t> ranks = RanksOf(pass.core, group->members, job);
     if (ranks.empty()) continue;
-    if (place.possible && group.members.size() > smallest) continue;
-    if (!place.possible || group.members.size() < smallest) {
-      place = Place{true, 0, {}, {}};
-      smallest = group.members.size();
-    }
-    const int32_t load = pass.ahead_of_group[number];
-    if (!TakesJobs(pass.core, group) || load >= pass.core.options.jobs_ahead_per_group) continue;
+    place.possible = true;
+    smallest = group->members.size();
+    if (full || !TakesJobs(pass.core, *group)) continue;
     if (IsClaimed(pass, ranks) || !HasRoom(pass.core, job, ranks)) {
       if (place.wanted.empty()) place.wanted = ranks;
     } else if (place.workers.empty() || load < least) {
-      place.group = number;
+      place.group = group->number;
       place.workers = ranks;
       least = load;
     }
@@ -198,11 +205,10 @@ Place FindLender(Pass& pass, const JobRecord& job) {
     return place;
   }
   place.possible = WillBeGroup(pass, ranks);
-  for (const auto& [number, group] : core.groups.all()) {
-    if (!group.wanted || !group.live() || !BeginsWith(group.members, ranks)) continue;
-    if (!TakesJobs(core, group)) continue;
-    if (pass.ahead_of_group[number] >= core.options.jobs_ahead_per_group) continue;
-    place.group = number;
+  for (const auto& [group, load] : pass.groups) {
+    if (!BeginsWith(group->members, ranks) || !TakesJobs(core, *group)) continue;
+    if (load >= core.options.jobs_ahead_per_group) continue;
+    place.group = group->number;
     TakeOrWant(pass, job, ranks, &place);
     break;
   }
@@ -316,7 +322,10 @@ RunRecord& AddRun(Core& core, JobRecord& job, const Place& place) {
 void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
   Core& core = pass.core;
   const RunRecord& run = AddRun(core, job, place);
-  ++(run.solo() ? pass.solo_on_worker[place.workers[0]] : pass.ahead_of_group[run.group]);
+  if (run.solo()) ++pass.solo_on_worker[place.workers[0]];
+  for (GroupLoad& each : pass.groups) {
+    if (each.group->number == run.group) ++each.jobs_ahead;
+  }
   // Before the client's word: a shard that finds its Reserve is copied into staging at once, and on
   // a busy machine this thread may lose its CPU to the client that it has just woken.
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
@@ -352,13 +361,20 @@ bool TryPlace(Pass& pass, JobRecord& job) {
 
 Pass StartPass(Core& core) {
   Pass pass{core, core.Family(), {}, {}, {}, AwaitedDevices(core)};
+  std::map<int64_t, int32_t> ahead_of_group;
   for (const auto& [number, run] : core.runs.all()) {
     if (run.solo()) {
       if (run.state <= RunRecord::State::kRunning) ++pass.solo_on_worker[run.ranks[0].worker];
     } else if (run.ahead()) {
-      ++pass.ahead_of_group[run.group];
+      ++ahead_of_group[run.group];
     }
   }
+  for (const auto& [number, group] : core.groups.all()) {
+    if (group.wanted && group.live()) pass.groups.push_back({&group, ahead_of_group[number]});
+  }
+  std::stable_sort(pass.groups.begin(), pass.groups.end(), [](const auto& a, const auto& b) {
+    return a.group->members.size() < b.group->members.size();
+  });
   return pass;
 }
 
