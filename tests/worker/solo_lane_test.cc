@@ -206,6 +206,17 @@ TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
     ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
     EXPECT_NE(called_by.load(), std::this_thread::get_id());
   }
+  // Programs that take long to build, though their kernels do not.
+  AttentionSpec many = LaneSpec(1), chunks = LaneSpec(8), ranges = LaneSpec(8);
+  many.sequences.resize(65, many.sequences[0]);
+  chunks.masks[0].chunk = 1;
+  ranges.masks[0].ranges.resize(64, MaskRange{0, 8, 0, 8});
+  for (const AttentionSpec& spec : {many, chunks, ranges}) {
+    LaneHost host(&none, ShortJobs(&called_by));
+    host.RunSolo(host.Work(spec, 0, 1));
+    ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
+    EXPECT_NE(called_by.load(), std::this_thread::get_id());
+  }
   LaneHost host(&none, ShortJobs(&called_by));
   host.solo().Add(host.Work(LaneSpec(8), 0, 1, "on its way"));
   host.RunSolo(host.Work(LaneSpec(8), 0, 1, "beside it"));

@@ -11,6 +11,16 @@ namespace {
 
 // As long may one job keep a thread that also serves others' calls.
 constexpr absl::Duration kShort = absl::Microseconds(500);
+// Sequences × masks, and ranges of masks, of a program that is built in a part of that.
+constexpr size_t kMostParts = 64;
+
+bool IsSimple(const AttentionSpec& spec) {
+  size_t parts = spec.sequences.size() * std::max<size_t>(1, spec.masks.size());
+  for (const Mask& mask : spec.masks) parts += mask.ranges.size();
+  return parts <= kMostParts &&
+         std::none_of(spec.masks.begin(), spec.masks.end(),
+                      [](const Mask& mask) { return mask.chunk.has_value(); });
+}
 
 }  // namespace
 
@@ -133,7 +143,7 @@ void SoloLane::RunHere(const ShardWork& work) {
 bool SoloLane::IsShort(const ShardWork& work) const {
   const AttentionSpec& spec = work.request.spec;
   const KernelRates* rates = RatesOf(spec, options_.rates);
-  if (rates == nullptr || !options_.engine.any_thread) return false;
+  if (rates == nullptr || !options_.engine.any_thread || !IsSimple(spec)) return false;
   double pairs = 0;
   for (const Sequence& sequence : spec.sequences)
     pairs += static_cast<double>(sequence.q_len) * static_cast<double>(sequence.kv_len);
