@@ -21,6 +21,8 @@ absl::Status StartError(absl::string_view what) {
 
 // A caller that waits for a job of so little does not miss the word that it was placed.
 constexpr absl::Duration kSmallJob = absl::Milliseconds(2);
+// A plan of more is a message of its own beside its outputs.
+constexpr size_t kSmallPlanBytes = 64 << 10;
 
 // The caller talks to this address only: where shards live is not its business.
 v1::Plan WithoutEndpoints(v1::Plan plan) {
@@ -186,8 +188,9 @@ void GatewayCall::ReadMore() {
 }
 
 bool GatewayCall::IsSmall(const v1::Plan& plan) const {
-  return whole_ && BytesOf(inputs_, Direction::kOutput) <= kMaxChunkBytes &&
-         plan.has_predicted_time() && DurationFromProto(plan.predicted_time()) <= kSmallJob;
+  return whole_ && plan.ByteSizeLong() <= kSmallPlanBytes &&
+         BytesOf(inputs_, Direction::kOutput) <= kMaxChunkBytes && plan.has_predicted_time() &&
+         DurationFromProto(plan.predicted_time()) <= kSmallJob;
 }
 
 void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {

@@ -52,6 +52,19 @@ TEST_F(AnswerTest, OfALongJobComesAsItIsReady) {
   EXPECT_EQ(messages.back(), "D");
 }
 
+// Together with outputs it might be more than the caller takes.
+TEST_F(AnswerTest, OfAJobWithALongPlanIsSeveral) {
+  predicted_ = absl::Milliseconds(1);
+  reason_ = std::string(64 << 10, 'x');
+  Start({});
+  Send(ClientJob(20));
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_GT(messages.size(), 2u);
+  EXPECT_EQ(messages.front(), "A");
+}
+
 // The caller may be waiting for the word that the job was accepted.
 TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);

@@ -29,7 +29,7 @@ class GatewayCallTest : public testing::Test {
   void Start(GatewayServiceOptions options) {
     const auto coordinator =
         grpc::CreateChannel(behind_->address(), grpc::InsecureChannelCredentials());
-    options.run_job = Predicting(predicted_, RemoteRunJob(coordinator, {}));
+    options.run_job = Predicting(RemoteRunJob(coordinator, {}));
     options.server_info = [](const ServerInfoReply& reply) {
       v1::ServerInfo info;
       info.set_version("1.2.3");
@@ -54,14 +54,16 @@ class GatewayCallTest : public testing::Test {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  // Whose plans say so.
-  static RunJobStarter Predicting(absl::Duration time, RunJobStarter run_job) {
+  // Whose plans say what the test wants.
+  RunJobStarter Predicting(RunJobStarter run_job) const {
     return
-        [time, run_job = std::move(run_job)](const v1::RunJobRequest& request, absl::Time deadline,
-                                             RunJobCall::Handlers handlers) {
-          handlers.on_event = [time, next = handlers.on_event](v1::JobEvent event) {
-            if (event.has_placed())
+        [time = predicted_, reason = reason_, run_job = std::move(run_job)](
+            const v1::RunJobRequest& request, absl::Time deadline, RunJobCall::Handlers handlers) {
+          handlers.on_event = [=, next = handlers.on_event](v1::JobEvent event) {
+            if (event.has_placed()) {
               *event.mutable_placed()->mutable_predicted_time() = DurationToProto(time);
+              event.mutable_placed()->add_rejected()->set_reason(reason);
+            }
             next(std::move(event));
           };
           return run_job(request, deadline, std::move(handlers));
@@ -119,6 +121,7 @@ class GatewayCallTest : public testing::Test {
   }
 
   absl::Duration predicted_ = absl::Seconds(1);
+  std::string reason_;  // For which a way was rejected.
   std::unique_ptr<FakeService> behind_ =
       std::make_unique<FakeService>(Script({FakeService::Act::kServe}));
   std::unique_ptr<AttentionService> gateway_;
