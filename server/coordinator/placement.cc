@@ -205,13 +205,13 @@ Place FindLender(Pass& pass, const JobRecord& job) {
     return place;
   }
   place.possible = WillBeGroup(pass, ranks);
+  // Of those that would do the oldest, as ever.
   for (const auto& [group, load] : pass.groups) {
     if (!BeginsWith(group->members, ranks) || !TakesJobs(core, *group)) continue;
     if (load >= core.options.jobs_ahead_per_group) continue;
-    place.group = group->number;
-    TakeOrWant(pass, job, ranks, &place);
-    break;
+    if (place.group == 0 || group->number < place.group) place.group = group->number;
   }
+  if (place.group != 0) TakeOrWant(pass, job, ranks, &place);
   return place;
 }
 

@@ -21,6 +21,8 @@ absl::Status StartError(absl::string_view what) {
 
 // A caller that waits for a job of so little does not miss the word that it was placed.
 constexpr absl::Duration kSmallJob = absl::Milliseconds(2);
+// As long may it wait for others, and the caller for the word.
+constexpr absl::Duration kAnswerWait = absl::Milliseconds(10);
 // A plan of more is a message of its own beside its outputs.
 constexpr size_t kSmallPlanBytes = 64 << 10;
 
@@ -201,24 +203,32 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   v1::AttendResponse response;
   response.mutable_accepted()->set_job_id(job_id);
   *response.mutable_accepted()->mutable_plan() = WithoutEndpoints(plan);
-  if (IsSmall(plan)) {
-    answer_ = std::move(response);
-  } else {
-    Write({EncodeProto(response), nullptr});
-  }
+  const bool small = IsSmall(plan);
+  if (!small) Write({EncodeProto(response), nullptr});
   {
     MutexLock lock(&mutex_);
+    if (small) {
+      answer_ = std::move(response);
+      answer_wait_ =
+          std::make_unique<Grace>(kAnswerWait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
+            if (const std::shared_ptr<GatewayCall> self = weak.lock()) self->WriteAnswer();
+          });
+      answer_wait_->Begin();
+    }
     placed_ = true;
   }
   ReadMore();
 }
 
 void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
-  if (answer_.has_value() && answer_chunks_.size() + chunks.size() <= kMaxMessageChunks) {
-    std::move(chunks.begin(), chunks.end(), std::back_inserter(answer_chunks_));
-    return;
+  {
+    MutexLock lock(&mutex_);
+    if (answer_.has_value() && answer_chunks_.size() + chunks.size() <= kMaxMessageChunks) {
+      std::move(chunks.begin(), chunks.end(), std::back_inserter(answer_chunks_));
+      return;
+    }
+    WriteAnswerLocked();
   }
-  WriteAnswer();
   absl::Span<const TensorChunk> left(chunks);
   while (!left.empty()) {
     Write({EncodeChunks(left.subspan(0, kMaxMessageChunks)), credit});
@@ -227,10 +237,16 @@ void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
 }
 
 void GatewayCall::WriteAnswer() {
-  if (!answer_.has_value()) return;
-  Write({EncodeChunks(answer_chunks_, &*answer_), nullptr});
+  MutexLock lock(&mutex_);
+  WriteAnswerLocked();
+}
+
+void GatewayCall::WriteAnswerLocked() {
+  if (!answer_.has_value() || finished_ || end_) return;
+  outputs_.push_back({EncodeChunks(answer_chunks_, &*answer_), nullptr});
   answer_.reset();
   answer_chunks_.clear();
+  if (outputs_.size() == 1) WriteNextLocked();
 }
 
 void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
@@ -239,11 +255,13 @@ void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) 
     WriteAnswer();
     return End(status);
   }
-  v1::AttendResponse response = answer_.value_or(v1::AttendResponse());
-  *response.mutable_done() = stats;
-  grpc::ByteBuffer message = EncodeChunks(answer_chunks_, &response);
   MutexLock lock(&mutex_);
   if (finished_ || end_) return;
+  answer_wait_ = nullptr;
+  v1::AttendResponse response = std::exchange(answer_, std::nullopt).value_or(v1::AttendResponse());
+  *response.mutable_done() = stats;
+  grpc::ByteBuffer message = EncodeChunks(answer_chunks_, &response);
+  answer_chunks_.clear();
   const bool idle = outputs_.empty();
   outputs_.push_back({std::move(message), nullptr});
   (void)EndLocked(status);

@@ -26,7 +26,7 @@ namespace annulus {
 // Inputs are read only while fewer than max_unsent_messages wait to leave; an output's credit is
 // dropped when it has been written. So a slow side slows the other one, and memory stays what the
 // credits allow. A small job, whose inputs all came with the start and which takes no time to speak
-// of, is answered by one message.
+// of, is answered by one message, where its turn comes soon.
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                     private JobObserver {
  public:
@@ -65,8 +65,9 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool IsSmall(const v1::Plan& plan) const;
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
-  // What there is of it, as a message of its own.
+  // What there is of a small job's answer, as a message of its own.
   void WriteAnswer() EXCLUDES(mutex_);
+  void WriteAnswerLocked() REQUIRES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
   // With the end, where it is a good one and nothing else waits.
   void WriteNextLocked() REQUIRES(mutex_);
@@ -88,9 +89,6 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   grpc::ByteBuffer in_;
   InputShape inputs_;   // Of the reads, which follow one another.
   bool whole_ = false;  // All inputs have come with the start.
-  // Of the session's reactions, of a small job: what it is answered by, without its end.
-  std::optional<v1::AttendResponse> answer_;
-  std::vector<TensorChunk> answer_chunks_;
 
   Mutex mutex_;
   std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
@@ -98,6 +96,10 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);
+  // Of a small job: what it is answered by, without its end, and until when that waits for it.
+  std::optional<v1::AttendResponse> answer_ GUARDED_BY(mutex_);
+  std::vector<TensorChunk> answer_chunks_ GUARDED_BY(mutex_);
+  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);
   bool placed_ GUARDED_BY(mutex_) = false;
   bool reading_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent all.

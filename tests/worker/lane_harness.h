@@ -68,7 +68,7 @@ class LaneHost {
   EventLog log;
 
  private:
-  std::shared_ptr<MemoryBudget> staging_ = MemoryBudget::Create("staging", 1 << 20);
+  std::shared_ptr<MemoryBudget> staging_ = MemoryBudget::Create("staging", 32 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(staging_);
   const std::shared_ptr<MemoryBudget> device_;
   std::unique_ptr<Lane> lane_;

@@ -211,8 +211,15 @@ TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
   many.sequences.resize(65, many.sequences[0]);
   chunks.masks[0].chunk = 1;
   ranges.masks[0].ranges.resize(64, MaskRange{0, 8, 0, 8});
-  for (const AttentionSpec& spec : {many, chunks, ranges}) {
-    LaneHost host(&none, ShortJobs(&called_by));
+  // And what waits for memory, or clears much of it, for few pairs or none.
+  AttentionSpec keys = LaneSpec(1), queries = LaneSpec(1);
+  keys.sequences[0].kv_len = queries.sequences[0].q_len = 1 << 17;
+  queries.sequences[0].kv_len = 0;
+  for (const AttentionSpec& spec : {many, chunks, ranges, keys, queries}) {
+    LaneHost::Options fast = ShortJobs(&called_by);
+    fast.rates[0].rates[0].pair_seconds = 1e-9;
+    fast.device_bytes = 32 << 20;
+    LaneHost host(&none, fast);
     host.RunSolo(host.Work(spec, 0, 1));
     ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
     EXPECT_NE(called_by.load(), std::this_thread::get_id());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "attention/tensor_table.h"
 #include "worker/device/device.h"
 
 namespace annulus {
@@ -13,6 +14,17 @@ namespace {
 constexpr absl::Duration kShort = absl::Microseconds(500);
 // Sequences × masks, and ranges of masks, of a program that is built in a part of that.
 constexpr size_t kMostParts = 64;
+// Of all tensors: few rows over many keys wait for memory, not for the products of their pairs.
+constexpr int64_t kMostBytes = 2 << 20;
+
+bool IsSmall(const AttentionSpec& spec) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
+    bytes += tensor.row_bytes() * rows;
+  }
+  return bytes <= kMostBytes;
+}
 
 bool IsSimple(const AttentionSpec& spec) {
   size_t parts = spec.sequences.size() * std::max<size_t>(1, spec.masks.size());
@@ -143,7 +155,8 @@ void SoloLane::RunHere(const ShardWork& work) {
 bool SoloLane::IsShort(const ShardWork& work) const {
   const AttentionSpec& spec = work.request.spec;
   const KernelRates* rates = RatesOf(spec, options_.rates);
-  if (rates == nullptr || !options_.engine.any_thread || !IsSimple(spec)) return false;
+  if (rates == nullptr || !options_.engine.any_thread) return false;
+  if (!IsSimple(spec) || !IsSmall(spec)) return false;
   double pairs = 0;
   for (const Sequence& sequence : spec.sequences)
     pairs += static_cast<double>(sequence.q_len) * static_cast<double>(sequence.kv_len);

@@ -65,6 +65,18 @@ TEST_F(AnswerTest, OfAJobWithALongPlanIsSeveral) {
   EXPECT_EQ(messages.front(), "A");
 }
 
+// Its outputs do not come.
+TEST_F(AnswerTest, OfAShortJobThatWaitsSaysThatItWasAccepted) {
+  predicted_ = absl::Milliseconds(1);
+  behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kUploadsCut}));
+  Start({});
+  Send(ClientJob(20));
+  v1::AttendResponse response;
+  ASSERT_TRUE(call_->Read(&response));
+  EXPECT_TRUE(response.has_accepted());
+  EXPECT_FALSE(response.has_done());
+}
+
 // The caller may be waiting for the word that the job was accepted.
 TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
