@@ -6,24 +6,13 @@
 
 #include "absl/strings/strip.h"
 #include "attention/status_macros.h"
+#include "attention/tensor_bytes.h"
 #include "client/session_end.h"
 #include "client/shard_streams.h"
 #include "client/strand.h"
 #include "proto/field_paths.h"
 
 namespace annulus {
-namespace {
-
-int64_t BytesOf(const std::vector<TensorInfo>& table, const ShardRows& rows, Direction direction) {
-  int64_t bytes = 0;
-  for (const TensorInfo& tensor : table) {
-    if (tensor.direction == direction) bytes += tensor.row_bytes() * rows.of(tensor).rows();
-  }
-  return bytes;
-}
-
-}  // namespace
-
 class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession::Impl> {
  public:
   Impl(GatewayOptions options, JobObserver* observer)
@@ -75,8 +64,8 @@ void GatewaySession::Impl::Start() {
   const ShardRows all = WholeJob(options_.spec);
   progress_.attempt = 1;
   progress_.state = v1::Job::STATE_QUEUED;
-  progress_.bytes_to_send = BytesOf(table_, all, Direction::kInput);
-  progress_.bytes_to_receive = BytesOf(table_, all, Direction::kOutput);
+  progress_.bytes_to_send = TensorBytes(table_, options_.spec, Direction::kInput);
+  progress_.bytes_to_receive = TensorBytes(table_, options_.spec, Direction::kOutput);
   auto request = std::make_unique<v1::AttendRequest>();
   *request->mutable_start() = options_.start;
   small_ = progress_.bytes_to_send <= kMaxChunkBytes;

@@ -124,9 +124,7 @@ absl::Status MergeFiles::InInput(size_t file, const absl::Status& status) const 
 
 absl::Status MergeFiles::TakeFile(size_t index, const std::vector<int64_t>& shape) {
   const SafetensorsFile& file = files_[index];
-  const bool is_twice = std::any_of(files_.begin(), files_.begin() + static_cast<int64_t>(index),
-                                    [&](const auto& each) { return each.IsSameFileAs(file); });
-  if (is_twice) {
+  if (SafetensorsFile::IsGivenBefore(files_, index)) {
     return MakeError(absl::StatusCode::kInvalidArgument,
                      "it is given twice, and its keys would count twice",
                      {"INPUT_TWICE", {}, {}, {}});

@@ -224,6 +224,11 @@ bool SafetensorsFile::IsSameFileAs(const SafetensorsFile& other) const {
   return opened_.st_dev == other.opened_.st_dev && opened_.st_ino == other.opened_.st_ino;
 }
 
+bool SafetensorsFile::IsGivenBefore(const std::vector<SafetensorsFile>& files, size_t index) {
+  return std::any_of(files.begin(), files.begin() + static_cast<int64_t>(index),
+                     [&](const auto& each) { return each.IsSameFileAs(files[index]); });
+}
+
 void SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const SafetensorInfo* const found = Find(name);

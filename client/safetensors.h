@@ -55,6 +55,8 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   // By whatever name.
   bool IsSameFileAs(const SafetensorsFile& other) const;
+  // Whether files[index] is one of those before it.
+  static bool IsGivenBefore(const std::vector<SafetensorsFile>& files, size_t index);
   // In the order of their bytes.
   const std::vector<SafetensorInfo>& tensors() const { return tensors_; }
   // Empty where it has none.

@@ -166,13 +166,11 @@ absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInf
 }
 
 absl::Status CheckGivenOnce(const std::vector<SafetensorsFile>& files) {
-  for (auto file = files.begin(); file != files.end(); ++file) {
-    const bool is_twice = std::any_of(files.begin(), file,
-                                      [&](const auto& each) { return each.IsSameFileAs(*file); });
-    if (!is_twice) continue;
-    return InFile(file->path(), MakeError(absl::StatusCode::kInvalidArgument,
-                                          "it is given twice, and is one rank's at most",
-                                          {"INPUT_TWICE", {}, {}, {}}));
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (!SafetensorsFile::IsGivenBefore(files, i)) continue;
+    return InFile(files[i].path(), MakeError(absl::StatusCode::kInvalidArgument,
+                                             "it is given twice, and is one rank's at most",
+                                             {"INPUT_TWICE", {}, {}, {}}));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "attention/tensor_bytes.h"
 #include "base/steady_time.h"
 #include "proto/convert.h"
 #include "proto/request.h"
@@ -21,8 +22,6 @@ absl::Status StartError(absl::string_view what) {
 
 // A caller that waits for a job of so little does not miss the word that it was placed.
 constexpr absl::Duration kSmallJob = absl::Milliseconds(2);
-// As long may it wait for others, and the caller for the word.
-constexpr absl::Duration kAnswerWait = absl::Milliseconds(10);
 // A plan of more is a message of its own beside its outputs.
 constexpr size_t kSmallPlanBytes = 64 << 10;
 
@@ -114,7 +113,8 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
   int64_t bytes = 0;
   for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
-  whole_ = bytes == BytesOf(inputs_, Direction::kInput);
+  fits_ = bytes == TensorBytes(inputs_.table, job.spec, Direction::kInput) &&
+          TensorBytes(inputs_.table, job.spec, Direction::kOutput) <= kMaxChunkBytes;
   // What has passed through is gone: only the caller can send it again.
   job.request.set_single_attempt(true);
   ASSIGN_OR_RETURN(place_, gate_->Enter());
@@ -190,8 +190,7 @@ void GatewayCall::ReadMore() {
 }
 
 bool GatewayCall::IsSmall(const v1::Plan& plan) const {
-  return whole_ && plan.ByteSizeLong() <= kSmallPlanBytes &&
-         BytesOf(inputs_, Direction::kOutput) <= kMaxChunkBytes && plan.has_predicted_time() &&
+  return fits_ && plan.ByteSizeLong() <= kSmallPlanBytes && plan.has_predicted_time() &&
          DurationFromProto(plan.predicted_time()) <= kSmallJob;
 }
 
@@ -204,13 +203,14 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   response.mutable_accepted()->set_job_id(job_id);
   *response.mutable_accepted()->mutable_plan() = WithoutEndpoints(plan);
   const bool small = IsSmall(plan);
-  if (!small) Write({EncodeProto(response), nullptr});
   {
     MutexLock lock(&mutex_);
-    if (small) {
-      answer_ = std::move(response);
-      answer_wait_ =
-          std::make_unique<Grace>(kAnswerWait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
+    answer_ = std::move(response);
+    if (!small) {
+      WriteAnswerLocked();
+    } else {
+      answer_wait_ = std::make_unique<Grace>(
+          options_.small_answer_wait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
             if (const std::shared_ptr<GatewayCall> self = weak.lock()) self->WriteAnswer();
           });
       answer_wait_->Begin();

@@ -87,8 +87,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
-  InputShape inputs_;   // Of the reads, which follow one another.
-  bool whole_ = false;  // All inputs have come with the start.
+  InputShape inputs_;  // Of the reads, which follow one another.
+  bool fits_ = false;  // All inputs have come with the start, and a message holds the outputs.
 
   Mutex mutex_;
   std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.

@@ -43,6 +43,8 @@ struct GatewayServiceOptions {
   int max_attend_calls = 256;
   // How long an Attend call may be open before its start message is here.
   absl::Duration first_message_wait = absl::Seconds(10);
+  // How long the word that a small job was accepted waits for its outputs and its end.
+  absl::Duration small_answer_wait = absl::Milliseconds(10);
   // How long an Attend call's error waits for a caller that does not read.
   absl::Duration end_patience = absl::Seconds(2);
   // How long what is left of its answer does, or the answer of a unary call, see UnaryCall.

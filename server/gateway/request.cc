@@ -39,15 +39,6 @@ absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,
   return job;
 }
 
-int64_t BytesOf(const InputShape& shape, Direction direction) {
-  int64_t bytes = 0;
-  for (const TensorInfo& tensor : shape.table) {
-    const int64_t rows = tensor.rows == RowSpace::kQuery ? shape.q_rows : shape.kv_rows;
-    if (tensor.direction == direction) bytes += tensor.row_bytes() * rows;
-  }
-  return bytes;
-}
-
 absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chunks) {
   for (size_t i = 0; i < chunks->size(); ++i) {
     const absl::Status status =

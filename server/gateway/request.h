@@ -29,8 +29,6 @@ struct InputShape {
   std::vector<TensorInfo> table;
   int64_t q_rows = 0, kv_rows = 0;
 };
-// All of a job's tensors of that direction.
-int64_t BytesOf(const InputShape& shape, Direction direction);
 // Of one message: an error says which one. Fills in their heads. Errors: those of CheckInput.
 absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chunks);
 

@@ -116,8 +116,7 @@ TEST(JobSessionTest, ADamagedChunkIsFound) {
         if (tensor.direction != Direction::kInput) continue;
         TensorChunk chunk;
         chunk.tensor = tensor.id;
-        chunk.row_count =
-            tensor.rows == RowSpace::kQuery ? job->spec.q_rows() : job->spec.kv_rows();
+        chunk.row_count = RowsOf(tensor, job->spec);
         chunk.data = Payload::Filled(chunk.row_count * tensor.row_bytes(), [](std::byte*) {});
         chunk.crc32c = chunk.data.Crc32c() ^ 1;
         session->Push(std::move(chunk), nullptr);

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "proto/convert.h"
 #include "server/coordinator_server.h"
-#include "worker/backend.h"
+#include "tests/worker/small_worker.h"
 #include "worker/worker.h"
 
 namespace annulus {
@@ -56,15 +56,8 @@ class ClientLibraryTest : public testing::Test {
     auto server = CoordinatorServer::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    WorkerOptions worker;
-    worker.coordinator = server_->control_address();
-    worker.slot = "w0";
-    worker.data_address = "127.0.0.1:0";
-    BackendOptions backend;
-    backend.comm_host = "127.0.0.1";
-    worker.engine = *MakeEngine(backend);
+    WorkerOptions worker = SmallWorkerOptions(server_->control_address());
     worker.staging_bytes = worker.device_bytes = 32 << 20;
-    worker.exit = [](int) {};
     worker_ = *Worker::Start(worker);
     ClientOptions client;
     client.address = server_->address();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/status_macros.h"
+#include "attention/tensor_bytes.h"
 #include "attention/tensor_table.h"
 #include "worker/device/device.h"
 
@@ -18,11 +19,10 @@ constexpr size_t kMostParts = 64;
 constexpr int64_t kMostBytes = 2 << 20;
 
 bool IsSmall(const AttentionSpec& spec) {
+  const std::vector<TensorInfo> table = TensorTable(spec);
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : TensorTable(spec)) {
-    const int64_t rows = tensor.rows == RowSpace::kQuery ? spec.q_rows() : spec.kv_rows();
-    bytes += tensor.row_bytes() * rows;
-  }
+  for (const Direction direction : {Direction::kInput, Direction::kLent, Direction::kOutput})
+    bytes += TensorBytes(table, spec, direction);
   return bytes <= kMostBytes;
 }
 

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -11,10 +13,28 @@
 namespace annulus {
 namespace {
 
+constexpr absl::Duration kLong = absl::Minutes(10);
+
 // A message is written as A, where it says that the job was accepted, C for each of its chunks, and
 // D, where it says that it is done.
 class AnswerTest : public GatewayCallTest {
  protected:
+  // What is held back for the end of a small job is held as long as that.
+  void StartWith(absl::Duration wait) {
+    GatewayServiceOptions options;
+    options.small_answer_wait = wait;
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    Start(std::move(options));
+  }
+  // To a job that is sent whole and ends well.
+  std::vector<std::string> AnswerTo(const ClientJob& job) {
+    StartWith(kLong);
+    Send(job);
+    absl::Status status;
+    const std::vector<std::string> messages = Answer(&status);
+    EXPECT_TRUE(status.ok()) << status;
+    return messages;
+  }
   std::vector<std::string> Answer(absl::Status* status) {
     std::vector<std::string> messages;
     v1::AttendResponse response;
@@ -29,12 +49,7 @@ class AnswerTest : public GatewayCallTest {
 
 TEST_F(AnswerTest, OfAShortJobThatCameWholeIsOneMessage) {
   predicted_ = absl::Milliseconds(1);
-  Start({});
-  const ClientJob job(20);
-  Send(job);
-  absl::Status status;
-  const std::vector<std::string> messages = Answer(&status);
-  EXPECT_TRUE(status.ok()) << status;
+  const std::vector<std::string> messages = AnswerTo(ClientJob(20));
   ASSERT_EQ(messages.size(), 1u) << absl::StrJoin(messages, " ");
   EXPECT_EQ(messages[0].front(), 'A');
   EXPECT_EQ(messages[0].back(), 'D');
@@ -42,11 +57,7 @@ TEST_F(AnswerTest, OfAShortJobThatCameWholeIsOneMessage) {
 }
 
 TEST_F(AnswerTest, OfALongJobComesAsItIsReady) {
-  Start({});
-  Send(ClientJob(20));
-  absl::Status status;
-  const std::vector<std::string> messages = Answer(&status);
-  EXPECT_TRUE(status.ok()) << status;
+  const std::vector<std::string> messages = AnswerTo(ClientJob(20));
   ASSERT_GT(messages.size(), 2u);
   EXPECT_EQ(messages.front(), "A");
   EXPECT_EQ(messages.back(), "D");
@@ -56,31 +67,33 @@ TEST_F(AnswerTest, OfALongJobComesAsItIsReady) {
 TEST_F(AnswerTest, OfAJobWithALongPlanIsSeveral) {
   predicted_ = absl::Milliseconds(1);
   reason_ = std::string(64 << 10, 'x');
-  Start({});
-  Send(ClientJob(20));
-  absl::Status status;
-  const std::vector<std::string> messages = Answer(&status);
-  EXPECT_TRUE(status.ok()) << status;
+  const std::vector<std::string> messages = AnswerTo(ClientJob(20));
   ASSERT_GT(messages.size(), 2u);
   EXPECT_EQ(messages.front(), "A");
 }
 
-// Its outputs do not come.
+// Its outputs are not here yet.
 TEST_F(AnswerTest, OfAShortJobThatWaitsSaysThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
   behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kUploadsCut}));
-  Start({});
+  StartWith(absl::Milliseconds(10));
   Send(ClientJob(20));
   v1::AttendResponse response;
   ASSERT_TRUE(call_->Read(&response));
   EXPECT_TRUE(response.has_accepted());
   EXPECT_FALSE(response.has_done());
+  behind_->SendOutputs();
+  absl::Status status;
+  const std::vector<std::string> messages = Answer(&status);
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_FALSE(messages.empty());
+  EXPECT_EQ(messages.back().back(), 'D');
 }
 
 // The caller may be waiting for the word that the job was accepted.
 TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
-  Start({});
+  StartWith(kLong);
   v1::AttendRequest start = Whole(ClientJob(20)), rest;
   rest.mutable_chunks()->Swap(start.mutable_chunks());
   start.add_chunks()->Swap(rest.mutable_chunks(0));
@@ -101,11 +114,7 @@ TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
 // More than a message takes: what waits for the end goes out before it.
 TEST_F(AnswerTest, OfMoreChunksThanAMessageTakesIsSeveral) {
   predicted_ = absl::Milliseconds(1);
-  Start({});
-  Send(ClientJob(1500));
-  absl::Status status;
-  const std::vector<std::string> messages = Answer(&status);
-  EXPECT_TRUE(status.ok()) << status;
+  const std::vector<std::string> messages = AnswerTo(ClientJob(1500));
   ASSERT_GT(messages.size(), 1u);
   EXPECT_EQ(messages.front().front(), 'A');
   EXPECT_EQ(messages.back().back(), 'D');
@@ -117,7 +126,7 @@ TEST_F(AnswerTest, OfMoreChunksThanAMessageTakesIsSeveral) {
 TEST_F(AnswerTest, OfAShortJobThatFailsSaysWhichJobItWas) {
   predicted_ = absl::Milliseconds(1);
   behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kGroupLost}));
-  Start({});
+  StartWith(kLong);
   Send(ClientJob(20));
   absl::Status status;
   const std::vector<std::string> messages = Answer(&status);
