@@ -267,6 +267,7 @@ void CoordinatorServer::Shutdown() {
   impl.health.Stop();
   impl.health_for_workers.Stop();
   impl.health_for_probes.Stop();
+  impl.attention->EndResting();
   impl.client_port.Shutdown();
   impl.control_port.Shutdown();
   impl.health_port.Shutdown();

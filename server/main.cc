@@ -99,7 +99,9 @@ void AddCountFlags(CLI::App* app, Counts* counts) {
              &counts->min_workers, "workers");
   AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, &counts->planners,
              "threads");
-  AddInteger(app, {"--max-attend-calls", "Attend, AttendInline and MergePartials calls at once"},
+  AddInteger(app,
+             {"--max-attend-calls",
+              "Attend, AttendMany, AttendInline and MergePartials calls at work at once"},
              {1, 100000}, &counts->attend_calls, "calls");
   AddInteger(app, {"--max-streams", "Calls at once on one connection of a client; more wait there"},
              {1, 100000}, &counts->streams, "calls");

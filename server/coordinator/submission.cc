@@ -8,6 +8,7 @@
 #include "attention/error.h"
 #include "attention/shared_by_state.h"
 #include "attention/status_macros.h"
+#include "proto/check_duration.h"
 #include "proto/convert.h"
 #include "proto/sha256.h"
 
@@ -15,17 +16,6 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMaxRequestId = 64;
-
-absl::Status CheckDuration(bool present, const google::protobuf::Duration& duration,
-                           absl::string_view field, absl::Duration max) {
-  if (!present) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckFieldsKnown(duration, field));
-  const absl::Duration value = DurationFromProto(duration);
-  if (value > absl::ZeroDuration() && value <= max) return absl::OkStatus();
-  return InvalidField(
-      "INVALID_REQUEST", field,
-      absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max)));
-}
 
 absl::Status CheckRequestId(absl::string_view id) {
   if (id.size() > kMaxRequestId) {
@@ -76,10 +66,12 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
     v1::RunJobRequest request, const CoordinatorOptions& options) {
   RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  RETURN_IF_ERROR(
-      CheckDuration(request.has_timeout(), request.timeout(), "timeout", options.max_timeout));
-  RETURN_IF_ERROR(CheckDuration(request.has_result_ttl(), request.result_ttl(), "result_ttl",
-                                options.max_result_ttl));
+  if (request.has_timeout()) {
+    RETURN_IF_ERROR(CheckDuration(request.timeout(), "timeout", options.max_timeout));
+  }
+  if (request.has_result_ttl()) {
+    RETURN_IF_ERROR(CheckDuration(request.result_ttl(), "result_ttl", options.max_result_ttl));
+  }
   if (request.has_result_ttl() && !request.detached()) {
     return InvalidField("INVALID_REQUEST", "result_ttl", "only a detached job's outputs are kept");
   }

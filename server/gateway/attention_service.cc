@@ -4,6 +4,7 @@
 
 #include "proto/convert.h"
 #include "proto/unary_call.h"
+#include "server/gateway/attend_many_call.h"
 #include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"
 #include "server/gateway/merge_call.h"
@@ -42,6 +43,11 @@ grpc::ServerUnaryReactor* AttentionService::MergePartials(grpc::CallbackServerCo
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(
     grpc::CallbackServerContext* context) {
   return GatewayCall::Start(context, options_, &gate_);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::AttendMany(
+    grpc::CallbackServerContext* context) {
+  return AttendManyCall::Start(context, options_, &gate_, &resting_);
 }
 
 }  // namespace annulus

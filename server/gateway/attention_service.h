@@ -5,13 +5,15 @@
 #include "server/gateway/call_gate.h"
 #include "server/gateway/inline_workers.h"
 #include "server/gateway/options.h"
+#include "server/gateway/resting_calls.h"
 
 namespace annulus {
 
 using AttentionServiceBase =
-    v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithRawCallbackMethod_AttendInline<
-        v1::Attention::WithCallbackMethod_GetServerInfo<
-            v1::Attention::WithRawCallbackMethod_MergePartials<v1::Attention::Service>>>>;
+    v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithRawCallbackMethod_AttendMany<
+        v1::Attention::WithRawCallbackMethod_AttendInline<
+            v1::Attention::WithCallbackMethod_GetServerInfo<
+                v1::Attention::WithRawCallbackMethod_MergePartials<v1::Attention::Service>>>>>;
 
 // The public Attention service, whose large requests come raw, to be counted before they are
 // parsed: one address for every client. Translates and delegates. The server
@@ -21,6 +23,7 @@ class AttentionService final : public AttentionServiceBase {
   explicit AttentionService(GatewayServiceOptions options)
       : options_(std::move(options)),
         gate_(options_.max_attend_calls),
+        resting_(options_.max_resting_calls),
         queue_({1, options_.max_inline_bytes}) {}
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
@@ -34,13 +37,19 @@ class AttentionService final : public AttentionServiceBase {
                                           grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttendMany(
+      grpc::CallbackServerContext* context) override;
 
-  // Waits for the end of every Attend, AttendInline and MergePartials call: false at the deadline.
+  // Waits for the end of every Attend, AttendInline and MergePartials call, and of what AttendMany
+  // calls are at work on: false at the deadline.
   bool WaitUntilIdle(absl::Time deadline) { return gate_.WaitUntilEmpty(deadline); }
+  // AttendMany calls without a job end, now and from now on.
+  void EndResting() { resting_.Close(); }
 
  private:
   const GatewayServiceOptions options_;
   CallGate gate_;
+  RestingCalls resting_;
   InlineWorkers queue_;
 };
 

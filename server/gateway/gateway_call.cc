@@ -6,35 +6,11 @@
 
 #include "attention/error.h"
 #include "attention/status_macros.h"
-#include "attention/tensor_bytes.h"
 #include "base/steady_time.h"
-#include "proto/convert.h"
-#include "proto/request.h"
 #include "proto/status.h"
 #include "proto/tensor_stream.h"
 
 namespace annulus {
-namespace {
-
-absl::Status StartError(absl::string_view what) {
-  return InvalidField("STREAM_SEQUENCE", "start", what);
-}
-
-// A caller that waits for a job of so little does not miss the word that it was placed.
-constexpr absl::Duration kSmallJob = absl::Milliseconds(2);
-// A plan of more is a message of its own beside its outputs.
-constexpr size_t kSmallPlanBytes = 64 << 10;
-
-// The caller talks to this address only: where shards live is not its business.
-v1::Plan WithoutEndpoints(v1::Plan plan) {
-  for (v1::ShardPlan& shard : *plan.mutable_shards()) {
-    shard.clear_endpoint();
-    shard.clear_ticket();
-  }
-  return plan;
-}
-
-}  // namespace
 
 GatewayCall::GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
                          CallGate* gate)
@@ -99,32 +75,17 @@ void GatewayCall::OnReadDone(bool ok) {
 }
 
 absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
-  v1::AttendRequest request;
-  RETURN_IF_ERROR(CheckRequestParts(message, request.GetDescriptor()));
-  ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, &request));
-  RETURN_IF_ERROR(CheckKnown(request, chunks));
-  if (!request.has_start()) return StartError("the first message must hold the start");
-  const v1::AttendRequest::Start& start = request.start();
-  RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
-  ASSIGN_OR_RETURN(JobOptions job,
-                   JobOptionsOf(start.spec(), start.execution(), deadline_, options_));
-  job.request.set_request_id(start.request_id());
-  inputs_ = {TensorTable(job.spec), job.spec.q_rows(), job.spec.kv_rows()};
-  RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
-  int64_t bytes = 0;
-  for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
-  fits_ = bytes == TensorBytes(inputs_.table, job.spec, Direction::kInput) &&
-          TensorBytes(inputs_.table, job.spec, Direction::kOutput) <= kMaxChunkBytes;
-  // What has passed through is gone: only the caller can send it again.
-  job.request.set_single_attempt(true);
+  ASSIGN_OR_RETURN(StartedJob job, ParseStart(message, deadline_, options_));
+  inputs_ = std::move(job.inputs);
+  fits_ = job.bytes_missing == 0 && job.output_bytes <= kMaxChunkBytes;
   ASSIGN_OR_RETURN(place_, gate_->Enter());
   session_self_ = call_self_;
-  const std::shared_ptr<JobSession> session = JobSession::Make(std::move(job), this);
+  const std::shared_ptr<JobSession> session = JobSession::Make(std::move(job.options), this);
   bool cancelled;
   {
     MutexLock lock(&mutex_);
     session_ = session;
-    first_ = std::move(chunks);
+    first_ = std::move(job.chunks);
     reading_ = false;
     cancelled = cancelled_;
   }
@@ -189,23 +150,15 @@ void GatewayCall::ReadMore() {
   ReadMore();
 }
 
-bool GatewayCall::IsSmall(const v1::Plan& plan) const {
-  return fits_ && plan.ByteSizeLong() <= kSmallPlanBytes && plan.has_predicted_time() &&
-         DurationFromProto(plan.predicted_time()) <= kSmallJob;
-}
-
 void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   {
     MutexLock lock(&mutex_);
     if (placed_) return;
   }
-  v1::AttendResponse response;
-  response.mutable_accepted()->set_job_id(job_id);
-  *response.mutable_accepted()->mutable_plan() = WithoutEndpoints(plan);
-  const bool small = IsSmall(plan);
+  const bool small = fits_ && IsShort(plan);
   {
     MutexLock lock(&mutex_);
-    answer_ = std::move(response);
+    answer_.Accept(job_id, plan);
     if (!small) {
       WriteAnswerLocked();
     } else {
@@ -223,17 +176,10 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
 void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
   {
     MutexLock lock(&mutex_);
-    if (answer_.has_value() && answer_chunks_.size() + chunks.size() <= kMaxMessageChunks) {
-      std::move(chunks.begin(), chunks.end(), std::back_inserter(answer_chunks_));
-      return;
-    }
+    if (answer_.Add(&chunks)) return;
     WriteAnswerLocked();
   }
-  absl::Span<const TensorChunk> left(chunks);
-  while (!left.empty()) {
-    Write({EncodeChunks(left.subspan(0, kMaxMessageChunks)), credit});
-    left.remove_prefix(std::min(left.size(), kMaxMessageChunks));
-  }
+  for (grpc::ByteBuffer& message : OutputMessages(chunks)) Write({std::move(message), credit});
 }
 
 void GatewayCall::WriteAnswer() {
@@ -242,10 +188,8 @@ void GatewayCall::WriteAnswer() {
 }
 
 void GatewayCall::WriteAnswerLocked() {
-  if (!answer_.has_value() || finished_ || end_) return;
-  outputs_.push_back({EncodeChunks(answer_chunks_, &*answer_), nullptr});
-  answer_.reset();
-  answer_chunks_.clear();
+  if (!answer_.waits() || finished_ || end_) return;
+  outputs_.push_back({answer_.Take(), nullptr});
   if (outputs_.size() == 1) WriteNextLocked();
 }
 
@@ -258,12 +202,8 @@ void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) 
   MutexLock lock(&mutex_);
   if (finished_ || end_) return;
   answer_wait_ = nullptr;
-  v1::AttendResponse response = std::exchange(answer_, std::nullopt).value_or(v1::AttendResponse());
-  *response.mutable_done() = stats;
-  grpc::ByteBuffer message = EncodeChunks(answer_chunks_, &response);
-  answer_chunks_.clear();
   const bool idle = outputs_.empty();
-  outputs_.push_back({std::move(message), nullptr});
+  outputs_.push_back({answer_.Done(stats), nullptr});
   (void)EndLocked(status);
   if (idle && !finished_) WriteNextLocked();
 }

@@ -17,6 +17,7 @@
 #include "proto/grace.h"
 #include "proto/unread_end.h"
 #include "server/gateway/call_gate.h"
+#include "server/gateway/job_answer.h"
 #include "server/gateway/options.h"
 #include "server/gateway/request.h"
 
@@ -61,11 +62,9 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void AwaitStart() EXCLUDES(mutex_);
   absl::Status StartJob(const grpc::ByteBuffer& message);
   absl::Status TakeChunks(const grpc::ByteBuffer& message);
-  // Whether one message may answer it all.
-  bool IsSmall(const v1::Plan& plan) const;
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
-  // What there is of a small job's answer, as a message of its own.
+  // What waits of a small job's answer, as a message of its own.
   void WriteAnswer() EXCLUDES(mutex_);
   void WriteAnswerLocked() REQUIRES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
@@ -96,10 +95,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);
-  // Of a small job: what it is answered by, without its end, and until when that waits for it.
-  std::optional<v1::AttendResponse> answer_ GUARDED_BY(mutex_);
-  std::vector<TensorChunk> answer_chunks_ GUARDED_BY(mutex_);
-  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);
+  JobAnswer answer_ GUARDED_BY(mutex_);
+  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);  // How long a small job's answer waits.
   bool placed_ GUARDED_BY(mutex_) = false;
   bool reading_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent all.

@@ -38,10 +38,13 @@ struct GatewayServiceOptions {
   // Messages of a call that have been read and have not left for a worker yet; each has at most
   // 1 MiB of tensor.
   int max_unsent_messages = 4;
-  // Attend, AttendInline and MergePartials calls that are at work at once. An Attend call is from
-  // its start message on.
+  // Attend, AttendMany, AttendInline and MergePartials calls that are at work at once. An Attend
+  // call is from its start message on, an AttendMany call while it has a job.
   int max_attend_calls = 256;
-  // How long an Attend call may be open before its start message is here.
+  // AttendMany calls without a job: the one that waits longest for its next ends.
+  size_t max_resting_calls = 256;
+  // How long an Attend call may be open before its start message is here, and an AttendMany call
+  // without a job.
   absl::Duration first_message_wait = absl::Seconds(10);
   // How long the word that a small job was accepted waits for its outputs and its end.
   absl::Duration small_answer_wait = absl::Milliseconds(10);

@@ -6,13 +6,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "annulus/v1/attention.pb.h"
+#include "attention/error.h"
 #include "attention/status_macros.h"
+#include "attention/tensor_bytes.h"
 #include "attention/validate.h"
 #include "base/steady_time.h"
 #include "client/scatter.h"
+#include "proto/check_duration.h"
 #include "proto/convert.h"
 #include "proto/field_paths.h"
 #include "proto/grpc_time.h"
+#include "proto/request.h"
 
 namespace annulus {
 
@@ -49,6 +54,39 @@ absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chun
     });
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<StartedJob> ParseStart(const grpc::ByteBuffer& message, absl::Time deadline,
+                                      const GatewayServiceOptions& options) {
+  StartedJob job;
+  v1::AttendRequest request;
+  RETURN_IF_ERROR(CheckRequestParts(message, request.GetDescriptor()));
+  ASSIGN_OR_RETURN(job.chunks, DecodeChunks(message, &request));
+  RETURN_IF_ERROR(CheckKnown(request, job.chunks));
+  if (!request.has_start()) return StartError("the first message must hold the start");
+  const v1::AttendRequest::Start& start = request.start();
+  RETURN_IF_ERROR(CheckFieldsKnown(start, "start"));
+  if (start.has_timeout()) {
+    RETURN_IF_ERROR(CheckDuration(start.timeout(), "start.timeout", absl::InfiniteDuration()));
+    deadline = std::min(deadline, SteadyNow() + DurationFromProto(start.timeout()));
+  }
+  ASSIGN_OR_RETURN(job.options, JobOptionsOf(start.spec(), start.execution(), deadline, options));
+  job.options.request.set_request_id(start.request_id());
+  // What has passed through is gone: only the caller can send it again.
+  job.options.request.set_single_attempt(true);
+  const AttentionSpec& spec = job.options.spec;
+  job.inputs = {TensorTable(spec), spec.q_rows(), spec.kv_rows()};
+  RETURN_IF_ERROR(CheckInputs(job.inputs, &job.chunks));
+  job.bytes_missing = TensorBytes(job.inputs.table, spec, Direction::kInput);
+  for (const TensorChunk& chunk : job.chunks) {
+    job.bytes_missing -= static_cast<int64_t>(chunk.data.size());
+  }
+  job.output_bytes = TensorBytes(job.inputs.table, spec, Direction::kOutput);
+  return job;
+}
+
+absl::Status StartError(absl::string_view what) {
+  return InvalidField("STREAM_SEQUENCE", "start", what);
 }
 
 absl::Status InAttendRequest(const absl::Status& status) {

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "annulus/v1/types.pb.h"
 #include "attention/tensor_table.h"
 #include "client/job_session.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "proto/tensor_stream.h"
 #include "server/gateway/options.h"
 
@@ -31,6 +34,23 @@ struct InputShape {
 };
 // Of one message: an error says which one. Fills in their heads. Errors: those of CheckInput.
 absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chunks);
+
+// A job by its first message, which is checked: its start, and the inputs that came along.
+struct StartedJob {
+  JobOptions options;
+  InputShape inputs;
+  std::vector<TensorChunk> chunks;
+  // Of the inputs, those that have not come, and of the outputs.
+  int64_t bytes_missing = 0, output_bytes = 0;
+};
+// `deadline` is the call's. Errors, as those of an AttendRequest: MALFORMED_MESSAGE,
+// LIMIT_EXCEEDED, UNKNOWN_FIELD, STREAM_SEQUENCE, INVALID_REQUEST, and those of JobOptionsOf and
+// CheckInputs.
+absl::StatusOr<StartedJob> ParseStart(const grpc::ByteBuffer& message, absl::Time deadline,
+                                      const GatewayServiceOptions& options);
+
+// INVALID_ARGUMENT / STREAM_SEQUENCE of the start message.
+absl::Status StartError(absl::string_view what);
 
 // The error of a job as one of the AttendRequest that asked for it: its spec is in `start`. Which
 // chunk was at fault is not known any more.

@@ -170,6 +170,30 @@ class Attend(Stream):
         return stats
 
 
+class AttendMany(Stream):
+    """Attention.AttendMany, without a deadline of its own: jobs have theirs."""
+
+    def __init__(self, stubs, timeout=None):
+        super().__init__(stubs.attention.AttendMany, timeout)
+
+    def job(self, job, execution=None, timeout=60, request_id=""):
+        """Sends a small job of raw_job, whole, with CRCs."""
+        start = attention_pb2.AttendRequest.Start(
+            spec=job.spec, execution=execution, request_id=request_id
+        )
+        start.timeout.FromMilliseconds(round(timeout * 1000))
+        self.send(attention_pb2.AttendRequest(start=start, chunks=job.chunks(crc=True)))
+
+    def answer(self, outputs=None):
+        """Reads one job's answer into `outputs`; its last message, with done or error."""
+        while (message := self.read()) is not None:
+            for chunk in message.chunks:
+                outputs.place(chunk)
+            if message.HasField("done") or message.HasField("error"):
+                return message
+        raise AssertionError("the call ended before its job did")
+
+
 class Put:
     """DataPlane.PutShard: finish() gives its answer."""
 

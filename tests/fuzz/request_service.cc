@@ -109,6 +109,31 @@ void AddTyped(const AttentionSpec& spec, const TensorInfo& tensor,
   typed->mutable_values()->Add(values.begin(), values.end());
 }
 
+// A job and all of its inputs.
+v1::AttendRequest WholeJobOf(const RandomRequest& request, const AttentionSpec& spec,
+                             Numbers* numbers) {
+  v1::AttendRequest whole;
+  *whole.mutable_start()->mutable_spec() = request.spec;
+  *whole.mutable_start()->mutable_execution() = request.execution;
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    if (tensor.direction != Direction::kInput) continue;
+    AddChunk(spec, tensor, numbers->tensors[tensor.id], &whole);
+  }
+  return whole;
+}
+
+void TakeAnswer(const v1::AttendResponse& response, const AttentionSpec& spec, Numbers* numbers) {
+  if (response.has_accepted()) {
+    numbers->plan = response.accepted().plan().execution().ShortDebugString();
+    numbers->job_id = response.accepted().job_id();
+  }
+  const std::vector<TensorInfo> table = TensorTable(spec);
+  for (const v1::Chunk& chunk : response.chunks()) {
+    const auto id = static_cast<TensorId>(chunk.tensor());
+    PlaceChunk(*FindTensor(table, id), chunk, &numbers->tensors[id]);
+  }
+}
+
 void SetDeadline(grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
 }
@@ -165,28 +190,35 @@ absl::Status RequestService::Attend(const RandomRequest& request, const Attentio
   grpc::ClientContext context;
   SetDeadline(&context);
   const auto stream = attention_->Attend(&context);
-  v1::AttendRequest start;
-  *start.mutable_start()->mutable_spec() = request.spec;
-  *start.mutable_start()->mutable_execution() = request.execution;
-  const std::vector<TensorInfo> table = TensorTable(spec);
-  for (const TensorInfo& tensor : table) {
-    if (tensor.direction != Direction::kInput) continue;
-    AddChunk(spec, tensor, numbers->tensors[tensor.id], &start);
-  }
-  stream->Write(start);
+  stream->Write(WholeJobOf(request, spec, numbers));
   stream->WritesDone();
   v1::AttendResponse response;
-  while (stream->Read(&response)) {
-    if (response.has_accepted()) {
-      numbers->plan = response.accepted().plan().execution().ShortDebugString();
-      numbers->job_id = response.accepted().job_id();
-    }
-    for (const v1::Chunk& chunk : response.chunks()) {
-      const auto id = static_cast<TensorId>(chunk.tensor());
-      PlaceChunk(*FindTensor(table, id), chunk, &numbers->tensors[id]);
-    }
-  }
+  while (stream->Read(&response)) TakeAnswer(response, spec, numbers);
   return FromGrpcStatus(stream->Finish());
+}
+
+absl::Status RequestService::AttendMany(const RandomRequest& request, const AttentionSpec& spec,
+                                        Numbers* numbers) {
+  v1::AttendRequest whole = WholeJobOf(request, spec, numbers);
+  *whole.mutable_start()->mutable_timeout() = DurationToProto(kPatience);
+  v1::AttendResponse response;
+  for (bool kept = many_ != nullptr;; kept = false) {
+    if (!kept) {
+      many_context_ = std::make_unique<grpc::ClientContext>();
+      many_ = attention_->AttendMany(many_context_.get());
+    }
+    if (many_->Write(whole) && many_->Read(&response)) break;
+    // One that had no job for too long ends well.
+    const absl::Status end = FromGrpcStatus(many_->Finish());
+    many_.reset();
+    if (!kept || !end.ok()) return end;
+  }
+  for (;;) {
+    TakeAnswer(response, spec, numbers);
+    if (response.has_done()) return absl::OkStatus();
+    if (response.has_error()) return ErrorFromProto(response.error());
+    if (!many_->Read(&response)) return FromGrpcStatus(std::exchange(many_, nullptr)->Finish());
+  }
 }
 
 absl::Status RequestService::AttendInline(const RandomRequest& request, const AttentionSpec& spec,

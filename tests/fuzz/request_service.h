@@ -48,13 +48,16 @@ class AnswerErrors {
   reference::GradientErrors gradients_;
 };
 
-// A running service and the calls of it that random requests go through.
+// A running service and the calls of it that random requests go through. For one thread.
 class RequestService {
  public:
   explicit RequestService(int workers);
 
   // These send the inputs and fill the outputs; `spec` says what they are.
   absl::Status Attend(const RandomRequest& request, const AttentionSpec& spec, Numbers* numbers);
+  // By a call that other requests had before; for inputs and outputs of up to 1 MiB each.
+  absl::Status AttendMany(const RandomRequest& request, const AttentionSpec& spec,
+                          Numbers* numbers);
   absl::Status AttendInline(const RandomRequest& request, const AttentionSpec& spec,
                             Numbers* numbers);
   // Gradients by the state of a forward job, which goes before; its output and LSE become those of
@@ -70,6 +73,8 @@ class RequestService {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Attention::Stub> attention_;
   const std::unique_ptr<v1::Jobs::Stub> jobs_;
+  std::unique_ptr<grpc::ClientContext> many_context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AttendRequest, v1::AttendResponse>> many_;
 };
 
 }  // namespace annulus

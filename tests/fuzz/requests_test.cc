@@ -20,8 +20,10 @@
 #include "absl/time/clock.h"
 #include "attention/capability.h"
 #include "attention/error.h"
+#include "attention/tensor_bytes.h"
 #include "attention/tensor_table.h"
 #include "attention/validate.h"
+#include "proto/chunk_header.h"
 #include "proto/convert.h"
 #include "proto/status.h"
 #include "server/gateway/inline_job.h"
@@ -77,12 +79,13 @@ bool GoesInline(const AttentionSpec& spec) {
 }
 
 // How a request is sent.
-enum class Way { kChunks, kInline, kByState };
+enum class Way { kChunks, kMany, kInline, kByState };
 
 Way WayOf(const AttentionSpec& spec, uint64_t seed) {
   if (seed % 4 == 0 && GoesInline(spec)) return Way::kInline;
-  const bool by_state = seed % 4 == 1 && spec.operation == Operation::kGradients;
-  return by_state ? Way::kByState : Way::kChunks;
+  if (seed % 4 == 1 && spec.operation == Operation::kGradients) return Way::kByState;
+  const bool fits = TensorBytes(TensorTable(spec), spec, Direction::kOutput) <= kMaxChunkBytes;
+  return seed % 4 == 2 && fits ? Way::kMany : Way::kChunks;
 }
 
 // About how large scores get, and sinks.
@@ -168,15 +171,28 @@ class RequestsTest : public testing::Test {
            reason == "INSUFFICIENT_CAPACITY";
   }
 
+  absl::Status Send(const RandomRequest& request, const AttentionSpec& spec, Way way,
+                    Numbers* numbers) {
+    switch (way) {
+      case Way::kInline:
+        return service_.AttendInline(request, spec, numbers);
+      case Way::kMany:
+        return service_.AttendMany(request, spec, numbers);
+      case Way::kByState:
+        return service_.AttendByState(request, spec, numbers);
+      case Way::kChunks:
+        break;
+    }
+    return service_.Attend(request, spec, numbers);
+  }
+
   // One draw of inputs. Success with numbers->tensors as they were: refused, and rightly so.
   testing::AssertionResult Ask(const RandomRequest& request, const AttentionSpec& spec, Way way,
                                Numbers* numbers, bool* served) {
-    const absl::Status status = way == Way::kInline ? service_.AttendInline(request, spec, numbers)
-                                : way == Way::kByState
-                                    ? service_.AttendByState(request, spec, numbers)
-                                    : service_.Attend(request, spec, numbers);
+    const absl::Status status = Send(request, spec, way, numbers);
     *served = status.ok();
     const char* kind = way == Way::kInline                       ? "served inline"
+                       : way == Way::kMany                       ? "served among many"
                        : way == Way::kByState                    ? "served by state"
                        : spec.operation == Operation::kGradients ? "served gradients"
                                                                  : "served";

@@ -1,0 +1,98 @@
+#ifndef ANNULUS_SERVER_GATEWAY_ATTEND_MANY_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_ATTEND_MANY_CALL_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "client/job_session.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/grace.h"
+#include "proto/unread_end.h"
+#include "server/gateway/call_gate.h"
+#include "server/gateway/job_answer.h"
+#include "server/gateway/options.h"
+#include "server/gateway/resting_calls.h"
+
+namespace annulus {
+
+// One AttendMany call: small jobs in turn, each a message, and an answer that is one where the job
+// is short. Holds the tensors of one job, in and out; the next one is read when the answer has
+// left. What is wrong with a job is its answer; the call ends with OK when no more jobs come.
+class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       private JobObserver {
+ public:
+  // The reactor of a new call; it deletes itself. A job has a place in the gate until it is over;
+  // between jobs the call rests. All three outlive it.
+  static AttendManyCall* Start(grpc::CallbackServerContext* context,
+                               const GatewayServiceOptions& options, CallGate* gate,
+                               RestingCalls* resting);
+
+ private:
+  struct Output {
+    grpc::ByteBuffer message;
+    Credit credit;
+  };
+
+  AttendManyCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
+                 CallGate* gate, RestingCalls* resting)
+      : context_(context), options_(options), gate_(gate), resting_(resting) {}
+
+  // Reactions of the call.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Reactions of a job's session.
+  void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
+  void OnProgress(const JobProgress&) override {}
+  void OnOutput(std::vector<TensorChunk> chunks, Credit credit) override;
+  void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
+
+  // Waits for the next job, for some time.
+  void Rest() EXCLUDES(mutex_);
+  void Leave() EXCLUDES(mutex_);
+  absl::Status StartJob(const grpc::ByteBuffer& message) EXCLUDES(mutex_);
+  void WriteLocked(Output output) REQUIRES(mutex_);
+  // What waits of the answer, as a message of its own.
+  void WriteAnswerLocked() REQUIRES(mutex_);
+  // The job's last word.
+  void EndJobLocked(grpc::ByteBuffer message) REQUIRES(mutex_);
+  void FinishLocked(const grpc::Status& status) REQUIRES(mutex_);
+
+  grpc::CallbackServerContext* const context_;
+  const GatewayServiceOptions& options_;
+  CallGate* const gate_;
+  RestingCalls* const resting_;
+  // The call and a job's session each keep this alive until they are done.
+  std::shared_ptr<AttendManyCall> call_self_, session_self_;
+  grpc::ByteBuffer in_;
+
+  Mutex mutex_;
+  std::shared_ptr<void> rest_ GUARDED_BY(mutex_);  // Between two jobs.
+  std::unique_ptr<Grace> patience_ GUARDED_BY(mutex_);
+  bool leaves_ GUARDED_BY(mutex_) = false;  // It takes no more jobs.
+  // Of the job. In the gate until its last word; then until that is read.
+  std::shared_ptr<void> place_ GUARDED_BY(mutex_), leaving_ GUARDED_BY(mutex_);
+  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
+  std::vector<TensorChunk> inputs_ GUARDED_BY(mutex_);  // Until it is placed.
+  JobAnswer answer_ GUARDED_BY(mutex_);
+  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);  // How long the answer waits for more.
+  std::deque<Output> outputs_ GUARDED_BY(mutex_);          // The first one is being written.
+  bool ended_ GUARDED_BY(mutex_) = false;                  // The last of them is its last word.
+  std::optional<UnreadEnd> unread_ GUARDED_BY(mutex_);     // From then on.
+
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+  bool finished_ GUARDED_BY(mutex_) = false;  // No operation may be started any more.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_ATTEND_MANY_CALL_H_

@@ -1,0 +1,73 @@
+#include "server/gateway/job_answer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "proto/convert.h"
+
+namespace annulus {
+namespace {
+
+constexpr absl::Duration kShortJob = absl::Milliseconds(2);
+constexpr size_t kShortPlanBytes = 64 << 10;
+
+}  // namespace
+
+void JobAnswer::Accept(const std::string& job_id, const v1::Plan& plan) {
+  v1::AttendResponse::Accepted& accepted = *response_.mutable_accepted();
+  accepted.set_job_id(job_id);
+  *accepted.mutable_plan() = plan;
+  // The caller talks to this address only: where shards live is not its business.
+  for (v1::ShardPlan& shard : *accepted.mutable_plan()->mutable_shards()) {
+    shard.clear_endpoint();
+    shard.clear_ticket();
+  }
+  waits_ = true;
+}
+
+bool JobAnswer::Add(std::vector<TensorChunk>* chunks) {
+  if (!waits_ || chunks_.size() + chunks->size() > kMaxMessageChunks) return false;
+  std::move(chunks->begin(), chunks->end(), std::back_inserter(chunks_));
+  return true;
+}
+
+grpc::ByteBuffer JobAnswer::Take() { return Encode(); }
+
+grpc::ByteBuffer JobAnswer::Done(const v1::JobStats& stats) {
+  *response_.mutable_done() = stats;
+  return Encode();
+}
+
+grpc::ByteBuffer JobAnswer::Failed(const absl::Status& status) {
+  chunks_.clear();
+  *response_.mutable_error() = ErrorToProto(status);
+  return Encode();
+}
+
+grpc::ByteBuffer JobAnswer::Encode() {
+  grpc::ByteBuffer message = EncodeChunks(chunks_, &response_);
+  response_.Clear();
+  chunks_.clear();
+  waits_ = false;
+  return message;
+}
+
+bool IsShort(const v1::Plan& plan) {
+  return plan.ByteSizeLong() <= kShortPlanBytes && plan.has_predicted_time() &&
+         DurationFromProto(plan.predicted_time()) <= kShortJob;
+}
+
+std::vector<grpc::ByteBuffer> OutputMessages(const std::vector<TensorChunk>& chunks) {
+  std::vector<grpc::ByteBuffer> messages;
+  absl::Span<const TensorChunk> left(chunks);
+  while (!left.empty()) {
+    messages.push_back(EncodeChunks(left.subspan(0, kMaxMessageChunks)));
+    left.remove_prefix(std::min(left.size(), kMaxMessageChunks));
+  }
+  return messages;
+}
+
+}  // namespace annulus
