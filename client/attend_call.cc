@@ -10,7 +10,6 @@
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "base/steady_time.h"
-#include "client/gateway_session.h"
 #include "client/session_errors.h"
 #include "proto/convert.h"
 
@@ -215,6 +214,7 @@ std::function<void()> AttendCall::StartGateway(InputMemory inputs) {
   options.channel = context_.channel(context_.address);
   options.metadata = context_.metadata;
   options.deadline = deadline_;
+  options.calls = context_.attend_many;
   options.start.set_request_id(arguments_.request_id);
   *options.start.mutable_spec() = SpecToProto(spec_);
   *options.start.mutable_execution() = ExecutionToProto(arguments_.execution);

@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "client/callback_thread.h"
 #include "client/client.h"
+#include "client/gateway_session.h"
 #include "client/job_session.h"
 #include "client/lost_end_call.h"
 #include "client/retry.h"
@@ -27,6 +28,7 @@ struct AttendContext {
   std::function<void()> forget_path;  // The choice did not hold.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
   std::shared_ptr<ExchangePool> exchanges;                                     // For JobOptions.
+  std::shared_ptr<AttendManyCalls> attend_many;                                // GatewayOptions.
   std::function<std::shared_ptr<const void>()> open = [] { return nullptr; };  // For JobOptions.
   std::string address;
   Metadata metadata;

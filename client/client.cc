@@ -100,6 +100,14 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
 
  private:
   bool WorkersAreReachable();
+  ExchangePool::Options PoolOptions(std::string method, size_t max_idle) const {
+    ExchangePool::Options pool;
+    pool.method = std::move(method);
+    pool.open = [calls = open_calls_] { return OpenCalls::Open(calls); };
+    pool.metadata = options_.metadata;
+    pool.max_idle = max_idle;
+    return pool;
+  }
 
   const ClientOptions options_;
   Channels channels_;
@@ -108,8 +116,11 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
-  const std::shared_ptr<ExchangePool> exchanges_ = std::make_shared<ExchangePool>(
-      [calls = open_calls_] { return OpenCalls::Open(calls); }, nullptr, options_.metadata);
+  const std::shared_ptr<ExchangePool> exchanges_ =
+      std::make_shared<ExchangePool>(PoolOptions("/annulus.v1.DataPlane/ExchangeShards", 64));
+  // Idle ones leave most of a connection's calls (the coordinator's --max-streams) to others.
+  const std::shared_ptr<AttendManyCalls> attend_many_ =
+      std::make_shared<AttendManyCalls>(PoolOptions("/annulus.v1.Attention/AttendMany", 32));
   // Last: their threads end before the rest goes.
   CallbackThread callbacks_;
   Reachability reachability_;
@@ -132,6 +143,7 @@ std::shared_ptr<AttendCall> Client::Impl::Attend(AttendArguments arguments, bool
   context.forget_path = [this] { reachability_.Forget(); };
   context.channel = [this](const std::string& address) { return channels_.Get(address); };
   context.exchanges = exchanges_;
+  context.attend_many = attend_many_;
   context.open = [calls = open_calls_] { return OpenCalls::Open(calls); };
   context.address = options_.address;
   context.metadata = options_.metadata;
@@ -169,6 +181,7 @@ void Client::Impl::CancelAllAndWait() {
     while (live_ > 0) changed_.Wait(&mutex_);
   }
   exchanges_->CancelIdle();
+  attend_many_->pool->CancelIdle();
   open_calls_->WaitUntilClosed(kFarewell);
 }
 

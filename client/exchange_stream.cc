@@ -6,6 +6,7 @@
 namespace annulus {
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Channel> channel,
+                                                      const std::string& method,
                                                       const Metadata& metadata,
                                                       std::shared_ptr<User> user, Ended ended) {
   std::shared_ptr<ExchangeStream> self(new ExchangeStream(std::move(user)));
@@ -24,9 +25,7 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Chan
   handlers.on_done = [self, ended = std::move(ended)](const absl::Status& status) {
     self->OnDone(status, ended);
   };
-  // No deadline: the shard's job has one, and the call outlives it.
-  self->stream_ = RawStream::Start({std::move(channel), "/annulus.v1.DataPlane/ExchangeShards",
-                                    absl::InfiniteFuture(), metadata},
+  self->stream_ = RawStream::Start({std::move(channel), method, absl::InfiniteFuture(), metadata},
                                    std::move(handlers));
   self->stream_->Read();
   return self;
@@ -84,8 +83,8 @@ std::shared_ptr<ExchangeStream> ExchangePool::Open(const std::string& endpoint,
                                                    std::shared_ptr<grpc::Channel> channel,
                                                    std::shared_ptr<ExchangeStream::User> user) {
   return ExchangeStream::Start(
-      std::move(channel), metadata_, std::move(user),
-      [pool = weak_from_this(), endpoint, token = open_()](const ExchangeStream* ended) {
+      std::move(channel), options_.method, options_.metadata, std::move(user),
+      [pool = weak_from_this(), endpoint, token = options_.open()](const ExchangeStream* ended) {
         if (const auto alive = pool.lock()) alive->Forget(endpoint, ended);
       });
 }
@@ -95,7 +94,7 @@ void ExchangePool::Give(const std::string& endpoint, std::shared_ptr<ExchangeStr
     MutexLock lock(&mutex_);
     // One that has ended may have been forgotten already. One that ends from now on will be.
     if (stream->ended()) return;
-    if (count_ < kMaxIdle) {
+    if (count_ < options_.max_idle) {
       ++count_;
       idle_[endpoint].push_back(std::move(stream));
       return;

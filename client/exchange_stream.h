@@ -16,10 +16,11 @@
 
 namespace annulus {
 
-// One ExchangeShards call, lent to one shard after another. Thread-safe.
+// A call that is lent to one user after another: ExchangeShards to shards, AttendMany to jobs.
+// Thread-safe.
 class ExchangeStream {
  public:
-  // The shard that has the call. Called as RawStream::Handlers are.
+  // Who has the call. Called as RawStream::Handlers are.
   class User {
    public:
     virtual ~User() = default;
@@ -31,15 +32,16 @@ class ExchangeStream {
 
   // Called when the call has ended, after the user's OnEnded.
   using Ended = std::function<void(const ExchangeStream*)>;
+  // Without a deadline: the call outlives its users.
   static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel,
-                                               const Metadata& metadata, std::shared_ptr<User> user,
-                                               Ended ended);
+                                               const std::string& method, const Metadata& metadata,
+                                               std::shared_ptr<User> user, Ended ended);
 
   bool ended() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return ended_;
   }
-  // Between two shards. False: the call has ended meanwhile.
+  // Between two users. False: the call has ended meanwhile.
   bool Attach(std::shared_ptr<User> user) EXCLUDES(mutex_);
   void Detach() EXCLUDES(mutex_);
   // The user's. A read is under way from the start of the call on: it tells of the call's end, too.
@@ -60,28 +62,31 @@ class ExchangeStream {
   bool ended_ GUARDED_BY(mutex_) = false;
 };
 
-// Calls that no shard has at the moment, by the worker's endpoint: at most kMaxIdle. Thread-safe.
+// Calls that nobody has at the moment, by the endpoint that they go to. Thread-safe.
 class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
  public:
-  static constexpr size_t kMaxIdle = 64;
-
-  // `open` is asked for a token for each call, which the call holds until it has ended. `channels`
-  // are for its calls alone; nullptr: they go where other calls of their shards do. `metadata` goes
-  // with every call.
   using Token = std::function<std::shared_ptr<const void>()>;
   using ChannelTo = std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)>;
-  explicit ExchangePool(
-      Token open = [] { return nullptr; }, ChannelTo channels = nullptr, Metadata metadata = {})
-      : open_(std::move(open)), channels_(std::move(channels)), metadata_(std::move(metadata)) {}
+  struct Options {
+    std::string method = "/annulus.v1.DataPlane/ExchangeShards";
+    // Asked for a token for each call, which the call holds until it has ended.
+    Token open = [] { return nullptr; };
+    // For its calls alone; nullptr: they go where other calls of their users do.
+    ChannelTo channels;
+    Metadata metadata;  // Of every call.
+    // Past it a call ends when its user leaves it.
+    size_t max_idle = 64;
+  };
+  explicit ExchangePool(Options options) : options_(std::move(options)) {}
   ~ExchangePool();
 
   // Attaches `user` to an idle call to `endpoint`; nullptr where there is none.
   std::shared_ptr<ExchangeStream> Take(const std::string& endpoint,
                                        const std::shared_ptr<ExchangeStream::User>& user)
       EXCLUDES(mutex_);
-  // Where a new one goes: `shared` is the channel of the shard's other calls.
+  // Where a new one goes: `shared` is the channel of the user's other calls.
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& endpoint, const ChannelTo& shared) {
-    return channels_ != nullptr ? channels_(endpoint) : shared(endpoint);
+    return options_.channels != nullptr ? options_.channels(endpoint) : shared(endpoint);
   }
   // A new one, of `user`.
   std::shared_ptr<ExchangeStream> Open(const std::string& endpoint,
@@ -95,9 +100,7 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
  private:
   void Forget(const std::string& endpoint, const ExchangeStream* stream) EXCLUDES(mutex_);
 
-  const Token open_;
-  const ChannelTo channels_;
-  const Metadata metadata_;
+  const Options options_;
   Mutex mutex_;
   // The newest at the back: it is taken first.
   std::map<std::string, std::vector<std::shared_ptr<ExchangeStream>>> idle_ GUARDED_BY(mutex_);

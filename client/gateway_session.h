@@ -1,21 +1,34 @@
 #ifndef ANNULUS_CLIENT_GATEWAY_SESSION_H_
 #define ANNULUS_CLIENT_GATEWAY_SESSION_H_
 
+#include <atomic>
 #include <memory>
-#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "annulus/v1/attention.pb.h"
 #include "attention/spec.h"
+#include "client/exchange_stream.h"
 #include "client/job_session.h"
 #include "client/tensor_memory.h"
 
 namespace annulus {
 
+// AttendMany calls that are kept, and whether the gateway has them. Thread-safe.
+struct AttendManyCalls {
+  explicit AttendManyCalls(ExchangePool::Options options)
+      : pool(std::make_shared<ExchangePool>(std::move(options))) {}
+
+  const std::shared_ptr<ExchangePool> pool;
+  std::atomic<bool> served{true};
+};
+
 struct GatewayOptions {
   std::shared_ptr<grpc::Channel> channel;
-  Metadata metadata;
+  Metadata metadata;  // Of an Attend call.
+  // For small jobs that may be sent twice; nullptr: each has an Attend call of its own.
+  std::shared_ptr<AttendManyCalls> calls;
   absl::Time deadline = absl::InfiniteFuture();  // By base/steady_time.h.
   v1::AttendRequest::Start start;
   AttentionSpec spec;  // What start.spec says.
@@ -23,9 +36,9 @@ struct GatewayOptions {
   OutputMemory outputs;
 };
 
-// One job by the Attend call: everything passes the gateway. Tells the same observer as JobSession,
-// and OnOutput never. Thread-safe; no method waits. Lives on until OnDone also when the handle is
-// dropped.
+// One job by an Attend call, or on an AttendMany call: everything passes the gateway. Tells the
+// same observer as JobSession, and OnOutput never. Thread-safe; no method waits. Lives on until
+// OnDone also when the handle is dropped.
 class GatewaySession {
  public:
   static std::shared_ptr<GatewaySession> Start(GatewayOptions options, JobObserver* observer);

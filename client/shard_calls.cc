@@ -24,8 +24,7 @@ ShardCalls::ShardCalls(const ShardCallOptions& options, const v1::ShardPlan& sha
     if (inputs == nullptr) return nullptr;
     return std::make_shared<MemorySource>(options.table, rows, *inputs);
   };
-  if (options.exchanges != nullptr &&
-      ShardExchange::IsSmall(shard.input_bytes(), shard.output_bytes())) {
+  if (options.exchanges != nullptr && IsSmallShard(shard.input_bytes(), shard.output_bytes())) {
     ChunkBatch all = AllInputs(shard, memory().get(), pushed);
     if (all.bytes > 0) {
       Exchange(options, shard, std::move(all), std::move(outputs), handlers);
@@ -50,7 +49,7 @@ ShardCalls::ShardCalls(const ShardCallOptions& options, const v1::ShardPlan& sha
 
 void ShardCalls::Exchange(const ShardCallOptions& options, const v1::ShardPlan& shard,
                           ChunkBatch inputs, ShardOutputs outputs, const ShardHandlers& handlers) {
-  ShardExchange::Options exchange;
+  ShardExchangeOptions exchange;
   exchange.pool = options.exchanges;
   exchange.endpoint = shard.endpoint();
   exchange.channel = options.exchanges->ChannelOf(shard.endpoint(), options.worker_channel);
@@ -68,7 +67,7 @@ void ShardCalls::Exchange(const ShardCallOptions& options, const v1::ShardPlan& 
     if (!*left) handlers.uploaded(status);
     handlers.downloaded(status);
   };
-  exchange_ = ShardExchange::Start(std::move(exchange));
+  exchange_ = StartShardExchange(std::move(exchange));
 }
 
 void ShardCalls::Cancel() const {

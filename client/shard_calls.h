@@ -58,7 +58,7 @@ class ShardCalls {
 
   std::shared_ptr<ShardUpload> upload_;
   std::shared_ptr<ShardDownload> download_;
-  std::shared_ptr<ShardExchange> exchange_;
+  std::shared_ptr<KeptExchange> exchange_;
 };
 
 }  // namespace annulus

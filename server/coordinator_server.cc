@@ -191,9 +191,9 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   // What an exchange brings is bounded by itself, so that its windows may be as wide as they like:
   // a bounded one costs every answer a round trip.
   auto exchanges = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kAdaptive);
-  gateway.exchanges = std::make_shared<ExchangePool>(
-      [] { return nullptr; },
-      [exchanges](const std::string& endpoint) { return exchanges->Get(endpoint); });
+  ExchangePool::Options pool;
+  pool.channels = [exchanges](const std::string& endpoint) { return exchanges->Get(endpoint); };
+  gateway.exchanges = std::make_shared<ExchangePool>(std::move(pool));
   gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;

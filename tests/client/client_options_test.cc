@@ -24,13 +24,13 @@ TEST(ClientOptionsTest, MetadataGoWithEveryCallToWhomever) {
   ClientOptions client_options = At(service);
   client_options.metadata = {{"x-tenant", "blue"}};
   Client client(client_options);
-  for (const int64_t rows : {60, 30000}) {  // Exchanged, and by calls of each shard.
-    ClientJob job(rows);
-    ASSERT_TRUE(client.Attend(job.Arguments(DataPath::kDirect)).ok());
-    job.ExpectServed();
+  for (const int64_t rows : {60, 30000}) {  // On calls that are kept, and on their own.
+    for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
+      ClientJob job(rows);
+      ASSERT_TRUE(client.Attend(job.Arguments(path)).ok());
+      job.ExpectServed();
+    }
   }
-  ClientJob job(60);
-  ASSERT_TRUE(client.Attend(job.Arguments(DataPath::kGateway)).ok());
   ASSERT_TRUE(client.GetServerInfo().ok());
   EXPECT_THAT(options.headers->by_method(),
               UnorderedElementsAre(Pair("/annulus.v1.Jobs/RunJob", "blue"),
@@ -38,6 +38,7 @@ TEST(ClientOptionsTest, MetadataGoWithEveryCallToWhomever) {
                                    Pair("/annulus.v1.DataPlane/PutShard", "blue"),
                                    Pair("/annulus.v1.DataPlane/FetchShard", "blue"),
                                    Pair("/annulus.v1.Attention/Attend", "blue"),
+                                   Pair("/annulus.v1.Attention/AttendMany", "blue"),
                                    Pair("/annulus.v1.Attention/GetServerInfo", "blue")));
 }
 

@@ -1,4 +1,6 @@
 // The gateway of a FakeService.
+#include <utility>
+
 #include "attention/error.h"
 #include "proto/convert.h"
 #include "proto/status.h"
@@ -7,10 +9,45 @@
 
 namespace annulus {
 
-grpc::Status FakeService::Attend(
-    grpc::ServerContext*, grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) {
+grpc::Status FakeService::AttendMany(grpc::ServerContext* context, AttendStream* stream) {
+  {
+    MutexLock lock(&mutex_);
+    ++attend_manys_;
+  }
+  if (options_.only_attend) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   v1::AttendRequest request;
-  if (!stream->Read(&request) || !request.has_start()) {
+  for (int job = 1; stream->Read(&request); ++job) {
+    const grpc::Status end = options_.ends_many(job);
+    if (!end.ok()) return end;
+    // The call has no deadline that would tell it.
+    if (!request.start().has_timeout()) {
+      return Error(absl::StatusCode::kInvalidArgument, "NO_TIMEOUT");
+    }
+    bool here = true;
+    const grpc::Status status = Attend(
+        context,
+        [&](v1::AttendRequest* one) {
+          one->Swap(&request);
+          return std::exchange(here, false);
+        },
+        [stream](const v1::AttendResponse& response) { stream->Write(response); });
+    if (status.ok()) continue;
+    // A break is the call's.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
+      return status;
+    }
+    v1::AttendResponse response;
+    *response.mutable_error() = ErrorToProto(FromGrpcStatus(status));
+    stream->Write(response);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::Attend(grpc::ServerContext* context,
+                                 const std::function<bool(v1::AttendRequest*)>& read,
+                                 const std::function<void(const v1::AttendResponse&)>& write) {
+  v1::AttendRequest request;
+  if (!read(&request) || !request.has_start()) {
     return Error(absl::StatusCode::kInvalidArgument, "STREAM_SEQUENCE");
   }
   const v1::AttendRequest::Start start = request.start();
@@ -23,6 +60,13 @@ grpc::Status FakeService::Attend(
     if (now_ == Act::kGroupLost) return Error(absl::StatusCode::kAborted, "GROUP_LOST");
     const grpc::Status refusal = RefusalOf(act);
     if (!refusal.ok()) return refusal;
+  }
+  if (act == Act::kNeverPlace) {
+    Await(context, [] { return false; });
+    return grpc::Status::CANCELLED;
+  }
+  {
+    MutexLock lock(&mutex_);
     const AttentionSpec spec = *SpecFromProto(start.spec(), "spec");
     whole.rows = WholeJob(spec);
     for (const TensorInfo& tensor : table_) {
@@ -33,23 +77,23 @@ grpc::Status FakeService::Attend(
   }
   v1::AttendResponse response;
   response.mutable_accepted()->set_job_id("job-1");
-  stream->Write(response);
+  write(response);
   do {
     const grpc::Status status = Store(request.chunks(), &whole);
     if (!status.ok()) return status;
-  } while (stream->Read(&request));
+  } while (read(&request));
   if (whole.missing != 0) return Error(absl::StatusCode::kInvalidArgument, "MISSING_ROWS");
   kept_.Keep(start.spec());
   if (act == Act::kAnswerLost) return Gone();
   for (v1::Chunk& chunk : OutputsOf(whole)) {
     response.Clear();
     response.add_chunks()->Swap(&chunk);
-    stream->Write(response);
+    write(response);
   }
   if (act == Act::kWordLost) return Gone();
   response.Clear();
   response.mutable_done()->set_attempts(1);
-  stream->Write(response);
+  write(response);
   return grpc::Status::OK;
 }
 

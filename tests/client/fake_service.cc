@@ -84,10 +84,13 @@ struct FakeService::Attention : v1::Attention::Service {
     if (!owner->RefuseMerge()) return grpc::Status::OK;
     return RefusalOf(Act::kQueueFull);
   }
-  grpc::Status Attend(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>* stream) override {
-    return owner->Attend(context, stream);
+  grpc::Status Attend(grpc::ServerContext* context, AttendStream* stream) override {
+    return owner->Attend(
+        context, [stream](v1::AttendRequest* request) { return stream->Read(request); },
+        [stream](const v1::AttendResponse& response) { stream->Write(response); });
+  }
+  grpc::Status AttendMany(grpc::ServerContext* context, AttendStream* stream) override {
+    return owner->AttendMany(context, stream);
   }
   FakeService* owner;
 };

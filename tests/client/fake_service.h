@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "client/scatter.h"
 #include "grpcpp/server.h"
+#include "tests/client/fake_act.h"
 #include "tests/client/fake_kept.h"
 #include "tests/client/fake_shard.h"
 #include "tests/client/header_log.h"
@@ -26,40 +27,21 @@ namespace annulus {
 // dealt in stripes.
 class FakeService final {
  public:
-  // What the n-th RunJob or Attend does, n from 1.
-  enum class Act {
-    kServe,
-    kQueueFull,       // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
-    kRestarted,       // UNAVAILABLE / STARTING with a delay of 5 minutes
-    kGroupLost,       // after placing, ABORTED / GROUP_LOST
-    kStateGone,       // NOT_FOUND / STATE_LOST
-    kReleased,        // NOT_FOUND / STATE_RELEASED
-    kAnswerLost,      // UNAVAILABLE when the job has been computed: its last rows do not come
-    kWordLost,        // UNAVAILABLE when all rows have been sent
-    kPlaceAgain,      // the first attempt is lost while it uploads, the second is served
-    kPlaceAgainLate,  // the same, the second placed after LetJobsEnd
-    kNeverPlace,      // waits for the end of the call
-    kCorrupt,         // serves outputs with a wrong CRC
-    kEndsLate,        // the workers end their streams with ABORTED / JOB_ENDED after the job has
-                      // succeeded
-    kEndsEarly,       // the same, and the last output of each shard is missing
-    kEndsFirst,    // as kEndsEarly, and the streams end before the job says that it has succeeded
-    kSaysSoLate,   // says that it succeeded only after LetJobsEnd
-    kNeverSends,   // the job succeeds, and the outputs are lost on their way
-    kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator says nothing
-    kUploadsCut,  // uploads end with UNAVAILABLE when their rows are here, RunJob after LetJobsEnd;
-                  // outputs are sent after SendOutputs
-  };
+  using Act = FakeAct;
   struct Options {
     int world = 3;
     int64_t stripe = 5;
-    std::function<Act(int call)> act = [](int) { return Act::kServe; };
+    // What the n-th job meets, n from 1.
+    std::function<Act(int job)> act = [](int) { return Act::kServe; };
     bool hide_workers = false;  // The endpoints cannot be reached.
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
     bool silent_jobs = false;   // GetJob answers only after AnswerJobs().
     bool reports = true;        // The workers say what their parts took.
     // What an exchange ends with instead of taking its n-th shard, n from 1; OK: it takes it.
     std::function<grpc::Status(int shard)> ends_exchange = [](int) { return grpc::Status::OK; };
+    // The same of an AttendMany call and its n-th job.
+    std::function<grpc::Status(int job)> ends_many = [](int) { return grpc::Status::OK; };
+    bool only_attend = false;            // It does not know AttendMany.
     bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
     int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
     std::shared_ptr<HeaderLog> headers;  // Is told of each call.
@@ -79,7 +61,8 @@ class FakeService final {
   bool AwaitAsked() EXCLUDES(mutex_);  // GetJob; false where nobody does.
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
-  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }  // Calls.
+  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }        // Calls.
+  int attend_manys() EXCLUDES(mutex_) { return Get(&FakeService::attend_manys_); }  // Calls.
   // RunJob calls that ended by themselves, with OK.
   int ended_well() EXCLUDES(mutex_) { return Get(&FakeService::ended_well_); }
 
@@ -109,8 +92,11 @@ class FakeService final {
   grpc::Status ExchangeShards(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<v1::FetchShardResponse, v1::PutShardRequest>* stream);
-  grpc::Status Attend(grpc::ServerContext*,
-                      grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>*);
+  using AttendStream = grpc::ServerReaderWriter<v1::AttendResponse, v1::AttendRequest>;
+  grpc::Status Attend(grpc::ServerContext* context,
+                      const std::function<bool(v1::AttendRequest*)>& read,
+                      const std::function<void(const v1::AttendResponse&)>& write);
+  grpc::Status AttendMany(grpc::ServerContext* context, AttendStream* stream);
   grpc::Status Store(const google::protobuf::RepeatedPtrField<v1::Chunk>& chunks, Shard* shard)
       EXCLUDES(mutex_);
   std::vector<v1::Chunk> OutputsOf(const Shard& shard);
@@ -132,6 +118,7 @@ class FakeService final {
   int run_jobs_ GUARDED_BY(mutex_) = 0;
   int attends_ GUARDED_BY(mutex_) = 0;
   int exchanges_ GUARDED_BY(mutex_) = 0;
+  int attend_manys_ GUARDED_BY(mutex_) = 0;
   int merges_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;

@@ -104,7 +104,7 @@ class UnreadAnswerTest : public GatewayCallTest {
     options.max_inline_bytes = bytes + MergeBytes(Merge()) / 2;
     options.answer_patience = patience;
     // A shard that comes by itself holds its call until its outputs have left.
-    options.exchanges = std::make_shared<ExchangePool>();
+    options.exchanges = std::make_shared<ExchangePool>(ExchangePool::Options());
     Start(std::move(options));
   }
   static v1::MergePartialsRequest Merge() {

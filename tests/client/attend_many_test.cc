@@ -1,0 +1,193 @@
+// The AttendMany calls of small jobs through the gateway, which are kept from one job to the next.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "attention/error.h"
+#include "client/client.h"
+#include "tests/client/client_jobs.h"
+#include "tests/client/fake_errors.h"
+#include "tests/client/fake_service.h"
+
+namespace annulus {
+namespace {
+
+using Act = FakeService::Act;
+
+// A small job's end, with `attempts` at most.
+absl::StatusOr<AttendResult> Send(Client* client, ClientJob* job, int attempts = 1) {
+  AttendArguments arguments = job->Arguments(DataPath::kGateway);
+  arguments.max_attempts = attempts;
+  return client->Attend(std::move(arguments));
+}
+
+void ExpectServed(Client* client) {
+  ClientJob job(60);
+  const auto result = Send(client, &job);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->path, DataPath::kGateway);
+  job.ExpectServed();
+}
+
+TEST(AttendManyTest, SmallJobsShareACall) {
+  FakeService service({});
+  Client client(At(service));
+  for (int i = 0; i < 5; ++i) ExpectServed(&client);
+  EXPECT_EQ(service.attends(), 5);
+  EXPECT_EQ(service.attend_manys(), 1);
+  ClientJob large(30000);  // 1.9 MB of queries.
+  ASSERT_TRUE(Send(&client, &large).ok());
+  large.ExpectServed();
+  ClientJob keys(1, 5000);  // 640 kB of inputs.
+  ASSERT_TRUE(Send(&client, &keys).ok());
+  keys.ExpectServed();
+  EXPECT_EQ(service.attends(), 7);
+  EXPECT_EQ(service.attend_manys(), 1);
+}
+
+// As many calls as there are jobs at once.
+TEST(AttendManyTest, AJobDoesNotWaitForAnother) {
+  FakeService service(Script({Act::kNeverPlace, Act::kServe}));
+  Client client(At(service));
+  ClientJob waits(60);
+  AttendOutcome outcome;
+  const auto call = client.AttendAsync(waits.Arguments(DataPath::kGateway), outcome.Function());
+  while (service.attends() == 0) std::this_thread::yield();
+  ExpectServed(&client);
+  EXPECT_EQ(service.attend_manys(), 2);
+  call->Cancel();
+  EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(AttendManyTest, OneThatHasEndedIsReplacedOnce) {
+  for (const grpc::Status& end : {Gone(), grpc::Status(grpc::StatusCode::CANCELLED, "cut"),
+                                  grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too long")}) {
+    FakeService::Options options;
+    options.ends_many = [end](int job) { return job == 2 ? end : grpc::Status::OK; };
+    FakeService service(options);
+    Client client(At(service));
+    for (int i = 0; i < 4; ++i) ExpectServed(&client);
+    EXPECT_EQ(service.attends(), 4);
+    EXPECT_EQ(service.attend_manys(), 4);
+  }
+}
+
+TEST(AttendManyTest, ANewCallThatEndsIsTheGatewaysEnd) {
+  FakeService::Options options;
+  options.ends_many = [](int) { return Gone(); };
+  FakeService service(options);
+  Client client(At(service));
+  ClientJob job(60);
+  const auto result = Send(&client, &job);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << result.status();
+  EXPECT_EQ(service.attend_manys(), 1);
+}
+
+TEST(AttendManyTest, AGatewayThatDoesNotKnowItIsAskedOnce) {
+  FakeService::Options options;
+  options.only_attend = true;
+  FakeService service(options);
+  Client client(At(service));
+  for (int i = 0; i < 3; ++i) ExpectServed(&client);
+  EXPECT_EQ(service.attends(), 3);
+  EXPECT_EQ(service.attend_manys(), 1);
+}
+
+// Whether such a job was taken must be known when its call breaks.
+TEST(AttendManyTest, JobsThatMustNotRunTwiceHaveCallsOfTheirOwn) {
+  FakeService service({});
+  Client client(At(service));
+  ClientJob job(60);
+  AttendArguments named = job.Arguments(DataPath::kGateway);
+  named.request_id = "name";
+  EXPECT_TRUE(client.Attend(std::move(named)).ok());
+  AttendArguments keeps = job.Arguments(DataPath::kGateway);
+  keeps.spec.forward.keep_state = absl::Seconds(10);
+  EXPECT_TRUE(client.Attend(std::move(keeps)).ok());
+  StateJob gradients;
+  EXPECT_TRUE(client.Attend(gradients.GradientsOfState(DataPath::kGateway)).ok());
+  EXPECT_EQ(service.attends(), 3);
+  EXPECT_EQ(service.attend_manys(), 0);
+}
+
+TEST(AttendManyTest, AJobsErrorLeavesItsCallToOthers) {
+  FakeService service(
+      Script({Act::kServe, Act::kQueueFull, Act::kServe, Act::kGroupLost, Act::kServe}));
+  Client client(At(service));
+  ExpectServed(&client);
+  ClientJob again(60);
+  const auto result = Send(&client, &again, 2);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->attempts, 2);
+  again.ExpectServed();
+  ClientJob lost(60);
+  const absl::Status status = Send(&client, &lost).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST") << status;
+  ExpectServed(&client);
+  EXPECT_EQ(service.attend_manys(), 1);
+}
+
+TEST(AttendManyTest, OutputsThatAreWrongEndTheirCall) {
+  FakeService service(Script({Act::kServe, Act::kCorrupt, Act::kServe}));
+  Client client(At(service));
+  ExpectServed(&client);
+  ClientJob corrupt(60);
+  const absl::Status status = Send(&client, &corrupt).status();
+  EXPECT_EQ(DetailOf(status).reason, "CHECKSUM_MISMATCH") << status;
+  ExpectServed(&client);
+  EXPECT_EQ(service.attend_manys(), 2);
+}
+
+TEST(AttendManyTest, AJobEndsAtItsDeadline) {
+  FakeService service(Script({Act::kServe, Act::kNeverPlace, Act::kServe}));
+  Client client(At(service));
+  ExpectServed(&client);
+  ClientJob late(60);
+  AttendArguments arguments = late.Arguments(DataPath::kGateway);
+  arguments.timeout = absl::Milliseconds(100);
+  const absl::Status status = client.Attend(std::move(arguments)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(DetailOf(status).reason, "EXPIRED_IN_QUEUE") << status;
+  ExpectServed(&client);
+  EXPECT_EQ(service.attend_manys(), 2);
+}
+
+TEST(AttendManyTest, AJobIsCancelledWithItsCall) {
+  FakeService service(Script({Act::kServe, Act::kNeverPlace, Act::kServe}));
+  Client client(At(service));
+  ExpectServed(&client);
+  ClientJob job(60);
+  AttendOutcome outcome;
+  const auto call = client.AttendAsync(job.Arguments(DataPath::kGateway), outcome.Function());
+  while (service.attends() < 2) std::this_thread::yield();
+  call->Cancel();
+  EXPECT_EQ(outcome.Wait().code(), absl::StatusCode::kCancelled);
+  ExpectServed(&client);
+}
+
+TEST(AttendManyTest, CallersHearOfPlanAndProgress) {
+  FakeService service({});
+  Client client(At(service));
+  for (int i = 0; i < 2; ++i) {
+    ClientJob job(60);
+    AttendArguments arguments = job.Arguments(DataPath::kGateway);
+    std::string placed;
+    JobProgress last;
+    arguments.placed = [&](const std::string& job_id, const v1::Plan&) { placed = job_id; };
+    arguments.progress = [&](const JobProgress& progress) { last = progress; };
+    const auto result = client.Attend(std::move(arguments));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(placed, "job-1");
+    EXPECT_GT(last.bytes_to_send, 0);
+    EXPECT_EQ(last.bytes_sent, last.bytes_to_send);
+    EXPECT_EQ(last.bytes_received, last.bytes_to_receive);
+  }
+  EXPECT_EQ(service.attend_manys(), 1);
+}
+
+}  // namespace
+}  // namespace annulus
