@@ -100,6 +100,7 @@ std::vector<std::string> AtOnce(const CoordinatorServer::Options& options) {
           Count(coordinator.max_active_jobs),
           Count(coordinator.max_calls_per_job),
           Count(options.max_attend_calls),
+          Count(GatewayServiceOptions().max_resting_calls),
           Bytes(options.max_inline_bytes),
           Count(options.max_streams_per_connection),
           Count(ShardBoard::Options().max_calls),
@@ -114,6 +115,7 @@ std::vector<std::string> Times(const CoordinatorOptions& coordinator) {
   EXPECT_EQ(coordinator.upload_floor_bytes_per_second, 1 << 20);
   EXPECT_EQ(coordinator.max_retained_jobs, 1000u);
   return {Time(coordinator.max_timeout),
+          Time(GatewayServiceOptions().first_message_wait),
           Time(GatewayServiceOptions().first_message_wait),
           Time(coordinator.limits.max_keep_state),
           Time(coordinator.max_result_ttl),
