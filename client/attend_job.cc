@@ -104,10 +104,15 @@ std::vector<float> SumsOfRows(absl::Span<const std::byte> rows, int32_t heads) {
   return {sums.begin(), sums.end()};
 }
 
-absl::Status OutOfMemory(int64_t bytes) {
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   absl::StrCat("no memory here for ", bytes, " bytes"),
-                   {"OUT_OF_MEMORY", {}, {}, {}});
+absl::Status Resize(std::vector<std::byte>* memory, size_t bytes) {
+  try {
+    memory->resize(bytes);
+  } catch (const std::bad_alloc&) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     absl::StrCat("no memory here for ", bytes, " bytes"),
+                     {"OUT_OF_MEMORY", {}, {}, {}});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -133,6 +138,7 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
     }
   }
   if (parts.size() == 8) shape.head_dim_v = shape.head_dim;
+  shape.layout = TensorLayout::kBshd;
   shape.batch = batch;
   const absl::StatusOr<DataType> dtype = DtypeNamed(parts[numbers.size()]);
   if (!dtype.ok()) return bad("the dtype is none of fp32, fp16, bf16");
@@ -172,12 +178,7 @@ AttendJob::AttendJob(const AttentionSpec& spec, const JobShape& shape)
     : spec_(spec), shape_(shape) {}
 
 absl::Status AttendJob::Allocate(const TensorInfo& tensor) {
-  const int64_t bytes = RowsOf(tensor, spec_) * tensor.row_bytes();
-  try {
-    memory_[tensor.id].resize(bytes);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(bytes);
-  }
+  RETURN_IF_ERROR(Resize(&memory_[tensor.id], RowsOf(tensor, spec_) * tensor.row_bytes()));
   pointers_[tensor.id] = memory_[tensor.id];
   return absl::OkStatus();
 }
@@ -189,29 +190,25 @@ absl::Status AttendJob::AllocateOutputs() {
   return absl::OkStatus();
 }
 
-std::vector<int64_t> AttendJob::ShapeInFile(const TensorInfo& tensor) const {
-  const int64_t tokens = tensor.rows == RowSpace::kQuery ? shape_.q_tokens : shape_.kv_tokens;
-  if (tensor.id == TensorId::kDSink) return {tensor.heads};
-  std::vector<int64_t> shape = {tokens, tensor.heads, tensor.dim};
-  if (IsOfRows(tensor.id)) shape = {tensor.heads, tokens};
-  if (shape_.batch.has_value()) shape.insert(shape.begin(), *shape_.batch);
-  return shape;
+CallerTensor AttendJob::InFile(const TensorInfo& tensor) const {
+  CallerTensor in_file;
+  in_file.layout = shape_.layout;
+  if (IsOfRows(tensor.id)) {
+    in_file.layout = shape_.batch.has_value() ? TensorLayout::kBhsd : TensorLayout::kHnd;
+  }
+  in_file.element_bytes = BytesPerElement(tensor.dtype);
+  in_file.shape =
+      ShapeIn(in_file.layout, {shape_.batch.value_or(1),
+                               tensor.rows == RowSpace::kQuery ? shape_.q_tokens : shape_.kv_tokens,
+                               tensor.heads, tensor.dim});
+  return in_file;
 }
 
-std::vector<float> AttendJob::TurnedRows(const std::byte* rows, bool to_file) const {
-  const int64_t batch = shape_.batch.value_or(1), tokens = shape_.q_tokens, heads = shape_.q_heads;
-  std::vector<float> turned(batch * tokens * heads);
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t h = 0; h < heads; ++h) {
-        const int64_t in_file = (b * heads + h) * tokens + t,
-                      on_wire = (b * tokens + t) * heads + h;
-        std::memcpy(&turned[to_file ? in_file : on_wire],
-                    rows + (to_file ? on_wire : in_file) * sizeof(float), sizeof(float));
-      }
-    }
-  }
-  return turned;
+std::vector<int64_t> AttendJob::ShapeInFile(const TensorInfo& tensor) const {
+  if (tensor.id == TensorId::kDSink) return {tensor.heads};
+  std::vector<int64_t> shape = InFile(tensor).shape;
+  if (IsOfRows(tensor.id)) shape.pop_back();
+  return shape;
 }
 
 absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
@@ -235,13 +232,14 @@ absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
         "UNSUPPORTED_DTYPE", name,
         absl::StrCat(DataTypeName(dtype), " where the job says ", DataTypeName(tensor.dtype)));
   }
-  pointers_[tensor.id] = file_->Bytes(*info);
-  if (!IsOfRows(tensor.id)) return absl::OkStatus();
-  const std::byte* in_file = pointers_[tensor.id].data();
+  const absl::Span<const std::byte> bytes = file_->Bytes(*info);
+  const CallerTensor in_file = InFile(tensor);
+  if (IsPacked(in_file.layout)) {
+    pointers_[tensor.id] = bytes;
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(Allocate(tensor));
-  const std::vector<float> rows = TurnedRows(in_file, /*to_file=*/false);
-  std::memcpy(memory_[tensor.id].data(), rows.data(), rows.size() * sizeof(float));
-  return absl::OkStatus();
+  return PackRows(in_file, bytes, absl::MakeSpan(memory_[tensor.id]));
 }
 
 absl::StatusOr<AttendJob> AttendJob::FromFile(SafetensorsFile file, const AttentionSpec& spec,
@@ -309,25 +307,26 @@ absl::Status AttendJob::CheckInputs() const {
 absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file, bool bf16_partials) const {
   RETURN_IF_ERROR(CheckInputs());
   std::vector<SafetensorView> views;
-  std::map<TensorId, std::vector<float>> turned;
+  std::map<TensorId, std::vector<std::byte>> turned;
+  std::vector<float> sinks;
   FileTensor of_bias;
   for (const TensorInfo& tensor : TensorTable(spec_)) {
     if (tensor.direction != Direction::kOutput) continue;
     absl::Span<const std::byte> bytes = pointers_.at(tensor.id);
-    if (IsOfRows(tensor.id)) {
-      const std::vector<float>& rows = turned[tensor.id] = TurnedRows(bytes.data(), true);
-      bytes = {reinterpret_cast<const std::byte*>(rows.data()), rows.size() * sizeof(float)};
-    }
     if (tensor.id == TensorId::kDSink) {
-      const std::vector<float>& sums = turned[tensor.id] = SumsOfRows(bytes, tensor.heads);
-      bytes = {reinterpret_cast<const std::byte*>(sums.data()), sums.size() * sizeof(float)};
-    }
-    if (tensor.id == TensorId::kDBias) {
+      sinks = SumsOfRows(bytes, tensor.heads);
+      bytes = {reinterpret_cast<const std::byte*>(sinks.data()), sinks.size() * sizeof(float)};
+    } else if (tensor.id == TensorId::kDBias) {
       of_bias = BiasGradientInFile(tensor);
       views.push_back({std::string(TensorName(tensor.id)),
                        std::string(FileDtype(PairInputs(spec_).bias_dtype)), of_bias.shape,
                        of_bias.bytes});
       continue;
+    } else if (const CallerTensor in_file = InFile(tensor); !IsPacked(in_file.layout)) {
+      std::vector<std::byte>& laid = turned[tensor.id];
+      RETURN_IF_ERROR(Resize(&laid, bytes.size()));
+      RETURN_IF_ERROR(UnpackRows(in_file, bytes, absl::MakeSpan(laid)));
+      bytes = laid;
     }
     views.push_back({std::string(TensorName(tensor.id)), std::string(FileDtype(tensor.dtype)),
                      ShapeInFile(tensor), bytes});

@@ -16,6 +16,7 @@
 #include "client/job_shape.h"
 #include "client/pair_files.h"
 #include "client/safetensors.h"
+#include "client/tensor_layout.h"
 
 namespace annulus {
 
@@ -37,9 +38,10 @@ absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobSha
 // A job with its memory: inputs from a file or made, outputs allocated. Spec validated. Movable.
 class AttendJob {
  public:
-  // Inputs by their names in the tensor table: output and d_out shaped as q with v's last
-  // dimension, lse and d_lse as WriteOutputs writes lse, bias and bit mask as client/pair_files.h
-  // says. INVALID_ARGUMENT as for ShapeOf.
+  // Inputs by their names in the tensor table, in the layout of the shape, those of another than
+  // jobs have copied: output and d_out shaped as q with v's last dimension, lse and d_lse as
+  // WriteOutputs writes lse, bias and bit mask as client/pair_files.h says. INVALID_ARGUMENT as for
+  // ShapeOf.
   static absl::StatusOr<AttendJob> FromFile(SafetensorsFile file, const AttentionSpec& spec,
                                             const JobShape& shape);
   static absl::StatusOr<AttendJob> Synthetic(const AttentionSpec& spec,
@@ -53,10 +55,10 @@ class AttendJob {
   int64_t bytes(Direction direction) const;
   uint32_t Crc32c(TensorId id) const;
 
-  // `output` in the shape of q with the last dimension of v, `lse`, and `max_logit` where the spec
-  // asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv` in the shapes of
-  // q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED as below. `bf16_partials`: of
-  // the job's execution.
+  // `output` in the shape and layout of q with the last dimension of v, `lse`, and `max_logit`
+  // where the spec asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv`
+  // in the shapes and the layout of q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED
+  // as below. `bf16_partials`: of the job's execution.
   absl::Status WriteOutputs(SafetensorsWriter* file, bool bf16_partials = false) const;
   // Whether partials of the forward job whose answer is its input may have travelled in bf16.
   bool MayHaveBf16Partials() const;
@@ -69,8 +71,8 @@ class AttendJob {
   absl::Status AllocateOutputs();
   absl::Status ReadInput(const TensorInfo& tensor);
   std::vector<int64_t> ShapeInFile(const TensorInfo& tensor) const;
-  // Between [rows, heads] of the wire and [batch, heads, tokens] of a file.
-  std::vector<float> TurnedRows(const std::byte* rows, bool to_file) const;
+  // How a file has it, numbers of rows with a last dimension of 1.
+  CallerTensor InFile(const TensorInfo& tensor) const;
 
   AttentionSpec spec_;
   JobShape shape_;

@@ -23,26 +23,43 @@ absl::Status Mismatch(const SafetensorInfo& info, const SafetensorInfo& other,
                       absl::StrCat(what, ": ", Text(info), ", ", Text(other)));
 }
 
-absl::Status CheckShapes(const SafetensorInfo& q, const SafetensorInfo& k,
-                         const SafetensorInfo& v) {
-  if (q.shape.size() != 3 && q.shape.size() != 4) {
-    return InvalidField("SHAPE_MISMATCH", "q",
-                        absl::StrCat("[", absl::StrJoin(q.shape, ", "), "] where [tokens, heads, ",
-                                     "dim] or [batch, tokens, heads, dim] is needed"));
+// The layout of q, which k and v must have the dimensions of.
+absl::StatusOr<TensorLayout> LayoutOf(const SafetensorInfo& q, std::optional<TensorLayout> wanted) {
+  const size_t dimensions = q.shape.size();
+  const bool is_usual = dimensions == 3 || dimensions == 4;
+  if (wanted.has_value() ? dimensions == (HasBatch(*wanted) ? 4 : 3) : is_usual) {
+    return wanted.value_or(UsualLayout(dimensions));
   }
+  const std::string needed = wanted.has_value()
+                                 ? DimensionNames(*wanted)
+                                 : absl::StrCat(DimensionNames(TensorLayout::kThd), " or ",
+                                                DimensionNames(TensorLayout::kBshd));
+  return InvalidField(
+      "SHAPE_MISMATCH", "q",
+      absl::StrCat("[", absl::StrJoin(q.shape, ", "), "] where ", needed, " is needed"));
+}
+
+absl::Status CheckShapes(TensorLayout layout, const SafetensorInfo& q, const SafetensorInfo& k,
+                         const SafetensorInfo& v) {
+  const RowExtents of_q = ExtentsOf(layout, q.shape);
   for (const SafetensorInfo* each : {&k, &v}) {
     if (each->shape.size() != q.shape.size()) return Mismatch(*each, q, "of other dimensions");
-    const bool batch = q.shape.size() == 4;
-    if (batch && each->shape[0] != q.shape[0]) return Mismatch(*each, q, "another batch");
+    if (ExtentsOf(layout, each->shape).batch != of_q.batch) {
+      return Mismatch(*each, q, "another batch");
+    }
   }
-  const size_t at = q.shape.size() - 3;  // Of tokens.
-  if (k.shape[at + 2] != q.shape[at + 2]) return Mismatch(k, q, "another head dimension");
-  if (v.shape[at] != k.shape[at]) return Mismatch(v, k, "another number of tokens");
-  if (v.shape[at + 1] != k.shape[at + 1]) return Mismatch(v, k, "another number of heads");
+  const RowExtents of_k = ExtentsOf(layout, k.shape), of_v = ExtentsOf(layout, v.shape);
+  if (of_k.dim != of_q.dim) return Mismatch(k, q, "another head dimension");
+  if (of_v.tokens != of_k.tokens) return Mismatch(v, k, "another number of tokens");
+  if (of_v.heads != of_k.heads) return Mismatch(v, k, "another number of heads");
   return absl::OkStatus();
 }
 
 }  // namespace
+
+TensorLayout UsualLayout(size_t dimensions) {
+  return dimensions == 4 ? TensorLayout::kBshd : TensorLayout::kThd;
+}
 
 absl::StatusOr<DataType> DtypeInFile(const SafetensorInfo& info) {
   if (info.dtype == "F32") return DataType::kFp32;
@@ -52,7 +69,7 @@ absl::StatusOr<DataType> DtypeInFile(const SafetensorInfo& info) {
                       absl::StrCat(info.dtype, "; F32, F16 and BF16 are served"));
 }
 
-absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
+absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file, std::optional<TensorLayout> layout) {
   const SafetensorInfo* tensors[3] = {};
   constexpr absl::string_view kNames[] = {"q", "k", "v"};
   for (int i : {0, 1, 2}) {
@@ -60,8 +77,9 @@ absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
     if (tensors[i] == nullptr) return MissingTensor(file, kNames[i]);
   }
   const SafetensorInfo &q = *tensors[0], &k = *tensors[1], &v = *tensors[2];
-  RETURN_IF_ERROR(CheckShapes(q, k, v));
   JobShape shape;
+  ASSIGN_OR_RETURN(shape.layout, LayoutOf(q, layout));
+  RETURN_IF_ERROR(CheckShapes(shape.layout, q, k, v));
   ASSIGN_OR_RETURN(shape.dtype, DtypeInFile(q));
   for (const SafetensorInfo* each : {&k, &v}) {
     ASSIGN_OR_RETURN(const DataType dtype, DtypeInFile(*each));
@@ -69,14 +87,14 @@ absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file) {
     return InvalidField("UNSUPPORTED_DTYPE", each->name,
                         absl::StrCat(each->name, " is ", each->dtype, ", q is ", q.dtype));
   }
-  const size_t at = q.shape.size() - 3;
-  if (at == 1) shape.batch = q.shape[0];
-  shape.q_tokens = q.shape[at];
-  shape.kv_tokens = k.shape[at];
-  shape.q_heads = q.shape[at + 1];
-  shape.kv_heads = k.shape[at + 1];
-  shape.head_dim = q.shape[at + 2];
-  shape.head_dim_v = v.shape[at + 2];
+  const RowExtents of_q = ExtentsOf(shape.layout, q.shape), of_v = ExtentsOf(shape.layout, v.shape);
+  if (HasBatch(shape.layout)) shape.batch = of_q.batch;
+  shape.q_tokens = of_q.tokens;
+  shape.kv_tokens = of_v.tokens;
+  shape.q_heads = of_q.heads;
+  shape.kv_heads = of_v.heads;
+  shape.head_dim = of_q.dim;
+  shape.head_dim_v = of_v.dim;
   return shape;
 }
 

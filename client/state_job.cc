@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "attention/error.h"
 #include "attention/shared_by_state.h"
@@ -56,7 +57,8 @@ absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
   return spec;
 }
 
-absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec) {
+absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec,
+                                      std::optional<TensorLayout> layout) {
   const absl::string_view name = TensorName(TensorId::kDOut);
   const SafetensorInfo* d_out = file.Find(name);
   if (d_out == nullptr) return MissingTensor(file, name);
@@ -68,17 +70,24 @@ absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const Attenti
   shape.kv_heads = spec.kv_heads;
   shape.head_dim = spec.head_dim;
   shape.head_dim_v = spec.value_dim();
-  if (d_out->shape.size() != 4) return shape;
+  shape.layout = layout.value_or(UsualLayout(d_out->shape.size()));
+  if (!HasBatch(shape.layout)) return shape;
+  const int64_t batch = d_out->shape.size() == 4 ? ExtentsOf(shape.layout, d_out->shape).batch : -1;
   const Sequence& first = spec.sequences.front();
   const bool equal = std::all_of(
       spec.sequences.begin(), spec.sequences.end(),
       [&](const Sequence& s) { return s.q_len == first.q_len && s.kv_len == first.kv_len; });
-  if (!equal || d_out->shape[0] != static_cast<int64_t>(spec.sequences.size())) {
+  if (batch < 0) {
     return InvalidField("SHAPE_MISMATCH", name,
-                        absl::StrCat("a batch of ", d_out->shape[0], " where the job has ",
+                        absl::StrCat("[", absl::StrJoin(d_out->shape, ", "), "] where ",
+                                     DimensionNames(shape.layout), " is needed"));
+  }
+  if (!equal || batch != static_cast<int64_t>(spec.sequences.size())) {
+    return InvalidField("SHAPE_MISMATCH", name,
+                        absl::StrCat("a batch of ", batch, " where the job has ",
                                      spec.sequences.size(), equal ? "" : " unequal", " sequences"));
   }
-  shape.batch = d_out->shape[0];
+  shape.batch = batch;
   shape.q_tokens = first.q_len;
   shape.kv_tokens = first.kv_len;
   return shape;

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_CLIENT_STATE_JOB_H_
 #define ANNULUS_CLIENT_STATE_JOB_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "annulus/v1/jobs.pb.h"
 #include "attention/spec.h"
@@ -16,9 +18,10 @@ namespace annulus {
 // it has not succeeded yet.
 absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job);
 
-// The shape of the job, with a batch where d_out has one. INVALID_ARGUMENT: MISSING_TENSOR without
-// d_out, SHAPE_MISMATCH where a batch cannot be.
-absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec);
+// The shape of the job, with a batch where d_out, in `layout` (absent: the usual one), has one.
+// INVALID_ARGUMENT: MISSING_TENSOR without d_out, SHAPE_MISMATCH where a batch cannot be.
+absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec,
+                                      std::optional<TensorLayout> layout = std::nullopt);
 
 }  // namespace annulus
 

@@ -249,7 +249,8 @@ absl::Status RunJob(const Flags& flags) {
   Interrupts interrupts;
   ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
-  const std::string note = request.file.has_value() ? SwappedShapeNote(request.spec) : "";
+  const bool layout_is_guessed = request.file.has_value() && flags.job.tensor_layout == "auto";
+  const std::string note = layout_is_guessed ? SwappedShapeNote(request.spec) : "";
   if (!note.empty()) std::cerr << absl::StrCat("annulus: note: ", note, "\n");
   std::optional<SafetensorsWriter> file;
   if (!flags.output.empty()) {

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "client/pair_files.h"
 #include "client/spec_json.h"
 #include "client/state_job.h"
+#include "client/tensor_layout.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -50,13 +52,19 @@ absl::StatusOr<SafetensorsFile> OpenInput(const JobFlags& flags) {
   return file;
 }
 
+// Absent: the usual one.
+std::optional<TensorLayout> TensorLayoutOf(const JobFlags& flags) {
+  if (flags.tensor_layout == "auto") return std::nullopt;
+  return *TensorLayoutNamed(flags.tensor_layout);
+}
+
 absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
   if (flags.synthetic.has_value()) {
     request->synthetic = flags.synthetic;
     request->shape = request->synthetic->shape;
   } else if (!flags.input.empty()) {
     ASSIGN_OR_RETURN(request->file, OpenInput(flags));
-    ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file));
+    ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file, TensorLayoutOf(flags)));
   }
   return absl::OkStatus();
 }
@@ -162,6 +170,15 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
                "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
               &flags->input);
   AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
+  AddChoice(
+      app,
+      {"--tensor-layout",
+       "Dimensions of q, k, v, output and their gradients in the input, and so in the output: "
+       "thd [tokens, heads, dim], hnd [heads, tokens, dim], bshd [batch, tokens, heads, dim], "
+       "bhsd [batch, heads, tokens, dim], sbhd [tokens, batch, heads, dim]; auto: thd or "
+       "bshd, by the number of q's dimensions"},
+      {"auto", "thd", "hnd", "bshd", "bhsd", "sbhd"}, &flags->tensor_layout)
+      ->needs(input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {
@@ -218,7 +235,7 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
   ASSIGN_OR_RETURN(request.spec, SpecOfState(job));
   ASSIGN_OR_RETURN(request.file, OpenInput(flags));
   RETURN_IF_ERROR(CheckInputNames(*request.file, request.spec));
-  ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec));
+  ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags)));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
   request.spec.gradients.d_bias = flags.d_bias.value_or(false);
   request.spec.gradients.release_state = flags.release;

@@ -20,6 +20,7 @@ namespace annulus {
 struct JobFlags {
   std::string input;
   std::vector<std::string> ignored_tensors;  // Of it.
+  std::string tensor_layout = "auto";        // Of it and of the output.
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
   std::optional<Operation> operation;  // That of the command; absent: as the spec says.

@@ -48,7 +48,7 @@ TEST(ShapeTextTest, NotesHeadsThatLookLikeTokens) {
   spec.q_heads = 128;
   EXPECT_EQ(SwappedShapeNote(spec),
             "there are more heads (128) than tokens (8): the order is [tokens, heads, dim] or "
-            "[batch, tokens, heads, dim]");
+            "[batch, tokens, heads, dim] where no --tensor-layout says another");
   spec.sequences = {Lengths(1, 4096)};  // A row that is decoded.
   EXPECT_EQ(SwappedShapeNote(spec), "");
 }
