@@ -120,7 +120,7 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
       std::make_shared<ExchangePool>(PoolOptions("/annulus.v1.DataPlane/ExchangeShards", 64));
   // Idle ones leave most of a connection's calls (the coordinator's --max-streams) to others.
   const std::shared_ptr<AttendManyCalls> attend_many_ =
-      std::make_shared<AttendManyCalls>(PoolOptions("/annulus.v1.Attention/AttendMany", 32));
+      std::make_shared<AttendManyCalls>(PoolOptions("/annulus.v1.Attention/AttendMany", 16));
   // Last: their threads end before the rest goes.
   CallbackThread callbacks_;
   Reachability reachability_;
@@ -181,7 +181,7 @@ void Client::Impl::CancelAllAndWait() {
     while (live_ > 0) changed_.Wait(&mutex_);
   }
   exchanges_->CancelIdle();
-  attend_many_->pool->CancelIdle();
+  attend_many_->pool()->CancelIdle();
   open_calls_->WaitUntilClosed(kFarewell);
 }
 

@@ -74,6 +74,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   std::atomic<int> gates_{2};
   bool small_ = false;          // All of its inputs go with the first message.
   bool start_written_ = false;  // Of the stream's write callback.
+  uint64_t tag_ = 0;            // Of a job on a kept call.
   // Of the callback that reads.
   ChunkReceiver receiver_;
   bool accepted_ = false;
@@ -99,8 +100,9 @@ void GatewaySession::Impl::Begin() {
 }
 
 bool GatewaySession::Impl::StartExchange() {
-  if (options_.calls == nullptr || !options_.calls->served || !MayBeSentTwice(options_) ||
-      progress_.bytes_to_send > kMaxWithTicket || progress_.bytes_to_receive > kMaxChunkBytes) {
+  if (options_.calls == nullptr || !options_.calls->MayAsk(SteadyNow()) ||
+      !MayBeSentTwice(options_) || progress_.bytes_to_send > kMaxWithTicket ||
+      progress_.bytes_to_receive > kMaxChunkBytes) {
     return false;
   }
   ChunkBatch inputs;
@@ -108,13 +110,15 @@ bool GatewaySession::Impl::StartExchange() {
   if (inputs.bytes != progress_.bytes_to_send) return false;
   v1::AttendRequest request;
   *request.mutable_start() = options_.start;
+  tag_ = options_.calls->NewTag();
+  request.mutable_start()->set_tag(tag_);
   if (options_.deadline != absl::InfiniteFuture()) {
     *request.mutable_start()->mutable_timeout() =
         DurationToProto(std::max(options_.deadline - SteadyNow(), absl::Nanoseconds(1)));
   }
   const std::shared_ptr<Impl> self = shared_from_this();
   KeptExchange::Options exchange;
-  exchange.pool = options_.calls->pool;
+  exchange.pool = options_.calls->pool();
   exchange.channel = options_.channel;
   exchange.message = EncodeChunks(inputs.chunks, &request);
   exchange.credits = std::move(inputs.credits);
@@ -152,8 +156,10 @@ void GatewaySession::Impl::OnExchanged(const KeptExchange::End& end) {
   const bool unknown =
       !end.answered && absl::IsUnimplemented(end.status) && DetailOf(end.status).reason.empty();
   if (!unknown) return OnEnded(end.status);
-  options_.calls->served = false;
+  options_.calls->IsUnknown(SteadyNow());
   Post([](Impl* impl) {
+    impl->tag_ = 0;
+    impl->progress_.bytes_sent = 0;
     impl->deadline_.reset();
     impl->cancelled_.has_value() ? impl->OnEnded(*impl->cancelled_) : impl->StartCall();
   });
@@ -201,6 +207,10 @@ void GatewaySession::Impl::MayWrite() {
 absl::Status GatewaySession::Impl::OnRead(const grpc::ByteBuffer& message) {
   auto response = std::make_shared<v1::AttendResponse>();
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, response.get()));
+  if (response->tag() != tag_) {
+    return MakeError(absl::StatusCode::kInternal, "the gateway answers another job on this call",
+                     {"UNEXPECTED_OUTPUT", {}, {}, {}});
+  }
   if (response->has_accepted() && !std::exchange(accepted_, true)) {
     Post([response](Impl* impl) { impl->OnAccepted(std::move(*response->mutable_accepted())); });
     MayWrite();

@@ -2,6 +2,8 @@
 #define ANNULUS_CLIENT_GATEWAY_SESSION_H_
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -16,12 +18,23 @@
 namespace annulus {
 
 // AttendMany calls that are kept, and whether the gateway has them. Thread-safe.
-struct AttendManyCalls {
+class AttendManyCalls {
+ public:
   explicit AttendManyCalls(ExchangePool::Options options)
-      : pool(std::make_shared<ExchangePool>(std::move(options))) {}
+      : pool_(std::make_shared<ExchangePool>(std::move(options))) {}
 
-  const std::shared_ptr<ExchangePool> pool;
-  std::atomic<bool> served{true};
+  const std::shared_ptr<ExchangePool>& pool() const { return pool_; }
+  // Who does not know the method is not asked for a minute: one of an earlier version, behind an
+  // address where all are replaced, say. Times by base/steady_time.h.
+  bool MayAsk(absl::Time now) const { return absl::ToUnixNanos(now) >= ask_again_; }
+  void IsUnknown(absl::Time now) { ask_again_ = absl::ToUnixNanos(now + absl::Minutes(1)); }
+  // Of a job; its answer has it too. Not 0.
+  uint64_t NewTag() { return ++tag_; }
+
+ private:
+  const std::shared_ptr<ExchangePool> pool_;
+  std::atomic<int64_t> ask_again_{std::numeric_limits<int64_t>::min()};
+  std::atomic<uint64_t> tag_{0};
 };
 
 struct GatewayOptions {

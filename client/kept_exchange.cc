@@ -48,7 +48,8 @@ void KeptExchange::Cancel() {
 
 void KeptExchange::ReadNext() {
   MutexLock lock(&mutex_);
-  if (!std::exchange(reading_, true)) stream_->Read();
+  // The message after the last is the next user's.
+  if (!last_ && !std::exchange(reading_, true)) stream_->Read();
 }
 
 void KeptExchange::OnMessage(const grpc::ByteBuffer& message) {
@@ -94,9 +95,8 @@ void KeptExchange::FinishIfThrough() {
     stream = stream_;
   }
   stream->Detach();
-  // The next message is the next user's. Whoever still holds a credit of this one's answers holds
-  // nothing up.
-  ReadNext();
+  // Whoever still holds a credit of this one's answers holds nothing up.
+  stream->Read();
   pool_->Give(endpoint_, std::move(stream));
   Finish({absl::OkStatus(), absl::OkStatus(), true});
 }
@@ -111,9 +111,12 @@ void KeptExchange::OnEnded(const absl::Status& status) {
       return SendLocked(/*may_be_kept=*/false);
     }
     finished_ = true;
-    end.status = status.ok()
-                     ? absl::UnavailableError("the server ended the call before it answered")
-                     : status;
+    // Everything has come, and only the word that the message had left has not.
+    if (!last_ || cancelled_) {
+      end.status = status.ok()
+                       ? absl::UnavailableError("the server ended the call before its last answer")
+                       : status;
+    }
     end.answered = answered_;
     if (!cancelled_) end.stale = stale_;
   }

@@ -74,7 +74,7 @@ class KeptExchange : public ExchangeStream::User,
   bool answered_ GUARDED_BY(mutex_) = false;
   bool told_ GUARDED_BY(mutex_) = false;  // `sent` has been called.
   bool written_ GUARDED_BY(mutex_) = false;
-  bool last_ GUARDED_BY(mutex_) = false;  // The last answer is here.
+  bool last_ GUARDED_BY(mutex_) = false;  // The last answer is here: nothing more is read.
   bool cancelled_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;
 };

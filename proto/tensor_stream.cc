@@ -212,6 +212,13 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
     RETURN_IF_ERROR(CheckRest(static_cast<int64_t>(others.size()), max_rest_bytes));
     WireReader::Tag tag;
     RETURN_IF_ERROR(reader.ReadTag(&tag));
+    if (tag.type == WireReader::kVarint) {
+      uint64_t number = 0;
+      RETURN_IF_ERROR(reader.ReadVarint(&number));
+      AppendTag(tag.field, WireReader::kVarint, &others);
+      AppendVarint(number, &others);
+      continue;
+    }
     if (tag.type != WireReader::kBytes) {  // These messages have no such field: it is unknown.
       RETURN_IF_ERROR(reader.Skip(tag.type));
       AppendTag(tag.field, WireReader::kVarint, &others);

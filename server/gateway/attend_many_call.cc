@@ -1,11 +1,13 @@
 #include "server/gateway/attend_many_call.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
+#include "proto/status.h"
 #include "proto/tensor_stream.h"
 #include "server/gateway/request.h"
 
@@ -17,11 +19,18 @@ grpc::Status Cancelled() {
   return grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled");
 }
 
+absl::Status TooManyCallsError() {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   "too many AttendMany calls wait for a job, and this one has waited longest",
+                   {"TOO_MANY_CALLS", {}, {}, absl::Seconds(1)});
+}
+
 absl::Status CheckSmall(const StartedJob& job) {
   if (job.bytes_missing != 0) {
     return InvalidField("STREAM_SEQUENCE", "chunks",
-                        absl::StrCat("a job of AttendMany is one message with all of its inputs, ",
-                                     "which this one misses by ", job.bytes_missing, " bytes"));
+                        absl::StrCat("a job of AttendMany is one message with all of its inputs; ",
+                                     "of theirs it has ", std::abs(job.bytes_missing), " bytes ",
+                                     job.bytes_missing > 0 ? "too few" : "too many"));
   }
   if (job.output_bytes > kMaxChunkBytes) {
     return InvalidField("LIMIT_EXCEEDED", "start.spec",
@@ -43,25 +52,35 @@ AttendManyCall* AttendManyCall::Start(grpc::CallbackServerContext* context,
 }
 
 void AttendManyCall::Rest() {
-  const auto leave = [weak = std::weak_ptr<AttendManyCall>(call_self_)] {
-    if (const std::shared_ptr<AttendManyCall> self = weak.lock()) self->Leave();
-  };
+  const std::weak_ptr<AttendManyCall> weak = call_self_;
   // Without the lock: another call may have to leave.
-  std::shared_ptr<void> rest = resting_->Add(leave);
-  auto patience = std::make_unique<Grace>(options_.first_message_wait, leave);
+  std::shared_ptr<void> rest = resting_->Add([weak](RestingCalls::Why why) {
+    const std::shared_ptr<AttendManyCall> self = weak.lock();
+    if (self == nullptr) return;
+    self->Leave(why == RestingCalls::Why::kClosed ? absl::OkStatus() : TooManyCallsError());
+  });
+  auto patience = std::make_unique<Grace>(options_.first_message_wait, [weak] {
+    const std::shared_ptr<AttendManyCall> self = weak.lock();
+    if (self != nullptr) self->Leave(StartError("no job has come, whole, in time"));
+  });
   MutexLock lock(&mutex_);
   if (finished_) return;
-  if (rest == nullptr || leaves_) return FinishLocked(grpc::Status::OK);
+  if (rest == nullptr) leaves_ = absl::OkStatus();
+  if (leaves_.has_value()) return LeaveLocked();
   rest_ = std::move(rest);
   patience_ = std::move(patience);
   patience_->Begin();
   StartRead(&in_);
 }
 
-void AttendManyCall::Leave() {
+void AttendManyCall::Leave(const absl::Status& why_none) {
   MutexLock lock(&mutex_);
-  leaves_ = true;
-  if (rest_ != nullptr && !finished_) FinishLocked(grpc::Status::OK);
+  if (!leaves_.has_value()) leaves_ = why_none;
+  if (rest_ != nullptr && !finished_) LeaveLocked();
+}
+
+void AttendManyCall::LeaveLocked() {
+  FinishLocked(has_had_job_ ? grpc::Status::OK : ToGrpcStatus(*leaves_));
 }
 
 void AttendManyCall::OnReadDone(bool ok) {
@@ -72,17 +91,21 @@ void AttendManyCall::OnReadDone(bool ok) {
     rest_ = nullptr;
     patience_ = nullptr;
     if (finished_) return;
-    leaves_ = false;  // Too late.
     if (!ok) return FinishLocked(grpc::Status::OK);
+    leaves_.reset();  // Too late.
+    has_had_job_ = true;
   }
-  const absl::Status status = StartJob(message);
+  uint64_t tag = 0;
+  const absl::Status status = StartJob(message, &tag);
   if (status.ok()) return;
   MutexLock lock(&mutex_);
+  answer_.SetTag(tag);
   EndJobLocked(answer_.Failed(InAttendRequest(status)));
 }
 
-absl::Status AttendManyCall::StartJob(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(StartedJob job, ParseStart(message, DeadlineOf(*context_, options_), options_));
+absl::Status AttendManyCall::StartJob(const grpc::ByteBuffer& message, uint64_t* tag) {
+  ASSIGN_OR_RETURN(StartedJob job,
+                   ParseStart(message, DeadlineOf(*context_, options_), options_, tag));
   RETURN_IF_ERROR(CheckSmall(job));
   ASSIGN_OR_RETURN(std::shared_ptr<void> place, gate_->Enter());
   const std::shared_ptr<JobSession> session = JobSession::Make(std::move(job.options), this);
@@ -93,6 +116,7 @@ absl::Status AttendManyCall::StartJob(const grpc::ByteBuffer& message) {
     session_ = session;
     inputs_ = std::move(job.chunks);
     session_self_ = call_self_;
+    answer_.SetTag(*tag);
   }
   session->Run();
   return absl::OkStatus();
@@ -128,7 +152,7 @@ void AttendManyCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
   MutexLock lock(&mutex_);
   if (answer_.Add(&chunks)) return;
   WriteAnswerLocked();
-  for (grpc::ByteBuffer& message : OutputMessages(chunks)) {
+  for (grpc::ByteBuffer& message : answer_.Outputs(chunks)) {
     WriteLocked({std::move(message), credit});
   }
 }
@@ -137,7 +161,9 @@ void AttendManyCall::OnDone(const absl::Status& status, const v1::JobStats& stat
   std::shared_ptr<AttendManyCall> self;  // These go without the lock.
   std::shared_ptr<JobSession> session;
   std::deque<Output> dropped;
+  std::vector<TensorChunk> unsent;  // Of a job that was not placed.
   MutexLock lock(&mutex_);
+  unsent = std::exchange(inputs_, {});
   self = std::move(session_self_);
   session = std::move(session_);
   answer_wait_ = nullptr;

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_GATEWAY_ATTEND_MANY_CALL_H_
 #define ANNULUS_SERVER_GATEWAY_ATTEND_MANY_CALL_H_
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -58,13 +59,15 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   // Waits for the next job, for some time.
   void Rest() EXCLUDES(mutex_);
-  void Leave() EXCLUDES(mutex_);
-  absl::Status StartJob(const grpc::ByteBuffer& message) EXCLUDES(mutex_);
+  // With OK, or, where no job has come at all, with `why_none`.
+  void Leave(const absl::Status& why_none) EXCLUDES(mutex_);
+  absl::Status StartJob(const grpc::ByteBuffer& message, uint64_t* tag) EXCLUDES(mutex_);
   void WriteLocked(Output output) REQUIRES(mutex_);
   // What waits of the answer, as a message of its own.
   void WriteAnswerLocked() REQUIRES(mutex_);
   // The job's last word.
   void EndJobLocked(grpc::ByteBuffer message) REQUIRES(mutex_);
+  void LeaveLocked() REQUIRES(mutex_);
   void FinishLocked(const grpc::Status& status) REQUIRES(mutex_);
 
   grpc::CallbackServerContext* const context_;
@@ -78,7 +81,8 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   Mutex mutex_;
   std::shared_ptr<void> rest_ GUARDED_BY(mutex_);  // Between two jobs.
   std::unique_ptr<Grace> patience_ GUARDED_BY(mutex_);
-  bool leaves_ GUARDED_BY(mutex_) = false;  // It takes no more jobs.
+  std::optional<absl::Status> leaves_ GUARDED_BY(mutex_);  // It takes no more jobs; Leave's word.
+  bool has_had_job_ GUARDED_BY(mutex_) = false;
   // Of the job. In the gate until its last word; then until that is read.
   std::shared_ptr<void> place_ GUARDED_BY(mutex_), leaving_ GUARDED_BY(mutex_);
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);

@@ -75,7 +75,8 @@ void GatewayCall::OnReadDone(bool ok) {
 }
 
 absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
-  ASSIGN_OR_RETURN(StartedJob job, ParseStart(message, deadline_, options_));
+  uint64_t tag = 0;
+  ASSIGN_OR_RETURN(StartedJob job, ParseStart(message, deadline_, options_, &tag));
   inputs_ = std::move(job.inputs);
   fits_ = job.bytes_missing == 0 && job.output_bytes <= kMaxChunkBytes;
   ASSIGN_OR_RETURN(place_, gate_->Enter());
@@ -85,6 +86,7 @@ absl::Status GatewayCall::StartJob(const grpc::ByteBuffer& message) {
   {
     MutexLock lock(&mutex_);
     session_ = session;
+    answer_.SetTag(tag);
     first_ = std::move(job.chunks);
     reading_ = false;
     cancelled = cancelled_;
@@ -174,12 +176,14 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
 }
 
 void GatewayCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
+  std::vector<grpc::ByteBuffer> messages;
   {
     MutexLock lock(&mutex_);
     if (answer_.Add(&chunks)) return;
     WriteAnswerLocked();
+    messages = answer_.Outputs(chunks);
   }
-  for (grpc::ByteBuffer& message : OutputMessages(chunks)) Write({std::move(message), credit});
+  for (grpc::ByteBuffer& message : messages) Write({std::move(message), credit});
 }
 
 void GatewayCall::WriteAnswer() {

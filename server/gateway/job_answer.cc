@@ -48,6 +48,7 @@ grpc::ByteBuffer JobAnswer::Failed(const absl::Status& status) {
 }
 
 grpc::ByteBuffer JobAnswer::Encode() {
+  response_.set_tag(tag_);
   grpc::ByteBuffer message = EncodeChunks(chunks_, &response_);
   response_.Clear();
   chunks_.clear();
@@ -55,19 +56,21 @@ grpc::ByteBuffer JobAnswer::Encode() {
   return message;
 }
 
-bool IsShort(const v1::Plan& plan) {
-  return plan.ByteSizeLong() <= kShortPlanBytes && plan.has_predicted_time() &&
-         DurationFromProto(plan.predicted_time()) <= kShortJob;
-}
-
-std::vector<grpc::ByteBuffer> OutputMessages(const std::vector<TensorChunk>& chunks) {
+std::vector<grpc::ByteBuffer> JobAnswer::Outputs(const std::vector<TensorChunk>& chunks) const {
+  v1::AttendResponse tagged;
+  tagged.set_tag(tag_);
   std::vector<grpc::ByteBuffer> messages;
   absl::Span<const TensorChunk> left(chunks);
   while (!left.empty()) {
-    messages.push_back(EncodeChunks(left.subspan(0, kMaxMessageChunks)));
+    messages.push_back(EncodeChunks(left.subspan(0, kMaxMessageChunks), &tagged));
     left.remove_prefix(std::min(left.size(), kMaxMessageChunks));
   }
   return messages;
+}
+
+bool IsShort(const v1::Plan& plan) {
+  return plan.ByteSizeLong() <= kShortPlanBytes && plan.has_predicted_time() &&
+         DurationFromProto(plan.predicted_time()) <= kShortJob;
 }
 
 }  // namespace annulus

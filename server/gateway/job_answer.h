@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_GATEWAY_JOB_ANSWER_H_
 #define ANNULUS_SERVER_GATEWAY_JOB_ANSWER_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace annulus {
 // was accepted, with its first outputs and its end. One job after another. Not thread-safe.
 class JobAnswer {
  public:
+  // Of the job whose answer begins: every message says it.
+  void SetTag(uint64_t tag) { tag_ = tag; }
   // The job was placed, and the word waits. Endpoints are left out of the plan.
   void Accept(const std::string& job_id, const v1::Plan& plan);
   // Whether something waits.
@@ -27,6 +30,8 @@ class JobAnswer {
   grpc::ByteBuffer Done(const v1::JobStats& stats);
   // Likewise, without the outputs.
   grpc::ByteBuffer Failed(const absl::Status& status);
+  // Outputs as messages of their own.
+  std::vector<grpc::ByteBuffer> Outputs(const std::vector<TensorChunk>& chunks) const;
 
  private:
   grpc::ByteBuffer Encode();
@@ -34,14 +39,12 @@ class JobAnswer {
   v1::AttendResponse response_;
   std::vector<TensorChunk> chunks_;
   bool waits_ = false;
+  uint64_t tag_ = 0;
 };
 
 // By its plan, a job that takes no time to speak of: who waits for its end does not miss the word
 // that it was accepted. A long plan is not to be one message with the outputs.
 bool IsShort(const v1::Plan& plan);
-
-// Outputs as messages of their own.
-std::vector<grpc::ByteBuffer> OutputMessages(const std::vector<TensorChunk>& chunks);
 
 }  // namespace annulus
 

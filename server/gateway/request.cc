@@ -57,11 +57,12 @@ absl::Status CheckInputs(const InputShape& shape, std::vector<TensorChunk>* chun
 }
 
 absl::StatusOr<StartedJob> ParseStart(const grpc::ByteBuffer& message, absl::Time deadline,
-                                      const GatewayServiceOptions& options) {
+                                      const GatewayServiceOptions& options, uint64_t* tag) {
   StartedJob job;
   v1::AttendRequest request;
   RETURN_IF_ERROR(CheckRequestParts(message, request.GetDescriptor()));
   ASSIGN_OR_RETURN(job.chunks, DecodeChunks(message, &request));
+  *tag = request.start().tag();
   RETURN_IF_ERROR(CheckKnown(request, job.chunks));
   if (!request.has_start()) return StartError("the first message must hold the start");
   const v1::AttendRequest::Start& start = request.start();

@@ -43,11 +43,11 @@ struct StartedJob {
   // Of the inputs, those that have not come, and of the outputs.
   int64_t bytes_missing = 0, output_bytes = 0;
 };
-// `deadline` is the call's. Errors, as those of an AttendRequest: MALFORMED_MESSAGE,
-// LIMIT_EXCEEDED, UNKNOWN_FIELD, STREAM_SEQUENCE, INVALID_REQUEST, and those of JobOptionsOf and
-// CheckInputs.
+// `deadline` is the call's. `tag` is set to the start's where it can be read, whatever else is
+// wrong. Errors, as those of an AttendRequest: MALFORMED_MESSAGE, LIMIT_EXCEEDED, UNKNOWN_FIELD,
+// STREAM_SEQUENCE, INVALID_REQUEST, and those of JobOptionsOf and CheckInputs.
 absl::StatusOr<StartedJob> ParseStart(const grpc::ByteBuffer& message, absl::Time deadline,
-                                      const GatewayServiceOptions& options);
+                                      const GatewayServiceOptions& options, uint64_t* tag);
 
 // INVALID_ARGUMENT / STREAM_SEQUENCE of the start message.
 absl::Status StartError(absl::string_view what);

@@ -13,16 +13,16 @@ struct RestingCalls::State {
 
   const size_t limit;
   Mutex mutex;
-  std::map<uint64_t, std::function<void()>> calls GUARDED_BY(mutex);  // In the order they came.
+  std::map<uint64_t, Leave> calls GUARDED_BY(mutex);  // In the order they came.
   uint64_t last GUARDED_BY(mutex) = 0;
   bool closed GUARDED_BY(mutex) = false;
 };
 
 RestingCalls::RestingCalls(size_t limit) : state_(std::make_shared<State>(limit)) {}
 
-std::shared_ptr<void> RestingCalls::Add(std::function<void()> leave) {
+std::shared_ptr<void> RestingCalls::Add(Leave leave) {
   uint64_t call = 0;
-  std::function<void()> oldest;
+  Leave oldest;
   {
     MutexLock lock(&state_->mutex);
     if (state_->closed) return nullptr;
@@ -34,10 +34,10 @@ std::shared_ptr<void> RestingCalls::Add(std::function<void()> leave) {
       state_->calls.erase(first);
     }
   }
-  if (oldest) oldest();
+  if (oldest) oldest(Why::kMadeRoom);
   // Points to something, for null means that there is no rest.
   return std::shared_ptr<void>(state_.get(), [state = state_, call](void*) {
-    std::function<void()> gone;  // Without the lock.
+    Leave gone;  // Without the lock.
     MutexLock lock(&state->mutex);
     const auto it = state->calls.find(call);
     if (it == state->calls.end()) return;
@@ -47,13 +47,13 @@ std::shared_ptr<void> RestingCalls::Add(std::function<void()> leave) {
 }
 
 void RestingCalls::Close() {
-  std::map<uint64_t, std::function<void()>> calls;
+  std::map<uint64_t, Leave> calls;
   {
     MutexLock lock(&state_->mutex);
     state_->closed = true;
     calls.swap(state_->calls);
   }
-  for (const auto& [call, leave] : calls) leave();
+  for (const auto& [call, leave] : calls) leave(Why::kClosed);
 }
 
 }  // namespace annulus

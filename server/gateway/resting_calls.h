@@ -13,10 +13,12 @@ class RestingCalls {
  public:
   explicit RestingCalls(size_t limit);
 
+  enum class Why { kMadeRoom, kClosed };
+  using Leave = std::function<void(Why)>;
   // A call rests until the last copy of what comes back goes, which may be after this object; null:
   // it must leave, for all have. Meanwhile `leave` is called, at most once, by whoever adds another
   // or closes, perhaps while the last copy goes or just after: it ends the call.
-  std::shared_ptr<void> Add(std::function<void()> leave);
+  std::shared_ptr<void> Add(Leave leave);
   // All leave, and nobody rests any more.
   void Close();
 

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "attention/error.h"
 #include "client/client.h"
+#include "client/gateway_session.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_errors.h"
 #include "tests/client/fake_service.h"
@@ -46,6 +49,24 @@ TEST(AttendManyTest, SmallJobsShareACall) {
   keys.ExpectServed();
   EXPECT_EQ(service.attends(), 7);
   EXPECT_EQ(service.attend_manys(), 1);
+  EXPECT_EQ(service.many_jobs(), 5);
+}
+
+// Small inputs may have large outputs.
+TEST(AttendManyTest, AJobWithLargeOutputsHasACallOfItsOwn) {
+  FakeService service(Script({Act::kQueueFull}));  // It serves outputs shaped as queries alone.
+  Client client(At(service));
+  AttentionSpec spec = ClientJob(6000, 1).spec;
+  spec.head_dim_v = 64;
+  const std::vector<std::byte> q(6000 * 2 * 8 * 4), k(2 * 8 * 4), v(2 * 64 * 4);
+  AttendArguments arguments;
+  arguments.spec = spec;
+  arguments.inputs = {{TensorId::kQ, q}, {TensorId::kK, k}, {TensorId::kV, v}};
+  arguments.path = DataPath::kGateway;
+  arguments.max_attempts = 1;
+  EXPECT_EQ(DetailOf(client.Attend(std::move(arguments)).status()).reason, "QUEUE_FULL");
+  EXPECT_EQ(service.attends(), 1);
+  EXPECT_EQ(service.many_jobs(), 0);
 }
 
 // As many calls as there are jobs at once.
@@ -63,10 +84,11 @@ TEST(AttendManyTest, AJobDoesNotWaitForAnother) {
 }
 
 TEST(AttendManyTest, OneThatHasEndedIsReplacedOnce) {
-  for (const grpc::Status& end : {Gone(), grpc::Status(grpc::StatusCode::CANCELLED, "cut"),
-                                  grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too long")}) {
+  for (const grpc::Status& end :
+       {grpc::Status::OK, Gone(), grpc::Status(grpc::StatusCode::CANCELLED, "cut"),
+        grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too long")}) {
     FakeService::Options options;
-    options.ends_many = [end](int job) { return job == 2 ? end : grpc::Status::OK; };
+    options.ends_many = [end](int job) { return job == 2 ? std::optional(end) : std::nullopt; };
     FakeService service(options);
     Client client(At(service));
     for (int i = 0; i < 4; ++i) ExpectServed(&client);
@@ -169,8 +191,36 @@ TEST(AttendManyTest, AJobIsCancelledWithItsCall) {
   ExpectServed(&client);
 }
 
-TEST(AttendManyTest, CallersHearOfPlanAndProgress) {
-  FakeService service({});
+// What one job is answered must never be taken for another's answer.
+TEST(AttendManyTest, AnAnswerToAnotherJobIsAnError) {
+  FakeService::Options options;
+  options.wrong_tag = 1;
+  FakeService service(options);
+  Client client(At(service));
+  ClientJob job(60);
+  const absl::Status status = Send(&client, &job).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_EQ(DetailOf(status).reason, "UNEXPECTED_OUTPUT") << status;
+  EXPECT_EQ(job.out[0], -1) << "it has written all the same";
+}
+
+TEST(AttendManyTest, WhoDoesNotKnowItIsAskedAgainAfterAMinute) {
+  AttendManyCalls calls({});
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  EXPECT_TRUE(calls.MayAsk(now));
+  calls.IsUnknown(now);
+  EXPECT_FALSE(calls.MayAsk(now));
+  EXPECT_FALSE(calls.MayAsk(now + absl::Seconds(59)));
+  EXPECT_TRUE(calls.MayAsk(now + absl::Minutes(1)));
+  EXPECT_NE(calls.NewTag(), calls.NewTag());
+}
+
+class ProgressTest : public testing::TestWithParam<bool> {};
+
+TEST_P(ProgressTest, CallersHearOfPlanAndProgress) {
+  FakeService::Options options;
+  options.only_attend = GetParam();
+  FakeService service(options);
   Client client(At(service));
   for (int i = 0; i < 2; ++i) {
     ClientJob job(60);
@@ -188,6 +238,10 @@ TEST(AttendManyTest, CallersHearOfPlanAndProgress) {
   }
   EXPECT_EQ(service.attend_manys(), 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Gateways, ProgressTest, testing::Bool(), [](const auto& info) {
+  return info.param ? "OfAnEarlierVersion" : "OfThisVersion";
+});
 
 }  // namespace
 }  // namespace annulus

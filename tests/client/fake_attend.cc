@@ -1,4 +1,5 @@
 // The gateway of a FakeService.
+#include <optional>
 #include <utility>
 
 #include "attention/error.h"
@@ -17,12 +18,18 @@ grpc::Status FakeService::AttendMany(grpc::ServerContext* context, AttendStream*
   if (options_.only_attend) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   v1::AttendRequest request;
   for (int job = 1; stream->Read(&request); ++job) {
-    const grpc::Status end = options_.ends_many(job);
-    if (!end.ok()) return end;
+    const std::optional<grpc::Status> end = options_.ends_many(job);
+    if (end.has_value()) return *end;
     // The call has no deadline that would tell it.
-    if (!request.start().has_timeout()) {
-      return Error(absl::StatusCode::kInvalidArgument, "NO_TIMEOUT");
+    const absl::Duration timeout = DurationFromProto(request.start().timeout());
+    if (timeout <= absl::ZeroDuration() || timeout > absl::Seconds(20)) {
+      return Error(absl::StatusCode::kInvalidArgument, "WRONG_TIMEOUT");
     }
+    {
+      MutexLock lock(&mutex_);
+      ++many_jobs_;
+    }
+    const uint64_t tag = request.start().tag() + options_.wrong_tag;
     bool here = true;
     const grpc::Status status = Attend(
         context,
@@ -30,13 +37,17 @@ grpc::Status FakeService::AttendMany(grpc::ServerContext* context, AttendStream*
           one->Swap(&request);
           return std::exchange(here, false);
         },
-        [stream](const v1::AttendResponse& response) { stream->Write(response); });
+        [stream, tag](v1::AttendResponse response) {
+          response.set_tag(tag);
+          stream->Write(response);
+        });
     if (status.ok()) continue;
     // A break is the call's.
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
       return status;
     }
     v1::AttendResponse response;
+    response.set_tag(tag);
     *response.mutable_error() = ErrorToProto(FromGrpcStatus(status));
     stream->Write(response);
   }

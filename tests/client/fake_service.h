@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,13 @@ class FakeService final {
     bool reports = true;        // The workers say what their parts took.
     // What an exchange ends with instead of taking its n-th shard, n from 1; OK: it takes it.
     std::function<grpc::Status(int shard)> ends_exchange = [](int) { return grpc::Status::OK; };
-    // The same of an AttendMany call and its n-th job.
-    std::function<grpc::Status(int job)> ends_many = [](int) { return grpc::Status::OK; };
+    // What an AttendMany call ends with instead of taking its n-th job, n from 1; none: it takes
+    // it.
+    std::function<std::optional<grpc::Status>(int job)> ends_many = [](int) {
+      return std::nullopt;
+    };
     bool only_attend = false;            // It does not know AttendMany.
+    uint64_t wrong_tag = 0;              // Added to those of AttendMany's answers.
     bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
     int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
     std::shared_ptr<HeaderLog> headers;  // Is told of each call.
@@ -63,6 +68,7 @@ class FakeService final {
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
   int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }        // Calls.
   int attend_manys() EXCLUDES(mutex_) { return Get(&FakeService::attend_manys_); }  // Calls.
+  int many_jobs() EXCLUDES(mutex_) { return Get(&FakeService::many_jobs_); }        // On them.
   // RunJob calls that ended by themselves, with OK.
   int ended_well() EXCLUDES(mutex_) { return Get(&FakeService::ended_well_); }
 
@@ -119,6 +125,7 @@ class FakeService final {
   int attends_ GUARDED_BY(mutex_) = 0;
   int exchanges_ GUARDED_BY(mutex_) = 0;
   int attend_manys_ GUARDED_BY(mutex_) = 0;
+  int many_jobs_ GUARDED_BY(mutex_) = 0;
   int merges_ GUARDED_BY(mutex_) = 0;
   Act now_ GUARDED_BY(mutex_) = Act::kServe;
   bool info_answers_ GUARDED_BY(mutex_) = false;

@@ -1,89 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_join.h"
 #include "attention/error.h"
 #include "base/steady_time.h"
-#include "proto/convert.h"
-#include "tests/server/gateway/gateway_case.h"
+#include "tests/server/gateway/many_call.h"
 #include "tests/server/unread_call.h"
 
 namespace annulus {
 namespace {
-
-using Act = FakeService::Act;
-using Stream = grpc::ClientReaderWriter<v1::AttendRequest, v1::AttendResponse>;
-
-constexpr absl::Duration kLong = absl::Minutes(10);
-
-// An AttendMany call of a caller.
-struct ManyCall {
-  explicit ManyCall(v1::Attention::Stub* stub) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    stream = stub->AttendMany(&context);
-  }
-  // The messages of one job's answer, up to its last: A where one says that the job was accepted, C
-  // for each of its chunks, D where it is done, E with an error.
-  std::string Answer() {
-    std::vector<std::string> messages;
-    v1::AttendResponse response;
-    error = absl::OkStatus();
-    while (stream->Read(&response)) {
-      std::string& message = messages.emplace_back(response.has_accepted() ? "A" : "");
-      message += response.chunks_size() > 0 ? "C" : "";
-      if (response.has_done()) message += "D";
-      if (response.has_error()) {
-        message += "E";
-        error = ErrorFromProto(response.error());
-      }
-      if (response.has_done() || response.has_error()) break;
-    }
-    return absl::StrJoin(messages, " ");
-  }
-  std::string AnswerTo(const v1::AttendRequest& job) {
-    if (!stream->Write(job)) return "the call has ended";
-    return Answer();
-  }
-  // What a call ends with that gets no more jobs, whose caller may not have said so.
-  absl::Status End() {
-    v1::AttendResponse response;
-    EXPECT_FALSE(stream->Read(&response));
-    return FromGrpcStatus(stream->Finish());
-  }
-  std::string reason() const { return DetailOf(error).reason; }
-  std::string field() const {
-    const ErrorDetail detail = DetailOf(error);
-    return detail.fields.empty() ? "" : detail.fields[0].field;
-  }
-
-  grpc::ClientContext context;
-  std::unique_ptr<Stream> stream;
-  absl::Status error;  // Of the last job.
-};
-
-class AttendManyTest : public GatewayCallTest {
- protected:
-  void StartWith(GatewayServiceOptions options) {
-    options.small_answer_wait = kLong;
-    Start(std::move(options));
-  }
-  static GatewayServiceOptions Patient() {
-    GatewayServiceOptions options;
-    options.first_message_wait = kLong;
-    return options;
-  }
-  // Short jobs, of which each does the next of these.
-  void Serve(std::vector<Act> acts, GatewayServiceOptions options = Patient()) {
-    predicted_ = absl::Milliseconds(1);
-    behind_ = std::make_unique<FakeService>(Script(std::move(acts)));
-    StartWith(std::move(options));
-  }
-};
 
 TEST_F(AttendManyTest, ShortJobsAreAnsweredByAMessageEach) {
   Serve({Act::kServe});
@@ -133,7 +60,7 @@ TEST_F(AttendManyTest, WhatIsWrongWithAJobIsItsAnswer) {
   Serve({Act::kServe});
   const v1::AttendRequest good = Whole(ClientJob(20));
   v1::AttendRequest heads = good, no_start = good, part = good, beyond = good, large = good,
-                    never = good, unknown = good, twice = good;
+                    never = good, no_time = good, unknown = good, twice = good;
   heads.mutable_start()->mutable_spec()->set_q_heads(-1);
   no_start.clear_start();
   part.mutable_chunks()->RemoveLast();
@@ -146,6 +73,7 @@ TEST_F(AttendManyTest, WhatIsWrongWithAJobIsItsAnswer) {
       ->GetReflection()
       ->MutableUnknownFields(unknown.mutable_start())
       ->AddVarint(99, 1);
+  no_time.mutable_start()->mutable_timeout();
   *twice.add_chunks() = good.chunks(0);
   ManyCall call(stub_.get());
   const auto expect = [&](const v1::AttendRequest& job, const std::string& reason,
@@ -161,6 +89,7 @@ TEST_F(AttendManyTest, WhatIsWrongWithAJobIsItsAnswer) {
   expect(beyond, "CHUNK_OUT_OF_RANGE", "chunks[2].row_begin");
   expect(large, "STREAM_SEQUENCE", "chunks");
   expect(never, "INVALID_REQUEST", "start.timeout");
+  expect(no_time, "INVALID_REQUEST", "start.timeout");
   expect(unknown, "UNKNOWN_FIELD", "start.99");
   expect(twice, "STREAM_SEQUENCE", "chunks");
   EXPECT_EQ(behind_->run_jobs(), 0);
@@ -234,35 +163,34 @@ TEST_F(AttendManyTest, ACancelledCallEndsItsJob) {
   EXPECT_EQ(call.End().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(AttendManyTest, ACallWithoutAJobHasNoPlaceAndEndsWell) {
-  GatewayServiceOptions options;
-  options.first_message_wait = absl::Milliseconds(50);
-  Serve({Act::kServe}, std::move(options));
+TEST_F(AttendManyTest, TheCallsDeadlineIsTheJobs) {
+  Serve({Act::kNeverPlace});
   ManyCall call(stub_.get());
-  EXPECT_TRUE(call.End().ok());
-  EXPECT_TRUE(gateway_->WaitUntilIdle(SteadyNow()));
+  call.context.TryCancel();
+  ManyCall hurried(nullptr);
+  hurried.context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  hurried.stream = stub_->AttendMany(&hurried.context);
+  ASSERT_TRUE(hurried.stream->Write(Whole(ClientJob(20))));
+  (void)hurried.Answer();
+  EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
 }
 
-TEST_F(AttendManyTest, TheLongestWithoutAJobMakesRoom) {
-  GatewayServiceOptions options = Patient();
-  options.max_resting_calls = 1;
-  Serve({Act::kServe}, std::move(options));
-  ManyCall first(stub_.get());
-  EXPECT_EQ(first.AnswerTo(Whole(ClientJob(20))), "ACD");
-  ManyCall second(stub_.get());
-  EXPECT_EQ(second.AnswerTo(Whole(ClientJob(20))), "ACD");
-  EXPECT_TRUE(first.End().ok());
-  EXPECT_EQ(second.AnswerTo(Whole(ClientJob(20))), "ACD");
-}
-
-TEST_F(AttendManyTest, WithoutAJobTheyEndWithTheService) {
-  Serve({Act::kServe});
-  ManyCall first(stub_.get());
-  EXPECT_EQ(first.AnswerTo(Whole(ClientJob(20))), "ACD");
-  gateway_->EndResting();
-  EXPECT_TRUE(first.End().ok());
-  ManyCall late(stub_.get());
-  EXPECT_TRUE(late.End().ok());
+TEST_F(AttendManyTest, EveryMessageOfAnAnswerSaysItsTag) {
+  predicted_ = absl::Milliseconds(1);
+  StartWith(Patient());
+  ManyCall call(stub_.get());
+  uint64_t tag = 7;
+  v1::AttendRequest wrong = Whole(ClientJob(20));
+  wrong.mutable_start()->mutable_spec()->set_q_heads(3);
+  for (v1::AttendRequest job : {Whole(ClientJob(20)), wrong, Whole(ClientJob(1500))}) {
+    job.mutable_start()->set_tag(++tag);
+    ASSERT_TRUE(call.stream->Write(job));
+    v1::AttendResponse response;
+    do {
+      ASSERT_TRUE(call.stream->Read(&response));
+      EXPECT_EQ(response.tag(), tag);
+    } while (!response.has_done() && !response.has_error());
+  }
 }
 
 TEST_F(AttendManyTest, WhoDoesNotReadKeepsNobodyOutAndLosesTheCall) {
