@@ -134,6 +134,25 @@ class FilesTest(AttendCase):
                                     "--world-size", str(2 + index % 3), "--strategy", strategy, "--layout", layout)
                 self.assertEqual((facts["strategy"], facts["layout"]), (strategy, layout))
 
+    def test_rows_of_long_jobs(self):
+        """Judged by rows that are drawn, against all of their keys."""
+        for tokens, dtype, world, how in (
+            (4097, "fp32", 3, ("--strategy", "ring-pass-kv", "--layout", "zigzag")),
+            (4097, "bf16", 4, ("--strategy", "ulysses-ring", "--layout", "striped")),
+            (16385, "fp16", 2, ("--strategy", "ring-pass-kv", "--layout", "zigzag")),
+            (16385, "fp32", 4, ()),
+        ):
+            with self.subTest(tokens=tokens, dtype=dtype, world=world, how=how):
+                tensors = {"q": self.normal(tokens, 2, 32, dtype=dtype), "k": self.normal(tokens, 1, 32, dtype=dtype),
+                           "v": self.normal(tokens, 1, 32, dtype=dtype)}
+                answer, facts = self.run_file(tensors, "--mask", "causal", "--world-size", str(world), *how, dtype=dtype)
+                self.assertEqual(facts["world_size"], world)
+                rows = numpy.sort(numpy.concatenate([[0, tokens - 1], self.random.choice(tokens, 126, replace=False)]))
+                hidden = numpy.arange(tokens)[None, :] > rows[:, None]
+                exact, naive = judged(tensors["q"][rows], tensors["k"], tensors["v"], hidden, dtype)
+                of_rows = {"output": answer["output"][rows], "lse": answer["lse"][:, rows]}
+                self.assert_within_budget(of_rows, exact, naive, f"{tokens} {dtype}", dtype)
+
     def test_scale_and_batches_in_files(self):
         q, k, v = (self.normal(2, 20, 2, 8) for _ in range(3))
         answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--scale", "0")

@@ -155,7 +155,7 @@ TEST_P(KernelConformance, FewRowsThatBeginAndEndInOneTaskHaveTheSameBits) {
 }
 
 TEST_P(KernelConformance, EveryHeadDimensionAtTheEdgesOfPanels) {
-  for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     for (const int32_t dim : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 128, 255, 256}) {
       AttentionSpec spec = Spec(dtype, 2, 1, dim);
       spec.head_dim_v = 257 - dim;

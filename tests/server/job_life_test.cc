@@ -172,6 +172,32 @@ TEST_F(JobLifeTest, CancelBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) 
   EXPECT_EQ(CountTerminal(call), 1);
 }
 
+// As a cancellation: the segments that both ranks have run out, and their group stays.
+TEST_F(JobLifeTest, ADeadlineBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) {
+  harness_.segments = 4;
+  harness_.Start(2);
+  const int64_t call =
+      harness_.Run(harness_.Request(2), "anonymous", harness_.now() + absl::Seconds(9));
+  harness_.Upload(harness_.JobOf(call));
+  harness_.hold = {WorkerCommand::kRunSegment};
+  harness_.Obey();
+  EXPECT_FALSE(harness_.call(call).finished.has_value());
+  harness_.Advance(absl::Seconds(10));
+  ASSERT_TRUE(harness_.call(call).finished.has_value());
+  EXPECT_EQ(harness_.call(call).finished->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "EXPIRED_RUNNING");
+  for (const char* slot : {"w0", "w1"}) {
+    EXPECT_EQ(harness_.worker(slot).commands.size(), 2u) << "the same two segments";
+    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
+  }
+  harness_.hold.clear();
+  harness_.Obey();
+  ExpectIdle();
+  ASSERT_EQ(harness_.core().groups.all().size(), 1u);
+  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
+  EXPECT_EQ(CountTerminal(call), 1);
+}
+
 TEST_F(JobLifeTest, CancelInEveryStateFreesEverything) {
   for (int stop = 0; stop < 6; ++stop) {
     SCOPED_TRACE(stop);
