@@ -138,10 +138,9 @@ class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Way>> {
   static bool IsTaken(int64_t length, int32_t world, int64_t combination) {
     return (combination + length + world) % (length <= 2 * world ? 2 : 6) == 0;
   }
-  // By area there are sixteen blocks a rank, and so many tasks: each (length, mask) with one number
-  // of ranks, of several.
-  static bool IsTakenByArea(int64_t length, int32_t world, int64_t mask) {
-    return (length + mask) % 7 == world - 2;
+  // Sixteen blocks a rank, so many tasks: each (length, mask) with one number of several ranks.
+  static bool IsTakenByArea(int64_t length, int32_t world, int64_t combination) {
+    return (combination + length) % 7 == world - 2;
   }
 };
 
@@ -164,10 +163,9 @@ TEST_P(EverySchedule, IsAcceptedByTheCheckerAtEveryLength) {
   for (int64_t length = 0; length <= kLengths; ++length) {
     for (size_t p = 0; p < plans.size(); ++p) {
       for (size_t m = 0; m < masks.size(); ++m) {
-        const bool taken = plans[p].layout == Layout::kByArea
-                               ? IsTakenByArea(length, world, static_cast<int64_t>(m))
-                               : IsTaken(length, world, static_cast<int64_t>(m + p));
-        if (!taken) continue;
+        const auto n = static_cast<int64_t>(m + p);
+        const bool by_area = plans[p].layout == Layout::kByArea;
+        if (!(by_area ? IsTakenByArea(length, world, n) : IsTaken(length, world, n))) continue;
         const auto variant = static_cast<int64_t>(random() % kVariants);
         CheckCase({For(operation, SpecOfLength(length, variant, masks[m])), plans[p], strategy,
                    static_cast<int64_t>(random() % 64)});

@@ -2,6 +2,7 @@
 #include "proto/convert.h"
 #include "proto/ticket.h"
 #include "tests/server/coordinator_harness.h"
+#include "tests/server/job_case.h"
 
 namespace annulus {
 namespace {
@@ -9,25 +10,7 @@ namespace {
 using control::v1::WorkerCommand;
 using v1::Job;
 
-class JobLifeTest : public testing::Test {
- protected:
-  void ExpectIdle() {
-    harness_.Obey();
-    for (const v1::WorkerInfo& worker : harness_.Info().workers()) {
-      EXPECT_EQ(worker.staging().used_bytes(), 0) << worker.slot();
-      EXPECT_EQ(worker.device().used_bytes(), 0) << worker.slot();
-    }
-    EXPECT_TRUE(harness_.core().runs.all().empty());
-  }
-  int CountTerminal(int64_t call) {
-    int count = 0;
-    for (const v1::JobEvent& event : harness_.call(call).events) {
-      count += event.has_state_changed() && event.state_changed().state() >= Job::STATE_SUCCEEDED;
-    }
-    return count;
-  }
-  CoordinatorHarness harness_;
-};
+class JobLifeTest : public JobCase {};
 
 TEST_F(JobLifeTest, SoloJobRunsWithoutPrepareAndRunSegment) {
   harness_.Start(1);
@@ -149,55 +132,7 @@ TEST_F(JobLifeTest, ShardsWithoutBytesNeedNoFetch) {
   ExpectIdle();
 }
 
-TEST_F(JobLifeTest, CancelBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call = harness_.Run(harness_.Request(2));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
-  harness_.Handle(event::CancelJob{harness_.NewCall(), "anonymous", harness_.JobOf(call)});
-  EXPECT_EQ(harness_.StateOf(call), Job::STATE_CANCELLED);
-  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "CANCELLED_BY_CLIENT");
-  // Both ranks have been sent the same two segments; no Drop before they have ended.
-  for (const char* slot : {"w0", "w1"}) {
-    EXPECT_EQ(harness_.worker(slot).commands.size(), 2u);
-    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
-  }
-  harness_.hold.clear();
-  harness_.Obey();
-  ExpectIdle();
-  EXPECT_EQ(harness_.core().groups.all().size(), 1u);
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
-  EXPECT_EQ(CountTerminal(call), 1);
-}
-
 // As a cancellation: the segments that both ranks have run out, and their group stays.
-TEST_F(JobLifeTest, ADeadlineBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call =
-      harness_.Run(harness_.Request(2), "anonymous", harness_.now() + absl::Seconds(9));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
-  EXPECT_FALSE(harness_.call(call).finished.has_value());
-  harness_.Advance(absl::Seconds(10));
-  ASSERT_TRUE(harness_.call(call).finished.has_value());
-  EXPECT_EQ(harness_.call(call).finished->code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "EXPIRED_RUNNING");
-  for (const char* slot : {"w0", "w1"}) {
-    EXPECT_EQ(harness_.worker(slot).commands.size(), 2u) << "the same two segments";
-    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
-  }
-  harness_.hold.clear();
-  harness_.Obey();
-  ExpectIdle();
-  ASSERT_EQ(harness_.core().groups.all().size(), 1u);
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
-  EXPECT_EQ(CountTerminal(call), 1);
-}
-
 TEST_F(JobLifeTest, CancelInEveryStateFreesEverything) {
   for (int stop = 0; stop < 6; ++stop) {
     SCOPED_TRACE(stop);
@@ -271,35 +206,6 @@ TEST_F(JobLifeTest, AbandonedOrFailedShardEndsTheJobWithTheWorkersError) {
     EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "UPLOAD_STALLED");
     ExpectIdle();
   }
-}
-
-TEST_F(JobLifeTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBothRanks) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call = harness_.Run(harness_.Request(2));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
-  ASSERT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
-  ASSERT_EQ(harness_.worker("w0").commands.size(), 2u);
-  // Rank 0 fails; like a lane, it still answers the segments that were issued.
-  control::v1::WorkerEvent event;
-  event.mutable_shard_failed()->mutable_shard()->set_job_id(harness_.JobOf(call));
-  event.mutable_shard_failed()->mutable_shard()->set_attempt(1);
-  event.mutable_shard_failed()->mutable_error()->set_code(
-      static_cast<int>(absl::StatusCode::kResourceExhausted));
-  event.mutable_shard_failed()->mutable_error()->set_reason("NO_MEMORY");
-  harness_.Say(harness_.worker("w0"), std::move(event));
-  EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
-  EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "NO_MEMORY");
-  for (const char* slot : {"w0", "w1"}) {
-    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
-  }
-  harness_.hold.clear();
-  harness_.Obey();
-  ExpectIdle();
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
-  EXPECT_EQ(CountTerminal(call), 1);
 }
 
 TEST_F(JobLifeTest, DeadlinesEndJobsWithTheReasonOfTheirState) {
