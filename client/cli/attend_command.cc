@@ -155,6 +155,7 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   json["seconds"] = absl::ToDoubleSeconds(outcome.took);
   json["predicted_seconds"] =
       absl::ToDoubleSeconds(DurationFromProto(result.plan.predicted_time()));
+  json["balance"] = result.plan.balance();
   json["input_bytes"] = BytesSent(outcome);
   if (!outcome.handle.empty()) {
     json["state"] = {{"job_id", outcome.handle}, {"used", result.state_gone.empty()}};

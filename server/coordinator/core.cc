@@ -37,7 +37,7 @@ void Core::ForgetPlan(int64_t plan) {
 }
 
 void Core::Log(LogLevel level, absl::string_view job, std::string text) {
-  Emit(action::Log{level, std::string(job), std::move(text)});
+  Emit(action::Log{level, std::string(job), std::move(text), nullptr});
 }
 
 void Core::Send(int64_t number, control::v1::WorkerCommand message,

@@ -135,8 +135,8 @@ struct SetReady {
 struct Stopped {};
 struct Log {
   LogLevel level = LogLevel::kInfo;
-  std::string job;
-  std::string text;
+  std::string job, text;
+  std::shared_ptr<const JobPlan> plan;  // Is told behind `text`, and at kDebug what it is not.
 };
 
 }  // namespace action

@@ -332,8 +332,8 @@ void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
     SendReserve(core, job, run, static_cast<int32_t>(rank));
   }
   TellClient(core, job, run);
-  core.Log(LogLevel::kInfo, job.id,
-           absl::StrCat("attempt ", job.attempt, " placed on ", place.workers.size(), " workers"));
+  core.Emit(action::Log{LogLevel::kInfo, job.id, absl::StrCat("attempt ", job.attempt, " placed: "),
+                        job.plan});
   ArmJobTimer(core, job);
 }
 

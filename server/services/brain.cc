@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "server/coordinator/errors.h"
+#include "server/coordinator/plan_text.h"
 
 namespace annulus {
 namespace {
@@ -172,8 +173,13 @@ void Brain::Perform(Action action) {
     void operator()(action::ForgetPlan& a) { brain.planners_.Forget(a.plan); }
     void operator()(action::SetReady& a) { brain.options_.on_ready(a.ready); }
     void operator()(action::Stopped&) { brain.options_.on_stopped(); }
-    void operator()(action::Log& a) { WriteLogIfEnabled(a); }
-    static void WriteLogIfEnabled(const action::Log& a) { LogAt(a.level, a.job, a.text); }
+    void operator()(action::Log& a) {
+      if (!LogEnabled(a.level)) return;
+      if (a.plan == nullptr) return WriteLog(a.level, a.job, a.text);
+      LogAt(a.level, a.job, a.text, WayText(a.plan->execution, a.plan->cost));
+      if (!LogEnabled(LogLevel::kDebug)) return;
+      for (const Candidate& way : a.plan->rejected) LogDebug(a.job, RejectedText(way));
+    }
   };
   std::visit(Performer{*this}, action);
 }

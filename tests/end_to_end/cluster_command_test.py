@@ -120,6 +120,24 @@ class LogTest(ServiceCase):
                 if job in line["message"]:
                     self.assertEqual(line["job"], job, text)
 
+    def test_it_says_what_was_taken_and_what_was_not(self):
+        done = self.service.annulus("attend", "--json", "--synthetic", "1,300,300,2,2,16,fp32,1", "--strategy", "auto")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        facts = json.loads(done.stdout)
+
+        def messages():
+            return [line["message"] for line in map(json.loads, filter(None, list(self.service.log))) if line.get("job") == facts["job_id"]]
+
+        way = r"[a-z-]+, [a-z-]+(, \d+ x \d+)?, \d workers?: \S+ ms(, at most \d+ bytes a worker)?"
+        wait_for(lambda: any("placed: " in message for message in messages()), 20, messages)
+        (placed,) = [message for message in messages() if "placed: " in message]
+        self.assertRegex(placed, rf"^attempt 1 placed: {facts['strategy']}, {facts['layout']}, {facts['world_size']} worker.*bytes a worker$")
+        self.assertRegex(placed, f"^attempt 1 placed: {way}$")
+        rejected = [message for message in messages() if message.startswith("rejected ")]
+        self.assertGreater(len(rejected), 1)
+        for message in rejected:
+            self.assertRegex(message, f"^rejected {way}: .+")
+
 
 if __name__ == "__main__":
     unittest.main()
