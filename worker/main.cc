@@ -21,6 +21,7 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/cpu_list.h"
 #include "base/device_name.h"
 #include "base/log.h"
 #include "proto/callback_threads.h"
@@ -47,7 +48,8 @@ struct Flags {
   WorkerOptions worker;
   BackendOptions backend;
   std::string comm_address = "127.0.0.1";
-  int64_t threads = 0;
+  int64_t threads = 0;    // 0: as many as CPUs that may be used.
+  std::vector<int> cpus;  // Empty: those that the system allows.
   int64_t copy_threads = 2;
   int64_t link_rate = 0;
   absl::Duration measure_time = absl::Seconds(1);
@@ -66,7 +68,6 @@ Flags Defaults() {
   flags.worker.data_address = "127.0.0.1:8004";
   flags.worker.staging_bytes = 4 * kGiB;
   flags.worker.device_bytes = 4 * kGiB;
-  flags.threads = std::max(1u, std::thread::hardware_concurrency());
   return flags;
 }
 
@@ -112,8 +113,17 @@ void AddSizes(CLI::App* app, Flags* flags) {
            &worker->staging_bytes);
   AddBytes(app, {"--device-bytes", "Memory for the working sets of running jobs"},
            {1 << 20, kMostHostBytes}, &worker->device_bytes);
-  AddInteger(app, {"--threads", "Threads of the attention kernel"}, {1, 1024}, &flags->threads,
-             "threads");
+  AddInteger(app,
+             {"--threads",
+              "Threads of the attention kernel; 0: as many as CPUs may be used. Up to 8 "
+              "that are as many as those each keep to a CPU of their own"},
+             {0, 1024}, &flags->threads, "threads");
+  AddText(app, {"--cpus", "CPUs that the worker keeps to, all of its threads; default: any"},
+          "N[-M][,N[-M]...]", "", [flags](const std::string& text) -> absl::Status {
+            absl::StatusOr<std::vector<int>> cpus = ParseCpuList(text);
+            if (cpus.ok()) flags->cpus = *std::move(cpus);
+            return cpus.status();
+          });
   AddInteger(app, {"--copy-threads", "Threads that begin shards and check large pieces of outputs"},
              {1, 64}, &flags->copy_threads, "threads");
   AddText(app,
@@ -276,10 +286,25 @@ absl::Status MakeReady(Flags* flags) {
   return absl::OkStatus();
 }
 
+// Before the first thread is started.
+absl::Status TakeCpus(Flags* flags) {
+  if (!flags->cpus.empty()) {
+    const absl::Status kept = KeepToCpus(flags->cpus);
+    if (!kept.ok()) return absl::Status(kept.code(), absl::StrCat("--cpus: ", kept.message()));
+  }
+  const auto cpus = static_cast<int64_t>(AllowedCpus().size());
+  if (flags->threads == 0) flags->threads = std::clamp<int64_t>(cpus, 1, 1024);
+  return absl::OkStatus();
+}
+
 int Run(Flags flags) {
   const sigset_t signals = BlockSignals();
   flags.log.component = flags.worker.slot;
   InitLogging(flags.log);
+  if (const absl::Status cpus = TakeCpus(&flags); !cpus.ok()) {
+    LogError(kNoJob, "cannot start: ", ErrorText(cpus));
+    return kFailed;
+  }
   LimitCallbackThreads();
   const absl::Status ready = MakeReady(&flags);
   if ((ready.ok() || absl::IsCancelled(ready)) && ToldToEnd()) {
@@ -295,8 +320,8 @@ int Run(Flags flags) {
     code = value;
     kill(getpid(), SIGUSR1);
   };
-  LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads, " threads, ",
-          RatesText(flags.worker.rates));
+  LogInfo(kNoJob, "backend ", flags.worker.engine.description, ", ", flags.threads,
+          " threads on CPUs ", CpuListText(AllowedCpus()), ", ", RatesText(flags.worker.rates));
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(flags.worker);
   if (!worker.ok()) {
     LogError(kNoJob, "cannot start: ", ErrorText(worker.status()));

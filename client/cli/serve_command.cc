@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
-#include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/cpu_list.h"
 #include "base/device_name.h"
 #include "base/log.h"
 #include "base/steady_time.h"
@@ -36,6 +37,7 @@ struct Flags {
   int64_t workers = 2;
   std::string device = "cpu";
   int64_t threads = 0;
+  bool pin = false;
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
   absl::Duration ready_timeout = absl::Minutes(1);
@@ -53,6 +55,11 @@ int64_t PoolBytes(int64_t workers) {
   sysinfo(&info);
   const int64_t memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
   return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
+}
+
+// Of each worker's kernel, where the machine has so many CPUs.
+int64_t ThreadsOf(const Flags& flags, int64_t cpus) {
+  return flags.threads > 0 ? flags.threads : std::max<int64_t>(1, cpus / flags.workers);
 }
 
 // Each worker has a GPU of its own.
@@ -157,9 +164,8 @@ absl::Status Service::Start() {
 absl::Status Service::StartWorker(int64_t index) {
   std::string host = address_.substr(0, address_.rfind(':'));
   if (IsEveryAddress(host)) host = "127.0.0.1";
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const int64_t threads =
-      flags_.threads > 0 ? flags_.threads : std::max<int64_t>(1, cores / flags_.workers);
+  const std::vector<int> cpus = AllowedCpus();
+  const int64_t threads = ThreadsOf(flags_, cpus.size());
   const int64_t pool = PoolBytes(flags_.workers);
   std::vector<std::string> arguments = {
       FindProgram("annulus-worker"),
@@ -181,6 +187,10 @@ absl::Status Service::StartWorker(int64_t index) {
       flags_.log_level,
       "--log-format",
       flags_.log_format};
+  if (flags_.pin) {
+    const auto first = cpus.begin() + index * threads;
+    arguments.insert(arguments.end(), {"--cpus", CpuListText({first, first + threads})});
+  }
   arguments.insert(arguments.end(), flags_.worker_flags.begin(), flags_.worker_flags.end());
   ASSIGN_OR_RETURN(ChildProcess worker, ChildProcess::Start(arguments, /*pipe_output=*/false));
   workers_.push_back(std::move(worker));
@@ -301,6 +311,8 @@ Command AddServeCommand(CLI::App* program) {
       });
   AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
              {0, 1024}, &flags->threads, "threads");
+  AddSwitch(app, {"--pin", "Each worker keeps to CPUs of its own, as many as its kernel's threads"},
+            &flags->pin);
   AddBytesOrZero(app,
                  {"--staging-bytes",
                   "Memory of each worker for inputs and outputs; 0: a share of the machine's"},
@@ -331,6 +343,13 @@ Command AddServeCommand(CLI::App* program) {
       std::cerr
           << "annulus serve: --device auto goes with --workers 1; with cuda:0 each worker has "
              "a GPU of its own\n";
+      return kUsageExitCode;
+    }
+    const auto cpus = static_cast<int64_t>(AllowedCpus().size());
+    const int64_t wanted = flags->workers * ThreadsOf(*flags, cpus);
+    if (flags->pin && wanted > cpus) {
+      std::cerr << absl::StrCat("annulus serve: --pin takes ", wanted, " CPUs for ", flags->workers,
+                                " workers, and ", cpus, " may be used\n");
       return kUsageExitCode;
     }
     return Service(*flags).Run();

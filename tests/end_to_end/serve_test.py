@@ -32,6 +32,11 @@ def children_of(pid):
     return [int(child) for child, stat in found if stat and stat[1] == pid]
 
 
+def is_worker(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return b"annulus-worker" in file.read().split(b"\0")[0]
+
+
 def runs(pid):
     stat = stat_of(pid)
     return stat is not None and stat[0] != "Z"
@@ -77,6 +82,23 @@ class ServeTest(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 lines = [line for line in done.stderr.splitlines() if not line.startswith("2")]  # But its log.
                 self.assertEqual(lines[1:], [f"annulus serve: {child} ended with 2"], done.stderr)
+
+    def test_workers_keep_to_cpus_of_their_own(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        with cluster.Serve(len(allowed), "--pin") as service:
+            facts = json.loads(service.annulus("cluster", "--json").stdout)
+            self.assertEqual(len(facts["workers"]), len(allowed))
+            used = set()
+            for pid in filter(is_worker, children_of(service.pid)):
+                (cpus,) = {frozenset(os.sched_getaffinity(int(thread))) for thread in os.listdir(f"/proc/{pid}/task")}
+                self.assertEqual(len(cpus), 1)
+                used |= cpus
+            self.assertEqual(sorted(used), allowed)
+            done = service.annulus("attend", "--synthetic", "1,256,256,2,2,16,fp32,1", "--world-size", str(len(allowed)), "--verify", "10")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run(cluster.Serve(len(allowed) + 1, "--pin").command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, rf"^annulus serve: --pin takes {len(allowed) + 1} CPUs for {len(allowed) + 1} workers, and {len(allowed)} may be used\n$")
 
     def test_sizes_are_those_that_workers_take(self):
         for flag in ("--staging-bytes", "--device-bytes"):

@@ -46,6 +46,17 @@ class WorkerStartTest(unittest.TestCase):
                     self.assertEqual(done.returncode, 1, done.stderr)
                     self.assertIn("--comm-address: ", done.stderr)
 
+    def test_cpus_that_are_not_there(self):
+        for cpus, code, words in (("1023", 1, r"--cpus: CPUs 1023 where \S+ may be used"), ("1-", 2, "--cpus: '1-' is no list of CPUs")):
+            with self.subTest(cpus=cpus):
+                done = subprocess.run(
+                    [cluster.program("annulus-worker"), "--data-address", "127.0.0.1:0", "--cpus", cpus],
+                    capture_output=True, text=True, timeout=60,
+                )
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+                self.assertRegex(done.stderr, words)
+
     def test_a_gpu_that_is_not_there(self):
         done = subprocess.run(
             [cluster.program("annulus-worker"), "--data-address", "127.0.0.1:0",

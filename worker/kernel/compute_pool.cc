@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/cpu_list.h"
 
 namespace annulus {
 namespace {
@@ -31,13 +32,9 @@ void SpinUntil(const Condition& condition) {
 constexpr int kMostToSpread = 8;
 
 std::vector<int> CpusToSpreadOver(int threads) {
-  cpu_set_t allowed;
-  if (threads > kMostToSpread || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {};
-  if (CPU_COUNT(&allowed) != threads) return {};
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-  return cpus;
+  if (threads > kMostToSpread) return {};
+  std::vector<int> cpus = AllowedCpus();
+  return cpus.size() == static_cast<size_t>(threads) ? cpus : std::vector<int>();
 }
 
 }  // namespace
