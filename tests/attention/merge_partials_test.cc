@@ -39,8 +39,11 @@ struct Part {
   }
 };
 
-Part RandomPart(int64_t rows, int64_t heads, int64_t dim, float largest_lse, std::mt19937* random) {
-  std::uniform_real_distribution<float> lse(-largest_lse, largest_lse), value(1.0f, 2.0f);
+// Outputs are from 1 to 2, or of either sign, so that those of several parts may cancel.
+Part RandomPart(int64_t rows, int64_t heads, int64_t dim, float largest_lse, std::mt19937* random,
+                bool is_signed = false) {
+  std::uniform_real_distribution<float> lse(-largest_lse, largest_lse),
+      value(is_signed ? -2.0f : 1.0f, 2.0f);
   Part part = {rows, heads, dim, {}, {}, {}};
   for (int64_t i = 0; i < rows * heads * dim; ++i) part.out.push_back(value(*random));
   for (int64_t i = 0; i < rows * heads; ++i) part.lse.push_back(lse(*random));
@@ -84,18 +87,39 @@ Part MergeAtRandom(std::vector<Part> parts, std::mt19937* random) {
   return parts[0];
 }
 
-void ExpectAnyOrderWithinEightUlp(float largest_lse) {
+// Of each output: the parts' magnitudes by their weights. It is the output where none cancel.
+std::vector<float> Magnitudes(const std::vector<Part>& parts, const Part& merged) {
+  std::vector<float> magnitudes(merged.out.size());
+  for (size_t i = 0; i < magnitudes.size(); ++i) {
+    const size_t slot = i / static_cast<size_t>(merged.dim);
+    double magnitude = 0;
+    for (const Part& part : parts) {
+      magnitude += std::exp(static_cast<double>(part.lse[slot]) - merged.lse[slot]) *
+                   std::abs(static_cast<double>(part.out[i]));
+    }
+    magnitudes[i] = static_cast<float>(magnitude);
+  }
+  return magnitudes;
+}
+
+float UlpOf(float value) { return std::nextafter(value, kInfinity) - value; }
+
+void ExpectAnyOrderWithinEightUlp(float largest_lse, bool is_signed) {
   const uint32_t seed = TestSeed();
-  SCOPED_TRACE(testing::Message() << SeedTrace(seed) << ", LSE up to " << largest_lse);
+  SCOPED_TRACE(testing::Message() << SeedTrace(seed) << ", LSE up to " << largest_lse
+                                  << (is_signed ? ", signed" : ""));
   std::mt19937 random(seed);
   std::vector<Part> parts;
-  for (int i = 0; i < 12; ++i) parts.push_back(RandomPart(2, 2, 3, largest_lse, &random));
+  for (int i = 0; i < 12; ++i) {
+    parts.push_back(RandomPart(2, 2, 3, largest_lse, &random, is_signed));
+  }
   parts.push_back(Identity(2, 2, 3));
   const Part expected = Merged(parts);
+  const std::vector<float> magnitudes = Magnitudes(parts, expected);
   for (int trial = 0; trial < 1000; ++trial) {
     const Part other = MergeAtRandom(parts, &random);
     for (size_t i = 0; i < other.out.size(); ++i) {
-      ASSERT_LE(UlpsApart(other.out[i], expected.out[i]), 8) << trial;
+      ASSERT_LE(std::abs(other.out[i] - expected.out[i]), 8 * UlpOf(magnitudes[i])) << trial;
     }
     for (size_t i = 0; i < other.lse.size(); ++i) {
       ASSERT_LE(UlpsApart(other.lse[i], expected.lse[i]), 8) << trial;
@@ -105,7 +129,9 @@ void ExpectAnyOrderWithinEightUlp(float largest_lse) {
 
 TEST(MergePartialsTest, AnyOrderAndGroupingAgreesWithinEightUlp) {
   // 1e4: an fp32 LSE alone would be off by more than its weights' ulps.
-  for (const float largest : {1.0f, 40.0f, 1e4f}) ExpectAnyOrderWithinEightUlp(largest);
+  for (const float largest : {1.0f, 40.0f, 1e4f}) {
+    for (const bool is_signed : {false, true}) ExpectAnyOrderWithinEightUlp(largest, is_signed);
+  }
 }
 
 TEST(MergePartialsTest, AgreesWithTheFormula) {

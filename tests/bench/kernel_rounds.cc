@@ -88,6 +88,10 @@ class Rounds {
     AttentionSpec spec;
     if (!ReadCase(words, &spec)) return false;
     data_.reset();
+    if (spec.arithmetic == Arithmetic::kBf16x3 && !kernel_->serves_bf16x3()) {
+      *answer = {{"served", false}, {"path", path_}};
+      return true;
+    }
     data_ = std::make_unique<KernelJobData>(spec, /*seed=*/1);
     bf16_ = !Bf16PeakName(path_).empty() && spec.dtype == DataType::kBf16;
     data_->Run(*kernel_);  // Touches all memory once.

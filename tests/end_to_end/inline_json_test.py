@@ -14,9 +14,12 @@ from tests.end_to_end.attend_case import hidden_by, kept_weights, mask_of
 HEADS, KV_HEADS, DIM, ROWS, KEYS = 4, 2, 8, 30, 37
 SLOPES, SINKS = [0.5, 0.25, 0.125, -0.0625], [2.0, -1.0, 0.5, 4.0]
 RANGES = [{"qBegin": 2, "qEnd": 20, "kBegin": 1, "kEnd": 25, "kind": "KIND_CAUSAL"}, {"qBegin": 0, "qEnd": 30, "kBegin": 30, "kEnd": 37}]
+WHOLE = {"qBegin": 0, "qEnd": ROWS, "kBegin": 0, "kEnd": KEYS}
 EVERY = numpy.ones((HEADS, ROWS, KEYS), bool)
 MASKS = {
     "ranges": [{"ranges": RANGES}],
+    "inverse causal": [{"ranges": [{**WHOLE, "kind": "KIND_INVERSE_CAUSAL"}]}],
+    "bi-causal": [{"ranges": [{**WHOLE, "kind": "KIND_BI_CAUSAL"}]}],
     "prefix": [{"causal": True, "prefix": "12"}],
     "chunk": [{"chunk": 8}],
     "window": [{"windowLeft": 5, "windowRight": "3", "alwaysVisible": 2}],
@@ -33,6 +36,7 @@ class InlineJsonTest(unittest.TestCase):
         shapes = {"q": (ROWS, HEADS, DIM), "k": (KEYS, KV_HEADS, DIM), "v": (KEYS, KV_HEADS, DIM), "lseOffset": (ROWS, HEADS, 1),
                   "bias": (ROWS, HEADS, KEYS)}
         cls.tensors = {name: random.standard_normal(shape).astype(numpy.float32) for name, shape in shapes.items()}
+        cls.tensors["bitMask"] = (random.random((ROWS, HEADS, KEYS)) < 0.6).astype(numpy.float32)
 
     def inline(self, spec, world, *more):
         """(output, LSE in [heads, rows], the answer) of the spec, with these tensors beside q, k and v."""
@@ -90,6 +94,24 @@ class InlineJsonTest(unittest.TestCase):
         ):
             self.check(name, spec, exact, *more)
         self.check("base 2", {"outputs": {"lseBase": "LSE_BASE_2"}}, self.exact(EVERY), base=2)
+
+    def test_bit_mask(self):
+        visible = self.tensors["bitMask"].transpose(1, 0, 2) == 1
+        self.check("bit mask", {"masks": [{"bitMask": True}], "bitMaskHeads": HEADS}, self.exact(visible), "bitMask")
+
+    def test_max_logit(self):
+        q, k = (numpy.repeat(self.tensors[name].astype(float), HEADS // self.tensors[name].shape[1], axis=1) for name in "qk")
+        scores = numpy.einsum("ihd,jhd->hij", q, k) / DIM**0.5
+        for world in (1, 3):
+            _, _, answer = self.inline({"outputs": {"maxLogit": True}}, world)
+            largest = numpy.array(answer["max_logit"]["values"], float).reshape(ROWS, HEADS).T
+            numpy.testing.assert_allclose(largest, scores.max(axis=2), rtol=1e-5, atol=1e-6)
+
+    def test_both_bases_say_the_same(self):
+        for world in (1, 3):
+            _, natural, _ = self.inline({}, world)
+            _, binary, _ = self.inline({"outputs": {"lseBase": "LSE_BASE_2"}}, world)
+            numpy.testing.assert_allclose(binary * math.log(2), natural, rtol=1e-6, atol=1e-6)
 
 
 if __name__ == "__main__":

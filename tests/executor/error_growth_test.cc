@@ -15,7 +15,7 @@ namespace annulus {
 namespace {
 
 constexpr int32_t kRanks = 8;
-constexpr double kMostRoot = 1.5, kMostLargest = 2;
+constexpr double kMostRoot = 1.5, kMostLargest = 1.5;
 
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
 
