@@ -118,8 +118,8 @@ void AddSizes(CLI::App* app, Flags* flags) {
               "Threads of the attention kernel; 0: as many as CPUs may be used. Up to 8 "
               "that are as many as those each keep to a CPU of their own"},
              {0, 1024}, &flags->threads, "threads");
-  AddText(app, {"--cpus", "CPUs that the worker keeps to, all of its threads; default: any"},
-          "N[-M][,N[-M]...]", "", [flags](const std::string& text) -> absl::Status {
+  AddText(app, {"--cpus", "CPUs, 0 to 1023, that all threads of the worker keep to; default: any"},
+          "N[-M][,N[-M]…]", "", [flags](const std::string& text) -> absl::Status {
             absl::StatusOr<std::vector<int>> cpus = ParseCpuList(text);
             if (cpus.ok()) flags->cpus = *std::move(cpus);
             return cpus.status();

@@ -41,6 +41,7 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
 
 struct Tally {
   int refused = 0, harmless = 0, wrong = 0;
+  std::map<std::pair<Operation, Strategy>, int> refused_of;  // By builder.
 };
 
 void PlaceAgain(Mutant* mutant) {
@@ -59,6 +60,7 @@ void Judge(const Damage& damage, const ScheduleCase& one, std::mt19937_64& rando
   if (!checked.ok()) {
     EXPECT_EQ(DetailOf(checked).reason, "SCHEDULE_BROKEN") << damage.name;
     ++tally->refused;
+    ++tally->refused_of[{one.spec.operation, one.execution.strategy}];
     return;
   }
   for (int run = 0; run < 3; ++run) {
@@ -80,6 +82,7 @@ TEST(ScheduleMutants, NoneIsAcceptedAndWrong) {
   const std::vector<Damage> damages = AllDamages();
   EXPECT_GE(damages.size(), 40u);
   int refused = 0, harmless = 0;
+  std::map<std::pair<Operation, Strategy>, int> refused_of;
   for (const Damage& damage : damages) {
     Tally tally;
     for (int i = 0; i < 500; ++i) Judge(damage, RandomCase(random), random, &tally);
@@ -88,8 +91,16 @@ TEST(ScheduleMutants, NoneIsAcceptedAndWrong) {
     EXPECT_GE(tally.refused + tally.harmless, 10) << damage.name << " hardly applies";
     refused += tally.refused;
     harmless += tally.harmless;
+    for (const auto& [builder, count] : tally.refused_of) refused_of[builder] += count;
   }
   EXPECT_GT(refused, 2000);
+  for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
+    for (const Strategy strategy : TestStrategies()) {
+      const int count = refused_of[{operation, strategy}];
+      EXPECT_GT(count, 100) << StrategyName(strategy)
+                            << (operation == Operation::kForward ? "" : ", gradients");
+    }
+  }
   std::cout << "refused " << refused << ", accepted and right " << harmless << "\n";
 }
 

@@ -20,7 +20,7 @@ OPTION = re.compile(
 RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \(Env:[A-Z_]+\)| \.\.\.| REQUIRED)+(?= |$)")
 SWITCHES = {
     "--all", "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
-    "--release", "--version",
+    "--pin", "--release", "--version",
 }
 TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -64,6 +64,7 @@ def wrong_values(form):
         "cpu|auto|cuda:N": ("gpu", "cuda:", "cuda:-1"),
         "cuda:N": ("cpu", "auto", "cuda:", "cuda:-1"),
         "NAME[,NAME…]": ("", "a,,b"),
+        "N[-M][,N[-M]…]": ("", "a", "1-", "3-2", "1,,2", "1,1", "1024", "-1"),
         "LIBRARY": ("",),
         "LIBRARY|off": ("",),
         "[DIR/]FILE": ("",),
