@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,11 @@ std::vector<int> AllowedCpus() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
   return cpus;
+}
+
+int AllowedCpuCount() {
+  const size_t cpus = AllowedCpus().size();
+  return static_cast<int>(cpus > 0 ? cpus : std::max(1u, std::thread::hardware_concurrency()));
 }
 
 absl::Status KeepToCpus(const std::vector<int>& cpus) {

@@ -16,8 +16,10 @@ namespace annulus {
 absl::StatusOr<std::vector<int>> ParseCpuList(absl::string_view text);
 std::string CpuListText(const std::vector<int>& cpus);
 
-// Those that this thread may run on.
+// Those that this thread may run on; none where Linux has numbers past 1,023 for them.
 std::vector<int> AllowedCpus();
+// How many, at least 1.
+int AllowedCpuCount();
 // Keeps this thread, and those that it starts from now on, to the CPUs. INVALID_ARGUMENT where one
 // of them is not allowed.
 absl::Status KeepToCpus(const std::vector<int>& cpus);

@@ -1,10 +1,8 @@
 #include "client/tensor_layout.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

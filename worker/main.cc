@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -292,8 +291,7 @@ absl::Status TakeCpus(Flags* flags) {
     const absl::Status kept = KeepToCpus(flags->cpus);
     if (!kept.ok()) return absl::Status(kept.code(), absl::StrCat("--cpus: ", kept.message()));
   }
-  const auto cpus = static_cast<int64_t>(AllowedCpus().size());
-  if (flags->threads == 0) flags->threads = std::clamp<int64_t>(cpus, 1, 1024);
+  if (flags->threads == 0) flags->threads = std::min(AllowedCpuCount(), 1024);
   return absl::OkStatus();
 }
 

@@ -57,9 +57,10 @@ int64_t PoolBytes(int64_t workers) {
   return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
 }
 
-// Of each worker's kernel, where the machine has so many CPUs.
-int64_t ThreadsOf(const Flags& flags, int64_t cpus) {
-  return flags.threads > 0 ? flags.threads : std::max<int64_t>(1, cpus / flags.workers);
+// Of each worker's kernel.
+int64_t ThreadsOf(const Flags& flags) {
+  if (flags.threads > 0) return flags.threads;
+  return std::max<int64_t>(1, AllowedCpuCount() / flags.workers);
 }
 
 // Each worker has a GPU of its own.
@@ -164,8 +165,7 @@ absl::Status Service::Start() {
 absl::Status Service::StartWorker(int64_t index) {
   std::string host = address_.substr(0, address_.rfind(':'));
   if (IsEveryAddress(host)) host = "127.0.0.1";
-  const std::vector<int> cpus = AllowedCpus();
-  const int64_t threads = ThreadsOf(flags_, cpus.size());
+  const int64_t threads = ThreadsOf(flags_);
   const int64_t pool = PoolBytes(flags_.workers);
   std::vector<std::string> arguments = {
       FindProgram("annulus-worker"),
@@ -188,6 +188,7 @@ absl::Status Service::StartWorker(int64_t index) {
       "--log-format",
       flags_.log_format};
   if (flags_.pin) {
+    const std::vector<int> cpus = AllowedCpus();
     const auto first = cpus.begin() + index * threads;
     arguments.insert(arguments.end(), {"--cpus", CpuListText({first, first + threads})});
   }
@@ -346,7 +347,7 @@ Command AddServeCommand(CLI::App* program) {
       return kUsageExitCode;
     }
     const auto cpus = static_cast<int64_t>(AllowedCpus().size());
-    const int64_t wanted = flags->workers * ThreadsOf(*flags, cpus);
+    const int64_t wanted = flags->workers * ThreadsOf(*flags);
     if (flags->pin && wanted > cpus) {
       std::cerr << absl::StrCat("annulus serve: --pin takes ", wanted, " CPUs for ", flags->workers,
                                 " workers, and ", cpus, " may be used\n");

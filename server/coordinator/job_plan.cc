@@ -26,4 +26,10 @@ int64_t LargestShard(const std::vector<ShardBytes>& bytes) {
   return largest;
 }
 
+int64_t MostBytesSent(const Cost& cost) {
+  int64_t most = 0;
+  for (int64_t bytes : cost.bytes_sent) most = std::max(most, bytes);
+  return most;
+}
+
 }  // namespace annulus

@@ -61,6 +61,8 @@ using PlanFunction = std::function<PlanResult(const PlanRequest&)>;
 // Staging bytes of each rank's shard.
 std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan& plan);
 int64_t LargestShard(const std::vector<ShardBytes>& bytes);
+// Of one rank; 0 where they have not been counted.
+int64_t MostBytesSent(const Cost& cost);
 
 }  // namespace annulus
 

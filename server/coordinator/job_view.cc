@@ -5,12 +5,6 @@
 namespace annulus {
 namespace {
 
-int64_t MostBytesSent(const Cost& cost) {
-  int64_t most = 0;
-  for (int64_t bytes : cost.bytes_sent) most = std::max(most, bytes);
-  return most;
-}
-
 v1::KeptState::Status StatusView(KeptStatus status) {
   switch (status) {
     case KeptStatus::kHeld:

@@ -1,7 +1,5 @@
 #include "server/coordinator/plan_text.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -17,9 +15,7 @@ std::string WayText(const Execution& execution, const Cost& cost) {
                   execution.world_size == 1 ? " worker" : " workers",
                   absl::StrFormat(": %.3g ms", cost.expected_seconds * 1e3));
   if (cost.bytes_sent.empty()) return text;
-  absl::StrAppend(&text, ", at most ",
-                  *std::max_element(cost.bytes_sent.begin(), cost.bytes_sent.end()),
-                  " bytes a worker");
+  absl::StrAppend(&text, ", at most ", MostBytesSent(cost), " bytes a worker");
   return text;
 }
 

@@ -25,35 +25,31 @@ void JobAnswer::Accept(const std::string& job_id, const v1::Plan& plan) {
     shard.clear_endpoint();
     shard.clear_ticket();
   }
-  waits_ = true;
 }
 
 bool JobAnswer::Add(std::vector<TensorChunk>* chunks) {
-  if (!waits_ || chunks_.size() + chunks->size() > kMaxMessageChunks) return false;
+  if (!waits() || chunks_.size() + chunks->size() > kMaxMessageChunks) return false;
   std::move(chunks->begin(), chunks->end(), std::back_inserter(chunks_));
   return true;
 }
 
-grpc::ByteBuffer JobAnswer::Take() { return Encode(); }
+grpc::ByteBuffer JobAnswer::Take() {
+  response_.set_tag(tag_);
+  grpc::ByteBuffer message = EncodeChunks(chunks_, &response_);
+  response_.Clear();
+  chunks_.clear();
+  return message;
+}
 
 grpc::ByteBuffer JobAnswer::Done(const v1::JobStats& stats) {
   *response_.mutable_done() = stats;
-  return Encode();
+  return Take();
 }
 
 grpc::ByteBuffer JobAnswer::Failed(const absl::Status& status) {
   chunks_.clear();
   *response_.mutable_error() = ErrorToProto(status);
-  return Encode();
-}
-
-grpc::ByteBuffer JobAnswer::Encode() {
-  response_.set_tag(tag_);
-  grpc::ByteBuffer message = EncodeChunks(chunks_, &response_);
-  response_.Clear();
-  chunks_.clear();
-  waits_ = false;
-  return message;
+  return Take();
 }
 
 std::vector<grpc::ByteBuffer> JobAnswer::Outputs(const std::vector<TensorChunk>& chunks) const {

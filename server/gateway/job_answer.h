@@ -21,7 +21,7 @@ class JobAnswer {
   // The job was placed, and the word waits. Endpoints are left out of the plan.
   void Accept(const std::string& job_id, const v1::Plan& plan);
   // Whether something waits.
-  bool waits() const { return waits_; }
+  bool waits() const { return response_.has_accepted(); }
   // Outputs join what waits. False where nothing does, or they would be too many: left alone.
   bool Add(std::vector<TensorChunk>* chunks);
   // What waits, as a message of its own.
@@ -34,11 +34,8 @@ class JobAnswer {
   std::vector<grpc::ByteBuffer> Outputs(const std::vector<TensorChunk>& chunks) const;
 
  private:
-  grpc::ByteBuffer Encode();
-
   v1::AttendResponse response_;
   std::vector<TensorChunk> chunks_;
-  bool waits_ = false;
   uint64_t tag_ = 0;
 };
 

@@ -11,63 +11,56 @@ namespace {
 using control::v1::WorkerCommand;
 using v1::Job;
 
-class BetweenSegmentsTest : public JobCase {};
+class BetweenSegmentsTest : public JobCase {
+ protected:
+  // The call of a job of two ranks, which have been sent the first two of its four segments.
+  int64_t StartOne(absl::Time deadline = absl::InfiniteFuture()) {
+    harness_.segments = 4;
+    harness_.Start(2);
+    v1::RunJobRequest request = harness_.Request(2);
+    const int64_t call = deadline == absl::InfiniteFuture()
+                             ? harness_.Run(request)
+                             : harness_.Run(request, "anonymous", deadline);
+    harness_.Upload(harness_.JobOf(call));
+    harness_.hold = {WorkerCommand::kRunSegment};
+    harness_.Obey();
+    return call;
+  }
+  // Both ranks have been sent the same two segments; no Drop before they have ended.
+  void ExpectIssuedOnesRunOut(int64_t call) {
+    for (const char* slot : {"w0", "w1"}) {
+      EXPECT_EQ(harness_.worker(slot).commands.size(), 2u);
+      EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
+    }
+    harness_.hold.clear();
+    harness_.Obey();
+    ExpectIdle();
+    ASSERT_EQ(harness_.core().groups.all().size(), 1u);
+    EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
+    EXPECT_EQ(CountTerminal(call), 1);
+  }
+};
 
 TEST_F(BetweenSegmentsTest, CancelBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call = harness_.Run(harness_.Request(2));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
+  const int64_t call = StartOne();
   harness_.Handle(event::CancelJob{harness_.NewCall(), "anonymous", harness_.JobOf(call)});
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_CANCELLED);
   EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "CANCELLED_BY_CLIENT");
-  // Both ranks have been sent the same two segments; no Drop before they have ended.
-  for (const char* slot : {"w0", "w1"}) {
-    EXPECT_EQ(harness_.worker(slot).commands.size(), 2u);
-    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
-  }
-  harness_.hold.clear();
-  harness_.Obey();
-  ExpectIdle();
-  EXPECT_EQ(harness_.core().groups.all().size(), 1u);
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
-  EXPECT_EQ(CountTerminal(call), 1);
+  ExpectIssuedOnesRunOut(call);
 }
 
 TEST_F(BetweenSegmentsTest, ADeadlineBetweenSegmentsLetsIssuedOnesRunOutAndPoisonsNothing) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call =
-      harness_.Run(harness_.Request(2), "anonymous", harness_.now() + absl::Seconds(9));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
+  const int64_t call = StartOne(harness_.now() + absl::Seconds(9));
   EXPECT_FALSE(harness_.call(call).finished.has_value());
   harness_.Advance(absl::Seconds(10));
   ASSERT_TRUE(harness_.call(call).finished.has_value());
   EXPECT_EQ(harness_.call(call).finished->code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "EXPIRED_RUNNING");
-  for (const char* slot : {"w0", "w1"}) {
-    EXPECT_EQ(harness_.worker(slot).commands.size(), 2u) << "the same two segments";
-    EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
-  }
-  harness_.hold.clear();
-  harness_.Obey();
-  ExpectIdle();
-  ASSERT_EQ(harness_.core().groups.all().size(), 1u);
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
-  EXPECT_EQ(CountTerminal(call), 1);
+  ExpectIssuedOnesRunOut(call);
 }
 
 TEST_F(BetweenSegmentsTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBothRanks) {
-  harness_.segments = 4;
-  harness_.Start(2);
-  const int64_t call = harness_.Run(harness_.Request(2));
-  harness_.Upload(harness_.JobOf(call));
-  harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
+  const int64_t call = StartOne();
   ASSERT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   ASSERT_EQ(harness_.worker("w0").commands.size(), 2u);
   // Rank 0 fails; like a lane, it still answers the segments that were issued.

@@ -40,6 +40,16 @@ TEST_F(GatewayCallTest, AStartAsksForAPlace) {
   EXPECT_EQ(DetailOf(status).reason, "TOO_MANY_CALLS") << status;
 }
 
+TEST_F(GatewayCallTest, AJobHasTheTimeThatItsStartSays) {
+  behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kNeverPlace}));
+  Start({});
+  v1::AttendRequest request = Whole(ClientJob(20));
+  request.mutable_start()->mutable_timeout()->set_nanos(50'000'000);
+  ASSERT_TRUE(call_->Write(request));
+  const absl::Status status = End();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
 TEST_F(GatewayCallTest, WaitsForACallAtWork) {
   behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kNeverPlace}));
   Start({});
