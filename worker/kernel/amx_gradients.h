@@ -94,8 +94,10 @@ inline void SumsOfKeysAmx(const float* sums, int key, int dim, float* out, int s
   }
 }
 
-inline constexpr GradientIsa kAmxGradients = {Uncap<Avx512>, PackRowsAmx, KeepSeenAmx,
-                                              Weigh<Avx512>, AddOuterAmx, SumsOfKeysAmx};
+inline constexpr GradientIsa kAmxGradients = {
+    Uncap<Avx512>, AddNumbers<Avx512>, MultiplyNumbers<Avx512>, ClearHiddenNumbers<Avx512>,
+    PackRowsAmx,   KeepSeenAmx,        Weigh<Avx512>,           AddOuterAmx,
+    SumsOfKeysAmx};
 
 }  // namespace
 }  // namespace annulus

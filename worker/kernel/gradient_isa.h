@@ -56,6 +56,11 @@ struct GradientIsa {
   // Of scores that have been capped (ScoreRule::cap): d_scores becomes (dO·v − delta) · (1 − t²),
   // with t = score / cap. What is then weighed has no delta. In the same part as `weigh`.
   void (*uncap)(const GradientTile& tile, const ScoreRule& rule);
+  // The next three change `numbers`, an array of pairs as `weights`, in the same part: plus `more`,
+  // times `by`, and 0 where `pairs` is −inf.
+  void (*add)(const GradientTile& tile, const float* more, float* numbers);
+  void (*multiply)(const GradientTile& tile, const float* by, float* numbers);
+  void (*clear_hidden)(const GradientTile& tile, const float* pairs, float* numbers);
 
   // Packs up to kTileRows rows as [panel of columns][kTileRows][panel], fp32 or whatever takes no
   // more room; false when some value is NaN or infinite. Empty ones, of bf16, are nullptr.

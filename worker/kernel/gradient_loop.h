@@ -91,16 +91,14 @@ class GradientLoop {
   void MakeWeights();
   // All modifiers, on scores and on what is multiplied by their gradients.
   void ChangeScores(TileBlock* scores, GradientTile* tile);
-  void AddPairs(const TileBlock& scores);
+  void AddPairs(const TileBlock& scores, const GradientTile& tile);
   void WeighBias();
-  void ClearHiddenPairs();
   // Whether some slot may not see some key of the block.
   bool hides_some() const { return masked_ || rules_.hides_pairs(); }
   bool Sees(int slot, int key) const;
   bool adds_to_bias() const { return task_->out_bias.data != nullptr; }
   void AddToBias();
   void FindKept(const TileBlock& kept);
-  void MultiplyByKept(float* of_pairs) const;
   void ClearHidden();
   // dv_ or dk_ += weightsᵀ · rows.
   void AddToKeys(const float* weights, const float* rows, bool finite, int dim, float* sums,

@@ -44,8 +44,10 @@ inline void AddOuterPairs(const OuterProduct& p) {
   AddOuter<Bf16Pairs>(pairs);
 }
 
-inline constexpr GradientIsa kPairGradients = {Uncap<Avx512>, PackRowPairs,  KeepSeenPairs,
-                                               Weigh<Avx512>, AddOuterPairs, nullptr};
+inline constexpr GradientIsa kPairGradients = {
+    Uncap<Avx512>, AddNumbers<Avx512>, MultiplyNumbers<Avx512>, ClearHiddenNumbers<Avx512>,
+    PackRowPairs,  KeepSeenPairs,      Weigh<Avx512>,           AddOuterPairs,
+    nullptr};
 
 }  // namespace
 }  // namespace annulus

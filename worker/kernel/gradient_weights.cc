@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "worker/kernel/gradient_loop.h"
 
 namespace annulus {
-namespace {
-
-constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-
-}  // namespace
 
 void GradientLoop::MakeWeights() {
+  const GradientIsa& functions = *call_.isa->gradients;
   TileBlock product;
   product.rows = rows_;
   product.group_begin = s_.group_begin_.data();
@@ -45,7 +40,7 @@ void GradientLoop::MakeWeights() {
   if (rules_.drop_weights()) {
     product.scores = s_.kept_;
     FindKept(product);
-    MultiplyByKept(s_.d_scores_);
+    functions.multiply(tile, s_.kept_, s_.d_scores_);
   }
   const int64_t cells = int64_t{rows_} * kKeyBlock;
   if (adds_to_bias()) std::copy_n(s_.d_scores_, cells, s_.d_bias_);
@@ -53,10 +48,14 @@ void GradientLoop::MakeWeights() {
     product.scores = s_.weights_;
     ChangeScores(&product, &tile);
   }
-  call_.isa->gradients->weigh(tile);
+  functions.weigh(tile);
   if (adds_to_bias()) WeighBias();
-  if (rules_.drop_weights()) MultiplyByKept(s_.weights_);
-  if (rules_.hides_pairs()) ClearHiddenPairs();
+  if (rules_.drop_weights()) functions.multiply(tile, s_.kept_, s_.weights_);
+  if (rules_.hides_pairs()) {
+    functions.clear_hidden(tile, s_.pairs_, s_.weights_);
+    functions.clear_hidden(tile, s_.pairs_, s_.d_scores_);
+    if (adds_to_bias()) functions.clear_hidden(tile, s_.pairs_, s_.d_bias_);
+  }
   if (masked_) ClearHidden();
 }
 
@@ -78,10 +77,6 @@ void GradientLoop::FindKept(const TileBlock& kept) {
   call_.isa->drop_weights(kept, rules_.drop_rule());
 }
 
-void GradientLoop::MultiplyByKept(float* of_pairs) const {
-  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) of_pairs[i] *= s_.kept_[i];
-}
-
 void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
   ScoreRule cap = rules_.score_rule(), alibi = cap;
   cap.slope = nullptr;
@@ -94,31 +89,18 @@ void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
     tile->delta = s_.zeros_.data();
   }
   if (alibi.slope != nullptr) call_.isa->change_scores(*scores, alibi);
-  if (rules_.hides_pairs()) AddPairs(*scores);
+  if (rules_.hides_pairs()) AddPairs(*scores, *tile);
 }
 
 // The bias by itself tells afterwards what it and the bit mask hide, whatever the scores are.
-void GradientLoop::AddPairs(const TileBlock& scores) {
+void GradientLoop::AddPairs(const TileBlock& scores, const GradientTile& tile) {
   ScoreRule pairs;
   pairs.pairs = rules_.score_rule().pairs;
-  const int64_t cells = int64_t{rows_} * kKeyBlock;
-  std::fill_n(s_.pairs_, cells, 0.0f);
+  std::fill_n(s_.pairs_, int64_t{rows_} * kKeyBlock, 0.0f);
   TileBlock of_pairs = scores;
   of_pairs.scores = s_.pairs_;
   call_.isa->change_scores(of_pairs, pairs);
-  for (int64_t i = 0; i < cells; ++i) scores.scores[i] += s_.pairs_[i];
-}
-
-void GradientLoop::ClearHiddenPairs() {
-  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) {
-    const bool hidden = s_.pairs_[i] == kMinusInf;
-    s_.weights_[i] = hidden ? 0.0f : s_.weights_[i];
-    s_.d_scores_[i] = hidden ? 0.0f : s_.d_scores_[i];
-  }
-  if (!adds_to_bias()) return;
-  for (int64_t i = 0; i < int64_t{rows_} * kKeyBlock; ++i) {
-    s_.d_bias_[i] = s_.pairs_[i] == kMinusInf ? 0.0f : s_.d_bias_[i];
-  }
+  call_.isa->gradients->add(tile, s_.pairs_, scores.scores);
 }
 
 // Puts 0 wherever sums over slots or keys read, which may be panels, and a slot does not see,

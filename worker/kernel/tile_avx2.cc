@@ -43,6 +43,11 @@ struct Avx2 {
     const __m256i rows = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
     return _mm256_cvtepi32_ps(_mm256_abs_epi32(_mm256_sub_epi32(_mm256_set1_epi32(n), rows)));
   }
+  static uint32_t WordsBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
+                             uint32_t threshold) {
+    return HalfBelow(counters, row, keys, threshold) | HalfBelow(counters + 4, row, keys, threshold)
+                                                           << 16;
+  }
   static F ShiftToExponent(F a) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23));
   }
@@ -63,6 +68,41 @@ struct Avx2 {
       rows[c] = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x20);
       rows[4 + c] = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x31);
     }
+  }
+
+ private:
+  // Of four counters. Each has 8 bytes of a vector: what products leave above its four is not
+  // looked at.
+  static uint32_t HalfBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
+                            uint32_t threshold) {
+    // So ordered, the words below come out side by side.
+    const __m128i lying = _mm_loadu_si128(reinterpret_cast<const __m128i*>(counters));
+    __m256i c0 = _mm256_cvtepu32_epi64(_mm_shuffle_epi32(lying, _MM_SHUFFLE(3, 1, 2, 0)));
+    __m256i c1 = _mm256_set1_epi64x(row[0]), c2 = _mm256_set1_epi64x(row[1]);
+    __m256i c3 = _mm256_set1_epi64x(row[2]);
+    const __m256i times_a = _mm256_set1_epi64x(kPhiloxA), times_b = _mm256_set1_epi64x(kPhiloxB);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const __m256i a = _mm256_mul_epu32(c0, times_a), b = _mm256_mul_epu32(c2, times_b);
+      const auto key0 = static_cast<int64_t>(keys.first[round]);
+      const auto key1 = static_cast<int64_t>(keys.second[round]);
+      c0 = _mm256_xor_si256(_mm256_srli_epi64(b, 32),
+                            _mm256_xor_si256(c1, _mm256_set1_epi64x(key0)));
+      c2 = _mm256_xor_si256(_mm256_srli_epi64(a, 32),
+                            _mm256_xor_si256(c3, _mm256_set1_epi64x(key1)));
+      c1 = b;
+      c3 = a;
+    }
+    const __m256i first = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xaa);
+    const __m256i second = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xaa);
+    return EightBelow(_mm256_unpacklo_epi64(first, second), threshold) |
+           EightBelow(_mm256_unpackhi_epi64(first, second), threshold) << 8;
+  }
+  // There is a comparison of signed numbers only.
+  static uint32_t EightBelow(__m256i words, uint32_t threshold) {
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN);
+    const __m256i bound = _mm256_set1_epi32(static_cast<int>(threshold ^ 0x80000000u));
+    const __m256i below = _mm256_cmpgt_epi32(bound, _mm256_xor_si256(words, sign));
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(below)));
   }
 };
 

@@ -59,11 +59,16 @@ inline void AddBias(const std::byte* bias, int count, float* scores) {
   __builtin_memcpy(scores + k, part, (count - k) * sizeof(float));
 }
 
-// `count` bits, at most 25, from bit `first` of `bits` on, the lowest first.
-inline uint32_t BitsFrom(const std::byte* bits, int64_t first, int count) {
+// As many bits as there are lanes, from bit `first` of `bits` on, the lowest first; no byte without
+// one of them is read.
+template <class V>
+inline uint32_t BitsOfLanes(const std::byte* bits, int64_t first) {
+  constexpr int kBytes = V::kLanes < 8 ? 1 : V::kLanes / 8;
   const int shift = static_cast<int>(first % 8);
+  const std::byte* const at = bits + first / 8;
   uint32_t word = 0;
-  __builtin_memcpy(&word, bits + first / 8, (shift + count + 7) / 8);
+  __builtin_memcpy(&word, at, kBytes);
+  if (shift + V::kLanes > 8 * kBytes) word |= static_cast<uint32_t>(at[kBytes]) << (8 * kBytes);
   return word >> shift;
 }
 
@@ -73,12 +78,12 @@ inline void HideBits(const std::byte* bits, int64_t first, int count, float* sco
   const typename V::F hidden = V::Set(-__builtin_inff());
   int k = 0;
   for (; k + kLanes <= count; k += kLanes) {
-    const uint32_t word = BitsFrom(bits, first + k, kLanes);
+    const uint32_t word = BitsOfLanes<V>(bits, first + k);
     V::Store(scores + k, V::Choose(word, V::Load(scores + k), hidden));
   }
-  const uint32_t last = k < count ? BitsFrom(bits, first + k, count - k) : 0;
-  for (int i = 0; k < count; ++i, ++k) {
-    if ((last >> i & 1) == 0) scores[k] = -__builtin_inff();
+  for (; k < count; ++k) {
+    const int64_t bit = first + k;
+    if ((static_cast<uint32_t>(bits[bit / 8]) >> (bit % 8) & 1) == 0) scores[k] = -__builtin_inff();
   }
 }
 

@@ -15,8 +15,9 @@
 // c), what products of matrices are summed by; kDotRun, over how many terms before they are added
 // to those of earlier runs; Max(a, b) = b where either is NaN; IfLess(a, b, x, y): x where a < b,
 // else y; Choose(bits, x, y): x where bit i of `bits` is 1, else y; Distance(n, at): |n − at[i]| of
-// integers, as floats; ShiftToExponent(a): the bits of a, shifted left by 23, as floats;
-// Transpose(rows): rows[i][j] and rows[j][i] change places.
+// integers, as floats; WordsBelow, as WordsBelowOneByOne (philox_words.h); ShiftToExponent(a): the
+// bits of a, shifted left by 23, as floats; Transpose(rows): rows[i][j] and rows[j][i] change
+// places.
 
 namespace annulus {
 namespace {

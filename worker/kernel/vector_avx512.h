@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "worker/kernel/philox_words.h"
+
 // The vector type of the AVX-512 paths (tile_vector.h). Included by files that are compiled with
 // -mavx512f.
 
@@ -21,6 +23,7 @@ struct Avx512 {
   // GCC 12's unmasked forms of these start from an undefined register, which its own warning then
   // reports.
   static constexpr __mmask16 kAll = 0xffff;
+  static constexpr __mmask8 kEight = 0xff;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float v) { return _mm512_set1_ps(v); }
@@ -51,6 +54,38 @@ struct Avx512 {
   static F Distance(int32_t n, const int32_t* at) {
     const __m512i apart = _mm512_sub_epi32(_mm512_set1_epi32(n), _mm512_loadu_si512(at));
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_abs_epi32(kAll, apart));
+  }
+  // Each counter has 8 bytes of a vector: what products leave above its four is not looked at.
+  static uint32_t WordsBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
+                             uint32_t threshold) {
+    // So ordered, the words below come out side by side.
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i lying = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(counters));
+    __m512i c0 = _mm512_maskz_cvtepu32_epi64(kEight, _mm256_permutevar8x32_epi32(lying, order));
+    __m512i c1 = _mm512_set1_epi64(row[0]), c2 = _mm512_set1_epi64(row[1]);
+    __m512i c3 = _mm512_set1_epi64(row[2]);
+    const __m512i times_a = _mm512_set1_epi64(kPhiloxA), times_b = _mm512_set1_epi64(kPhiloxB);
+    constexpr int kXor = 0x96;  // Of three.
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const __m512i a = _mm512_maskz_mul_epu32(kEight, c0, times_a);
+      const __m512i b = _mm512_maskz_mul_epu32(kEight, c2, times_b);
+      c0 = _mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(kEight, b, 32), c1,
+                                     _mm512_set1_epi64(static_cast<int64_t>(keys.first[round])),
+                                     kXor);
+      c2 = _mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(kEight, a, 32), c3,
+                                     _mm512_set1_epi64(static_cast<int64_t>(keys.second[round])),
+                                     kXor);
+      c1 = b;
+      c3 = a;
+    }
+    constexpr __mmask16 kOdd = 0xaaaa;
+    const __m512i first = _mm512_mask_shuffle_epi32(c0, kOdd, c1, _MM_PERM_CCAA);
+    const __m512i second = _mm512_mask_shuffle_epi32(c2, kOdd, c3, _MM_PERM_CCAA);
+    const __m512i low = _mm512_maskz_unpacklo_epi64(kEight, first, second);
+    const __m512i high = _mm512_maskz_unpackhi_epi64(kEight, first, second);
+    const __m512i bound = _mm512_set1_epi32(static_cast<int>(threshold));
+    return static_cast<uint32_t>(_mm512_cmplt_epu32_mask(low, bound)) |
+           static_cast<uint32_t>(_mm512_cmplt_epu32_mask(high, bound)) << 16;
   }
   static F ShiftToExponent(F a) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_castps_si512(a), 23));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "attention/dtype.h"
+#include "worker/kernel/philox_words.h"
 
 namespace annulus {
 namespace {
@@ -56,6 +57,10 @@ struct GenericVector {
     float lane[LANES];
     for (int i = 0; i < LANES; ++i) lane[i] = static_cast<float>(at[i] < n ? n - at[i] : at[i] - n);
     return Load(lane);
+  }
+  static uint32_t WordsBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
+                             uint32_t threshold) {
+    return WordsBelowOneByOne(counters, row, keys, threshold);
   }
   static F ShiftToExponent(F a) { return (F)((I)a << 23); }
   static void Transpose(F (&rows)[LANES]) {
