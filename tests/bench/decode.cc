@@ -1,18 +1,16 @@
 // One query row of each head over many keys: bytes of keys and values per second, against the rate
-// at which the same threads read the same memory, alternating in one process. Argument: --threads
-// N.
+// at which the same threads read the same memory, alternating in one process. Arguments:
+// --threads N, --path NAME.
 
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "tests/bench/kernel_job.h"
+#include "tests/bench/measured_kernel.h"
 #include "tests/bench/read_rate.h"
 #include "tests/bench/report.h"
-#include "worker/kernel/cpu_kernel.h"
 
 namespace annulus::bench {
 namespace {
@@ -67,18 +65,10 @@ Entry Measure(const Case& c, AttentionKernel& kernel, int threads) {
 }
 
 int Main(int argc, char** argv) {
-  int64_t wanted = 2;
-  if (!ReadOnlyFlag(argc, argv, "--threads", /*least=*/1, &wanted)) return 2;
-  const int threads = static_cast<int>(wanted);
-  CpuKernel::Options options;
-  options.threads = threads;
-  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
-  if (!kernel.ok()) {
-    std::fprintf(stderr, "%s\n", kernel.status().ToString().c_str());
-    return 1;
-  }
+  const MeasuredKernel measured = KernelOfArguments(argc, argv, nullptr);
   std::vector<Entry> entries;
-  for (const Case& c : AllCases()) entries.push_back(Measure(c, **kernel, threads));
+  for (const Case& c : AllCases())
+    entries.push_back(Measure(c, *measured.kernel, measured.threads));
   std::puts(ToJson(entries).c_str());
   return 0;
 }

@@ -1,22 +1,19 @@
 // The CPU kernel against the roof of this machine: multiply-adds per second of a microbenchmark,
-// alternating with it in one process. Arguments: names of cases to run (default: all); --threads N.
+// alternating with it in one process. Arguments: names of cases to run (default: all); --threads N,
+// --path NAME.
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "tests/bench/fma_peak.h"
 #include "tests/bench/kernel_job.h"
+#include "tests/bench/measured_kernel.h"
 #include "tests/bench/report.h"
-#include "worker/kernel/cpu_kernel.h"
-#include "worker/kernel/isa_dispatch.h"
 
 namespace annulus::bench {
 namespace {
@@ -147,31 +144,15 @@ Entry Measure(const Case& c, AttentionKernel& kernel, const std::string& path, i
 }
 
 int Main(int argc, char** argv) {
-  int threads = 2;
   std::vector<std::string> names;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-      if (!absl::SimpleAtoi(argv[++i], &threads) || threads < 1) return 2;
-    } else {
-      names.push_back(argv[i]);
-    }
-  }
-  CpuKernel::Options options;
-  options.threads = threads;
-  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
-  if (!kernel.ok()) {
-    std::fprintf(stderr, "%s\n", kernel.status().ToString().c_str());
-    return 1;
-  }
-  const std::string path = (*kernel)->Description().substr(std::strlen("cpu/"));
-  std::fprintf(stderr, "%s, path %s\n", CpuModel().c_str(), path.c_str());
+  const MeasuredKernel measured = KernelOfArguments(argc, argv, &names);
   std::vector<Entry> entries;
   for (const Case& c : AllCases()) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted = wanted || c.name == name;
     if (!wanted) continue;
-    for (const Roof& roof : RoofsOf(c, **kernel, path, threads)) {
-      entries.push_back(Measure(c, **kernel, path, threads, roof));
+    for (const Roof& roof : RoofsOf(c, *measured.kernel, measured.path, measured.threads)) {
+      entries.push_back(Measure(c, *measured.kernel, measured.path, measured.threads, roof));
     }
   }
   std::puts(ToJson(entries).c_str());

@@ -1,5 +1,6 @@
 #include "tests/bench/kernel_job.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -50,12 +51,13 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   task_.out.block = WholeBlock(BlockKind::kOut, q.end, spec.q_heads);
   out_.resize(layout_.BlockBytes(task_.out.block));
   task_.out.data = out_.data();
-  Fill(q_, seed);
-  Fill(kv_, seed + 1);
+  Fill(q_, spec_.dtype, seed);
+  Fill(kv_, spec_.dtype, seed + 1);
   task_.q.data = q_.data();
   task_.kv.data = kv_.data();
   task_.out_q.data = partial_.data();
   if (gradients) MakeGradientBlocks();
+  if (layout_.pairs().any()) MakePairs();
   task_.q_rows = &q_rows_;
   task_.k_rows = &k_rows_;
   job_.spec = &spec_;
@@ -67,6 +69,7 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads * of_pair;
   PlanOptions options;
   options.layout = Layout::kContiguous;
+  options.granule = GranuleOf(spec_);
   const absl::StatusOr<ShardPlan> plan = MakeShardPlan(spec_, options);
   Check(plan.status());
   Execution execution;
@@ -98,14 +101,32 @@ void KernelJobData::MakeGradientBlocks() {
   task_.out_kv.data = dkv_.data();
 }
 
-// Rows of q and of k and v are elements of one type and nothing else, but for padding.
-void KernelJobData::Fill(std::vector<std::byte>& bytes, uint64_t seed) const {
+void KernelJobData::MakePairs() {
+  const PairInputs& pairs = layout_.pairs();
+  const int32_t heads = pairs.per_head() ? spec_.q_heads : 1;
+  task_.pairs.block = WholeBlock(BlockKind::kPairs, spec_.q_rows(), heads);
+  pairs_.resize(layout_.BlockBytes(task_.pairs.block));
+  if (pairs.has_bias) Fill(pairs_, pairs.bias_dtype, /*seed=*/3);
+  const int64_t row_bytes = layout_.RowBytes(BlockKind::kPairs, heads);
+  const int64_t bits = layout_.SecondOffset(BlockKind::kPairs, heads);
+  const int64_t offsets = layout_.ThirdOffset(BlockKind::kPairs, heads);
+  std::mt19937_64 random(4);
+  for (int64_t row = 0; row < spec_.q_rows(); ++row) {
+    std::byte* const begin = pairs_.data() + row * row_bytes;
+    std::generate(begin + bits, begin + offsets, [&] { return static_cast<std::byte>(random()); });
+    std::fill(begin + offsets, begin + row_bytes, std::byte{0});
+  }
+  task_.pairs.data = pairs_.data();
+}
+
+// Elements of one type and nothing else, but for padding.
+void KernelJobData::Fill(std::vector<std::byte>& bytes, DataType dtype, uint64_t seed) const {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
-  const int element = BytesPerElement(spec_.dtype);
+  const int element = BytesPerElement(dtype);
   for (size_t at = 0; at + element <= bytes.size(); at += element) {
     const float value = normal(random);
-    ConvertFromFp32(spec_.dtype, &value, 1, bytes.data() + at);
+    ConvertFromFp32(dtype, &value, 1, bytes.data() + at);
   }
 }
 

@@ -17,7 +17,9 @@
 namespace annulus::bench {
 
 // One job on one rank, in memory: random normal q, k and v, and the tasks of its schedule. Of
-// gradients: random d_out too, one LSE that keeps all weights below 1, and no delta.
+// gradients: random d_out too, one LSE that keeps all weights below 1, and no delta; no gradient of
+// a bias. Random bias, where the job has one, half of the bit mask's pairs hidden, and LSE offsets
+// of 0.
 class KernelJobData {
  public:
   // `seed` for the numbers.
@@ -34,8 +36,9 @@ class KernelJobData {
   absl::Span<const std::byte> keys_and_values() const { return kv_; }
 
  private:
-  void Fill(std::vector<std::byte>& bytes, uint64_t seed) const;
+  void Fill(std::vector<std::byte>& bytes, DataType dtype, uint64_t seed) const;
   void MakeGradientBlocks();
+  void MakePairs();
 
   const AttentionSpec spec_;
   const MaskMap mask_;
@@ -45,7 +48,7 @@ class KernelJobData {
   KernelTask task_;                // Over all of it.
   bool ends_rows_ = false;         // Its rows begin and end in tasks.
   std::vector<KernelTask> tasks_;  // As planned.
-  std::vector<std::byte> q_, kv_, out_, partial_, dkv_;
+  std::vector<std::byte> q_, kv_, out_, partial_, dkv_, pairs_;
   double flops_ = 0;
 };
 

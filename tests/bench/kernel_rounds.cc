@@ -6,21 +6,21 @@
 //     -> {"flops": of a round, "path": of the kernel, "roof": what `roof` measures}
 //   run   -> {"seconds": of a round}
 //   roof  -> {"gflops": of this machine, as many threads}
+//   paths -> {"paths": [{"name", "bf16x3": whether it serves that}], of this machine, fastest
+//   first}
 //
-// Argument: --threads N.
+// Arguments: --threads N, --path NAME.
 
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/fma_peak.h"
 #include "tests/bench/kernel_job.h"
-#include "worker/kernel/cpu_kernel.h"
+#include "tests/bench/measured_kernel.h"
 #include "worker/kernel/isa_dispatch.h"
 
 namespace annulus::bench {
@@ -62,10 +62,8 @@ bool ReadCase(std::istringstream& words, AttentionSpec* spec) {
 // Answers until the end of its input. One owner thread.
 class Rounds {
  public:
-  Rounds(std::unique_ptr<CpuKernel> kernel, int threads)
-      : kernel_(std::move(kernel)),
-        threads_(threads),
-        path_(kernel_->Description().substr(std::strlen("cpu/"))) {}
+  explicit Rounds(MeasuredKernel measured)
+      : kernel_(std::move(measured.kernel)), threads_(measured.threads), path_(measured.path) {}
 
   bool Answer(const std::string& line, nlohmann::json* answer) {
     std::istringstream words(line);
@@ -74,6 +72,13 @@ class Rounds {
     if (verb == "case") return Begin(words, answer);
     if (verb == "run" && data_ != nullptr) {
       *answer = {{"seconds", data_->Run(*kernel_)}};
+      return true;
+    }
+    if (verb == "paths") {
+      *answer = {{"paths", nlohmann::json::array()}};
+      for (const TileIsa* isa : AvailableIsas()) {
+        (*answer)["paths"].push_back({{"name", isa->name}, {"bf16x3", isa->bf16x3 != nullptr}});
+      }
       return true;
     }
     if (verb != "roof") return false;
@@ -110,17 +115,7 @@ class Rounds {
 };
 
 int Main(int argc, char** argv) {
-  CpuKernel::Options options;
-  options.threads = 2;
-  if (argc == 3 && std::strcmp(argv[1], "--threads") == 0 &&
-      !absl::SimpleAtoi(argv[2], &options.threads))
-    return 2;
-  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
-  if (!kernel.ok()) {
-    std::cerr << kernel.status() << std::endl;
-    return 1;
-  }
-  Rounds rounds(*std::move(kernel), options.threads);
+  Rounds rounds(KernelOfArguments(argc, argv, nullptr));
   for (std::string line; std::getline(std::cin, line);) {
     nlohmann::json answer;
     if (!rounds.Answer(line, &answer)) {

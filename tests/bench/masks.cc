@@ -1,20 +1,20 @@
-// Masked attention against full attention of the same rows: what a kernel computes should cost what
-// it shows. The tasks are those of the one-rank schedule.
+// Masked jobs against full attention of the same rows, by the time that the executor's steps take:
+// what is computed should cost what it shows. One worker of two threads, and two of one.
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "attention/mask.h"
+#include "proto/convert.h"
 #include "tests/bench/fma_peak.h"
-#include "tests/bench/kernel_job.h"
+#include "tests/bench/jobs.h"
 #include "tests/bench/report.h"
-#include "worker/kernel/cpu_kernel.h"
+#include "tests/bench/serve.h"
 
 namespace annulus::bench {
 namespace {
@@ -92,74 +92,93 @@ struct Case {
   const char* name;
   AttentionSpec (*spec)(DataType);
 };
+constexpr Case kCases[] = {
+    {"window 1024", Window}, {"documents", Documents}, {"documents as ranges", Ranges}};
 
-void MeasureType(DataType dtype, CpuKernel& kernel, const std::string& path,
-                 std::vector<Entry>* entries) {
-  constexpr Case kCases[] = {
-      {"window 1024", Window}, {"documents", Documents}, {"documents as ranges", Ranges}};
+// Visible pairs count for both products.
+double Flops(const AttentionSpec& spec) {
+  return 4.0 * static_cast<double>(MaskMap(spec).Area(0, {0, kRows}, {0, kRows})) * spec.head_dim;
+}
+
+// Seconds in the executor's steps, of the rank that took longest.
+double ExecutorSeconds(Client* client, BenchJob* job) {
+  const v1::JobStats stats = job->Run(client, {}, DataPath::kDirect);
+  return absl::ToDoubleSeconds(DurationFromProto(stats.running()));
+}
+
+Entry OfPeak(const std::string& name, const std::vector<double>& rates, double peak) {
+  Entry entry;
+  entry.name = absl::StrCat(name, ", of FMA peak");
+  entry.value = Summarize(rates).median;
+  entry.unit = "GFLOP/s of visible pairs";
+  entry.compared_to = "fp32 FMA peak of the same threads, same run";
+  entry.ratio = entry.value / peak;
+  entry.ceiling = peak;
+  entry.repeats = static_cast<int>(rates.size());
+  entry.spread = Summarize(rates).spread;
+  return entry;
+}
+
+Entry OfTiles(const std::string& name, const std::vector<double>& shares, double tiles) {
+  Entry entry;
+  entry.name = absl::StrCat(name, ", time in steps");
+  entry.value = Summarize(shares).median;
+  entry.unit = "of full attention's";
+  entry.compared_to = absl::StrCat("share of 64 x 64 tiles with visible pairs, ", tiles);
+  entry.ratio = entry.value / tiles;
+  entry.higher_is_better = false;
+  entry.bar = 1.3;
+  entry.ceiling = tiles;
+  entry.repeats = static_cast<int>(shares.size());
+  entry.spread = Summarize(shares).spread;
+  return entry;
+}
+
+void MeasureType(DataType dtype, int workers, std::vector<Entry>* entries) {
   constexpr int kRepeats = 3, kMasked = 3;
-  KernelJobData full(Base(dtype), 1);
-  KernelJobData window(Window(dtype), 1), documents(Documents(dtype), 1), ranges(Ranges(dtype), 1);
-  KernelJobData* const masked[] = {&window, &documents, &ranges};
-  std::vector<double> share[3], rate[3], peaks, full_seconds;
-  for (KernelJobData* data : masked) data->Run(kernel);
+  const Serve serve(workers, {"--threads", absl::StrCat(kThreads / workers)});
+  Client client(OptionsFor(serve));
+  BenchJob full(Base(dtype));
+  const double full_flops = Flops(full.spec());
+  const std::string backend = full.Run(&client, {}, DataPath::kDirect).backend();
+  const std::string path = backend.substr(4, backend.find(' ') - 4);  // Of "cpu/PATH + gloo".
+  std::vector<std::unique_ptr<BenchJob>> masked;
+  for (const Case& c : kCases) {
+    masked.push_back(std::make_unique<BenchJob>(c.spec(dtype)));
+    ExecutorSeconds(&client, masked.back().get());  // Touches all memory once.
+  }
+  std::vector<std::vector<double>> shares(masked.size()), rates(masked.size());
+  std::vector<double> peaks, full_rates;
   for (int i = 0; i < kRepeats; ++i) {
-    full_seconds.push_back(full.Run(kernel));
+    const double full_seconds = ExecutorSeconds(&client, &full);
+    full_rates.push_back(full_flops / full_seconds / 1e9);
     peaks.push_back(FmaPeakGflops(path, kThreads, 0.2));
-    for (int c = 0; c < 3; ++c) {
+    for (size_t c = 0; c < masked.size(); ++c) {
       std::vector<double> seconds;
-      for (int n = 0; n < kMasked; ++n) seconds.push_back(masked[c]->Run(kernel));
+      for (int n = 0; n < kMasked; ++n) {
+        seconds.push_back(ExecutorSeconds(&client, masked[c].get()));
+      }
       const double once = Summarize(seconds).median;
-      share[c].push_back(once / full_seconds.back());
-      rate[c].push_back(masked[c]->flops() / once / 1e9);
+      shares[c].push_back(once / full_seconds);
+      rates[c].push_back(Flops(masked[c]->spec()) / once / 1e9);
     }
   }
   const double peak = Summarize(peaks).median;
-  const auto add = [&](const std::string& name, const std::vector<double>& rates) {
-    Entry entry;
-    entry.name = absl::StrCat("masks ", DataTypeName(dtype), " ", name, ", of FMA peak");
-    entry.value = Summarize(rates).median;
-    entry.unit = "GFLOP/s of visible pairs";
-    entry.compared_to = "fp32 FMA peak of the same threads, same run";
-    entry.ratio = entry.value / peak;
-    entry.ceiling = peak;
-    entry.repeats = kRepeats;
-    entry.spread = Summarize(rates).spread;
-    entries->push_back(entry);
-  };
-  std::vector<double> full_rates;
-  for (const double seconds : full_seconds) full_rates.push_back(full.flops() / seconds / 1e9);
-  add("full 64k", full_rates);
-  for (int c = 0; c < 3; ++c) {
-    const double tiles = TiledShare(masked[c]->mask());
-    Entry entry;
-    entry.name = absl::StrCat("masks ", DataTypeName(dtype), " ", kCases[c].name, " 64k, time");
-    entry.value = Summarize(share[c]).median;
-    entry.unit = "of full attention's";
-    entry.compared_to = absl::StrCat("share of 64 x 64 tiles with visible pairs, ", tiles);
-    entry.ratio = entry.value / tiles;
-    entry.higher_is_better = false;
-    entry.bar = 1.3;
-    entry.ceiling = tiles;
-    entry.repeats = kRepeats;
-    entry.spread = Summarize(share[c]).spread;
-    entries->push_back(entry);
-    add(absl::StrCat(kCases[c].name, " 64k"), rate[c]);
+  const std::string of = absl::StrCat("masks ", DataTypeName(dtype), " W=", workers, " ");
+  entries->push_back(OfPeak(of + "full 64k", full_rates, peak));
+  for (size_t c = 0; c < masked.size(); ++c) {
+    const std::string name = absl::StrCat(of, kCases[c].name, " 64k");
+    entries->push_back(OfTiles(name, shares[c], TiledShare(MaskMap(masked[c]->spec()))));
+    entries->push_back(OfPeak(name, rates[c], peak));
   }
 }
 
 int Main() {
-  CpuKernel::Options options;
-  options.threads = kThreads;
-  absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);
-  if (!kernel.ok()) {
-    std::fprintf(stderr, "%s\n", kernel.status().ToString().c_str());
-    return 1;
-  }
-  const std::string path = (*kernel)->Description().substr(std::strlen("cpu/"));
   std::vector<Entry> entries;
-  MeasureType(DataType::kFp32, **kernel, path, &entries);
-  MeasureType(DataType::kBf16, **kernel, path, &entries);
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    for (const int workers : {1, 2}) MeasureType(dtype, workers, &entries);
+  }
+  for (const Entry& entry : entries) Say(entry);
   std::puts(ToJson(entries).c_str());
   return 0;
 }

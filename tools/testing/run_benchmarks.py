@@ -29,9 +29,10 @@ FIELDS = {
 }
 # What those take that take arguments, as `tools/bench NAME -- ARGUMENT...`.
 ARGUMENTS = {
-    "decode": "[--threads N]",
-    "kernel": "[--threads N] [CASE]...",
+    "decode": "[--threads N] [--path NAME]",
+    "kernel": "[--threads N] [--path NAME] [CASE]...",
     "million": "[--tokens N]",
+    "options": "[--threads N] [--path NAME] [OPTION]...",
 }
 PEERS = "tests/bench/peers"
 TIMEOUT_SECONDS = 1800
@@ -234,9 +235,9 @@ def main(arguments=None):
     jobs = [(name, [path, *passed], folder, None) for name, path, folder in jobs]
     if peer_names:
         python = peers_python()
-        bench.build(bench.rounds())
+        bench.build([*bench.rounds(), "//:programs"])
         binaries = bench.output_folder()
-        here = dict(os.environ, PYTHONPATH=os.getcwd(), ANNULUS_BENCH_BIN=binaries)
+        here = dict(os.environ, PYTHONPATH=os.getcwd(), ANNULUS_BENCH_BIN=binaries, ANNULUS_PROGRAMS=os.path.join(binaries, "bin"))
         jobs += [(f"peer {n}", [python, f"{PEERS}/{n}.py"], os.getcwd(), here) for n in peer_names]
 
     entries, failed, load = [], False, os.getloadavg()[0]

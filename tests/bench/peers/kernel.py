@@ -2,7 +2,7 @@
 
 One round is the roof, ours, theirs; ratios are of rounds, medians of REPEATS of them. Shapes: every length, type, direction at 128
 dimensions, and dimensions, masks and grouped heads at 4k and 8k; with ANNULUS_BENCH_GRID=whole all of them together (hours), with
-ANNULUS_BENCH_GRID=picture those that tools/testing/roofline.py draws.
+ANNULUS_BENCH_GRID=picture those that tools/testing/roofline.py draws. Last come the errors of all paths beside PyTorch's.
 """
 
 import itertools
@@ -15,11 +15,12 @@ import time
 import torch
 import torch.nn.functional
 
+from tests.bench import path_errors
+from tests.bench.path_errors import DTYPES
 from tests.bench.rounds import THREADS, alternate, entry, kernel_rounds
 
 REPEATS = 5
 WINDOW = 1024
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LENGTHS = (2048, 4096, 8192, 16384)
 HEADS = {"MHA": (4, 4), "GQA": (8, 2)}
 # What a case has to reach from 4k on, of its roof and over PyTorch: (dtype, dim, mask) of the forward pass.
@@ -122,7 +123,8 @@ def main():
             bar = GRADIENTS_OVER_FORWARD if case[1] >= 4096 and not by_amx else None
             entries.append(entry(of_case[0]["name"].split(", of ")[0] + ", over own forward", rate, "GFLOP/s",
                                  "the forward pass of the same shape, same run", [rate / forward[case[:5]]], bar, forward[case[:5]]))
-    print(json.dumps(entries))
+    ours.close()
+    print(json.dumps(entries + path_errors.entries()))
 
 
 if __name__ == "__main__":
