@@ -18,6 +18,7 @@
 #include "proto/convert.h"
 #include "proto/field_paths.h"
 #include "proto/grace.h"
+#include "proto/job_stats.h"
 
 namespace annulus {
 namespace {
@@ -247,6 +248,8 @@ void GatewaySession::Impl::OnAccepted(v1::AttendResponse::Accepted accepted) {
   seen_.set_job_id(accepted.job_id());
   seen_.set_attempts(1);
   *seen_.mutable_execution() = accepted.plan().execution();
+  seen_.set_balance(accepted.plan().balance());
+  seen_.set_lse_base(AnsweredLseBase(options_.spec));
   observer_->OnPlaced(accepted.job_id(), accepted.plan());
   observer_->OnProgress(progress_);
 }

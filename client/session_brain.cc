@@ -6,11 +6,12 @@
 #include "client/session_end.h"
 #include "client/session_errors.h"
 #include "proto/convert.h"
+#include "proto/job_stats.h"
 
 namespace annulus {
 
 SessionBrain::SessionBrain(Options options, absl::Time now)
-    : options_(std::move(options)), seen_(now) {}
+    : options_(std::move(options)), seen_(now, AnsweredLseBase(*options_.spec)) {}
 
 SessionBrain::Actions SessionBrain::OnJobEvent(const v1::JobEvent& event, absl::Time now) {
   if (failed_.has_value()) return Take();

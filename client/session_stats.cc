@@ -15,6 +15,8 @@ void SessionStats::Placed(const std::string& job_id, const v1::Plan& plan, absl:
   stats_.set_job_id(job_id);
   stats_.set_attempts(std::max(plan.attempt(), 1));
   *stats_.mutable_execution() = plan.execution();
+  stats_.set_balance(plan.balance());
+  stats_.set_lse_base(lse_base_);
 }
 
 std::optional<v1::JobStats> SessionStats::Get() const {

@@ -15,7 +15,8 @@ namespace annulus {
 // before the coordinator has heard of them. One owner at a time; times are of one steady clock.
 class SessionStats {
  public:
-  explicit SessionStats(absl::Time submitted) : submitted_(submitted) {}
+  SessionStats(absl::Time submitted, v1::Outputs::LseBase lse_base)
+      : submitted_(submitted), lse_base_(lse_base) {}
 
   // A new attempt: what was known of the one before is gone.
   void Placed(const std::string& job_id, const v1::Plan& plan, absl::Time now);
@@ -30,6 +31,7 @@ class SessionStats {
 
  private:
   const absl::Time submitted_;
+  const v1::Outputs::LseBase lse_base_;
   absl::Time placed_, uploaded_;
   v1::JobStats stats_;  // Without what the reports say.
   int32_t ranks_ = 0;

@@ -13,6 +13,11 @@ void RaiseTo(const google::protobuf::Duration& value, google::protobuf::Duration
 
 }  // namespace
 
+v1::Outputs::LseBase AnsweredLseBase(const AttentionSpec& spec) {
+  if (spec.operation == Operation::kGradients) return v1::Outputs::LSE_BASE_UNSPECIFIED;
+  return spec.outputs.lse_base == LseBase::k2 ? v1::Outputs::LSE_BASE_2 : v1::Outputs::LSE_BASE_E;
+}
+
 void AddReport(const v1::ShardReport& report, v1::JobStats* stats) {
   RaiseTo(report.running(), stats->mutable_running());
   RaiseTo(report.exposed_communication(), stats->mutable_exposed_communication());

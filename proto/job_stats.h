@@ -2,8 +2,12 @@
 #define ANNULUS_PROTO_JOB_STATS_H_
 
 #include "annulus/v1/types.pb.h"
+#include "attention/spec.h"
 
 namespace annulus {
+
+// What JobStats.lse_base says of the job.
+v1::Outputs::LseBase AnsweredLseBase(const AttentionSpec& spec);
 
 // Adds the next rank's report to what a job took: in the order of ranks, one each. A rank that said
 // nothing has an empty report.

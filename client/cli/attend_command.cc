@@ -156,6 +156,8 @@ nlohmann::json OutcomeJson(const AttendJob& job, const Outcome& outcome) {
   json["predicted_seconds"] =
       absl::ToDoubleSeconds(DurationFromProto(result.plan.predicted_time()));
   json["balance"] = result.plan.balance();
+  const auto base = result.stats.lse_base();
+  if (base != 0) json["lse_base"] = base == v1::Outputs::LSE_BASE_2 ? "2" : "e";
   json["input_bytes"] = BytesSent(outcome);
   if (!outcome.handle.empty()) {
     json["state"] = {{"job_id", outcome.handle}, {"used", result.state_gone.empty()}};

@@ -60,6 +60,8 @@ void FillStats(const Core& core, JobRecord& job) {
   *stats.mutable_queued() = DurationToProto(job.placed - job.created);
   *stats.mutable_uploading() = DurationToProto(job.uploaded - job.placed);
   *stats.mutable_execution() = ExecutionToProto(job.plan->execution);
+  stats.set_balance(job.plan->cost.balance);
+  stats.set_lse_base(AnsweredLseBase(job.submission->spec));
   for (const RunRank& rank : core.runs.Find(job.run)->ranks) AddReport(rank.report, &stats);
 }
 

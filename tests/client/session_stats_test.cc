@@ -17,7 +17,7 @@ v1::ShardReport Report(int64_t running_ms, int64_t exposed_ms, int64_t bytes) {
 
 TEST(SessionStatsTest, TakesTheSlowestRankOfTheLastAttempt) {
   const absl::Time begin = absl::FromUnixSeconds(1000);
-  SessionStats stats(begin);
+  SessionStats stats(begin, v1::Outputs::LSE_BASE_2);
   EXPECT_FALSE(stats.Get().has_value());
   EXPECT_EQ(stats.Heard().ByteSizeLong(), 0u) << "not placed";
   v1::Plan plan;
@@ -26,6 +26,7 @@ TEST(SessionStatsTest, TakesTheSlowestRankOfTheLastAttempt) {
   stats.Reported(0, Report(900, 900, 900));
   plan.set_attempt(2);
   plan.mutable_execution()->set_world_size(2);
+  plan.set_balance(1.25);
   stats.Placed("job", plan, begin + absl::Seconds(3));
   stats.Uploaded(begin + absl::Seconds(4));
   stats.Uploaded(begin + absl::Seconds(5));
@@ -51,6 +52,8 @@ TEST(SessionStatsTest, TakesTheSlowestRankOfTheLastAttempt) {
   EXPECT_EQ(got->bytes_sent_per_rank(0), 5);
   EXPECT_EQ(got->bytes_sent_per_rank(1), 7);
   EXPECT_EQ(got->backend(), "cpu/test");
+  EXPECT_EQ(got->balance(), 1.25);
+  EXPECT_EQ(got->lse_base(), v1::Outputs::LSE_BASE_2);
 }
 
 }  // namespace

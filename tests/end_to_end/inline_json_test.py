@@ -67,7 +67,10 @@ class InlineJsonTest(unittest.TestCase):
         for world in (1, 3):
             with self.subTest(option=name, world=world):
                 out, lse, answer = self.inline(spec, world, *more)
-                self.assertEqual(answer["stats"]["execution"]["world_size"], world)
+                stats = answer["stats"]
+                self.assertEqual(stats["execution"]["world_size"], world)
+                self.assertEqual(stats["lse_base"], "LSE_BASE_2" if base == 2 else "LSE_BASE_E")
+                self.assertGreaterEqual(stats["balance"], 1)
                 numpy.testing.assert_allclose(out, exact[0], rtol=1e-5, atol=5e-6)
                 numpy.testing.assert_allclose(lse, exact[1] / math.log(base), rtol=1e-5, atol=1e-5)
                 self.assertGreater(max(numpy.abs(out - plain[0]).max(), numpy.abs(lse - plain[1]).max()), 0.01)

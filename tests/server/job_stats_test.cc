@@ -42,6 +42,8 @@ TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
   EXPECT_EQ(DurationFromProto(stats.uploading()) + DurationFromProto(stats.running()),
             absl::Seconds(3));
   EXPECT_GT(DurationFromProto(stats.running()), absl::ZeroDuration());
+  EXPECT_EQ(stats.balance(), 1);
+  EXPECT_EQ(stats.lse_base(), v1::Outputs::LSE_BASE_E);
   EXPECT_TRUE(harness_.core().runs.all().empty());
 }
 
