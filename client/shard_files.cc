@@ -84,23 +84,74 @@ absl::StatusOr<const Kind*> KindOf(const std::string& name) {
   return BadTensor("UNKNOWN_TENSOR", name, "is none whose tokens are known by its name");
 }
 
-// `with_batch`: the shape may have one.
-absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, bool with_batch) {
+using NamedLayout = std::optional<TensorLayout>;  // Nothing: the usual one.
+
+// What follows the layout, where one is named.
+bool HasHeadsAndDim(const Kind& kind) { return kind.after == 2; }
+
+// Whether a shape of `given` dimensions, of which `dims` are no batch, has one; nothing: it fits
+// neither way.
+std::optional<bool> HasBatchOf(const Kind& kind, NamedLayout layout, int dims, int given) {
+  if (given != dims && given != dims + 1) return std::nullopt;
+  const bool batch = given == dims + 1;
+  const bool said = layout.has_value() && HasHeadsAndDim(kind);
+  if (said && batch != HasBatch(*layout)) return std::nullopt;
+  return batch;
+}
+
+// `whole`: the shape may have a batch, which is its first dimension; else it is a shard's.
+absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout layout,
+                                        bool whole) {
   ASSIGN_OR_RETURN(const Kind* const kind, KindOf(info.name));
   const int dims = kind->before + 1 + kind->after, given = static_cast<int>(info.shape.size());
-  const bool batch = with_batch && given == dims + 1;
-  if (given != dims + (batch ? 1 : 0)) {
+  const std::optional<bool> batch =
+      whole ? HasBatchOf(*kind, layout, dims, given) : HasBatchOf(*kind, std::nullopt, dims, given);
+  if (!batch.has_value() || (*batch && !whole)) {
+    std::string wanted = absl::StrCat(dims, whole ? ", or one more for a batch" : "");
+    if (whole && layout.has_value() && HasHeadsAndDim(*kind)) wanted = DimensionNames(*layout);
     return BadTensor("SHAPE_MISMATCH", info.name,
-                     absl::StrCat("has ", given, " dimensions, not ", dims,
-                                  with_batch ? ", or one more for a batch" : ""));
+                     absl::StrCat("has ", given, " dimensions, not ", wanted));
   }
+  const bool heads_first = HasHeadsAndDim(*kind) && ShardLayout(layout) == TensorLayout::kHnd;
   TensorShape shape;
   shape.rows = kind->rows;
   shape.element_bytes = SafetensorElementBytes(info.dtype);
   shape.shape = info.shape;
-  shape.token_dim = kind->before + (batch ? 1 : 0);
-  shape.has_batch = batch;
+  shape.token_dim = (heads_first ? 1 : kind->before) + (*batch ? 1 : 0);
+  shape.has_batch = *batch;
   return shape;
+}
+
+// Sequences are not outermost: the tensor is cut as [batch, tokens, heads, dim].
+bool IsTurned(const std::string& name, NamedLayout layout) {
+  const absl::StatusOr<const Kind*> kind = KindOf(name);
+  return layout == TensorLayout::kSbhd && kind.ok() && HasHeadsAndDim(**kind);
+}
+
+// A whole tensor of a file, its sequences outermost: `turned` holds it where they were not.
+absl::StatusOr<absl::Span<const std::byte>> SequencesOutermost(const SafetensorsFile& file,
+                                                               NamedLayout layout,
+                                                               SafetensorInfo* info,
+                                                               std::vector<std::byte>* turned) {
+  const absl::Span<const std::byte> bytes = file.Bytes(*info);
+  if (!IsTurned(info->name, layout) || info->shape.size() != 4) return bytes;
+  const CallerTensor tensor{*layout, SafetensorElementBytes(info->dtype), info->shape, {}};
+  turned->resize(bytes.size());
+  RETURN_IF_ERROR(PackRows(tensor, bytes, absl::MakeSpan(*turned)));
+  info->shape = ShapeIn(TensorLayout::kBshd, ExtentsOf(*layout, info->shape));
+  return *turned;
+}
+
+// The inverse of a whole tensor.
+absl::Status TurnBack(NamedLayout layout, int64_t element_bytes, OwnedTensor* tensor) {
+  if (!IsTurned(tensor->name, layout)) return absl::OkStatus();
+  CallerTensor turned{*layout, element_bytes, {}, {}};
+  turned.shape = ShapeIn(*layout, ExtentsOf(TensorLayout::kBshd, tensor->shape));
+  std::vector<std::byte> bytes(tensor->bytes.size());
+  RETURN_IF_ERROR(UnpackRows(turned, tensor->bytes, absl::MakeSpan(bytes)));
+  tensor->bytes = std::move(bytes);
+  tensor->shape = std::move(turned.shape);
+  return absl::OkStatus();
 }
 
 absl::Status Naming(const std::string& name, const absl::Status& status) {
@@ -149,8 +200,8 @@ std::string Text(const std::string& dtype, const std::vector<int64_t>& shape) {
 
 // The whole tensor's shape, of a shard's.
 absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInfo& info,
-                                       int64_t batch) {
-  ASSIGN_OR_RETURN(TensorShape shape, ShapeInFile(info, /*with_batch=*/false));
+                                       int64_t batch, NamedLayout layout) {
+  ASSIGN_OR_RETURN(TensorShape shape, ShapeInFile(info, layout, /*whole=*/false));
   const int64_t rows = plan.rows(shape.rows);
   shape.shape[static_cast<size_t>(shape.token_dim)] = rows;
   if (batch <= 0) return shape;
@@ -175,7 +226,18 @@ absl::Status CheckGivenOnce(const std::vector<SafetensorsFile>& files) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBatch(NamedLayout layout, int64_t batch) {
+  if (!layout.has_value() || HasBatch(*layout) == (batch > 0)) return absl::OkStatus();
+  return InvalidField("SHAPE_MISMATCH", "batch",
+                      absl::StrCat(batch, ", and the layout is ", DimensionNames(*layout)));
+}
+
 }  // namespace
+
+TensorLayout ShardLayout(std::optional<TensorLayout> layout) {
+  const bool heads_first = layout == TensorLayout::kHnd || layout == TensorLayout::kBhsd;
+  return heads_first ? TensorLayout::kHnd : TensorLayout::kThd;
+}
 
 absl::StatusOr<v1::Plan> ParsePlan(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -203,7 +265,8 @@ std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors) {
 }
 
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
-                                                   const SafetensorsFile& file, int32_t rank) {
+                                                   const SafetensorsFile& file, int32_t rank,
+                                                   std::optional<TensorLayout> layout) {
   if (rank < 0 || rank >= plan.ranks()) {
     const std::string what = absl::StrCat(rank, ", and the plan has ", RanksText(plan));
     return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("--rank: ", what),
@@ -212,9 +275,12 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
   RETURN_IF_ERROR(CheckHasAny(file));
   RETURN_IF_ERROR(CheckLse(file, "lse", {std::nullopt, /*tokens_heads=*/false, std::nullopt}));
   std::vector<OwnedTensor> tensors;
-  for (const SafetensorInfo& info : file.tensors()) {
-    ASSIGN_OR_RETURN(const TensorShape shape, ShapeInFile(info, /*with_batch=*/true));
-    absl::StatusOr<TensorShard> shard = ShardTensor(plan, shape, file.Bytes(info), rank);
+  for (SafetensorInfo info : file.tensors()) {
+    std::vector<std::byte> turned;
+    const auto bytes = SequencesOutermost(file, layout, &info, &turned);
+    RETURN_IF_ERROR(Naming(info.name, bytes.status()));
+    ASSIGN_OR_RETURN(const TensorShape shape, ShapeInFile(info, layout, /*whole=*/true));
+    absl::StatusOr<TensorShard> shard = ShardTensor(plan, shape, *bytes, rank);
     RETURN_IF_ERROR(Naming(info.name, shard.status()));
     tensors.push_back({info.name, info.dtype, std::move(shard->shape), std::move(shard->bytes)});
   }
@@ -224,7 +290,9 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
 
 absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                                                       const std::vector<SafetensorsFile>& files,
-                                                      int64_t batch) {
+                                                      int64_t batch,
+                                                      std::optional<TensorLayout> layout) {
+  RETURN_IF_ERROR(CheckBatch(layout, batch));
   if (files.size() != static_cast<size_t>(plan.ranks())) {
     const auto counted = [](int64_t count, const char* noun) {
       return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
@@ -234,13 +302,13 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
     return MakeError(absl::StatusCode::kInvalidArgument, what,
                      {"INVALID_RANK", {}, {{"files", what}}, {}});
   }
-  RETURN_IF_ERROR(CheckShardNotes(plan, files));
+  RETURN_IF_ERROR(CheckShardNotes(plan, ShardLayout(layout), files));
   RETURN_IF_ERROR(CheckGivenOnce(files));
   RETURN_IF_ERROR(CheckSameNames(files));
   RETURN_IF_ERROR(CheckHasAny(files[0]));
   std::vector<OwnedTensor> tensors;
   for (const SafetensorInfo& info : files[0].tensors()) {
-    ASSIGN_OR_RETURN(const TensorShape shape, WholeShape(plan, info, batch));
+    ASSIGN_OR_RETURN(const TensorShape shape, WholeShape(plan, info, batch, layout));
     std::vector<absl::Span<const std::byte>> shards;
     for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
       const SafetensorsFile& file = files[static_cast<size_t>(rank)];
@@ -258,6 +326,7 @@ absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
     absl::StatusOr<std::vector<std::byte>> whole = UnshardTensor(plan, shape, shards);
     RETURN_IF_ERROR(Naming(info.name, whole.status()));
     tensors.push_back({info.name, info.dtype, shape.shape, *std::move(whole)});
+    RETURN_IF_ERROR(TurnBack(layout, shape.element_bytes, &tensors.back()));
   }
   for (const SafetensorsFile& file : files) RETURN_IF_ERROR(file.CheckUnchanged());
   return tensors;

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-constexpr char kRank[] = "shard_rank", kPlan[] = "shard_plan";
+constexpr char kRank[] = "shard_rank", kPlan[] = "shard_plan", kLayout[] = "shard_layout";
 constexpr size_t kShownCharacters = 16;  // Of what a file says, which may be anything.
 
 std::string DigestOf(const PlanRows& plan) {
@@ -42,17 +42,22 @@ std::string SaidElse(const SafetensorsFile& file, const char* name, const std::s
 
 }  // namespace
 
-void AddShardNotes(const PlanRows& plan, int32_t rank, SafetensorMetadata* metadata) {
+void AddShardNotes(const PlanRows& plan, int32_t rank, TensorLayout layout,
+                   SafetensorMetadata* metadata) {
   (*metadata)[kRank] = absl::StrCat(rank);
   (*metadata)[kPlan] = DigestOf(plan);
+  (*metadata)[kLayout] = std::string(TensorLayoutName(layout));
 }
 
 void RemoveShardNotes(SafetensorMetadata* metadata) {
   metadata->erase(kRank);
   metadata->erase(kPlan);
+  metadata->erase(kLayout);
 }
 
-absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<SafetensorsFile>& files) {
+absl::Status CheckShardNotes(const PlanRows& plan, TensorLayout layout,
+                             const std::vector<SafetensorsFile>& files) {
+  const std::string layout_name(TensorLayoutName(layout));
   const std::string digest = DigestOf(plan);
   for (size_t rank = 0; rank < files.size(); ++rank) {
     const auto refused = [&, rank = rank](const char* reason, const std::string& what) {
@@ -69,6 +74,12 @@ absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<Safetensors
     if (!other_rank.empty()) {
       return refused("INVALID_RANK",
                      absl::StrCat(other_rank, ", and it was given as that of rank ", rank));
+    }
+    const std::string other_layout = SaidElse(files[rank], kLayout, layout_name);
+    if (!other_layout.empty()) {
+      return refused("SHAPE_MISMATCH",
+                     absl::StrCat(other_layout, ", and shards of the layout that is asked for are ",
+                                  layout_name));
     }
   }
   return absl::OkStatus();

@@ -7,19 +7,24 @@
 #include "absl/status/status.h"
 #include "client/safetensors.h"
 #include "client/shard_tensor.h"
+#include "client/tensor_layout.h"
 
 namespace annulus {
 
-// What shards say of themselves in their metadata, since ranks often have equally many rows:
-// `shard_rank`, and `shard_plan`, a digest of which rows each rank of the plan has.
+// What shards say of themselves in their metadata, since ranks often have equally many rows, and
+// rows as many heads: `shard_rank`, `shard_plan`, a digest of which rows each rank of the plan has,
+// and `shard_layout`, "thd" or "hnd".
 
-void AddShardNotes(const PlanRows& plan, int32_t rank, SafetensorMetadata* metadata);
+void AddShardNotes(const PlanRows& plan, int32_t rank, TensorLayout layout,
+                   SafetensorMetadata* metadata);
 // For a file that is none.
 void RemoveShardNotes(SafetensorMetadata* metadata);
 
-// Whether files, by rank, are said to be the shards of the plan. One that says nothing is taken as
-// it is given. INVALID_ARGUMENT: INVALID_PLAN, INVALID_RANK, naming the file by its number.
-absl::Status CheckShardNotes(const PlanRows& plan, const std::vector<SafetensorsFile>& files);
+// Whether files, by rank, are said to be the shards of the plan, in this layout. One that says
+// nothing is taken as it is given. INVALID_ARGUMENT: INVALID_PLAN, INVALID_RANK, SHAPE_MISMATCH,
+// naming the file by its number.
+absl::Status CheckShardNotes(const PlanRows& plan, TensorLayout layout,
+                             const std::vector<SafetensorsFile>& files);
 
 }  // namespace annulus
 

@@ -171,17 +171,21 @@ void ForEachRun(const Places& places, const Copy& copy) {
 
 absl::string_view TensorLayoutName(TensorLayout layout) { return OrderOf(layout).name; }
 
+std::vector<std::string> TensorLayoutNames() {
+  std::vector<std::string> names;
+  for (const Order& order : kOrders) names.emplace_back(order.name);
+  return names;
+}
+
 absl::StatusOr<TensorLayout> TensorLayoutNamed(absl::string_view name) {
   const std::string lower = absl::AsciiStrToLower(name);
-  std::vector<absl::string_view> names;
   for (const Order& order : kOrders) {
     if (order.name == lower) return order.layout;
-    names.push_back(order.name);
   }
-  return MakeError(
-      absl::StatusCode::kInvalidArgument,
-      absl::StrCat("'", name, "' is no layout of tensors; those are ", absl::StrJoin(names, ", ")),
-      {"UNKNOWN_LAYOUT", {{"layout", std::string(name)}}, {}, {}});
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("'", name, "' is no layout of tensors; those are ",
+                                absl::StrJoin(TensorLayoutNames(), ", ")),
+                   {"UNKNOWN_LAYOUT", {{"layout", std::string(name)}}, {}, {}});
 }
 
 bool HasBatch(TensorLayout layout) { return OrderOf(layout).batch >= 0; }

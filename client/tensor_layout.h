@@ -28,6 +28,8 @@ enum class TensorLayout {
 
 // "thd", "hnd", "bshd", "bhsd", "sbhd".
 absl::string_view TensorLayoutName(TensorLayout layout);
+// All of these.
+std::vector<std::string> TensorLayoutNames();
 // In upper or lower case. INVALID_ARGUMENT / UNKNOWN_LAYOUT, naming those that there are.
 absl::StatusOr<TensorLayout> TensorLayoutNamed(absl::string_view name);
 // Whether the layout has a dimension for sequences.

@@ -13,6 +13,7 @@
 #include "attention/status_macros.h"
 #include "attention/validate.h"
 #include "base/command_line.h"
+#include "client/cli/layout_flag.h"
 #include "client/cli/text_file.h"
 #include "client/input_names.h"
 #include "client/lse_notes.h"
@@ -20,7 +21,6 @@
 #include "client/pair_files.h"
 #include "client/spec_json.h"
 #include "client/state_job.h"
-#include "client/tensor_layout.h"
 #include "proto/convert.h"
 
 namespace annulus {
@@ -52,19 +52,13 @@ absl::StatusOr<SafetensorsFile> OpenInput(const JobFlags& flags) {
   return file;
 }
 
-// Absent: the usual one.
-std::optional<TensorLayout> TensorLayoutOf(const JobFlags& flags) {
-  if (flags.tensor_layout == "auto") return std::nullopt;
-  return *TensorLayoutNamed(flags.tensor_layout);
-}
-
 absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
   if (flags.synthetic.has_value()) {
     request->synthetic = flags.synthetic;
     request->shape = request->synthetic->shape;
   } else if (!flags.input.empty()) {
     ASSIGN_OR_RETURN(request->file, OpenInput(flags));
-    ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file, TensorLayoutOf(flags)));
+    ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file, TensorLayoutOf(flags.tensor_layout)));
   }
   return absl::OkStatus();
 }
@@ -170,14 +164,8 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
                "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
               &flags->input);
   AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
-  AddChoice(
-      app,
-      {"--tensor-layout",
-       "Dimensions of q, k, v, output and their gradients in the input, and so in the output: "
-       "thd [tokens, heads, dim], hnd [heads, tokens, dim], bshd [batch, tokens, heads, dim], "
-       "bhsd [batch, heads, tokens, dim], sbhd [tokens, batch, heads, dim]; auto: thd or "
-       "bshd, by the number of q's dimensions"},
-      {"auto", "thd", "hnd", "bshd", "bhsd", "sbhd"}, &flags->tensor_layout)
+  AddTensorLayout(app, "q, k, v, output and their gradients in the input, and so in the output",
+                  &flags->tensor_layout)
       ->needs(input);
   AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
@@ -235,7 +223,8 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
   ASSIGN_OR_RETURN(request.spec, SpecOfState(job));
   ASSIGN_OR_RETURN(request.file, OpenInput(flags));
   RETURN_IF_ERROR(CheckInputNames(*request.file, request.spec));
-  ASSIGN_OR_RETURN(request.shape, ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags)));
+  ASSIGN_OR_RETURN(request.shape,
+                   ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags.tensor_layout)));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
   request.spec.gradients.d_bias = flags.d_bias.value_or(false);
   request.spec.gradients.release_state = flags.release;

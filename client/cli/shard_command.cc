@@ -1,6 +1,7 @@
 // annulus shard, annulus unshard: tensors of files, cut by a plan and put together again.
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/command_line.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupts.h"
+#include "client/cli/layout_flag.h"
 #include "client/cli/report.h"
 #include "client/cli/text_file.h"
 #include "client/file_error.h"
@@ -22,7 +24,7 @@ namespace annulus {
 namespace {
 
 struct Flags {
-  std::string plan, input, output;
+  std::string plan, input, output, tensor_layout = "auto";
   std::vector<std::string> inputs;  // Of unshard, by rank.
   int64_t rank = 0, batch = 0;
   bool json = false;
@@ -58,10 +60,11 @@ absl::Status Shard(const Flags& flags) {
   Interrupts interrupts;
   ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
   ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  const std::optional<TensorLayout> layout = TensorLayoutOf(flags.tensor_layout);
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
-                   ShardFile(plan, file, static_cast<int32_t>(flags.rank)));
+                   ShardFile(plan, file, static_cast<int32_t>(flags.rank), layout));
   SafetensorMetadata notes = file.metadata();
-  AddShardNotes(plan, static_cast<int32_t>(flags.rank), &notes);
+  AddShardNotes(plan, static_cast<int32_t>(flags.rank), ShardLayout(layout), &notes);
   return Write(flags, tensors, notes, &interrupts);
 }
 
@@ -72,7 +75,8 @@ absl::Status Unshard(const Flags& flags) {
   for (const std::string& input : flags.inputs) {
     ASSIGN_OR_RETURN(files.emplace_back(), SafetensorsFile::Open(input));
   }
-  ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors, UnshardFiles(plan, files, flags.batch));
+  ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
+                   UnshardFiles(plan, files, flags.batch, TensorLayoutOf(flags.tensor_layout)));
   ASSIGN_OR_RETURN(SafetensorMetadata notes, SharedNotes(files));
   RemoveShardNotes(&notes);
   return Write(flags, tensors, notes, &interrupts);
@@ -82,6 +86,11 @@ absl::Status Unshard(const Flags& flags) {
 void AddPlanAndOutput(CLI::App* app, Flags* flags) {
   AddFile(app, {"--plan", "What `annulus plan --json` said"}, &flags->plan)->required();
   AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();
+  AddTensorLayout(
+      app,
+      "the whole q, k, v, output and gradients (a shard's are [heads, tokens, dim] where "
+      "heads come before tokens, else [tokens, heads, dim])",
+      &flags->tensor_layout);
   AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
 }
 
@@ -122,7 +131,9 @@ Command AddUnshardCommand(CLI::App* program) {
             "safetensors file that `annulus shard` wrote; once for each rank, in their order"},
            &flags->inputs)
       ->required();
-  AddInteger(app, {"--batch", "Sequences of equal length that are written as [batch, …]; 0: none"},
+  AddInteger(app,
+             {"--batch",
+              "Sequences of equal length, each an extent of its own in what is written; 0: none"},
              {0, Limits().max_sequences}, &flags->batch, "sequences");
   return Runs(Unshard, std::move(flags));
 }

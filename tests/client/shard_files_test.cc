@@ -190,9 +190,10 @@ TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
     {"rank": 1, "q_rows": [{"begin": 1, "block": 1, "stride": 1, "count": 1}],
      "kv_rows": [{"begin": 1, "block": 1, "stride": 1, "count": 1}]}]})";
   const PlanRows plan = *PlanRows::Of(*ParsePlan(swapped));
-  const auto file = [](const PlanRows& of, int32_t rank, const std::string& name) {
+  const auto file = [](const PlanRows& of, int32_t rank, const std::string& name,
+                       TensorLayout layout = TensorLayout::kThd) {
     SafetensorMetadata notes = {{"made", "by hand"}};
-    AddShardNotes(of, rank, &notes);
+    AddShardNotes(of, rank, layout, &notes);
     const std::byte bytes[] = {std::byte{'a'}};
     const std::string path = testing::TempDir() + "/shard_notes_" + name;
     EXPECT_TRUE(
@@ -206,6 +207,17 @@ TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
   EXPECT_TRUE(UnshardFiles(plan, {silent, second}, 0).ok());
   for (const auto& files : {std::vector<SafetensorsFile>{second, first}, {first, first}}) {
     EXPECT_EQ(Reason(UnshardFiles(plan, files, 0).status()), "INVALID_RANK");
+  }
+  const SafetensorsFile turned = file(plan, 1, "turned", TensorLayout::kHnd);
+  EXPECT_EQ(Reason(UnshardFiles(plan, {first, turned}, 0).status()), "SHAPE_MISMATCH");
+  EXPECT_EQ(Reason(UnshardFiles(plan, {first, turned}, 0, TensorLayout::kHnd).status()),
+            "SHAPE_MISMATCH");
+  EXPECT_TRUE(UnshardFiles(plan, {silent, turned}, 0, TensorLayout::kHnd).ok());
+  EXPECT_TRUE(UnshardFiles(plan, {silent, turned}, 2, TensorLayout::kBhsd).ok());
+  for (const TensorLayout layout : {TensorLayout::kHnd, TensorLayout::kBhsd}) {
+    const int64_t other = layout == TensorLayout::kHnd ? 2 : 0;
+    const absl::Status batch = UnshardFiles(plan, {silent, turned}, other, layout).status();
+    EXPECT_EQ(DetailOf(batch).fields.at(0).field, "batch") << batch;
   }
   const absl::Status status = UnshardFiles(plan, {first, foreign}, 0).status();
   EXPECT_EQ(Reason(status), "INVALID_PLAN");

@@ -84,6 +84,42 @@ class ShardFilesTest(ServiceCase):
         packed = self.tensors["q"].reshape(-1, 4, 8)
         np.testing.assert_array_equal(load_file(self.path("rank1"))["q"][:8], packed[[*range(4, 8), *range(16, 20)]])
 
+    def test_tensors_in_other_layouts(self):
+        """Cut and put together as they are, with the same rows in each shard as those of the usual layout have."""
+        # Name, axes of [batch, tokens, heads, dim] in the whole, and whether a shard has its heads first.
+        for layout, axes, heads_first in (("bshd", (0, 1, 2, 3), False), ("bhsd", (0, 2, 1, 3), True), ("sbhd", (1, 0, 2, 3), False),
+                                          ("thd", None, False), ("hnd", None, True)):
+            with self.subTest(layout=layout):
+                self.plan("zigzag")
+                save_file(self.tensors, self.path("whole"))
+                usual = [self.shard(rank) and load_file(self.path(f"rank{rank}")) for rank in range(3)]
+                whole = {"lse": self.tensors["lse"]}
+                for name in ("q", "k", "v"):
+                    packed = self.tensors[name].reshape(-1, *self.tensors[name].shape[2:])
+                    whole[name] = self.tensors[name].transpose(axes) if axes else packed.swapaxes(0, 1) if heads_first else packed
+                if not axes:
+                    whole["lse"] = np.concatenate(list(self.tensors["lse"]), axis=1)
+                whole = {name: np.ascontiguousarray(array) for name, array in whole.items()}
+                save_file(whole, self.path("whole"))
+                flags = ("--tensor-layout", layout)
+                for rank in range(3):
+                    self.run_command(*self.words("shard", input="whole", output=f"rank{rank}"), "--rank", str(rank), *flags)
+                    got = load_file(self.path(f"rank{rank}"))
+                    for name, array in usual[rank].items():
+                        turned = heads_first and name != "lse"
+                        np.testing.assert_array_equal(got[name], array.swapaxes(0, 1) if turned else array, name)
+                ranks = ["rank0", "rank1", "rank2"]
+                batch = ("--batch", "2") if axes else ()
+                self.run_command(*self.words("unshard", input=ranks, output="back"), *flags, *batch)
+                back = load_file(self.path("back"))
+                for name, array in whole.items():
+                    np.testing.assert_array_equal(back[name], array, name)
+                other = "thd" if heads_first else "hnd"
+                self.assertIn("shard_layout", self.refused("SHAPE_MISMATCH", *self.words("unshard", input=ranks), "--tensor-layout", other))
+                told = self.refused("SHAPE_MISMATCH", *self.words("unshard", input=ranks), *flags, *(() if axes else ("--batch", "2")))
+                self.assertIn("SHAPE_MISMATCH: batch: ", told)
+        self.refused("SHAPE_MISMATCH", *self.words("shard", input="whole"), "--rank", "0", "--tensor-layout", "bhsd")
+
     def test_what_a_file_says_goes_along(self):
         self.plan("zigzag")
         save_file(self.tensors, self.path("whole"), {"lse_base": "2", "made": "by hand"})
@@ -93,7 +129,7 @@ class ShardFilesTest(ServiceCase):
         said = {"lse_base": "2", "made": "by hand"}
         with safe_open(self.path("rank1"), "numpy") as file:
             notes = file.metadata()
-        self.assertEqual((notes.pop("shard_rank"), len(notes.pop("shard_plan"))), ("1", 64))
+        self.assertEqual((notes.pop("shard_rank"), len(notes.pop("shard_plan")), notes.pop("shard_layout")), ("1", 64, "thd"))
         self.assertEqual(notes, said)
         with safe_open(self.path("back"), "numpy") as file:
             self.assertEqual(file.metadata(), said)
