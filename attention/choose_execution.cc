@@ -33,6 +33,8 @@ constexpr double kLookSeconds = 1e-5;
 // Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
 // the one that sends least is taken.
 constexpr double kAlike = 1.08;
+// Of striped shards that are shown and never taken: so many take about 10 ms.
+constexpr int64_t kMostShownMeetings = 1024;
 // A layout whose busiest rank has less than this times the mean needs no other.
 constexpr double kCloseToEven = 1.03;
 
@@ -80,6 +82,7 @@ class Chooser {
     if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
     if (best_ < 0 && !over_limit_.ok() && smallest_peak_ == kNone) return over_limit_;
     if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
+    if (choice_.count_all) RETURN_IF_ERROR(ShowLeftAside(sizes));
     return Sorted();
   }
 
@@ -88,7 +91,7 @@ class Chooser {
     Candidate candidate;
     candidate.execution = std::move(execution);
     const int32_t size = candidate.execution.world_size;
-    const double bound = least_ * (work_seconds_ / size + choice_.rates.job_seconds);
+    const double bound = BoundOf(size);
     const double even = least_ * (shared_seconds_ / size + choice_.rates.job_seconds);
     const double look = size > kThoroughSize && best_ >= 0 ? kLookSeconds * size * size : 0;
     const bool cannot_save = size > 1 && best_ >= 0 && bound >= BestSeconds();
@@ -108,6 +111,41 @@ class Chooser {
     const Candidate& last = candidates_.back();
     if (last.rejected.empty() && (best_ < 0 || last.cost.expected_seconds < BestSeconds())) {
       best_ = static_cast<int>(candidates_.size()) - 1;
+    }
+    return absl::OkStatus();
+  }
+
+  // What a group of this size takes at least.
+  double BoundOf(int32_t size) const {
+    return least_ * (work_seconds_ / size + choice_.rates.job_seconds);
+  }
+
+  // Not worth a look even for who asks what there is: one ring by the name of a double one, and
+  // what takes long to plan.
+  bool IsHardlyShown(const Execution& execution) const {
+    const int32_t inner = execution.inner_ring_degree;
+    if (execution.strategy == Strategy::kDoubleRing)
+      return inner == 1 || inner == execution.ring_degree;
+    return execution.layout == Layout::kStriped &&
+           StripedMeetings(spec_, groups_, execution.stripe, execution.world_size) >
+               kMostShownMeetings;
+  }
+
+  // For who asks what there is: what is never taken unasked, with what it would cost.
+  absl::Status ShowLeftAside(const std::vector<int32_t>& sizes) {
+    for (const int32_t size : sizes) {
+      if (size == 1 || size > kThoroughSize) continue;
+      cases_.clear();
+      for (const LeftAside& aside : WaysLeftAside(wanted_, spec_)) {
+        for (Execution& execution : WaysLeftOpen(aside.wanted, size, spec_)) {
+          Candidate candidate;
+          candidate.execution = std::move(execution);
+          if (IsHardlyShown(candidate.execution)) continue;
+          RETURN_IF_ERROR(EvaluateWithinLimits(BoundOf(size), &candidate));
+          if (candidate.rejected.empty()) candidate.rejected = aside.why;
+          candidates_.push_back(std::move(candidate));
+        }
+      }
     }
     return absl::OkStatus();
   }

@@ -31,7 +31,8 @@ struct Choice {
   // What corrects predictions, by kernels of this pace; nullptr: nothing.
   const ShownWays* shown = nullptr;
   double pace = 1;
-  // Counts also what cannot be taken, in groups of up to 16. The one taken is the same.
+  // Counts also what cannot be taken, and what is never taken unasked (WaysLeftAside), in groups of
+  // up to 16. The one taken is the same.
   bool count_all = false;
 };
 

@@ -9,23 +9,30 @@
 #include "absl/strings/str_cat.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
+#include "attention/mask_cost.h"
 #include "attention/schedule/fix_order.h"
 #include "attention/shard_plan.h"
 #include "attention/status_macros.h"
+#include "attention/validate.h"
 
 namespace annulus {
 namespace {
 
 // What auto chooses from, best first where predictions tie. Rotate before ring: on a network where
-// all links are alike it sends no more and never waits for a neighbour. Halo is all-gather by
-// another name, and a double ring sends what a ring sends in as many steps: it is for networks
-// whose links differ, which this model does not know. Striped shards are left to who asks for them:
-// nearly every tile of theirs is a boundary tile, which the kernel pays for and this model does not
-// see. Shards by area are looked at where the others leave some rank more work than the rest.
+// all links are alike it sends no more and never waits for a neighbour. Shards by area are looked
+// at where the others leave some rank more work than the rest.
 constexpr Strategy kStrategies[] = {
     Strategy::kRotateKv,    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kUlysses,
     Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
+
+constexpr char kHaloAside[] = "left aside: it is all-gather-kv by another name";
+constexpr char kDoubleRingAside[] =
+    "left aside: it sends what a ring does, and is for links that differ, which are not known";
+constexpr char kStripedAside[] =
+    "left aside: nearly every tile is a boundary tile, which its predicted time does not count";
+constexpr char kPerSequenceAside[] =
+    "left aside: where it would even out the work, shards by area do with fewer cuts";
 
 absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t largest) {
   return MakeError(
@@ -68,6 +75,13 @@ bool LeavesWays(const Execution& wanted, const std::vector<int32_t>& sizes,
   return open.ok() && std::any_of(open->begin(), open->end(), [&](int32_t size) {
            return !WaysLeftOpen(wanted, size, spec).empty();
          });
+}
+
+// Whether striped shards are planned without going through spans or ranges one by one.
+bool IsSoonStriped(const AttentionSpec& spec) {
+  return std::all_of(spec.masks.begin(), spec.masks.end(), [](const Mask& mask) {
+    return mask.ranges.empty() && SpanOf(mask) >= kMostRows;
+  });
 }
 
 // Grids that are a plain ring or plain Ulysses are on the list already.
@@ -129,6 +143,29 @@ std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
     }
   }
   return executions;
+}
+
+std::vector<LeftAside> WaysLeftAside(const Execution& wanted, const AttentionSpec& spec) {
+  std::vector<LeftAside> aside;
+  Execution narrower = wanted;
+  if (wanted.strategy == Strategy::kAuto) {
+    narrower.strategy = Strategy::kHalo;
+    aside.push_back({narrower, kHaloAside});
+    narrower.strategy = Strategy::kDoubleRing;
+    aside.push_back({narrower, kDoubleRingAside});
+    narrower.strategy = wanted.bf16_partials ? Strategy::kRingPassQ : Strategy::kRotateKv;
+  }
+  if (wanted.layout == Layout::kAuto) {
+    narrower.layout = Layout::kStriped;
+    if (IsSoonStriped(spec)) aside.push_back({narrower, kStripedAside});
+    narrower.layout = Layout::kZigzagPerSequence;
+    if (spec.sequences.size() > 1) aside.push_back({narrower, kPerSequenceAside});
+  }
+  const auto refused = [&](const LeftAside& one) {
+    return !Validate(spec, one.wanted, Limits()).ok();
+  };
+  aside.erase(std::remove_if(aside.begin(), aside.end(), refused), aside.end());
+  return aside;
 }
 
 std::vector<std::string> OptionsThatExclude(const Execution& wanted,

@@ -26,6 +26,15 @@ absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
 std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
                                     const AttentionSpec& spec);
 
+// What a request leaves open and auto never takes: a narrower request that is valid, whose ways
+// WaysLeftOpen lists, and why. Of layouts by one strategy that auto would take; of striped shards
+// only where no mask makes them long to plan.
+struct LeftAside {
+  Execution wanted;
+  const char* why;
+};
+std::vector<LeftAside> WaysLeftAside(const Execution& wanted, const AttentionSpec& spec);
+
 // Of a request that leaves no way open at any of the sizes on offer: the options of `wanted`,
 // fields of Execution by name and in their order, of which any one less would leave some; where
 // those are fewer than two, all that it has.

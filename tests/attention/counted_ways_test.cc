@@ -1,4 +1,8 @@
 // What ChooseExecution says of ways that could not save anything, for who asks.
+#include <map>
+#include <string>
+#include <utility>
+
 #include "attention/choose_execution.h"
 #include "gtest/gtest.h"
 #include "tests/attention/cost_cases.h"
@@ -26,9 +30,47 @@ TEST(CountedWaysTest, WhatCannotBeTakenIsCountedAndNotTaken) {
       }
       if (rows > 4) continue;
       EXPECT_TRUE(bounded->back().cost.bytes_sent.empty());
-      EXPECT_EQ(counted->back().rejected, "its fixed cost is more than sharing the work can save");
+      EXPECT_EQ(counted->at(1).rejected, "its fixed cost is more than sharing the work can save");
     }
   }
+}
+
+// By strategy and layout, what is said of what is never taken unasked.
+std::map<std::pair<Strategy, Layout>, std::string> Aside(const AttentionSpec& spec,
+                                                         const Execution& wanted) {
+  Choice choice = Offer({1, 2, 4});
+  choice.count_all = true;
+  std::map<std::pair<Strategy, Layout>, std::string> aside;
+  const auto candidates = ChooseExecution(spec, wanted, choice);
+  EXPECT_TRUE(candidates.ok()) << candidates.status();
+  for (const Candidate& candidate : *candidates) {
+    if (candidate.rejected.rfind("left aside: ", 0) != 0) continue;
+    EXPECT_GT(candidate.cost.expected_seconds, 0);
+    EXPECT_FALSE(candidate.cost.bytes_sent.empty());
+    aside[{candidate.execution.strategy, candidate.execution.layout}] = candidate.rejected;
+  }
+  return aside;
+}
+
+TEST(CountedWaysTest, WhatIsNeverTakenUnaskedIsShownWithWhy) {
+  AttentionSpec spec = CostSpec(4096, 4096, true);
+  auto aside = Aside(spec, {});
+  for (const Strategy strategy : {Strategy::kHalo, Strategy::kDoubleRing}) {
+    for (const Layout layout : {Layout::kContiguous, Layout::kZigzag}) {
+      EXPECT_EQ(aside.count({strategy, layout}), 1u) << StrategyName(strategy);
+    }
+  }
+  EXPECT_EQ(aside.count({Strategy::kRotateKv, Layout::kStriped}), 1u);
+  EXPECT_EQ(aside.size(), 5u) << "one sequence has no zigzag of its own";
+  spec.sequences.push_back(spec.sequences[0]);
+  EXPECT_EQ(Aside(spec, {}).count({Strategy::kRotateKv, Layout::kZigzagPerSequence}), 1u);
+  Execution named;
+  named.strategy = Strategy::kRingPassKv;
+  aside = Aside(spec, named);
+  EXPECT_EQ(aside.count({Strategy::kRingPassKv, Layout::kStriped}), 1u);
+  EXPECT_EQ(aside.size(), 2u);
+  named.layout = Layout::kZigzag;
+  EXPECT_TRUE(Aside(spec, named).empty());
 }
 
 TEST(CountedWaysTest, LargeGroupsAreNotCounted) {
