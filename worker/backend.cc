@@ -22,8 +22,10 @@ namespace annulus {
 namespace {
 
 // One that was asked for by name is that one or none.
-absl::StatusOr<CheckedPath> ChoosePath(const std::string& name) {
-  if (name == "auto") return FirstSoundPath(AvailableIsas());
+absl::StatusOr<CheckedPath> ChoosePath(const BackendOptions& options) {
+  const std::string& name = options.kernel;
+  if (name == "auto")
+    return FirstSoundPath(options.cpu_paths.empty() ? AvailableIsas() : options.cpu_paths);
   ASSIGN_OR_RETURN(const TileIsa* isa, SelectIsa(name));
   absl::StatusOr<CheckedPath> path = FirstSoundPath({&isa, 1});
   if (path.ok()) return path;
@@ -48,7 +50,7 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   }
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
-  ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options.kernel));
+  ASSIGN_OR_RETURN(const CheckedPath path, ChoosePath(options));
   kernel.isa = path.isa;
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> probe, CpuKernel::Create(kernel));
   Engine engine;

@@ -7,11 +7,15 @@
 
 namespace annulus {
 
+struct TileIsa;
+
 struct BackendOptions {
   // "cpu", "cuda:N" (the N-th GPU, from 0), or "auto": cuda:0 where there is a GPU, else cpu.
   std::string device = "cpu";
   // Of the CPU: others than "auto" go with no GPU.
   std::string kernel = "auto";  // "auto", "amx", "avx512bf16", "avx512", "avx2" or "portable".
+  // What "auto" takes the first sound one of, fastest first; empty: what this CPU has.
+  std::vector<const TileIsa*> cpu_paths;
   // Of a GPU: "auto", "portable" or "hopper" (worker/hopper_choice.h). Others than "auto" go with
   // no CPU.
   std::string cuda_kernel = "auto";

@@ -83,7 +83,9 @@ std::string Describe(const ScheduleCase& one) {
       " W=", one.plan.world_size, " stripe=", one.plan.stripe, " granule=", one.plan.granule,
       " ulysses=", one.execution.ulysses_degree, " inner=", one.execution.inner_ring_degree,
       " deal=", HeadDealName(one.execution.head_deal), " heads=", one.spec.q_heads, "/",
-      one.spec.kv_heads, " sequences");
+      one.spec.kv_heads, " values=", one.spec.value_dim(),
+      one.spec.deterministic ? " deterministic" : "",
+      one.execution.bf16_partials ? " bf16-partials" : "", " sequences");
   for (const Sequence& s : one.spec.sequences) {
     absl::StrAppend(&text, " ", s.q_len, "x", s.kv_len, "m", s.mask);
   }

@@ -32,11 +32,12 @@ class CommunicatorConformance : public testing::TestWithParam<ConformanceCase> {
   }
 };
 
-// The cases of one implementation: 2, 3, 4 and 7 ranks.
+// The cases of one implementation: 2, 3, 4, 7 and 8 ranks.
 inline auto ConformanceCases(const GroupFactory& make, const GroupFactory& give_up_soon = nullptr) {
   return testing::Values(
       ConformanceCase{"2", make, 2, give_up_soon}, ConformanceCase{"3", make, 3, give_up_soon},
-      ConformanceCase{"4", make, 4, give_up_soon}, ConformanceCase{"7", make, 7, give_up_soon});
+      ConformanceCase{"4", make, 4, give_up_soon}, ConformanceCase{"7", make, 7, give_up_soon},
+      ConformanceCase{"8", make, 8, give_up_soon});
 }
 
 inline std::string ConformanceName(const testing::TestParamInfo<ConformanceCase>& info) {

@@ -29,6 +29,7 @@ class ClusterCommandTest(ServiceCase):
         self.assertEqual([worker["slot"] for worker in facts["workers"]], ["worker-0", "worker-1"])
         for worker in facts["workers"]:
             self.assertEqual(worker["state"], "ready")
+            self.assertRegex(worker["backend"], r"^cpu/(amx|avx512bf16|avx512|avx2|portable) \+ gloo$")
             for budget, limit in LIMITS.items():
                 self.assertEqual(worker[budget], {"used_bytes": 0, "limit_bytes": limit}, budget)
         (group,) = facts["groups"]

@@ -1,5 +1,7 @@
 """A job by the direct path, call by call: RunJob at the coordinator, PutShard and FetchShard at the workers."""
 
+import itertools
+
 from tests.end_to_end import raw_client, raw_job
 from tests.end_to_end.raw_client import data_plane_pb2, jobs_pb2, types_pb2
 
@@ -74,6 +76,22 @@ class DirectJob:
                 for message in call.read_all():
                     for chunk in message.chunks:
                         yield chunk, raw_job.rows_of(chunk.tensor, shard)
+
+    def bits(self):
+        """Puts and fetches all, and sees the job succeed: the output's bytes by tensor, global row and head."""
+        for rank in range(len(self.plan.shards)):
+            self.put(rank)
+        cells = {}
+        for chunk, rows in self.chunks():
+            rows = rows[chunk.row_begin : chunk.row_begin + chunk.row_count]
+            of_keys = chunk.tensor in (types_pb2.TENSOR_ID_DK, types_pb2.TENSOR_ID_DV)
+            all_heads = self.job.spec.kv_heads if of_keys else self.job.spec.q_heads
+            heads = range(chunk.head_begin, chunk.head_begin + (chunk.head_count or all_heads))
+            size = len(chunk.data) // len(rows) // len(heads)
+            for at, (row, head) in enumerate(itertools.product(rows, heads)):
+                cells[chunk.tensor, row, head] = chunk.data[at * size : (at + 1) * size]
+        self.until("STATE_SUCCEEDED")
+        return cells
 
     def finish(self):
         """Fetches all, checks the answer, and sees the job succeed."""

@@ -16,6 +16,7 @@ DETECT_SECONDS = 10
 # Workers as slow as they can be: a long job is some seconds of compute on any machine.
 WORKER_FLAGS = {"--kernel": "portable"}
 LONG = "1,6144,6144,8,8,64,fp32,3"
+LONG_BACKWARD = "1,4096,4096,8,8,64,fp32,3"
 
 
 def long_job():
@@ -99,11 +100,11 @@ class LostWorkerTest(unittest.TestCase):
         finally:
             worker.signal(signal.SIGCONT)
 
-    def client(self, *flags):
-        """`annulus attend` on a long job, under way."""
-        command = [cluster.program(), "attend", "--address", self.service.address]
+    def client(self, *flags, command="attend", shape=LONG):
+        """`annulus attend` or its like on a long job, under way."""
+        asked = [cluster.program(), command, "--address", self.service.address]
         process = subprocess.Popen(
-            [*command, "--synthetic", LONG, "--verify", "32", "--json", *flags],
+            [*asked, "--synthetic", shape, "--verify", "32", "--json", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -153,17 +154,40 @@ class KilledWorkerTest(LostWorkerTest):
                 self.await_members(range(WORKERS))
 
     def test_a_deterministic_job_has_the_same_bits_after_a_retry(self):
-        alone = self.client("--deterministic", "--world-size", "1")
-        out, err = alone.communicate(timeout=280)
-        self.assertEqual(alone.returncode, 0, err)
-        client = self.client("--deterministic", "--world-size", str(WORKERS))
-        self.job_in("STATE_RUNNING")
-        self.service.worker(2).kill()
-        self.await_members([0, 1])
-        self.service.start_worker(2)
-        again = self.assert_right_after_a_retry(client)
-        for name in ("output_crc32c", "lse_crc32c"):
-            self.assertEqual(again[name], json.loads(out)[name])
+        for command, shape in (("attend", LONG), ("gradients", LONG_BACKWARD)):
+            with self.subTest(command=command):
+                alone = self.client("--deterministic", "--world-size", "1", command=command, shape=shape)
+                out, err = alone.communicate(timeout=280)
+                self.assertEqual(alone.returncode, 0, err)
+                client = self.client("--deterministic", "--world-size", str(WORKERS), command=command, shape=shape)
+                self.job_in("STATE_RUNNING")
+                self.service.worker(2).kill()
+                self.await_members([0, 1])
+                self.service.start_worker(2)
+                again = self.assert_right_after_a_retry(client)
+                outputs = [name for name in again if name.endswith("_crc32c")]
+                self.assertEqual(len(outputs), 2 if command == "attend" else 3)
+                for name in outputs:
+                    self.assertEqual(again[name], json.loads(out)[name])
+                self.await_members(range(WORKERS))
+
+    def test_deterministic_jobs_have_the_same_bits_where_a_worker_was_lost_with_its_shard(self):
+        """Forward, backward, and few queries of many keys; each rank has some of the 256 rows that are never cut."""
+        for job in (raw_job.Job([(600, 800)], causal=True), raw_job.GradientsJob([(600, 800)], causal=True), raw_job.Job([(2, 3000)])):
+            with self.subTest(job=job.spec):
+                job.spec.deterministic = True
+                with DirectJob(self.stubs, job, world_size=1) as direct:
+                    expected = direct.bits()
+                with DirectJob(self.stubs, job, world_size=2) as direct:
+                    first = direct.plan
+                    self.assertGreater(first.shards[1].input_bytes, 0)
+                    direct.put(0)
+                    lost = self.kill_endpoint(first.shards[1].endpoint)
+                    direct.plan = direct._placed()
+                    self.assertEqual(direct.plan.attempt, first.attempt + 1)
+                    self.assertEqual(direct.bits(), expected)
+                self.service.start_worker(lost)
+                self.await_members(range(WORKERS))
 
     def test_a_direct_upload_is_asked_for_again(self):
         job = raw_job.Job([(256, 256)])

@@ -19,6 +19,8 @@ RUNS = (
     ("ulysses-ring", 6, ("--ring-degree", "3"), {"ulysses_degree": 2, "ring_degree": 3}),
     ("ulysses-ring", 6, ("--ring-degree", "2", "--head-deal", "units"), {"ulysses_degree": 3, "head_deal": "units"}),
     ("ulysses-ring", 5, (), {}),
+    ("ulysses-ring", 8, ("--ulysses-degree", "4"), {"ulysses_degree": 4, "ring_degree": 2}),
+    ("ring-pass-kv", 8, (), {"ring_degree": 8}),
     ("ring-pass-q", 2, (), {"ring_degree": 2}),
     ("ring-pass-q", 5, (), {"ring_degree": 5}),
     ("double-ring", 4, (), {"inner_ring_degree": 2}),
@@ -36,7 +38,7 @@ MASKS = (
 
 
 class StrategiesTest(AttendCase):
-    WORKERS = 6
+    WORKERS = 8
 
     def test_every_strategy_with_any_number_of_heads(self):
         for index, ((strategy, world, flags, said), heads) in enumerate(itertools.product(RUNS, HEADS)):
@@ -121,7 +123,7 @@ class StrategiesTest(AttendCase):
 class SegmentsTest(AttendCase):
     """Every job is a long one: its steps are split, and a cancel has places to act."""
 
-    WORKERS = 6
+    WORKERS = 8
     SERVE_FLAGS = ("--coordinator-flag=--segment=2ms",)
 
     def test_long_jobs_run_in_segments(self):

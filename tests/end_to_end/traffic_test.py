@@ -74,6 +74,13 @@ class TrafficTest(GradientCase):
                 if command == "attend" and strategy not in ("ring-pass-q", "tree"):
                     self.assertEqual(sum(sent[0]), 2 * window * key_bytes)  # Over each of two borders.
 
+    def test_a_window_of_4096_sends_as_much_at_a_million_tokens(self):
+        flags = ("--mask", "causal", "--window", "4095", "--strategy", "halo", "--world-size", "3", "--layout", "contiguous", "--verify", "8")
+        for rows in (1 << 15, 1 << 20):
+            with self.subTest(rows=rows):
+                sent = self.synthetic("attend", f"1,{rows},{rows},1,1,8,bf16,1", *flags)["bytes_sent_per_rank"]
+                self.assertEqual(sent, [4095 * 2 * 8 * 2] * 2 + [0])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "worker/cuda_backend.h"
 #include "worker/device/host.h"
 #include "worker/kernel/isa_dispatch.h"
+#include "worker/kernel/tile_isa.h"
 
 namespace annulus {
 namespace {
@@ -61,6 +63,25 @@ TEST(Backend, TheCpuServesEverythingButBf16x3WithoutAmx) {
   for (const Capability& lack : engine->lacks) EXPECT_EQ(lack.feature, "arithmetic/bf16x3");
   EXPECT_EQ(engine->device_kind, DeviceKind::kCpu);
   EXPECT_FALSE(engine->one_rank_a_process);
+}
+
+TEST(Backend, WhatIsSaidOfTheCpuNamesItsPathAndThoseThatFailedTheirCheck) {
+  const auto described = [](const BackendOptions& options) {
+    const auto engine = MakeEngine(options);
+    return engine.ok() ? engine->description : engine.status().ToString();
+  };
+  BackendOptions options = On("cpu");
+  EXPECT_EQ(described(options), absl::StrCat("cpu/", AvailableIsas()[0]->name, " + gloo"));
+  TileIsa wrong = kPortableIsa;
+  wrong.name = "wrong";
+  wrong.softmax = [](const TileBlock& tile) {
+    kPortableIsa.softmax(tile);
+    tile.weight[0] += 1;
+  };
+  options.cpu_paths = {&wrong, &kPortableIsa};
+  EXPECT_EQ(described(options), "cpu/portable + gloo (wrong failed its check)");
+  options.kernel = "portable";  // Asked for by name.
+  EXPECT_EQ(described(options), "cpu/portable + gloo");
 }
 
 TEST(Backend, ALanesCopiesAndItsKernelHaveTheSameThreads) {
