@@ -66,7 +66,8 @@ KernelJobData::KernelJobData(const AttentionSpec& spec, uint64_t seed)
   job_.scale = spec_.scale_or_default();
   const double of_pair =
       gradients ? 3.0 * spec.head_dim + 2.0 * spec.value_dim() : spec.head_dim + spec.value_dim();
-  flops_ = 2.0 * static_cast<double>(mask_.Area(0, q, k)) * spec.q_heads * of_pair;
+  for (int32_t head = 0; head < spec.q_heads; ++head)
+    flops_ += 2.0 * static_cast<double>(mask_.Area(head, q, k)) * of_pair;
   PlanOptions options;
   options.layout = Layout::kContiguous;
   options.granule = GranuleOf(spec_);

@@ -32,8 +32,8 @@ MeasuredKernel KernelOfArguments(int argc, const char* const* argv,
       continue;
     }
     if (++i == argc) Refuse(2, word + " needs a value");
-    if (threads && !absl::SimpleAtoi(argv[i], &options.threads))
-      Refuse(2, "--threads needs a number");
+    if (threads && (!absl::SimpleAtoi(argv[i], &options.threads) || options.threads < 1))
+      Refuse(2, "--threads needs a number of 1 or more");
     if (!threads) options.path = argv[i];
   }
   absl::StatusOr<std::unique_ptr<CpuKernel>> kernel = CpuKernel::Create(options);

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -115,6 +114,13 @@ void MeasureType(DataType dtype, bool gradients, const std::vector<std::string>&
 int Main(int argc, char** argv) {
   std::vector<std::string> names;
   const MeasuredKernel measured = KernelOfArguments(argc, argv, &names);
+  for (const std::string& name : names) {
+    if (std::any_of(std::begin(kOptions), std::end(kOptions),
+                    [&](const Option& option) { return name == option.name; }))
+      continue;
+    std::fprintf(stderr, "bench: no option '%s'\n", name.c_str());
+    return 2;
+  }
   std::vector<Entry> entries;
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     for (const bool gradients : {false, true}) {
