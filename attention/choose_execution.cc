@@ -178,18 +178,20 @@ class Chooser {
 
   // A way past a limit of planning is not taken; it takes at least `bound` seconds.
   absl::Status EvaluateWithinLimits(double bound, Candidate* candidate) {
-    const absl::Status stripes = CheckStripes(candidate->execution);
-    const absl::Status status = stripes.ok() ? Evaluate(candidate) : stripes;
+    const absl::Status layout = CheckLayout(candidate->execution);
+    const absl::Status status = layout.ok() ? Evaluate(candidate) : layout;
     const ErrorDetail detail = DetailOf(status);
     if (detail.reason != "LIMIT_EXCEEDED") return status;
     const std::string &count = detail.metadata.at("requested"),
                       &limit = detail.metadata.at("limit");
-    const char* const what =
-        stripes.ok() ? " tasks in a fixed order" : " meetings of striped ranks";
+    const char* const what = layout.ok() ? " tasks in a fixed order"
+                             : candidate->execution.layout == Layout::kStriped
+                                 ? " meetings of striped ranks"
+                                 : " cuts of sequences";
     candidate->cost.seconds = candidate->cost.expected_seconds = bound;
     candidate->rejected =
         absl::StrCat("it has ", count, what, ", above the limit of ", limit, kNotCounted);
-    if (over_limit_.ok()) over_limit_ = stripes.ok() ? TooManyTasks(detail) : stripes;
+    if (over_limit_.ok()) over_limit_ = layout.ok() ? TooManyTasks(detail) : layout;
     return absl::OkStatus();
   }
 
@@ -202,7 +204,11 @@ class Chooser {
                      absl::StrCat(field, ": ", detail.fields[0].description), detail);
   }
 
-  absl::Status CheckStripes(const Execution& execution) {
+  absl::Status CheckLayout(const Execution& execution) {
+    if (execution.layout == Layout::kZigzagPerSequence) {
+      const auto sequences = static_cast<int64_t>(spec_.sequences.size());
+      return CheckLimit("execution.layout", sequences * execution.world_size, kMaxSequenceCuts);
+    }
     if (execution.layout != Layout::kStriped) return absl::OkStatus();
     return CheckLimit("execution.layout",
                       StripedMeetings(spec_, groups_, execution.stripe, execution.world_size),

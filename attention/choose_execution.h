@@ -46,8 +46,8 @@ struct Choice {
 // size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED
 // where the job is deterministic and all that `wanted` leaves open adds up by rank;
 // INVALID_ARGUMENT: INVALID_EXECUTION where it leaves nothing open, LIMIT_EXCEEDED where all that
-// it leaves open has more than kMaxFoldTasks (attention/schedule.h) or kMaxStripedMeetings
-// (attention/mask_cost.h).
+// it leaves open has more than kMaxFoldTasks (attention/schedule.h), kMaxStripedMeetings or
+// kMaxSequenceCuts (attention/mask_cost.h).
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);

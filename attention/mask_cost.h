@@ -25,6 +25,10 @@ int64_t SpanOf(const Mask& mask);
 // The most that StripedMeetings may be, so that a plan takes seconds at most.
 inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
 
+// The most sequences × ranks under the layout zigzag-per-sequence: the plan, in which each shard
+// has two ranges of each sequence, travels as one message.
+inline constexpr int64_t kMaxSequenceCuts = 8192;
+
 // Under the striped layout, with stripes of `stripe` rows on `world_size` ranks: pairs of ranks of
 // which one has queries and the other one keys of a sequence, of all sequences together, × classes
 // of heads. Each is planned for itself. 0 on one rank, which needs nothing of others.

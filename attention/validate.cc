@@ -12,6 +12,7 @@
 #include "attention/capability.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
+#include "attention/mask_cost.h"
 #include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
@@ -343,9 +344,11 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
     RETURN_IF_ERROR(CheckFoldStripe(spec, execution.stripe));
   }
   if (execution.layout == Layout::kZigzagPerSequence) {
-    // Each is two ranges in each shard of the plan, which travels as one message.
-    RETURN_IF_ERROR(CheckLimit("execution.layout", static_cast<int64_t>(spec.sequences.size()),
-                               limits.max_cut_sequences));
+    const auto sequences = static_cast<int64_t>(spec.sequences.size());
+    RETURN_IF_ERROR(CheckLimit("execution.layout", sequences, limits.max_cut_sequences));
+    // A world size that is left open is chosen within the limit (attention/choose_execution.h).
+    RETURN_IF_ERROR(CheckLimit("execution.layout", sequences * std::max(1, execution.world_size),
+                               kMaxSequenceCuts));
   }
   return CheckDegrees(execution);
 }

@@ -30,7 +30,7 @@ struct Limits {
   // Query rows × classes of heads × intervals that a row may see (2; 16 with range lists): kernels
   // ask the mask for each, and hold 16 bytes for each of a call's.
   int64_t max_row_intervals = int64_t{1} << 27;
-  int64_t max_cut_sequences = 32;  // That the layout zigzag-per-sequence cuts.
+  int64_t max_cut_sequences = 1024;  // That the layout zigzag-per-sequence cuts.
   // Of a bias or a bit mask, one head of one row: what a chunk holds.
   int64_t max_pair_bytes = 1 << 20;
   // A client knows none.

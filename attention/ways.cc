@@ -26,6 +26,9 @@ constexpr Strategy kStrategies[] = {
     Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
+// Of per-sequence zigzag shards that are shown and never taken: more take long to plan.
+constexpr size_t kMostShownSequences = 32;
+
 constexpr char kHaloAside[] = "left aside: it is all-gather-kv by another name";
 constexpr char kDoubleRingAside[] =
     "left aside: it sends what a ring does, and is for links that differ, which are not known";
@@ -159,7 +162,9 @@ std::vector<LeftAside> WaysLeftAside(const Execution& wanted, const AttentionSpe
     narrower.layout = Layout::kStriped;
     if (IsSoonStriped(spec)) aside.push_back({narrower, kStripedAside});
     narrower.layout = Layout::kZigzagPerSequence;
-    if (spec.sequences.size() > 1) aside.push_back({narrower, kPerSequenceAside});
+    const size_t sequences = spec.sequences.size();
+    if (sequences > 1 && sequences <= kMostShownSequences)
+      aside.push_back({narrower, kPerSequenceAside});
   }
   const auto refused = [&](const LeftAside& one) {
     return !Validate(spec, one.wanted, Limits()).ok();

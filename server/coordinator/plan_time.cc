@@ -20,7 +20,8 @@ constexpr double kSequence = 4;
 constexpr double kPairOfClasses = 3;
 constexpr double kPart = 1;  // Of a step that is cut, for each class of heads,
 constexpr double kPieceOfPart = 0.5;
-constexpr double kMeeting = 12;  // Of two ranks of the striped layout.
+constexpr double kMeeting = 12;     // Of two ranks of the striped layout,
+constexpr double kCutSequence = 4;  // of zigzag-per-sequence, for each sequence.
 
 // Of one worker.
 double SecondsOf(const PlanRequest& request) {
@@ -64,6 +65,8 @@ absl::Duration PlanTime(const PlanRequest& request) {
     const double meetings = (followed + static_cast<double>(shape.spans)) * ranks * ranks;
     time += kMeeting * std::min(meetings, static_cast<double>(kMaxStripedMeetings));
   }
+  if (request.execution.layout == Layout::kZigzagPerSequence)
+    time += kCutSequence * followed * ranks * ranks;
   return absl::Microseconds(time);
 }
 

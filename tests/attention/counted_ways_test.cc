@@ -64,6 +64,12 @@ TEST(CountedWaysTest, WhatIsNeverTakenUnaskedIsShownWithWhy) {
   EXPECT_EQ(aside.size(), 5u) << "one sequence has no zigzag of its own";
   spec.sequences.push_back(spec.sequences[0]);
   EXPECT_EQ(Aside(spec, {}).count({Strategy::kRotateKv, Layout::kZigzagPerSequence}), 1u);
+  spec.sequences.resize(33, spec.sequences[0]);
+  EXPECT_EQ(Aside(spec, {}).size(), 5u) << "too many to be cut one by one";
+  spec.sequences.resize(2);
+  spec.masks[0].window_left = 8;
+  EXPECT_EQ(Aside(spec, {}).count({Strategy::kRotateKv, Layout::kStriped}), 0u);
+  spec.masks[0].window_left.reset();
   Execution named;
   named.strategy = Strategy::kRingPassKv;
   aside = Aside(spec, named);

@@ -131,5 +131,21 @@ TEST(PlanningLimitsTest, StripesOfManySequencesAreForFewRanks) {
   EXPECT_EQ(DetailOf(status).fields.at(0).field, "execution.layout");
 }
 
+TEST(PlanningLimitsTest, ZigzagOfManySequencesIsForFewRanks) {
+  AttentionSpec spec = CostSpec(16, 16, true);
+  spec.sequences.assign(1024, {16, 16, "", 0, 0});
+  Execution wanted;
+  wanted.layout = Layout::kZigzagPerSequence;
+  wanted.strategy = Strategy::kRingPassKv;
+  const auto candidates = ChooseExecution(spec, wanted, Offer({8, 16}));
+  ASSERT_TRUE(candidates.ok()) << candidates.status();
+  ASSERT_EQ(candidates->size(), 2u);
+  EXPECT_EQ(candidates->front().execution.world_size, 8);
+  EXPECT_NE(candidates->back().rejected.find("16384 cuts of sequences"), std::string::npos);
+  const absl::Status status = ChooseExecution(spec, wanted, Offer({16})).status();
+  EXPECT_EQ(DetailOf(status).reason, "LIMIT_EXCEEDED") << status;
+  EXPECT_EQ(DetailOf(status).fields.at(0).field, "execution.layout");
+}
+
 }  // namespace
 }  // namespace annulus

@@ -333,8 +333,14 @@ TEST(ValidateTest, ChunksAndCutSequencesAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[0].chunk");
   request = Request();
   request.execution.layout = Layout::kZigzagPerSequence;
-  request.spec.sequences.assign(32, Lengths(3, 3));
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.sequences.assign(1024, Lengths(3, 3));
+  for (const int32_t world : {0, 2, 8}) {
+    request.execution.world_size = world;
+    EXPECT_TRUE(request.Check().ok()) << request.Check();
+  }
+  request.execution.world_size = 9;
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
+  request.execution.world_size = 0;
   request.spec.sequences.push_back(Lengths(3, 3));
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
 }

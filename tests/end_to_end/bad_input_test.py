@@ -240,8 +240,8 @@ class BadInputTest(ServiceCase):
     def test_a_layout_that_this_job_cannot_use(self):
         def sequences(spec):
             del spec.sequences[:]
-            for _ in range(33):
-                spec.sequences.add(q_len=4, kv_len=4)
+            for _ in range(1025):
+                spec.sequences.add(q_len=1, kv_len=1)
 
         def windows(spec):  # A row sees one window; 257 of them stand side by side.
             del spec.sequences[:]

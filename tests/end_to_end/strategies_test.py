@@ -86,6 +86,17 @@ class StrategiesTest(AttendCase):
                                           "--world-size", str(world), *flags)
                 self.assert_within_budget(answer, exact, naive, strategy)
 
+    def test_hundreds_of_sequences_that_are_cut_one_by_one(self):
+        random = numpy.random.default_rng(6)
+        lengths = [int(length) for length in random.integers(0, 40, 400)]
+        spec = {"masks": [{"causal": True}], "sequences": [{"qLen": str(length), "kvLen": str(length)} for length in lengths]}
+        tensors = {name: rounded(random.standard_normal((sum(lengths), 2, 16)), "fp32") for name in "qkv"}
+        for strategy, world in (("ring-pass-kv", 2), ("rotate-kv", 3), ("ulysses-ring", 8)):
+            with self.subTest(strategy=strategy, world=world):
+                flags = ("--layout", "zigzag-per-sequence", "--strategy", strategy, "--world-size", str(world), "--verify", "200")
+                _, facts = self.run_file(tensors, "--spec", self.spec_file(spec), *flags)
+                self.assertEqual((facts["layout"], facts["world_size"]), ("zigzag-per-sequence", world))
+
     def test_a_plan_compares_them(self):
         done = self.service.annulus("plan", "--json", "--synthetic", "1,8192,8192,6,6,64,bf16,1", "--world-size", "4")
         self.assertEqual(done.returncode, 0, done.stderr)

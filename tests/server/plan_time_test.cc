@@ -108,6 +108,8 @@ TEST_F(PlanTimeTest, WhatMasksMakeLongIsPlannedElsewhere) {
   documents.mutable_execution()->set_world_size(4);
   EXPECT_TRUE(PlannedInside(documents));
   EXPECT_FALSE(PlannedInside(Striped(documents))) << "every rank meets every other in each";
+  documents.mutable_execution()->set_layout(v1::Execution::LAYOUT_ZIGZAG_PER_SEQUENCE);
+  EXPECT_FALSE(PlannedInside(documents)) << "each is cut for itself";
 }
 
 // Its steps would be cut into thousands of parts.

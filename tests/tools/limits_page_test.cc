@@ -73,10 +73,10 @@ std::vector<std::string> OfRequests(const Limits& limits) {
           Count(limits.max_range_cuts),    Count(limits.max_row_intervals),
           Count(limits.max_striped_spans), Count(kMaxStripedMeetings),
           Count(kMaxFoldStripes),          Count(kMaxFoldTasks),
-          Count(limits.max_cut_sequences), Bytes(limits.max_pair_bytes),
-          Count(kMaxInlineElements),       Count(kMaxInlineAnswerElements),
-          Bytes(kMaxInlineBytes),          Count(kMaxMergePartials),
-          Count(kMaxMergeNumbers)};
+          Count(limits.max_cut_sequences), Count(kMaxSequenceCuts),
+          Bytes(limits.max_pair_bytes),    Count(kMaxInlineElements),
+          Count(kMaxInlineAnswerElements), Bytes(kMaxInlineBytes),
+          Count(kMaxMergePartials),        Count(kMaxMergeNumbers)};
 }
 
 std::vector<std::string> OfMessages() {
