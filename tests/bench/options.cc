@@ -21,8 +21,8 @@ namespace {
 
 constexpr int kHeads = 4;
 constexpr int kRepeats = 5;
-// What is left of the fast path's rate with an option that is on it.
-constexpr double kBar = 0.75;
+// What is left of the fast path's rate with an option that is on it, and with six at once.
+constexpr double kBar = 0.75, kBarOfAll = 0.5;
 
 AttentionSpec Plain(DataType dtype, bool gradients) {
   AttentionSpec spec;
@@ -66,6 +66,7 @@ void Grouped(AttentionSpec* spec) { spec->kv_heads = 1; }
 struct Option {
   const char* name;
   void (*set)(AttentionSpec*);
+  double bar = kBar;
 };
 constexpr Option kOptions[] = {{"soft cap", SoftCap},
                                {"ALiBi", Alibi},
@@ -75,7 +76,7 @@ constexpr Option kOptions[] = {{"soft cap", SoftCap},
                                {"bias of each head", BiasOfHeads},
                                {"bit mask", BitMask},
                                {"dropout", DropTenth},
-                               {"all of these", Everything},
+                               {"all but the LSE offset", Everything, kBarOfAll},
                                {"deterministic", Deterministic},
                                {"a mask of one head", MaskOfHead},
                                {"80 dimensions", Dim80},
@@ -105,7 +106,7 @@ void MeasureType(DataType dtype, bool gradients, const std::vector<std::string>&
                               gradients ? " gradients, " : ", ", option.name);
     entry.unit = "GFLOP/s";
     entry.compared_to = "causal 4k of 128 dimensions without it, in turn";
-    entry.bar = kBar;
+    entry.bar = option.bar;
     Say(entry);
     entries->push_back(entry);
   }
