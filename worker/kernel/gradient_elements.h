@@ -22,12 +22,11 @@ template <class V>
 void Weigh(const GradientTile& tile) {
   const typename V::F scale = V::Set(tile.scale), weight_scale = V::Set(tile.weight_scale);
   for (int row = 0; row < tile.rows; ++row) {
-    const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
-    const int end = tile.group_end[row / kRowGroup];
+    const KeySpan part = WrittenPart<V>(tile, row);
     const typename V::F minus_lse = V::Set(-tile.lse[row]), delta = V::Set(tile.delta[row]);
     float* weights = tile.weights + row * kKeyBlock;
     float* d_scores = tile.d_scores + row * kKeyBlock;
-    for (int k = begin; k < end; k += V::kLanes) {
+    for (int k = part.begin; k < part.end; k += V::kLanes) {
       const typename V::F weight =
           ExpOfAny<V>(V::Fma(V::Load(weights + k), weight_scale, minus_lse));
       const typename V::F d_score = V::Mul(weight, V::Sub(V::Load(d_scores + k), delta));
@@ -41,12 +40,11 @@ template <class V>
 void Uncap(const GradientTile& tile, const ScoreRule& rule) {
   const typename V::F high = V::Set(rule.per_cap_high), low = V::Set(rule.per_cap_low);
   for (int row = 0; row < tile.rows; ++row) {
-    const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
-    const int end = tile.group_end[row / kRowGroup];
+    const KeySpan part = WrittenPart<V>(tile, row);
     const typename V::F delta = V::Set(tile.delta[row]), one = V::Set(1.0f);
     const float* scores = tile.weights + row * kKeyBlock;
     float* d_scores = tile.d_scores + row * kKeyBlock;
-    for (int k = begin; k < end; k += V::kLanes) {
+    for (int k = part.begin; k < part.end; k += V::kLanes) {
       const typename V::F score = V::Load(scores + k);
       const typename V::F t = V::Fma(score, high, V::Mul(score, low));
       const typename V::F slope = V::Sub(one, V::Mul(t, t));
@@ -60,9 +58,8 @@ template <class V, class Join>
 inline void JoinNumbers(const GradientTile& tile, const float* others, float* numbers,
                         const Join& join) {
   for (int row = 0; row < tile.rows; ++row) {
-    const int begin = tile.group_begin[row / kRowGroup] / kPanel<V> * kPanel<V>;
-    const int end = tile.group_end[row / kRowGroup];
-    for (int k = row * kKeyBlock + begin; k < row * kKeyBlock + end; k += V::kLanes)
+    const KeySpan part = WrittenPart<V>(tile, row);
+    for (int k = row * kKeyBlock + part.begin; k < row * kKeyBlock + part.end; k += V::kLanes)
       V::Store(numbers + k, join(V::Load(numbers + k), V::Load(others + k)));
   }
 }

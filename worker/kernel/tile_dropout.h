@@ -28,13 +28,13 @@ struct KeyCounters {
     end = part.end;
     first_key = rule.first_key[row];
     count = 0;
+    in_a_row = true;
     for (int k = begin; k < end; ++k) {
       const auto key = static_cast<uint32_t>(rule.key[k] - first_key);
       if (count == 0 || first[count - 1] != key >> 2) first[count++] = key >> 2;
       word[k] = static_cast<int16_t>(4 * (count - 1) + static_cast<int>(key & 3));
+      in_a_row = in_a_row && word[k] - word[begin] == k - begin;
     }
-    in_a_row = true;
-    for (int k = begin; k < end; ++k) in_a_row = in_a_row && word[k] - word[begin] == k - begin;
     for (int i = 0; i < kCountersAtOnce; ++i) first[count + i] = 0;
   }
 };

@@ -38,10 +38,10 @@ inline __attribute__((always_inline)) void Unroll(const Fn& fn) {
 
 inline int MinInt(int a, int b) { return a < b ? a : b; }
 
-// Keys of the block that `score` writes for a row and `softmax` reads; none where its group sees
-// none.
-template <class V>
-inline KeySpan WrittenPart(const TileBlock& tile, int row) {
+// Keys of the block that `score` writes for a row and `softmax` or `weigh` reads; none where its
+// group sees none. Of a TileBlock or a GradientTile.
+template <class V, class Tile>
+inline KeySpan WrittenPart(const Tile& tile, int row) {
   const int begin = tile.group_begin[row / kRowGroup], end = tile.group_end[row / kRowGroup];
   if (begin >= end) return {};
   return {static_cast<int16_t>(begin / kPanel<V> * kPanel<V>),
