@@ -133,10 +133,11 @@ class Chooser {
 
   // For who asks what there is: what is never taken unasked, with what it would cost.
   absl::Status ShowLeftAside(const std::vector<int32_t>& sizes) {
+    const std::vector<LeftAside> all = WaysLeftAside(wanted_, spec_);
     for (const int32_t size : sizes) {
       if (size == 1 || size > kThoroughSize) continue;
       cases_.clear();
-      for (const LeftAside& aside : WaysLeftAside(wanted_, spec_)) {
+      for (const LeftAside& aside : all) {
         for (Execution& execution : WaysLeftOpen(aside.wanted, size, spec_)) {
           Candidate candidate;
           candidate.execution = std::move(execution);

@@ -89,26 +89,18 @@ using NamedLayout = std::optional<TensorLayout>;  // Nothing: the usual one.
 // What follows the layout, where one is named.
 bool HasHeadsAndDim(const Kind& kind) { return kind.after == 2; }
 
-// Whether a shape of `given` dimensions, of which `dims` are no batch, has one; nothing: it fits
-// neither way.
-std::optional<bool> HasBatchOf(const Kind& kind, NamedLayout layout, int dims, int given) {
-  if (given != dims && given != dims + 1) return std::nullopt;
-  const bool batch = given == dims + 1;
-  const bool said = layout.has_value() && HasHeadsAndDim(kind);
-  if (said && batch != HasBatch(*layout)) return std::nullopt;
-  return batch;
-}
-
 // `whole`: the shape may have a batch, which is its first dimension; else it is a shard's.
 absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout layout,
                                         bool whole) {
   ASSIGN_OR_RETURN(const Kind* const kind, KindOf(info.name));
   const int dims = kind->before + 1 + kind->after, given = static_cast<int>(info.shape.size());
-  const std::optional<bool> batch =
-      whole ? HasBatchOf(*kind, layout, dims, given) : HasBatchOf(*kind, std::nullopt, dims, given);
-  if (!batch.has_value() || (*batch && !whole)) {
-    std::string wanted = absl::StrCat(dims, whole ? ", or one more for a batch" : "");
-    if (whole && layout.has_value() && HasHeadsAndDim(*kind)) wanted = DimensionNames(*layout);
+  const bool batch = given == dims + 1;
+  const bool named = layout.has_value() && HasHeadsAndDim(*kind);
+  const bool may_be = whole ? !named || batch == HasBatch(*layout) : !batch;
+  if (!may_be || (given != dims && !batch)) {
+    const std::string wanted = whole && named
+                                   ? DimensionNames(*layout)
+                                   : absl::StrCat(dims, whole ? ", or one more for a batch" : "");
     return BadTensor("SHAPE_MISMATCH", info.name,
                      absl::StrCat("has ", given, " dimensions, not ", wanted));
   }
@@ -117,8 +109,8 @@ absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout 
   shape.rows = kind->rows;
   shape.element_bytes = SafetensorElementBytes(info.dtype);
   shape.shape = info.shape;
-  shape.token_dim = (heads_first ? 1 : kind->before) + (*batch ? 1 : 0);
-  shape.has_batch = *batch;
+  shape.token_dim = (heads_first ? 1 : kind->before) + (batch ? 1 : 0);
+  shape.has_batch = batch;
   return shape;
 }
 

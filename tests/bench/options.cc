@@ -53,7 +53,7 @@ void MaskOfHead(AttentionSpec* spec) {
   spec->masks[1].causal = true;
   spec->masks[1].window_left = 2047;
 }
-void Everything(AttentionSpec* spec) {
+void SixModifiers(AttentionSpec* spec) {
   for (const auto set : {SoftCap, Alibi, Sinks, BiasOfHeads, BitMask, DropTenth}) set(spec);
 }
 void Dim80(AttentionSpec* spec) { spec->head_dim = 80; }
@@ -63,6 +63,7 @@ void Dim192Values128(AttentionSpec* spec) {
 }
 void Dim256(AttentionSpec* spec) { spec->head_dim = 256; }
 void Grouped(AttentionSpec* spec) { spec->kv_heads = 1; }
+
 struct Option {
   const char* name;
   void (*set)(AttentionSpec*);
@@ -76,7 +77,7 @@ constexpr Option kOptions[] = {{"soft cap", SoftCap},
                                {"bias of each head", BiasOfHeads},
                                {"bit mask", BitMask},
                                {"dropout", DropTenth},
-                               {"all but the LSE offset", Everything, kBarOfAll},
+                               {"six modifiers at once", SixModifiers, kBarOfAll},
                                {"deterministic", Deterministic},
                                {"a mask of one head", MaskOfHead},
                                {"80 dimensions", Dim80},

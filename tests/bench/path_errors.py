@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional
 
-from tests.bench.rounds import kernel_rounds
+from tests.bench.rounds import entry, kernel_rounds
 from tests.end_to_end import cluster
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -74,27 +74,30 @@ def compared(path, dtype, ours, theirs):
                 continue
             own, other = max(pairs, key=lambda pair: pair[0] / pair[1])
             bar = FURTHER if dtype in DTYPES else None  # bf16x3 is documented as further.
-            yield {
-                "name": f"error, {operation} {dtype} by {path}, {of}", "value": own, "unit": "of the answer's root mean square",
-                "compared_to": f"PyTorch {torch.__version__} SDPA, {other:.3g} of it, same tensors", "ratio": own / other,
-                "better": "lower", "bar": bar, "met": None if bar is None else own / other <= bar, "ceiling": None, "repeats": 1,
-                "spread": 0.0,
-            }
+            yield entry(f"error, {operation} {dtype} by {path}, {of}", own, "of the answer's root mean square",
+                        f"PyTorch {torch.__version__} SDPA, {other:.3g} of it, same tensors", [own / other], bar, None, better="lower")
+
+
+class Case:
+    """The tensors of a type, the exact answers, and how far PyTorch is from them."""
+
+    def __init__(self, dtype):
+        self.tensors = [tensor.to(DTYPES.get(dtype, torch.float32)) for tensor in made()]
+        self.exact = answers(exactly, [tensor.double() for tensor in self.tensors])
+        self.theirs = errors(answers(by_torch, self.tensors), self.exact)
 
 
 def entries():
     rounds = kernel_rounds()
     paths = rounds.ask("paths")["paths"]
     rounds.close()
+    cases = {dtype: Case(dtype) for dtype in (*DTYPES, "bf16x3")}
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
             with cluster.Serve(1, f"--worker-flag=--kernel={path['name']}") as service:
                 for dtype in (*DTYPES, *(["bf16x3"] if path["bf16x3"] else [])):
-                    of_type = DTYPES.get(dtype, torch.float32)
-                    tensors = [tensor.to(of_type) for tensor in made()]
-                    exact = answers(exactly, [tensor.double() for tensor in tensors])
-                    flags = [] if dtype in DTYPES else ["--arithmetic", "bf16x3"]
-                    ours = errors(by_service(service, tensors, folder, flags), exact)
-                    found += compared(path["name"], dtype, ours, errors(answers(by_torch, tensors), exact))
+                    case, flags = cases[dtype], [] if dtype in DTYPES else ["--arithmetic", "bf16x3"]
+                    ours = errors(by_service(service, case.tensors, folder, flags), case.exact)
+                    found += compared(path["name"], dtype, ours, case.theirs)
     return found

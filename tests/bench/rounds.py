@@ -44,10 +44,11 @@ def alternate(ours, what, theirs, repeats):
     return roofs, own, other
 
 
-def entry(name, value, unit, compared_to, ratios, bar, ceiling):
+def entry(name, value, unit, compared_to, ratios, bar, ceiling, better="higher"):
     ratio = statistics.median(ratios)
+    met = None if bar is None else ratio >= bar if better == "higher" else ratio <= bar
     return {
-        "name": name, "value": value, "unit": unit, "compared_to": compared_to, "ratio": ratio, "better": "higher", "bar": bar,
-        "met": None if bar is None else ratio >= bar, "ceiling": ceiling, "repeats": len(ratios),
+        "name": name, "value": value, "unit": unit, "compared_to": compared_to, "ratio": ratio, "better": better, "bar": bar,
+        "met": met, "ceiling": ceiling, "repeats": len(ratios),
         "spread": (max(ratios) - min(ratios)) / ratio,
     }
