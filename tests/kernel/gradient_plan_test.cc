@@ -168,6 +168,39 @@ TEST_F(GradientPlanTest, RowsMeetTheItemsOfTheRuleInItsOrder) {
   }
 }
 
+TEST_F(GradientPlanTest, StripesAreAsLongAsKeepsThreadsBusy) {
+  struct Case {
+    int32_t q_heads, kv_heads;
+    int64_t rows;
+    int threads;
+    int64_t tiles;
+  };
+  for (const Case& c : {Case{4, 4, 4096, 2, 16},  // Three stripes of each head, eight items wanted.
+                        Case{4, 4, 4096, 3, 16}, Case{4, 4, 4096, 4, 8}, Case{4, 4, 4096, 7, 4},
+                        Case{8, 2, 4096, 2, 16},   // Slots of a group make more stripes.
+                        Case{1, 1, 4096, 1, 8},    // Six of them; sixteen tiles would make three.
+                        Case{1, 1, 4096, 2, 4},    // There are no shorter ones.
+                        Case{1, 1, 65536, 2, 16},  //
+                        Case{64, 64, 200, 8, 16},  // Heads are enough.
+                        Case{1, 1, 1, 64, 4}}) {
+    SCOPED_TRACE(testing::Message() << c.q_heads << " heads, " << c.rows << " rows, " << c.threads);
+    Call call(c.q_heads, c.kv_heads, c.rows, {});
+    call.Add({0, c.rows}, {0, c.rows}, 0, c.q_heads);
+    call.Add({0, 1}, {0, 1}, 0, c.q_heads);  // The largest task counts.
+    const BlockLayout layout(call.spec);
+    KernelJob job;
+    job.spec = &call.spec;
+    job.layout = &layout;
+    const GradientRounds rounds = RoundsOf(job, call.tasks, c.threads);
+    EXPECT_EQ(rounds.stripe_slots, c.tiles * kTileRows);
+    EXPECT_FALSE(rounds.in_order);
+    call.spec.deterministic = true;
+    const GradientRounds ordered = RoundsOf(job, call.tasks, c.threads);
+    EXPECT_EQ(ordered.stripe_slots, 256 * c.q_heads / c.kv_heads);
+    EXPECT_TRUE(ordered.in_order);
+  }
+}
+
 TEST_F(GradientPlanTest, NarrowWindowsOverManyRowsArePlannedByOneLookAtEachRow) {
   constexpr int64_t kRows = 1 << 20, kStripes = kRows / kStripeSlots + 1;
   Call call(1, 1, kRows, {Window(127, 0)});

@@ -1,5 +1,6 @@
 #include "worker/kernel/cpu_gradients.h"
 
+#include "attention/status_macros.h"
 #include "worker/kernel/flush_denormals.h"
 #include "worker/kernel/gradient_plan.h"
 
@@ -25,8 +26,9 @@ absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const Ker
   call.tasks = tasks;
   call.visible = &visible;
   call.control = control;
-  for (GradientScratch& scratch : scratch_) scratch.Reserve(*call.isa, *job.layout);
-  const GradientRounds rounds = RoundsOf(job);
+  for (GradientScratch& scratch : scratch_)
+    RETURN_IF_ERROR(scratch.Reserve(*call.isa, *job.layout));
+  const GradientRounds rounds = RoundsOf(job, tasks, pool_->threads());
   call.stripe_slots = rounds.stripe_slots;
   ForEachRound(tasks, visible, rounds, control, [&](absl::Span<const GradientItem> items) {
     pool_->ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t index, int thread) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "attention/status_macros.h"
 #include "worker/kernel/block_sections.h"
 #include "worker/kernel/fetch_rows.h"
 
@@ -29,7 +30,7 @@ void AddTo(const float* from, int count, float factor, std::byte* to) {
 
 }  // namespace
 
-void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
+absl::Status GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
   const int dim = layout.head_dim(), value_dim = layout.value_dim();
   q_stride_ = RoundUp(dim, isa.panel);
   v_stride_ = RoundUp(value_dim, isa.panel);
@@ -48,13 +49,13 @@ void GradientScratch::Reserve(const TileIsa& isa, const BlockLayout& layout) {
       place(kTileRows, kKeyBlock),          place(layout.pairs().d_bias ? kTileRows : 0, kKeyBlock),
       place(kTileRows, q_stride_),          place(kKeyBlock, q_stride_),
       place(kKeyBlock, v_stride_),          place(isa.parts == 0 ? 0 : kRoundedFloats)};
-  if (static_cast<int64_t>(memory_.size()) < used / 16) memory_.resize(used / 16);
+  RETURN_IF_ERROR(memory_.Reserve(used * kFloat, "working memory of gradients"));
   float** const parts[] = {&keys_,       &values_,  &key_rows_, &queries_, &d_outs_, &query_rows_,
                            &d_out_rows_, &weights_, &d_scores_, &kept_,    &pairs_,  &d_bias_,
                            &dq_,         &dk_,      &dv_,       &rounded_};
-  float* const first = memory_.data()->value;
-  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = first + at[i];
+  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = memory_.get() + at[i];
   ones_.fill(1.0f);
+  return absl::OkStatus();
 }
 
 void GradientLoop::Run(const GradientItem& item) {

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/gradient_isa.h"
 #include "worker/kernel/gradient_plan.h"
+#include "worker/kernel/huge_memory.h"
 #include "worker/kernel/tile_isa.h"
 #include "worker/kernel/tile_rules.h"
 #include "worker/kernel/visibility.h"
@@ -29,7 +31,8 @@ struct GradientCall {
 // them, and the sums of both. About 1 MiB at 128 dimensions.
 class GradientScratch {
  public:
-  void Reserve(const TileIsa& isa, const BlockLayout& layout);
+  // As HugeMemory's.
+  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout);
 
  private:
   friend class GradientLoop;
@@ -40,20 +43,17 @@ class GradientScratch {
     absl::Span<const Interval> spans;
     int16_t begin = 0, end = 0;  // Hull of what it sees in the block, relative to the block.
   };
-  struct alignas(64) Line {
-    float value[16];
-  };
-  std::vector<Line> memory_;
+  HugeMemory memory_;
   int q_stride_ = 0, v_stride_ = 0;  // Of sums, in floats.
   // Keys and values as keys, keys as values (tile_isa.h).
   float *keys_ = nullptr, *values_ = nullptr, *key_rows_ = nullptr;
   float *queries_ = nullptr, *d_outs_ = nullptr;         // As queries.
   float *query_rows_ = nullptr, *d_out_rows_ = nullptr;  // As rows (gradient_isa.h).
-  float *weights_ = nullptr, *d_scores_ = nullptr, *kept_ = nullptr;
-  float *pairs_ = nullptr, *d_bias_ = nullptr;
+  float *weights_ = nullptr, *d_scores_ = nullptr;
   // [rows][stride]; of keys and values as the table has them (gradient_isa.h).
   float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
-  float* rounded_ = nullptr;  // OuterProduct
+  float* rounded_ = nullptr;                                      // OuterProduct
+  float *kept_ = nullptr, *pairs_ = nullptr, *d_bias_ = nullptr;  // As weights.
   std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
   std::array<Slot, kTileRows> slots_;
   std::array<int16_t, kTileRows> weights_row_;  // OuterProduct

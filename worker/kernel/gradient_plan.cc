@@ -13,7 +13,10 @@ namespace {
 
 // So many items are dealt into rounds at once: what a plan holds in memory.
 constexpr int64_t kItemsAtOnce = 1 << 16;
-constexpr int64_t kStripeTiles = 4;
+// Tiles of a stripe, and how many items of a round a thread should have: the last one leaves the
+// other threads waiting.
+constexpr int64_t kMostStripeTiles = 16, kLeastStripeTiles = 4;
+constexpr int64_t kItemsOfThread = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -176,12 +179,30 @@ class TaskGrid {
   CellLines lines_;
 };
 
+// Items of the longest round, at most.
+int64_t ItemsAtOnce(absl::Span<const KernelTask> tasks, int group, int64_t stripe_slots) {
+  int64_t most = 0;
+  for (const KernelTask& bound : tasks) {
+    const Task& task = bound.task;
+    const int64_t blocks = CeilDiv(task.k_end - task.k_begin, kKeyBlock);
+    const int64_t stripes = CeilDiv((task.q_end - task.q_begin) * group, stripe_slots);
+    const int64_t heads = CeilDiv(task.head_end - task.head_begin, group);
+    most = std::max(most, heads * std::min(blocks, stripes));
+  }
+  return most;
+}
+
 }  // namespace
 
-GradientRounds RoundsOf(const KernelJob& job) {
+GradientRounds RoundsOf(const KernelJob& job, absl::Span<const KernelTask> tasks, int threads) {
   const int group = job.layout->group();
-  if (!job.spec->deterministic) return {group, kStripeTiles * kTileRows, false};
-  return {group, kFoldTile * group, true};
+  if (job.spec->deterministic) return {group, kFoldTile * group, true};
+  int64_t tiles = kMostStripeTiles;
+  while (tiles > kLeastStripeTiles &&
+         ItemsAtOnce(tasks, group, tiles * kTileRows) < kItemsOfThread * threads) {
+    tiles /= 2;
+  }
+  return {group, tiles * kTileRows, false};
 }
 
 void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,

@@ -14,7 +14,7 @@ namespace annulus {
 // How a call of gradients is cut into work that threads can share. An item writes to two
 // accumulators, those of its queries and those of its keys, and two items of one round never write
 // to the same rows. Rounds run one after another, so an accumulator row sees its items in an order
-// that is the plan's: the same for any number of threads.
+// that is the plan's, whichever thread comes first.
 
 struct GradientItem {
   int32_t task = 0;
@@ -31,8 +31,9 @@ struct GradientRounds {
 };
 
 // Of a deterministic job: stripes are the plan's tiles of queries (kFoldTile), which are global
-// ones. Else such as keep threads busy.
-GradientRounds RoundsOf(const KernelJob& job);
+// ones, for any number of threads. Else as long as keeps so many threads busy: each item packs its
+// keys and adds to their accumulators once.
+GradientRounds RoundsOf(const KernelJob& job, absl::Span<const KernelTask> tasks, int threads);
 
 // Calls run(items of a round) for the rounds of a call, in order, until it returns false. Items in
 // which nothing is visible are left out. To plan takes one look at each row for each class of

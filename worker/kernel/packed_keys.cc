@@ -1,19 +1,14 @@
 #include "worker/kernel/packed_keys.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "attention/error.h"
+#include "attention/status_macros.h"
 #include "base/streaming_writer.h"
 #include "worker/kernel/block_sections.h"
 #include "worker/kernel/fetch_rows.h"
 
 namespace annulus {
 namespace {
-
-constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // The rows of a block that are used; nothing where they are in several runs.
 Interval RunOf(const KeySource& source, int64_t block) {
@@ -47,19 +42,9 @@ absl::StatusOr<bool> PackMemory::Reserve(const TileIsa& isa, const BlockLayout& 
   const int64_t block_bytes = static_cast<int64_t>(sizeof(float)) * (keys + values);
   streamed_ = !near && packs * block_bytes >= kStreamedBytes;
   if (finite_.size() < static_cast<size_t>(blocks)) finite_.resize(blocks, 1);
-  if (blocks * block_bytes <= capacity_bytes_) return alike;
-  memory_.reset();
-  capacity_bytes_ = 0;
-  const int64_t bytes = (blocks * block_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  memory_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
-  if (memory_ == nullptr) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     absl::StrCat("no memory for ", bytes, " bytes of packed keys and values"),
-                     {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(bytes)}}, {}, {}});
-  }
-  madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // Advice only: small pages work too.
-  capacity_bytes_ = bytes;
-  return false;
+  const bool there = alike && blocks * block_bytes <= memory_.bytes();
+  RETURN_IF_ERROR(memory_.Reserve(blocks * block_bytes, "packed keys and values"));
+  return there;
 }
 
 void PackMemory::Pack(const KeySource& source, int32_t head, int64_t block, int64_t slot) {

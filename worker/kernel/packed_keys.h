@@ -2,14 +2,13 @@
 #define ANNULUS_WORKER_KERNEL_PACKED_KEYS_H_
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/kernel/call_plan.h"
 #include "worker/kernel/held_blocks.h"
+#include "worker/kernel/huge_memory.h"
 #include "worker/kernel/tile_isa.h"
 
 namespace annulus {
@@ -36,13 +35,10 @@ class PackMemory {
   bool Finite(int64_t slot) const { return finite_[slot] != 0; }
 
  private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
   const TileIsa* isa_ = nullptr;
   const BlockLayout* layout_ = nullptr;
-  int64_t key_floats_ = 0, value_floats_ = 0, capacity_bytes_ = 0;
-  std::unique_ptr<float, Free> memory_;
+  int64_t key_floats_ = 0, value_floats_ = 0;
+  HugeMemory memory_;
   bool streamed_ = false;  // The blocks are too many to stay in a cache.
   std::vector<uint8_t> finite_;
 };
