@@ -15,6 +15,12 @@ constexpr bool IsAccumulator(BlockKind kind) {
   return kind == BlockKind::kPartial || IsGradientSum(kind);
 }
 
+// Whose rows a block's are.
+constexpr RowSpace RowSpaceOf(BlockKind kind) {
+  const bool keys = kind == BlockKind::kKv || kind == BlockKind::kDkv || kind == BlockKind::kDkvOut;
+  return keys ? RowSpace::kKey : RowSpace::kQuery;
+}
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_ACCUMULATORS_H_

@@ -82,14 +82,11 @@ Interval SeeingRows(const Task& task, const RankSchedule& schedule,
     return request.plan->shards[schedule.buffers[buffer].shard];
   };
   const RowMap &q_map = shard(task.q).q_rows, &k_map = shard(task.kv).kv_rows;
-  const auto hull = [](const RowMap& map, Interval rows) {
-    return Interval{map.Global(rows.begin), map.Global(rows.end - 1) + 1};
-  };
-  const Interval keys = hull(k_map, {task.k_begin, task.k_end});
+  const Interval keys = k_map.Hull({task.k_begin, task.k_end});
   const auto sees = [&](Interval rows) {
     bool any = false;
     request.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
-      any = any || request.mask->SeesAny(head, hull(q_map, rows), keys);
+      any = any || request.mask->SeesAny(head, q_map.Hull(rows), keys);
     });
     return any;
   };

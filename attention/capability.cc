@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "attention/degrees.h"
 #include "attention/error.h"
+#include "attention/mask_groups.h"
 
 namespace annulus {
 namespace {
@@ -223,10 +224,8 @@ void AddVariants(std::vector<Row>* rows) {
       "A bias of one head gets gradients of heads with masks of their own in the plan's order.",
       [](const Request& r) {
         const bool one_head = r.spec.modifiers.bias && r.spec.modifiers.bias->heads == 1;
-        const bool of_heads = std::any_of(r.spec.masks.begin(), r.spec.masks.end(),
-                                          [](const Mask& m) { return !m.query_heads.empty(); });
         return If(r.spec.deterministic && IsGradients(r) && r.spec.gradients.d_bias && one_head &&
-                  of_heads);
+                  MaskGroups(r.spec).first_of_class.size() > 1);
       }));
   rows->push_back(Served("dropout", "spec.dropout",
                          [](const Request& r) { return If(r.spec.dropout.has_value()); }));

@@ -28,7 +28,8 @@ inline constexpr char kBf16x3Feature[] = "arithmetic/bf16x3";
 absl::Span<const Capability> CapabilityTable();
 
 // The features that a request uses, as rows of the table with the path of the first field that asks
-// ("spec.masks[2].chunk"). Enum values must be known.
+// ("spec.masks[2].chunk"). Enum values must be known, and heads that masks name and masks that
+// sequences name be there.
 std::vector<Capability> FeaturesOf(const AttentionSpec& spec, const Execution& execution);
 
 // OK, or UNIMPLEMENTED / NOT_SERVED with a field violation for every feature used that is not

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention/accumulators.h"
 #include "attention/check/broken.h"
 #include "attention/check/check_fold.h"
 #include "attention/check/check_memory.h"
@@ -98,7 +99,7 @@ absl::Status ReplayStep(const std::vector<RankSchedule>& ranks, int32_t k,
 // The map of all rows of one side of the job.
 RowMap AllRows(int64_t rows) { return RowMap({{0, rows, rows, 1}}); }
 
-bool IsOfKeys(const Block& block) { return block.kind == BlockKind::kDkvOut; }
+bool IsOfKeys(const Block& block) { return RowSpaceOf(block.kind) == RowSpace::kKey; }
 
 // Rows of an output's own shard and rows of a shard on the other side, as queries and keys.
 LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, Interval own,
@@ -173,13 +174,13 @@ absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const Ran
     if (outputs.Overlaps(PatchOf(block))) return Broken(rank, -1, "two outputs for one row");
     outputs.Add(PatchOf(block));
   }
-  const bool keys = kind == BlockKind::kDkvOut;
-  const int64_t heads = keys                        ? request.spec->kv_heads
+  const RowSpace space = RowSpaceOf(kind);
+  const int64_t heads = space == RowSpace::kKey     ? request.spec->kv_heads
                         : kind == BlockKind::kDBias ? PairInputs(*request.spec).bias_heads
                                                     : request.spec->q_heads;
   for (size_t s = 0; s < request.plan->shards.size(); ++s) {
     const Shard& shard = request.plan->shards[s];
-    const int64_t rows = keys ? shard.kv_rows.rows() : shard.q_rows.rows();
+    const int64_t rows = shard.rows(space).rows();
     if (outputs_of_shard[s].cells() != (shard.owner == rank ? rows * heads : 0)) {
       return Broken(rank, -1, "output rows of a shard are not with its owner");
     }

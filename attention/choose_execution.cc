@@ -30,6 +30,8 @@ namespace {
 // long, between the least that was measured (4 us by ring-pass-kv) and the most (30 us by ulysses).
 constexpr int32_t kThoroughSize = 16;
 constexpr double kLookSeconds = 1e-5;
+// Shards by area are in many runs of rows, and take long in any group.
+constexpr double kAreaLookSeconds = 4e-5;
 // Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
 // the one that sends least is taken.
 constexpr double kAlike = 1.08;
@@ -38,6 +40,7 @@ constexpr int64_t kMostShownMeetings = 1024;
 // A layout whose busiest rank has less than this times the mean needs no other.
 constexpr double kCloseToEven = 1.03;
 
+constexpr char kTakesLong[] = "looking at it would take longer than it could save";
 constexpr char kCannotSave[] = "its fixed cost is more than sharing the work can save";
 // Of what a bound ruled out, so that nobody takes 0 bytes for what it would send.
 constexpr char kNotCounted[] = ": the time is this bound, bytes were not counted";
@@ -76,7 +79,7 @@ class Chooser {
       Execution by_area = wanted_;
       by_area.layout = Layout::kByArea;
       for (Execution& execution : WaysLeftOpen(by_area, size, spec_)) {
-        RETURN_IF_ERROR(Consider(std::move(execution)));
+        if (!AsEvenInAnyLayout(execution)) RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
     if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
@@ -93,19 +96,17 @@ class Chooser {
     const int32_t size = candidate.execution.world_size;
     const double bound = BoundOf(size);
     const double even = least_ * (shared_seconds_ / size + choice_.rates.job_seconds);
-    const double look = size > kThoroughSize && best_ >= 0 ? kLookSeconds * size * size : 0;
+    const double look = best_ >= 0 ? LookSeconds(candidate.execution) : 0;
     const bool cannot_save = size > 1 && best_ >= 0 && bound >= BestSeconds();
-    if (cannot_save && (!choice_.count_all || size > kThoroughSize)) {
-      candidate.cost.seconds = candidate.cost.expected_seconds = bound;
-      candidate.rejected = absl::StrCat(kCannotSave, kNotCounted);
-    } else if (look > 0 && looked_seconds_ + look > MostToSave(even)) {
-      candidate.cost.seconds = candidate.cost.expected_seconds = even;
-      candidate.rejected =
-          absl::StrCat("looking at it would take longer than it could save", kNotCounted);
+    const bool takes_long = look > 0 && looked_seconds_ + look > MostToSave(even);
+    const char* const why_not = cannot_save ? kCannotSave : takes_long ? kTakesLong : nullptr;
+    if (why_not != nullptr && (!choice_.count_all || size > kThoroughSize)) {
+      candidate.cost.seconds = candidate.cost.expected_seconds = cannot_save ? bound : even;
+      candidate.rejected = absl::StrCat(why_not, kNotCounted);
     } else {
-      looked_seconds_ += look;
+      if (why_not == nullptr) looked_seconds_ += look;
       RETURN_IF_ERROR(EvaluateWithinLimits(bound, &candidate));
-      if (cannot_save && candidate.rejected.empty()) candidate.rejected = kCannotSave;
+      if (why_not != nullptr && candidate.rejected.empty()) candidate.rejected = why_not;
     }
     candidates_.push_back(std::move(candidate));
     const Candidate& last = candidates_.back();
@@ -113,6 +114,14 @@ class Chooser {
       best_ = static_cast<int>(candidates_.size()) - 1;
     }
     return absl::OkStatus();
+  }
+
+  // What it takes to look at a way; 0 where that is no matter.
+  double LookSeconds(const Execution& execution) const {
+    const double pairs = static_cast<double>(execution.world_size) * execution.world_size;
+    if (execution.world_size > kThoroughSize) return kLookSeconds * pairs;
+    const bool unasked = execution.layout == Layout::kByArea && wanted_.layout == Layout::kAuto;
+    return unasked ? kAreaLookSeconds * pairs : 0;
   }
 
   // What a group of this size takes at least.
@@ -165,16 +174,29 @@ class Chooser {
         absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
   }
 
-  // Whether a layout that is left open is worth a look at shards by area: all candidates from
-  // `first` on leave some rank more work than the rest.
+  // Each rank has some heads of all rows.
+  static bool AsEvenInAnyLayout(const Execution& execution) {
+    return execution.ring_degree == 1 && execution.head_deal != HeadDeal::kUnits;
+  }
+
+  // Whether a layout that is left open is worth a look at shards by area: those that were counted,
+  // from `first` on, leave some rank more work than the rest. The more ranks exchange heads, the
+  // less a layout decides, so only ways with the smallest exchange are asked.
   bool Uneven(size_t first) const {
-    if (wanted_.layout != Layout::kAuto || candidates_.size() == first) return false;
-    const auto even = [](const Candidate& candidate) {
-      const int32_t size = candidate.execution.world_size;
-      return size == 1 || size > kThoroughSize || candidate.cost.visible_pairs.empty() ||
-             candidate.cost.balance < kCloseToEven;
-    };
-    return std::none_of(candidates_.begin() + static_cast<int64_t>(first), candidates_.end(), even);
+    if (wanted_.layout != Layout::kAuto) return false;
+    int32_t fewest = std::numeric_limits<int32_t>::max();
+    bool uneven = false;
+    for (size_t i = first; i < candidates_.size(); ++i) {
+      const Execution& execution = candidates_[i].execution;
+      const Cost& cost = candidates_[i].cost;
+      if (execution.world_size > kThoroughSize || AsEvenInAnyLayout(execution)) continue;
+      if (cost.visible_pairs.empty() || cost.peak_bytes_per_rank > choice_.max_peak_bytes) continue;
+      if (execution.ulysses_degree > fewest) continue;
+      if (execution.ulysses_degree < fewest) uneven = true;
+      fewest = execution.ulysses_degree;
+      uneven = uneven && cost.balance >= kCloseToEven;
+    }
+    return uneven;
   }
 
   // A way past a limit of planning is not taken; it takes at least `bound` seconds.

@@ -40,8 +40,9 @@ struct Choice {
 // are expected to take at most 8 % longer than the fastest the one that sends the fewest bytes
 // (ties: the faster, then fewer ranks, then the order of WaysLeftOpen). The result begins with the
 // one taken. A group is not even looked at where the work, shared out perfectly, cannot make up for
-// its fixed cost (but see count_all); nor, in groups of more than 16, further ways when looking at
-// them takes longer than all that they could save of predicted seconds and of the time of links.
+// its fixed cost; nor, in groups of more than 16 and of shards by area that nobody asked for,
+// further ways when looking at them takes longer than all that they could save of predicted seconds
+// and of the time of links (but see count_all).
 // FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every
 // size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED
 // where the job is deterministic and all that `wanted` leaves open adds up by rank;

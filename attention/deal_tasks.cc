@@ -71,9 +71,8 @@ class Squares {
 
   Coverage CoverageOf(const Task& task) const {
     if (task.coverage == Coverage::kFull) return Coverage::kFull;
-    const RowMap &q_map = pairs_.q_rows(task), &k_map = pairs_.k_rows(task);
-    const Interval q{q_map.Global(task.q_begin), q_map.Global(task.q_end - 1) + 1};
-    const Interval k{k_map.Global(task.k_begin), k_map.Global(task.k_end - 1) + 1};
+    const Interval q = pairs_.q_rows(task).Hull({task.q_begin, task.q_end});
+    const Interval k = pairs_.k_rows(task).Hull({task.k_begin, task.k_end});
     bool any = false, all = true;
     mask_.ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
       const Coverage coverage = mask_.Classify(head, q, k);

@@ -38,6 +38,16 @@ struct Sweep {
 };
 using Sweeps = absl::InlinedVector<Sweep, 2>;
 
+// Of rows of which the first and the last see these, with as many intervals in all of them.
+inline Sweeps SweepsBetween(const Intervals& first, const Intervals& last) {
+  Sweeps sweeps;
+  for (size_t i = 0; i < first.size(); ++i) {
+    sweeps.push_back(
+        {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});
+  }
+  return sweeps;
+}
+
 // Intervals in any order, overlapping or empty, as a set: sorted, disjoint, non-adjacent,
 // non-empty.
 template <typename List>

@@ -17,11 +17,7 @@ void ForEachSweepOfRule(const MaskedSequence& of, Interval rows,
   const auto sweep = [&](Interval part) {
     const Intervals first = KeysOfRule(of, part.begin);
     const Intervals last = part.length() > 1 ? KeysOfRule(of, part.end - 1) : first;
-    Sweeps sweeps;
-    for (size_t i = 0; i < first.size(); ++i) {
-      sweeps.push_back(
-          {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});
-    }
+    Sweeps sweeps = SweepsBetween(first, last);
     fn(part, sweeps);
   };
   while (rows.length() > 0) {
@@ -51,26 +47,19 @@ MaskMap::MaskMap(const AttentionSpec& spec)
   }
   for (Mask& mask : masks_) ClampFar(&mask);
   masks_.emplace_back();
-  MakePieces();
+  MakePieces(spec);
   MakeHeadRuns(spec.kv_heads > 0 ? std::max(1, spec.q_heads / spec.kv_heads) : 1);
 }
 
-void MaskMap::MakePieces() {
+void MaskMap::MakePieces(const AttentionSpec& spec) {
   std::map<int32_t, RangeStrips> strips;
-  std::vector<std::vector<int32_t>> ranged(groups_.mask_of_head.size());  // Of each group.
-  for (size_t g = 0; g < ranged.size(); ++g) {
-    for (const int32_t mask : groups_.MasksOf(static_cast<int32_t>(g))) {
-      if (!masks_[mask].ranges.empty()) ranged[g].push_back(mask);
-    }
-  }
-  for (int64_t s = 0; s < sequences(); ++s) {
-    for (const int32_t mask : ranged[groups_.of_sequence[s]]) {
-      const std::tuple<int32_t, int64_t, int64_t> key{mask, QueryRows(s), KeyRows(s)};
-      if (pieces_.count(key) != 0) continue;
-      if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks_[mask].ranges));
-      pieces_.emplace(key, RowPieces(masks_[mask], strips.at(mask), QueryRows(s), KeyRows(s)));
-    }
-  }
+  groups_.ForEachFollowed(spec, [&](int32_t number, const Sequence& sequence) {
+    const Mask& mask = masks_[number];
+    const std::tuple key{number, sequence.q_len, sequence.kv_len};
+    if (mask.ranges.empty() || pieces_.count(key) != 0) return;
+    const RangeStrips& own = strips.try_emplace(number, mask.ranges).first->second;
+    pieces_.emplace(key, RowPieces(mask, own, sequence.q_len, sequence.kv_len));
+  });
 }
 
 void MaskMap::MakeHeadRuns(int32_t group) {

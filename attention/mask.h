@@ -96,7 +96,7 @@ class MaskMap {
   const RowPieces* PiecesOf(int64_t sequence, int32_t mask) const;
   int64_t QueryRows(int64_t sequence) const { return q_begin_[sequence + 1] - q_begin_[sequence]; }
   int64_t KeyRows(int64_t sequence) const { return k_begin_[sequence + 1] - k_begin_[sequence]; }
-  void MakePieces();
+  void MakePieces(const AttentionSpec& spec);
   void MakeHeadRuns(int32_t group);
   // Calls fn(sequence, rows of it) for each sequence that has some of `q_rows`, until it is false.
   void ForEachSequence(Interval q_rows, absl::FunctionRef<bool(int64_t, Interval)> fn) const;

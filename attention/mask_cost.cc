@@ -22,31 +22,19 @@ int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int6
   std::vector<Mask> masks = spec.masks;
   for (Mask& mask : masks) ClampFar(&mask);
   std::map<int32_t, RangeStrips> strips;
-  std::vector<std::vector<int32_t>> ranged(groups.mask_of_head.size());
-  for (size_t g = 0; g < ranged.size(); ++g) {
-    for (const int32_t mask : groups.MasksOf(static_cast<int32_t>(g))) {
-      if (mask == static_cast<int32_t>(masks.size()) || masks[mask].ranges.empty()) {
-        continue;
-      }
-      ranged[g].push_back(mask);
-    }
-  }
   int64_t cuts = 0;
   std::map<std::tuple<int32_t, int64_t, int64_t>, int64_t> counted;
-  for (size_t s = 0; s < spec.sequences.size(); ++s) {
-    const Sequence& sequence = spec.sequences[s];
-    for (const int32_t mask : ranged[groups.of_sequence[s]]) {
-      if (cuts > most) return cuts;
-      const auto [at, added] = counted.try_emplace({mask, sequence.q_len, sequence.kv_len}, 0);
-      if (added) {
-        if (strips.count(mask) == 0) strips.emplace(mask, RangeStrips(masks[mask].ranges));
-        at->second =
-            CountCuts(masks[mask], strips.at(mask), sequence.q_len, sequence.kv_len, most - cuts);
-      }
-      // Also what has nothing to cut was looked at.
-      cuts += std::max<int64_t>(1, at->second);
+  groups.ForEachFollowed(spec, [&](int32_t number, const Sequence& sequence) {
+    const Mask& mask = masks[number];
+    if (mask.ranges.empty() || cuts > most) return;
+    const auto [at, added] = counted.try_emplace({number, sequence.q_len, sequence.kv_len}, 0);
+    if (added) {
+      const RangeStrips& own = strips.try_emplace(number, mask.ranges).first->second;
+      at->second = CountCuts(mask, own, sequence.q_len, sequence.kv_len, most - cuts);
     }
-  }
+    // Also what has nothing to cut was looked at.
+    cuts += std::max<int64_t>(1, at->second);
+  });
   return cuts;
 }
 
@@ -54,11 +42,19 @@ int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int
                         int32_t world_size) {
   if (world_size == 1) return 0;
   int64_t meetings = 0;
-  for (const Sequence& sequence : spec.sequences) {
-    meetings +=
+  for (size_t s = 0; s < spec.sequences.size() && meetings <= kMaxStripedMeetings; ++s) {
+    const Sequence& sequence = spec.sequences[s];
+    const int64_t pairs =
         RanksOf(sequence.q_len, stripe, world_size) * RanksOf(sequence.kv_len, stripe, world_size);
+    if (pairs == 0) continue;
+    for (const int32_t head : groups.first_of_class) {
+      const size_t mask = groups.mask_of_head[groups.of_sequence[s]][head];
+      const int64_t spans =
+          mask < spec.masks.size() ? SpansOf(spec.masks[mask], sequence.q_len) : 0;
+      meetings += pairs * std::max<int64_t>(1, spans);
+    }
   }
-  return meetings * static_cast<int64_t>(groups.first_of_class.size());
+  return meetings;
 }
 
 int64_t SpanOf(const Mask& mask) {
@@ -68,6 +64,11 @@ int64_t SpanOf(const Mask& mask) {
     span = std::min(span, std::min(*mask.window_left, kMostRows) + right + 1);
   }
   return span;
+}
+
+int64_t SpansOf(const Mask& mask, int64_t q_len) {
+  const int64_t span = SpanOf(mask);
+  return q_len > span ? (q_len - 1) / span + 1 : 0;
 }
 
 }  // namespace annulus

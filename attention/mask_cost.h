@@ -21,6 +21,8 @@ inline constexpr int64_t kMostRows = int64_t{1} << 60;
 // Keys that a row sees around itself, however long the sequence: kMostRows or more where all of
 // them, or all on one side.
 int64_t SpanOf(const Mask& mask);
+// Such spans that `q_len` rows of a sequence have side by side; 0 where one holds all rows.
+int64_t SpansOf(const Mask& mask, int64_t q_len);
 
 // The most that StripedMeetings may be, so that a plan takes seconds at most.
 inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
@@ -30,8 +32,9 @@ inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
 inline constexpr int64_t kMaxSequenceCuts = 8192;
 
 // Under the striped layout, with stripes of `stripe` rows on `world_size` ranks: pairs of ranks of
-// which one has queries and the other one keys of a sequence, of all sequences together, × classes
-// of heads. Each is planned for itself. 0 on one rank, which needs nothing of others.
+// which one has queries and the other one keys of a sequence, of all sequences and classes of heads
+// together, as often as the sequence has spans for the class. Each is planned for itself. 0 on one
+// rank, which needs nothing of others. Counts no further than a little past kMaxStripedMeetings.
 int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int64_t stripe,
                         int32_t world_size);
 

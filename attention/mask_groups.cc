@@ -1,7 +1,7 @@
 #include "attention/mask_groups.h"
 
-#include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -53,11 +53,16 @@ MaskGroups::MaskGroups(const AttentionSpec& spec) {
   }
 }
 
-std::vector<int32_t> MaskGroups::MasksOf(int32_t group) const {
-  std::vector<int32_t> masks = mask_of_head[group];
-  std::sort(masks.begin(), masks.end());
-  masks.erase(std::unique(masks.begin(), masks.end()), masks.end());
-  return masks;
+void MaskGroups::ForEachFollowed(const AttentionSpec& spec,
+                                 absl::FunctionRef<void(int32_t, const Sequence&)> fn) const {
+  const auto none = static_cast<int32_t>(spec.masks.size());
+  std::vector<std::set<int32_t>> masks;  // Of each group.
+  for (const std::vector<int32_t>& of_head : mask_of_head) {
+    masks.emplace_back(of_head.begin(), of_head.end()).erase(none);
+  }
+  for (size_t s = 0; s < spec.sequences.size(); ++s) {
+    for (const int32_t mask : masks[of_sequence[s]]) fn(mask, spec.sequences[s]);
+  }
 }
 
 }  // namespace annulus

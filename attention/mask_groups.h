@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "attention/spec.h"
 
 namespace annulus {
@@ -23,8 +24,10 @@ struct MaskGroups {
   // Heads that see the same keys in every sequence form a class, numbered by its first head.
   std::vector<int32_t> class_of_head, first_of_class;
 
-  // The masks of a group, each once.
-  std::vector<int32_t> MasksOf(int32_t group) const;
+  // Calls fn(mask, sequence) for each mask of the spec that some head of a sequence follows, each
+  // once.
+  void ForEachFollowed(const AttentionSpec& spec,
+                       absl::FunctionRef<void(int32_t, const Sequence&)> fn) const;
 };
 
 }  // namespace annulus

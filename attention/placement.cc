@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/accumulators.h"
+#include "attention/first_fit.h"
 
 namespace annulus {
 namespace {
@@ -59,36 +60,20 @@ std::vector<Life> LivesOf(const RankSchedule& schedule) {
   return lives;
 }
 
-// The lowest offset where `slot` touches no placed slot that is alive with it.
-int64_t FirstFit(const Placement::Slot& slot, const std::vector<Placement::Slot>& placed) {
-  std::vector<std::pair<int64_t, int64_t>> taken;
-  for (const Placement::Slot& other : placed) {
-    if (other.bytes > 0 && other.born <= slot.dies && slot.born <= other.dies) {
-      taken.emplace_back(other.offset, other.offset + other.bytes);
-    }
-  }
-  std::sort(taken.begin(), taken.end());
-  int64_t offset = 0;
-  for (const auto& [begin, end] : taken) {
-    if (begin - offset >= slot.bytes) break;
-    offset = std::max(offset, end);
-  }
-  return offset;
-}
+FirstFit::Life LifeOf(const Placement::Slot& slot) { return {slot.born, slot.dies}; }
 
 // Places in the order of `key`, lowest first; the arena that comes out.
 template <typename Key>
-int64_t PlaceInOrder(const Key& key, std::vector<Placement::Slot>* slots) {
+int64_t PlaceInOrder(const Key& key, FirstFit* arena, std::vector<Placement::Slot>* slots) {
   std::vector<int32_t> order(slots->size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return key((*slots)[a]) < key((*slots)[b]); });
-  std::vector<Placement::Slot> placed;
+  arena->Clear();
   int64_t arena_bytes = 0;
   for (const int32_t i : order) {
     Placement::Slot& slot = (*slots)[i];
-    slot.offset = FirstFit(slot, placed);
-    placed.push_back(slot);
+    slot.offset = arena->Place(LifeOf(slot), slot.bytes);
     arena_bytes = std::max(arena_bytes, slot.offset + slot.bytes);
   }
   return arena_bytes;
@@ -118,10 +103,13 @@ std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLa
 Placement PlaceSlots(const std::vector<Placement::Slot>& slots) {
   using Slot = Placement::Slot;
   using Key = std::pair<int64_t, int64_t>;
+  std::vector<FirstFit::Life> lives;
+  for (const Slot& slot : slots) lives.push_back(LifeOf(slot));
+  FirstFit arena(std::move(lives));
   Placement best;
   const auto attempt = [&](const auto& key) {
     Placement placement{slots, 0};
-    placement.arena_bytes = PlaceInOrder(key, &placement.slots);
+    placement.arena_bytes = PlaceInOrder(key, &arena, &placement.slots);
     if (best.slots.empty() || placement.arena_bytes < best.arena_bytes) best = std::move(placement);
   };
   attempt([](const Slot& slot) { return Key(slot.born, -slot.bytes); });

@@ -39,6 +39,8 @@ class RowMap {
   // Calls fn(local, global, count) for each maximal run of consecutive rows in [local_begin,
   // local_end).
   void ForEachRun(Interval local, absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn) const;
+  // The smallest interval of global rows that holds those of `local`, which is not empty.
+  Interval Hull(Interval local) const { return {Global(local.begin), Global(local.end - 1) + 1}; }
   // Local rows whose global rows lie in `global` (an interval, by the order above).
   Interval Local(Interval global) const {
     return {LowerBound(global.begin), LowerBound(global.end)};

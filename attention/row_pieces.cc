@@ -56,15 +56,23 @@ RangeStrips::RangeStrips(const std::vector<MaskRange>& ranges) {
   }
 }
 
+int64_t RangeStrips::strips(int64_t q_len) const {
+  return std::partition_point(strips_.begin(), strips_.end(),
+                              [&](const Strip& strip) { return strip.begin < q_len; }) -
+         strips_.begin();
+}
+
 Interval RangeStrips::RowsOf(int64_t strip, int64_t q_len) const {
-  const bool last = strip + 1 == strips();
-  return {strips_[strip].begin, last ? q_len : std::min(q_len, strips_[strip + 1].begin)};
+  const size_t next = strip + 1;
+  return {strips_[strip].begin,
+          next == strips_.size() ? q_len : std::min(q_len, strips_[next].begin)};
 }
 
 std::vector<MaskRange> RangeStrips::RangesOf(int64_t strip,
                                              const std::vector<MaskRange>& list) const {
+  const size_t next = strip + 1;
   const auto end =
-      strip + 1 == strips() ? static_cast<int64_t>(open_.size()) : strips_[strip + 1].first;
+      next == strips_.size() ? static_cast<int64_t>(open_.size()) : strips_[next].first;
   std::vector<MaskRange> ranges;
   for (int64_t i = strips_[strip].first; i < end; ++i) ranges.push_back(list[open_[i]]);
   return ranges;
@@ -73,9 +81,8 @@ std::vector<MaskRange> RangeStrips::RangesOf(int64_t strip,
 RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len)
     : q_len_(q_len) {
   const MaskedSequence of(mask, q_len, kv_len);
-  for (int64_t i = 0; i < strips.strips(); ++i) {
-    const Interval rows = strips.RowsOf(i, q_len);
-    if (rows.length() > 0) AddRows(of, strips.RangesOf(i, mask.ranges), rows);
+  for (int64_t i = 0; i < strips.strips(q_len); ++i) {
+    AddRows(of, strips.RangesOf(i, mask.ranges), strips.RowsOf(i, q_len));
   }
   JoinBlocks();
 }
@@ -85,7 +92,7 @@ void RowPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ra
   const auto keys_of = [&](int64_t row) {
     return IntersectAll(KeysOfRule(of, row), KeysOfRanges(ranges, row));
   };
-  if (ranges.empty() && rows.length() > 0) return AddPiece(rows.begin, {}, {}, rows.length());
+  if (ranges.empty()) return AddPiece(rows.begin, {}, {}, rows.length());
   while (rows.length() > 0) {
     const Interval chunk = RowsOfChunk(of, rows);
     const std::vector<int64_t> cuts = Cuts(of, ranges, chunk, {0, of.kv_len});
@@ -125,10 +132,8 @@ void RowPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals&
     }
   }
   pieces_.push_back({begin, static_cast<int32_t>(sweeps_.size())});
-  for (size_t i = 0; i < first.size(); ++i) {
-    sweeps_.push_back(
-        {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});
-  }
+  const Sweeps sweeps = SweepsBetween(first, last);
+  sweeps_.insert(sweeps_.end(), sweeps.begin(), sweeps.end());
 }
 
 int64_t RowPieces::PieceOf(int64_t row) const {
@@ -255,9 +260,8 @@ int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, in
                   int64_t limit) {
   const MaskedSequence of(mask, q_len, kv_len);
   int64_t cuts = 0;
-  for (int64_t i = 0; i < strips.strips(); ++i) {
+  for (int64_t i = 0; i < strips.strips(q_len) && cuts <= limit; ++i) {
     Interval rows = strips.RowsOf(i, q_len);
-    if (rows.length() == 0 || cuts > limit) break;
     const std::vector<MaskRange> ranges = strips.RangesOf(i, mask.ranges);
     if (ranges.empty()) {
       ++cuts;

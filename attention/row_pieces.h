@@ -17,8 +17,9 @@ class RangeStrips {
  public:
   explicit RangeStrips(const std::vector<MaskRange>& ranges);
 
-  // Strips in order; the first begins at row 0, the last has no end and no ranges.
-  int64_t strips() const { return static_cast<int64_t>(strips_.size()); }
+  // How many strips have rows of 0 … q_len. They are in order, the first begins at row 0, and the
+  // last of all has no end and no ranges.
+  int64_t strips(int64_t q_len) const;
   // Its rows of 0 … q_len.
   Interval RowsOf(int64_t strip, int64_t q_len) const;
   // Its ranges, of the list that the strips were made from.

@@ -6,22 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "attention/area_deal.h"
 #include "attention/error.h"
+#include "attention/interval.h"
 
 namespace annulus {
 namespace {
 
-// Rows [begin, end) of a tensor, to be cut on granule boundaries counted from `begin`.
-struct Piece {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 using RangesOfRank = std::vector<std::vector<RowRange>>;
 
 // Keeps ranges canonical: a plain range that continues the one before it grows it.
-void Append(Piece rows, std::vector<RowRange>* ranges) {
-  const int64_t count = rows.end - rows.begin;
-  if (count <= 0) return;
+void Append(Interval rows, std::vector<RowRange>* ranges) {
+  const int64_t count = rows.length();
+  if (count == 0) return;
   if (!ranges->empty() && ranges->back().count == 1 &&
       ranges->back().begin + ranges->back().block == rows.begin) {
     ranges->back().block += count;
@@ -31,12 +26,13 @@ void Append(Piece rows, std::vector<RowRange>* ranges) {
   ranges->push_back({rows.begin, count, count, 1});
 }
 
-// Cuts a piece into `parts` of whole granules; the first (granules mod parts) get one more.
-std::vector<Piece> Cut(Piece piece, int64_t parts, int64_t granule) {
-  const int64_t rows = piece.end - piece.begin;
+// Cuts a piece into `parts` of whole granules, counted from its begin; the first (granules mod
+// parts) get one more.
+std::vector<Interval> Cut(Interval piece, int64_t parts, int64_t granule) {
+  const int64_t rows = piece.length();
   const int64_t units = rows / granule + (rows % granule != 0 ? 1 : 0);
   const int64_t base = units / parts, more = units % parts;
-  std::vector<Piece> cut;
+  std::vector<Interval> cut;
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t first = i * base + std::min(i, more);
     const int64_t last = first + base + (i < more ? 1 : 0);
@@ -46,16 +42,16 @@ std::vector<Piece> Cut(Piece piece, int64_t parts, int64_t granule) {
   return cut;
 }
 
-void Contiguous(Piece piece, const PlanOptions& options, RangesOfRank* out) {
-  const std::vector<Piece> blocks = Cut(piece, options.world_size, options.granule);
+void Contiguous(Interval piece, const PlanOptions& options, RangesOfRank* out) {
+  const std::vector<Interval> blocks = Cut(piece, options.world_size, options.granule);
   for (int32_t rank = 0; rank < options.world_size; ++rank) Append(blocks[rank], &(*out)[rank]);
 }
 
 // Rank r gets the r-th block from the head and the r-th from the tail, so that under a causal mask
 // little work is paired with much.
-void Zigzag(Piece piece, const PlanOptions& options, RangesOfRank* out) {
+void Zigzag(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   const int32_t world = options.world_size;
-  const std::vector<Piece> blocks = Cut(piece, int64_t{2} * world, options.granule);
+  const std::vector<Interval> blocks = Cut(piece, int64_t{2} * world, options.granule);
   for (int32_t rank = 0; rank < world; ++rank) {
     Append(blocks[rank], &(*out)[rank]);
     Append(blocks[2 * world - 1 - rank], &(*out)[rank]);
@@ -63,8 +59,8 @@ void Zigzag(Piece piece, const PlanOptions& options, RangesOfRank* out) {
 }
 
 // Stripe i goes to rank i mod W; the last stripe may be shorter.
-void Striped(Piece piece, const PlanOptions& options, RangesOfRank* out) {
-  const int64_t rows = piece.end - piece.begin;
+void Striped(Interval piece, const PlanOptions& options, RangesOfRank* out) {
+  const int64_t rows = piece.length();
   const int64_t full = rows / options.stripe, world = options.world_size;
   if (world == 1) return Append(piece, &(*out)[0]);
   for (int64_t rank = 0; rank < world; ++rank) {
@@ -94,8 +90,8 @@ void ByArea(const AttentionSpec& spec, const PlanOptions& options, RangesOfRank*
   const std::vector<AreaBlock> blocks = CutByArea(spec, options.world_size);
   const std::vector<int32_t> ranks = DealByArea(blocks, options.world_size);
   for (size_t i = 0; i < blocks.size(); ++i) {
-    Append({blocks[i].q.begin, blocks[i].q.end}, &(*q)[ranks[i]]);
-    Append({blocks[i].k.begin, blocks[i].k.end}, &(*kv)[ranks[i]]);
+    Append(blocks[i].q, &(*q)[ranks[i]]);
+    Append(blocks[i].k, &(*kv)[ranks[i]]);
   }
 }
 

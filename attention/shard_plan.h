@@ -58,8 +58,7 @@ inline constexpr int64_t kMaxFoldStripes = 256;
 // - striped: stripes of `stripe` rows; stripe i to rank i mod W
 // - zigzag per sequence: zigzag inside each sequence; a rank's rows run sequence by sequence
 // - by area: blocks of the rows of both tensors together, dealt so that all ranks have about as
-// many
-//   visible pairs (attention/area_deal.h)
+//   many visible pairs (attention/area_deal.h)
 //
 // The last two cut where sequences end; with a granule above 1 each cut moves down to a multiple.
 //

@@ -22,13 +22,13 @@ struct Limits {
   int64_t max_ranges = int64_t{1} << 18;  // Of all masks: what is planned holds 150 bytes for each.
   int32_t max_ranges_of_row = 16;         // Of one mask, over the same query row.
   int64_t max_mask_chunks = 16384;        // Of one mask, in all query rows that follow it.
-  // Windows or chunks of one mask, or range cuts (attention/mask_cost.h), side by side, under the
-  // striped layout.
+  // Windows and chunks side by side, of all masks together, or range cuts, under the striped layout
+  // (attention/mask_cost.h).
   int64_t max_striped_spans = 256;
   int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
   int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask_cost.h
-  // Query rows × classes of heads × intervals that a row may see (2; 16 with range lists): kernels
-  // ask the mask for each, and hold 16 bytes for each of a call's.
+  // Query rows × classes of heads × IntervalsOfRow: kernels ask the mask for each, and hold 16
+  // bytes for each of a call's.
   int64_t max_row_intervals = int64_t{1} << 27;
   int64_t max_cut_sequences = 1024;  // That the layout zigzag-per-sequence cuts.
   // Of a bias or a bit mask, one head of one row: what a chunk holds.
@@ -36,6 +36,10 @@ struct Limits {
   // A client knows none.
   absl::Duration max_keep_state = absl::InfiniteDuration();
 };
+
+// Intervals of keys that a row may see with one head: 2, and max_ranges_of_row where some mask has
+// a range list.
+int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits);
 
 // The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command
 // line) calls it before a tensor byte moves. Checks shapes, sums and products for overflow, masks,

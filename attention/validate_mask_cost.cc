@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "attention/mask_cost.h"
 #include "attention/mask_groups.h"
@@ -15,26 +14,11 @@
 namespace annulus {
 namespace {
 
-// Calls fn(mask, sequence) for each mask that some head of a sequence follows; masks that hide the
-// same are one.
-void ForEachFollowed(const AttentionSpec& spec, const MaskGroups& groups,
-                     absl::FunctionRef<void(size_t, const Sequence&)> fn) {
-  std::vector<std::vector<int32_t>> masks;
-  for (size_t g = 0; g < groups.mask_of_head.size(); ++g) {
-    masks.push_back(groups.MasksOf(static_cast<int32_t>(g)));
-  }
-  for (size_t s = 0; s < spec.sequences.size(); ++s) {
-    for (const size_t mask : masks[groups.of_sequence[s]]) {
-      if (mask < spec.masks.size()) fn(mask, spec.sequences[s]);
-    }
-  }
-}
-
 // What is planned goes through the chunks one by one.
 absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
                          const Limits& limits) {
   std::vector<int64_t> chunks(spec.masks.size()), followers(spec.masks.size());
-  ForEachFollowed(spec, groups, [&](size_t mask, const Sequence& sequence) {
+  groups.ForEachFollowed(spec, [&](int32_t mask, const Sequence& sequence) {
     if (!spec.masks[mask].chunk || sequence.q_len == 0) return;
     chunks[mask] += (sequence.q_len - 1) / *spec.masks[mask].chunk + 1;
     ++followers[mask];
@@ -52,14 +36,11 @@ absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
 absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
                           const Execution& execution, const Limits& limits) {
   if (execution.layout != Layout::kStriped) return absl::OkStatus();
-  std::vector<int64_t> spans(spec.masks.size());
-  ForEachFollowed(spec, groups, [&](size_t mask, const Sequence& sequence) {
-    const int64_t span = SpanOf(spec.masks[mask]);
-    if (sequence.q_len > span) spans[mask] += (sequence.q_len - 1) / span + 1;
+  int64_t spans = 0;
+  groups.ForEachFollowed(spec, [&](int32_t mask, const Sequence& sequence) {
+    spans += SpansOf(spec.masks[mask], sequence.q_len);
   });
-  for (const int64_t count : spans) {
-    RETURN_IF_ERROR(CheckLimit("execution.layout", count, limits.max_striped_spans));
-  }
+  RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
   // A world size that is left open is chosen within the limit (attention/choose_execution.h).
   const int32_t world = std::max(1, execution.world_size);
   const int64_t stripe = execution.stripe > 0 ? execution.stripe : StripeOf(spec);
@@ -68,10 +49,8 @@ absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
 }
 
 absl::Status CheckRowIntervals(const AttentionSpec& spec, int64_t classes, const Limits& limits) {
-  const bool ranges = std::any_of(spec.masks.begin(), spec.masks.end(),
-                                  [](const Mask& mask) { return !mask.ranges.empty(); });
-  const int64_t intervals = ranges ? limits.max_ranges_of_row : 2;
-  return CheckLimit("spec.masks", spec.q_rows() * classes * intervals, limits.max_row_intervals);
+  return CheckLimit("spec.masks", spec.q_rows() * classes * IntervalsOfRow(spec, limits),
+                    limits.max_row_intervals);
 }
 
 absl::Status CheckRanges(const AttentionSpec& spec, const MaskGroups& groups,
@@ -83,6 +62,12 @@ absl::Status CheckRanges(const AttentionSpec& spec, const MaskGroups& groups,
 }
 
 }  // namespace
+
+int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits) {
+  const bool ranges = std::any_of(spec.masks.begin(), spec.masks.end(),
+                                  [](const Mask& mask) { return !mask.ranges.empty(); });
+  return ranges ? limits.max_ranges_of_row : 2;
+}
 
 absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
                            const Limits& limits) {

@@ -58,8 +58,7 @@ int64_t VisiblePairs(const MaskMap& mask, const LocalRectangle& rectangle) {
 int64_t EstimateVisiblePairs(const MaskMap& mask, const LocalRectangle& r) {
   if (r.q.length() == 0 || r.k.length() == 0) return 0;
   if (FewRanges(r)) return SumRuns(mask, r);
-  const Interval q{r.q_map->Global(r.q.begin), r.q_map->Global(r.q.end - 1) + 1};
-  const Interval k{r.k_map->Global(r.k.begin), r.k_map->Global(r.k.end - 1) + 1};
+  const Interval q = r.q_map->Hull(r.q), k = r.k_map->Hull(r.k);
   __int128 pairs = mask.Area(r.q_head, q, k);
   pairs = pairs * r.q.length() / q.length();
   pairs = pairs * r.k.length() / k.length();

@@ -49,7 +49,7 @@ absl::Status CheckNothingMerges(int32_t rank, int32_t k, const RankSchedule& sch
 absl::StatusOr<Interval> WholeTiles(const ScheduleRequest& request, int32_t rank, int32_t k,
                                     const RowMap& keys, const Task& task) {
   const int64_t tile = request.plan->granule;
-  const int64_t begin = keys.Global(task.k_begin), end = keys.Global(task.k_end - 1) + 1;
+  const auto [begin, end] = keys.Hull({task.k_begin, task.k_end});
   if (end - begin != task.k_end - task.k_begin || (begin - task.k_begin) % tile != 0) {
     return Broken(rank, k, "keys of a deterministic task do not lie side by side, tile on tile");
   }
@@ -104,7 +104,7 @@ class FoldCheck {
 
   absl::Status TakeQueries(int32_t k, const Task& task) {
     const RowMap& rows = request_.plan->shards[schedule_.buffers[task.q].shard].q_rows;
-    const int64_t begin = rows.Global(task.q_begin), end = rows.Global(task.q_end - 1) + 1;
+    const auto [begin, end] = rows.Hull({task.q_begin, task.q_end});
     if (end - begin != task.q_end - task.q_begin || (begin - task.q_begin) % tile_ != 0) {
       return Broken(rank_, k, "queries of a deterministic task do not lie side by side");
     }

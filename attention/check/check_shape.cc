@@ -88,14 +88,14 @@ class ShapeCheck {
       return Broken(rank_, -1, "a block of a shard that is not in the plan");
     }
     const Shard& shard = request_.plan->shards[block.shard];
-    const bool keys = block.kind == BlockKind::kKv || block.kind == BlockKind::kDkv ||
-                      block.kind == BlockKind::kDkvOut;
+    const RowSpace space = RowSpaceOf(block.kind);
     const Patch patch = PatchOf(block);
     const bool of_all = (block.kind == BlockKind::kPairs && !pairs_.per_head()) ||
                         (block.kind == BlockKind::kDBias && pairs_.bias_heads == 1);
-    const int32_t heads = keys ? request_.spec->kv_heads : of_all ? 1 : request_.spec->q_heads;
-    if (!Inside(patch.rows, {0, keys ? shard.kv_rows.rows() : shard.q_rows.rows()}) ||
-        !Inside(patch.heads, {0, heads})) {
+    const int32_t heads = space == RowSpace::kKey ? request_.spec->kv_heads
+                          : of_all                ? 1
+                                                  : request_.spec->q_heads;
+    if (!Inside(patch.rows, {0, shard.rows(space).rows()}) || !Inside(patch.heads, {0, heads})) {
       return Broken(rank_, -1, "a block is empty or reaches outside its shard");
     }
     return absl::OkStatus();

@@ -42,7 +42,7 @@ Patch RankReplay::PatchOfTransfer(const Transfer& transfer) const {
 Patch RankReplay::InQueryHeads(int32_t buffer, Patch patch) const {
   const BlockKind kind = schedule_.buffers[buffer].kind;
   if (kind == BlockKind::kDBias && bias_of_all_heads_) patch.heads = {0, q_heads_};
-  if (kind == BlockKind::kDkv || kind == BlockKind::kDkvOut) {
+  if (RowSpaceOf(kind) == RowSpace::kKey) {
     patch.heads = {patch.heads.begin * group_, patch.heads.end * group_};
   }
   return patch;

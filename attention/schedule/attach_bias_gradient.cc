@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "attention/pair_inputs.h"
+#include "attention/schedule/duplicate_transfers.h"
 
 namespace annulus {
 namespace {
@@ -28,8 +28,8 @@ class Attachment {
       }
       FollowAdds(&step);
       TakeIn(&step);
-      Accompany(&step.sends);
-      Accompany(&step.receives);
+      DuplicateTransfers(beside_, &step.sends);
+      DuplicateTransfers(beside_, &step.receives);
     }
   }
 
@@ -91,18 +91,6 @@ class Attachment {
       if (total_.count(shard) == 0) AddOutput(AddBeside(receive.buffer));
       step->ops.push_back({Op::Kind::kAdd, arriving, total_[shard]});
     }
-  }
-
-  void Accompany(std::vector<Transfer>* transfers) const {
-    std::vector<Transfer> all;
-    for (const Transfer& transfer : *transfers) {
-      all.push_back(transfer);
-      const BlockKind kind = KindOf(transfer.buffer);
-      if (kind != BlockKind::kDq && kind != BlockKind::kDqOut) continue;
-      all.push_back(transfer);
-      all.back().buffer = beside_[transfer.buffer];
-    }
-    *transfers = std::move(all);
   }
 
   const bool of_all_heads_;

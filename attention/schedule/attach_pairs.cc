@@ -1,10 +1,10 @@
 #include "attention/schedule/attach_pairs.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "attention/pair_inputs.h"
+#include "attention/schedule/duplicate_transfers.h"
 
 namespace annulus {
 namespace {
@@ -17,8 +17,8 @@ class Attachment {
   void Attach() {
     AddBuffers();
     for (Step& step : schedule_.steps) {
-      Accompany(&step.sends);
-      Accompany(&step.receives);
+      DuplicateTransfers(beside_, &step.sends);
+      DuplicateTransfers(beside_, &step.receives);
       for (Task& task : step.tasks) task.pairs = beside_[task.q];
     }
   }
@@ -56,17 +56,6 @@ class Attachment {
           std::find(inputs.begin(), inputs.end(), static_cast<int32_t>(buffer)) != inputs.end();
       beside_[buffer] = input ? InputBeside(BlockBeside(block)) : Add(BlockBeside(block));
     }
-  }
-
-  void Accompany(std::vector<Transfer>* transfers) const {
-    std::vector<Transfer> all;
-    for (const Transfer& transfer : *transfers) {
-      all.push_back(transfer);
-      if (beside_[transfer.buffer] < 0) continue;
-      all.push_back(transfer);
-      all.back().buffer = beside_[transfer.buffer];
-    }
-    *transfers = std::move(all);
   }
 
   const bool per_head_;

@@ -118,15 +118,9 @@ class DoubleRingRank {
       sums = GradientsIn(keys.shard, outer_, number, keys.outer)
                  .Visit(outer_ * inner_size_ + inner_, home * inner_size_ + number, &writer_);
     }
-    for (const Ring::Part& part : keys.parts) {
-      for (const Interval& rows : Clip(wanted, part.rows)) {
-        if (sums.empty()) own_.Attend(step, part.buffer, rows);
-        for (const Ring::Part& sum : sums) {
-          const Interval both = Intersect(sum.rows, rows);
-          if (both.length() > 0) own_.Attend(step, part.buffer, both, sum.buffer);
-        }
-      }
-    }
+    Ring::ForEachWanted(wanted, keys.parts, sums, [&](int32_t buffer, Interval rows, int32_t dkv) {
+      own_.Attend(step, buffer, rows, dkv);
+    });
   }
 
   void ComeHome(const OwnRows::Keys& keys) {

@@ -81,7 +81,7 @@ RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Int
     const Interval inside = Intersect(k_rows, {origin, origin + rows});
     origin += rows;
     if (inside.length() == 0) continue;
-    const Interval keys{map.Global(inside.begin), map.Global(inside.end - 1) + 1};
+    const Interval keys = map.Hull(inside);
     const int64_t first = mask.SequenceOfKey(keys.begin), last = mask.SequenceOfKey(keys.end - 1);
     queries.push_back(SeeingInSequence(mask, q_head, first, keys));
     if (first == last) continue;

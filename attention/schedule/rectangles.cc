@@ -13,11 +13,6 @@ namespace {
 // the gaps by itself.
 constexpr size_t kMaxKeyIntervals = 4;
 
-// Local rows → the smallest packed interval that holds them.
-Interval Hull(const RowMap& map, Interval local) {
-  return {map.Global(local.begin), map.Global(local.end - 1) + 1};
-}
-
 // Joins neighbours until at most `limit` pieces are left, of about equal rows.
 std::vector<int64_t> Thin(const std::vector<int64_t>& ends, int64_t begin, int64_t limit) {
   if (static_cast<int64_t>(ends.size()) <= limit) return ends;
@@ -107,7 +102,7 @@ std::vector<Rectangle> QueryPieces::Against(const RowMap& k_rows, Interval keys)
   const std::vector<int64_t> ends = KeyEnds(k_rows, keys);
   for (const Piece& piece : pieces_) {
     std::vector<Interval> local;
-    for (const Interval& seen : Clip(piece.visible, Hull(k_rows, keys))) {
+    for (const Interval& seen : Clip(piece.visible, k_rows.Hull(keys))) {
       local.push_back(Rounded(Intersect(k_rows.Local(seen), keys), keys));
     }
     RowSet seen = MakeRowSet(std::move(local));
@@ -127,12 +122,12 @@ std::vector<Rectangle> QueryPieces::Against(const RowMap& k_rows, Interval keys)
 
 void QueryPieces::AddRectangle(const Piece& piece, const RowMap& k_rows, Interval keys,
                                std::vector<Rectangle>* out) const {
-  const Interval packed_keys = Hull(k_rows, keys);
+  const Interval packed_keys = k_rows.Hull(keys);
   const Interval q = TrimQueries(piece, packed_keys);
   if (q.length() == 0) return;
   const std::vector<int32_t>& heads = piece.heads->heads;
   const bool full = std::all_of(heads.begin(), heads.end(), [&](int32_t head) {
-    return mask_.Classify(head, Hull(q_rows_, q), packed_keys) == Coverage::kFull;
+    return mask_.Classify(head, q_rows_.Hull(q), packed_keys) == Coverage::kFull;
   });
   out->push_back(
       {q, keys, piece.heads->begin, piece.heads->end, full ? Coverage::kFull : Coverage::kPartial});
@@ -142,7 +137,7 @@ Interval QueryPieces::TrimQueries(const Piece& piece, Interval packed_keys) cons
   const std::vector<int32_t>& heads = piece.heads->heads;
   const auto sees = [&](Interval local) {
     return std::any_of(heads.begin(), heads.end(), [&](int32_t head) {
-      return mask_.SeesAny(head, Hull(q_rows_, local), packed_keys);
+      return mask_.SeesAny(head, q_rows_.Hull(local), packed_keys);
     });
   };
   return TrimTo(sees, piece.rows);

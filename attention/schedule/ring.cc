@@ -107,4 +107,18 @@ void Ring::SendOn(int32_t shard, int32_t distance, const std::vector<Part>& part
   }
 }
 
+void Ring::ForEachWanted(const RowSet& wanted, absl::Span<const Part> keys,
+                         absl::Span<const Part> gradients,
+                         absl::FunctionRef<void(int32_t, Interval, int32_t)> fn) {
+  for (const Part& part : keys) {
+    for (const Interval& rows : Clip(wanted, part.rows)) {
+      if (gradients.empty()) fn(part.buffer, rows, -1);
+      for (const Part& sums : gradients) {
+        const Interval both = Intersect(sums.rows, rows);
+        if (both.length() > 0) fn(part.buffer, both, sums.buffer);
+      }
+    }
+  }
+}
+
 }  // namespace annulus

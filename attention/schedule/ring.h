@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "attention/schedule/needs.h"
 #include "attention/schedule/row_set.h"
 #include "attention/schedule/schedule_writer.h"
@@ -50,6 +52,13 @@ class Ring {
   // Sends a block of `shard`, held in `parts`, to its next stop, where there is one.
   void SendOn(int32_t shard, int32_t distance, const std::vector<Part>& parts, const Timing& timing,
               ScheduleWriter* writer) const;
+
+  // Calls fn(keys, rows, sums) for the rows of `wanted` in `keys`, cut where one of `gradients`
+  // ends and the next begins: by the numbers of their buffers; −1 for sums where there are no
+  // gradients.
+  static void ForEachWanted(const RowSet& wanted, absl::Span<const Part> keys,
+                            absl::Span<const Part> gradients,
+                            absl::FunctionRef<void(int32_t, Interval, int32_t)> fn);
 
  private:
   const Member& At(int32_t offset) const;

@@ -253,20 +253,10 @@ class GridRank {
   }
 
   void AttendAll(int32_t step, const Keys& keys) {
-    const RowSet wanted = RingFor(member_, keys.atom).Wanted(keys.shard);
-    for (const Ring::Part& part : keys.parts) {
-      for (const Interval& rows : Clip(wanted, part.rows)) {
-        if (!pass_.key_gradients) AttendAll(step, part.buffer, rows, -1);
-        for (const Ring::Part& gradients : keys.gradients) {
-          const Interval both = Intersect(gradients.rows, rows);
-          if (both.length() > 0) AttendAll(step, part.buffer, both, gradients.buffer);
-        }
-      }
-    }
-  }
-
-  void AttendAll(int32_t step, int32_t keys, Interval rows, int32_t dkv) {
-    for (const Slice& slice : slices_) Attend(step, slice, keys, rows, dkv);
+    Ring::ForEachWanted(RingFor(member_, keys.atom).Wanted(keys.shard), keys.parts, keys.gradients,
+                        [&](int32_t buffer, Interval rows, int32_t dkv) {
+                          for (const Slice& slice : slices_) Attend(step, slice, buffer, rows, dkv);
+                        });
   }
 
   void Attend(int32_t step, const Slice& slice, int32_t keys, Interval rows, int32_t dkv) {

@@ -175,9 +175,14 @@ TEST(CapabilityTest, DeterministicGradientsAreServedWhereNothingIsAddedUpByRank)
   spec.modifiers.bias = Bias();
   spec.gradients.d_bias = true;
   EXPECT_EQ(refused_at(), "");
+  spec.q_heads = spec.kv_heads = 2;
   spec.masks.resize(2);
   spec.masks[1].query_heads = {0};
+  EXPECT_EQ(refused_at(), "") << "its mask hides what that of the others does";
+  spec.masks[1].window_left = 3;
   EXPECT_EQ(refused_at(), "spec.gradients.d_bias");
+  spec.masks[1].query_heads = {0, 1};
+  EXPECT_EQ(refused_at(), "") << "all heads follow it";
 }
 
 TEST(CapabilityTest, DeterministicGradientsNeedADegreeThatDividesTheKeyHeads) {

@@ -98,6 +98,8 @@ TEST(RowMapTest, ZigzagShardIsTwoRunsAndAnIntervalStaysOne) {
   EXPECT_EQ(map.Global(2), 10);
   EXPECT_EQ(map.Local({5, 11}), (Interval{1, 3}));
   EXPECT_EQ(map.Local({6, 10}).length(), 0);
+  EXPECT_EQ(map.Hull({1, 3}), (Interval{5, 11}));
+  EXPECT_EQ(map.Hull({3, 4}), (Interval{11, 12}));
   EXPECT_EQ(RowMap().rows(), 0);
   EXPECT_EQ(RowMap().LowerBound(0), 0);
 }

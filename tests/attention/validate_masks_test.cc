@@ -161,6 +161,19 @@ TEST(ValidateTest, RangesOfAllMasksAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
+// Each may be looked at only when it is known that there are not too many.
+TEST(ValidateTest, RangesAreCountedBeforeTheyAreLookedAt) {
+  Request request;
+  const MaskRange wrong{0, 1, 5, 4, MaskRange::Kind::kFull};
+  request.spec.masks.assign(65, Mask());
+  for (Mask& mask : request.spec.masks) mask.ranges.assign(4096, wrong);
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
+  request.spec.masks[64].ranges.push_back(wrong);
+  ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks[64].ranges");
+  request.spec.masks.resize(64);
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[0].ranges[0].k_end");
+}
+
 // A kernel call holds what each row sees, for each class of heads.
 TEST(ValidateTest, RowsOfManyClassesAreLimited) {
   Request request;
@@ -249,60 +262,6 @@ TEST(ValidateTest, ClassesOfHeadsAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
   // The same mask again is no new class.
   request.spec.masks[64].window_left = 5;
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
-}
-
-TEST(ValidateTest, SpansUnderStripesAreLimited) {
-  Request request;
-  request.execution.layout = Layout::kStriped;
-  request.spec.sequences.assign(2, Lengths(12800, 10));
-  Mask& mask = request.spec.masks[0];
-  const auto expect = [&](bool served) {
-    if (served) {
-      EXPECT_TRUE(request.Check().ok()) << request.Check();
-    } else {
-      ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
-    }
-  };
-  mask.window_left = 99;
-  expect(true);
-  mask.window_left = 98;
-  expect(false);
-  mask.causal = false;  // To the end: one span.
-  expect(true);
-  mask.window_right = 0;
-  expect(false);
-  mask.window_right = 1;
-  expect(true);
-  mask.window_right = std::numeric_limits<int64_t>::max();
-  expect(true);
-  mask.chunk = 99;
-  expect(false);
-  request.execution.layout = Layout::kZigzag;
-  expect(true);
-}
-
-// Pairs of ranks that share a sequence, for each class of heads.
-TEST(ValidateTest, SequencesUnderStripesAreLimited) {
-  Request request;
-  request.execution.layout = Layout::kStriped;
-  request.execution.world_size = 64;
-  request.spec.sequences.assign(256, Lengths(512, 512));
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
-  request.spec.sequences.push_back(Lengths(1, 1));
-  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
-  request.execution.world_size = 8;
-  request.spec.sequences.assign(16384, Lengths(512, 512));
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
-  Mask& mask = request.spec.masks.emplace_back();
-  mask.query_heads = {3};
-  ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
-  request.execution.stripe = 512;  // A sequence is on two ranks at most.
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
-  request.execution.stripe = 0;
-  request.execution.world_size = 0;  // Left to who chooses it.
-  EXPECT_TRUE(request.Check().ok()) << request.Check();
-  request.execution.world_size = 1;
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
