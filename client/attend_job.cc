@@ -1,6 +1,5 @@
 #include "client/attend_job.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <new>

@@ -49,9 +49,9 @@ struct AttendArguments {
   DataPath path = DataPath::kAuto;
   // From now to the end, retries included; zero: the client's default.
   absl::Duration timeout;
-  // Sends of the job, 1 or more, but for a small one again on a new call where a kept one had
-  // ended. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE, and errors that name a delay (RetryInfo),
-  // after that delay or a growing one, while the deadline allows.
+  // Maximum number of sends, at least 1. Resending a small job because a kept call turned out to be
+  // closed does not count. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE, and errors that name a
+  // delay (RetryInfo), after that delay or a growing one, while the deadline allows.
   int max_attempts = 4;
   // See RunJobRequest.
   std::string request_id;

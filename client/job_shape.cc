@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -62,9 +61,8 @@ TensorLayout UsualLayout(size_t dimensions) {
 }
 
 absl::StatusOr<DataType> DtypeInFile(const SafetensorInfo& info) {
-  if (info.dtype == "F32") return DataType::kFp32;
-  if (info.dtype == "F16") return DataType::kFp16;
-  if (info.dtype == "BF16") return DataType::kBf16;
+  const DataType dtype = DataTypeOf(info);
+  if (dtype != DataType::kUnspecified) return dtype;
   return InvalidField("UNSUPPORTED_DTYPE", info.name,
                       absl::StrCat(info.dtype, "; F32, F16 and BF16 are served"));
 }

@@ -22,12 +22,6 @@ namespace {
 
 constexpr char kOut[] = "output", kLse[] = "lse", kRest[] = "lse_rest";
 
-DataType DtypeOf(const SafetensorInfo& info) {
-  if (info.dtype == "F32") return DataType::kFp32;
-  if (info.dtype == "F16") return DataType::kFp16;
-  return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
-}
-
 absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
                          const std::vector<int64_t>& shape, bool only_fp32) {
   const SafetensorInfo* info = file.Find(name);
@@ -37,7 +31,7 @@ absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
                         absl::StrCat("[", absl::StrJoin(info->shape, ", "), "] where [",
                                      absl::StrJoin(shape, ", "), "] is needed"));
   }
-  const DataType dtype = DtypeOf(*info);
+  const DataType dtype = DataTypeOf(*info);
   if (dtype == DataType::kUnspecified || (only_fp32 && dtype != DataType::kFp32)) {
     return InvalidField(
         "UNSUPPORTED_DTYPE", name,
@@ -50,7 +44,7 @@ absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
 void Append(const SafetensorsFile& file, absl::string_view name, int64_t begin, int64_t count,
             v1::InlineTensor* to) {
   const SafetensorInfo& info = *file.Find(name);
-  const DataType dtype = DtypeOf(info);
+  const DataType dtype = DataTypeOf(info);
   const int size = to->values_size();
   to->mutable_values()->Resize(size + static_cast<int>(count), 0.0f);
   ConvertToFp32(dtype, file.Bytes(info).data() + begin * BytesPerElement(dtype),

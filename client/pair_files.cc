@@ -1,6 +1,7 @@
 #include "client/pair_files.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -38,9 +39,7 @@ DataType TypeOf(const SafetensorInfo& info, TensorId id) {
   if (id == TensorId::kBitMask) {
     return info.dtype == "BOOL" || info.dtype == "U8" ? DataType::kBits8 : DataType::kUnspecified;
   }
-  if (info.dtype == "F32") return DataType::kFp32;
-  if (info.dtype == "F16") return DataType::kFp16;
-  return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
+  return DataTypeOf(info);
 }
 
 absl::Status WrongType(const SafetensorInfo& info, TensorId id) {

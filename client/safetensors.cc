@@ -127,6 +127,12 @@ int64_t SafetensorElementBytes(absl::string_view dtype) {
   return found == kBytes.end() ? 0 : found->second;
 }
 
+DataType DataTypeOf(const SafetensorInfo& info) {
+  if (info.dtype == "F32") return DataType::kFp32;
+  if (info.dtype == "F16") return DataType::kFp16;
+  return info.dtype == "BF16" ? DataType::kBf16 : DataType::kUnspecified;
+}
+
 absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const std::byte> file,
                                                              int64_t* header_bytes,
                                                              SafetensorMetadata* metadata) {
@@ -320,8 +326,11 @@ SafetensorsWriter::~SafetensorsWriter() {
   std::remove(partial_.c_str());
 }
 
-absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors,
-                                       const SafetensorMetadata& metadata) {
+namespace {
+
+// The header of a file, behind its length.
+std::string HeaderOf(const std::vector<SafetensorView>& tensors,
+                     const SafetensorMetadata& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t offset = 0;
@@ -334,18 +343,50 @@ absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensor
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
+  return text.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+}
+
+// On a file system that knows no such thing there is nothing to wait for.
+bool Sync(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
+
+// A folder that may be written to and not be read cannot be opened for this.
+bool SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno == EACCES;
+  const bool good = Sync(fd);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return good;
+}
+
+}  // namespace
+
+// Synced before it has its name: else the name could outlive a crash of the machine, and the bytes
+// not.
+absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors,
+                                       const SafetensorMetadata& metadata) {
+  const std::string header = HeaderOf(tensors, metadata);
   const auto write = [this](const void* bytes, size_t size) {
     return std::fwrite(bytes, 1, size, file_) == size;
   };
-  bool good = write(&length, sizeof(length)) && write(text.data(), text.size());
+  bool good = write(header.data(), header.size());
   for (const SafetensorView& tensor : tensors) {
     good = good && write(tensor.bytes.data(), tensor.bytes.size());
   }
-  good = std::fclose(std::exchange(file_, nullptr)) == 0 && good;
-  if (good && std::rename(partial_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = FileError("cannot write", path_);
-  std::remove(partial_.c_str());
-  return status;
+  good = good && std::fflush(file_) == 0 && Sync(fileno(file_));
+  absl::Status status = good ? absl::OkStatus() : FileError("cannot write", path_);
+  const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+  if (status.ok() && (!closed || std::rename(partial_.c_str(), path_.c_str()) != 0)) {
+    status = FileError("cannot write", path_);
+  }
+  if (!status.ok()) {
+    std::remove(partial_.c_str());
+    return status;
+  }
+  return SyncFolderOf(path_) ? absl::OkStatus() : FileError("cannot sync the folder of", path_);
 }
 
 }  // namespace annulus

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "attention/dtype.h"
 
 namespace annulus {
 
@@ -36,6 +37,8 @@ using SafetensorMetadata = std::map<std::string, std::string>;
 
 // Bytes of an element of a known dtype; 0 for an unknown one.
 int64_t SafetensorElementBytes(absl::string_view dtype);
+// Of F32, F16 and BF16; kUnspecified of any other.
+DataType DataTypeOf(const SafetensorInfo& info);
 
 // The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
 // wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, an
@@ -108,7 +111,8 @@ class SafetensorsWriter {
   // Where it writes until Commit().
   const std::string& partial() const { return partial_; }
 
-  // Writes all and gives the file its name. Once. Errors of the system.
+  // Writes all, syncs it to the disk and gives the file its name. Once. Errors of the system: the
+  // name is as it was, unless it was only its folder that could not be synced.
   absl::Status Commit(const std::vector<SafetensorView>& tensors,
                       const SafetensorMetadata& metadata = {});
 

@@ -1,6 +1,5 @@
 #include "client/scatter.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>

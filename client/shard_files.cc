@@ -77,11 +77,22 @@ constexpr Kind kKinds[] = {
     {TensorId::kDLse, RowSpace::kQuery, 1, 0}, {TensorId::kLseOffset, RowSpace::kQuery, 1, 0},
 };
 
+constexpr char kUnknown[] = "is none whose tokens are known by its name";
+
 absl::StatusOr<const Kind*> KindOf(const std::string& name) {
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
                                   [&](const Kind& each) { return TensorName(each.id) == name; });
   if (kind != std::end(kKinds)) return kind;
-  return BadTensor("UNKNOWN_TENSOR", name, "is none whose tokens are known by its name");
+  return BadTensor("UNKNOWN_TENSOR", name, kUnknown);
+}
+
+absl::Status CheckAllKnown(const SafetensorsFile& file) {
+  for (const SafetensorInfo& info : file.tensors()) {
+    if (KindOf(info.name).ok()) continue;
+    return BadTensor("UNKNOWN_TENSOR", info.name,
+                     absl::StrCat(kUnknown, "; --ignore-tensors leaves tensors aside"));
+  }
+  return absl::OkStatus();
 }
 
 using NamedLayout = std::optional<TensorLayout>;  // Nothing: the usual one.
@@ -265,6 +276,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                      {"INVALID_RANK", {}, {{"rank", what}}, {}});
   }
   RETURN_IF_ERROR(CheckHasAny(file));
+  RETURN_IF_ERROR(CheckAllKnown(file));
   RETURN_IF_ERROR(CheckLse(file, "lse", {std::nullopt, /*tokens_heads=*/false, std::nullopt}));
   std::vector<OwnedTensor> tensors;
   for (SafetensorInfo info : file.tensors()) {

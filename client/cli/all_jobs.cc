@@ -26,4 +26,15 @@ absl::StatusOr<v1::ListJobsResponse> AllJobs(absl::Duration timeout, const ListJ
   return all;
 }
 
+int KeepLatest(int count, v1::ListJobsResponse* jobs) {
+  int ended = 0;
+  auto* const list = jobs->mutable_jobs();
+  const auto is_old = [&](const v1::Job& job) {
+    const bool held = job.kept_state().status() == v1::KeptState::STATUS_HELD;
+    return job.has_end_time() && !held && ++ended > count;
+  };
+  list->erase(std::remove_if(list->begin(), list->end(), is_old), list->end());
+  return std::max(ended - count, 0);
+}
+
 }  // namespace annulus

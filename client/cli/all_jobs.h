@@ -19,6 +19,10 @@ using ListJobsCall = std::function<absl::StatusOr<v1::ListJobsResponse>(
 absl::StatusOr<v1::ListJobsResponse> AllJobs(absl::Duration timeout, const ListJobsCall& call,
                                              const std::function<absl::Time()>& now);
 
+// Leaves of these those that have not ended, or whose state is held, and the first `count` of the
+// others. Returns how many are gone.
+int KeepLatest(int count, v1::ListJobsResponse* jobs);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_CLIENT_CLI_ALL_JOBS_H_

@@ -29,8 +29,8 @@ struct VerifyOptions {
 // Takes the answer of a job that has ended well. With `verify.rows` so many rows of it are
 // recomputed first; with `file` it is then written. DATA_LOSS / RESULT_VERIFICATION_FAILED where it
 // breaches the error budget, INVALID_ARGUMENT / LSE_MISMATCH or OUTPUT_MISMATCH where gradients
-// were given the LSE or the output of another job, and errors of the system: then no file is left
-// under the name.
+// were given the LSE or the output of another job: then no file is left under the name. Errors of
+// SafetensorsWriter::Commit.
 absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
                                                        const VerifyOptions& verify,
                                                        SafetensorsWriter* file);

@@ -36,7 +36,8 @@ nlohmann::json BudgetJson(const v1::Budget& budget) {
   return {{"used_bytes", budget.used_bytes()}, {"limit_bytes", budget.limit_bytes()}};
 }
 
-nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs) {
+nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsResponse& jobs,
+                           int left_out) {
   nlohmann::json json = {{"version", info.version()},
                          {"ready", info.ready()},
                          {"term", info.term()},
@@ -44,7 +45,8 @@ nlohmann::json ClusterJson(const v1::ServerInfo& info, const v1::ListJobsRespons
                          {"running_jobs", info.running_jobs()},
                          {"workers", nlohmann::json::array()},
                          {"groups", nlohmann::json::array()},
-                         {"jobs", nlohmann::json::array()}};
+                         {"jobs", nlohmann::json::array()},
+                         {"jobs_left_out", left_out}};
   for (const v1::WorkerInfo& worker : info.workers()) {
     json["workers"].push_back({{"slot", worker.slot()},
                                {"state", StateText(worker)},
@@ -89,17 +91,9 @@ void PrintJob(const v1::Job& job) {
   std::cout << "\n";
 }
 
-// Jobs that have not ended, or whose state is held, and the latest of the others.
-void PrintJobs(const v1::ListJobsResponse& jobs, bool all) {
-  int ended = 0;
-  for (const v1::Job& job : jobs.jobs()) {
-    const bool held = job.kept_state().status() == v1::KeptState::STATUS_HELD;
-    if (job.has_end_time() && !held && ++ended > kLatest && !all) continue;
-    PrintJob(job);
-  }
-  if (!all && ended > kLatest) {
-    std::cout << "and " << ended - kLatest << " that ended before these (--all)\n";
-  }
+void PrintJobs(const v1::ListJobsResponse& jobs, int left_out) {
+  for (const v1::Job& job : jobs.jobs()) PrintJob(job);
+  if (left_out > 0) std::cout << "and " << left_out << " that ended before these (--all)\n";
 }
 
 std::string Count(int number, absl::string_view one, absl::string_view many) {
@@ -136,18 +130,19 @@ int Run(const Flags& flags) {
   const absl::StatusOr<v1::ServerInfo> info =
       AwaitWorkers(flags.wait, flags.service.timeout, context);
   if (!info.ok()) return ReportError(info.status(), flags.service.json);
-  const absl::StatusOr<v1::ListJobsResponse> jobs = AllJobs(
+  absl::StatusOr<v1::ListJobsResponse> jobs = AllJobs(
       deadline - SteadyNow(),
       [&client](const v1::ListJobsRequest& request, absl::Duration limit) {
         return client.ListJobs(request, limit);
       },
       SteadyNow);
   if (!jobs.ok()) return ReportError(jobs.status(), flags.service.json);
+  const int left_out = flags.all ? 0 : KeepLatest(kLatest, &*jobs);
   if (flags.service.json) {
-    std::cout << ClusterJson(*info, *jobs).dump(2) << std::endl;
+    std::cout << ClusterJson(*info, *jobs, left_out).dump(2) << std::endl;
   } else {
     PrintCluster(*info);
-    PrintJobs(*jobs, flags.all);
+    PrintJobs(*jobs, left_out);
   }
   return kExitOk;
 }

@@ -16,7 +16,6 @@ namespace {
 
 // Words to the thread: of the destructor, and of a thread that cannot go on reading.
 constexpr int kOver = SIGUSR1, kInputCut = SIGUSR2;
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, kOver, kInputCut};
 
 pthread_t watcher;  // Set before the handler is.
 volatile std::sig_atomic_t input_is_cut = 0;
@@ -34,19 +33,27 @@ void OnBusError(int number, siginfo_t* info, void*) {
   for (;;) pause();
 }
 
+// An ignored one that is blocked would be taken all the same.
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : kSignals) sigaddset(&signals, number);
+  for (const int number : {kOver, kInputCut}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!IsIgnored(number)) sigaddset(&signals, number);
+  }
   return signals;
 }
 
 }  // namespace
 
+bool IsIgnored(int number) {
+  struct sigaction action = {};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 // Threads that are started later have them blocked, too: this one alone takes them.
-Interrupts::Interrupts() {
-  const sigset_t signals = Signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+Interrupts::Interrupts() : signals_(Signals()) {
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread([this] { Watch(); });
   watcher = thread_.native_handle();
   struct sigaction action = {};
@@ -67,8 +74,7 @@ Interrupts::~Interrupts() {
   }
   pthread_kill(thread_.native_handle(), kOver);
   thread_.join();
-  const sigset_t signals = Signals();
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
 }
 
 void Interrupts::RemoveAtEnd(std::string path) {
@@ -82,9 +88,8 @@ void Interrupts::SetCancel(std::function<void()> cancel) {
 }
 
 void Interrupts::Watch() {
-  const sigset_t signals = Signals();
   for (int number = 0; !IsOver();) {
-    if (sigwait(&signals, &number) != 0 || number == kOver) continue;
+    if (sigwait(&signals_, &number) != 0 || number == kOver) continue;
     if (number != kInputCut) {
       Interrupted();
       continue;

@@ -11,12 +11,15 @@
 
 namespace annulus {
 
+// Whether the process ignores a signal, as one that `nohup` has started does SIGHUP.
+bool IsIgnored(int number);
+
 // What Ctrl-C (SIGINT), SIGTERM and SIGHUP do to a command: they cancel what it waits for; where
 // nothing is waited for, or it was asked before, they end the program at once with
-// kExitInterrupted. And what an input file does that becomes shorter while it is read, of which
-// SIGBUS tells: it ends the program with kExitRefused. A file that would grow past what is allowed
-// (SIGXFSZ) is an error of the write, not the end of the program. One in a process, made before all
-// threads but the main one. Thread-safe.
+// kExitInterrupted. Those that were ignored before stay so. And what an input file does that
+// becomes shorter while it is read, of which SIGBUS tells: it ends the program with kExitRefused. A
+// file that would grow past what is allowed (SIGXFSZ) is an error of the write, not the end of the
+// program. One in a process, made before all threads but the main one. Thread-safe.
 class Interrupts {
  public:
   Interrupts();
@@ -40,6 +43,7 @@ class Interrupts {
   std::string file_ GUARDED_BY(mutex_);
   std::function<void()> cancel_ GUARDED_BY(mutex_);
   bool over_ GUARDED_BY(mutex_) = false;
+  const sigset_t signals_;  // What the thread takes.
   std::thread thread_;
   struct sigaction before_ = {}, file_size_before_ = {};  // What SIGBUS and SIGXFSZ did.
 };

@@ -1,9 +1,6 @@
 #include "client/cli/job_flags.h"
 
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -140,7 +137,8 @@ void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
             &flags->bf16_partials);
   AddInteger(app,
              {"--priority",
-              "Larger: earlier than your other jobs; each 10 s of waiting count as one step more"},
+              "Larger: earlier than other jobs, of all callers: these are not told apart yet; each "
+              "10 s of waiting count as one step more"},
              {-kMaxPriority, kMaxPriority}, &flags->priority, "steps");
 }
 
@@ -227,7 +225,6 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
                    ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags.tensor_layout)));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
   request.spec.gradients.d_bias = flags.d_bias.value_or(false);
-  request.spec.gradients.release_state = flags.release;
   RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
   return request;
 }

@@ -29,7 +29,7 @@ struct JobFlags {
   std::optional<bool> d_bias;  // Absent: as the spec says.
   std::string handle;          // Of a kept state that gradients use.
   bool or_upload = false;      // Or do without, where it is gone.
-  bool release = false;        // After them.
+  bool release = false;        // Of the state, when gradients are written.
   std::string strategy = "auto";
   std::string layout = "auto";
   int64_t stripe = 0;

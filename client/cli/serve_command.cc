@@ -18,8 +18,10 @@
 #include "base/device_name.h"
 #include "base/log.h"
 #include "base/steady_time.h"
+#include "client/cli/cgroup_memory.h"
 #include "client/cli/child_process.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/report.h"
 #include "client/client.h"
 
@@ -48,12 +50,13 @@ struct Flags {
   std::string log_format = "text";
 };
 
-// What a quarter of this machine's memory gives each worker for one of its two pools, at most 4
-// GiB.
+// What a quarter of the memory that this process may have gives each worker for one of its two
+// pools, at most 4 GiB.
 int64_t PoolBytes(int64_t workers) {
   struct sysinfo info = {};
   sysinfo(&info);
-  const int64_t memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  const int64_t memory =
+      std::min(static_cast<int64_t>(info.totalram) * info.mem_unit, CgroupMemoryBytes("/"));
   return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
 }
 
@@ -68,6 +71,8 @@ std::string DeviceOf(const std::string& device, int64_t worker) {
   const absl::StatusOr<int> first = GpuNumber(device);
   return first.ok() ? absl::StrCat("cuda:", *first + worker) : device;
 }
+
+bool AsksForEnd(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
 
 // The value of "name=value" in a line of such words.
 std::string ValueOf(const std::string& line, const std::string& name) {
@@ -85,6 +90,7 @@ class Service {
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&signals_);
     for (int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
+    if (!IsIgnored(SIGHUP)) sigaddset(&signals_, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);
   }
 
@@ -225,8 +231,7 @@ absl::Status Service::Watch() {
 
 absl::Status Service::TakeSignal(absl::Duration wait) {
   const timespec time = absl::ToTimespec(wait);
-  const int number = sigtimedwait(&signals_, nullptr, &time);
-  if (number == SIGINT || number == SIGTERM) {
+  if (AsksForEnd(sigtimedwait(&signals_, nullptr, &time))) {
     stopping_ = true;
     return absl::CancelledError("interrupted");
   }
@@ -270,8 +275,7 @@ bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duratio
     if (ended || SteadyNow() >= deadline) return ended;
     const timespec time =
         absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - SteadyNow()));
-    const int number = sigtimedwait(&signals_, nullptr, &time);
-    if (number == SIGINT || number == SIGTERM) return false;
+    if (AsksForEnd(sigtimedwait(&signals_, nullptr, &time))) return false;
   }
 }
 
@@ -314,13 +318,17 @@ Command AddServeCommand(CLI::App* program) {
              {0, 1024}, &flags->threads, "threads");
   AddSwitch(app, {"--pin", "Each worker keeps to CPUs of its own, as many as its kernel's threads"},
             &flags->pin);
-  AddBytesOrZero(app,
-                 {"--staging-bytes",
-                  "Memory of each worker for inputs and outputs; 0: a share of the machine's"},
-                 kPoolBytes, &flags->staging_bytes);
   AddBytesOrZero(
       app,
-      {"--device-bytes", "Memory of each worker for running jobs; 0: a share of the machine's"},
+      {"--staging-bytes",
+       "Memory of each worker for inputs and outputs; 0: a share of the machine's, or of what "
+       "its cgroup may have"},
+      kPoolBytes, &flags->staging_bytes);
+  AddBytesOrZero(
+      app,
+      {"--device-bytes",
+       "Memory of each worker for running jobs; 0: a share of the machine's, or of what its cgroup "
+       "may have"},
       kPoolBytes, &flags->device_bytes);
   AddDuration(app, {"--ready-timeout", "Time for all workers to be ready"},
               {absl::Seconds(1), absl::Hours(1)}, &flags->ready_timeout);

@@ -11,10 +11,12 @@
 #include "base/command_line.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupts.h"
+#include "client/cli/job_flags.h"
 #include "client/cli/layout_flag.h"
 #include "client/cli/report.h"
 #include "client/cli/text_file.h"
 #include "client/file_error.h"
+#include "client/input_names.h"
 #include "client/lse_notes.h"
 #include "client/safetensors.h"
 #include "client/shard_files.h"
@@ -25,6 +27,7 @@ namespace {
 
 struct Flags {
   std::string plan, input, output, tensor_layout = "auto";
+  std::vector<std::string> ignored_tensors;
   std::vector<std::string> inputs;  // Of unshard, by rank.
   int64_t rank = 0, batch = 0;
   bool json = false;
@@ -59,7 +62,9 @@ absl::Status Write(const Flags& flags, const std::vector<OwnedTensor>& tensors,
 absl::Status Shard(const Flags& flags) {
   Interrupts interrupts;
   ASSIGN_OR_RETURN(const PlanRows plan, ReadPlan(flags.plan));
-  ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  file.LeaveAside(flags.ignored_tensors);
+  RETURN_IF_ERROR(CheckLeftAside({file}, flags.ignored_tensors));
   const std::optional<TensorLayout> layout = TensorLayoutOf(flags.tensor_layout);
   ASSIGN_OR_RETURN(const std::vector<OwnedTensor> tensors,
                    ShardFile(plan, file, static_cast<int32_t>(flags.rank), layout));
@@ -114,6 +119,7 @@ Command AddShardCommand(CLI::App* program) {
            "max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
           &flags->input)
       ->required();
+  AddIgnoredTensors(app, &flags->ignored_tensors);
   AddInteger(app, {"--rank", "Whose rows to take"}, {0, Limits().max_world_size - 1}, &flags->rank,
              "rank")
       ->default_str("")

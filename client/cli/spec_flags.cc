@@ -1,7 +1,6 @@
 #include "client/cli/spec_flags.h"
 
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,11 +13,13 @@
 namespace annulus {
 namespace {
 
+bool IsBetweenPowers(double value) { return value >= 0x1p-64 && value <= 0x1p64; }
+
 absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
   double parsed = 0;
-  if (!absl::SimpleAtod(text, &parsed) ||
-      !(std::abs(parsed) <= std::numeric_limits<float>::max())) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no finite fp32 number"));
+  if (!absl::SimpleAtod(text, &parsed) || !(parsed == 0 || IsBetweenPowers(std::abs(parsed)))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is neither 0 nor a number of 2^-64 to 2^64 in magnitude"));
   }
   *scale = parsed;
   return absl::OkStatus();
@@ -26,7 +27,7 @@ absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
 
 absl::Status StoreSoftCap(const std::string& text, std::optional<double>* soft_cap) {
   double parsed = 0;
-  if (!absl::SimpleAtod(text, &parsed) || !(parsed >= 0x1p-64 && parsed <= 0x1p64)) {
+  if (!absl::SimpleAtod(text, &parsed) || !IsBetweenPowers(parsed)) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no number of 2^-64 to 2^64"));
   }
   *soft_cap = parsed;
@@ -139,9 +140,8 @@ std::vector<const CLI::Option*> AddSpecFlags(CLI::App* app, std::optional<Operat
                               {"full", "causal", "causal-top-left"}, &flags->mask));
   options.push_back(AddWindow(app, &flags->window));
   options.push_back(AddText(
-      app,
-      {"--scale", "Factor of q·k, finite in fp32; default: as the spec says, else 1/sqrt(dim)"},
-      "NUMBER, -3.4e38 to 3.4e38", "",
+      app, {"--scale", "Factor of q·k, also below 0; default: as the spec says, else 1/sqrt(dim)"},
+      "NUMBER, 0 or 2^-64 to 2^64 in magnitude", "",
       [flags](const std::string& text) { return StoreScale(text, &flags->scale); }));
   options.push_back(
       AddText(app,

@@ -20,6 +20,7 @@ CHUNK_BYTES = 1 << 20
 
 def chunks(tensor, array):
     """A [rows, heads, dim] array as messages of at most 1 MiB."""
+    array = numpy.ascontiguousarray(array)
     step = max(1, CHUNK_BYTES // max(1, array.strides[0]))
     for begin in range(0, len(array), step):
         part = array[begin : begin + step]

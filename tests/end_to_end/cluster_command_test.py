@@ -73,6 +73,17 @@ class ClusterCommandTest(ServiceCase):
         self.assertGreaterEqual(every.count("\njob "), 12)
         self.assertNotIn("ended before", every)
 
+    def test_json_has_the_same_jobs_as_the_text(self):
+        for _ in range(12):
+            done = self.service.annulus("attend", "--synthetic", "1,4,4,1,1,4,fp32,1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        latest, every = (json.loads(self.service.annulus("cluster", "--json", *flags).stdout) for flags in ((), ("--all",)))
+        self.assertEqual(len(latest["jobs"]), 10)
+        self.assertEqual(latest["jobs"], every["jobs"][:10])
+        self.assertEqual(latest["jobs_left_out"], len(every["jobs"]) - 10)
+        self.assertGreaterEqual(latest["jobs_left_out"], 2)
+        self.assertEqual(every["jobs_left_out"], 0)
+
     def test_a_job_is_cancelled_by_its_name(self):
         with DirectJob(self.stubs, raw_job.Job([(8, 8)]), world_size=1) as job:
             done = self.service.annulus("cancel", "--job", job.job_id)

@@ -69,7 +69,7 @@ def wrong_values(form):
         "LIBRARY|off": ("",),
         "[DIR/]FILE": ("",),
         "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed": ("1,2,3", "1,1,1,1,1,1,fp64,1", "1,-1,1,1,1,1,fp32,1"),
-        "NUMBER, -3.4e38 to 3.4e38": ("nan", "-inf", "1e39", "half"),
+        "NUMBER, 0 or 2^-64 to 2^64 in magnitude": ("nan", "-inf", "1e39", "-1e20", "1e-20", "half"),
         "NUMBER, 2^-64 to 2^64": ("0", "-30", "nan", "inf", "1e30", "half"),
         "LEFT[,RIGHT], 0 to 67108864 keys": ("-1", "67108865", "5,", ",5", "5,-1", "1,2,3", "1.5", "many"),
         "RATE,SEED": ("0.1", "1,5", "-0.1,5", "nan,5", "0.1,-1", "0.1,18446744073709551616", "0.1,5,5", "0.1,x"),

@@ -1,7 +1,9 @@
 """Gradients by the handle of a forward job: the bits of a job with everything uploaded, and what becomes of a state that is gone."""
 
+import contextlib
 import json
 import os
+import resource
 import socket
 import tempfile
 import time
@@ -44,6 +46,17 @@ JOBS = (
     (3, "zigzag", "all-gather-kv", "ring-pass-kv", DETERMINISTIC, "bf16", None, True, "gateway", "direct"),
     *((2, "zigzag", "halo", "ring-pass-kv", SPLIT, "fp32", None, True, "direct", "direct") for _ in range(HAS_AMX)),
 )
+
+
+@contextlib.contextmanager
+def files_of_at_most(count):
+    """Programs that are started meanwhile may write no more bytes into a file, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 class KeptStateTest(unittest.TestCase):
@@ -171,6 +184,27 @@ class KeptStateTest(unittest.TestCase):
             self.assertEqual((back["input_bytes"], back["sends"]), (whole["input_bytes"], 2))
             self.assert_same_bits()
         self.assertEqual(self.annulus("release", "--handle", "job-of-nobody", expect=3)["error"]["reason"], "JOB_NOT_FOUND")
+
+    def test_a_state_stays_until_the_gradients_are_written(self):
+        facts, tensors = self.forward(flags=("--world-size", "1"))
+        handle = facts["job_id"]
+        self.by_handle(handle, tensors, "fp32")
+        with files_of_at_most(1024):
+            told = self.annulus("gradients", "--input", self.path("upstream"), "--output", self.path("none"), "--handle", handle,
+                                "--release", expect=3)
+        self.assertEqual(told["error"]["reason"], "FILE_ERROR")
+        self.assertFalse(os.path.exists(self.path("none")))
+        self.assertEqual(self.kept_job(handle)["status"], "held")
+        self.by_handle(handle, tensors, "fp32", "--release")
+        self.assertEqual(self.kept_job(handle)["status"], "released")
+
+    def test_no_state_stays_of_an_answer_that_is_not_taken(self):
+        before = {job["job_id"] for job in service_case.cluster_state(self.service)["jobs"]}
+        with files_of_at_most(1024):
+            error = self.annulus("attend", "--synthetic", "1,64,64,2,1,16,fp32,3", "--output", self.path("none"), "--keep-for", "60s", expect=3)
+        self.assertEqual(error["error"]["reason"], "FILE_ERROR")
+        (job,) = [job for job in service_case.cluster_state(self.service)["jobs"] if job["job_id"] not in before]
+        self.assertEqual((job["state"], job["kept_state"]["status"]), ("succeeded", "released"))
 
     def test_the_gradient_of_a_shared_bias_is_whole_and_says_so(self):
         """The state knows not what one number of the file stood for; a job with everything adds up."""

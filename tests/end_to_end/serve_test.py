@@ -141,7 +141,7 @@ class ServeTest(unittest.TestCase):
             job.stderr.close()
 
     def test_nothing_is_left_whatever_ends_it(self):
-        for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)):
+        for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -9)):
             with self.subTest(number.name), cluster.Serve(2, "--threads", "1") as service:
                 children = children_of(service.pid)
                 self.assertEqual(len(children), 3)
@@ -220,6 +220,18 @@ class ServeTest(unittest.TestCase):
             done = subprocess.run([*plan, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_SECONDS)
         self.assertEqual(done.returncode, 1)
         self.assertIn("FILE_ERROR: standard output cannot be written", done.stderr)
+
+    def test_a_hangup_that_is_ignored_ends_nothing(self):
+        """As under nohup."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        with cluster.Serve(2, *cluster.SLOW, stop_seconds=120) as service:
+            os.kill(service.pid, signal.SIGHUP)
+            with self.attending(service, "--synthetic", "1,4096,4096,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s") as job:
+                job.send_signal(signal.SIGHUP)
+                _, error = job.communicate(timeout=100)
+            self.assertEqual(job.returncode, 0, error)
+            self.assertIsNone(service._process.poll())
 
     def test_ctrl_c_cancels_a_job_and_frees_what_it_held(self):
         with cluster.Serve(2, *cluster.SLOW) as service:

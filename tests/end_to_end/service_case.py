@@ -10,8 +10,8 @@ IDLE_SECONDS = 20
 
 
 def cluster_state(service):
-    """What `annulus cluster --json` says."""
-    done = service.annulus("cluster", "--json")
+    """What `annulus cluster --all --json` says."""
+    done = service.annulus("cluster", "--all", "--json")
     if done.returncode != 0:
         raise AssertionError(f"annulus cluster ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)

@@ -169,8 +169,16 @@ class ShardFilesTest(ServiceCase):
         self.refused("BAD_SAFETENSORS", *self.words("shard", input="cut"), *shard)
         save_file({"lse": np.zeros((4, 65), np.float32)}, self.path("short"))
         self.assertIn("tensor lse: ", self.refused("SHAPE_MISMATCH", *self.words("shard", input="short"), *shard))
-        save_file({"weights": np.zeros((66, 4, 8), np.float32)}, self.path("foreign"))
-        self.refused("UNKNOWN_TENSOR", *self.words("shard", input="foreign"), *shard)
+
+    def test_shard_leaves_aside_what_it_is_told_to(self):
+        self.plan("zigzag")
+        save_file({**self.tensors, "weights": np.zeros((66, 4, 8), np.float32), "step": np.zeros(1)}, self.path("foreign"))
+        shard = (*self.words("shard", input="foreign"), "--rank", "0")
+        for flags in ((), ("--ignore-tensors", "weights")):
+            self.assertIn("; --ignore-tensors leaves tensors aside", self.refused("UNKNOWN_TENSOR", *shard, *flags))
+        self.refused("MISSING_TENSOR", *shard, "--ignore-tensors", "weights,step,weird")
+        made = self.run_command(*shard, "--ignore-tensors", "weights,step")
+        self.assertEqual(made, self.shard(0))
 
     def test_what_is_no_plan_is_refused(self):
         shard = ("--rank", "0")

@@ -62,5 +62,31 @@ TEST(AllJobsTest, CallsHaveWhatIsLeftOfTheTimeAndNoMore) {
                 {absl::Milliseconds(2500), absl::Milliseconds(1500), absl::Milliseconds(500)}));
 }
 
+TEST(AllJobsTest, TheLatestOfThoseThatHaveEndedAndAllOthersStay) {
+  v1::ListJobsResponse jobs;
+  const auto add = [&](const std::string& id, bool ended, bool held) {
+    v1::Job* const job = jobs.add_jobs();
+    job->set_job_id(id);
+    if (ended) job->mutable_end_time()->set_seconds(1);
+    if (held) job->mutable_kept_state()->set_status(v1::KeptState::STATUS_HELD);
+  };
+  add("ended", true, false);
+  add("runs", false, false);
+  add("held", true, true);
+  add("ended too", true, false);
+  add("ended before", true, false);
+  add("waits", false, false);
+  add("held before", true, true);
+  add("ended first", true, false);
+  jobs.mutable_jobs(7)->mutable_kept_state()->set_status(v1::KeptState::STATUS_RELEASED);
+  EXPECT_EQ(KeepLatest(4, &jobs), 0);
+  EXPECT_EQ(jobs.jobs_size(), 8);
+  EXPECT_EQ(KeepLatest(2, &jobs), 2);
+  std::string left;
+  for (const v1::Job& job : jobs.jobs()) absl::StrAppend(&left, job.job_id(), ", ");
+  EXPECT_EQ(left, "ended, runs, held, ended too, waits, held before, ");
+  EXPECT_EQ(KeepLatest(0, &jobs), 2);
+}
+
 }  // namespace
 }  // namespace annulus

@@ -90,6 +90,22 @@ TEST(InterruptsDeathTest, AFileThatMayNotGrowIsAnErrorOfItsWrite) {
   EXPECT_FALSE(std::ifstream(path).good());
 }
 
+TEST(InterruptsTest, WhatWasIgnoredStaysSo) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    Interrupts interrupts;
+    sigset_t blocked;
+    ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &blocked), 0);
+    EXPECT_EQ(sigismember(&blocked, SIGHUP), 0) << "it would be taken";
+    EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
+    EXPECT_TRUE(IsIgnored(SIGHUP));
+    EXPECT_FALSE(IsIgnored(SIGTERM));
+    interrupts.SetCancel([] { ADD_FAILURE() << "a hangup cancelled"; });
+    EXPECT_EQ(kill(getpid(), SIGHUP), 0);
+  }
+  std::signal(SIGHUP, before);
+}
+
 TEST(InterruptsTest, WhenItIsGoneSignalsAreAsBefore) {
   struct sigaction before = {}, after = {};
   ASSERT_EQ(sigaction(SIGBUS, nullptr, &before), 0);

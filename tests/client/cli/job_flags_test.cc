@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "attention/error.h"
 #include "base/command_line.h"
 #include "gtest/gtest.h"
@@ -151,8 +152,8 @@ TEST_F(JobFlagsTest, UnderscoresAreDashes) {
 }
 
 TEST_F(JobFlagsTest, AScaleReplacesTheScaleAlone) {
-  for (double scale : {0.0, -2.5}) {
-    const AttentionSpec spec = Read({"--scale", std::to_string(scale)});
+  for (double scale : {0.0, -2.5, 0x1p64, -0x1p64, 0x1p-64}) {
+    const AttentionSpec spec = Read({"--scale", absl::StrFormat("%.17g", scale)});
     ExpectWindow(spec);
     EXPECT_EQ(spec.scale, scale);
   }
