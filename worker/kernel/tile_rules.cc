@@ -79,6 +79,7 @@ void TileRules::SetPairRow(const KernelTask& task, int index, int64_t row, int32
     return place.first + (row - block.row_begin) * place.stride;
   };
   if (pairs.has_offset) std::memcpy(&offset_[index], at(2) + head * sizeof(float), sizeof(float));
+  pair_rows_ = index + 1;
   PairRule::Row& rule = pair_row_[index];
   rule.first_key = job_.mask->KeyBegin(sequence);
   own_keys_[index] = task.k_rows->Local({rule.first_key, job_.mask->KeyBegin(sequence + 1)});
@@ -97,7 +98,7 @@ void TileRules::SetPairKeys(const KernelTask& task, int64_t first) {
   });
   pair_rule_.runs = runs_.data();
   pair_rule_.run_count = static_cast<int>(runs_.size());
-  for (int i = 0; i < kMostTileRows; ++i) {
+  for (int i = 0; i < pair_rows_; ++i) {
     const Interval own = Intersect(own_keys_[i], block);
     pair_row_[i].begin = static_cast<int16_t>(own.length() == 0 ? 0 : own.begin - first);
     pair_row_[i].end = static_cast<int16_t>(own.length() == 0 ? 0 : own.end - first);

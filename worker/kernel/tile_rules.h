@@ -24,6 +24,7 @@ class TileRules {
   // Whether rows differ in what changes their scores or weights: SetRow does nothing else.
   bool by_row() const { return row_inputs_ || alibi_ || drop_weights(); }
   // Row `index` of the tile is query head `q_head` of shard-local row `row` of the task's queries.
+  // Rows are set in order, from 0, and keys after them where pairs may be hidden.
   void SetRow(const KernelTask& task, int index, int64_t row, int32_t q_head);
   // The block is keys [first, first + kKeyBlock) of the task's shard.
   void SetKeys(const KernelTask& task, int64_t first);
@@ -58,6 +59,7 @@ class TileRules {
   // For kMostTileRows where the job has inputs by row, else empty: most jobs have none, and a tile
   // may take no longer than clearing these.
   std::vector<PairRule::Row> pair_row_;
+  int pair_rows_ = 0;               // Of the tile.
   std::vector<Interval> own_keys_;  // Of the row's sequence, in the task's shard.
   std::vector<PairRule::Run> runs_;
 };

@@ -1,12 +1,11 @@
 #include "worker/kernel/cuda/cudnn_library.h"
 
-#include <dlfcn.h>
-
 #include <cstddef>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "worker/device/shared_library.h"
 
 namespace annulus::cuda {
 namespace {
@@ -32,10 +31,8 @@ struct Functions {
 class Library final : public CudnnApi {
  public:
   absl::Status Load(const std::string& path) {
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      return absl::FailedPreconditionError(absl::StrCat("no cuDNN: ", dlerror()));
-#define ANNULUS_FIND(name) RETURN_IF_ERROR(Find(library, path, #name, &cudnn_.name))
+    ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(path, "no cuDNN"));
+#define ANNULUS_FIND(name) RETURN_IF_ERROR(library.Find(#name, &cudnn_.name))
     ANNULUS_FIND(cudnnGetVersion);
     // Before what an old one may lack.
     if (Version() < kLeastVersion) {
@@ -92,14 +89,6 @@ class Library final : public CudnnApi {
   }
 
  private:
-  template <typename Function>
-  static absl::Status Find(void* library, const std::string& path, const char* name,
-                           Function* function) {
-    *function = reinterpret_cast<Function>(dlsym(library, name));
-    if (*function != nullptr) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(path, " is no cuDNN: it has no ", name));
-  }
-
   Functions cudnn_ = {};
 };
 
