@@ -107,6 +107,13 @@ absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text)
   return std::make_pair(std::string(host), port);
 }
 
+absl::StatusOr<std::pair<std::string, int>> ParseHost(absl::string_view text) {
+  for (const std::string& address : {std::string(text), absl::StrCat(text, ":0")}) {
+    if (auto parsed = ParseAddress(address); parsed.ok()) return parsed;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or HOST:PORT"));
+}
+
 bool IsEveryAddress(const std::string& host) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   addrinfo hints = {};

@@ -78,6 +78,8 @@ constexpr int kUsageExitCode = 2;
 // wrong.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text);
+// The same, or HOST alone: port 0.
+absl::StatusOr<std::pair<std::string, int>> ParseHost(absl::string_view text);
 // Whether a host of an address stands for all addresses of the machine: "0.0.0.0", "[::]". One can
 // listen there, but not be reached.
 bool IsEveryAddress(const std::string& host);

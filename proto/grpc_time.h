@@ -20,6 +20,12 @@ inline absl::Time SteadyTime(absl::Time time_of_day) {
   return SteadyNow() + (time_of_day - TimeOfDayNow());
 }
 
+// What is left until a deadline as a gRPC context tells it; of none, for ever.
+inline absl::Duration TimeLeft(std::chrono::system_clock::time_point deadline) {
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteDuration();
+  return absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
 }  // namespace annulus
 
 #endif  // ANNULUS_PROTO_GRPC_TIME_H_

@@ -81,6 +81,8 @@ absl::StatusOr<ListeningServer> Listen(
   ListeningServer listening;
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddListeningPort(address, credentials, &listening.port);
+  grpc::ResourceQuota quota;
+  builder->SetResourceQuota(quota.SetMaxThreads(kMaxBlockingCalls + 1));  // One waits for others.
   listening.server = builder->BuildAndStart();
   if (listening.server == nullptr || listening.port == 0) return CannotListen(address, "");
   return listening;

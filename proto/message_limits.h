@@ -9,6 +9,9 @@ namespace annulus {
 // That it receives: a request holds a spec and no tensor, and Attend's chunks are at most 1 MiB.
 inline constexpr int kMaxCoordinatorMessageBytes = 8 << 20;
 
+// The same of a question: about jobs, the service or its health. Many of them may wait.
+inline constexpr int kMaxQuestionBytes = 4 << 10;
+
 // That it sends, and so what others must receive: a spec as large as it took with what belongs to
 // it, a plan in GetJob's answer, a command's other fields to a worker.
 inline constexpr int kMaxCoordinatorAnswerBytes = 16 << 20;

@@ -5,17 +5,26 @@
 #include "attention/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
+#include "google/protobuf/wire_format.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "proto/convert.h"
+#include "proto/message_limits.h"
 #include "proto/tensor_stream.h"
+#include "proto/wire_reader.h"
 
 namespace annulus {
 namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+using google::protobuf::internal::WireFormat;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
+
+// Where it is not, protobuf keeps what is there as a field that nobody knows.
+bool IsOfItsType(const FieldDescriptor* field, WireFormatLite::WireType type) {
+  return field != nullptr && type == WireFormat::WireTypeForFieldType(field->type());
+}
 
 class PartCounter {
  public:
@@ -30,12 +39,17 @@ class PartCounter {
     }
   }
   int64_t parts() const { return parts_; }
+  bool has_group() const { return has_group_; }
 
  private:
   bool ReadField(uint32_t tag, const FieldDescriptor* field, int depth) {
-    const bool has_length =
-        WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-    if (field == nullptr || has_length) ++parts_;
+    const WireFormatLite::WireType type = WireFormatLite::GetTagWireType(tag);
+    if (type == WireFormatLite::WIRETYPE_START_GROUP) {
+      has_group_ = true;
+      return false;
+    }
+    const bool has_length = type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (has_length || !IsOfItsType(field, type)) ++parts_;
     if (!has_length || field == nullptr || field->message_type() == nullptr) {
       return WireFormatLite::SkipField(wire_, tag);
     }
@@ -50,7 +64,11 @@ class PartCounter {
 
   CodedInputStream* const wire_;
   int64_t parts_ = 0;
+  bool has_group_ = false;
 };
+
+// `arrived` is gRPC's own, and no constant there.
+void LetGo(const grpc::ByteBuffer* arrived) { const_cast<grpc::ByteBuffer*>(arrived)->Clear(); }
 
 }  // namespace
 
@@ -62,6 +80,7 @@ absl::Status CheckRequestParts(const grpc::ByteBuffer& message, const Descriptor
   CodedInputStream wire(&reader);
   PartCounter counter(&wire);
   counter.Read(type, kDepth);
+  if (counter.has_group()) return MalformedMessage("a group");
   if (counter.parts() <= kMaxRequestParts) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument,
                    absl::StrCat("the request has more than ", kMaxRequestParts, " parts"),
@@ -71,6 +90,19 @@ absl::Status CheckRequestParts(const grpc::ByteBuffer& message, const Descriptor
 absl::Status ParseRequest(const grpc::ByteBuffer& message, google::protobuf::Message* request) {
   RETURN_IF_ERROR(CheckRequestParts(message, request->GetDescriptor()));
   return DecodeProto(message, request);
+}
+
+absl::Status TakeRequest(const grpc::ByteBuffer* arrived, google::protobuf::Message* request) {
+  const absl::Status status = ParseRequest(*arrived, request);
+  LetGo(arrived);
+  return status;
+}
+
+absl::Status TakeQuestion(const grpc::ByteBuffer* arrived, google::protobuf::Message* question) {
+  const absl::Status status = DecodeSmallProto(*arrived, question, kMaxQuestionBytes);
+  LetGo(arrived);
+  RETURN_IF_ERROR(status);
+  return CheckFieldsKnown(*question, "");
 }
 
 }  // namespace annulus

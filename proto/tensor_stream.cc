@@ -269,10 +269,12 @@ grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message) {
 }
 
 absl::Status DecodeSmallProto(const grpc::ByteBuffer& buffer,
-                              google::protobuf::MessageLite* message) {
-  RETURN_IF_ERROR(CheckRest(buffer.Valid() ? static_cast<int64_t>(buffer.Length()) : 0,
-                            kMaxTicketMessageBytes));
-  return DecodeProto(buffer, message);
+                              google::protobuf::MessageLite* message, int64_t max_bytes) {
+  const int64_t bytes = buffer.Valid() ? static_cast<int64_t>(buffer.Length()) : 0;
+  if (bytes <= max_bytes) return DecodeProto(buffer, message);
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("a message of ", bytes, " bytes, at most ", max_bytes),
+                   {"LIMIT_EXCEEDED", {}, {}, {}});
 }
 
 absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {

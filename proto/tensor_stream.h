@@ -65,10 +65,11 @@ absl::Status VerifyCrc(const TensorChunk& chunk);
 // Typed messages on raw streams. INVALID_ARGUMENT / MALFORMED_MESSAGE for what does not parse.
 grpc::ByteBuffer EncodeProto(const google::protobuf::MessageLite& message);
 absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
-// The same of a message to a worker without chunks: LIMIT_EXCEEDED past kMaxTicketMessageBytes,
-// before anything is read.
+// The same of a small message, as those to a worker without chunks are: LIMIT_EXCEEDED past
+// `max_bytes`, before anything is read.
 absl::Status DecodeSmallProto(const grpc::ByteBuffer& buffer,
-                              google::protobuf::MessageLite* message);
+                              google::protobuf::MessageLite* message,
+                              int64_t max_bytes = kMaxTicketMessageBytes);
 
 }  // namespace annulus
 

@@ -9,23 +9,16 @@ namespace annulus {
 
 UnaryCall::UnaryCall(grpc::CallbackServerContext* context,
                      const google::protobuf::MessageLite* answer, absl::Duration patience,
-                     grpc::ByteBuffer* raw)
-    : answer_(answer), patience_(patience), raw_(raw), unread_end_(context) {}
-
-UnaryCall* UnaryCall::Start(grpc::CallbackServerContext* context,
-                            const google::protobuf::MessageLite* answer, absl::Duration patience) {
-  auto call = std::make_shared<UnaryCall>(context, answer, patience);
-  UnaryCall* const reactor = call.get();
-  reactor->Keep(std::move(call));
-  return reactor;
-}
+                     grpc::ByteBuffer* response)
+    : answer_(answer), patience_(patience), response_(response), unread_end_(context) {}
 
 void UnaryCall::End(const absl::Status& status) {
   // An error has no message, so nothing of it waits for its caller.
   if (status.ok()) {
-    if (raw_ != nullptr) *raw_ = EncodeProto(*answer_);
-    const size_t bytes = answer_->ByteSizeLong();
-    unread_end_.Begin(patience_ + ReadingTime(bytes), bytes + request_bytes_);
+    *response_ = EncodeProto(*answer_);
+    const size_t bytes = response_->Length();
+    // The answer is there twice: as it was made, and as it goes out.
+    unread_end_.Begin(patience_ + ReadingTime(bytes), 2 * bytes + request_bytes_);
   }
   Finish(ToGrpcStatus(status));
 }

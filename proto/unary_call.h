@@ -19,16 +19,12 @@ namespace annulus {
 // `patience` and ReadingTime of its bytes the call is cancelled.
 class UnaryCall : public grpc::ServerUnaryReactor {
  public:
-  // Until the call is done. `raw`: of a raw method, gRPC's own, which the answer goes to at its
-  // end; else the answer is.
+  // `response` is gRPC's own, of a raw method: at the call's end the answer goes there. Both stay
+  // until the call is done.
   UnaryCall(grpc::CallbackServerContext* context, const google::protobuf::MessageLite* answer,
-            absl::Duration patience = kUnreadPatience, grpc::ByteBuffer* raw = nullptr);
+            absl::Duration patience, grpc::ByteBuffer* response);
 
-  // One that keeps itself until gRPC is done with it.
-  static UnaryCall* Start(grpc::CallbackServerContext* context,
-                          const google::protobuf::MessageLite* answer,
-                          absl::Duration patience = kUnreadPatience);
-  // The same for one that somebody else may keep, too; before the call can end.
+  // Until gRPC is done with it; before the call can end. Somebody else may keep it, too.
   void Keep(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
 
   // What is kept of the request until the call is over counts beside the answer (unread_answers.h).
@@ -42,10 +38,29 @@ class UnaryCall : public grpc::ServerUnaryReactor {
  private:
   const google::protobuf::MessageLite* const answer_;
   const absl::Duration patience_;
-  grpc::ByteBuffer* const raw_;
+  grpc::ByteBuffer* const response_;
   size_t request_bytes_ = 0;
   UnreadEnd unread_end_;
   std::shared_ptr<UnaryCall> self_;
+};
+
+// One with an answer of its own, to be filled in before End.
+template <typename Answer>
+class AnswerCall final : public UnaryCall {
+ public:
+  AnswerCall(grpc::CallbackServerContext* context, absl::Duration patience,
+             grpc::ByteBuffer* response)
+      : UnaryCall(context, &answer, patience, response) {}
+
+  static AnswerCall* Start(grpc::CallbackServerContext* context, absl::Duration patience,
+                           grpc::ByteBuffer* response) {
+    auto call = std::make_shared<AnswerCall>(context, patience, response);
+    AnswerCall* const reactor = call.get();
+    reactor->Keep(std::move(call));
+    return reactor;
+  }
+
+  Answer answer;
 };
 
 }  // namespace annulus

@@ -1,7 +1,6 @@
 #include "proto/unread_answers.h"
 
 #include <utility>
-#include <vector>
 
 namespace annulus {
 
@@ -18,15 +17,34 @@ uint64_t UnreadAnswers::Add(size_t bytes, std::function<void()> cancel) {
     added = ++last_;
     bytes_ += bytes;
     calls_.emplace(added, Call{bytes, std::move(cancel)});
-    while (calls_.size() > 1 && (calls_.size() > limits_.calls || bytes_ > limits_.bytes)) {
-      const auto oldest = calls_.begin();
-      bytes_ -= oldest->second.bytes;
-      cancelled.push_back(std::move(oldest->second.cancel));
-      calls_.erase(oldest);
-    }
+    cancelled = MakeRoomLocked();
   }
   for (const std::function<void()>& one : cancelled) one();
   return added;
+}
+
+void UnreadAnswers::Resize(uint64_t call, size_t bytes) {
+  std::vector<std::function<void()>> cancelled;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = calls_.find(call);
+    if (it == calls_.end()) return;
+    bytes_ += bytes - it->second.bytes;
+    it->second.bytes = bytes;
+    cancelled = MakeRoomLocked();
+  }
+  for (const std::function<void()>& one : cancelled) one();
+}
+
+std::vector<std::function<void()>> UnreadAnswers::MakeRoomLocked() {
+  std::vector<std::function<void()>> cancelled;
+  while (calls_.size() > 1 && (calls_.size() > limits_.calls || bytes_ > limits_.bytes)) {
+    const auto oldest = calls_.begin();
+    bytes_ -= oldest->second.bytes;
+    cancelled.push_back(std::move(oldest->second.cancel));
+    calls_.erase(oldest);
+  }
+  return cancelled;
 }
 
 void UnreadAnswers::Remove(uint64_t call) {

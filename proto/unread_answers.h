@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "base/mutex.h"
 
 namespace annulus {
 
-// Calls that have ended and whose callers have not read all of it yet. A caller who reads is done
-// with in no time, so where there are too many those that have waited longest are cancelled.
-// Thread-safe.
+// Calls whose callers have not read all that is there for them: most of them have ended. A caller
+// who reads is done with in no time, so where there are too many those that have waited longest are
+// cancelled. Thread-safe.
 class UnreadAnswers {
  public:
   struct Limits {
@@ -24,10 +25,12 @@ class UnreadAnswers {
   // Those of the process.
   static UnreadAnswers& Get();
 
-  // A call whose answer has so many bytes. `cancel` is called at most once, by whoever adds
-  // another, perhaps while Remove runs or after it; it must not wait for this object. The last one
-  // stays, however large.
+  // A call whose answer has so many bytes. `cancel` is called at most once, by whoever adds or
+  // resizes another, perhaps while Remove runs or after it; it must not wait for this object. The
+  // last one stays, however large.
   uint64_t Add(size_t bytes, std::function<void()> cancel) EXCLUDES(mutex_);
+  // It has so many now, and has waited for as long as before. One that was cancelled stays gone.
+  void Resize(uint64_t call, size_t bytes) EXCLUDES(mutex_);
   // It is over. One that was cancelled may be removed, too.
   void Remove(uint64_t call) EXCLUDES(mutex_);
 
@@ -39,6 +42,8 @@ class UnreadAnswers {
     size_t bytes = 0;
     std::function<void()> cancel;
   };
+  // What is to be called, without the lock.
+  std::vector<std::function<void()>> MakeRoomLocked() REQUIRES(mutex_);
 
   const Limits limits_;
   mutable Mutex mutex_;

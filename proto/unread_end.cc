@@ -1,5 +1,6 @@
 #include "proto/unread_end.h"
 
+#include <functional>
 #include <optional>
 
 #include "base/mutex.h"
@@ -15,6 +16,15 @@ struct UnreadEnd::State {
     // Under the lock, which keeps OnDone from letting the context go; no reaction comes inside.
     MutexLock lock(&mutex);
     if (context != nullptr) context->TryCancel();
+  }
+  static std::function<void()> CancelOf(const std::shared_ptr<State>& state) {
+    return [weak = std::weak_ptr<State>(state)] {
+      if (const std::shared_ptr<State> state = weak.lock()) state->Cancel();
+    };
+  }
+  void ForgetUnread() REQUIRES(mutex) {
+    if (unread.has_value()) UnreadAnswers::Get().Remove(*unread);
+    unread.reset();
   }
 
   Mutex mutex;
@@ -33,31 +43,43 @@ UnreadEnd::UnreadEnd(grpc::CallbackServerContext* context)
 UnreadEnd::~UnreadEnd() { Over(); }
 
 void UnreadEnd::Begin(absl::Duration patience, size_t bytes) {
-  const auto cancel = [weak = std::weak_ptr<State>(state_)] {
-    if (const std::shared_ptr<State> state = weak.lock()) state->Cancel();
-  };
   {
     MutexLock lock(&state_->mutex);
     if (state_->context == nullptr || state_->grace.has_value()) return;
-    state_->grace.emplace(patience, cancel);
+    state_->grace.emplace(patience, State::CancelOf(state_));
     state_->grace->Begin();
   }
-  // Without the lock: others are cancelled, each under its own.
-  const uint64_t unread = UnreadAnswers::Get().Add(bytes, cancel);
-  MutexLock lock(&state_->mutex);
-  if (state_->context != nullptr) {
-    state_->unread = unread;
-  } else {
-    UnreadAnswers::Get().Remove(unread);
+  Count(bytes);
+}
+
+void UnreadEnd::Waits(size_t bytes) {
+  {
+    MutexLock lock(&state_->mutex);
+    if (state_->context == nullptr || state_->grace.has_value()) return;
+    if (bytes == 0) return state_->ForgetUnread();
   }
+  Count(bytes);
+}
+
+// Without the lock others are cancelled, each under its own.
+void UnreadEnd::Count(size_t bytes) {
+  std::optional<uint64_t> unread;
+  {
+    MutexLock lock(&state_->mutex);
+    unread = state_->unread;
+  }
+  if (unread.has_value()) return UnreadAnswers::Get().Resize(*unread, bytes);
+  unread = UnreadAnswers::Get().Add(bytes, State::CancelOf(state_));
+  MutexLock lock(&state_->mutex);
+  state_->unread = unread;
+  if (state_->context == nullptr) state_->ForgetUnread();
 }
 
 void UnreadEnd::Over() {
   MutexLock lock(&state_->mutex);
   state_->context = nullptr;
   if (state_->grace.has_value()) state_->grace->CallOff();
-  if (state_->unread.has_value()) UnreadAnswers::Get().Remove(*state_->unread);
-  state_->unread.reset();
+  state_->ForgetUnread();
 }
 
 }  // namespace annulus

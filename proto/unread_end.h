@@ -26,11 +26,15 @@ class UnreadEnd {
   // The call is cancelled `patience` from now if it is not over by then, or before, where too many
   // wait (unread_answers.h), of which `bytes` are this one's; a second one changes nothing.
   void Begin(absl::Duration patience, size_t bytes = 0);
+  // Before that, of a call that goes on: `bytes` wait for its caller, who may take his time while
+  // not too many do. 0: none. Not together with Begin.
+  void Waits(size_t bytes);
   // Of the reactor's OnDone: the call is not touched any more.
   void Over();
 
  private:
   struct State;
+  void Count(size_t bytes);
   const std::shared_ptr<State> state_;
 };
 

@@ -208,7 +208,7 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
 
   const int streams = options.max_streams_per_connection;
   grpc::ServerBuilder clients;
-  SetKeepalive(clients, absl::Seconds(30), absl::Seconds(10));
+  SetKeepalive(clients, options.keepalive_time, options.keepalive_timeout);
   for (const auto& [name, value] : TensorTransport(ReadAhead::kBounded))
     clients.AddChannelArgument(name, value);
   clients.RegisterService(attention.get());
@@ -226,6 +226,7 @@ absl::Status CoordinatorServer::Impl::StartPorts() {
 
   if (options.health_address.empty()) return absl::OkStatus();
   grpc::ServerBuilder probes;
+  SetKeepalive(probes, options.keepalive_time, options.keepalive_timeout);
   probes.RegisterService(&health_for_probes);
   health_port.address = options.health_address;
   return health_port.Listen(probes, grpc::InsecureServerCredentials(), streams);

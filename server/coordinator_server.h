@@ -35,6 +35,10 @@ class CoordinatorServer {
     int64_t max_inline_bytes = int64_t{512} << 20;
     // Calls at once on one connection to any of the ports; more wait in who makes them.
     int max_streams_per_connection = 128;
+    // A client or a probe that has been silent for so long is asked for a sign of life, and loses
+    // its connection where none comes in time.
+    absl::Duration keepalive_time = absl::Seconds(30);
+    absl::Duration keepalive_timeout = absl::Seconds(10);
     // How long a worker's stream may be open before its first message is here.
     absl::Duration register_wait = absl::Seconds(10);
     // Null: insecure.

@@ -1,5 +1,7 @@
 // annulus-coordinator: the coordinator with its gateway.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -7,6 +9,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +25,7 @@ namespace annulus {
 namespace {
 
 constexpr absl::Duration kDrainMargin = absl::Seconds(5);
+constexpr int kSignalExitCode = 128;  // And the signal's number, as shells have it.
 
 void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
   CoordinatorOptions& coordinator = options->coordinator;
@@ -109,19 +113,27 @@ void AddCountFlags(CLI::App* app, Counts* counts) {
              {0, 100}, &counts->kept_percent, "percent");
 }
 
-// The first signal drains, the second one ends at once. Signals are blocked in every thread and
-// taken here.
-int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Duration grace) {
+// Signals are blocked in every thread and taken here.
+int AwaitSignal(const sigset_t& signals) {
   int signal = 0;
   sigwait(&signals, &signal);
-  LogInfo(kNoJob, "signal ", signal, ": draining");
+  return signal;
+}
+
+// Whatever the process is at, a plan of minutes perhaps.
+void EndAtSecondSignal(const sigset_t& signals) {
+  std::thread([signals] {
+    const int signal = AwaitSignal(signals);
+    LogInfo(kNoJob, "signal ", signal, " again: ending at once");
+    _exit(kSignalExitCode + signal);
+  }).detach();
+}
+
+int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Duration grace) {
+  LogInfo(kNoJob, "signal ", AwaitSignal(signals), ": draining");
+  EndAtSecondSignal(signals);
   server.Drain();
-  const absl::Time deadline = SteadyNow() + grace + kDrainMargin;
-  while (SteadyNow() < deadline) {
-    if (server.WaitUntilDrained(SteadyNow() + absl::Milliseconds(50))) break;
-    const timespec none = {0, 0};
-    if (sigtimedwait(&signals, nullptr, &none) > 0) break;
-  }
+  server.WaitUntilDrained(SteadyNow() + grace + kDrainMargin);
   server.Shutdown();
   LogInfo(kNoJob, "stopped");
   return 0;

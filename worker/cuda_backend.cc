@@ -37,10 +37,8 @@ constexpr int64_t kCheckArenaBytes = int64_t{64} << 20, kCheckWorkspaceBytes = i
 
 // Where NCCL's ranks find each other. What the environment says goes first: it may name several.
 absl::Status SetInterface(const BackendOptions& options) {
-  std::string interface = options.comm_interface;
-  if (interface.empty()) {
-    ASSIGN_OR_RETURN(interface, InterfaceOf(options.comm_host));
-  }
+  ASSIGN_OR_RETURN(const std::string interface,
+                   InterfaceOf(options.comm_host, options.comm_interface));
   if (const char* const set = std::getenv(kNcclInterface); set != nullptr) {
     LogInfo(kNoJob, kNcclInterface, "=", set, " goes before --comm-address");
     return absl::OkStatus();
@@ -148,12 +146,15 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   engine.make_kernel = [kernel_options](Device* device) {
     return cuda::MakeDeviceKernel(static_cast<CudaDevice*>(device), kernel_options);
   };
-  engine.make_communicator = [nccl](Device* device, int32_t rank, int32_t size) {
+  const auto lost_ids = std::make_shared<NcclLostIds>();
+  engine.worn = [lost_ids] { return lost_ids->Complaint(); };
+  engine.make_communicator = [nccl, lost_ids](Device* device, int32_t rank, int32_t size) {
     NcclOptions made;
     made.api = nccl.get();
     made.device = static_cast<CudaDevice*>(device);
     made.rank = rank;
     made.size = size;
+    made.lost_ids = lost_ids.get();
     return MakeNcclCommunicator(made);
   };
   engine.lacks.assign(CudaLacks().begin(), CudaLacks().end());

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -80,15 +81,12 @@ void AddPlaces(CLI::App* app, Flags* flags) {
           {0, 128}, &worker->locality);
   AddAddress(app, {"--data-address", "Where to listen for tensors; port 0: any"},
              &worker->data_address);
-  AddText(
-      app, {"--advertise-address", "Where clients reach --data-address; default: the same"},
-      "HOST[:PORT]", "", [worker](const std::string& text) -> absl::Status {
-        if (!ParseAddress(absl::StrCat(text, ":0")).ok() && !ParseAddress(text).ok()) {
-          return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or HOST:PORT"));
-        }
-        worker->advertise_host = text;
-        return absl::OkStatus();
-      });
+  AddText(app, {"--advertise-address", "Where clients reach --data-address; default: the same"},
+          "HOST[:PORT]", "", [worker](const std::string& text) -> absl::Status {
+            ASSIGN_OR_RETURN(std::tie(worker->advertise_host, worker->advertise_port),
+                             ParseHost(text));
+            return absl::OkStatus();
+          });
   AddText(app,
           {"--comm-address",
            "Where other workers reach this one: an address or host name of this machine, or a "
@@ -179,14 +177,15 @@ void AddTimes(CLI::App* app, Flags* flags) {
               {absl::Seconds(1), absl::Hours(1)}, &worker->rate.window);
   AddDuration(app,
               {"--step-timeout",
-               "Longest time that a step's transfers may take beyond its tasks; twice the longest "
-               "predicted step more where long steps could not be split"},
+               "Longest time that a step's transfers may take beyond its tasks; twice what is "
+               "predicted more where long steps could not be split, or peers have other groups' "
+               "segments to run first"},
               {absl::Seconds(1), absl::Hours(1)}, &worker->step_timeout);
   AddDuration(
       app,
       {"--stall-timeout",
-       "Time without progress after which the worker ends with exit code 70, above --step-timeout; "
-       "twice the longest predicted step more where long steps could not be split"},
+       "Time without progress after which the worker ends with exit code 70, above --step-timeout, "
+       "and longer where that is"},
       {absl::Seconds(2), absl::Hours(2)}, &worker->stall_timeout);
   AddDuration(
       app,
@@ -220,8 +219,7 @@ absl::Status Check(const Flags& flags) {
         absl::StrCat("--data-address ", flags.worker.data_address,
                      " listens everywhere: say in --advertise-address where clients reach it"));
   }
-  const auto with_port = ParseAddress(advertised);
-  if (IsEveryAddress(with_port.ok() ? with_port->first : advertised)) {
+  if (IsEveryAddress(advertised)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--advertise-address ", advertised, " is everywhere: say where clients reach this worker"));
   }

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "base/work_queue.h"
 #include "worker/staging/shard_id.h"
-#include "worker/work_queue.h"
 
 namespace annulus {
 

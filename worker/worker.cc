@@ -39,6 +39,7 @@ using control::v1::WorkerEvent;
 
 constexpr int kStuckExitCode = 70;
 constexpr int kDeviceLostExitCode = 71;
+constexpr int kWornExitCode = 72;
 
 std::string RandomBytes(size_t count) {
   std::random_device device;
@@ -75,9 +76,9 @@ class Worker::Impl {
   ~Impl();
 
   absl::Status Start();
-  void Terminate() {
+  void Terminate(Terminated event = {}) {
     leaving_ = true;
-    agent_->Post(Terminated{});
+    agent_->Post(event);
   }
   const std::string& data_endpoint() const { return data_endpoint_; }
 
@@ -108,6 +109,7 @@ class Worker::Impl {
   // it first all the same: that keeps the facts in order.
   void Report(WorkerEvent fact);
   void LogEndOfStream(const absl::Status& status) const;
+  void LeaveIfWorn() EXCLUDES(works_mutex_);
 
   const WorkerOptions options_;
   std::string data_endpoint_;
@@ -129,6 +131,7 @@ class Worker::Impl {
   std::atomic<bool> device_lost_{false};
   std::atomic<bool> leaving_{false};  // It has been told to end.
   std::atomic<bool> exited_{false};   // Nothing is held any more.
+  bool worn_ = false;                 // Of who has the agent's turn.
   std::unique_ptr<Watchdog> watchdog_;
 };
 
@@ -221,14 +224,11 @@ absl::Status Worker::Impl::StartDataPlane() {
   copies_ = std::make_unique<CopyPool>(options_.copy_threads);
   ASSIGN_OR_RETURN(server_, DataPlaneServer::Start({options_.data_address, options_.health_address,
                                                     board_.get(), copies_.get()}));
-  const std::string& host =
-      options_.advertise_host.empty() ? options_.data_address : options_.advertise_host;
-  const size_t colon = host.rfind(':');
-  const bool has_port = colon != std::string::npos && (host[0] != '[' || host[colon - 1] == ']');
-  const std::string port = has_port && !options_.advertise_host.empty()
-                               ? host.substr(colon + 1)
-                               : absl::StrCat(server_->port());
-  data_endpoint_ = absl::StrCat(has_port ? host.substr(0, colon) : host, ":", port);
+  const std::string& listens = options_.data_address;
+  const std::string host = options_.advertise_host.empty() ? listens.substr(0, listens.rfind(':'))
+                                                           : options_.advertise_host;
+  data_endpoint_ = absl::StrCat(
+      host, ":", options_.advertise_port != 0 ? options_.advertise_port : server_->port());
   return absl::OkStatus();
 }
 
@@ -246,7 +246,10 @@ void Worker::Impl::StartAgent() {
   agent.perform = [this](const AgentAction& action) {
     std::visit([this](const auto& typed) { Perform(typed); }, action);
   };
-  agent.housekeeping = [this] { board_->Tick(); };
+  agent.housekeeping = [this] {
+    board_->Tick();
+    LeaveIfWorn();
+  };
   agent.overflow = [] { Die(kNoJob, "the agent's mailbox is full"); };
   agent_ = std::make_shared<Agent>(std::move(agent));
 }
@@ -257,32 +260,23 @@ void Worker::Impl::StartWatchdog() {
   watchdog.budgets.abort = options_.abort_timeout;
   watchdog.now = SteadyNow;
   watchdog.stuck = Die;
-  auto describe = [](const LaneGauge::Reading& reading) {
-    return absl::StrCat(reading.what, " of job ", reading.shard.job_id, ", attempt ",
-                        reading.shard.attempt, ", rank ", reading.shard.rank, ", segment ",
-                        reading.segment);
+  const auto sight = [](const char* lane, LaneGauge* gauge) {
+    const LaneGauge::Reading reading = gauge->Read();
+    const ShardId& shard = reading.shard;
+    const std::string what =
+        absl::StrCat(reading.what, " of job ", shard.job_id, ", attempt ", shard.attempt, ", rank ",
+                     shard.rank, ", segment ", reading.segment);
+    return LaneSight{lane,         reading.busy,    what, gauge->steps(), std::nullopt,
+                     shard.job_id, reading.patience};
   };
-  watchdog.lanes.push_back([this, describe] {
-    const LaneGauge::Reading reading = lane_->gauge()->Read();
-    return LaneSight{"group",
-                     reading.busy,
-                     describe(reading),
-                     lane_->gauge()->steps() + lane_->groups().bytes_received(),
-                     lane_->groups().OldestAbort(),
-                     reading.shard.job_id,
-                     reading.patience};
+  watchdog.lanes.push_back([this, sight] {
+    LaneSight group = sight("group", lane_->gauge());
+    group.progress += lane_->groups().bytes_received();
+    group.aborting = lane_->groups().OldestAbort();
+    return group;
   });
-  watchdog.lanes.push_back([this, describe] {
-    const LaneGauge::Reading reading = lane_->side_gauge()->Read();
-    return LaneSight{
-        "side",       reading.busy,        describe(reading), lane_->side_gauge()->steps(),
-        std::nullopt, reading.shard.job_id};
-  });
-  watchdog.lanes.push_back([this, describe] {
-    const LaneGauge::Reading reading = solo_->gauge()->Read();
-    return LaneSight{"solo",       reading.busy,        describe(reading), solo_->gauge()->steps(),
-                     std::nullopt, reading.shard.job_id};
-  });
+  watchdog.lanes.push_back([this, sight] { return sight("side", lane_->side_gauge()); });
+  watchdog.lanes.push_back([this, sight] { return sight("solo", solo_->gauge()); });
   watchdog_ = std::make_unique<Watchdog>(std::move(watchdog));
 }
 
@@ -370,10 +364,23 @@ void Worker::Impl::CloseNow(const ShardId& id, const absl::Status& why) {
   if (work.empty()) agent_->Post(ShardFreed{id});
 }
 
+// A state that is kept would be lost, and a job be cut off.
+void Worker::Impl::LeaveIfWorn() {
+  const std::string why = options_.engine.worn ? options_.engine.worn() : "";
+  if (leaving_ || why.empty()) return;
+  {
+    MutexLock lock(&works_mutex_);
+    if (!works_.empty()) return;
+  }
+  LogWarning(kNoJob, why, "; leaving, for another process to take this one's place");
+  worn_ = true;
+  Terminate({/*asked=*/false});
+}
+
 void Worker::Impl::Perform(const Exit& action) {
   exited_ = true;
   LogInfo(kNoJob, "leaving: ", action.why);
-  options_.exit(action.code);
+  options_.exit(worn_ && action.code == 0 ? kWornExitCode : action.code);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options) {

@@ -19,7 +19,8 @@ struct WorkerOptions {
   std::string slot;            // Stable name of this worker's place.
   std::string locality;        // Workers are ordered by it, then by slot.
   std::string data_address;    // host:port to listen on; port 0: any.
-  std::string advertise_host;  // Where clients reach it: host or host:port. Empty: as data_address.
+  std::string advertise_host;  // Where clients reach it. Empty: as data_address.
+  int advertise_port = 0;      // 0: that on which it listens.
   std::string health_address;  // host:port of a health service of its own; empty: none.
   Engine engine;
   int64_t staging_bytes = 0;

@@ -31,10 +31,12 @@ absl::Status CheckOpen(const Core& core) {
   return absl::OkStatus();
 }
 
-absl::Status CheckWorldSize(const Core& core, const Submission& submission) {
+absl::Status CheckServable(const Core& core, const Submission& submission) {
+  RETURN_IF_ERROR(CheckOpen(core));
   const int32_t wanted = submission.execution.world_size;
   const int32_t ready = core.workers.ready_count();
-  return wanted > ready ? InsufficientWorkersError(wanted, ready) : absl::OkStatus();
+  if (wanted > ready) return InsufficientWorkersError(wanted, ready);
+  return CheckServers(core, wanted, submission);
 }
 
 // Sizes whose formation has not failed lately, and whatever the caller asks for, of workers that
@@ -162,7 +164,7 @@ absl::Status CheckDeadline(const Core& core, const Submission& submission, const
   return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
 }
 
-absl::Time DeadlineOf(const Core& core, const event::RunJob& event) {
+absl::Time JobDeadlineOf(const Core& core, const event::RunJob& event) {
   const v1::RunJobRequest& request = event.submission->request;
   absl::Time deadline = core.now + core.options.max_timeout;
   if (request.has_timeout()) deadline = core.now + DurationFromProto(request.timeout());
@@ -183,17 +185,18 @@ JobRecord& AddJob(Core& core, const event::RunJob& event, JobRecord* lender) {
   JobRecord& job = core.jobs.Add(id, event.principal, event.submission);
   job.created = core.now;
   job.create_time = core.TimeOfDay(core.now);
-  job.deadline = DeadlineOf(core, event);
+  job.deadline = JobDeadlineOf(core, event);
   job.planned_epoch = core.membership_epoch;
   TakeState(core, job, lender);
   core.jobs.AddCall(job, event.call, KindOf(event));
+  core.jobs.CountRequest(event.call, event.caller_bytes);
   core.unannounced.push_back(job.number);
   return job;
 }
 
-absl::Status CheckRequestBytes(const Core& core, const Submission& submission) {
+absl::Status CheckRequestBytes(const Core& core, const event::RunJob& event) {
   const int64_t limit = core.options.max_request_bytes;
-  return core.jobs.request_bytes() + submission.bytes > limit
+  return core.jobs.request_bytes() + event.submission->bytes + event.caller_bytes > limit
              ? RequestBytesFullError(limit, core.options.retry_after)
              : absl::OkStatus();
 }
@@ -208,26 +211,26 @@ bool JoinOrRefuse(Core& core, const event::RunJob& event) {
         event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
   } else if (!SameJob(*same->submission, *event.submission)) {
     core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
-  } else if (absl::Status s = CheckRequestBytes(core, *event.submission); !s.ok()) {
+  } else if (absl::Status s = CheckRequestBytes(core, event); !s.ok()) {
     core.Emit(action::FinishCall{event.call, s});
   } else {
     Attach(core, *same, event.call, KindOf(event));
-    core.jobs.CountRequest(event.call, event.submission->bytes);
+    core.jobs.CountRequest(event.call, event.submission->bytes + event.caller_bytes);
+    same->call_deadlines[event.call] = event.deadline;
+    ArmJobTimer(core, *same);
   }
   return true;
 }
 
 absl::Status Admit(Core& core, const event::RunJob& event) {
-  if (absl::Status s = CheckOpen(core); !s.ok()) return s;
-  if (absl::Status s = CheckWorldSize(core, *event.submission); !s.ok()) return s;
   const Submission& submission = *event.submission;
-  RETURN_IF_ERROR(CheckServers(core, submission.execution.world_size, submission));
+  RETURN_IF_ERROR(CheckServable(core, submission));
   if (core.queued_jobs() >= core.options.max_queued_jobs) {
     return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
   }
-  RETURN_IF_ERROR(CheckRequestBytes(core, submission));
-  RETURN_IF_ERROR(CheckMayKeep(core, event.principal, *event.submission));
-  ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, *event.submission));
+  RETURN_IF_ERROR(CheckRequestBytes(core, event));
+  RETURN_IF_ERROR(CheckMayKeep(core, event.principal, submission));
+  ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, submission));
   PlanRequest request = MakeRequest(core, event.submission, used);
   if (!PlanInline(core, request)) {
     JobRecord& job = AddJob(core, event, used.lender);
@@ -240,7 +243,7 @@ absl::Status Admit(Core& core, const event::RunJob& event) {
   if (!plan.ok()) return plan.status();
   if (used.lender != nullptr) RETURN_IF_ERROR(CheckPlanOnState(core, **plan, *used.lender));
   RETURN_IF_ERROR(CheckDeadline(core, submission, **plan, {0, event.principal, core.now},
-                                DeadlineOf(core, event)));
+                                JobDeadlineOf(core, event)));
   JobRecord& job = AddJob(core, event, used.lender);
   job.plan = *std::move(plan);
   Enqueue(core, job);
@@ -310,18 +313,14 @@ void OnRunJob(Core& core, const event::RunJob& event) {
 }
 
 void OnPlanJob(Core& core, const event::PlanJob& event) {
-  absl::Status refusal = CheckOpen(core);
-  if (refusal.ok()) refusal = CheckWorldSize(core, *event.submission);
   const Submission& submission = *event.submission;
-  if (refusal.ok()) {
-    refusal = CheckServers(core, submission.execution.world_size, submission);
-  }
+  absl::Status refusal = CheckServable(core, submission);
   if (refusal.ok()) refusal = CheckDryRuns(core, submission);
   if (!refusal.ok()) {
     core.Emit(action::Answer{event.call, refusal});
     return;
   }
-  const absl::StatusOr<UsedState> used = FindState(core, event.principal, *event.submission);
+  const absl::StatusOr<UsedState> used = FindState(core, event.principal, submission);
   if (!used.ok()) {
     core.Emit(action::Answer{event.call, used.status()});
     return;

@@ -4,20 +4,47 @@
 
 namespace annulus {
 
-absl::Duration AnswerTime(const Core& core, const std::vector<int64_t>& workers) {
-  absl::Duration time = core.options.answer_timeout;
+absl::Duration TimeOfSegment(const RunRecord& run) {
+  const absl::Duration segment =
+      absl::Seconds(run.plan->cost.expected_seconds / std::max(1, run.segments));
+  return std::max(run.plan->longest_step, segment);
+}
+
+absl::Duration TimeOfIssued(const RunRecord& run) {
+  return TimeOfSegment(run) * std::max(0, run.issued - run.SegmentsDone());
+}
+
+std::map<int64_t, absl::Duration> LaneTimes(const Core& core) {
+  std::map<int64_t, const RunRecord*> outstanding;  // By turn.
   for (const auto& [number, run] : core.runs.all()) {
-    const bool near = std::any_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
-      return !rank.gone && std::count(workers.begin(), workers.end(), rank.worker) != 0;
-    });
-    if (!near) continue;
-    const absl::Duration segment =
-        absl::Seconds(run.plan->cost.expected_seconds / std::max(1, run.segments));
-    // Twice, as the workers' watchdogs have it.
-    time += 2 * std::max(run.plan->longest_step, segment) *
-            std::max(0, run.issued - run.SegmentsDone());
+    for (int32_t segment = run.SegmentsDone(); segment < run.issued; ++segment)
+      outstanding[run.turns[segment]] = &run;
   }
-  return time;
+  std::map<int64_t, absl::Duration> lanes;
+  for (const auto& [turn, run] : outstanding) {
+    absl::Duration end;
+    for (const RunRank& rank : run->ranks)
+      if (!rank.gone) end = std::max(end, lanes[rank.worker]);
+    end += TimeOfSegment(*run);
+    for (const RunRank& rank : run->ranks)
+      if (!rank.gone) lanes[rank.worker] = end;
+  }
+  return lanes;
+}
+
+absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
+                         const std::vector<int64_t>& workers) {
+  absl::Duration longest;
+  for (const int64_t worker : workers) {
+    const auto lane = lanes.find(worker);
+    if (lane != lanes.end()) longest = std::max(longest, lane->second);
+  }
+  return longest;
+}
+
+absl::Duration AnswerTime(const Core& core, const std::vector<int64_t>& workers) {
+  // Twice, as the workers' watchdogs have it.
+  return core.options.answer_timeout + 2 * LongestOf(LaneTimes(core), workers);
 }
 
 }  // namespace annulus

@@ -14,9 +14,7 @@ Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, P
       plan(std::move(plan_in)),
       now(now_in),
       started(now_in),
-      term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))),
-      queue(options.principal_weights, options.priority_step),
-      shares(options.principal_weights) {}
+      term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))) {}
 
 std::vector<std::vector<int64_t>> Core::Family() const {
   return GroupFamily(workers.LocalityOrder(), options.limits.max_world_size);

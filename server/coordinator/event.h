@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -38,6 +37,7 @@ struct RunJob {
   std::string principal;
   std::shared_ptr<const Submission> submission;
   absl::Time deadline = absl::InfiniteFuture();
+  int64_t caller_bytes = 0;  // Of the request, kept by who asks while the call follows its job.
 };
 struct PlanJob {
   int64_t call = 0;

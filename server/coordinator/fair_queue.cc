@@ -4,6 +4,8 @@
 #include <set>
 #include <vector>
 
+#include "attention/execution.h"
+
 namespace annulus {
 namespace {
 
@@ -13,14 +15,9 @@ constexpr size_t kMaxRemembered = 4096;
 
 }  // namespace
 
-double FairQueue::WeightOf(const std::string& principal) const {
-  auto it = weights_.find(principal);
-  return it == weights_.end() || it->second <= 0 ? 1 : it->second;
-}
-
-FairQueue::Key FairQueue::KeyOf(const Entry& entry) const {
+FairQueue::Key FairQueue::KeyOf(const Entry& entry) {
   const double seconds = absl::ToDoubleSeconds(entry.submitted - absl::UnixEpoch());
-  return {seconds - entry.priority * absl::ToDoubleSeconds(step_), entry.job};
+  return {seconds - entry.priority * absl::ToDoubleSeconds(kPriorityStep), entry.job};
 }
 
 double FairQueue::LeastServed() const {
@@ -93,7 +90,7 @@ void FairQueue::Serve(absl::FunctionRef<bool(int64_t job)> take) {
           continue;
         }
         taken = entry.job;
-        principal.served += std::max(entry.rank_seconds, kLeastRankSeconds) / WeightOf(name);
+        principal.served += std::max(entry.rank_seconds, kLeastRankSeconds);
         break;
       }
       if (taken != 0) break;

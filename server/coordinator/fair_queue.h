@@ -12,10 +12,9 @@
 namespace annulus {
 
 // Jobs that wait for room. Principals share by deficit: the one that has received the fewest
-// rank-seconds for its weight is served next, so that over time each gets its share whatever the
-// sizes of its jobs. Among the jobs of a principal, priority and waiting time count together:
-// `step` of waiting weighs as much as 1 of priority, so that a stream of important jobs starves
-// none.
+// rank-seconds is served next, so that over time each gets as much whatever the sizes of its jobs.
+// Among the jobs of a principal, priority and waiting time count together: kPriorityStep of waiting
+// weighs as much as 1 of priority, so that a stream of important jobs starves none.
 class FairQueue {
  public:
   struct Entry {
@@ -29,9 +28,6 @@ class FairQueue {
     bool gradients = false;
     int32_t ranks = 1;
   };
-
-  FairQueue(std::map<std::string, double> weights, absl::Duration step)
-      : weights_(std::move(weights)), step_(step) {}
 
   void Push(Entry entry);
   void Remove(int64_t job);
@@ -52,19 +48,16 @@ class FairQueue {
   // Smaller is earlier: seconds of submission less those that priority is worth.
   using Key = std::pair<double, int64_t>;
   struct Principal {
-    double served = 0;  // Rank-seconds over weight.
+    double served = 0;  // Rank-seconds.
     std::map<Key, Entry> waiting;
   };
   struct Place {
     std::string principal;
     Key key;
   };
-  Key KeyOf(const Entry& entry) const;
+  static Key KeyOf(const Entry& entry);
   double LeastServed() const;
-  double WeightOf(const std::string& principal) const;
 
-  std::map<std::string, double> weights_;
-  absl::Duration step_;
   std::map<std::string, Principal> principals_;  // With waiting jobs only.
   std::map<int64_t, Place> index_;
   // Service of principals without waiting jobs, forgotten when others have caught up.

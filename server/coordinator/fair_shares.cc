@@ -19,10 +19,8 @@ double FairShares::Served(const std::string& principal) const {
 }
 
 void FairShares::Charge(const std::string& principal, double rank_seconds) {
-  auto weight = weights_.find(principal);
-  const double of = weight == weights_.end() || weight->second <= 0 ? 1 : weight->second;
   level_ = Served(principal);
-  finish_[principal] = level_ + std::max(rank_seconds, kLeastRankSeconds) / of;
+  finish_[principal] = level_ + std::max(rank_seconds, kLeastRankSeconds);
   if (finish_.size() > kMaxRemembered) ForgetHalf();
 }
 

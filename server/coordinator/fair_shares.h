@@ -4,17 +4,13 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <utility>
 
 namespace annulus {
 
-// Whose segment is next: what principals have been served, in rank-seconds over weight, by
-// start-time fair queueing. Who was idle starts level with the others: unused service is not saved
-// up.
+// Whose segment is next: what principals have been served, in rank-seconds, by start-time fair
+// queueing. Who was idle starts level with the others: unused service is not saved up.
 class FairShares {
  public:
-  explicit FairShares(std::map<std::string, double> weights) : weights_(std::move(weights)) {}
-
   // The smallest is served next. Never decreases.
   double Served(const std::string& principal) const;
   // The principal is served, for this many rank-seconds.
@@ -27,7 +23,6 @@ class FairShares {
  private:
   void ForgetHalf();
 
-  std::map<std::string, double> weights_;
   double level_ = 0;                      // Of the one served last, when it was.
   std::map<std::string, double> finish_;  // After the last service.
 };

@@ -23,6 +23,7 @@ constexpr TimerKey kFormationTimer = {TimerKey::Kind::kFormation, 0};
 // Every member is to answer the state's command by the deadline.
 void Enter(Core& core, GroupRecord& group, State state, absl::Duration timeout) {
   group.state = state;
+  core.advance_again = true;  // Runs may have waited for it to connect.
   group.awaited.clear();
   for (int64_t member : group.members) {
     if (core.workers.Find(member) != nullptr) group.awaited.insert(member);
@@ -115,6 +116,21 @@ bool AnyIn(const std::vector<int64_t>& members, const std::set<int64_t>& set) {
   return std::any_of(members.begin(), members.end(), [&](int64_t m) { return set.count(m) != 0; });
 }
 
+// A rank that comes late, because it has segments of others to run, keeps the others waiting, for
+// longer than they would.
+void ConnectOpened(Core& core) {
+  std::set<int64_t> busy = BusyWorkers(core);
+  for (const auto& [number, run] : core.runs.all()) {
+    const bool runs =
+        run.state == RunRecord::State::kRunning || run.state == RunRecord::State::kHalting;
+    if (!runs || run.issued == run.SegmentsDone()) continue;
+    for (const RunRank& rank : run.ranks) busy.insert(rank.worker);
+  }
+  for (auto& [number, group] : core.groups.all()) {
+    if (group.opened() && !AnyIn(group.members, busy)) Connect(core, group);
+  }
+}
+
 void CloseUnwanted(Core& core, const std::set<std::vector<int64_t>>& family) {
   std::vector<int64_t> half_formed;
   for (auto& [number, group] : core.groups.all()) {
@@ -150,13 +166,28 @@ absl::Time OpenMissing(Core& core, const std::vector<std::vector<int64_t>>& fami
   return next;
 }
 
+void FollowFamily(Core& core) {
+  const std::vector<std::vector<int64_t>> family = core.Family();
+  const std::set<std::vector<int64_t>> wanted(family.begin(), family.end());
+  CloseUnwanted(core, wanted);
+  auto& pauses = core.groups.pauses();
+  for (auto it = pauses.begin(); it != pauses.end();) {
+    it = wanted.count(it->first) == 0 ? pauses.erase(it) : std::next(it);
+  }
+  const absl::Time next = OpenMissing(core, family);
+  if (next != absl::InfiniteFuture()) core.timers.Set(kFormationTimer, next);
+  core.place_again = true;
+}
+
 void OnOpened(Core& core, GroupRecord& group, int64_t worker,
               const control::v1::GroupOpened& opened) {
   if (group.state != State::kOpening || group.awaited.count(worker) == 0) return;
   if (opened.has_error()) return FailGroup(core, group, CauseOf(opened.error()));
   group.bootstraps[group.RankOf(worker)] = opened.bootstrap();
   group.awaited.erase(worker);
-  if (group.awaited.empty()) Connect(core, group);
+  if (!group.opened()) return;
+  core.timers.Cancel(TimerOf(group.number));  // ConnectOpened goes on.
+  group.idle_at = core.now + LongestOf(LaneTimes(core), group.members);
 }
 
 void OnConnected(Core& core, GroupRecord& group, int64_t worker,
@@ -212,17 +243,8 @@ void MembershipChanged(Core& core) {
 }
 
 void ReconcileGroups(Core& core) {
-  if (!std::exchange(core.family_dirty, false)) return;
-  const std::vector<std::vector<int64_t>> family = core.Family();
-  const std::set<std::vector<int64_t>> wanted(family.begin(), family.end());
-  CloseUnwanted(core, wanted);
-  auto& pauses = core.groups.pauses();
-  for (auto it = pauses.begin(); it != pauses.end();) {
-    it = wanted.count(it->first) == 0 ? pauses.erase(it) : std::next(it);
-  }
-  const absl::Time next = OpenMissing(core, family);
-  if (next != absl::InfiniteFuture()) core.timers.Set(kFormationTimer, next);
-  core.place_again = true;
+  if (std::exchange(core.family_dirty, false)) FollowFamily(core);
+  ConnectOpened(core);
 }
 
 void AbortGroup(Core& core, int64_t number, const absl::Status& cause) {

@@ -30,8 +30,12 @@ struct GroupRecord {
   // Live members whose answer to the present state's command is awaited.
   std::set<int64_t> awaited;
   bool wanted = true;  // Belongs to the present family.
+  // When its lanes were to have nothing left to run, by what was known when it was opened.
+  absl::Time idle_at;
 
   int32_t RankOf(int64_t worker) const;  // -1: none.
+  // Every rank's bootstrap is there.
+  bool opened() const { return state == State::kOpening && awaited.empty(); }
   bool live() const { return state != State::kClosing && state != State::kAborting; }
 };
 

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attention/execution.h"
 #include "attention/segment.h"
 #include "proto/convert.h"
+#include "server/coordinator/answer_time.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_life.h"
 
@@ -78,9 +80,22 @@ absl::Duration WaitedFor(const Core& core, const RunRecord& run) {
   return run.waited + std::max(absl::ZeroDuration(), core.now - run.waits_since);
 }
 
+std::vector<int64_t> WorkersOf(const RunRecord& run) {
+  std::vector<int64_t> workers;
+  for (const RunRank& rank : run.ranks) workers.push_back(rank.worker);
+  return workers;
+}
+
+// How late one of the run's workers may come to its next segment, because it has others before it.
+absl::Duration AheadOf(const Core& core, const RunRecord& run) {
+  const absl::Duration longest = LongestOf(LaneTimes(core), WorkersOf(run));
+  return std::max(absl::ZeroDuration(), longest - TimeOfIssued(run));
+}
+
 void Issue(Core& core, RunRecord& run) {
   const std::vector<Segment> cuts = CutSegments(run.steps, run.plan->segments);
   const Segment& cut = cuts[run.issued];
+  const absl::Duration longest_step = AheadOf(core, run) + run.plan->longest_step;
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     control::v1::WorkerCommand command;
     control::v1::RunSegment& segment = *command.mutable_run_segment();
@@ -90,11 +105,11 @@ void Issue(Core& core, RunRecord& run) {
     segment.set_step_begin(cut.step_begin);
     segment.set_step_end(cut.step_end);
     segment.set_last(run.issued + 1 == run.segments);
-    if (run.plan->longest_step > absl::ZeroDuration())
-      *segment.mutable_longest_step() = DurationToProto(run.plan->longest_step);
+    if (longest_step > absl::ZeroDuration())
+      *segment.mutable_longest_step() = DurationToProto(longest_step);
     core.Send(run.ranks[rank].worker, std::move(command));
   }
-  run.turn = ++core.last_turn;
+  run.turns.push_back(++core.last_turn);
   run.waited = WaitedFor(core, run);
   run.waits_since = absl::InfiniteFuture();
   core.shares.Charge(run.principal,
@@ -109,7 +124,7 @@ void Issue(Core& core, RunRecord& run) {
 // As in the queue, waiting counts: a stream of important runs starves none.
 int64_t ImportanceOf(const Core& core, const RunRecord& run) {
   absl::Duration rest;
-  return run.priority + absl::IDivDuration(WaitedFor(core, run), core.options.priority_step, &rest);
+  return run.priority + absl::IDivDuration(WaitedFor(core, run), kPriorityStep, &rest);
 }
 
 // The least served principal first; of its runs the most important, and of equal ones that whose
@@ -122,14 +137,30 @@ RunRecord* NextToIssue(Core& core, int64_t group) {
     const bool can = run.state == State::kPrepared ||
                      (run.state == State::kRunning && run.issued < run.segments);
     if (!can) continue;
-    const std::tuple key{core.shares.Served(run.principal), -ImportanceOf(core, run), run.turn,
-                         number};
+    const std::tuple key{core.shares.Served(run.principal), -ImportanceOf(core, run),
+                         run.turns.empty() ? 0 : run.turns.back(), number};
     if (best == nullptr || key < first) {
       best = &run;
       first = key;
     }
   }
   return best;
+}
+
+// Whether the run's next segment would keep a group waiting that connects when its lanes have
+// nothing left to run: past the time at which they were to be through when it was opened, so that
+// it comes about.
+bool DelaysAGroup(const Core& core, const RunRecord& run) {
+  const std::vector<int64_t> workers = WorkersOf(run);
+  absl::Time until = absl::InfiniteFuture();
+  for (const auto& [number, group] : core.groups.all()) {
+    if (!group.opened()) continue;
+    const bool shares = std::any_of(workers.begin(), workers.end(),
+                                    [&](int64_t worker) { return group.RankOf(worker) >= 0; });
+    if (shares) until = std::min(until, group.idle_at);
+  }
+  if (until == absl::InfiniteFuture()) return false;
+  return core.now + LongestOf(LaneTimes(core), workers) + TimeOfSegment(run) > until;
 }
 
 }  // namespace
@@ -202,7 +233,7 @@ void IssueSegments(Core& core) {
     if (record == nullptr || record->state != GroupRecord::State::kReady) continue;
     for (; load.outstanding < core.options.segments_outstanding; ++load.outstanding) {
       RunRecord* run = NextToIssue(core, group);
-      if (run == nullptr) break;
+      if (run == nullptr || DelaysAGroup(core, *run)) break;
       Issue(core, *run);
     }
   }

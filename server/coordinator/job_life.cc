@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -94,6 +95,17 @@ std::string StateName(v1::Job::State state) {
   return std::string(absl::StripPrefix(v1::Job::State_Name(state), "STATE_"));
 }
 
+void EndLateCalls(Core& core, JobRecord& job) {
+  std::vector<int64_t> late;
+  for (const auto& [call, deadline] : job.call_deadlines) {
+    if (core.now >= deadline) late.push_back(call);
+  }
+  for (int64_t call : late) {
+    core.Emit(action::FinishCall{call, DeadlineError(job)});
+    Leave(core, job, call);
+  }
+}
+
 }  // namespace
 
 void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
@@ -129,6 +141,18 @@ void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind) {
     }
   }
   if (job.terminal()) FinishCalls(core, job);
+}
+
+void Leave(Core& core, JobRecord& job, int64_t call) {
+  const bool owner = job.owners.count(call) != 0;
+  core.jobs.RemoveCall(call);
+  if (!owner || !job.owners.empty() || job.detached()) return;
+  // The call's deadline is the job's: whichever end is noticed first, the reason is the same.
+  if (core.now >= job.deadline) {
+    EndJob(core, job, v1::Job::STATE_FAILED, DeadlineError(job));
+  } else {
+    EndJob(core, job, v1::Job::STATE_CANCELLED, CancelledByClientError());
+  }
 }
 
 void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error) {
@@ -207,6 +231,7 @@ absl::Duration ResultTtl(const Core& core, const JobRecord& job) {
 
 void ArmJobTimer(Core& core, const JobRecord& job) {
   absl::Time next = std::min(job.deadline, job.result_deadline);
+  for (const auto& [call, deadline] : job.call_deadlines) next = std::min(next, deadline);
   // While it is planned again it may have a place.
   if (job.planning == 0) next = std::min(next, job.unplaceable_since + core.options.regroup_wait);
   const RunRecord* run = core.runs.Find(job.run);
@@ -223,7 +248,9 @@ absl::Status DeadlineError(const JobRecord& job) {
 
 void OnJobTimer(Core& core, int64_t number) {
   JobRecord* job = core.jobs.Find(number);
-  if (job == nullptr || job->terminal()) return;
+  if (job == nullptr) return;
+  EndLateCalls(core, *job);
+  if (job->terminal()) return;
   const RunRecord* run = core.runs.Find(job->run);
   absl::Status error;
   if (core.now >= job->deadline) {

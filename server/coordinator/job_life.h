@@ -19,6 +19,9 @@ void SetState(Core& core, JobRecord& job, v1::Job::State state);
 // owner's end may end the job.
 void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind);
 
+// A call follows the job no more, and ends a job that has no other owner and is not detached.
+void Leave(Core& core, JobRecord& job, int64_t call);
+
 // Gives the job its one terminal state, tells and ends its calls, and halts its run. Does nothing
 // to a job that has ended.
 void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error);
@@ -41,7 +44,7 @@ absl::Duration ResultTtl(const Core& core, const JobRecord& job);
 
 // Sets the job's timer to the next moment at which time alone changes it.
 void ArmJobTimer(Core& core, const JobRecord& job);
-// Ends the job where a deadline has passed.
+// Ends the job where a deadline has passed, and calls where theirs has.
 void OnJobTimer(Core& core, int64_t job);
 // The deadline has passed, or the last owner is gone: the error that says so.
 absl::Status DeadlineError(const JobRecord& job);

@@ -80,6 +80,7 @@ void JobTable::RemoveCall(int64_t call) {
   job->owners.erase(call);
   job->watchers.erase(call);
   job->quiet.erase(call);
+  job->call_deadlines.erase(call);
   by_call_.erase(it);
 }
 

@@ -73,6 +73,8 @@ struct JobRecord {
   // Calls that follow it. When the last owner goes, a job that is not detached is cancelled. The
   // quiet ones, of both, hear of placements and the end only.
   std::set<int64_t> owners, watchers, quiet;
+  // Of those that have joined it; it goes on without them.
+  std::map<int64_t, absl::Time> call_deadlines;
   int64_t last_event = 0;
   // What a new call is told, by event number: the present state, the placement, the ranks that are
   // ready.

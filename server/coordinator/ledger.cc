@@ -2,6 +2,20 @@
 
 namespace annulus {
 
+PoolBytes& PoolBytes::operator+=(const PoolBytes& more) {
+  staging += more.staging;
+  device += more.device;
+  kept += more.kept;
+  return *this;
+}
+
+PoolBytes& PoolBytes::operator-=(const PoolBytes& less) {
+  staging -= less.staging;
+  device -= less.device;
+  kept -= less.kept;
+  return *this;
+}
+
 void Ledger::AddWorker(int64_t worker, PoolBytes limits) { accounts_[worker].limits = limits; }
 
 void Ledger::EraseWorker(int64_t worker) { accounts_.erase(worker); }
@@ -27,13 +41,8 @@ bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
   }
   for (const Claim& claim : claims) {
     Account& account = accounts_[claim.worker];
-    PoolBytes& held = account.runs[run];
-    held.staging += claim.bytes.staging;
-    held.device += claim.bytes.device;
-    held.kept += claim.bytes.kept;
-    account.used.staging += claim.bytes.staging;
-    account.used.device += claim.bytes.device;
-    account.used.kept += claim.bytes.kept;
+    account.runs[run] += claim.bytes;
+    account.used += claim.bytes;
   }
   return true;
 }
@@ -52,9 +61,7 @@ void Ledger::Release(int64_t run, int64_t worker) {
   if (it == accounts_.end()) return;
   auto held = it->second.runs.find(run);
   if (held == it->second.runs.end()) return;
-  it->second.used.staging -= held->second.staging;
-  it->second.used.device -= held->second.device;
-  it->second.used.kept -= held->second.kept;
+  it->second.used -= held->second;
   it->second.runs.erase(held);
 }
 

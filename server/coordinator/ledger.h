@@ -13,6 +13,9 @@ struct PoolBytes {
   int64_t staging = 0;
   int64_t device = 0;
   int64_t kept = 0;  // Of staging: what is to stay when the job has ended.
+
+  PoolBytes& operator+=(const PoolBytes& more);
+  PoolBytes& operator-=(const PoolBytes& less);
 };
 
 // What each worker's pools hold, by run: the authority of admission. Never more than the limits.

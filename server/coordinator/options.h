@@ -2,7 +2,6 @@
 #define ANNULUS_SERVER_COORDINATOR_OPTIONS_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "absl/time/time.h"
@@ -80,10 +79,6 @@ struct CoordinatorOptions {
   // A waiting job that no present worker could ever serve ends after this long, one whose group
   // does not form, too.
   absl::Duration regroup_wait = absl::Seconds(10);
-  absl::Duration priority_step = kPriorityStep;  // See attention/execution.h.
-  // Shares of principals in rank-seconds; 1 for those not named. (No flag sets them, for as long as
-  // all callers are one principal.)
-  std::map<std::string, double> principal_weights;
   // Predicted length of a segment.
   absl::Duration segment_target = absl::Milliseconds(100);
   // What RetryInfo says where nothing better is known.

@@ -10,10 +10,6 @@
 namespace annulus {
 namespace {
 
-int64_t PartsOf(int64_t rows, int64_t length) {
-  return rows > length ? (rows - 1) / length + 1 : 0;
-}
-
 void AddFollowed(const Mask& mask, const Sequence& sequence, double heads, PlanShape* shape) {
   const int64_t span = SpanOf(mask);
   const int64_t everywhere = std::min(mask.prefix.value_or(0), kMostRows) +
@@ -21,8 +17,9 @@ void AddFollowed(const Mask& mask, const Sequence& sequence, double heads, PlanS
   const int64_t seen = std::min(sequence.kv_len, span + everywhere);
   shape->pairs += heads * static_cast<double>(sequence.q_len) * static_cast<double>(seen);
   shape->pieces += static_cast<int64_t>(mask.ranges.size());
-  if (mask.chunk) shape->pieces += PartsOf(sequence.q_len, *mask.chunk);
-  shape->spans += PartsOf(sequence.q_len, span);
+  if (mask.chunk && sequence.q_len > *mask.chunk)
+    shape->pieces += (sequence.q_len - 1) / *mask.chunk + 1;
+  shape->spans += SpansOf(mask, sequence.q_len);
   ++shape->followed;
 }
 

@@ -204,15 +204,7 @@ void OnCallGone(Core& core, int64_t call) {
     if (dry_run != core.plannings.end()) core.ForgetPlan(dry_run->first);
     return;
   }
-  const bool owner = job->owners.count(call) != 0;
-  core.jobs.RemoveCall(call);
-  if (!owner || !job->owners.empty() || job->detached()) return;
-  // The call's deadline is the job's: whichever end is noticed first, the reason is the same.
-  if (core.now >= job->deadline) {
-    EndJob(core, *job, v1::Job::STATE_FAILED, DeadlineError(*job));
-  } else {
-    EndJob(core, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
-  }
+  Leave(core, *job, call);
 }
 
 }  // namespace annulus

@@ -55,7 +55,8 @@ struct RunRecord {
   int32_t steps = 0;
   int32_t segments = 0;  // Known when prepared.
   int32_t issued = 0;    // To every rank.
-  int64_t turn = 0;      // When its last segment was issued, among all segments; 0: none was.
+  // When each of them was, among all segments.
+  std::vector<int64_t> turns;
   // For its turns: since when, while it could run and no segment of it does, and how long before.
   absl::Time waits_since = absl::InfiniteFuture();
   absl::Duration waited;

@@ -76,12 +76,7 @@ int32_t ServerCount(const Core& core, const Submission& job) {
 
 bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
                 const Submission& job) {
-  if (size == 1) {
-    const auto& workers = core.workers.all();
-    return std::any_of(workers.begin(), workers.end(), [&](const auto& one) {
-      return one.second.ready() && Serves(one.second.info, job);
-    });
-  }
+  if (size == 1) return ServerCount(core, job) > 0;
   return std::any_of(family.begin(), family.end(), [&](const std::vector<int64_t>& members) {
     return FirstServe(core, members, static_cast<size_t>(size), job);
   });

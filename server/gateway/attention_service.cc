@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "proto/convert.h"
+#include "proto/request.h"
 #include "proto/unary_call.h"
 #include "server/gateway/attend_many_call.h"
 #include "server/gateway/gateway_call.h"
@@ -12,16 +12,16 @@
 namespace annulus {
 
 grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                          const v1::GetServerInfoRequest* request,
-                                                          v1::ServerInfo* response) {
-  UnaryCall* const call = UnaryCall::Start(context, response, options_.answer_patience);
-  call->Holds(request->ByteSizeLong());
-  if (absl::Status s = CheckFieldsKnown(*request, ""); !s.ok()) {
+                                                          const grpc::ByteBuffer* arrived,
+                                                          grpc::ByteBuffer* response) {
+  auto* const call = AnswerCall<v1::ServerInfo>::Start(context, options_.answer_patience, response);
+  v1::GetServerInfoRequest request;
+  if (absl::Status s = TakeQuestion(arrived, &request); !s.ok()) {
     call->End(s);
     return call;
   }
-  options_.server_info([call, response](absl::StatusOr<v1::ServerInfo> info) {
-    if (info.ok()) *response = *std::move(info);
+  options_.server_info([call](absl::StatusOr<v1::ServerInfo> info) {
+    if (info.ok()) call->answer = *std::move(info);
     call->End(info.status());
   });
   return call;
@@ -30,14 +30,14 @@ grpc::ServerUnaryReactor* AttentionService::GetServerInfo(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* AttentionService::AttendInline(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* arrived,
                                                          grpc::ByteBuffer* response) {
-  return StartInlineCall(context, *arrived, response, options_,
+  return StartInlineCall(context, arrived, response, options_,
                          {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerUnaryReactor* AttentionService::MergePartials(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* arrived,
                                                           grpc::ByteBuffer* response) {
-  return StartMergeCall(context, *arrived, response, {&gate_, &queue_, options_.answer_patience});
+  return StartMergeCall(context, arrived, response, {&gate_, &queue_, options_.answer_patience});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::Attend(

@@ -12,11 +12,11 @@ namespace annulus {
 using AttentionServiceBase =
     v1::Attention::WithRawCallbackMethod_Attend<v1::Attention::WithRawCallbackMethod_AttendMany<
         v1::Attention::WithRawCallbackMethod_AttendInline<
-            v1::Attention::WithCallbackMethod_GetServerInfo<
+            v1::Attention::WithRawCallbackMethod_GetServerInfo<
                 v1::Attention::WithRawCallbackMethod_MergePartials<v1::Attention::Service>>>>>;
 
-// The public Attention service, whose large requests come raw, to be counted before they are
-// parsed: one address for every client. Translates and delegates. The server
+// The public Attention service, whose requests come raw, to be counted before they are parsed: one
+// address for every client. Translates and delegates. The server
 // that it is registered with must be shut down before it goes.
 class AttentionService final : public AttentionServiceBase {
  public:
@@ -27,8 +27,8 @@ class AttentionService final : public AttentionServiceBase {
         queue_({1, options_.max_inline_bytes}) {}
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::ServerInfo* response) override;
+                                          const grpc::ByteBuffer* arrived,
+                                          grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* AttendInline(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* arrived,
                                          grpc::ByteBuffer* response) override;

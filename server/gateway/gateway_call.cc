@@ -43,6 +43,8 @@ void GatewayCall::AwaitStart() {
 }
 
 void GatewayCall::OnReadDone(bool ok) {
+  grpc::ByteBuffer message;
+  message.Swap(&in_);
   std::shared_ptr<JobSession> session;
   bool first = false;
   {
@@ -55,19 +57,19 @@ void GatewayCall::OnReadDone(bool ok) {
   }
   if (first) {
     const absl::Status status =
-        ok ? StartJob(in_) : StartError("the stream ended before its start message");
+        ok ? StartJob(message) : StartError("the stream ended before its start message");
     if (!status.ok()) End(status);
     return;  // The job's placement, which may be behind us, has asked for more.
   }
   if (!ok) {
     return session->CloseInputs();
   }
-  if (absl::Status status = TakeChunks(in_); !status.ok()) {
+  if (absl::Status status = TakeChunks(message); !status.ok()) {
     return session->Cancel(std::move(status));
   }
   {
-    // Only now: another thread's credit starts the next read, which reuses in_ and may bring the
-    // end of the inputs, and that must not overtake these chunks.
+    // Only now: another thread's credit starts the next read, which may bring the end of the
+    // inputs, and that must not overtake these chunks.
     MutexLock lock(&mutex_);
     reading_ = false;
   }
@@ -114,7 +116,7 @@ void GatewayCall::Push(std::vector<TensorChunk> chunks) {
   std::shared_ptr<GatewayCall> call;
   {
     MutexLock lock(&mutex_);
-    if (call_self_ == nullptr) return;
+    if (call_self_ == nullptr || session_ == nullptr) return;
     call = call_self_;
     ++unsent_;
     session = session_;
@@ -139,10 +141,7 @@ void GatewayCall::ReadMore() {
     // The end of the inputs must not overtake them.
     if (first.empty() && (closed_ || unsent_ >= options_.max_unsent_messages)) return;
     reading_ = true;
-    if (first.empty()) {
-      in_.Clear();
-      return StartRead(&in_);
-    }
+    if (first.empty()) return StartRead(&in_);
   }
   Push(std::move(first));
   {
@@ -201,9 +200,11 @@ void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) 
   const std::shared_ptr<GatewayCall> self = std::move(session_self_);
   if (!status.ok()) {
     WriteAnswer();
-    return End(status);
+    End(status);
   }
+  std::shared_ptr<JobSession> session;  // The request goes with it, without the lock.
   MutexLock lock(&mutex_);
+  session = std::move(session_);
   if (finished_ || end_) return;
   answer_wait_ = nullptr;
   const bool idle = outputs_.empty();
@@ -232,10 +233,7 @@ void GatewayCall::OnWriteDone(bool ok) {
   outputs_.pop_front();
   if (finished_ || !ok) return;  // A broken call is followed by OnCancel.
   if (!outputs_.empty()) return WriteNextLocked();
-  if (end_) {
-    finished_ = true;
-    Finish(ToGrpcStatus(*end_));
-  }
+  if (end_) FinishLocked();
 }
 
 void GatewayCall::End(const absl::Status& status) {
@@ -257,9 +255,13 @@ std::deque<GatewayCall::Output> GatewayCall::EndLocked(const absl::Status& statu
     AwaitReaderLocked();
     return dropped;
   }
+  FinishLocked();
+  return dropped;
+}
+
+void GatewayCall::FinishLocked() {
   finished_ = true;
   Finish(ToGrpcStatus(*end_));
-  return dropped;
 }
 
 void GatewayCall::AwaitReaderLocked() {
@@ -276,10 +278,7 @@ void GatewayCall::OnCancel() {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     session = session_;
-    if (end_ && !finished_) {
-      finished_ = true;
-      Finish(ToGrpcStatus(*end_));
-    }
+    if (end_ && !finished_) FinishLocked();
   }
   if (session != nullptr) {
     session->Cancel();

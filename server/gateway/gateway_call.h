@@ -74,6 +74,8 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void End(const absl::Status& status) EXCLUDES(mutex_);
   // What was queued and is not written is returned, to be let go after the lock.
   std::deque<Output> EndLocked(const absl::Status& status) REQUIRES(mutex_);
+  // With end_.
+  void FinishLocked() REQUIRES(mutex_);
   // It has ended, and what is queued is still to be read. Who does not read keeps nobody out.
   void AwaitReaderLocked() REQUIRES(mutex_);
 
@@ -91,7 +93,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   Mutex mutex_;
   std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
-  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
+  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);   // Until the job's end.
   std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);

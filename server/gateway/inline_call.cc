@@ -1,6 +1,5 @@
 #include "server/gateway/inline_call.h"
 
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,8 +9,6 @@
 #include "base/mutex.h"
 #include "client/job_session.h"
 #include "proto/convert.h"
-#include "proto/request.h"
-#include "proto/unary_call.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/request.h"
 
@@ -25,38 +22,33 @@ struct InlineMemory {
   std::vector<std::vector<std::byte>> tensors;
 };
 
-class InlineCall : public UnaryCall, private JobObserver {
+class InlineCall : public GatedCall<v1::AttendInlineRequest, v1::AttendInlineResponse>,
+                   private JobObserver {
  public:
   InlineCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
              const GatewayServiceOptions& options, const InlineResources& resources)
-      : UnaryCall(context, &response_, resources.answer_patience, response),
-        options_(options),
-        gate_(resources.gate),
-        queue_(resources.queue) {}
+      : GatedCall(context, response, resources), options_(options) {}
 
-  void Start(std::shared_ptr<InlineCall> self, const grpc::ByteBuffer& arrived,
+  void Start(std::shared_ptr<InlineCall> self, const grpc::ByteBuffer* arrived,
              absl::Time deadline) {
-    self_ = self;
     Keep(self);
-    Holds(2 * arrived.Length());  // As it came, and parsed.
-    absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
-    if (!place.ok()) return Leave(place.status());
-    place_ = *std::move(place);
-    if (absl::Status s = ParseRequest(arrived, &request_); !s.ok()) return Leave(s);
-    if (absl::Status s = CheckFieldsKnown(request_, ""); !s.ok()) return Leave(s);
-    absl::StatusOr<JobOptions> job =
-        JobOptionsOf(request_.spec(), request_.execution(), deadline, options_);
-    if (!job.ok()) return Leave(job.status());
-    absl::StatusOr<int64_t> bytes = InlineBytes(request_, job->spec);
-    if (!bytes.ok()) return Leave(bytes.status());
-    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(*bytes);
-    if (!reservation.ok()) return Leave(reservation.status());
-    memory_->reservation = *std::move(reservation);
-    job_ = *std::move(job);
-    queue_->Post([self] { self->Run(); });
+    const absl::Status taken = Take(arrived, deadline);
+    if (!taken.ok()) return Leave(taken);
+    Post([self] { self->Run(self); });
   }
 
  private:
+  using UnaryCall::OnDone;
+
+  absl::Status Take(const grpc::ByteBuffer* arrived, absl::Time deadline) {
+    RETURN_IF_ERROR(Enter(arrived));
+    RETURN_IF_ERROR(CheckFieldsKnown(request_, ""));
+    ASSIGN_OR_RETURN(job_, JobOptionsOf(request_.spec(), request_.execution(), deadline, options_));
+    ASSIGN_OR_RETURN(const int64_t bytes, InlineBytes(request_, job_.spec));
+    ASSIGN_OR_RETURN(memory_->reservation, Reserve(bytes));
+    return absl::OkStatus();
+  }
+
   // A caller that is gone gets nothing made. True: the call is over.
   bool EndIfCancelled() {
     {
@@ -67,14 +59,15 @@ class InlineCall : public UnaryCall, private JobObserver {
     return true;
   }
 
-  // Who does not read keeps nobody out.
+  // What the call holds is small from now on.
   void Leave(const absl::Status& status) {
     memory_ = nullptr;
-    leaving_ = gate_->Leave(std::move(place_));
-    End(status);
+    job_ = JobOptions();
+    spec_ = AttentionSpec();
+    GatedCall::Leave(status);
   }
 
-  void Run() {
+  void Run(const std::shared_ptr<InlineCall>& self) {
     if (EndIfCancelled()) return;
     absl::StatusOr<std::vector<std::vector<std::byte>>> tensors =
         InlineTensorBytes(request_, job_.spec);
@@ -91,14 +84,16 @@ class InlineCall : public UnaryCall, private JobObserver {
       }
     }
     spec_ = job_.spec;
-    session_self_ = self_;
-    std::shared_ptr<JobSession> session = JobSession::Start(std::move(job_), this);
+    session_self_ = self;
+    const std::shared_ptr<JobSession> session =
+        JobSession::Make(std::exchange(job_, JobOptions()), this);
     bool cancelled;
     {
       MutexLock lock(&mutex_);
       session_ = session;
       cancelled = cancelled_;
     }
+    session->Run();
     if (cancelled) session->Cancel();
   }
 
@@ -107,9 +102,14 @@ class InlineCall : public UnaryCall, private JobObserver {
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
     const std::shared_ptr<InlineCall> self = std::move(session_self_);
+    std::shared_ptr<JobSession> session;  // Its spec goes with it.
+    {
+      MutexLock lock(&mutex_);
+      session = std::move(session_);
+    }
     if (!status.ok()) return Leave(status);
     *response_.mutable_stats() = stats;
-    queue_->Post([self] {
+    Post([self] {
       if (self->EndIfCancelled()) return;
       FillInlineResponse(self->request_, self->spec_, self->memory_->tensors, &self->response_);
       self->Leave(absl::OkStatus());
@@ -125,20 +125,9 @@ class InlineCall : public UnaryCall, private JobObserver {
     }
     if (session != nullptr) session->Cancel();
   }
-  void OnDone() override {
-    const std::shared_ptr<InlineCall> self = std::move(self_);
-    UnaryCall::OnDone();
-  }
 
-  v1::AttendInlineRequest request_;
-  v1::AttendInlineResponse response_;
   const GatewayServiceOptions& options_;
-  CallGate* const gate_;
-  InlineWorkers* const queue_;
-  std::shared_ptr<void> place_,
-      leaving_;  // In the gate, until the answer is made; until it is read.
-  // The call and the session each keep this alive until they are done.
-  std::shared_ptr<InlineCall> self_, session_self_;
+  std::shared_ptr<InlineCall> session_self_;  // The session keeps this alive until it is done.
   std::shared_ptr<InlineMemory> memory_ = std::make_shared<InlineMemory>();
   JobOptions job_;
   AttentionSpec spec_;
@@ -150,7 +139,7 @@ class InlineCall : public UnaryCall, private JobObserver {
 }  // namespace
 
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer& arrived,
+                                          const grpc::ByteBuffer* arrived,
                                           grpc::ByteBuffer* response,
                                           const GatewayServiceOptions& options,
                                           const InlineResources& resources) {

@@ -25,8 +25,10 @@ class LocalCall final : public RunJobCall,
              const CoordinatorOptions& options) {
     auto submission = MakeSubmission(request, options);
     if (!submission.ok()) return EndNow(submission.status());
+    // Whoever asks keeps the request and its spec until the job ends: about as much once more.
+    const int64_t caller_bytes = (*submission)->bytes;
     event::RunJob event{number_, kAnonymous, *std::move(submission),
-                        brain_->Now() + (deadline - SteadyNow())};
+                        brain_->Now() + (deadline - SteadyNow()), caller_bytes};
     const absl::Status posted = brain_->PostCall(number_, shared_from_this(), std::move(event));
     if (!posted.ok()) EndNow(posted);
   }

@@ -13,8 +13,6 @@
 #include "attention/merge_partials.h"
 #include "attention/status_macros.h"
 #include "proto/convert.h"
-#include "proto/request.h"
-#include "proto/unary_call.h"
 
 namespace annulus {
 namespace {
@@ -77,25 +75,17 @@ void TensorToProto(const std::vector<int64_t>& shape, const std::vector<float>& 
   tensor->mutable_values()->Add(numbers.begin(), numbers.end());
 }
 
-class MergeCall : public UnaryCall {
+class MergeCall : public GatedCall<v1::MergePartialsRequest, v1::Partial> {
  public:
   MergeCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
             const InlineResources& resources)
-      : UnaryCall(context, &response_, resources.answer_patience, response),
-        gate_(resources.gate),
-        queue_(resources.queue) {}
+      : GatedCall(context, response, resources) {}
 
-  void Start(std::shared_ptr<MergeCall> self, const grpc::ByteBuffer& arrived) {
+  void Start(std::shared_ptr<MergeCall> self, const grpc::ByteBuffer* arrived) {
     Keep(self);
-    Holds(2 * arrived.Length());  // As it came, and parsed.
-    absl::StatusOr<std::shared_ptr<void>> place = gate_->Enter();
-    if (!place.ok()) return End(place.status());
-    place_ = *std::move(place);
-    if (absl::Status s = ParseRequest(arrived, &request_); !s.ok()) return Leave(s);
-    absl::StatusOr<std::shared_ptr<void>> reservation = queue_->Reserve(MergeBytes(request_));
-    if (!reservation.ok()) return Leave(reservation.status());
-    reservation_ = *std::move(reservation);
-    queue_->Post([self] {
+    const absl::Status taken = Take(arrived);
+    if (!taken.ok()) return Leave(taken);
+    Post([self] {
       self->Leave(self->cancelled_ ? absl::CancelledError("the call was cancelled")
                                    : AnswerMerge(self->request_, &self->response_));
     });
@@ -104,21 +94,12 @@ class MergeCall : public UnaryCall {
   void OnCancel() override { cancelled_ = true; }
 
  private:
-  // Who does not read keeps nobody out.
-  void Leave(const absl::Status& status) {
-    reservation_ = nullptr;
-    leaving_ = gate_->Leave(std::move(place_));
-    End(status);
+  absl::Status Take(const grpc::ByteBuffer* arrived) {
+    RETURN_IF_ERROR(Enter(arrived));
+    return Reserve(MergeBytes(request_)).status();
   }
 
-  v1::MergePartialsRequest request_;
-  v1::Partial response_;
-  CallGate* const gate_;
-  InlineWorkers* const queue_;
   std::atomic<bool> cancelled_{false};
-  std::shared_ptr<void> place_,
-      leaving_;                        // In the gate, until the answer is made; until it is read.
-  std::shared_ptr<void> reservation_;  // Of the queue's budget.
 };
 
 }  // namespace
@@ -160,7 +141,7 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
 }
 
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer& arrived,
+                                         const grpc::ByteBuffer* arrived,
                                          grpc::ByteBuffer* response,
                                          const InlineResources& resources) {
   auto call = std::make_shared<MergeCall>(context, response, resources);

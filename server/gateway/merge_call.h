@@ -6,8 +6,9 @@
 #include "absl/status/status.h"
 #include "annulus/v1/attention.pb.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/gateway/inline_call.h"
+#include "server/gateway/gated_call.h"
 
 namespace annulus {
 
@@ -20,7 +21,7 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
 // The reactor of one MergePartials call. Numbers are read on the queue's thread and count against
 // its budget until the answer is on its way. Pointers outlive the call.
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer& arrived,
+                                         const grpc::ByteBuffer* arrived,
                                          grpc::ByteBuffer* response,
                                          const InlineResources& resources);
 

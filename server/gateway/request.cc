@@ -23,8 +23,7 @@ namespace annulus {
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context,
                       const GatewayServiceOptions& options) {
-  return std::min(SteadyTime(absl::FromChrono(context.deadline())),
-                  SteadyNow() + options.max_timeout);
+  return SteadyNow() + std::min(TimeLeft(context.deadline()), options.max_timeout);
 }
 
 absl::StatusOr<JobOptions> JobOptionsOf(const v1::AttentionSpec& spec,

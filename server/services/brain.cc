@@ -36,10 +36,10 @@ int64_t SteadyNanoseconds() {
 
 Brain::Brain(Options options)
     : options_(std::move(options)),
-      planners_(options_.planner_threads, options_.plan),
       last_look_ns_(SteadyNanoseconds()),
       state_(options_.coordinator, options_.random, options_.plan, options_.clock()),
-      turns_(TurnsOptions()) {
+      turns_(TurnsOptions()),
+      planners_(options_.planner_threads, options_.plan) {
   turns_.Start();
 }
 

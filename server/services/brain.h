@@ -68,7 +68,7 @@ class Brain {
   };
 
   explicit Brain(Options options);
-  // Stops if that has not been done.
+  // Stops if that has not been done, and waits for the plans that are being made.
   ~Brain();
   Brain(const Brain&) = delete;
   Brain& operator=(const Brain&) = delete;
@@ -96,7 +96,7 @@ class Brain {
   void AfterTurn(std::function<void()> work) EXCLUDES(mutex_);
 
   // Handles what is in the mailbox, then ends every call and stream with UNAVAILABLE / DRAINING,
-  // and the thread. Idempotent.
+  // and the thread. A plan that is being made goes on until the brain goes. Idempotent.
   void Stop();
 
   // Whether an event has been handled, or the time looked at, within `age`.
@@ -125,7 +125,6 @@ class Brain {
   void RunAfterTurn() EXCLUDES(mutex_);
 
   Options options_;
-  PlannerPool planners_;
   std::atomic<int64_t> last_number_{0};
   std::atomic<int64_t> last_look_ns_{0};
 
@@ -140,6 +139,7 @@ class Brain {
   std::map<int64_t, std::shared_ptr<CallSink>> calls_;
   std::map<int64_t, std::shared_ptr<LinkSink>> links_;
   Turns turns_;
+  PlannerPool planners_;  // Last: it posts until it goes.
 };
 
 }  // namespace annulus

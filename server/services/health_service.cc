@@ -1,9 +1,12 @@
 #include "server/services/health_service.h"
 
+#include <string>
 #include <utility>
-#include <vector>
 
 #include "grpcpp/support/server_callback.h"
+#include "proto/request.h"
+#include "proto/status.h"
+#include "proto/tensor_stream.h"
 #include "proto/unary_call.h"
 #include "proto/unread_end.h"
 #include "server/services/outbox.h"
@@ -15,24 +18,26 @@ using grpc::health::v1::HealthCheckResponse;
 
 namespace {
 
-bool IsReadinessName(const std::string& service) {
-  return service.empty() || service == "readiness" || service == "annulus.v1.Attention" ||
-         service == "annulus.v1.Jobs";
+HealthSubject SubjectOf(const std::string& service) {
+  if (service == "liveness") return HealthSubject::kLiveness;
+  const bool readiness = service.empty() || service == "readiness" ||
+                         service == "annulus.v1.Attention" || service == "annulus.v1.Jobs";
+  return readiness ? HealthSubject::kReadiness : HealthSubject::kUnknown;
 }
 
 }  // namespace
 
 // One Watch call: tells each change. In the service's set until gRPC is done with it.
-class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
+class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                           public std::enable_shared_from_this<HealthWatch> {
  public:
-  HealthWatch(HealthService* service, grpc::CallbackServerContext* context, std::string name)
+  HealthWatch(HealthService* service, grpc::CallbackServerContext* context, HealthSubject subject)
       : service_(service),
         unread_end_(context),
-        name_(std::move(name)),
+        subject_(subject),
         box_(kMaxWaiting, kMaxWaiting * 64, Box::JoinEnd::kNo) {}
 
-  const std::string& name() const { return name_; }
+  HealthSubject subject() const { return subject_; }
 
   void Tell(HealthCheckResponse::ServingStatus status) {
     HealthCheckResponse response;
@@ -58,28 +63,22 @@ class HealthWatch final : public grpc::ServerWriteReactor<HealthCheckResponse>,
   static constexpr size_t kMaxWaiting = 64;
 
   void Do(Box::Start start) {
-    if (start == Box::Start::kWrite) StartWrite(&box_.front());
-    if (start == Box::Start::kFinish) {
-      const absl::Status end = box_.end();
-      Finish(grpc::Status(static_cast<grpc::StatusCode>(end.code()), std::string(end.message())));
-    }
+    if (start == Box::Start::kFinish) Finish(ToGrpcStatus(box_.end()));
+    if (start != Box::Start::kWrite) return;
+    out_ = EncodeProto(box_.front());
+    StartWrite(&out_);
   }
 
   HealthService* const service_;
   UnreadEnd unread_end_;
-  const std::string name_;
+  const HealthSubject subject_;
   Box box_;
+  grpc::ByteBuffer out_;
 };
 
-HealthCheckResponse::ServingStatus HealthService::StatusLocked(const std::string& service) const {
-  bool serving = false;
-  if (IsReadinessName(service)) {
-    serving = ready_;
-  } else if (service == "liveness") {
-    serving = alive_();
-  } else {
-    return HealthCheckResponse::SERVICE_UNKNOWN;
-  }
+HealthCheckResponse::ServingStatus HealthService::StatusLocked(HealthSubject subject) const {
+  if (subject == HealthSubject::kUnknown) return HealthCheckResponse::SERVICE_UNKNOWN;
+  const bool serving = subject == HealthSubject::kReadiness ? ready_ : alive_();
   return serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
@@ -88,7 +87,7 @@ void HealthService::SetReady(bool ready) {
   if (ready_ == ready) return;
   ready_ = ready;
   for (const std::shared_ptr<HealthWatch>& watch : watches_) {
-    if (IsReadinessName(watch->name())) watch->Tell(StatusLocked(watch->name()));
+    if (watch->subject() == HealthSubject::kReadiness) watch->Tell(StatusLocked(watch->subject()));
   }
 }
 
@@ -107,33 +106,38 @@ void HealthService::Forget(HealthWatch* watch) {
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const HealthCheckRequest* request,
-                                               HealthCheckResponse* response) {
+                                               const grpc::ByteBuffer* arrived,
+                                               grpc::ByteBuffer* response) {
+  auto* const call = AnswerCall<HealthCheckResponse>::Start(context, kUnreadPatience, response);
+  HealthCheckRequest request;
+  absl::Status status = TakeQuestion(arrived, &request);
+  const HealthSubject subject = SubjectOf(request.service());
+  if (status.ok() && subject == HealthSubject::kUnknown) {
+    status = absl::NotFoundError("unknown service");
+  }
   {
     MutexLock lock(&mutex_);
-    response->set_status(StatusLocked(request->service()));
+    call->answer.set_status(StatusLocked(subject));
   }
-  if (response->status() == HealthCheckResponse::SERVICE_UNKNOWN) {
-    grpc::ServerUnaryReactor* const refused = context->DefaultReactor();
-    refused->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "unknown service"));
-    return refused;
-  }
-  UnaryCall* const call = UnaryCall::Start(context, response);
-  call->End(absl::OkStatus());
+  call->End(status);
   return call;
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext* context, const HealthCheckRequest* request) {
-  auto watch = std::make_shared<HealthWatch>(this, context, request->service());
+grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
+  HealthCheckRequest request;
+  absl::Status refusal = TakeQuestion(arrived, &request);
+  auto watch = std::make_shared<HealthWatch>(this, context, SubjectOf(request.service()));
   MutexLock lock(&mutex_);
-  const bool full = watches_.size() >= max_watches_;
+  if (refusal.ok() && watches_.size() >= max_watches_) {
+    refusal = absl::ResourceExhaustedError("too many watches are open");
+  }
   watches_.insert(watch);
-  if (full) {
-    watch->End(absl::ResourceExhaustedError("too many watches are open"));
+  if (!refusal.ok()) {
+    watch->End(refusal);
     return watch.get();
   }
-  watch->Tell(StatusLocked(request->service()));
+  watch->Tell(StatusLocked(watch->subject()));
   if (stopped_) watch->End(absl::UnavailableError("the server stops"));
   return watch.get();
 }

@@ -2,24 +2,31 @@
 #define ANNULUS_SERVER_SERVICES_HEALTH_SERVICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
-#include <string>
+#include <utility>
 
 #include "base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace annulus {
 
 class HealthWatch;
 
+// What is asked about; of a name that no service has, nothing.
+enum class HealthSubject : uint8_t { kReadiness, kLiveness, kUnknown };
+
 // grpc.health.v1.Health by generated code, so that reflection describes it. "", the names of the
 // public services and "readiness" are SERVING when a job would be taken; "liveness" while `alive`
 // says so, of which a Watch is told once. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on
 // Watch. Of more than `max_watches` that are open at once, each ends with RESOURCE_EXHAUSTED.
-// Thread-safe.
-class HealthService final : public grpc::health::v1::Health::CallbackService {
+// Requests are small (TakeQuestion), and nothing of them is kept. Thread-safe.
+class HealthService final : public grpc::health::v1::Health::WithRawCallbackMethod_Check<
+                                grpc::health::v1::Health::WithRawCallbackMethod_Watch<
+                                    grpc::health::v1::Health::Service>> {
  public:
   explicit HealthService(std::function<bool()> alive, size_t max_watches = 1024)
       : alive_(std::move(alive)), max_watches_(max_watches) {}
@@ -29,16 +36,15 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   void Stop() EXCLUDES(mutex_);
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
+                                  const grpc::ByteBuffer* arrived,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* arrived) override;
 
  private:
   friend class HealthWatch;
-  grpc::health::v1::HealthCheckResponse::ServingStatus StatusLocked(
-      const std::string& service) const REQUIRES(mutex_);
+  grpc::health::v1::HealthCheckResponse::ServingStatus StatusLocked(HealthSubject subject) const
+      REQUIRES(mutex_);
   void Forget(HealthWatch* watch) EXCLUDES(mutex_);
 
   const std::function<bool()> alive_;

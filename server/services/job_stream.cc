@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxEvents = 1024;
 constexpr size_t kMaxBytes = 16 << 20;
+constexpr size_t kLittle = 4 << 10;  // Is not counted while the call goes on.
 
 absl::Status SlowClientError() {
   return MakeError(absl::StatusCode::kResourceExhausted, "the client does not read its events",
@@ -53,8 +54,10 @@ void JobStream::Do(Box::Start start) {
 
 void JobStream::Send(v1::JobEvent event) {
   bool overflow = false;
-  Do(box_.Push(std::move(event), &overflow));
-  if (overflow) GiveUp();
+  const Box::Start start = box_.Push(std::move(event), &overflow);
+  if (overflow) return GiveUp();
+  CountWaiting();
+  Do(start);
 }
 
 void JobStream::SendLast(v1::JobEvent event) {
@@ -66,12 +69,22 @@ void JobStream::SendLast(v1::JobEvent event) {
 }
 
 void JobStream::GiveUp() {
-  unread_end_.Begin(patience_);
+  {
+    MutexLock lock(&mutex_);
+    unread_end_.Begin(patience_);
+  }
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
   brain_->Post(event::CallGone{number_}).IgnoreError();
 }
 
+void JobStream::CountWaiting() {
+  MutexLock lock(&mutex_);
+  const size_t bytes = box_.bytes();
+  unread_end_.Waits(bytes > kLittle ? bytes : 0);
+}
+
 void JobStream::BeginEnd() {
+  MutexLock lock(&mutex_);
   unread_end_.Begin(patience_ + ReadingTime(box_.bytes()), box_.bytes());
 }
 
@@ -81,7 +94,11 @@ void JobStream::Finish(const absl::Status& status) {
   Do(start);
 }
 
-void JobStream::OnWriteDone(bool ok) { Do(box_.Written(ok)); }
+void JobStream::OnWriteDone(bool ok) {
+  const Box::Start start = box_.Written(ok);
+  CountWaiting();
+  Do(start);
+}
 
 void JobStream::OnCancel() {
   brain_->Post(event::CallGone{number_}).IgnoreError();

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "annulus/v1/jobs.pb.h"
+#include "base/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/unread_end.h"
@@ -15,9 +16,10 @@ namespace annulus {
 
 // A RunJob or WatchJob call: writes what the brain says. Its outbox is bounded; a client that does
 // not read fast enough to keep it from filling loses its call (RESOURCE_EXHAUSTED / SLOW_CLIENT),
-// and with it its job. One that does not read up to the call's end is cancelled after `patience`,
-// and where all is well ReadingTime of what waits for it. Owns no state of jobs; lives until gRPC
-// is done with the call and the brain has let go of it.
+// and with it its job, and where too much waits for all clients (unread_answers.h) one that has
+// kept it waiting for long is cancelled. One that does not read up to the call's end is cancelled
+// after `patience`, and where all is well ReadingTime of what waits for it. Owns no state of jobs;
+// lives until gRPC is done with the call and the brain has let go of it.
 class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public CallSink {
  public:
   JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience);
@@ -44,8 +46,10 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   using Box = Outbox<v1::JobEvent>;
   void Do(Box::Start start);
   void GiveUp();
-  // All that is to be written waits for the client.
-  void BeginEnd();
+  // What is to be written waits for the client, who may take his time while not too much does.
+  void CountWaiting() EXCLUDES(mutex_);
+  // The same behind the last event.
+  void BeginEnd() EXCLUDES(mutex_);
 
   Brain* const brain_;
   const int64_t number_;
@@ -53,6 +57,7 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   Box box_;
   grpc::ByteBuffer out_;
   UnreadEnd unread_end_;
+  Mutex mutex_;                      // So that the last count is the latest.
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };
 

@@ -1,12 +1,12 @@
 #include "server/services/jobs_service.h"
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "attention/status_macros.h"
 #include "proto/convert.h"
+#include "proto/grpc_time.h"
 #include "proto/request.h"
 #include "proto/unary_call.h"
 #include "server/coordinator/submission.h"
@@ -14,22 +14,29 @@
 namespace annulus {
 namespace {
 
-// The brain's one word to a unary call. gRPC keeps the response until the call ends.
+// The brain's one word to a unary call.
 template <typename Response>
 class UnaryAnswer final : public UnaryCall, public CallSink {
  public:
-  UnaryAnswer(grpc::CallbackServerContext* context, Response* response, absl::Duration patience)
-      : UnaryCall(context, response, patience), response_(response) {}
+  UnaryAnswer(grpc::CallbackServerContext* context, absl::Duration patience,
+              grpc::ByteBuffer* response)
+      : UnaryCall(context, &answer_, patience, response) {}
   void Send(v1::JobEvent) override {}
   void Finish(const absl::Status& status) override { End(status); }
   void Answer(absl::StatusOr<Value> value) override {
-    if (value.ok()) *response_ = std::get<Response>(*std::move(value));
+    if (value.ok()) answer_ = std::get<Response>(*std::move(value));
     End(value.status());
   }
 
  private:
-  Response* const response_;
+  Response answer_;
 };
+
+// A question about one job.
+template <typename Question, typename Request>
+Event AboutJob(int64_t call, const Request& request) {
+  return Question{call, kAnonymous, request.job_id()};
+}
 
 // The same for a dry run, which takes long enough for its caller to go away meanwhile.
 class PlanAnswer final : public UnaryCall, public CallSink {
@@ -76,29 +83,10 @@ class PlanAnswer final : public UnaryCall, public CallSink {
   std::atomic<bool> ended_{false};
 };
 
-template <typename Response>
-std::shared_ptr<UnaryAnswer<Response>> NewAnswer(grpc::CallbackServerContext* context,
-                                                 Response* response, absl::Duration patience) {
-  return std::make_shared<UnaryAnswer<Response>>(context, response, patience);
-}
-
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Ask(Brain* brain, int64_t call,
-                              std::shared_ptr<UnaryAnswer<Response>> answer, const Request& request,
-                              Event event) {
-  UnaryCall* const reactor = answer.get();
-  reactor->Keep(answer);
-  reactor->Holds(request.ByteSizeLong());
-  absl::Status taken = CheckFieldsKnown(request, "");
-  if (taken.ok()) taken = brain->PostCall(call, std::move(answer), std::move(event));
-  if (!taken.ok()) reactor->End(taken);
-  return reactor;
-}
-
-absl::StatusOr<std::shared_ptr<const Submission>> PlanRequestOf(const grpc::ByteBuffer& arrived,
+absl::StatusOr<std::shared_ptr<const Submission>> PlanRequestOf(const grpc::ByteBuffer* arrived,
                                                                 const CoordinatorOptions& options) {
   v1::PlanJobRequest request;
-  RETURN_IF_ERROR(ParseRequest(arrived, &request));
+  RETURN_IF_ERROR(TakeRequest(arrived, &request));
   RETURN_IF_ERROR(CheckFieldsKnown(request, ""));
   v1::RunJobRequest job;
   job.mutable_spec()->Swap(request.mutable_spec());
@@ -106,84 +94,88 @@ absl::StatusOr<std::shared_ptr<const Submission>> PlanRequestOf(const grpc::Byte
   return MakeSubmission(std::move(job), options);
 }
 
-absl::StatusOr<std::shared_ptr<const Submission>> RunRequestOf(const grpc::ByteBuffer& arrived,
+absl::StatusOr<std::shared_ptr<const Submission>> RunRequestOf(const grpc::ByteBuffer* arrived,
                                                                const CoordinatorOptions& options) {
   v1::RunJobRequest request;
-  RETURN_IF_ERROR(ParseRequest(arrived, &request));
+  RETURN_IF_ERROR(TakeRequest(arrived, &request));
   return MakeSubmission(std::move(request), options);
 }
 
-// By the brain's clock. gRPC tells a deadline by the time of day, and keeps it as what is left.
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context, const Brain& brain) {
-  using Clock = std::chrono::system_clock;
-  const Clock::time_point deadline = context.deadline();
-  if (deadline == Clock::time_point::max()) return absl::InfiniteFuture();
-  const absl::Time now = brain.Now();
-  return now + absl::FromChrono(deadline - Clock::now());
-}
-
 }  // namespace
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* JobsService::Ask(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* arrived,
+                                           grpc::ByteBuffer* response,
+                                           Event (*event_of)(int64_t call, const Request&)) {
+  auto answer = std::make_shared<UnaryAnswer<Response>>(context, end_patience_, response);
+  UnaryCall* const reactor = answer.get();
+  reactor->Keep(answer);
+  Request request;
+  absl::Status taken = TakeQuestion(arrived, &request);
+  if (taken.ok()) {
+    const int64_t call = brain_->NewNumber();
+    taken = brain_->PostCall(call, std::move(answer), event_of(call, request));
+  }
+  if (!taken.ok()) reactor->End(taken);
+  return reactor;
+}
 
 grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* arrived,
                                                grpc::ByteBuffer* response) {
   auto call = std::make_shared<PlanAnswer>(brain_, context, response, end_patience_);
-  call->Holds(arrived->Length());
-  return PlanAnswer::Start(std::move(call), PlanRequestOf(*arrived, options_));
+  return PlanAnswer::Start(std::move(call), PlanRequestOf(arrived, options_));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::RunJob(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
   auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
-  auto submission = RunRequestOf(*arrived, options_);
+  auto submission = RunRequestOf(arrived, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
-  return JobStream::Start(std::move(stream), event::RunJob{call, kAnonymous, *std::move(submission),
-                                                           DeadlineOf(*context, *brain_)});
+  return JobStream::Start(std::move(stream),
+                          event::RunJob{call, kAnonymous, *std::move(submission),
+                                        brain_->Now() + TimeLeft(context->deadline())});
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::WatchJob(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
   auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
   v1::WatchJobRequest request;
-  absl::Status s = ParseRequest(*arrived, &request);
-  if (s.ok()) s = CheckFieldsKnown(request, "");
-  if (!s.ok()) {
-    return JobStream::Refuse(std::move(stream), s);
-  }
+  const absl::Status taken = TakeQuestion(arrived, &request);
+  if (!taken.ok()) return JobStream::Refuse(std::move(stream), taken);
   const int64_t call = stream->number();
-  return JobStream::Start(std::move(stream), event::WatchJob{call, kAnonymous, request.job_id()});
+  return JobStream::Start(std::move(stream), AboutJob<event::WatchJob>(call, request));
 }
 
 grpc::ServerUnaryReactor* JobsService::GetJob(grpc::CallbackServerContext* context,
-                                              const v1::GetJobRequest* request, v1::Job* response) {
-  const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
-             event::GetJob{call, kAnonymous, request->job_id()});
+                                              const grpc::ByteBuffer* arrived,
+                                              grpc::ByteBuffer* response) {
+  return Ask<v1::GetJobRequest, v1::Job>(context, arrived, response, &AboutJob<event::GetJob>);
 }
 
 grpc::ServerUnaryReactor* JobsService::ListJobs(grpc::CallbackServerContext* context,
-                                                const v1::ListJobsRequest* request,
-                                                v1::ListJobsResponse* response) {
-  const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
-             event::ListJobs{call, kAnonymous, *request});
+                                                const grpc::ByteBuffer* arrived,
+                                                grpc::ByteBuffer* response) {
+  return Ask<v1::ListJobsRequest, v1::ListJobsResponse>(
+      context, arrived, response, [](int64_t call, const v1::ListJobsRequest& request) -> Event {
+        return event::ListJobs{call, kAnonymous, request};
+      });
 }
 
 grpc::ServerUnaryReactor* JobsService::CancelJob(grpc::CallbackServerContext* context,
-                                                 const v1::CancelJobRequest* request,
-                                                 v1::Job* response) {
-  const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
-             event::CancelJob{call, kAnonymous, request->job_id()});
+                                                 const grpc::ByteBuffer* arrived,
+                                                 grpc::ByteBuffer* response) {
+  return Ask<v1::CancelJobRequest, v1::Job>(context, arrived, response,
+                                            &AboutJob<event::CancelJob>);
 }
 
 grpc::ServerUnaryReactor* JobsService::ReleaseState(grpc::CallbackServerContext* context,
-                                                    const v1::ReleaseStateRequest* request,
-                                                    v1::Job* response) {
-  const int64_t call = brain_->NewNumber();
-  return Ask(brain_, call, NewAnswer(context, response, end_patience_), *request,
-             event::ReleaseState{call, kAnonymous, request->job_id()});
+                                                    const grpc::ByteBuffer* arrived,
+                                                    grpc::ByteBuffer* response) {
+  return Ask<v1::ReleaseStateRequest, v1::Job>(context, arrived, response,
+                                               &AboutJob<event::ReleaseState>);
 }
 
 }  // namespace annulus

@@ -11,12 +11,12 @@ namespace annulus {
 
 // annulus.v1.Jobs: validates, posts to the brain, and lets it answer. The brain outlives the
 // server.
-// What may hold a spec comes raw: its parts are counted before it is parsed.
+// All requests come raw, to be counted before they are parsed, and let go of when they have been.
 class JobsService final
     : public v1::Jobs::WithRawCallbackMethod_RunJob<v1::Jobs::WithRawCallbackMethod_WatchJob<
-          v1::Jobs::WithRawCallbackMethod_PlanJob<v1::Jobs::WithCallbackMethod_GetJob<
-              v1::Jobs::WithCallbackMethod_ListJobs<v1::Jobs::WithCallbackMethod_CancelJob<
-                  v1::Jobs::WithCallbackMethod_ReleaseState<v1::Jobs::Service>>>>>>> {
+          v1::Jobs::WithRawCallbackMethod_PlanJob<v1::Jobs::WithRawCallbackMethod_GetJob<
+              v1::Jobs::WithRawCallbackMethod_ListJobs<v1::Jobs::WithRawCallbackMethod_CancelJob<
+                  v1::Jobs::WithRawCallbackMethod_ReleaseState<v1::Jobs::Service>>>>>>> {
  public:
   // `end_patience`: for callers who do not read up to their call's end, see UnaryCall, JobStream.
   JobsService(Brain* brain, const CoordinatorOptions& options,
@@ -31,18 +31,25 @@ class JobsService final
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchJob(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* arrived) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const v1::GetJobRequest* request, v1::Job* response) override;
+                                   const grpc::ByteBuffer* arrived,
+                                   grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest* request,
-                                     v1::ListJobsResponse* response) override;
+                                     const grpc::ByteBuffer* arrived,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const v1::CancelJobRequest* request,
-                                      v1::Job* response) override;
+                                      const grpc::ByteBuffer* arrived,
+                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ReleaseState(grpc::CallbackServerContext* context,
-                                         const v1::ReleaseStateRequest* request,
-                                         v1::Job* response) override;
+                                         const grpc::ByteBuffer* arrived,
+                                         grpc::ByteBuffer* response) override;
 
  private:
+  // What the brain answers at once.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Ask(grpc::CallbackServerContext* context,
+                                const grpc::ByteBuffer* arrived, grpc::ByteBuffer* response,
+                                Event (*event_of)(int64_t call, const Request&));
+
   Brain* const brain_;
   const CoordinatorOptions options_;
   const absl::Duration end_patience_;

@@ -9,7 +9,10 @@ PlannerPool::PlannerPool(int threads, PlanFunction plan) : plan_(std::move(plan)
   threads_.emplace_back([this] { Run(/*quick_alone=*/true); });
 }
 
-PlannerPool::~PlannerPool() { Stop(); }
+PlannerPool::~PlannerPool() {
+  Stop();
+  for (std::thread& thread : threads_) thread.join();
+}
 
 void PlannerPool::Post(Turn turn, PlanRequest request, Done done) {
   {
@@ -61,9 +64,6 @@ void PlannerPool::Stop() {
     waiting_.clear();
   }
   changed_.SignalAll();
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
 }
 
 }  // namespace annulus

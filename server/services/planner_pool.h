@@ -31,13 +31,14 @@ class PlannerPool {
   };
 
   PlannerPool(int threads, PlanFunction plan);
+  // Waits for the plans that are being made.
   ~PlannerPool();
 
   // `done` is not called when the pool stops, or forgets the plan, before its turn comes.
   void Post(Turn turn, PlanRequest request, Done done) EXCLUDES(mutex_);
   // The plan is not made if its turn has not come yet.
   void Forget(int64_t plan) EXCLUDES(mutex_);
-  // Forgets what waits and ends the threads. Idempotent.
+  // Forgets what waits, and makes no other plan. Does not wait. Idempotent.
   void Stop() EXCLUDES(mutex_);
 
  private:

@@ -19,8 +19,6 @@ namespace {
 
 constexpr size_t kMaxCommands = 8192;
 constexpr size_t kMaxBytes = 256 << 20;
-// For a worker that does not read: until its stream is cancelled and it is not told why.
-constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
 grpc::ByteBuffer Encode(const Command& command) {
   std::vector<grpc::Slice> slices = {grpc::Slice(command.Opening())};
@@ -36,9 +34,10 @@ grpc::ByteBuffer Encode(const Command& command) {
 class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public LinkSink {
  public:
-  WorkerStream(Brain* brain, grpc::CallbackServerContext* context)
+  WorkerStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration end_patience)
       : brain_(brain),
         number_(brain->NewNumber()),
+        end_patience_(end_patience),
         box_(kMaxCommands, kMaxBytes),
         unread_end_(context) {}
 
@@ -55,7 +54,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     Do(box_.Push(std::move(command), &overflow));
     if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
   }
-  void Close(const absl::Status& status) override { Do(box_.End(status, Box::Flush::kYes)); }
+  void Close(const absl::Status& status) override {
+    unread_end_.Begin(end_patience_, box_.bytes());
+    Do(box_.End(status, Box::Flush::kYes));
+  }
 
   void OnReadDone(bool ok) override {
     {
@@ -124,13 +126,14 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     brain_->Post(event::WorkerGone{number_}).IgnoreError();
   }
   void GiveUp(const absl::Status& status) {
-    unread_end_.Begin(kEndPatience);
+    unread_end_.Begin(end_patience_);
     brain_->Post(event::WorkerGone{number_}).IgnoreError();
     Do(box_.End(status, Box::Flush::kNo));
   }
 
   Brain* const brain_;
   const int64_t number_;
+  const absl::Duration end_patience_;
   Box box_;
   UnreadEnd unread_end_;
   grpc::ByteBuffer in_, out_;
@@ -145,7 +148,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerControlService::Connect(
     grpc::CallbackServerContext* context) {
-  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context), first_message_wait_);
+  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context, end_patience_),
+                             first_message_wait_);
 }
 
 }  // namespace annulus

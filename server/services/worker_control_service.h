@@ -4,18 +4,21 @@
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/unread_end.h"
 #include "server/services/brain.h"
 
 namespace annulus {
 
 // annulus.control.v1.WorkerControl: workers' messages to the brain and its commands back, these as
 // raw buffers, which share a job's spec. A worker that does not read its commands loses its stream,
-// and so does a caller that says nothing for `first_message_wait`. The brain outlives the server.
+// and so does a caller that says nothing for `first_message_wait`. A stream whose end is not read
+// is cancelled after `end_patience`. The brain outlives the server.
 class WorkerControlService final : public control::v1::WorkerControl::WithRawCallbackMethod_Connect<
                                        control::v1::WorkerControl::Service> {
  public:
-  WorkerControlService(Brain* brain, absl::Duration first_message_wait)
-      : brain_(brain), first_message_wait_(first_message_wait) {}
+  WorkerControlService(Brain* brain, absl::Duration first_message_wait,
+                       absl::Duration end_patience = kUnreadPatience)
+      : brain_(brain), first_message_wait_(first_message_wait), end_patience_(end_patience) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Connect(
       grpc::CallbackServerContext* context) override;
@@ -23,6 +26,7 @@ class WorkerControlService final : public control::v1::WorkerControl::WithRawCal
  private:
   Brain* const brain_;
   const absl::Duration first_message_wait_;
+  const absl::Duration end_patience_;
 };
 
 }  // namespace annulus

@@ -91,6 +91,18 @@ TEST_F(CommandLineTest, ZeroMayStandBesideARange) {
   EXPECT_EQ(share_, 0);
 }
 
+TEST(ParseHostTest, APortMayFollow) {
+  using Place = std::pair<std::string, int>;
+  EXPECT_EQ(*ParseHost("worker.example"), Place("worker.example", 0));
+  EXPECT_EQ(*ParseHost("worker.example:0"), Place("worker.example", 0));
+  EXPECT_EQ(*ParseHost("worker.example:8004"), Place("worker.example", 8004));
+  EXPECT_EQ(*ParseHost("[::1]"), Place("[::1]", 0));
+  EXPECT_EQ(*ParseHost("[::1]:8004"), Place("[::1]", 8004));
+  for (const char* wrong : {"", ":", ":8004", "host:", "host:65536", "::1", "a host"}) {
+    EXPECT_FALSE(ParseHost(wrong).ok()) << wrong;
+  }
+}
+
 TEST(IsEveryAddressTest, KnowsAllItsForms) {
   for (const char* host : {"0.0.0.0", "0", "[::]", "[0:0::0]"}) {
     EXPECT_TRUE(IsEveryAddress(host)) << host;

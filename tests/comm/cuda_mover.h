@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/comm/in_process.h"
+#include "tests/comm/in_process.h"
 #include "worker/device/cuda_device.h"
 
 namespace annulus {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "gtest/gtest.h"
+#include "tests/comm/in_process.h"
 #include "worker/comm/gloo.h"
-#include "worker/comm/in_process.h"
 
 namespace annulus {
 namespace {

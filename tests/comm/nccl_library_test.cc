@@ -113,7 +113,8 @@ TEST(NcclLibrary, AnOlderOneIsToldWhatItKnows) {
 TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {
   EXPECT_THAT(std::string(LoadNccl("libno-such-nccl.so").status().message()),
               testing::StartsWith("no NCCL: libno-such-nccl.so"));
-  EXPECT_EQ(LoadNccl("libdl.so.2").status().message(), "NCCL has no ncclGetVersion: it is too old");
+  EXPECT_EQ(LoadNccl("libdl.so.2").status().message(),
+            "libdl.so.2 is no NCCL: it has no ncclGetVersion");
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   EXPECT_EQ(LoadNccl("libnccl.so.2").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(LoadNccl("libnccl.so.2").status().message()),

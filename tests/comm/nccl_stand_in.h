@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "tests/comm/in_process.h"
 #include "tests/device/cuda_stand_in.h"
-#include "worker/comm/in_process.h"
 #include "worker/comm/nccl_api.h"
 
 namespace annulus {

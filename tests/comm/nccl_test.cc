@@ -295,6 +295,38 @@ TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
   EXPECT_EQ(world->nccl->aborts(), 0);
 }
 
+// NCCL waits for the ranks of an id for as long as the process lives.
+TEST(Nccl, IdsOfGroupsThatDoNotFormAreCounted) {
+  const auto world = std::make_shared<NcclWorld>();
+  Group healthy = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
+  Group alone = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 1);
+  ASSERT_FALSE(healthy.empty() || alone.empty());
+  Group unconnected = GroupIn(world, 2);
+  for (const auto& rank : unconnected) ASSERT_TRUE(rank->Bootstrap().ok());
+  Group aborted = GroupIn(world, 2);
+  std::vector<std::string> bootstraps;
+  for (const auto& rank : aborted) bootstraps.push_back(*rank->Bootstrap());
+  EXPECT_EQ(aborted[0]->Connect(bootstraps, SteadyNow() + absl::Milliseconds(20)).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(world->lost_ids.count(), 0) << "the others may still come";
+  healthy.clear();
+  alone.clear();
+  EXPECT_EQ(world->lost_ids.count(), 0);
+  unconnected.clear();
+  EXPECT_EQ(world->lost_ids.count(), 1) << "rank 0's";
+  aborted.clear();
+  EXPECT_EQ(world->lost_ids.count(), 2);
+}
+
+TEST(Nccl, ManyLostIdsAreAReasonForAnotherProcess) {
+  NcclLostIds ids;
+  for (int i = 0; i < NcclLostIds::kMost; ++i) {
+    EXPECT_EQ(ids.Complaint(), "");
+    ids.Add();
+  }
+  EXPECT_EQ(ids.Complaint(), "NCCL still waits for the ranks of 256 groups that did not form");
+}
+
 TEST(Nccl, RanksOutOfRangeAreRefused) {
   const NcclWorld world;
   const auto device = *CudaDevice::Create(world.context);

@@ -34,6 +34,7 @@ struct NcclWorld {
   CudaStandIn cuda;
   std::shared_ptr<CudaContext> context;
   std::unique_ptr<NcclStandIn> nccl;
+  NcclLostIds lost_ids;
 };
 
 // A communicator with the device that it borrows.
@@ -46,6 +47,7 @@ class NcclWithDevice final : public ForwardingCommunicator {
     options.device = device_.get();
     options.rank = rank;
     options.size = size;
+    options.lost_ids = &world_->lost_ids;
     inner_ = *MakeNcclCommunicator(options);
   }
 

@@ -61,6 +61,19 @@ class DrainTest(unittest.TestCase):
             outputs.check()
         self.await_end()
 
+    def test_a_second_signal_ends_it_at_once(self):
+        through = raw_client.Attend(self.stubs)
+        with through:
+            through.start(raw_job.Job([(33, 65)], causal=True, seed=5).spec)
+            through.accepted()
+            self.coordinator.signal(signal.SIGTERM)
+            wait_for(lambda: "draining" in self.coordinator.tail(), SECONDS, self.coordinator.tail)
+            self.assertNotEqual(self.coordinator.state(), "", "it drains")
+            self.coordinator.signal(signal.SIGTERM)
+            wait_for(lambda: self.coordinator.state() == "", SECONDS, self.coordinator.tail)
+        self.assertEqual(self.coordinator.end(), 128 + signal.SIGTERM)
+        wait_for(lambda: "again: ending at once" in self.coordinator.tail(), SECONDS, self.coordinator.tail)
+
     def test_idle_it_ends_at_once(self):
         self.coordinator.signal(signal.SIGTERM)
         self.await_end()

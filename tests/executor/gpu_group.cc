@@ -4,7 +4,7 @@
 
 #include "attention/status_macros.h"
 #include "tests/comm/cuda_mover.h"
-#include "worker/comm/in_process.h"
+#include "tests/comm/in_process.h"
 
 namespace annulus {
 

@@ -6,11 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
+#include "base/mutex.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/generic/async_generic_service.h"
 
 namespace annulus {
@@ -89,6 +94,60 @@ TEST(ListenTest, AnAddressOfAnotherMachineIsTheCause) {
             "cannot listen on 203.0.113.9:0: cannot assign requested address");
   EXPECT_TRUE(absl::StartsWith(ListenOn("no-such-host.invalid:0").status().message(),
                                "cannot listen on no-such-host.invalid:0: "));
+}
+
+// A service whose Watch keeps its thread until it may go on.
+class Watched final : public grpc::health::v1::Health::Service {
+ public:
+  grpc::Status Watch(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,
+                     grpc::ServerWriter<grpc::health::v1::HealthCheckResponse>* writer) override {
+    writer->Write({});
+    MutexLock lock(&mutex_);
+    while (!go_on_) changed_.Wait(&mutex_);
+    return grpc::Status::OK;
+  }
+  void GoOn() {
+    MutexLock lock(&mutex_);
+    go_on_ = true;
+    changed_.SignalAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool go_on_ GUARDED_BY(mutex_) = false;
+};
+
+TEST(ListenTest, CallsThatKeepAThreadAreBounded) {
+  constexpr int kCalls = 40;
+  Watched service;
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  const auto listening = Listen(&builder, "127.0.0.1:0", grpc::InsecureServerCredentials());
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  const auto stub = grpc::health::v1::Health::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", listening->port), grpc::InsecureChannelCredentials()));
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>>> taken;
+  grpc::health::v1::HealthCheckResponse response;
+  int refused = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    auto call = stub->Watch(contexts.back().get(), {});
+    if (call->Read(&response)) {
+      taken.push_back(std::move(call));
+    } else {
+      refused += call->Finish().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    }
+  }
+  EXPECT_EQ(static_cast<int>(taken.size()), kMaxBlockingCalls);
+  EXPECT_EQ(refused, kCalls - kMaxBlockingCalls);
+  service.GoOn();
+  for (const auto& call : taken) {
+    EXPECT_FALSE(call->Read(&response));
+    EXPECT_TRUE(call->Finish().ok());
+  }
+  listening->server->Shutdown();
 }
 
 }  // namespace

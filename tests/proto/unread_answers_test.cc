@@ -46,6 +46,26 @@ TEST(UnreadAnswersTest, AndWhereTheyAreTooLarge) {
   EXPECT_EQ(answers.calls(), 0u);
 }
 
+TEST(UnreadAnswersTest, OneThatGrowsHasWaitedAsLongAsBefore) {
+  UnreadAnswers answers({/*calls=*/100, /*bytes=*/1000});
+  std::vector<int> cancelled;
+  const auto add = [&](int name, size_t bytes) {
+    return answers.Add(bytes, [&cancelled, name] { cancelled.push_back(name); });
+  };
+  const uint64_t old = add(0, 100), young = add(1, 100);
+  answers.Resize(old, 300);
+  EXPECT_EQ(answers.bytes(), 400u);
+  answers.Resize(old, 50);
+  EXPECT_EQ(answers.bytes(), 150u);
+  answers.Resize(young, 951);
+  EXPECT_EQ(cancelled, (std::vector<int>{0}));
+  EXPECT_EQ(answers.bytes(), 951u);
+  answers.Resize(old, 500);
+  EXPECT_EQ(answers.bytes(), 951u) << "it was gone";
+  answers.Resize(young, 5000);
+  EXPECT_EQ(cancelled.size(), 1u) << "the last one stays";
+}
+
 TEST(UnreadAnswersTest, ThreadsAddAndRemove) {
   UnreadAnswers answers({/*calls=*/5, /*bytes=*/1000});
   std::atomic<int> cancelled{0};
@@ -55,6 +75,7 @@ TEST(UnreadAnswersTest, ThreadsAddAndRemove) {
       for (int i = 0; i < 2000; ++i) {
         const uint64_t one = answers.Add(i % 300, [&] { ++cancelled; });
         const uint64_t other = answers.Add(i % 7, [&] { ++cancelled; });
+        answers.Resize(one, i % 500);
         answers.Remove(one);
         answers.Remove(other);
       }

@@ -265,8 +265,13 @@ TEST_F(BusyBrainTest, StopEndsEveryOpenCallOnce) {
   ASSERT_TRUE(AwaitPlanning());
   EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());  // The brain has taken both calls.
   for (const auto& plan : plans) EXPECT_EQ(plan->ends, 0);
-  std::thread stop([this] { brain_->Stop(); });  // Waits for the planner in the end.
+  auto stopped = std::make_shared<TestSink>();
+  std::thread stop([this, stopped] {
+    brain_->Stop();
+    stopped->Finish(absl::OkStatus());
+  });
   for (const auto& plan : plans) EXPECT_EQ(DetailOf(plan->Wait()).reason, "DRAINING");
+  EXPECT_TRUE(stopped->Wait().ok()) << "while the planner plans";
   GoOn();
   stop.join();
   for (const auto& plan : plans) EXPECT_EQ(plan->ends, 1);

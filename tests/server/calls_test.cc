@@ -80,6 +80,34 @@ TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_SUCCEEDED);
 }
 
+TEST_F(CallsTest, ACallThatJoinsEndsAtItsOwnDeadlineAndTheJobDoesNot) {
+  const int64_t first = harness_.Run(Named("r1"));
+  const int64_t late = harness_.Run(Named("r1"), "anonymous", harness_.now() + absl::Seconds(5));
+  const int64_t later = harness_.Run(Named("r1"), "anonymous", harness_.now() + absl::Seconds(7));
+  harness_.Advance(absl::Seconds(4));
+  EXPECT_FALSE(harness_.call(late).finished.has_value());
+  harness_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(harness_.call(late).finished.has_value());
+  EXPECT_EQ(harness_.call(late).finished->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(*harness_.call(late).finished), "EXPIRED_RUNNING");
+  EXPECT_FALSE(harness_.call(later).finished.has_value());
+  harness_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(harness_.call(later).finished.has_value());
+  Finish(first);
+  EXPECT_EQ(harness_.StateOf(first), Job::STATE_SUCCEEDED);
+  EXPECT_NE(harness_.StateOf(late), Job::STATE_SUCCEEDED) << "it follows the job no more";
+}
+
+TEST_F(CallsTest, AJobWhoseLastCallIsLateEndsWithIt) {
+  const int64_t first = harness_.Run(Named("r1"));
+  const int64_t last = harness_.Run(Named("r1"), "anonymous", harness_.now() + absl::Seconds(5));
+  harness_.Handle(event::CallGone{first});
+  const std::string job = harness_.JobOf(last);
+  harness_.Advance(absl::Seconds(6));
+  EXPECT_EQ(harness_.call(last).finished->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(harness_.Get(job).state(), Job::STATE_CANCELLED);
+}
+
 TEST_F(CallsTest, AfterTheEndTheSameRequestIdRunsAfreshBecauseItsOutputsAreGone) {
   const int64_t first = harness_.Run(Named("r1"));
   Finish(first);

@@ -1,5 +1,6 @@
-// Calls of Jobs whose callers do not read up to the end are let go of.
+// What calls of Jobs keep for callers who do not read is bounded, and those are let go of.
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,7 +15,9 @@
 #include "server/coordinator/planner.h"
 #include "server/services/brain.h"
 #include "server/services/jobs_service.h"
+#include "server/services/worker_control_service.h"
 #include "tests/server/messages.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/unread_call.h"
 
 namespace annulus {
@@ -31,7 +34,6 @@ class DeafLink final : public LinkSink {
 
 Brain::Options BrainOptions() {
   Brain::Options options;
-  options.plan = MakeJobPlan;
   options.random = [n = uint64_t{0}]() mutable { return ++n; };
   options.coordinator.beat_interval = absl::Seconds(100);  // It does not beat.
   options.coordinator.lease = absl::Seconds(300);
@@ -42,24 +44,29 @@ class UnreadAnswerTest : public testing::Test {
  protected:
   // Callers who do not read are given so much time.
   void Start(absl::Duration patience) {
-    service_ = std::make_unique<JobsService>(&brain_, BrainOptions().coordinator, patience);
+    Brain::Options options = BrainOptions();
+    options.plan = [this](const PlanRequest& request) { return Plan(request); };
+    brain_ = std::make_unique<Brain>(std::move(options));
+    service_ = std::make_unique<JobsService>(brain_.get(), BrainOptions().coordinator, patience);
+    control_ = std::make_unique<WorkerControlService>(brain_.get(), kLong, patience);
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(service_.get());
+    builder.RegisterService(control_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     jobs_ = v1::Jobs::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port_),
                                                   grpc::InsecureChannelCredentials()));
     control::v1::WorkerEvent event;
     *event.mutable_register_() = SmallWorker("w0", "i0");
-    const int64_t link = brain_.NewNumber();
-    ASSERT_TRUE(
-        brain_
-            .PostLink(link, std::make_shared<DeafLink>(), event::WorkerSaid{link, std::move(event)})
-            .ok());
+    const int64_t link = brain_->NewNumber();
+    ASSERT_TRUE(brain_
+                    ->PostLink(link, std::make_shared<DeafLink>(),
+                               event::WorkerSaid{link, std::move(event)})
+                    .ok());
   }
   ~UnreadAnswerTest() override {
-    brain_.Stop();
+    brain_->Stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -84,8 +91,33 @@ class UnreadAnswerTest : public testing::Test {
     EXPECT_TRUE(jobs_->CancelJob(&context, request, &answer).ok());
   }
 
-  Brain brain_{BrainOptions()};
+  // The planner's plan, which also says so much of what it did not take.
+  PlanResult Plan(const PlanRequest& request) const {
+    const PlanResult plan = MakeJobPlan(request);
+    if (!plan.ok() || plan_words_ == 0) return plan;
+    auto with_words = std::make_shared<JobPlan>(**plan);
+    with_words->rejected.emplace_back().rejected = std::string(plan_words_, 'x');
+    return with_words;
+  }
+  int Workers() {
+    struct Info final : CallSink {
+      void Send(v1::JobEvent) override {}
+      void Finish(const absl::Status&) override {}
+      void Answer(absl::StatusOr<Value> value) override {
+        if (value.ok()) workers = std::get<v1::ServerInfo>(*value).workers_size();
+      }
+      std::atomic<int> workers{0};
+    };
+    const auto info = std::make_shared<Info>();
+    const int64_t call = brain_->NewNumber();
+    EXPECT_TRUE(brain_->PostCall(call, info, event::GetServerInfo{call}).ok());
+    return info->workers;
+  }
+
+  size_t plan_words_ = 0;
+  std::unique_ptr<Brain> brain_;
   std::unique_ptr<JobsService> service_;
+  std::unique_ptr<WorkerControlService> control_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Jobs::Stub> jobs_;
   int port_ = 0;
@@ -131,25 +163,84 @@ TEST_F(UnreadAnswerTest, AnAnswerMakesRoomForOthers) {
   EXPECT_TRUE(get->EndsWithin(kLong / 2));
 }
 
-TEST_F(UnreadAnswerTest, TheRequestCountsBesideItsAnswer) {
+// As it was made, and as it goes out.
+TEST_F(UnreadAnswerTest, AnAnswerCountsTwice) {
   Start(kLong);
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = SmallRequest(1, 8, 16).spec();
-  constexpr int kHeads = 1000;
-  request.mutable_spec()->set_q_heads(kHeads);
-  for (int i = 0; i < kHeads; ++i) request.mutable_spec()->mutable_modifiers()->add_sinks(1);
+  const auto run = Unread("RunJob", SmallRequest(1, 8, 16));
+  v1::GetJobRequest request;
+  request.set_job_id(AJob());
+  v1::Job job;
   grpc::ClientContext context;
-  v1::Plan plan;
-  const grpc::Status planned = jobs_->PlanJob(&context, request, &plan);
-  ASSERT_TRUE(planned.ok()) << planned.error_message();
-  ASSERT_LT(plan.ByteSizeLong(), request.ByteSizeLong() / 2);
-  const auto unread = Unread("PlanJob", request);
-  bool counted = false;
-  for (const absl::Time end = SteadyNow() + kLong / 4; SteadyNow() < end && !counted;) {
-    EXPECT_FALSE(unread->EndsWithin(absl::Milliseconds(1)));
-    counted = UnreadAnswers::Get().bytes() > request.ByteSizeLong();
+  ASSERT_TRUE(jobs_->GetJob(&context, request, &job).ok());
+  UnreadAnswers& counted = UnreadAnswers::Get();
+  for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && counted.calls() > 0;) {
   }
-  EXPECT_TRUE(counted);
+  const auto get = Unread("GetJob", request);
+  EXPECT_FALSE(get->EndsWithin(absl::Milliseconds(200)));
+  EXPECT_EQ(counted.bytes(), 2 * job.ByteSizeLong());
+}
+
+TEST_F(UnreadAnswerTest, EventsOfACallThatGoesOnMakeRoomForOthersToo) {
+  plan_words_ = 64 << 10;
+  Start(kLong);
+  const auto run = Unread("RunJob", SmallRequest(1, 8, 16));
+  UnreadAnswers& others = UnreadAnswers::Get();
+  for (const absl::Time end = SteadyNow() + kLong / 2;
+       SteadyNow() < end && others.bytes() < plan_words_;) {
+    EXPECT_FALSE(run->EndsWithin(absl::Milliseconds(1)));
+  }
+  EXPECT_GT(others.bytes(), plan_words_);
+  others.Remove(others.Add(UnreadAnswers::Limits().bytes, [] {}));
+  EXPECT_TRUE(run->EndsWithin(kLong / 2));
+  EXPECT_EQ(others.bytes(), 0u);
+}
+
+TEST_F(UnreadAnswerTest, EventsThatAreReadAreNoLongerCounted) {
+  plan_words_ = 64 << 10;
+  Start(kLong);
+  grpc::ClientContext context;
+  const auto run = jobs_->RunJob(&context, SmallRequest(1, 8, 16));
+  v1::JobEvent event;
+  while (run->Read(&event) && !event.has_state_changed()) {
+  }
+  EXPECT_EQ(event.state_changed().state(), v1::Job::STATE_UPLOADING);
+  UnreadAnswers& counted = UnreadAnswers::Get();
+  for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && counted.calls() > 0;) {
+  }
+  EXPECT_EQ(counted.calls(), 0u);
+  context.TryCancel();
+}
+
+TEST_F(UnreadAnswerTest, AWorkersStreamEndsSoonAfterItIsClosed) {
+  Start(absl::Milliseconds(50));
+  control::v1::WorkerEvent event;
+  *event.mutable_register_() = SmallWorker("w1", "i1");
+  UnreadCall stream(port_, "/annulus.control.v1.WorkerControl/Connect", event,
+                    UnreadCall::Manner::kStaysOpen);
+  for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && Workers() < 2;) {
+  }
+  ASSERT_EQ(Workers(), 2);
+  EXPECT_FALSE(stream.EndsWithin(absl::Milliseconds(200))) << "it need not hurry";
+  brain_->Stop();
+  EXPECT_TRUE(stream.EndsWithin(kLong));
+}
+
+TEST_F(UnreadAnswerTest, ACallThatGoesOnKeepsNothingOfItsMessage) {
+  Start(kLong);
+  const auto channel = server_->InProcessChannel({});
+  grpc::ByteBuffer answer;
+  RawCall run(channel, "/annulus.v1.Jobs/RunJob");
+  WatchedMessage request(SmallRequest(1, 8, 16));
+  ASSERT_TRUE(run.WriteLast(request.Take()));
+  ASSERT_TRUE(run.Read(&answer));
+  EXPECT_TRUE(request.AwaitGone());
+  v1::WatchJobRequest job;
+  job.set_job_id(AJob());
+  WatchedMessage watched(job);
+  RawCall watch(channel, "/annulus.v1.Jobs/WatchJob");
+  ASSERT_TRUE(watch.WriteLast(watched.Take()));
+  ASSERT_TRUE(watch.Read(&answer));
+  EXPECT_TRUE(watched.AwaitGone());
 }
 
 TEST_F(UnreadAnswerTest, AnAnswerIsKeptForAWhile) {

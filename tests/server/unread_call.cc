@@ -18,6 +18,8 @@ namespace {
 constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kGoAway = 7;
 constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
 constexpr size_t kHeadBytes = 9;
+// Of what it may send at first.
+constexpr size_t kFrame = 16384, kWindow = 65535;
 
 std::string BigEndian(uint64_t number, int bytes) {
   std::string text;
@@ -40,8 +42,8 @@ std::string Field(absl::string_view name, absl::string_view value) {
 }  // namespace
 
 UnreadCall::UnreadCall(int port, const std::string& method,
-                       const google::protobuf::MessageLite& request)
-    : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+                       const google::protobuf::MessageLite& request, Manner manner)
+    : manner_(manner), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -56,7 +58,11 @@ UnreadCall::UnreadCall(int port, const std::string& method,
                 Field(":authority", "localhost") + Field("content-type", "application/grpc") +
                 Field("te", "trailers"));
   const std::string message = request.SerializeAsString();
-  SendFrame(kData, kEndStream, 1, BigEndian(0, 1) + BigEndian(message.size(), 4) + message);
+  std::string data = BigEndian(0, 1) + BigEndian(message.size(), 4) + message;
+  EXPECT_LE(data.size(), kWindow) << "it does not wait for more";
+  for (; data.size() > kFrame; data.erase(0, kFrame))
+    SendFrame(kData, 0, 1, data.substr(0, kFrame));
+  SendFrame(kData, manner == Manner::kStaysOpen ? 0 : kEndStream, 1, data);
 }
 
 UnreadCall::~UnreadCall() { close(socket_); }
@@ -78,7 +84,8 @@ void UnreadCall::TakeFrames() {
     const std::string payload = in_.substr(kHeadBytes, length);
     in_.erase(0, kHeadBytes + length);
     EXPECT_TRUE(kind != kData || payload.empty()) << "beyond the window";
-    if ((kind == kSettings || kind == kPing) && (flags & kAck) == 0) {
+    const bool asks = kind == kSettings || (kind == kPing && manner_ != Manner::kIsDeaf);
+    if (asks && (flags & kAck) == 0) {
       SendFrame(kind, kAck, 0, kind == kPing ? payload : "");
     }
     ended_ |= kind == kReset || kind == kGoAway || (kind == kHeaders && (flags & kEndStream) != 0);

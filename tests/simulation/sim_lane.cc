@@ -11,21 +11,6 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-GroupId GroupOf(const WorkerCommand& command) {
-  switch (command.command_case()) {
-    case WorkerCommand::kOpenGroup:
-      return IdOf(command.open_group().generation());
-    case WorkerCommand::kConnectGroup:
-      return IdOf(command.connect_group().generation());
-    case WorkerCommand::kRunSegment:
-      return IdOf(command.run_segment().generation());
-    case WorkerCommand::kCloseGroup:
-      return IdOf(command.close_group().generation());
-    default:
-      return IdOf(command.abort_group().generation());
-  }
-}
-
 std::string OperationOf(const WorkerCommand& command) {
   const GroupId group = GroupOf(command);
   if (command.has_connect_group()) return absl::StrCat("connect ", group.first, ".", group.second);

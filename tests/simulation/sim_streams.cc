@@ -103,6 +103,11 @@ void SimCluster::TellStale() {
   Handle(event::Tick{});
   const std::string before = Snapshot(core);
   const bool current = said.event.term() == core.term && links_.count(said.connection) != 0;
+  const auto& workers = core.workers.all();
+  // Whatever comes by its stream in the present term, a suspect worker is back.
+  const bool awaited = std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
+    return entry.second.suspect && entry.second.connection == said.connection;
+  });
   if (options_.planted == Planted::kGhost) {
     for (const auto& [number, worker] : core.workers.all()) {
       if (worker.connection == 0) continue;
@@ -110,7 +115,7 @@ void SimCluster::TellStale() {
       said.event.set_term(core.term);
       said.event.set_id(worker.events_received + 1);
     }
-  } else if (current && agenda_.Chance(0.5)) {
+  } else if (current && (agenda_.Chance(0.5) || awaited)) {
     said.event.set_term(said.event.term() - 1);
   }
   Handle(std::move(said));

@@ -101,8 +101,10 @@ void SimWorker::Handle(AgentEvent event) {
 void SimWorker::ScheduleTick() {
   if (agent_ == nullptr) return;
   const absl::Time wake = agent_->NextWake();
+  // Its clock would tick without a pause.
+  if (wake <= agenda_->now()) around_->Violation(absl::StrCat(slot_, " never sleeps"));
   if (wake == absl::InfiniteFuture() || (tick_at_ <= wake && tick_at_ > agenda_->now())) return;
-  tick_at_ = std::max(wake, agenda_->now() + absl::Microseconds(1));
+  tick_at_ = wake;
   Later(tick_at_ - agenda_->now(), [this] {
     tick_at_ = absl::InfiniteFuture();
     Handle(Ticked{});

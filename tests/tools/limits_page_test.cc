@@ -15,6 +15,7 @@
 #include "attention/shard_plan.h"
 #include "client/channels.h"
 #include "gtest/gtest.h"
+#include "proto/listen.h"
 #include "proto/message_limits.h"
 #include "proto/request.h"
 #include "proto/tensor_stream.h"
@@ -86,6 +87,7 @@ std::vector<std::string> OfMessages() {
           Bytes(kMaxStreamMessageBytes),
           Bytes(kMaxTicketMessageBytes),
           Bytes(kMaxCoordinatorMessageBytes),
+          Bytes(kMaxQuestionBytes),
           Count(kMaxRequestParts),
           Bytes(kMaxCoordinatorAnswerBytes),
           Count(ArrivedCells::kMaxFragments),
@@ -106,6 +108,7 @@ std::vector<std::string> AtOnce(const CoordinatorServer::Options& options) {
           Count(ShardBoard::Options().max_calls),
           Count(ShardBoard::Options().max_shard_calls),
           Count(ShardBoard::Options().max_strangers),
+          Count(kMaxBlockingCalls),
           Count(coordinator.max_kept_states),
           Count(coordinator.max_workers)};
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "gtest/gtest.h"
 #include "worker/agent/agent_state.h"
 
 namespace annulus {
@@ -133,6 +134,7 @@ class AgentHarness {
   }
   void Take(AgentActions actions) {
     last = std::move(actions);
+    EXPECT_GT(state_.NextWake(), now) << "its clock would tick without a pause";
     for (const Connect& connect : All<Connect>()) stream = connect.stream;
   }
 

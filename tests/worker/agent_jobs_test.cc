@@ -344,6 +344,17 @@ TEST_F(AgentJobsTest, AMemberOfAGroupStaysUntilTheGroupIsClosed) {
   EXPECT_EQ(agent_.All<Exit>().size(), 1u);
 }
 
+TEST_F(AgentJobsTest, ADrainThatAGroupOutlivesTookTooLong) {
+  OrderGroup(1, "open");
+  agent_.Report(GroupFact(1, "opened"));
+  agent_.Handle(Terminated{});
+  agent_.Live(absl::Seconds(30));
+  agent_.Tick();
+  ASSERT_EQ(agent_.All<Exit>().size(), 1u);
+  EXPECT_EQ(agent_.All<Exit>()[0].why,
+            "the drain took too long: 0 shards and 1 groups are cut off");
+}
+
 TEST_F(AgentJobsTest, WithoutACoordinatorItLeavesAtOnce) {
   agent_.Lose(absl::UnavailableError("gone"));
   agent_.Handle(Terminated{});

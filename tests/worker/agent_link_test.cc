@@ -120,6 +120,13 @@ TEST(AgentLinkTest, ASilentCoordinatorIsGivenUp) {
   EXPECT_EQ(agent.All<Disconnect>().size(), 1u);
 }
 
+TEST(AgentLinkTest, ASilentCoordinatorIsGivenUpWhateverHappensFirst) {
+  AgentHarness agent;
+  agent.Advance(absl::Seconds(30));
+  agent.Handle(ShardFreed{AgentHarness::Id(1)});
+  EXPECT_EQ(agent.All<Disconnect>().size(), 1u);
+}
+
 TEST(AgentLinkTest, AnsweredBeatsKeepTheLease) {
   AgentHarness agent;
   agent.Welcome(7);
@@ -187,6 +194,35 @@ TEST(AgentLinkTest, AReconnectInsideTheLeaseKeepsEverything) {
   agent.next_id = 2;
   agent.Drop(1);
   EXPECT_EQ(agent.All<CloseShard>().size(), 1u);
+}
+
+// The coordinator's lease began when it was asked, and what is held must not outlive it.
+TEST(AgentLinkTest, ALateWelcomeIsNoLongerLease) {
+  AgentHarness agent;
+  agent.Welcome(7);
+  agent.AnswerBeat(1);
+  agent.Reserve(1);
+  agent.Lose(absl::UnavailableError("gone"));
+  agent.Advance(absl::Milliseconds(500));
+  agent.Tick();
+  ASSERT_EQ(agent.SentNames(), "register");
+  agent.Advance(absl::Seconds(2));
+  agent.Welcome(7);  // It has been on its way for long, and the beat that follows gets lost.
+  agent.Advance(absl::Milliseconds(600));
+  agent.Tick();
+  EXPECT_TRUE(agent.All<CloseShard>().empty());
+  agent.Advance(absl::Milliseconds(101));  // 2.7 s since the Register.
+  agent.Tick();
+  EXPECT_EQ(agent.All<CloseShard>().size(), 1u);
+}
+
+TEST(AgentLinkTest, WhoHasNoLeaseMayWaitLongForTheCoordinator) {
+  AgentHarness agent;
+  agent.Advance(absl::Seconds(20));
+  agent.Welcome(7);
+  agent.Advance(absl::Milliseconds(2600));
+  agent.Tick();
+  EXPECT_TRUE(agent.state().connected());
 }
 
 TEST(AgentLinkTest, LateWordsOfAnOlderStreamAreStale) {

@@ -52,7 +52,7 @@ class ExchangeTest : public DataPlaneTest {
   }
   // A call that has brought all of `id_` but its values, and reads.
   std::shared_ptr<ExchangeCall> StartWithoutValues() {
-    Open(id_, 10);
+    Open(id_, 10, absl::Minutes(10));
     auto call = Start();
     PutMessage some = Whole(id_, 10);
     some.parts.pop_back();
@@ -178,6 +178,23 @@ TEST_F(ExchangeTest, OutputsOfWhatAnotherCallHasBroughtWaitForTheSameInputs) {
   call->OnMessage(Whole(next, 10));
   board_.Publish(next, report_);
   EXPECT_TRUE(outcome().AwaitMessages(2));
+}
+
+// It is the upload that keeps them: until it is done, nobody waits for the client to read.
+TEST_F(ExchangeTest, OutputsThatWaitForInputsAreNoStalledDownload) {
+  auto call = StartWithoutValues();
+  PutValuesAndPublish();
+  Advance(absl::Seconds(119));
+  board_.Tick();
+  call->OnMessage(Chunk(TensorId::kV, 0, 10));
+  ASSERT_TRUE(outcome().AwaitMessages(1));
+  Advance(absl::Seconds(119));
+  board_.Tick();
+  EXPECT_FALSE(outcome().Get().cancelled);
+  Advance(absl::Seconds(1));
+  board_.Tick();
+  EXPECT_TRUE(outcome().Get().cancelled) << "now it is";
+  call->OnCancelled();
 }
 
 TEST_F(ExchangeTest, OutputsOfOtherInputsAreNotGiven) {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "tests/comm/forwarding_communicator.h"
+#include "tests/comm/in_process.h"
 #include "tests/worker/gate.h"
-#include "worker/comm/in_process.h"
 
 namespace annulus {
 namespace {

@@ -155,24 +155,27 @@ TEST_F(LaneTest, AnAbortThatWaitsBehindAnotherGroupsJobHangsNowhere) {
 }
 
 TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
-  Gate gate;  // Of the last rank's kernel: the first one waits for its messages.
-  for (int rank = 0; rank < 2; ++rank) {
-    LaneHost::Options options = rank == 0 ? LaneHost::Options() : HeldUpBy(&gate);
-    options.step_timeout = absl::ZeroDuration();
-    Add(std::move(options));
-  }
+  LaneHost::Options options;
+  options.step_timeout = absl::ZeroDuration();
+  Make(1, options);
+  Add(options);
   Form();
   const int steps = Prepare("job");
   for (int rank = 0; rank < 2; ++rank) {
+    Lane& lane = hosts_[rank]->lane();
+    lane.Command(Segment("job", rank, 0, 0, false));  // Each is as patient as it is told to be.
     Command segment = Segment("job", rank, 0, steps, true);
     segment.mutable_run_segment()->mutable_longest_step()->set_seconds(20);
-    hosts_[rank]->lane().Command(segment);
+    lane.Command(segment);
+    if (rank == 1) break;
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!hosts_[rank]->lane().gauge()->Read().busy && absl::Now() < deadline)
+    while (lane.gauge()->Read().patience != absl::Seconds(40) && absl::Now() < deadline)
       std::this_thread::yield();
-    EXPECT_EQ(hosts_[rank]->lane().gauge()->Read().patience, absl::Seconds(40)) << rank;
+    EXPECT_TRUE(lane.gauge()->Read().busy);
+    EXPECT_EQ(lane.gauge()->Read().patience, absl::Seconds(40));
+    const absl::Time late = absl::Now() + absl::Milliseconds(50);  // Its peer is.
+    while (absl::Now() < late) std::this_thread::yield();
   }
-  gate.Open();
   for (auto& host : hosts_) {
     EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
     EXPECT_EQ(host->log.Count(Event::kGroupBroken), 0);

@@ -148,6 +148,18 @@ TEST_F(DataPlaneTest, AnOldTicketOpensNothing) {
   EXPECT_EQ(waiting.outcome.AwaitEnd().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// As many jobs as a worker runs while a call is on its way.
+TEST_F(DataPlaneTest, WhoComesLateHearsThatTheJobHasEndedHoweverManyHave) {
+  board_.Close(id_, absl::AbortedError("over"));
+  for (int n = 0; n < 60000; ++n) {
+    board_.Close({absl::StrCat("other-", n), 1, 0}, absl::AbortedError("over"));
+  }
+  PutStream late;
+  Put(&late, Ticket(id_, 10));
+  ASSERT_TRUE(late.outcome.ended());
+  EXPECT_EQ(late.outcome.AwaitReason(), "JOB_ENDED");
+}
+
 TEST_F(DataPlaneTest, ClocksOfTwoMachinesNeedNotAgree) {
   for (const absl::Duration skew : {absl::Hours(24), -absl::Hours(24)}) {
     skew_ = skew;

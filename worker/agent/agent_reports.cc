@@ -36,15 +36,13 @@ bool AgentState::HasUntold(const ShardId& id) const {
 
 void AgentState::TellNow(const ShardId& id, absl::Time now) {
   Shard& shard = shards_.at(id);
-  WorkerEvent fact;
   if (shard.stage == Stage::kComplete) {
-    *fact.mutable_shard_complete()->mutable_shard() = KeyOf(id);
-  } else {
-    *fact.mutable_output_ready()->mutable_shard() = KeyOf(id);
-    *fact.mutable_output_ready()->mutable_report() = *shard.untold_report;
-    *fact.mutable_output_ready()->mutable_age() = DurationToProto(now - shard.ready);
-    shard.untold_report.reset();
+    return Tell(ShardEvent(&WorkerEvent::mutable_shard_complete, id));
   }
+  WorkerEvent fact = ShardEvent(&WorkerEvent::mutable_output_ready, id);
+  *fact.mutable_output_ready()->mutable_report() = *shard.untold_report;
+  *fact.mutable_output_ready()->mutable_age() = DurationToProto(now - shard.ready);
+  shard.untold_report.reset();
   Tell(std::move(fact));
 }
 
@@ -156,15 +154,13 @@ void AgentState::On(const ShardFreed& event, absl::Time now) {
   const Shard freed = std::move(shard->second);
   shards_.erase(shard);
   if (fenced_) return;
-  WorkerEvent fact;
-  if (freed.stage == Stage::kFreeing) {
-    *fact.mutable_output_drained()->mutable_shard() = KeyOf(event.id);
-    if (freed.untold_report.has_value()) {
-      *fact.mutable_output_drained()->mutable_report() = *freed.untold_report;
-      *fact.mutable_output_drained()->mutable_age() = DurationToProto(now - freed.ready);
-    }
-  } else {
-    *fact.mutable_dropped()->mutable_shard() = KeyOf(event.id);
+  if (freed.stage != Stage::kFreeing) {
+    return Tell(ShardEvent(&WorkerEvent::mutable_dropped, event.id));
+  }
+  WorkerEvent fact = ShardEvent(&WorkerEvent::mutable_output_drained, event.id);
+  if (freed.untold_report.has_value()) {
+    *fact.mutable_output_drained()->mutable_report() = *freed.untold_report;
+    *fact.mutable_output_drained()->mutable_age() = DurationToProto(now - freed.ready);
   }
   Tell(std::move(fact));
 }
@@ -205,9 +201,9 @@ void AgentState::LeaveIfDone(absl::Time now) {
   if (!done && now < leave_at_) return;
   if (!Idle()) CloseAll(LeavingError());
   exited_ = true;
-  Do(Exit{0, Idle() ? "drained"
-                    : absl::StrCat("the drain took too long: ", shards_.size(),
-                                   " shards are cut off")});
+  Do(Exit{0, done ? "drained"
+                  : absl::StrCat("the drain took too long: ", shards_.size(), " shards and ",
+                                 groups_.size(), " groups are cut off")});
 }
 
 }  // namespace annulus

@@ -50,10 +50,13 @@ AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
 }
 
 absl::Time AgentState::NextWake() const {
-  absl::Time wake = std::min(leave_at_, link_.NextWake());
+  if (exited_) return absl::InfiniteFuture();
+  absl::Time wake = leave_at_;
+  // It connects again when all is freed, which comes as an event.
+  if (!fenced_) wake = std::min(wake, link_.NextWake());
   if (!untold_.empty()) wake = std::min(wake, untold_.front().first);
   // With nothing held the wait for a Drain counts too.
-  if (leaving_ && Idle()) wake = std::min(wake, alone_at_);
+  if (leaving_ && Idle() && groups_.empty()) wake = std::min(wake, alone_at_);
   return wake;
 }
 
@@ -86,15 +89,10 @@ void AgentState::On(const LinkClosed& event, absl::Time now) {
   }
 }
 
-void AgentState::On(const Ticked&, absl::Time now) {
-  if (!link_.ShouldGiveUp(now)) return;
-  GiveStreamUp();
-  link_.Closed(now);
-}
-
-void AgentState::On(const Terminated&, absl::Time now) {
+void AgentState::On(const Terminated& event, absl::Time now) {
+  const bool again = std::exchange(asked_to_leave_, asked_to_leave_ || event.asked);
   if (leave_at_ != absl::InfiniteFuture()) {
-    leave_at_ = now;
+    if (again && event.asked) leave_at_ = now;
     return;
   }
   leaving_ = true;
@@ -116,6 +114,10 @@ void AgentState::Welcome() {
 }
 
 void AgentState::RunLink(absl::Time now) {
+  if (link_.ShouldGiveUp(now)) {
+    GiveStreamUp();
+    link_.Closed(now);
+  }
   if (fenced_ && shards_.empty() && groups_.empty()) {
     fenced_ = false;
     identity_ = options_.new_identity();
@@ -187,10 +189,7 @@ void AgentState::Reserve(const control::v1::Reserve& reserve) {
 void AgentState::Prepare(const ShardId& id) {
   const auto shard = shards_.find(id);
   if (shard == shards_.end() || shard->second.stage != Stage::kComplete) {
-    WorkerEvent fact;
-    *fact.mutable_shard_failed()->mutable_shard() = KeyOf(id);
-    *fact.mutable_shard_failed()->mutable_error() = ErrorToProto(NotHeld(id));
-    return Tell(std::move(fact));
+    return Tell(ShardFailedEvent(id, NotHeld(id)));
   }
   shard->second.stage = Stage::kPreparing;
   Do(PrepareShard{id});
@@ -198,29 +197,22 @@ void AgentState::Prepare(const ShardId& id) {
 
 void AgentState::Drop(const ShardId& id) {
   const auto shard = shards_.find(id);
-  if (shard == shards_.end()) {
-    WorkerEvent fact;
-    *fact.mutable_dropped()->mutable_shard() = KeyOf(id);
-    return Tell(std::move(fact));
-  }
+  if (shard == shards_.end()) return Tell(ShardEvent(&WorkerEvent::mutable_dropped, id));
   const bool closing = shard->second.stage >= Stage::kFreeing;
   shard->second.stage = Stage::kClosing;
   if (!closing) Do(CloseShard{id, JobEndedError("the job has ended")});
 }
 
 void AgentState::ObeyGroup(const WorkerCommand& command) {
+  const GroupId id = GroupOf(command);
+  if (command.has_close_group() || command.has_abort_group()) return EndGroup(id, command);
   if (command.has_open_group()) {
-    const GroupId id = IdOf(command.open_group().generation());
     if (!groups_.emplace(id, GroupStage::kOpening).second) return;
   } else if (command.has_connect_group()) {
-    const auto group = groups_.find(IdOf(command.connect_group().generation()));
+    const auto group = groups_.find(id);
     if (group != groups_.end() && group->second == GroupStage::kOpened) {
       group->second = GroupStage::kConnecting;
     }
-  } else if (command.has_close_group()) {
-    return EndGroup(IdOf(command.close_group().generation()), command);
-  } else if (command.has_abort_group()) {
-    return EndGroup(IdOf(command.abort_group().generation()), command);
   }
   Do(CommandGroup{command});
 }

@@ -71,7 +71,7 @@ class AgentState {
   void On(const LinkClosed& event, absl::Time now);
   void On(const Reported& event, absl::Time now);
   void On(const ShardFreed& event, absl::Time now);
-  void On(const Ticked& event, absl::Time now);
+  void On(const Ticked&, absl::Time) {}  // What time brings, every event does.
   void On(const Terminated& event, absl::Time now);
 
   void Obey(const control::v1::WorkerCommand& command);
@@ -127,6 +127,7 @@ class AgentState {
   // Shards and groups of an earlier incarnation are still on their way out: no new stream
   // meanwhile.
   bool fenced_ = false;
+  bool asked_to_leave_ = false;
   bool leaving_ = false;  // SIGTERM, or Drain.
   bool drain_received_ = false;
   absl::Time leave_at_ = absl::InfiniteFuture();  // At the latest.

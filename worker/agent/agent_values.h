@@ -37,6 +37,17 @@ inline control::v1::Generation GenerationOf(const GroupId& id) {
   generation.set_number(id.second);
   return generation;
 }
+// Of a command that is for a lane.
+GroupId GroupOf(const control::v1::WorkerCommand& command);
+
+// What is said of a shard: ShardEvent(&WorkerEvent::mutable_dropped, id).
+template <typename Fact>
+control::v1::WorkerEvent ShardEvent(Fact* (control::v1::WorkerEvent::*fact)(), const ShardId& id) {
+  control::v1::WorkerEvent event;
+  *(event.*fact)()->mutable_shard() = KeyOf(id);
+  return event;
+}
+control::v1::WorkerEvent ShardFailedEvent(const ShardId& id, const absl::Status& why);
 
 inline absl::Status JobEndedError(absl::string_view why) {
   return MakeError(absl::StatusCode::kAborted, why, {"JOB_ENDED", {}, {}, {}});
@@ -76,7 +87,9 @@ struct ShardFreed {
 // Time has come: NextWake() has passed.
 struct Ticked {};
 // SIGTERM; a second one cuts the drain short.
-struct Terminated {};
+struct Terminated {
+  bool asked = true;  // Else the worker leaves by itself: who asks then asks for the first time.
+};
 using AgentEvent =
     std::variant<CommandArrived, LinkClosed, Reported, ShardFreed, Ticked, Terminated>;
 

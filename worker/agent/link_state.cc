@@ -21,7 +21,7 @@ LinkState::Verdict LinkState::Receive(const WorkerCommand& command, absl::Time n
     while (!beats_.empty() && beats_.front().first <= command.beat_answer().sequence()) {
       const auto [sequence, sent] = beats_.front();
       beats_.pop_front();
-      if (sequence == command.beat_answer().sequence()) RenewLease(sent);
+      if (sequence == command.beat_answer().sequence()) lease_end_ = sent + LeaseHere();
     }
     return Verdict::kIgnore;
   }
@@ -51,10 +51,10 @@ LinkState::Verdict LinkState::ReceiveWelcome(const WorkerCommand& command, absl:
     return Verdict::kBroken;
   }
   beats_.clear();
-  // The stream may have waited long for the coordinator, so its beginning says nothing of the
-  // lease. The first beat, at once, does.
-  lease_end_ = absl::InfinitePast();
-  RenewLease(now);
+  // The coordinator's lease began between the two, and what is held must not outlive it. Who had
+  // none holds nothing, and may have waited long for the coordinator.
+  const bool had_lease = lease_end_ != absl::InfiniteFuture();
+  lease_end_ = (had_lease ? connect_sent_ : now) + LeaseHere();
   next_beat_ = now;
   return Verdict::kWelcome;
 }
@@ -64,9 +64,7 @@ void LinkState::Acknowledge(int64_t id) {
 }
 
 // A tenth early, so that this side has let go before the coordinator gives the work to others.
-void LinkState::RenewLease(absl::Time sent) {
-  lease_end_ = std::max(lease_end_, sent + lease_ * 9 / 10);
-}
+absl::Duration LinkState::LeaseHere() const { return lease_ * 9 / 10; }
 
 std::optional<WorkerEvent> LinkState::Number(WorkerEvent fact) {
   fact.set_id(++last_event_);

@@ -73,7 +73,7 @@ class LinkState {
 
   Verdict ReceiveWelcome(const control::v1::WorkerCommand& command, absl::Time now);
   void Acknowledge(int64_t id);
-  void RenewLease(absl::Time sent);
+  absl::Duration LeaseHere() const;
 
   const Options options_;
   Phase phase_ = Phase::kDown;

@@ -103,8 +103,9 @@ absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
   return address;
 }
 
-absl::StatusOr<std::string> InterfaceOf(const std::string& host) {
-  ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(host, ""));
+absl::StatusOr<std::string> InterfaceOf(const std::string& host, const std::string& interface) {
+  ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(host, interface));
+  if (!interface.empty()) return interface;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     return absl::UnavailableError(absl::StrCat("network interfaces: ", std::strerror(errno)));

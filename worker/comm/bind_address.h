@@ -20,9 +20,9 @@ struct BindAddress {
 absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
                                                const std::string& interface);
 
-// The name of the network interface that has the address `host`. As ResolveBindAddress, and
-// UNAVAILABLE where no interface of this machine has it.
-absl::StatusOr<std::string> InterfaceOf(const std::string& host);
+// The name of the network interface that has the address `host`, or `interface`. As
+// ResolveBindAddress, and UNAVAILABLE where no interface of this machine has it.
+absl::StatusOr<std::string> InterfaceOf(const std::string& host, const std::string& interface);
 
 }  // namespace annulus
 

@@ -32,6 +32,11 @@ absl::Status PeerTimeout(int32_t peer, absl::string_view what) {
   return PeerError(absl::StatusCode::kDeadlineExceeded, kReasonStepTimeout, peer, what);
 }
 
+absl::Status CheckRank(int32_t rank, int32_t size) {
+  if (rank >= 0 && rank < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("no rank ", rank, " in a group of ", size));
+}
+
 absl::StatusOr<std::string> CommunicatorBase::Bootstrap() {
   RETURN_IF_ERROR(Enter("Bootstrap", Phase::kNew));
   absl::StatusOr<std::string> bytes = DoBootstrap();

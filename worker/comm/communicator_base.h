@@ -25,6 +25,9 @@ inline constexpr absl::string_view kReasonPoisoned = "COMMUNICATOR_POISONED";
 absl::Status PeerLost(int32_t peer, absl::string_view what);
 absl::Status PeerTimeout(int32_t peer, absl::string_view what);
 
+// INVALID_ARGUMENT unless there is such a rank.
+absl::Status CheckRank(int32_t rank, int32_t size);
+
 // The rules that all communicators share, written once: order of the verbs, their arguments,
 // poison, abort. A back-end fills in the Do… verbs, which are called in order, with good arguments
 // and never after an error.

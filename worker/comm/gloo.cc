@@ -324,10 +324,7 @@ void IgnoreSigpipe() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOptions& options) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no rank ", options.rank, " in a group of ", options.size));
-  }
+  RETURN_IF_ERROR(CheckRank(options.rank, options.size));
   if (options.piece_bytes < 1 || options.connect_timeout < absl::Milliseconds(1)) {
     return absl::InvalidArgumentError("piece_bytes and connect_timeout must be positive");
   }

@@ -70,6 +70,7 @@ class NcclCommunicator final : public CommunicatorBase {
       (void)api_->Destroy(std::exchange(comm_, nullptr));
     }
     Leave();
+    if (id_waits_ && options_.lost_ids != nullptr) options_.lost_ids->Add();
     for (CudaEvent event : {ready_, moved_}) {
       if (event != nullptr) (void)cuda_->EventDestroy(event);
     }
@@ -85,6 +86,7 @@ class NcclCommunicator final : public CommunicatorBase {
       const NcclResult result = api_->GetUniqueId(&own_.id);
       // Another thread may be using the device, whose word is not asked for.
       if (result != kNcclSuccess) return FailureOf(result, Text(result, "cannot make an id"));
+      id_waits_ = true;
     }
     // A group of one has no use for an id.
     if (rank() == 0) own_.id.resize(kNcclIdBytes);
@@ -130,6 +132,7 @@ class NcclCommunicator final : public CommunicatorBase {
   CudaDevice* const device_;
   CudaApi* const cuda_;
   NcclBootstrap own_;
+  bool id_waits_ = false;     // For the group's ranks, which have not all come.
   std::string words_before_;  // NCCL's last, of communicators before this one.
   NcclComm comm_ = nullptr;
   DeviceMemory greeting_;  // Until all have met, or nothing is under way any more.
@@ -257,6 +260,7 @@ absl::Status NcclCommunicator::DoConnect(absl::Span<const std::string> bootstrap
     return Failure(result, "cannot begin a communicator");
   }
   RETURN_IF_ERROR(WaitUntil(deadline, [this] { return NcclIsThrough(); }));
+  id_waits_ = false;
   return Greet(deadline);
 }
 
@@ -384,10 +388,7 @@ void NcclCommunicator::AbortAll() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclOptions& options) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no rank ", options.rank, " in a group of ", options.size));
-  }
+  RETURN_IF_ERROR(CheckRank(options.rank, options.size));
   return std::make_unique<NcclCommunicator>(options);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/nccl_api.h"
+#include "worker/comm/nccl_lost_ids.h"
 #include "worker/device/cuda_device.h"
 
 namespace annulus {
@@ -18,6 +19,7 @@ struct NcclOptions {
   CudaDevice* device = nullptr;  // Whose memory the messages are in.
   int32_t rank = 0;
   int32_t size = 1;
+  NcclLostIds* lost_ids = nullptr;  // Outlives the communicator; null: nobody counts.
   // Longest time that the destructor of a healthy communicator waits until all is flushed: NCCL
   // may wait for the other ranks of this machine.
   absl::Duration flush_timeout = absl::Seconds(2);

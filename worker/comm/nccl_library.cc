@@ -1,7 +1,5 @@
 #include "worker/comm/nccl_library.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
 #include "worker/comm/nccl.h"
+#include "worker/device/shared_library.h"
 
 namespace annulus {
 namespace {
@@ -38,11 +37,15 @@ struct Functions {
 class Library final : public NcclApi {
  public:
   absl::Status Load(const std::string& path) {
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      return absl::FailedPreconditionError(absl::StrCat("no NCCL: ", dlerror()));
-#define ANNULUS_FIND(name) RETURN_IF_ERROR(Find(library, #name, &nccl_.name))
+    ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(path, "no NCCL"));
+#define ANNULUS_FIND(name) RETURN_IF_ERROR(library.Find(#name, &nccl_.name))
     ANNULUS_FIND(ncclGetVersion);
+    // Before what an old one may lack.
+    if (nccl_.ncclGetVersion(&version_) != kNcclSuccess || version_ < kLeastVersion) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is NCCL ", NcclVersionText(version_), ": ",
+                       NcclVersionText(kLeastVersion), " or newer is needed"));
+    }
     ANNULUS_FIND(ncclGetErrorString);
     ANNULUS_FIND(ncclGetLastError);
     ANNULUS_FIND(ncclGetUniqueId);
@@ -56,11 +59,6 @@ class Library final : public NcclApi {
     ANNULUS_FIND(ncclSend);
     ANNULUS_FIND(ncclRecv);
 #undef ANNULUS_FIND
-    if (nccl_.ncclGetVersion(&version_) != kNcclSuccess || version_ < kLeastVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is NCCL ", NcclVersionText(version_), ": ",
-                       NcclVersionText(kLeastVersion), " or newer is needed"));
-    }
     return absl::OkStatus();
   }
 
@@ -100,13 +98,6 @@ class Library final : public NcclApi {
   }
 
  private:
-  template <typename Function>
-  static absl::Status Find(void* library, const char* name, Function* function) {
-    *function = reinterpret_cast<Function>(dlsym(library, name));
-    if (*function != nullptr) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("NCCL has no ", name, ": it is too old"));
-  }
-
   Functions nccl_ = {};
   int version_ = 0;
 };

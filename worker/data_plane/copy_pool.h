@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "worker/work_queue.h"
+#include "base/work_queue.h"
 
 namespace annulus {
 

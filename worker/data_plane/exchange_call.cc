@@ -14,7 +14,6 @@ void ExchangeCall::BeginShard() {
     if (crowded && served_) return EndLocked(absl::OkStatus());
     put_ = put;
     fetch_.reset();
-    put_done_ = false;
   }
   put->Start();
   std::optional<PutMessage> early;
@@ -32,9 +31,7 @@ void ExchangeCall::BeginShard() {
 }
 
 void ExchangeCall::EndLocked(const absl::Status& status) {
-  if (std::exchange(finished_, true)) return;
-  held_.reset();
-  stream_->Finish(status);
+  if (!std::exchange(finished_, true)) stream_->Finish(status);
 }
 
 void ExchangeCall::OnMessage(PutMessage message) {
@@ -58,7 +55,8 @@ void ExchangeCall::HandOver(PutMessage message) {
     put = put_;
     // Chunks without a ticket are PutCall's to refuse.
     if (fetch_ == nullptr && (!message.ticket.empty() || message.parts.empty())) {
-      fetch_ = std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this));
+      fetch_ = std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this),
+                                           /*held=*/true);
       fetch = fetch_;
     }
   }
@@ -136,36 +134,32 @@ void ExchangeCall::ReadNext() {
 }
 
 void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {
-  MutexLock lock(&mutex_);
-  if (!status.ok()) {
-    // Nobody owes a shard: a client that keeps the call for later may find it gone.
-    const bool late = absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-    return EndLocked(late && IdleLocked() ? absl::OkStatus() : status);
+  std::shared_ptr<FetchCall> fetch;
+  {
+    MutexLock lock(&mutex_);
+    if (!status.ok()) {
+      // Nobody owes a shard: a client that keeps the call for later may find it gone.
+      const bool late = absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+      return EndLocked(late && IdleLocked() ? absl::OkStatus() : status);
+    }
+    fetch = fetch_;
   }
-  put_done_ = true;
-  if (finished_ || !held_.has_value()) return;
-  SendLocked(*std::exchange(held_, std::nullopt));
+  if (fetch != nullptr) fetch->Release();
 }
 
-void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) { Send({chunks, std::nullopt}); }
+void ExchangeCall::Write(const std::vector<LeavingChunk>& chunks) { Send(chunks, nullptr); }
 
 void ExchangeCall::WriteLast(const std::vector<LeavingChunk>& chunks,
                              const v1::ShardReport& report) {
-  Send({chunks, report});
+  Send(chunks, &report);
 }
 
-void ExchangeCall::Send(Outputs outputs) {
+void ExchangeCall::Send(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) {
   MutexLock lock(&mutex_);
   if (finished_) return;
-  if (put_done_) return SendLocked(outputs);
-  held_ = std::move(outputs);
-}
-
-void ExchangeCall::SendLocked(const Outputs& outputs) {
-  const bool last = outputs.report.has_value();
-  if (last) last_ = between_ = true;
+  if (report != nullptr) last_ = between_ = true;
   writing_ = true;
-  stream_->Write(outputs.chunks, last ? &*outputs.report : nullptr);
+  stream_->Write(chunks, report);
 }
 
 void ExchangeCall::Cancel() {

@@ -57,7 +57,7 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   void OnDone();
 
  private:
-  // PutCall's and FetchCall's words, with their locks held.
+  // PutCall's and FetchCall's words, with their locks held, PutCall's before FetchCall's.
   void ReadNext() override EXCLUDES(mutex_);
   void Finish(const absl::Status& status, const v1::ShardStatus& shard) override EXCLUDES(mutex_);
   void Write(const std::vector<LeavingChunk>& chunks) override EXCLUDES(mutex_);
@@ -67,12 +67,9 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   void Cancel() override EXCLUDES(mutex_);
   void CancelUnread(int64_t bytes) override EXCLUDES(mutex_);
 
-  struct Outputs {
-    std::vector<LeavingChunk> chunks;
-    std::optional<v1::ShardReport> report;  // With a shard's last ones.
-  };
-  void Send(Outputs outputs) EXCLUDES(mutex_);
-  void SendLocked(const Outputs& outputs) REQUIRES(mutex_);
+  // `report`: with a shard's last ones.
+  void Send(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report)
+      EXCLUDES(mutex_);
 
   void BeginShard() EXCLUDES(mutex_);
   // A message to the shard that has begun, or that it begins.
@@ -89,9 +86,7 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   std::shared_ptr<PutCall> put_ GUARDED_BY(mutex_);
   std::shared_ptr<FetchCall> fetch_ GUARDED_BY(mutex_);  // From the shard's first message on.
   bool closed_ GUARDED_BY(mutex_) = false;               // The client's side.
-  bool put_done_ GUARDED_BY(mutex_) = false;             // The shard's inputs are here.
-  bool last_ GUARDED_BY(mutex_) = false;            // The shard's last message is being written.
-  std::optional<Outputs> held_ GUARDED_BY(mutex_);  // The first ones, until put_done_.
+  bool last_ GUARDED_BY(mutex_) = false;  // The shard's last message is being written.
   bool writing_ GUARDED_BY(mutex_) = false;
   // From the write of a shard's last message to the start of the next; what comes meanwhile.
   bool between_ GUARDED_BY(mutex_) = true;

@@ -18,8 +18,8 @@ void AddChecksums(std::vector<LeavingChunk>* chunks) {
 
 }  // namespace
 
-FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream)
-    : board_(board), pool_(pool), stream_(stream), rate_(board->options().rate) {}
+FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream, bool held)
+    : board_(board), pool_(pool), stream_(stream), held_(held), rate_(board->options().rate) {}
 
 void FetchCall::Start(const v1::FetchShardRequest& request) {
   if (request.parts_size() > kMaxParts) {
@@ -157,8 +157,14 @@ void FetchCall::OnPrepared(Message message) {
   Pump();
 }
 
+void FetchCall::Release() {
+  MutexLock lock(&mutex_);
+  held_ = false;
+  Pump();
+}
+
 void FetchCall::Pump() {
-  if (writing_ || finished_ || !prepared_.has_value()) return;
+  if (held_ || writing_ || finished_ || !prepared_.has_value()) return;
   const Message message = *std::exchange(prepared_, std::nullopt);
   writing_ = true;
   finished_ = message.last;
@@ -224,15 +230,7 @@ void FetchCall::OnDone(bool delivered) {
 std::optional<absl::Status> FetchCall::Stalled(absl::Time now) {
   MutexLock lock(&mutex_);
   if (!writing_ || done_ || !rate_.Stalled(now)) return std::nullopt;
-  const RateLimits& limits = board_->options().rate;
-  return MakeError(absl::StatusCode::kDeadlineExceeded,
-                   absl::StrCat("the download is slower than ", limits.floor_bytes_per_second,
-                                " bytes per second"),
-                   {"DOWNLOAD_STALLED",
-                    {{"floor_bytes_per_second", absl::StrCat(limits.floor_bytes_per_second)},
-                     {"window", absl::FormatDuration(limits.window)}},
-                    {},
-                    {}});
+  return StallError("DOWNLOAD_STALLED", "download", board_->options().rate);
 }
 
 }  // namespace annulus

@@ -53,11 +53,13 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
     virtual void CancelUnread(int64_t bytes) = 0;
   };
 
-  // `stream` stays valid until OnDone; board and pool outlive the call.
-  FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream);
+  // `stream` stays valid until OnDone; board and pool outlive the call. `held`: it writes nothing
+  // before its Release.
+  FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream, bool held = false);
 
   // A request of more parts than kMaxParts ends it: LIMIT_EXCEEDED.
   void Start(const v1::FetchShardRequest& request);
+  void Release();
   void OnWritten(bool ok);
   void OnCancelled();
   // The stream is gone; `delivered`: it ended with OK and the client was there.
@@ -91,7 +93,7 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   static LeavingChunk CutRows(const TensorInfo& tensor, int64_t bytes, Part* part);
   static LeavingChunk CutHeads(const TensorInfo& tensor, int64_t bytes, Part* part);
   void OnPrepared(Message message);
-  // Writes what is prepared where nothing is being written.
+  // Writes what is prepared where it may and nothing is being written.
   void Pump() REQUIRES(mutex_);
   void FinishLocked(const absl::Status& status) REQUIRES(mutex_);
   void Conclude(const absl::Status& status);
@@ -108,6 +110,7 @@ class FetchCall : public DataCall, public std::enable_shared_from_this<FetchCall
   std::vector<Part> parts_ GUARDED_BY(mutex_);  // The next is at the back.
   std::vector<std::pair<size_t, CellRect>> sent_ GUARDED_BY(mutex_);
   std::optional<Message> prepared_ GUARDED_BY(mutex_);
+  bool held_ GUARDED_BY(mutex_);
   bool writing_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;  // Finish or WriteLast.
   bool done_ GUARDED_BY(mutex_) = false;      // The stream is gone.

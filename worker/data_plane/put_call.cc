@@ -199,15 +199,7 @@ void PutCall::End(const absl::Status& why) { Conclude(why); }
 std::optional<absl::Status> PutCall::Stalled(absl::Time now) {
   MutexLock lock(&mutex_);
   if (phase_ != Phase::kReading || !rate_.Stalled(now)) return std::nullopt;
-  const RateLimits& limits = board_->options().rate;
-  return MakeError(absl::StatusCode::kDeadlineExceeded,
-                   absl::StrCat("the upload is slower than ", limits.floor_bytes_per_second,
-                                " bytes per second"),
-                   {"UPLOAD_STALLED",
-                    {{"floor_bytes_per_second", absl::StrCat(limits.floor_bytes_per_second)},
-                     {"window", absl::FormatDuration(limits.window)}},
-                    {},
-                    {}});
+  return StallError("UPLOAD_STALLED", "upload", board_->options().rate);
 }
 
 }  // namespace annulus

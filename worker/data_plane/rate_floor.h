@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace annulus {
@@ -16,6 +18,9 @@ struct RateLimits {
   // waiting.
   absl::Duration window = absl::Minutes(2);
 };
+
+// DEADLINE_EXCEEDED / `reason`; `what`: "upload".
+absl::Status StallError(absl::string_view reason, absl::string_view what, const RateLimits& limits);
 
 // Whether a client keeps up. Only the time counts in which this side waits for it: a slow worker is
 // not the client's fault. Pure; one thread at a time.

@@ -14,8 +14,6 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-constexpr size_t kEndedKept = 1024;
-
 absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
                    const ShardId& id) {
   return MakeError(
@@ -103,9 +101,7 @@ void ShardBoard::Open(const ShardId& id, const std::string& principal,
 void ShardBoard::Complete(const ShardId& id, Entry* entry, Later* later) {
   if (std::exchange(entry->completed, true)) return;
   entry->deadline = absl::InfiniteFuture();
-  WorkerEvent event;
-  *event.mutable_shard_complete()->mutable_shard() = KeyOf(id);
-  ReportLater(std::move(event), later);
+  ReportLater(ShardEvent(&WorkerEvent::mutable_shard_complete, id), later);
 }
 
 void ShardBoard::Completed(const ShardId& id) {
@@ -150,8 +146,7 @@ void ShardBoard::Close(const ShardId& id, const absl::Status& why) {
       closed = std::move(entry->second);
       entries_.erase(entry);
     }
-    ended_.push_back(id);
-    if (ended_.size() > kEndedKept) ended_.pop_front();
+    ended_.Add(id);
     for (auto& [call, guest] : guests_) {
       if (guest.id == id) EndLater(guest.call, why, &later);
     }
@@ -241,7 +236,7 @@ absl::Status ShardBoard::TakeTicket(Guest* guest, absl::string_view ticket, Stag
                    VerifyTicket(identity_.ticket_key, ticket, absl::InfinitePast()));
   const ShardId id{claims.job_id, claims.attempt, claims.rank};
   if (claims.incarnation != identity_.incarnation) return BadTicket(id);
-  if (std::find(ended_.begin(), ended_.end(), id) != ended_.end()) {
+  if (ended_.Has(id)) {
     return Expired(claims)
                ? TicketExpired(id)
                : Error(absl::StatusCode::kAborted, "JOB_ENDED", "the job has ended", id);
@@ -310,17 +305,14 @@ void ShardBoard::Delivered(const ShardId& id,
     }
     if (std::exchange(entry.drained, true)) return;
     entry.deadline = absl::InfiniteFuture();
-    WorkerEvent event;
-    *event.mutable_output_drained()->mutable_shard() = KeyOf(id);
-    ReportLater(std::move(event), &later);
+    ReportLater(ShardEvent(&WorkerEvent::mutable_output_drained, id), &later);
   }
   Run(later);
 }
 
 void ShardBoard::Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later) {
   if (std::exchange(entry->abandoned, true)) return;
-  WorkerEvent event;
-  *event.mutable_shard_abandoned()->mutable_shard() = KeyOf(id);
+  WorkerEvent event = ShardEvent(&WorkerEvent::mutable_shard_abandoned, id);
   *event.mutable_shard_abandoned()->mutable_error() = ErrorToProto(why);
   ReportLater(std::move(event), later);
 }

@@ -1,7 +1,6 @@
 #ifndef ANNULUS_WORKER_DATA_PLANE_SHARD_BOARD_H_
 #define ANNULUS_WORKER_DATA_PLANE_SHARD_BOARD_H_
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "proto/ticket.h"
 #include "worker/agent/agent_values.h"
 #include "worker/data_plane/data_call.h"
+#include "worker/data_plane/ended_shards.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/staging/staged_shard.h"
 
@@ -141,7 +141,7 @@ class ShardBoard {
   Identity identity_ GUARDED_BY(mutex_);
   std::map<ShardId, Entry> entries_ GUARDED_BY(mutex_);
   std::map<DataCall*, Guest> guests_ GUARDED_BY(mutex_);
-  std::deque<ShardId> ended_ GUARDED_BY(mutex_);  // The newest of them.
+  EndedShards ended_ GUARDED_BY(mutex_);
   absl::Status shutdown_ GUARDED_BY(mutex_);
 };
 

@@ -1,12 +1,12 @@
 #include "worker/device/nv_links.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "attention/status_macros.h"
+#include "worker/device/shared_library.h"
 
 namespace annulus {
 namespace {
@@ -33,21 +33,17 @@ struct Functions {
   Result (*nvmlDeviceGetNvLinkRemotePciInfo_v2)(NvmlDevice, unsigned int, PciInfo*);
 };
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-bool Load(const std::string& path, Functions* nvml) {
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return false;
-#define ANNULUS_FIND(name) Find(library, #name, &nvml->name)
-  return ANNULUS_FIND(nvmlInit_v2) && ANNULUS_FIND(nvmlShutdown) &&
-         ANNULUS_FIND(nvmlDeviceGetHandleByPciBusId_v2) && ANNULUS_FIND(nvmlDeviceGetNvLinkState) &&
-         ANNULUS_FIND(nvmlDeviceGetNvLinkRemoteDeviceType) &&
-         ANNULUS_FIND(nvmlDeviceGetNvLinkRemotePciInfo_v2);
+absl::Status Load(const std::string& path, Functions* nvml) {
+  ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(path, "no NVML"));
+#define ANNULUS_FIND(name) RETURN_IF_ERROR(library.Find(#name, &nvml->name))
+  ANNULUS_FIND(nvmlInit_v2);
+  ANNULUS_FIND(nvmlShutdown);
+  ANNULUS_FIND(nvmlDeviceGetHandleByPciBusId_v2);
+  ANNULUS_FIND(nvmlDeviceGetNvLinkState);
+  ANNULUS_FIND(nvmlDeviceGetNvLinkRemoteDeviceType);
+  ANNULUS_FIND(nvmlDeviceGetNvLinkRemotePciInfo_v2);
 #undef ANNULUS_FIND
+  return absl::OkStatus();
 }
 
 NvLinkEnd EndOf(const Functions& nvml, NvmlDevice device, unsigned int link) {
@@ -99,7 +95,7 @@ std::string NvLinksText(const std::vector<NvLinkEnd>& ends) {
 std::optional<std::vector<NvLinkEnd>> FindNvLinks(const std::string& library,
                                                   const std::string& place) {
   Functions nvml = {};
-  if (!Load(library, &nvml) || nvml.nvmlInit_v2() != kSuccess) return std::nullopt;
+  if (!Load(library, &nvml).ok() || nvml.nvmlInit_v2() != kSuccess) return std::nullopt;
   std::optional<std::vector<NvLinkEnd>> ends = Ask(nvml, place);
   (void)nvml.nvmlShutdown();
   return ends;

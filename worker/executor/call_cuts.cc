@@ -12,13 +12,6 @@ namespace {
 // A multiple of the rows of every kernel's tiles and of kFoldTile.
 constexpr int64_t kRowBlock = 768;
 
-// Intervals that one row of one head may see.
-int64_t IntervalsOfRow(const AttentionSpec& spec) {
-  const bool ranges = std::any_of(spec.masks.begin(), spec.masks.end(),
-                                  [](const Mask& mask) { return !mask.ranges.empty(); });
-  return ranges ? Limits().max_ranges_of_row : 2;
-}
-
 // That the task's classes of heads may see in one row; 0: all see all keys, and nothing is held.
 int64_t IntervalsOf(const Task& task, const MaskMap& mask, int64_t of_row) {
   if (task.coverage == Coverage::kFull) return 0;
@@ -81,7 +74,7 @@ class Cutter {
 std::vector<std::vector<KernelTask>> CutCalls(const AttentionSpec& spec, const MaskMap& mask,
                                               std::vector<KernelTask> tasks,
                                               int64_t max_intervals) {
-  const int64_t of_row = IntervalsOfRow(spec);
+  const int64_t of_row = IntervalsOfRow(spec, Limits());
   int64_t total = 0;
   for (const KernelTask& bound : tasks) {
     const Task& task = bound.task;

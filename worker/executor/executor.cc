@@ -61,7 +61,7 @@ absl::Status Executor::RunSteps(const Segment& segment) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Run(const Segment& segment) {
+absl::Status Executor::Run(const Segment& segment, absl::Duration patience) {
   RETURN_IF_ERROR(copied_);
   const int32_t steps = static_cast<int32_t>(options_.program->schedule.steps.size());
   if (segment.step_begin != next_step_ || segment.step_end < next_step_ ||
@@ -71,6 +71,7 @@ absl::Status Executor::Run(const Segment& segment) {
                                                       " cannot run: the next one is ", next_step_));
   }
   next_step_ = segment.step_end;
+  patience_ = patience;
   const absl::Time began = SteadyNow();
   Prepare(segment);
   absl::Status moved = RunSteps(segment);
@@ -134,7 +135,8 @@ absl::Status Executor::JoinTransfers() {
   if (options_.communicator == nullptr) return absl::OkStatus();
   const absl::Time began = SteadyNow();
   options_.device->MarkKernels();
-  const absl::Status status = options_.communicator->Join(began + options_.step_timeout);
+  const absl::Status status =
+      options_.communicator->Join(began + options_.step_timeout + patience_);
   const absl::Time waited_from = std::max(began, options_.device->KernelsDone());
   const absl::Time ended = SteadyNow();
   if (waited_from < ended) stats_.exposed_communication += ended - waited_from;

@@ -43,7 +43,7 @@ class Executor {
     AttentionKernel* kernel = nullptr;
     Communicator* communicator = nullptr;  // nullptr for one rank.
     KernelControl control;
-    // Longest time that a step's transfers may take beyond its tasks.
+    // Longest time that a step's transfers may take beyond its tasks, and the segment's patience.
     absl::Duration step_timeout = absl::Seconds(30);
     // What rows see in one call of the kernel (worker/executor/call_cuts.h).
     int64_t max_call_intervals = kMaxCallIntervals;
@@ -58,11 +58,12 @@ class Executor {
   // caller ends the communicator.
   absl::Status CopyIn(const StagedTensors& staged);
 
-  // Runs steps [segment.step_begin, segment.step_end). Segments run in order
+  // Runs steps [segment.step_begin, segment.step_end), each with so much more patience for its
+  // transfers than Options::step_timeout. Segments run in order
   // (FAILED_PRECONDITION); none where CopyIn has failed (its failure). ABORTED where another rank
   // has failed. When it returns OK or with the kernel's failure, the device has done all that the
   // segment asked of it. INTERNAL / DEVICE_FAULT, whatever failed before it.
-  absl::Status Run(const Segment& segment);
+  absl::Status Run(const Segment& segment, absl::Duration patience = absl::ZeroDuration());
 
   // Output buffers → staging, after the last segment (FAILED_PRECONDITION); ends with Synchronize.
   // The first failure of the kernel, or CANCELLED, when there is no result or the stop token says
@@ -102,6 +103,7 @@ class Executor {
   bool communicator_failed_ = false;
   bool peer_failed_ = false;
   int32_t next_step_ = 0;
+  absl::Duration patience_;  // Of the segment.
   ExecutionStats stats_;
   std::atomic<int32_t> step_{0};
 };

@@ -36,6 +36,9 @@ struct Engine {
   // Memory for staging that the device reads and writes by itself; null where none is left. Empty:
   // any memory does. Any thread.
   std::function<std::shared_ptr<std::byte>(int64_t bytes)> take_staging;
+  // What the process has spent that only its end gives back: why another one should take its place
+  // when it holds nothing; empty: it need not. Any thread. Empty: never.
+  std::function<std::string()> worn;
   // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
   // "cpu/avx2": engines of one protocol version that say the same have the same bits for a

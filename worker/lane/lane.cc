@@ -57,38 +57,49 @@ void Lane::Release(const ShardId& id) {
 }
 
 void Lane::Command(const WorkerCommand& command) {
+  const GroupId id = GroupOf(command);
   bool posted = true;
   if (command.has_open_group()) {
-    groups_.Add(IdOf(command.open_group().generation()));
+    groups_.Add(id);
     posted = side_.Post([this, open = command.open_group()] { DoOpen(open); });
   } else if (command.has_connect_group()) {
     posted = lane_.Post([this, connect = command.connect_group()] { DoConnect(connect); });
   } else if (command.has_run_segment()) {
     posted = lane_.Post([this, run = command.run_segment()] { DoRun(run); });
   } else if (command.has_close_group()) {
-    lane_.PostAlways([this, id = IdOf(command.close_group().generation())] { DoClose(id); });
+    lane_.PostAlways([this, id] { DoClose(id); });
   } else if (command.has_abort_group()) {
-    const GroupId id = IdOf(command.abort_group().generation());
     Abort(id);
     lane_.PostFront([this, id] { DoClose(id); });
   }
   if (posted) return;
-  control::v1::RunSegment run = command.run_segment();
-  if (command.has_open_group()) *run.mutable_generation() = command.open_group().generation();
-  if (command.has_connect_group()) *run.mutable_generation() = command.connect_group().generation();
-  lane_.PostFront([this, run] { Break(run, 0, LaneFullError("commands")); });
+  lane_.PostFront([this, id, command] {
+    Break(id, LaneFullError("commands"),
+          command.has_run_segment() ? &command.run_segment() : nullptr);
+  });
 }
+
+class Lane::Current {
+ public:
+  Current(Lane* lane, const GroupId& id, ShardRun* run) : lane_(lane) { Set(id, run); }
+  ~Current() { Set(GroupId(), nullptr); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  void Set(const GroupId& id, ShardRun* run) {
+    MutexLock lock(&lane_->current_mutex_);
+    lane_->current_group_ = id;
+    lane_->current_run_ = run;
+  }
+
+  Lane* const lane_;
+};
 
 void Lane::Abort(const GroupId& id) {
   groups_.Abort(id);
   MutexLock lock(&current_mutex_);
   if (current_run_ != nullptr && current_group_ == id) current_run_->stop = true;
-}
-
-void Lane::SetCurrent(const GroupId& id, ShardRun* run) {
-  MutexLock lock(&current_mutex_);
-  current_group_ = id;
-  current_run_ = run;
 }
 
 void Lane::DoPrepare(const ShardWork& work) {
@@ -158,42 +169,43 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   if (!stay.has_value()) {
     if (!groups_.known(group) || groups_.aborted(group))
       return;  // GroupClosed, or GroupBroken before, says it.
-    return Break(command, 0, absl::NotFoundError("this worker is not connected to the group"));
+    return Break(group, absl::NotFoundError("this worker is not connected to the group"), &command);
   }
   const auto found = runs_.find(IdOf(command.shard()));
   if (found == runs_.end()) {
-    return Break(command, 0, absl::FailedPreconditionError("the shard is not prepared"));
+    return Break(group, absl::FailedPreconditionError("the shard is not prepared"), &command);
   }
-  ShardRun* run = found->second.get();
   // Prediction and luck may differ by so much.
   const absl::Duration patience = 2 * DurationFromProto(command.longest_step());
   gauge_.Begin("RunSegment", found->first, command.segment(), patience);
-  SetCurrent(group, run);
-  if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
-  absl::Status copied;
-  if (run->executor == nullptr) {
-    run->group = group;
-    copied = MakeExecutor(run, stay->communicator(), options_.step_timeout + patience);
-    if (!copied.ok()) Fail(run, copied);
-  }
-  const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
-  if (!copied.ok()) {
-    // What lies where its inputs should be must not reach its peers.
-    Break(command, run->next_step, copied);
-  } else if (run->group != group || command.step_begin() != run->next_step ||
-             command.step_end() < run->next_step || command.step_end() > steps) {
-    Break(command, run->next_step,
-          absl::FailedPreconditionError("the segment does not follow the one before"));
-  } else {
-    run->next_step = command.step_end();
-    RunOn(run, command);
-  }
-  SetCurrent(GroupId(), nullptr);
+  RunNext(found->second, stay->communicator(), command, patience);
   gauge_.End();
 }
 
-absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator,
-                                absl::Duration step_timeout) {
+void Lane::RunNext(std::shared_ptr<ShardRun> run, Communicator* communicator,
+                   const control::v1::RunSegment& command, absl::Duration patience) {
+  const GroupId group = IdOf(command.generation());
+  const Current current(this, group, run.get());
+  if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
+  if (run->executor == nullptr) {
+    run->group = group;
+    if (const absl::Status copied = MakeExecutor(run.get(), communicator); !copied.ok()) {
+      Fail(run.get(), copied);
+      // What lies where its inputs should be must not reach its peers.
+      return Break(group, copied, &command, run->next_step);
+    }
+  }
+  const auto steps = static_cast<int32_t>(run->program->schedule.steps.size());
+  if (run->group != group || command.step_begin() != run->next_step ||
+      command.step_end() < run->next_step || command.step_end() > steps) {
+    return Break(group, absl::FailedPreconditionError("the segment does not follow the one before"),
+                 &command, run->next_step);
+  }
+  run->next_step = command.step_end();
+  RunOn(run.get(), command, patience);
+}
+
+absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator) {
   Executor::Options options;
   options.program = run->program;
   options.memory = run->memory;
@@ -201,29 +213,26 @@ absl::Status Lane::MakeExecutor(ShardRun* run, Communicator* communicator,
   options.kernel = kernel_.get();
   options.communicator = communicator;
   options.control = {&run->stop, gauge_.progress()};
-  options.step_timeout = step_timeout;
+  options.step_timeout = options_.step_timeout;
   run->executor = std::make_unique<Executor>(std::move(options));
   return run->executor->CopyIn(run->Tensors());
 }
 
-void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command) {
+void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command, absl::Duration patience) {
   Executor& executor = *run->executor;
-  const absl::Status status = executor.Run({command.step_begin(), command.step_end()});
-  if (executor.communicator_failed()) return Break(command, executor.step(), status);
+  const absl::Status status = executor.Run({command.step_begin(), command.step_end()}, patience);
+  if (executor.communicator_failed())
+    return Break(IdOf(command.generation()), status, &command, executor.step());
   // The rank that has failed tells the coordinator why.
   if (executor.peer_failed()) run->failed = true;
   if (!status.ok()) Fail(run, status);
-  WorkerEvent event;
-  control::v1::SegmentDone& done = *event.mutable_segment_done();
-  *done.mutable_shard() = command.shard();
-  done.set_segment(command.segment());
+  WorkerEvent event = ShardEvent(&WorkerEvent::mutable_segment_done, run->id);
+  event.mutable_segment_done()->set_segment(command.segment());
   options_.report(std::move(event));
   if (!command.last()) return;
   if (!run->failed) Finish(run);
   // Its shard may stay for long after it, fetched late or kept; its program need not.
-  SetCurrent(GroupId(), nullptr);
-  const ShardId id = run->id;
-  runs_.erase(id);
+  runs_.erase(run->id);
 }
 
 void Lane::Finish(ShardRun* run) {
@@ -240,8 +249,8 @@ void Lane::Fail(ShardRun* run, const absl::Status& why) {
   options_.report(ShardFailedEvent(run->id, why));
 }
 
-void Lane::Break(const control::v1::RunSegment& command, int32_t step, const absl::Status& why) {
-  const GroupId id = IdOf(command.generation());
+void Lane::Break(const GroupId& id, const absl::Status& why, const control::v1::RunSegment* at,
+                 int32_t step) {
   const bool asked_for = groups_.aborted(id);
   groups_.Abort(id);
   // Now, because messages may be on their way into a shard's memory until it is gone.
@@ -249,10 +258,12 @@ void Lane::Break(const control::v1::RunSegment& command, int32_t step, const abs
   if (asked_for && !IsDeviceFault(why)) return;
   WorkerEvent event;
   control::v1::GroupBroken& broken = *event.mutable_group_broken();
-  *broken.mutable_generation() = command.generation();
-  *broken.mutable_shard() = command.shard();
-  broken.set_segment(command.segment());
-  broken.set_step(step);
+  *broken.mutable_generation() = GenerationOf(id);
+  if (at != nullptr) {
+    *broken.mutable_shard() = at->shard();
+    broken.set_segment(at->segment());
+    broken.set_step(step);
+  }
   int32_t suspect = -1;
   const ErrorDetail detail = DetailOf(why);
   const auto peer = detail.metadata.find("peer");

@@ -11,11 +11,11 @@
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
 #include "base/mutex.h"
+#include "base/work_queue.h"
 #include "worker/lane/engine.h"
 #include "worker/lane/lane_gauge.h"
 #include "worker/lane/lane_groups.h"
 #include "worker/lane/shard_run.h"
-#include "worker/work_queue.h"
 
 namespace annulus {
 
@@ -65,14 +65,19 @@ class Lane {
   void DoConnect(const control::v1::ConnectGroup& connect);
   void DoRun(const control::v1::RunSegment& command);
   void DoClose(const GroupId& id);
-  void RunOn(ShardRun* run, const control::v1::RunSegment& command);
-  absl::Status MakeExecutor(ShardRun* run, Communicator* communicator, absl::Duration step_timeout);
+  // Starts the run where that has not been done.
+  void RunNext(std::shared_ptr<ShardRun> run, Communicator* communicator,
+               const control::v1::RunSegment& command, absl::Duration patience);
+  void RunOn(ShardRun* run, const control::v1::RunSegment& command, absl::Duration patience);
+  absl::Status MakeExecutor(ShardRun* run, Communicator* communicator);
   void Finish(ShardRun* run);
   void Fail(ShardRun* run, const absl::Status& why);
-  void Break(const control::v1::RunSegment& command, int32_t step, const absl::Status& why);
+  // `at` says in which segment, `step` where in it; null: in none.
+  void Break(const GroupId& id, const absl::Status& why,
+             const control::v1::RunSegment* at = nullptr, int32_t step = 0);
   // Any thread.
   void Abort(const GroupId& id);
-  void SetCurrent(const GroupId& id, ShardRun* run);
+  class Current;  // What the lane is at, for as long as it lives.
 
   const Options options_;
   const std::unique_ptr<Device> device_;

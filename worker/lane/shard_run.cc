@@ -50,9 +50,8 @@ absl::Status LaneFullError(absl::string_view what) {
 }
 
 WorkerEvent PreparedEvent(const ShardRun& run) {
-  WorkerEvent event;
+  WorkerEvent event = ShardEvent(&WorkerEvent::mutable_prepared, run.id);
   control::v1::Prepared& prepared = *event.mutable_prepared();
-  *prepared.mutable_shard() = KeyOf(run.id);
   for (const PeerDigest& digest : PeerDigests(run.program->schedule)) {
     control::v1::PeerDigest* peer = prepared.add_digests();
     peer->set_peer(digest.peer);
@@ -66,20 +65,12 @@ WorkerEvent PreparedEvent(const ShardRun& run) {
 
 WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats,
                              const std::string& backend) {
-  WorkerEvent event;
-  *event.mutable_output_ready()->mutable_shard() = KeyOf(id);
+  WorkerEvent event = ShardEvent(&WorkerEvent::mutable_output_ready, id);
   v1::ShardReport& report = *event.mutable_output_ready()->mutable_report();
   *report.mutable_running() = DurationToProto(stats.running);
   *report.mutable_exposed_communication() = DurationToProto(stats.exposed_communication);
   report.set_bytes_sent(stats.bytes_sent);
   report.set_backend(backend);
-  return event;
-}
-
-WorkerEvent ShardFailedEvent(const ShardId& id, const absl::Status& why) {
-  WorkerEvent event;
-  *event.mutable_shard_failed()->mutable_shard() = KeyOf(id);
-  *event.mutable_shard_failed()->mutable_error() = ErrorToProto(why);
   return event;
 }
 

@@ -60,7 +60,6 @@ absl::Status LaneFullError(absl::string_view what);
 control::v1::WorkerEvent PreparedEvent(const ShardRun& run);
 control::v1::WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats,
                                           const std::string& backend);
-control::v1::WorkerEvent ShardFailedEvent(const ShardId& id, const absl::Status& why);
 
 }  // namespace annulus
 

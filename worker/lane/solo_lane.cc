@@ -6,6 +6,7 @@
 #include "attention/status_macros.h"
 #include "attention/tensor_bytes.h"
 #include "attention/tensor_table.h"
+#include "worker/agent/agent_values.h"
 #include "worker/device/device.h"
 
 namespace annulus {

@@ -16,10 +16,10 @@
 #include "attention/kernel_rates.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "base/work_queue.h"
 #include "worker/lane/engine.h"
 #include "worker/lane/lane_gauge.h"
 #include "worker/lane/shard_run.h"
-#include "worker/work_queue.h"
 
 namespace annulus {
 

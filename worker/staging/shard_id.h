@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace annulus {
 
@@ -18,6 +19,10 @@ struct ShardId {
   }
   friend bool operator<(const ShardId& a, const ShardId& b) {
     return std::tie(a.job_id, a.attempt, a.rank) < std::tie(b.job_id, b.attempt, b.rank);
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const ShardId& id) {
+    return H::combine(std::move(h), id.job_id, id.attempt, id.rank);
   }
 };
 

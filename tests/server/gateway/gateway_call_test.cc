@@ -1,5 +1,9 @@
+#include <malloc.h>
+
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -9,11 +13,13 @@
 #include "gtest/gtest.h"
 #include "proto/convert.h"
 #include "proto/status.h"
+#include "proto/unread_answers.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/merge_call.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
 #include "tests/server/gateway/gateway_case.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/unread_call.h"
 
 namespace annulus {
@@ -48,6 +54,18 @@ TEST_F(GatewayCallTest, AJobHasTheTimeThatItsStartSays) {
   ASSERT_TRUE(call_->Write(request));
   const absl::Status status = End();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
+TEST_F(GatewayCallTest, AStartIsNotKeptAsItCame) {
+  behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kNeverPlace}));
+  Start({});
+  v1::AttendRequest request;
+  *request.mutable_start()->mutable_spec() = SpecToProto(ClientJob(20).spec);
+  WatchedMessage start(request);
+  RawCall call(server_->InProcessChannel({}), "/annulus.v1.Attention/Attend");
+  ASSERT_TRUE(call.Write(start.Take()));
+  EXPECT_TRUE(start.AwaitGone());
+  EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "its job waits";
 }
 
 TEST_F(GatewayCallTest, WaitsForACallAtWork) {
@@ -175,6 +193,55 @@ TEST_F(UnreadAnswerTest, AnUnreadAttendInlineKeepsNobodyOut) {
   EXPECT_TRUE(MergesAtLast());
   EXPECT_FALSE(call->EndsWithin(absl::ZeroDuration()));
   EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
+}
+
+// What mallinfo2 counts; 0 under sanitizers, which have their own allocator.
+size_t MemoryInUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+bool Becomes(const std::function<bool()>& condition) {
+  const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+  while (!condition() && SteadyNow() < deadline) std::this_thread::yield();
+  return condition();
+}
+
+// As many ranges as a mask has, for each of the two heads: parsed, each takes fifty times as much
+// as on the wire.
+void AddManyRanges(v1::AttentionSpec* spec) {
+  for (int head = 0; head < 2; ++head) {
+    v1::Mask& mask = *spec->add_masks();
+    if (head > 0) mask.add_query_heads(head);
+    for (int i = 0; i < 4096; ++i) mask.add_ranges();
+  }
+}
+
+TEST_F(UnreadAnswerTest, AnUnreadCallKeepsNothingOfItsRequest) {
+  constexpr size_t kCalls = 10, kLittle = 2 << 20;
+  v1::AttendInlineRequest inlined = Inline();
+  AddManyRanges(inlined.mutable_spec());
+  v1::AttendRequest attend = Whole(ClientJob(20));
+  AddManyRanges(attend.mutable_start()->mutable_spec());
+  ASSERT_GT(kCalls * inlined.SpaceUsedLong(), 2 * kLittle);
+  behind_ = WholeShards(3);
+  StartForOne(*InlineBytes(inlined, ClientJob(2).spec), kLong);
+  const UnreadAnswers& unread = UnreadAnswers::Get();
+  for (const auto& [method, request] :
+       std::vector<std::pair<std::string, const google::protobuf::MessageLite*>>{
+           {"AttendInline", &inlined}, {"Attend", &attend}}) {
+    std::vector<std::unique_ptr<UnreadCall>> calls;
+    size_t before = 0;
+    while (calls.size() <= kCalls) {
+      calls.push_back(Unread(method, *request));
+      ASSERT_TRUE(Becomes([&] { return unread.calls() == calls.size(); })) << method;
+      if (calls.size() == 1) before = MemoryInUse();  // Now all is warm.
+    }
+    EXPECT_TRUE(Becomes([&] { return MemoryInUse() < before + kLittle; }))
+        << method << " " << MemoryInUse() - before;
+    calls.clear();
+    ASSERT_TRUE(Becomes([&] { return unread.calls() == 0; })) << method;
+  }
 }
 
 TEST_F(UnreadAnswerTest, AnUnreadAttendKeepsNobodyOut) {

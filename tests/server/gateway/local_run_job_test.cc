@@ -1,5 +1,8 @@
 #include "server/gateway/local_run_job.h"
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +12,7 @@
 #include "base/steady_time.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/planner.h"
+#include "server/coordinator/submission.h"
 #include "tests/server/messages.h"
 
 namespace annulus {
@@ -34,6 +38,7 @@ class LocalRunJobTest : public testing::Test {
     Brain::Options options;
     options.plan = std::move(plan);
     options.random = [n = uint64_t{0}]() mutable { return ++n; };
+    options.clock = [this] { return SteadyNow() + absl::Seconds(ahead_.load()); };
     options.coordinator = coordinator_;
     brain_ = std::make_unique<Brain>(std::move(options));
     event::WorkerSaid said;
@@ -68,6 +73,7 @@ class LocalRunJobTest : public testing::Test {
   std::string Reason() { return ends_.size() == 1 ? DetailOf(ends_[0]).reason : "no single end"; }
 
   CoordinatorOptions coordinator_;
+  std::atomic<int> ahead_{0};  // The brain's clock, in seconds.
   std::unique_ptr<Brain> brain_;
   std::vector<v1::JobEvent> events_;
   std::vector<absl::Status> ends_;
@@ -121,6 +127,45 @@ TEST_F(LocalRunJobTest, TheCallsDeadlineIsTheJobs) {
   EXPECT_EQ(ends_[0].code(), absl::StatusCode::kDeadlineExceeded) << ends_[0];
   ends_.clear();
   const auto in_time = Run(SmallRequest(1, 4, 4), SteadyNow() + absl::Hours(1));
+  EXPECT_TRUE(ends_.empty());
+}
+
+TEST_F(LocalRunJobTest, ACallThatJoinsAJobEndsAtItsOwnDeadline) {
+  Start();
+  v1::RunJobRequest request = SmallRequest(1, 4, 4);
+  request.set_request_id("r");
+  const auto first = Run(request);
+  std::promise<absl::Status> end;  // Comes on this thread, or on that which keeps the time.
+  std::future<absl::Status> ended = end.get_future();
+  RunJobCall::Handlers handlers;
+  handlers.on_event = [](const v1::JobEvent&) {};
+  handlers.on_done = [&end](absl::Status status) { end.set_value(std::move(status)); };
+  const auto joins = LocalRunJob(brain_.get(), coordinator_)(
+      request, SteadyNow() + absl::Seconds(20), std::move(handlers));
+  ahead_ = 19;
+  Ask();
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  ahead_ = 21;
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  const absl::Status status = ended.get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_TRUE(ends_.empty());
+  EXPECT_EQ(Ask().running_jobs(), 1) << "the job goes on";
+}
+
+// By who asks, and by the coordinator.
+TEST_F(LocalRunJobTest, ARequestCountsTwice) {
+  v1::RunJobRequest request = SmallRequest(1, 4, 4);
+  request.set_request_id("r");
+  coordinator_.max_request_bytes = (*MakeSubmission(request, coordinator_))->bytes * 7 / 2;
+  Start();
+  const auto first = Run(request);
+  const auto joins = Run(request);
+  EXPECT_EQ(Reason(), "QUEUE_FULL");
+  ends_.clear();
+  first->Cancel();
+  ends_.clear();
+  const auto next = Run(request);
   EXPECT_TRUE(ends_.empty());
 }
 

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_WORKER_WORK_QUEUE_H_
-#define ANNULUS_WORKER_WORK_QUEUE_H_
+#ifndef ANNULUS_BASE_WORK_QUEUE_H_
+#define ANNULUS_BASE_WORK_QUEUE_H_
 
 #include <cstddef>
 #include <deque>
@@ -39,4 +39,4 @@ class WorkQueue {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_WORK_QUEUE_H_
+#endif  // ANNULUS_BASE_WORK_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_WORKER_COMM_IN_PROCESS_H_
-#define ANNULUS_WORKER_COMM_IN_PROCESS_H_
+#ifndef ANNULUS_TESTS_COMM_IN_PROCESS_H_
+#define ANNULUS_TESTS_COMM_IN_PROCESS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -50,4 +50,4 @@ class InProcessHub {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_WORKER_COMM_IN_PROCESS_H_
+#endif  // ANNULUS_TESTS_COMM_IN_PROCESS_H_

@@ -1,4 +1,4 @@
-#include "worker/work_queue.h"
+#include "base/work_queue.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "worker/comm/in_process.h"
+#include "tests/comm/in_process.h"
 
 #include <cstring>
 #include <deque>

@@ -1,0 +1,72 @@
+#ifndef ANNULUS_SERVER_GATEWAY_GATED_CALL_H_
+#define ANNULUS_SERVER_GATEWAY_GATED_CALL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "attention/status_macros.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "proto/request.h"
+#include "proto/unary_call.h"
+#include "server/gateway/call_gate.h"
+#include "server/gateway/inline_workers.h"
+
+namespace annulus {
+
+// What all inline calls share.
+struct InlineResources {
+  CallGate* gate = nullptr;
+  InlineWorkers* queue = nullptr;
+  absl::Duration answer_patience;  // See GatewayServiceOptions.
+};
+
+// A unary call that is at work, with a place in the gate and a share of the queue's budget, until
+// its answer is made: who does not read it keeps nobody out. The resources outlive it.
+template <typename Request, typename Response>
+class GatedCall : public UnaryCall {
+ protected:
+  GatedCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
+            const InlineResources& resources)
+      : UnaryCall(context, &response_, resources.answer_patience, response),
+        gate_(resources.gate),
+        queue_(resources.queue) {}
+
+  // First. RESOURCE_EXHAUSTED / TOO_MANY_CALLS, and those of TakeRequest.
+  absl::Status Enter(const grpc::ByteBuffer* arrived) {
+    ASSIGN_OR_RETURN(place_, gate_->Enter());
+    return TakeRequest(arrived, &request_);
+  }
+  // The share, which is the caller's too. Errors: those of InlineWorkers.
+  absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes) {
+    ASSIGN_OR_RETURN(share_, queue_->Reserve(bytes));
+    return share_;
+  }
+  void Post(std::function<void()> work) { queue_->Post(std::move(work)); }
+  // Instead of End. Of the request nothing is left then.
+  void Leave(const absl::Status& status) {
+    Request().Swap(&request_);
+    share_ = nullptr;
+    leaving_ = gate_->Leave(std::move(place_));
+    End(status);
+  }
+
+  Request request_;
+  Response response_;
+
+ private:
+  CallGate* const gate_;
+  InlineWorkers* const queue_;
+  // In the gate, until the answer is made; until it is read.
+  std::shared_ptr<void> place_, leaving_;
+  std::shared_ptr<void> share_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GATEWAY_GATED_CALL_H_
