@@ -119,6 +119,9 @@ bool AnyIn(const std::vector<int64_t>& members, const std::set<int64_t>& set) {
 // A rank that comes late, because it has segments of others to run, keeps the others waiting, for
 // longer than they would.
 void ConnectOpened(Core& core) {
+  auto& groups = core.groups.all();
+  const auto waits = [](const auto& entry) { return entry.second.opened(); };
+  if (std::none_of(groups.begin(), groups.end(), waits)) return;
   std::set<int64_t> busy = BusyWorkers(core);
   for (const auto& [number, run] : core.runs.all()) {
     const bool runs =
@@ -126,7 +129,7 @@ void ConnectOpened(Core& core) {
     if (!runs || run.issued == run.SegmentsDone()) continue;
     for (const RunRank& rank : run.ranks) busy.insert(rank.worker);
   }
-  for (auto& [number, group] : core.groups.all()) {
+  for (auto& [number, group] : groups) {
     if (group.opened() && !AnyIn(group.members, busy)) Connect(core, group);
   }
 }

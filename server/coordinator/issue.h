@@ -34,7 +34,8 @@ void SetSegments(RunRecord& run);
 // Issues segments while a group has fewer than the limit outstanding: of its prepared and running
 // runs one goes on, that of the least served principal; of its runs the most important one, where
 // kPriorityStep of waiting for its turns counts as much as 1 of priority, then the one whose last
-// segment is the longest ago. None on the workers of a group that is about to connect.
+// segment is the longest ago. None that would let a group wait for its workers for longer than was
+// predicted when it was opened (group_table.h).
 void IssueSegments(Core& core);
 
 }  // namespace annulus
