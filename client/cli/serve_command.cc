@@ -72,7 +72,10 @@ std::string DeviceOf(const std::string& device, int64_t worker) {
   return first.ok() ? absl::StrCat("cuda:", *first + worker) : device;
 }
 
-bool AsksForEnd(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
+// Of a terminal's hangup there are two, the shell's and the system's: the second one asks for
+// nothing more.
+bool AsksForEndAtOnce(int number) { return number == SIGINT || number == SIGTERM; }
+bool AsksForEnd(int number) { return AsksForEndAtOnce(number) || number == SIGHUP; }
 
 // The value of "name=value" in a line of such words.
 std::string ValueOf(const std::string& line, const std::string& name) {
@@ -275,7 +278,7 @@ bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duratio
     if (ended || SteadyNow() >= deadline) return ended;
     const timespec time =
         absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - SteadyNow()));
-    if (AsksForEnd(sigtimedwait(&signals_, nullptr, &time))) return false;
+    if (AsksForEndAtOnce(sigtimedwait(&signals_, nullptr, &time))) return false;
   }
 }
 

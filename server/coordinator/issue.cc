@@ -86,10 +86,13 @@ std::vector<int64_t> WorkersOf(const RunRecord& run) {
   return workers;
 }
 
-// How late one of the run's workers may come to its next segment, because it has others before it.
+// How late one of the run's workers may come to its next segment, because it has those of other
+// groups before it. What its own group has to run, all of them have.
 absl::Duration AheadOf(const Core& core, const RunRecord& run) {
-  const absl::Duration longest = LongestOf(LaneTimes(core), WorkersOf(run));
-  return std::max(absl::ZeroDuration(), longest - TimeOfIssued(run));
+  absl::Duration ahead = LongestOf(LaneTimes(core), WorkersOf(run));
+  for (const auto& [number, other] : core.runs.all())
+    if (other.group == run.group) ahead -= TimeOfIssued(other);
+  return std::max(absl::ZeroDuration(), ahead);
 }
 
 void Issue(Core& core, RunRecord& run) {
@@ -153,7 +156,8 @@ RunRecord* NextToIssue(Core& core, int64_t group) {
 bool DelaysAGroup(const Core& core, const RunRecord& run) {
   const std::vector<int64_t> workers = WorkersOf(run);
   absl::Time until = absl::InfiniteFuture();
-  for (const auto& [number, group] : core.groups.all()) {
+  for (const auto& entry : core.groups.all()) {
+    const GroupRecord& group = entry.second;
     if (!group.opened()) continue;
     const bool shares = std::any_of(workers.begin(), workers.end(),
                                     [&](int64_t worker) { return group.RankOf(worker) >= 0; });

@@ -55,7 +55,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
   }
   void Close(const absl::Status& status) override {
-    unread_end_.Begin(end_patience_, box_.bytes());
+    unread_end_.Begin(end_patience_);  // A worker's commands push out no client's answers.
     Do(box_.End(status, Box::Flush::kYes));
   }
 
