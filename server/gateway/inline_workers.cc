@@ -1,7 +1,6 @@
 #include "server/gateway/inline_workers.h"
 
 #include <atomic>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
@@ -15,18 +14,8 @@ struct InlineWorkers::Budget {
 };
 
 InlineWorkers::InlineWorkers(Options options)
-    : budget_(std::make_shared<Budget>(options.budget_bytes)) {
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Run(); });
-}
-
-InlineWorkers::~InlineWorkers() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  changed_.SignalAll();
-  for (std::thread& thread : threads_) thread.join();
-}
+    : budget_(std::make_shared<Budget>(options.budget_bytes)),
+      queue_(/*limit=*/0, options.threads) {}
 
 absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
   if (bytes > budget_->limit) {
@@ -51,28 +40,6 @@ absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
   }
   return std::shared_ptr<void>(nullptr,
                                [budget = budget_, bytes](void*) { budget->used.fetch_sub(bytes); });
-}
-
-void InlineWorkers::Post(std::function<void()> work) {
-  {
-    MutexLock lock(&mutex_);
-    work_.push_back(std::move(work));
-  }
-  changed_.Signal();
-}
-
-void InlineWorkers::Run() {
-  while (true) {
-    std::function<void()> work;
-    {
-      MutexLock lock(&mutex_);
-      while (work_.empty() && !stopping_) changed_.Wait(&mutex_);
-      if (work_.empty()) return;
-      work = std::move(work_.front());
-      work_.pop_front();
-    }
-    work();
-  }
 }
 
 }  // namespace annulus

@@ -2,14 +2,12 @@
 #define ANNULUS_SERVER_GATEWAY_INLINE_WORKERS_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
-#include <vector>
+#include <utility>
 
 #include "absl/status/statusor.h"
-#include "base/mutex.h"
+#include "base/work_queue.h"
 
 namespace annulus {
 
@@ -23,10 +21,6 @@ class InlineWorkers {
     int64_t budget_bytes = 0;
   };
   explicit InlineWorkers(Options options);
-  // Runs what is queued, then joins.
-  ~InlineWorkers();
-  InlineWorkers(const InlineWorkers&) = delete;
-  InlineWorkers& operator=(const InlineWorkers&) = delete;
 
   // A share of the budget until the last copy goes, which may be after the queue.
   // RESOURCE_EXHAUSTED / QUEUE_FULL where others hold too much; INVALID_ARGUMENT / LIMIT_EXCEEDED
@@ -34,18 +28,13 @@ class InlineWorkers {
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
 
   // What is posted is bounded by the calls at work (CallGate).
-  void Post(std::function<void()> work) EXCLUDES(mutex_);
+  void Post(std::function<void()> work) { queue_.PostAlways(std::move(work)); }
 
  private:
   struct Budget;
-  void Run() EXCLUDES(mutex_);
 
   const std::shared_ptr<Budget> budget_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> work_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  WorkQueue queue_;
 };
 
 }  // namespace annulus

@@ -14,9 +14,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
-#include "base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "tests/base/gate.h"
 
 namespace annulus {
 namespace {
@@ -102,20 +102,13 @@ class Watched final : public grpc::health::v1::Health::Service {
   grpc::Status Watch(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,
                      grpc::ServerWriter<grpc::health::v1::HealthCheckResponse>* writer) override {
     writer->Write({});
-    MutexLock lock(&mutex_);
-    while (!go_on_) changed_.Wait(&mutex_);
+    gate_.Pass();
     return grpc::Status::OK;
   }
-  void GoOn() {
-    MutexLock lock(&mutex_);
-    go_on_ = true;
-    changed_.SignalAll();
-  }
+  void GoOn() { gate_.Open(); }
 
  private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool go_on_ GUARDED_BY(mutex_) = false;
+  Gate gate_;
 };
 
 TEST(ListenTest, CallsThatKeepAThreadAreBounded) {

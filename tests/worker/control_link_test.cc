@@ -13,8 +13,8 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "tests/base/gate.h"
 #include "tests/worker/fake_coordinator.h"
-#include "tests/worker/gate.h"
 #include "tests/worker/mute_proxy.h"
 
 namespace annulus {

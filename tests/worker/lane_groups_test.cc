@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "tests/base/gate.h"
 #include "tests/comm/forwarding_communicator.h"
 #include "tests/comm/in_process.h"
-#include "tests/worker/gate.h"
 
 namespace annulus {
 namespace {

@@ -10,11 +10,11 @@
 #include "attention/kernel_rates.h"
 #include "attention/spec.h"
 #include "attention/tensor_table.h"
+#include "tests/base/gate.h"
 #include "tests/comm/in_process.h"
 #include "tests/executor/probe_kernel.h"
 #include "tests/worker/copy_probe.h"
 #include "tests/worker/event_log.h"
-#include "tests/worker/gate.h"
 #include "worker/lane/lane.h"
 #include "worker/lane/solo_lane.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/worker/gate.h"
+#include "tests/base/gate.h"
 
 namespace annulus {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_TESTS_WORKER_GATE_H_
-#define ANNULUS_TESTS_WORKER_GATE_H_
+#ifndef ANNULUS_TESTS_BASE_GATE_H_
+#define ANNULUS_TESTS_BASE_GATE_H_
 
 #include "absl/time/clock.h"
 #include "base/mutex.h"
@@ -39,4 +39,4 @@ class Gate {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_TESTS_WORKER_GATE_H_
+#endif  // ANNULUS_TESTS_BASE_GATE_H_
