@@ -89,6 +89,14 @@ TEST_F(OverlappingGroupsTest, ShortSegmentsOfOthersCountAsPredicted) {
   EXPECT_EQ(LongestStep("w3", StartJob(kWhole)), absl::Seconds(2));
 }
 
+TEST_F(OverlappingGroupsTest, WhatItsOwnGroupHasToRunMakesNoRankLate) {
+  harness_.Start(2);
+  StartJob(2, absl::Seconds(40));
+  const int64_t next = StartJob(2, absl::Seconds(7));
+  ASSERT_TRUE(RunSegment());
+  EXPECT_EQ(LongestStep("w0", next), absl::Seconds(7)) << "with a segment of 40 s before it";
+}
+
 TEST_F(OverlappingGroupsTest, APeerMayWaitForPeersOfItsOwn) {
   harness_.Start(kWhole);
   harness_.longest_step = absl::Seconds(40);

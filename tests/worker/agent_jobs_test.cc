@@ -331,6 +331,15 @@ TEST_F(AgentJobsTest, ASecondSignalCutsTheDrainShort) {
   EXPECT_EQ(agent_.All<Exit>().size(), 1u);
 }
 
+TEST_F(AgentJobsTest, OfOneThatLeavesByItselfTheFirstSignalCutsNothingShort) {
+  agent_.Reserve(1);
+  agent_.Handle(Terminated{/*asked=*/false});
+  agent_.Handle(Terminated{});
+  EXPECT_TRUE(agent_.All<Exit>().empty());
+  agent_.Handle(Terminated{});
+  EXPECT_EQ(agent_.All<Exit>().size(), 1u);
+}
+
 TEST_F(AgentJobsTest, AMemberOfAGroupStaysUntilTheGroupIsClosed) {
   OrderGroup(1, "open");
   agent_.Report(GroupFact(1, "opened"));
