@@ -233,6 +233,17 @@ class ServeTest(unittest.TestCase):
             self.assertEqual(job.returncode, 0, error)
             self.assertIsNone(service._process.poll())
 
+    def test_the_second_hangup_of_a_terminal_cuts_no_job_off(self):
+        """One comes from the shell, one from the system."""
+        with cluster.Serve(2, *cluster.SLOW, stop_seconds=120) as service:
+            with self.attending(service, "--synthetic", "1,4096,4096,8,8,64,fp32,1", "--world-size", "2", "--timeout", "100s") as job:
+                os.kill(service.pid, signal.SIGHUP)
+                self.await_that(lambda: not held_bytes(service)[1]["ready"], "not draining")
+                os.kill(service.pid, signal.SIGHUP)
+                _, error = job.communicate(timeout=100)
+            self.assertEqual(job.returncode, 0, error)
+            self.assertEqual(service._process.wait(WAIT_SECONDS), 0)
+
     def test_ctrl_c_cancels_a_job_and_frees_what_it_held(self):
         with cluster.Serve(2, *cluster.SLOW) as service:
             for path in ("direct", "gateway"):
