@@ -27,6 +27,8 @@ JOBS = (
 GRADIENT_JOBS = (("1,1024,1024,4,2,128,bf16,6", "causal"), ("1,700,900,4,4,64,fp32,7", "full"))
 STRATEGIES = ("ring-pass-kv", "ring-pass-q", "ulysses", "all-gather-kv")
 VERIFIED_ROWS = "32"
+# Shorter than a part's limit: what a job waits for shows in the logs, and of a part that is killed they are lost.
+JOB_SECONDS = 25
 
 
 class GpuProcesses(processes.Processes):
@@ -35,9 +37,9 @@ class GpuProcesses(processes.Processes):
         return super().start_worker(number)
 
 
-def ask(service, verb, *flags, verified_rows=VERIFIED_ROWS):
+def ask(service, verb, *flags, verified_rows=VERIFIED_ROWS, seconds=JOB_SECONDS):
     """The answer's facts."""
-    done = service.annulus(verb, "--json", "--verify", verified_rows, *flags)
+    done = service.annulus(verb, "--json", "--verify", verified_rows, *flags, timeout=seconds)
     if done.returncode != 0:
         raise SystemExit(f"{verb} {' '.join(flags)}: {(done.stderr + done.stdout).strip()}\n{service.tail()}")
     return json.loads(done.stdout)

@@ -15,6 +15,7 @@ import tempfile
 
 SKIPPED = 77
 REPEATS = 20
+JOB_SECONDS = 25
 HEADS = 16
 # Length, dimension, causal: as gpu_bench has them.
 SHAPES = [(length, 128, causal) for length in (8192, 16384, 32768) for causal in (False, True)] + [(16384, 64, False), (16384, 256, False)]
@@ -148,7 +149,7 @@ def judge(torch, service, dtype, causal, folder):
     source, target = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
     save(torch, source, {"q": q, "k": k, "v": v})
     mask = "causal" if causal else "full"
-    done = service.annulus("attend", "--input", source, "--output", target, "--mask", mask)
+    done = service.annulus("attend", "--input", source, "--output", target, "--mask", mask, timeout=JOB_SECONDS)
     if done.returncode != 0:
         raise SystemExit(f"attend: {done.stderr.strip()}\n{service.tail()}")
     ours = load_output(torch, target).cuda().double()

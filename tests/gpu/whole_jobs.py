@@ -20,7 +20,7 @@ BAR = 1.5
 
 def attend(service, queries, keys, seed):
     shape = f"1,{queries},{keys},{HEADS},{HEADS},{DIM},bf16,{seed}"
-    return end_to_end.ask(service, "attend", "--synthetic", shape, "--mask", "causal", verified_rows="0")
+    return end_to_end.ask(service, "attend", "--synthetic", shape, "--mask", "causal", verified_rows="0", seconds=60)
 
 
 def goodput(facts):

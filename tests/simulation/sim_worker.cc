@@ -113,6 +113,7 @@ void SimWorker::ScheduleTick() {
 
 void SimWorker::Receive(WorkerCommand command) {
   Later(absl::ZeroDuration(), [this, stream = stream_, command = std::move(command)] {
+    term_ = std::max(term_, command.term());
     Handle(CommandArrived{stream, command});
   });
 }
@@ -171,6 +172,7 @@ void SimWorker::Open(const control::v1::Reserve& reserve) {
   const ShardBytes bytes = BytesOfShards(*spec, *plan)[id.rank];
   held.output = bytes.output;
   held.device_needed = DeviceBytes(spec->q_rows());
+  held.term = term_;
   held.lender = IdOf(reserve.lender());
   if (spec->uses_state()) CheckLender(held.lender, id.rank);
   if (spec->arithmetic == Arithmetic::kBf16x3 && !serves_bf16x3_) {
@@ -293,8 +295,9 @@ void SimWorker::Close(const ShardId& id) {
   it->second.closing = true;
   for (const auto& [other, held] : shards_) {
     if (!(held.lender == id) || held.closing) continue;
-    // Who lets go of everything does so in any order.
-    if (!agent_->fenced() && !agent_->exited()) {
+    // Who lets go of everything does so in any order, and so does a coordinator that finds what an
+    // earlier one has left.
+    if (!agent_->fenced() && !agent_->exited() && held.term == term_) {
       around_->Violation(absl::StrCat("a shard on ", slot_, " is dropped while it lends"));
     }
   }

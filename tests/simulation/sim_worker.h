@@ -87,6 +87,7 @@ class SimWorker {
     int64_t staging = 0, device = 0;
     int64_t device_needed = 0;
     int64_t output = 0;
+    int64_t term = 0;  // In which it was reserved.
     ShardId lender;    // Of what it borrows; nobody's where it borrows nothing.
     bool ran = false;  // Solo.
     bool published = false;
@@ -125,6 +126,7 @@ class SimWorker {
   bool serves_bf16x3_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
   int64_t stream_ = 0;
+  int64_t term_ = 0;  // The highest that it has seen.
   absl::Time tick_at_ = absl::InfiniteFuture();
   std::unique_ptr<AgentState> agent_;
   std::map<ShardId, Held> shards_;
