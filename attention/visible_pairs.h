@@ -20,9 +20,9 @@ struct LocalRectangle {
 // whole runs, O(query rows) where they are stripes.
 int64_t VisiblePairs(const MaskMap& mask, const LocalRectangle& rectangle);
 
-// The same, exact for whole runs. Where rows are stripes: the pairs of the hull in packed rows,
-// scaled by the share of its rows that belong. A few look-ups always; integers, so the same on
-// every machine.
+// The same, exact for whole runs of which no more than 64 pairs meet. For more, and where rows are
+// stripes: the pairs of the hull in packed rows, scaled by the share of its rows that belong. A few
+// look-ups always; integers, so the same on every machine.
 int64_t EstimateVisiblePairs(const MaskMap& mask, const LocalRectangle& rectangle);
 
 }  // namespace annulus

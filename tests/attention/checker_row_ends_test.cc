@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <random>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention/block_layout.h"
@@ -51,31 +54,58 @@ struct Ended {
   std::vector<std::vector<bool>> in_staging;
 };
 
+// Draws what it checks, and tells what it has met.
+class Forms {
+ public:
+  // Of a job on a plan that is drawn, whole and in parts.
+  void Check(const AttentionSpec& spec, int32_t world, Strategy strategy) {
+    const std::vector<PlanOptions> plans = TestPlans(world);
+    const auto plan = static_cast<size_t>(Below(static_cast<int64_t>(plans.size())));
+    const ScheduleCase one(spec, plans[plan], strategy, Below(64));
+    const BuiltCase built(one);
+    for (const int32_t parts : {1, 3}) {
+      Ended ended(built, parts);
+      const absl::Status checked = ended.Check();
+      ASSERT_TRUE(checked.ok()) << Describe(one) << " in " << parts << " parts: " << checked;
+      for (size_t r = 0; r < ended.ranks.size(); ++r) {
+        const std::vector<Task*> tasks = ended.Tasks(r);
+        ending_ += std::count_if(tasks.begin(), tasks.end(),
+                                 [](const Task* task) { return task->out >= 0; });
+        staged_ += std::count(ended.in_staging[r].begin(), ended.in_staging[r].end(), true);
+      }
+    }
+    met_.insert({strategy, spec.operation, plan});
+  }
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % n); }
+  int64_t ending() const { return ending_; }
+  int64_t staged() const { return staged_; }
+  // Strategies × operations × plans.
+  size_t met() const { return met_.size(); }
+
+ private:
+  std::mt19937_64 random_{19};
+  std::set<std::tuple<Strategy, Operation, size_t>> met_;
+  int64_t ending_ = 0, staged_ = 0;
+};
+
 TEST(CheckerRowEndsTest, AcceptsEveryStrategyInThisForm) {
-  int64_t ending = 0, staged = 0, way = 0;
+  Forms forms;
   for (const Mask& mask : TestMasks()) {
     for (const int32_t world : {1, 2, 3}) {
       for (const Strategy strategy : TestStrategies()) {
-        AttentionSpec spec = SmallSpec(4, 2, {Lengths(23, 31), Lengths(9, 9)}, mask);
-        VaryMasks(way++, &spec);
-        if (way % 4 == 0) AskForGradients(way % 8 == 0, &spec);
-        const std::vector<PlanOptions> plans = TestPlans(world);
-        const ScheduleCase one(spec, plans[way % plans.size()], strategy);
-        const BuiltCase built(one);
-        Ended ended(built, way % 3 == 0 ? 3 : 1);
-        const absl::Status checked = ended.Check();
-        ASSERT_TRUE(checked.ok()) << Describe(one) << ": " << checked;
-        for (size_t r = 0; r < ended.ranks.size(); ++r) {
-          const std::vector<Task*> tasks = ended.Tasks(r);
-          ending += std::count_if(tasks.begin(), tasks.end(),
-                                  [](const Task* task) { return task->out >= 0; });
-          staged += std::count(ended.in_staging[r].begin(), ended.in_staging[r].end(), true);
+        for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
+          AttentionSpec spec = SmallSpec(4, 2, {Lengths(23, 31), Lengths(9, 9)}, mask);
+          VaryMasks(forms.Below(kMaskWays), &spec);
+          if (operation == Operation::kGradients) AskForGradients(forms.Below(2) == 0, &spec);
+          forms.Check(spec, world, strategy);
+          if (HasFatalFailure()) return;
         }
       }
     }
   }
-  EXPECT_GT(ending, 1000);
-  EXPECT_GT(staged, 1000);
+  EXPECT_GT(forms.ending(), 1000);
+  EXPECT_GT(forms.staged(), 1000);
+  EXPECT_EQ(forms.met(), TestStrategies().size() * 2 * TestPlans(1).size());
 }
 
 class Damaged : public testing::Test {

@@ -88,7 +88,8 @@ TEST(NeedsTest, VisibleKeysOfAShardAreTheUnionOfItsRows) {
     const AttentionSpec spec = RandomSpec(random);
     const MaskMap mask(spec);
     const int32_t world = 1 + static_cast<int32_t>(random() % 4);
-    const ShardPlan plan = MakeShardPlan(spec, TestPlans(world)[random() % 5]).value();
+    const std::vector<PlanOptions> plans = TestPlans(world);
+    const ShardPlan plan = MakeShardPlan(spec, plans[random() % plans.size()]).value();
     const RowMap& map = plan.shards[random() % world].q_rows;
     const int64_t begin = random() % (map.rows() + 1);
     const int64_t end = begin + random() % (map.rows() - begin + 1);
@@ -106,7 +107,8 @@ TEST(NeedsTest, QueriesThatSeeSomeOfAShardsKeysAreAllThere) {
     const AttentionSpec spec = RandomSpec(random);
     const MaskMap mask(spec);
     const int32_t world = 1 + static_cast<int32_t>(random() % 4);
-    const ShardPlan plan = MakeShardPlan(spec, TestPlans(world)[random() % 5]).value();
+    const std::vector<PlanOptions> plans = TestPlans(world);
+    const ShardPlan plan = MakeShardPlan(spec, plans[random() % plans.size()]).value();
     const RowMap& map = plan.shards[random() % world].kv_rows;
     const RowSet queries = SeeingQueries(mask, 0, map, {0, map.rows()});
     const std::vector<bool> cells = Cells(queries, spec.q_rows());

@@ -18,6 +18,49 @@ Mask MakeMask(bool causal, Mask::Alignment alignment) {
   return mask;
 }
 
+// A list, by its length and what `add` gives of each.
+template <typename List, typename AddFn>
+void AddAll(const List& list, std::vector<int64_t>* numbers, const AddFn& add) {
+  numbers->push_back(static_cast<int64_t>(list.size()));
+  for (const auto& each : list) {
+    const auto of_it = add(each);
+    numbers->insert(numbers->end(), of_it.begin(), of_it.end());
+  }
+}
+
+std::vector<int64_t> NumbersOfBlock(const Block& b) {
+  return {static_cast<int64_t>(b.kind), b.shard, b.row_begin, b.row_end, b.head_begin, b.head_end};
+}
+
+std::vector<int64_t> NumbersOfTransfer(const Transfer& t) {
+  return {t.buffer, t.row_begin, t.row_end, t.peer};
+}
+
+std::vector<int64_t> NumbersOfTask(const Task& t) {
+  return {t.q,
+          t.kv,
+          t.out_q,
+          t.out_kv,
+          t.pairs,
+          t.out_bias,
+          t.q_begin,
+          t.q_end,
+          t.k_begin,
+          t.k_end,
+          t.head_begin,
+          t.head_end,
+          static_cast<int64_t>(t.coverage),
+          t.begins.begin,
+          t.begins.end,
+          t.ends.begin,
+          t.ends.end,
+          t.out};
+}
+
+std::vector<int64_t> NumbersOfOp(const Op& op) {
+  return {static_cast<int64_t>(op.kind), op.source, op.target};
+}
+
 }  // namespace
 
 Execution ExecutionOf(Strategy strategy) {
@@ -53,6 +96,22 @@ BuiltCase::BuiltCase(const ScheduleCase& from)
   ranks = MakeGroupSchedules(request).value();
   const BlockLayout layout(spec);
   for (const RankSchedule& rank : ranks) placements.push_back(PlaceBuffers(rank, layout, 4));
+}
+
+std::vector<int64_t> NumbersOf(const RankSchedule& schedule) {
+  std::vector<int64_t> numbers;
+  const auto number = [](int32_t buffer) { return std::vector<int64_t>{buffer}; };
+  AddAll(schedule.buffers, &numbers, NumbersOfBlock);
+  AddAll(schedule.inputs, &numbers, number);
+  AddAll(schedule.outputs, &numbers, number);
+  numbers.push_back(static_cast<int64_t>(schedule.steps.size()));
+  for (const Step& step : schedule.steps) {
+    AddAll(step.sends, &numbers, NumbersOfTransfer);
+    AddAll(step.receives, &numbers, NumbersOfTransfer);
+    AddAll(step.tasks, &numbers, NumbersOfTask);
+    AddAll(step.ops, &numbers, NumbersOfOp);
+  }
+  return numbers;
 }
 
 std::string Describe(const Mask& mask) {

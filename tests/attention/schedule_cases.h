@@ -45,6 +45,10 @@ struct BuiltCase {
   std::vector<Placement> placements;
 };
 
+// A schedule as numbers, which are equal where the schedules are: buffers, inputs, outputs and,
+// step by step, transfers, tasks and ops.
+std::vector<int64_t> NumbersOf(const RankSchedule& schedule);
+
 // One line with all that is needed to build the case again; and of a mask alone.
 std::string Describe(const ScheduleCase& one);
 std::string Describe(const Mask& mask);

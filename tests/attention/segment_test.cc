@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -30,17 +31,34 @@ Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
   return split;
 }
 
+// A forward pass or gradients, of sinks and a bias too, of one sequence or two, with the masks that
+// are drawn.
+AttentionSpec DrawnSpec(std::mt19937_64& random) {
+  const std::vector<Mask> masks = TestMasks();
+  std::vector<Sequence> sequences;
+  for (uint64_t n = 1 + random() % 2; n > 0; --n) {
+    const auto length = static_cast<int64_t>(random() % 20);
+    sequences.push_back(Lengths(length, length + static_cast<int64_t>(random() % 5)));
+  }
+  AttentionSpec spec = SmallSpec(6, 3, sequences, masks[random() % masks.size()]);
+  VaryMasks(static_cast<int64_t>(random() % kMaskWays), &spec);
+  if (random() % 2 == 0) {
+    AskForGradients(random() % 3 == 0, &spec);
+    if (random() % 3 == 0) AskForBiasGradient(random() % 2 == 0, &spec);
+  }
+  return spec;
+}
+
 TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
   constexpr uint64_t kSeed = 11;
   std::mt19937_64 random(kSeed);
-  for (int i = 0; i < 400; ++i) {
+  int64_t gradients = 0;
+  for (int i = 0; i < 800; ++i) {
     const std::vector<PlanOptions> plans = TestPlans(1 + random() % 5);
-    const std::vector<Mask> masks = TestMasks();
-    const int64_t length = random() % 20;
-    const ScheduleCase one{
-        SmallSpec(6, 3, {Lengths(length, length + random() % 5)}, masks[random() % masks.size()]),
-        plans[random() % plans.size()], TestStrategies()[random() % TestStrategies().size()],
-        static_cast<int64_t>(random() % 64)};
+    const ScheduleCase one{DrawnSpec(random), plans[random() % plans.size()],
+                           TestStrategies()[random() % TestStrategies().size()],
+                           static_cast<int64_t>(random() % 64)};
+    gradients += one.spec.operation == Operation::kGradients ? 1 : 0;
     const BuiltCase built(one);
     std::vector<int32_t> parts;
     for (size_t k = 0; k < built.ranks[0].steps.size(); ++k) parts.push_back(1 + random() % 6);
@@ -51,6 +69,7 @@ TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
     ASSERT_TRUE(ran.ok()) << Describe(one) << ": " << ran << " seed " << kSeed;
     EXPECT_EQ(split.ranks[0].steps.size(), std::accumulate(parts.begin(), parts.end(), 0u));
   }
+  EXPECT_GT(gradients, 300);
 }
 
 // Rank 1 of a deterministic job without a mask begins when it has the keys before its own.
@@ -174,14 +193,22 @@ TEST(StepCostsTest, SumToTheVisiblePairsOfTheJob) {
   }
 }
 
+int64_t RunsOf(const RowMap& map) {
+  int64_t runs = 0;
+  map.ForEachRun({0, map.rows()}, [&](int64_t, int64_t, int64_t) { ++runs; });
+  return runs;
+}
+
 TEST(VisiblePairsTest, CountsAndEstimatesAgreeWithTheFormula) {
   std::mt19937_64 random(3);
+  std::map<Layout, int64_t> exact;
   for (int i = 0; i < 500; ++i) {
     const std::vector<Mask> masks = TestMasks();
+    const std::vector<PlanOptions> plans = TestPlans(3);
     const Mask mask = masks[random() % masks.size()];
     const int64_t length = 1 + random() % 40;
     const BuiltCase built({SmallSpec(1, 1, {Lengths(length, length)}, mask),
-                           TestPlans(3)[random() % 5], Strategy::kRotateKv});
+                           plans[random() % plans.size()], Strategy::kRotateKv});
     const RowMap &q = built.plan.shards[random() % 3].q_rows,
                  &k = built.plan.shards[random() % 3].kv_rows;
     int64_t pairs = 0;
@@ -192,10 +219,11 @@ TEST(VisiblePairsTest, CountsAndEstimatesAgreeWithTheFormula) {
     }
     const LocalRectangle all{&q, &k, {0, q.rows()}, {0, k.rows()}, 0};
     EXPECT_EQ(VisiblePairs(built.mask, all), pairs);
-    if (built.plan.layout != Layout::kStriped) {
-      EXPECT_EQ(EstimateVisiblePairs(built.mask, all), pairs);
-    }
+    if (built.plan.layout == Layout::kStriped || RunsOf(q) * RunsOf(k) > 64) continue;
+    EXPECT_EQ(EstimateVisiblePairs(built.mask, all), pairs);
+    ++exact[built.plan.layout];
   }
+  EXPECT_EQ(exact.size(), 4u);
 }
 
 TEST(CutSegmentsTest, CoverAllStepsInOrder) {

@@ -41,6 +41,10 @@ class InProcessHub::State {
   // Waits for the step of `rank`; gives the bytes it received.
   absl::StatusOr<int64_t> Join(int32_t rank, absl::Time deadline) EXCLUDES(mutex_);
   void Interrupt(int32_t rank) EXCLUDES(mutex_);
+  bool Waits(int32_t rank) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return ranks_[rank].joining;
+  }
   // What the mover does before a step of `rank`.
   absl::Status BeginStep(int32_t rank) {
     return options_.mover == nullptr ? absl::OkStatus() : options_.mover->BeginStep(rank);
@@ -64,6 +68,7 @@ class InProcessHub::State {
     bool connected = false;
     bool gone = false;
     bool interrupted = false;
+    bool joining = false;
     int64_t waiting = 0;  // Messages of the open step that have not moved.
     int64_t copying = 0;  // Messages in the mover's hands.
     int64_t received = 0;
@@ -139,7 +144,9 @@ absl::StatusOr<int64_t> InProcessHub::State::Join(int32_t rank, absl::Time deadl
     if (self.interrupted) return absl::AbortedError("Join");
     RETURN_IF_ERROR(self.failure);
     if (!in_time) return Timeout(rank);
+    self.joining = true;
     in_time = self.changed.WaitFor(&mutex_, deadline - SteadyNow());
+    self.joining = false;
   }
   return self.received;
 }
@@ -303,6 +310,8 @@ class InProcessCommunicator final : public CommunicatorBase {
 
 InProcessHub::InProcessHub(const Options& options) : state_(std::make_shared<State>(options)) {}
 InProcessHub::~InProcessHub() = default;
+
+bool InProcessHub::Waits(int32_t rank) const { return state_->Waits(rank); }
 
 std::unique_ptr<Communicator> InProcessHub::MakeCommunicator(int32_t rank) {
   return std::make_unique<InProcessCommunicator>(state_, rank);

@@ -41,6 +41,8 @@ class InProcessHub {
 
   // The communicator of `rank`; once for each rank. It keeps what it needs of the hub alive.
   std::unique_ptr<Communicator> MakeCommunicator(int32_t rank);
+  // Whether it is in a Join whose messages have not all moved.
+  bool Waits(int32_t rank) const;
 
   class State;
 

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from concurrent import futures
 
 import numpy as np
 
@@ -90,12 +91,9 @@ class GatewayMemoryTest(unittest.TestCase):
         stubs = [self.enterContext(raw_client.Stubs(service.address)) for _ in lengths]
         transfers = [Transfer(each, q, kv) for each, (q, kv) in zip(stubs, lengths)]
         *fast, slow = transfers
-        threads = [threading.Thread(target=transfer.read) for transfer in fast]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(SECONDS)
-            self.assertFalse(thread.is_alive())
+        with futures.ThreadPoolExecutor(len(fast)) as readers:
+            for reading in [readers.submit(transfer.read) for transfer in fast]:
+                reading.result(SECONDS)
         # Its outputs wait, and the gateway with them: nothing of it has been read.
         service_case.await_state(stubs[-1], slow.job_id, "STATE_DRAINING", SECONDS)
         self.assertEqual(slow.received, 0)

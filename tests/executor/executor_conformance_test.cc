@@ -121,20 +121,21 @@ TEST_P(Conformance, Gradients) { RunAll(Operation::kGradients); }
 TEST_P(Conformance, HeadsOfAnyNumber) {
   constexpr int32_t kHeads[][2] = {{6, 3}, {2, 1}, {8, 1}, {5, 5}, {7, 7}, {12, 4}};
   const std::vector<PlanOptions> plans = TestPlans(world());
+  Draw draw(kSeed + world());
   JobCase job;
   for (const auto& heads : kHeads) {
     for (const Strategy strategy : {Strategy::kUlysses, Strategy::kUlyssesRing}) {
       Execution open;
       open.strategy = strategy;
       for (const Execution& execution : ResolveDegrees(open, world(), heads[0])) {
-        job.spec = SmallSpec(job.seed % 2 == 0 ? DataType::kFp32 : DataType::kBf16, 21, 26);
+        job.spec = SmallSpec(draw.Below(2) == 0 ? DataType::kFp32 : DataType::kBf16, 21, 26);
         job.spec.q_heads = heads[0];
         job.spec.kv_heads = heads[1];
         job.spec.masks.resize(1);
         job.spec.masks[0].causal = true;
-        job.plan = plans[job.seed % plans.size()];
+        job.plan = plans[draw.Below(static_cast<int64_t>(plans.size()))];
         job.execution = execution;
-        job.parts = 1 + static_cast<int32_t>(job.seed % 2);
+        job.parts = 1 + static_cast<int32_t>(draw.Below(2));
         ++job.seed;
         Run(job);
       }

@@ -1,6 +1,7 @@
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -163,6 +164,7 @@ absl::Status Invariants::CheckStates(const Core& core) const {
 
 absl::Status Invariants::CheckGroups(const Core& core) {
   std::set<std::vector<int64_t>> live;
+  std::set<int64_t> generations;
   for (const auto& [number, group] : core.groups.all()) {
     const std::set<int64_t> distinct(group.members.begin(), group.members.end());
     if (distinct.size() != group.members.size()) return Broken(13, "a worker twice in a group");
@@ -172,8 +174,15 @@ absl::Status Invariants::CheckGroups(const Core& core) {
     for (int64_t member : group.live() ? distinct : group.awaited) {
       if (core.workers.Find(member) == nullptr) return Broken(6, "a lost worker in group ", number);
     }
-    highest_generation_ = std::max(highest_generation_, number);
+    // What a worker reports of a generation must never be taken for another's.
+    if (number <= highest_generation_ && generations_.count(number) == 0) {
+      return Broken(6, "generation ", number, " comes after ", highest_generation_);
+    }
+    generations.insert(number);
   }
+  if (!generations.empty())
+    highest_generation_ = std::max(highest_generation_, *generations.rbegin());
+  generations_ = std::move(generations);
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@ class Invariants {
 
   int64_t term_ = 0;
   int64_t highest_generation_ = 0;
+  std::set<int64_t> generations_;                // At the last check.
   std::map<std::string, v1::Job::State> ended_;  // By job id.
 };
 

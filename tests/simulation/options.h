@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_SIMULATION_OPTIONS_H_
 #define ANNULUS_TESTS_SIMULATION_OPTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@ struct SimOptions {
   // Faults of processes and streams; without them only clients misbehave.
   bool faults = true;
   bool coordinator_restarts = true;
+  size_t max_queued_jobs = 8;
+  int32_t solo_jobs_per_worker = 2;
   absl::Duration length = absl::Seconds(25);     // While jobs come and faults happen.
   absl::Duration settling = absl::Seconds(150);  // After it everything must have come to rest.
   Planted planted = Planted::kNone;

@@ -75,6 +75,13 @@ void SimClients::Submit() {
       named_.push_back(request);
     }
   }
+  Send(request);
+  // Some do not wait for an answer: what they ask for again is under way.
+  if (request.request_id().empty() || behave_ || !agenda_->Chance(0.3)) return;
+  agenda_->After(agenda_->Delay(absl::Milliseconds(600)), [this, request] { Send(request); });
+}
+
+void SimClients::Send(const v1::RunJobRequest& request) {
   auto submission = MakeSubmission(request, options_);
   if (!submission.ok()) return around_->ClientViolation(std::string(submission.status().message()));
   const int64_t number = ++last_call_;

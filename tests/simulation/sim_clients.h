@@ -70,6 +70,7 @@ class SimClients {
 
   v1::RunJobRequest NewRequest();
   v1::RunJobRequest NewGradients();
+  void Send(const v1::RunJobRequest& request);
   void Disturb(int64_t call);
   // `question` is a unary call of number last_call_.
   void Ask(Event question);

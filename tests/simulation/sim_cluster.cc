@@ -28,8 +28,8 @@ CoordinatorOptions OptionsFor(const SimOptions& options) {
   coordinator.answer_timeout = absl::Seconds(6);
   coordinator.formation_timeout = absl::Seconds(5);
   coordinator.regroup_wait = absl::Seconds(6);
-  coordinator.max_queued_jobs = 6 + options.seed % 7;
-  coordinator.solo_jobs_per_worker = 1 + static_cast<int32_t>(options.seed % 4);
+  coordinator.max_queued_jobs = options.max_queued_jobs;
+  coordinator.solo_jobs_per_worker = options.solo_jobs_per_worker;
   coordinator.inline_plan_sequences = 3;
   coordinator.inline_plan_time = absl::Seconds(1);
   coordinator.drain_grace = absl::Seconds(5);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 
@@ -24,13 +25,17 @@ Arguments arguments;
 
 constexpr int kMostFailures = 5;
 
+// Each drawn by itself, so that all meet one another.
 SimOptions OptionsOf(uint64_t seed) {
+  std::mt19937_64 random(~seed);  // The history's own chance begins with `seed`.
   SimOptions options;
   options.seed = seed;
-  options.workers = 1 + static_cast<int>(seed % 8);
-  options.jobs = 6 + static_cast<int>(seed % 13);
-  options.faults = seed % 4 != 0;
-  options.coordinator_restarts = seed % 3 == 0;
+  options.workers = 1 + static_cast<int>(random() % 8);
+  options.jobs = 6 + static_cast<int>(random() % 13);
+  options.faults = random() % 4 != 0;
+  options.coordinator_restarts = random() % 3 == 0;
+  options.max_queued_jobs = 6 + random() % 7;
+  options.solo_jobs_per_worker = 1 + static_cast<int32_t>(random() % 4);
   return options;
 }
 

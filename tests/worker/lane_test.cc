@@ -119,6 +119,9 @@ TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
   const int steps = Prepare("job");
   hosts_[0]->lane().Command(Segment("job", 0, 0, steps, true));  // Rank 1 never runs.
   hosts_[0]->lane().Command(Segment("job", 0, steps, steps, true));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!hub_->Waits(0) && absl::Now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(hub_->Waits(0));
   hosts_[0]->lane().Command(End(/*abort=*/true));
   hosts_[1]->lane().Command(End(/*abort=*/true));
   for (auto& host : hosts_) {
