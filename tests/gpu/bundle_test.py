@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from tests.gpu import parts, run, runner
+from tests.gpu import parts, results, run, runner
 from tools.testing import gpu_bundle
 
 
@@ -61,6 +61,7 @@ class BundleTest(unittest.TestCase):
         self.assertGreater(run.version(manifest["glibc"]), (2, 1))
         archive = os.path.join(self.folder, "bundle.tar.xz")
         self.assertLess(gpu_bundle.pack(filled, archive), gpu_bundle.MOST_BYTES)
+        self.assertLessEqual(gpu_bundle.MOST_BYTES, 48 << 20)
         with tarfile.open(archive) as packed:
             packed.extractall(self.folder)
         environment = {"PATH": os.environ["PATH"]}
@@ -111,7 +112,7 @@ class BundleTest(unittest.TestCase):
             file.write("__version__ = '1.13'\nclass cuda:\n    is_available = staticmethod(lambda: True)\n")
         done = subprocess.run(parts.script("peers", "figures", "f.json"), capture_output=True, text=True, timeout=60, cwd=self.folder,
                               env={**os.environ, "PYTHONPATH": self.folder})
-        self.assertEqual(done.returncode, runner.SKIPPED_CODE, done.stderr)
+        self.assertEqual(done.returncode, results.SKIPPED_CODE, done.stderr)
         self.assertIn("torch 1.13 is too old", done.stdout)
 
     def test_what_the_runner_did_not_expect_is_no_failed_part(self):

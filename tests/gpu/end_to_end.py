@@ -1,7 +1,7 @@
 """Whole jobs through the service, by workers with `--device`; their answers are judged in fp64 by `annulus attend --verify`.
 
     python3 -m tests.gpu.end_to_end --workers 2 [--device cuda:0] [--cuda-kernel hopper] [--nccl-library PATH]
-        [--cudnn-library PATH]
+        [--cudnn-library PATH] [--start-seconds 75]
 
 Several workers share one GPU: NCCL refuses that of processes of one machine, so each has a machine's name of its own.
 """
@@ -29,9 +29,18 @@ STRATEGIES = ("ring-pass-kv", "ring-pass-q", "ulysses", "all-gather-kv")
 VERIFIED_ROWS = "32"
 # Shorter than a part's limit: what a job waits for shows in the logs, and of a part that is killed they are lost.
 JOB_SECONDS = 25
+# For all workers: more than the minute that the check of the kernel for Hopper has at each start.
+START_SECONDS = 75
 
 
 class GpuProcesses(processes.Processes):
+    def __init__(self, workers, worker_flags, start_seconds=START_SECONDS):
+        super().__init__(workers, worker_flags=worker_flags)
+        self._start_seconds = start_seconds
+
+    def await_workers(self, count, seconds=None):
+        super().await_workers(count, seconds or self._start_seconds)
+
     def start_worker(self, number):
         os.environ["NCCL_HOSTID"] = f"annulus-{number}"
         return super().start_worker(number)
@@ -56,7 +65,7 @@ def check_device(facts, device, what, cuda_kernel="", cudnn=False):
         raise SystemExit(f"{what} ran on {facts['backend']!r}, without cuDNN")
 
 
-def run(workers, device, nccl_library, cuda_kernel="", cudnn_library=""):
+def run(workers, device, nccl_library, cuda_kernel="", cudnn_library="", start_seconds=START_SECONDS):
     os.environ.update({name: value for name, value in NCCL.items() if name not in os.environ})
     flags = {"--device": device, "--threads": "2", "--staging-bytes": "1GiB", "--device-bytes": "2GiB", "--measure-time": "50ms"}
     if nccl_library:
@@ -65,7 +74,7 @@ def run(workers, device, nccl_library, cuda_kernel="", cudnn_library=""):
         flags["--cuda-kernel"] = cuda_kernel
     if cudnn_library:
         flags["--cudnn-library"] = cudnn_library
-    with GpuProcesses(workers, worker_flags=flags) as service:
+    with GpuProcesses(workers, flags, start_seconds) as service:
         for number, (shape, mask) in enumerate(JOBS):
             ranks = ("--world-size", str(workers))
             if workers > 1:
@@ -90,8 +99,9 @@ def main(arguments):
     parser.add_argument("--nccl-library", default="")
     parser.add_argument("--cuda-kernel", default="", help="that of the workers, and of every answer")
     parser.add_argument("--cudnn-library", default="")
+    parser.add_argument("--start-seconds", type=int, default=START_SECONDS)
     flags = parser.parse_args(arguments)
-    run(flags.workers, flags.device, flags.nccl_library, flags.cuda_kernel, flags.cudnn_library)
+    run(flags.workers, flags.device, flags.nccl_library, flags.cuda_kernel, flags.cudnn_library, flags.start_seconds)
 
 
 if __name__ == "__main__":

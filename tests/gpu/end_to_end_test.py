@@ -6,8 +6,12 @@ import json
 import os
 import subprocess
 import unittest
+from unittest import mock
 
+from tests.end_to_end import processes
 from tests.gpu import end_to_end, whole_jobs
+
+FIGURE = {"name": "f", "value": 1.0, "ratio": 1.0}
 
 
 class EndToEndTest(unittest.TestCase):
@@ -30,6 +34,28 @@ class EndToEndTest(unittest.TestCase):
         for figure in figures:
             self.assertGreater(figure["ratio"], 0)
             self.assertEqual(figure["met"], figure["ratio"] <= whole_jobs.BAR)
+
+    def test_whole_jobs_that_are_killed_leave_the_figures_before(self):
+        path = os.path.join(os.environ["TEST_TMPDIR"], "killed.json")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(whole_jobs, "measure", side_effect=[FIGURE, FIGURE, KeyboardInterrupt]))
+            stack.enter_context(mock.patch.object(end_to_end, "GpuProcesses"))
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            with self.assertRaises(KeyboardInterrupt):
+                whole_jobs.main([path])
+        with open(path, encoding="utf-8") as found:
+            self.assertEqual(json.load(found), [FIGURE, FIGURE])
+
+    def test_workers_have_the_time_of_their_part_for_a_start(self):
+        with mock.patch.object(processes.Processes, "await_workers") as awaited:
+            for flags, wanted in (({}, end_to_end.START_SECONDS), ({"start_seconds": 30}, 30)):
+                end_to_end.GpuProcesses(2, {}, **flags).await_workers(2)
+                awaited.assert_called_with(2, wanted)
+        with mock.patch.object(end_to_end, "GpuProcesses", side_effect=KeyboardInterrupt) as made:
+            for flags, wanted in (([], end_to_end.START_SECONDS), (["--start-seconds", "30"], 30)):
+                with self.assertRaises(KeyboardInterrupt):
+                    end_to_end.main(flags)
+                self.assertEqual(made.call_args.args[2], wanted)
 
     def test_the_longer_part_counts(self):
         facts = {"input_bytes": 600, "output_bytes": 200, "uploading_seconds": 3.0, "seconds": 6.0, "running_seconds": 2.0}
@@ -55,7 +81,7 @@ class EndToEndTest(unittest.TestCase):
 
     def test_a_job_that_is_refused_is_a_failure_whatever_it_is(self):
         class Refusing:
-            def annulus(self, *_):
+            def annulus(self, *_, **__):
                 return subprocess.CompletedProcess([], 1, "", "UNIMPLEMENTED: NOT_SERVED")
 
             def tail(self):

@@ -1,10 +1,11 @@
 // Measures a kernel, and virtual ranks with it, on the first GPU of this machine:
 //
-//   gpu_bench portable|hopper|cudnn
+//   gpu_bench portable|hopper|cudnn [FILE.json]
 //
 // A process for each, because one that fails may leave nothing that can be measured. Figures as a
-// JSON array on standard output; what they are compared to beside ours is tests/gpu/peers.py's.
-// Ends with 77 and the reason where the machine lacks what the kernel needs.
+// JSON array in the file, which is replaced by a longer one after each, or else on standard output
+// at the end; what they are compared to beside ours is tests/gpu/peers.py's. Ends with 77 and the
+// reason where the machine lacks what the kernel needs.
 
 #include <cstdio>
 #include <iostream>
@@ -21,6 +22,7 @@
 #include "tests/bench/report.h"
 #include "tests/executor/gpu_group.h"
 #include "tests/gpu/device_job.h"
+#include "tests/gpu/figure_file.h"
 #include "tests/gpu/real_gpu.h"
 #include "worker/device/cuda_runtime.h"
 
@@ -77,12 +79,14 @@ struct Measured {
 
 class GpuBench {
  public:
-  static absl::StatusOr<std::unique_ptr<GpuBench>> Create(const Measured& measured) {
+  // `figures` outlives it.
+  static absl::StatusOr<std::unique_ptr<GpuBench>> Create(const Measured& measured,
+                                                          FigureFile* figures) {
     ASSIGN_OR_RETURN(auto context, RealGpu(kArenaBytes));
     ASSIGN_OR_RETURN(auto device, CudaDevice::Create(context));
     ASSIGN_OR_RETURN(auto kernel, measured.make_kernel(device.get()));
     return std::unique_ptr<GpuBench>(
-        new GpuBench(measured, std::move(context), std::move(device), std::move(kernel)));
+        new GpuBench(measured, figures, std::move(context), std::move(device), std::move(kernel)));
   }
 
   absl::Status Shapes() {
@@ -99,18 +103,16 @@ class GpuBench {
   absl::Status VirtualRanks(int32_t ranks, bool causal);
   absl::Status MemoryTaken(int64_t free_before);
 
-  const std::vector<Entry>& entries() const { return entries_; }
-
  private:
-  void Add(Entry entry) {
+  absl::Status Add(Entry entry) {
     entry.name = measured_.prefix + entry.name;
-    bench::Say(entry);
-    entries_.push_back(std::move(entry));
+    return figures_->Add(std::move(entry));
   }
 
-  GpuBench(Measured measured, std::shared_ptr<CudaContext> context,
+  GpuBench(Measured measured, FigureFile* figures, std::shared_ptr<CudaContext> context,
            std::unique_ptr<CudaDevice> device, std::unique_ptr<AttentionKernel> kernel)
       : measured_(std::move(measured)),
+        figures_(figures),
         context_(std::move(context)),
         device_(std::move(device)),
         kernel_(std::move(kernel)) {}
@@ -118,20 +120,20 @@ class GpuBench {
   absl::Status Kernel(int64_t length, int32_t dim, bool causal) {
     ASSIGN_OR_RETURN(const auto job,
                      DeviceJob::Create(Forward(length, dim, 16, causal), device_.get()));
+    const int repeats = RepeatsOf(length);
     std::vector<double> rates;
-    for (int n = 0; n < kRepeats + 2; ++n) {
+    for (int n = 0; n < repeats + 2; ++n) {
       ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1, kTimes));
       if (n >= 2) rates.push_back(job->flops() / seconds / 1e12);
     }
-    Add(EntryOf(NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", kRepeats));
-    return absl::OkStatus();
+    return Add(EntryOf(NameOf(length, dim, causal), Summarize(rates), "TFLOP/s", repeats));
   }
 
   const Measured measured_;
+  FigureFile* const figures_;
   const std::shared_ptr<CudaContext> context_;
   const std::unique_ptr<CudaDevice> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
-  std::vector<Entry> entries_;
 };
 
 // One query row of each head over many keys.
@@ -147,9 +149,8 @@ absl::Status GpuBench::Decoding() {
     ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1, kShortTimes));
     if (n >= 2) rates.push_back(bytes / seconds / 1e9);
   }
-  Add(EntryOf(absl::StrCat("decode bf16 S", kKeys, " D", kDim), Summarize(rates), "GB/s",
-              kRepeats));
-  return absl::OkStatus();
+  return Add(EntryOf(absl::StrCat("decode bf16 S", kKeys, " D", kDim), Summarize(rates), "GB/s",
+                     kRepeats));
 }
 
 // What it costs to leave the running state and to take it up again.
@@ -166,8 +167,7 @@ absl::Status GpuBench::CarriedState() {
   entry.ratio = entry.value;
   entry.higher_is_better = false;
   entry.bar = 1.10;
-  Add(std::move(entry));
-  return absl::OkStatus();
+  return Add(std::move(entry));
 }
 
 // The ranks of a job, with their tensors in staging.
@@ -262,13 +262,12 @@ absl::Status GpuBench::Gradients(bool causal) {
     ratios.push_back(seconds / deterministic);
   }
   const std::string name = NameOf(8192, 128, causal, /*forward=*/false);
-  Add(EntryOf(name, Summarize(rates), "TFLOP/s", kRepeats));
+  RETURN_IF_ERROR(Add(EntryOf(name, Summarize(rates), "TFLOP/s", kRepeats)));
   Entry entry = EntryOf(name + ", deterministic", Summarize(ratios), "x", kRepeats);
   entry.compared_to = "the same, which need not be";
   entry.ratio = entry.value;
   entry.bar = 0.85;
-  Add(std::move(entry));
-  return absl::OkStatus();
+  return Add(std::move(entry));
 }
 
 absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
@@ -287,8 +286,7 @@ absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
   entry.compared_to = "one kernel over the whole sequence";
   entry.ratio = entry.value;
   entry.bar = 0.8;
-  Add(std::move(entry));
-  return absl::OkStatus();
+  return Add(std::move(entry));
 }
 
 // Of what the GPU says is free: all that jobs need was taken before the first.
@@ -299,8 +297,7 @@ absl::Status GpuBench::MemoryTaken(int64_t free_before) {
   Entry entry = EntryOf("GPU memory that jobs took beside what was taken at start",
                         {taken / 1048576, 0}, "MiB", 1);
   entry.higher_is_better = false;
-  Add(std::move(entry));
-  return absl::OkStatus();
+  return Add(std::move(entry));
 }
 
 absl::Status Measure(const std::string& kernel, GpuBench* bench) {
@@ -325,7 +322,7 @@ int Skip(const absl::Status& why) {
   return kSkipped;
 }
 
-int Main(const std::string& kernel) {
+int Main(const std::string& kernel, const std::string& path) {
   const std::map<std::string, Measured> known = {{"portable", {"", KernelOn}},
                                                  {"hopper", {"hopper ", HopperKernelOn}},
                                                  {"cudnn", {"with-cudnn ", [](CudaDevice* device) {
@@ -334,19 +331,20 @@ int Main(const std::string& kernel) {
                                                             }}}};
   const auto measured = known.find(kernel);
   if (measured == known.end()) {
-    std::cerr << "usage: gpu_bench portable|hopper|cudnn\n";
+    std::cerr << "usage: gpu_bench portable|hopper|cudnn [FILE.json]\n";
     return kUsage;
   }
   if (const auto gpus = CountGpus(CudaRuntime()); !gpus.ok()) {
     std::cerr << gpus.status().message() << "\n";
     return kNoGpu;
   }
-  const auto made = GpuBench::Create(measured->second);
+  FigureFile figures(path);
+  const auto made = GpuBench::Create(measured->second, &figures);
   // Of the portable kernel that is a GPU which cannot be used.
   if (kernel != "portable" && absl::IsFailedPrecondition(made.status())) return Skip(made.status());
   const absl::Status status = made.ok() ? Measure(kernel, made->get()) : made.status();
   // What was measured before a failure is told, too.
-  if (made.ok()) std::cout << bench::ToJson((*made)->entries()) << std::endl;
+  if (made.ok() && path.empty()) std::cout << bench::ToJson(figures.entries()) << std::endl;
   if (status.ok()) return 0;
   std::cerr << status << "\n";
   return 1;
@@ -355,4 +353,6 @@ int Main(const std::string& kernel) {
 }  // namespace
 }  // namespace annulus
 
-int main(int argc, char** argv) { return annulus::Main(argc == 2 ? argv[1] : ""); }
+int main(int argc, char** argv) {
+  return annulus::Main(argc == 2 || argc == 3 ? argv[1] : "", argc == 3 ? argv[2] : "");
+}

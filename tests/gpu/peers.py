@@ -13,6 +13,8 @@ import struct
 import sys
 import tempfile
 
+from tests.gpu import files
+
 SKIPPED = 77
 REPEATS = 20
 JOB_SECONDS = 25
@@ -58,15 +60,22 @@ def entry(name, amount, time, unit="TFLOP/s"):
             "ratio": None, "better": "higher", "bar": None, "met": None, "repeats": REPEATS}
 
 
-def signed(torch, found):
-    """With whose figures they are: who reads a ratio wants to know of what."""
-    by = f"by torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
-    return [{**figure, "compared_to": by} for figure in found]
+class Figures:
+    """In a file that is whole whenever this process is killed."""
+
+    def __init__(self, torch, path):
+        # Who reads a ratio wants to know of what.
+        self._by = f"by torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        self._path, self._found = path, []
+
+    def add(self, figure):
+        self._found.append({**figure, "compared_to": self._by})
+        files.replace(self._path, json.dumps(self._found))
+        print(f"{figure['name']}: {figure['value']:.0f} {figure['unit']}", flush=True)
 
 
-def backward_figures(torch, backends, sdpa_kernel):
+def backward_figures(torch, backends, sdpa_kernel, kept):
     """Of cuDNN's backward pass, where it need not give the same bits twice."""
-    found = []
     for length, dim, causal in BACKWARD_SHAPES:
         q, k, v, d_out = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(4))
         inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
@@ -79,9 +88,7 @@ def backward_figures(torch, backends, sdpa_kernel):
         except (AttributeError, RuntimeError) as error:
             print(f"{name}: {error}")
             continue
-        found.append(entry(name, 10 * pairs * HEADS * dim, time))
-        print(f"{name}: {found[-1]['value']:.0f} TFLOP/s")
-    return found
+        kept.add(entry(name, 10 * pairs * HEADS * dim, time))
 
 
 def figures(path):
@@ -91,12 +98,12 @@ def figures(path):
     except ImportError as error:
         skip(f"torch {torch.__version__} is too old: {error}")
     torch.manual_seed(1)
-    found = []
+    kept = Figures(torch, path)
     size = 8192
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    found.append(entry("gemm bf16 8192", 2 * size**3, seconds(torch, lambda: a @ b)))
+    kept.add(entry("gemm bf16 8192", 2 * size**3, seconds(torch, lambda: a @ b)))
     much = torch.randn(READ_BYTES // 4, device="cuda")
-    found.append(entry("read", READ_BYTES, seconds(torch, much.sum), "GB/s"))
+    kept.add(entry("read", READ_BYTES, seconds(torch, much.sum), "GB/s"))
     del much
     for length, dim, causal in SHAPES:
         q, k, v = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -112,11 +119,8 @@ def figures(path):
             except RuntimeError as error:
                 print(f"{prefix} {shape}: {error}")
                 continue
-            found.append(entry(f"{prefix} {shape}", 4 * pairs * HEADS * dim, time))
-            print(f"{found[-1]['name']}: {found[-1]['value']:.0f} TFLOP/s")
-    found += backward_figures(torch, SDPBackend, sdpa_kernel)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(signed(torch, found), file)
+            kept.add(entry(f"{prefix} {shape}", 4 * pairs * HEADS * dim, time))
+    backward_figures(torch, SDPBackend, sdpa_kernel, kept)
 
 
 def save(torch, path, tensors):
@@ -172,11 +176,11 @@ def answers(programs, nccl_library):
     if not nccl_library:
         skip("no NCCL here, which a worker with a GPU loads")
     os.environ["ANNULUS_PROGRAMS"] = programs
-    from tests.end_to_end import processes
+    from tests.gpu import end_to_end
 
     torch.manual_seed(2)
     flags = {"--device": "cuda:0", "--device-bytes": "2GiB", "--nccl-library": nccl_library}
-    with tempfile.TemporaryDirectory() as folder, processes.Processes(1, worker_flags=flags) as service:
+    with tempfile.TemporaryDirectory() as folder, end_to_end.GpuProcesses(1, flags) as service:
         good = [judge(torch, service, dtype, causal, folder)
                 for dtype in (torch.bfloat16, torch.float16, torch.float32) for causal in (False, True)]
     if not all(good):

@@ -3,6 +3,8 @@
 import json
 import os
 
+from tests.gpu import files
+
 # What our figures are held against where the same shape was measured beside them: the name that theirs
 # have before the shape, the words, the bar.
 PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
@@ -86,17 +88,17 @@ def markdown(report):
         lines.append(f"| {cell(figure['name'])} | {number(figure['value'])} | {figure['unit']} | {cell(figure.get('compared_to', ''))}"
                      f" | {number(figure.get('ratio'))} | {number(figure.get('bar'))} | {met} |")
     for name, facts in report["parts"].items():
+        for failure in facts.get("failures", []):
+            lines += ["", f"{cell(failure['name'])} of {name}:", ""] + ["    " + line for line in failure["message"].splitlines()]
         if facts["tail"]:
-            lines += ["", f"The end of {name}:", ""] + ["    " + line for line in facts["tail"]]
+            lines += ["", f"What {name} said:", ""] + ["    " + line for line in facts["tail"]]
     return "\n".join(lines) + "\n"
 
 
 def write(out, date, machine, verdict, parts, titles):
-    """report.json and report.md in `out`; the report."""
+    """report.json and report.md in `out`, in place of earlier ones; the report."""
     known = {name: {**facts, "title": titles[name]} for name, facts in parts.items()}
     report = {"date": date, "verdict": verdict, "machine": machine, "parts": known, "figures": figures_of(known)}
-    with open(os.path.join(out, "report.json"), "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=2)
-    with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as file:
-        file.write(markdown(report))
+    files.replace(os.path.join(out, "report.json"), json.dumps(report, indent=2))
+    files.replace(os.path.join(out, "report.md"), markdown(report))
     return report

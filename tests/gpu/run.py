@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import dataclasses
 import datetime
 import glob
 import hashlib
@@ -18,8 +19,9 @@ import sys
 import time
 import traceback
 
-from tests.gpu import report, runner
+from tests.gpu import report, runner, schedule
 from tests.gpu.parts import KERNEL_SUITES, all_parts
+from tests.gpu.runner import Part
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MANIFEST = "MANIFEST.json"
@@ -27,11 +29,11 @@ TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "g
          *(f"kernel_{suite}_test" for suite in KERNEL_SUITES))
 PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 # What parts run beside programs, and how parts are put together.
-SCRIPTS = ("tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
+SCRIPTS = ("tests/gpu/files.py", "tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
            "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
-# From the first question to the last part's begin or end: with runner.KILL_SECONDS and one more question of nvidia-smi, nine minutes.
-ALL_SECONDS, SMI_SECONDS = 510, 10
+# From the first question to the last part's begin or end: with runner.KILL_SECONDS and one more question of nvidia-smi, four minutes.
+ALL_SECONDS, SMI_SECONDS, PROBE_SECONDS = 205, 10, 20
 NCCL_NAME, CUDNN_NAME = "libnccl.so.2", "libcudnn.so.9"
 # In a bundle: beside what programs load by themselves, so that a machine's own goes first.
 BUNDLED_NCCL = os.path.join("nccl", NCCL_NAME)
@@ -138,8 +140,14 @@ class Build:
         return os.path.join(self._bin, "tests", "gpu", name)
 
 
-def find_library(variable, name, package):
-    """As the environment says, the system's, or that of a Python package of NVIDIA's."""
+def of_wheels(*pattern):
+    """Files of Python packages of NVIDIA's."""
+    folders = [*sys.path, *site.getsitepackages()]
+    return [path for folder in folders if folder for path in sorted(glob.glob(os.path.join(folder, "nvidia", *pattern)))]
+
+
+def find_library(variable, name, package, function):
+    """As the environment says, or the newest of the system's and those of Python packages of NVIDIA's; of the same, the system's."""
     asked = os.environ.get(variable)
     if asked:
         return asked
@@ -148,28 +156,59 @@ def find_library(variable, name, package):
     except OSError:
         known = ""
     of_system = [line.split("=>")[1].strip() for line in known.splitlines() if name in line and "=>" in line]
-    folders = [*sys.path, *site.getsitepackages()]
-    of_python = [path for folder in folders if folder for path in glob.glob(os.path.join(folder, "nvidia", package, "lib", name))]
-    return next(iter(of_system + of_python), None)
+    found = {}
+    for path in of_system + of_wheels(package, "lib", name):
+        found.setdefault(os.path.realpath(path), path)
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    return max(found.values(), key=lambda path: version_number(path, function) or 0)
 
 
-# Both say 10000 times the first number (1000 times before NCCL 2.9 and cuDNN 9), 100 times the second, and the third: NCCL where its
-# argument points, cuDNN as its result.
-ASK_VERSION = "import ctypes, sys; told = ctypes.c_int(0); ask = getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2]); " \
-              "ask.restype = ctypes.c_size_t; result = ask(ctypes.byref(told)); print(told.value or result)"
+# Loads a library, and says its version where it is asked for. Both say 10000 times the first number (1000 times before NCCL 2.9 and
+# cuDNN 9), 100 times the second, and the third: NCCL where its argument points, cuDNN as its result.
+ASK_LIBRARY = "import ctypes, sys; library = ctypes.CDLL(sys.argv[1])"
+ASK_VERSION = ASK_LIBRARY + "; told = ctypes.c_int(0); ask = getattr(library, sys.argv[2]); " \
+                            "ask.restype = ctypes.c_size_t; result = ask(ctypes.byref(told)); print(told.value or result)"
+
+
+def version_number(path, function):
+    """22809; None where it does not say. A process of its own asks, because libraries may crash."""
+    try:
+        done = subprocess.run([sys.executable, "-c", ASK_VERSION, path, function], capture_output=True, text=True, timeout=SMI_SECONDS)
+        return int(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
 
 
 def library_text(path, function):
-    """"2.28.9, /usr/lib/libnccl.so.2"; a process of its own asks, because libraries may crash."""
+    """"2.28.9, /usr/lib/libnccl.so.2"."""
     if path is None:
         return "none"
-    try:
-        done = subprocess.run([sys.executable, "-c", ASK_VERSION, path, function], capture_output=True, text=True, timeout=SMI_SECONDS)
-        number = int(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+    number = version_number(path, function)
+    if number is None:
         return f"of unknown version, {path}"
     first = 10000 if number >= 10000 else 1000
     return f"{number // first}.{number % first // 100}.{number % 100}, {path}"
+
+
+def loads(name):
+    """Whether programs find a library of this name."""
+    try:
+        return subprocess.run([sys.executable, "-c", ASK_LIBRARY, name], capture_output=True, timeout=SMI_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def with_nvrtc(parts):
+    """cuDNN loads NVRTC by its name alone; where it is a Python package's, no program finds it so."""
+    if not any("cudnn" in part.name for part in parts):
+        return parts
+    folders = dict.fromkeys(os.path.dirname(path) for path in of_wheels("*", "lib", "libnvrtc.so.*") if not loads(os.path.basename(path)))
+    if not folders:
+        return parts
+    path = os.pathsep.join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders]))
+    return [dataclasses.replace(part, environment={**part.environment, "LD_LIBRARY_PATH": path}) if "cudnn" in part.name else part
+            for part in parts]
 
 
 def gpu_of(place):
@@ -217,6 +256,8 @@ def parse(arguments):
     parser.add_argument("--fresh", action="store_true", help="forget what has finished")
     parser.add_argument("--seconds", type=int, default=ALL_SECONDS,
                         help=f"for all parts together, and for what is asked of the machine before (default: {ALL_SECONDS})")
+    parser.add_argument("--jobs", type=int, default=schedule.default_jobs(),
+                        help="parts beside one another, measurements aside (default: half of the CPUs, %(default)s here)")
     parser.add_argument("--only", action="append", help="a part by its name; again for more")
     parser.add_argument("--list", action="store_true", help="name the parts")
     return parser.parse_args(arguments)
@@ -231,7 +272,30 @@ def chosen(parts, only):
 
 
 VERDICTS = {runner.PASSED: "All parts passed or were skipped with a reason.", runner.FAILED: "Something failed.",
-            runner.NOT_ALL: "Not all parts have run: run it again."}
+            runner.NOT_ALL: "Not all parts have run: run it again.", runner.STOPPED: "It was stopped: run it again for the others.",
+            runner.BROKEN: "The runner itself is at fault."}
+
+
+class Told:
+    """The report, written again whenever there is more to tell: a run that is killed leaves the last one."""
+
+    def __init__(self, out, date, machine, only, titles):
+        self._out, self._date, self._machine, self._only, self._titles = out, date, machine, only, titles
+        self._facts = {}
+
+    def tell(self, facts):
+        """A report that is at fault stops no part."""
+        self._facts = facts
+        try:
+            self.end(schedule.exit_code(facts))
+        except Exception:
+            traceback.print_exc()
+
+    def end(self, code):
+        """The verdict on what is known."""
+        said = verdict(code, self._only, self._facts)
+        report.write(self._out, self._date, self._machine, said, self._facts, self._titles)
+        return said
 
 
 def main(arguments):
@@ -243,10 +307,10 @@ def main(arguments):
     except Unsuited as error:
         print(f"tests/gpu/run.sh: {error}", file=sys.stderr)
         return runner.UNSUITED
-    place.nccl = find_library("ANNULUS_NCCL_LIBRARY", NCCL_NAME, "nccl") or place.bundled_nccl
-    place.cudnn = find_library("ANNULUS_CUDNN_LIBRARY", CUDNN_NAME, "cudnn")
+    place.nccl = find_library("ANNULUS_NCCL_LIBRARY", NCCL_NAME, "nccl", "ncclGetVersion") or place.bundled_nccl
+    place.cudnn = find_library("ANNULUS_CUDNN_LIBRARY", CUDNN_NAME, "cudnn", "cudnnGetVersion")
     place.hopper = gpu is None or gpu["capability"] == 90
-    parts = chosen(all_parts(place), flags.only)
+    parts = with_nvrtc(chosen(all_parts(place), flags.only))
     if flags.list:
         print("\n".join(f"{part.name}: {part.title} (at most {part.seconds} s)" for part in parts))
         return runner.PASSED
@@ -258,20 +322,30 @@ def main(arguments):
     out = os.path.abspath(flags.out)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     stamp = stamp_of(date)
-    left = flags.seconds - (time.monotonic() - began)
-    code, facts = runner.run(parts, out, f"{place.digest} {gpu['description']}", left, flags.fresh, stamp=stamp)
+    probe = Part("gpu_probe", "whether the GPU answers after a part that hung", PROBE_SECONDS, [place.test("gpu_probe")])
     machine = {"commit": place.commit, "GPU": gpu["description"], "multiprocessors": gpu["multiprocessors"],
-               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", **libraries,
-               "clocks before": before, "card": stamp["card"], "programs": place.digest, "clocks after": ask_smi(CLOCKS), "asked": CLOCKS, "system": platform.platform()}
-    said = verdict(code, flags.only, facts)
-    report.write(out, date, machine, said, facts, {part.name: part.title for part in parts})
+               "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", **libraries, "CPUs": len(os.sched_getaffinity(0)),
+               "clocks before": before, "card": stamp["card"], "programs": place.digest, "asked": CLOCKS, "system": platform.platform()}
+    told = Told(out, date, machine, flags.only, {part.name: part.title for part in (*parts, probe)})
+    # What it finds holds for any machine with such a GPU.
+    identity = f"{place.digest} {gpu['device']} sm_{gpu['capability']}"
+    left = flags.seconds - (time.monotonic() - began)
+    code = runner.BROKEN
+    try:
+        code, _ = schedule.run(parts, out, identity, left, flags.fresh, stamp=stamp, jobs=flags.jobs, probe=probe, told=told.tell)
+        machine["clocks after"] = ask_smi(CLOCKS)
+    except KeyboardInterrupt:
+        code = runner.STOPPED
+        raise
+    finally:
+        said = told.end(code)
     print(f"{said} {os.path.join(out, 'report.md')}")
     return code
 
 
 def guarded(arguments):
     """main(); what it does not expect has a code of its own, so that nobody takes it for a part that failed."""
-    # Like Ctrl-C: the part that runs is killed with all that it started.
+    # Like Ctrl-C: the parts that run are killed with all that they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Where whoever started this has it ignored, every part would seem to have ended with 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything that a GPU is needed for, in one go: tests, jobs and measurements, with one report.
 #
-#   tests/gpu/run.sh [--out DIR] [--fresh] [--seconds N] [--only PART] [--list]
+#   tests/gpu/run.sh [--out DIR] [--fresh] [--seconds N] [--jobs N] [--only PART] [--list]
 #
 # From a repository it builds first; from an unpacked bundle (tools/gpu_bundle) it runs what is there.
 # What has finished is kept in DIR and not done again, unless --fresh says so. It changes no setting of

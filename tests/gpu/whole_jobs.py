@@ -11,8 +11,7 @@ import json
 import statistics
 import sys
 
-from tests.end_to_end import processes
-from tests.gpu import end_to_end
+from tests.gpu import end_to_end, files
 
 HEADS, DIM = 8, 128
 BAR = 1.5
@@ -66,14 +65,11 @@ def main(arguments):
     if flags.nccl_library:
         worker_flags["--nccl-library"] = flags.nccl_library
     found = []
-    try:
-        with processes.Processes(1, worker_flags=worker_flags) as service:
-            for length in flags.lengths.split(","):
-                found.append(measure(service, int(length), flags))
-                print(f"{found[-1]['name']}: {found[-1]['value']:.4f} s, {found[-1]['ratio']:.2f} of its longer part")
-    finally:
-        with open(flags.file, "w", encoding="utf-8") as file:
-            json.dump(found, file)
+    with end_to_end.GpuProcesses(1, worker_flags) as service:
+        for length in flags.lengths.split(","):
+            found.append(measure(service, int(length), flags))
+            files.replace(flags.file, json.dumps(found))
+            print(f"{found[-1]['name']}: {found[-1]['value']:.4f} s, {found[-1]['ratio']:.2f} of its longer part", flush=True)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ PYTHON_FORBIDDEN = [
 REASONS_PAGE = "docs/api.md"
 NOT_REASONS = {"BF16", "BOOL", "F8_E4M3", "F8_E5M2", "INTERNAL", "QUEUED", "STATE_"}
 NOT_REASONS |= {"CUDA_MODULE_LOADING", "EAGER", "LIBRARY", "NCCL_COMM_BLOCKING"}
-NOT_REASONS |= {"ANNULUS_ADDRESS", "NCCL_MAX_CTAS", "NCCL_SOCKET_IFNAME", "TERM"}
+NOT_REASONS |= {"ANNULUS_ADDRESS", "NCCL_COMM_ID", "NCCL_MAX_CTAS", "NCCL_MIN_NCHANNELS"}
+NOT_REASONS |= {"NCCL_MIN_NRINGS", "NCCL_MIN_P2P_NCHANNELS", "NCCL_SOCKET_IFNAME", "TERM"}
 
 # Beginnings of lines that hold other definitions.
 NO_FUNCTION = r"(template|namespace|class|struct|enum|union|extern|public:|private:|protected:)\b"
