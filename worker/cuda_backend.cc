@@ -129,7 +129,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   const std::shared_ptr<NcclApi> nccl = std::move(loaded);
   cuda::DeviceKernelOptions kernel_options;
   kernel_options.threads = options.threads;
-  kernel_options.hopper = {choice.on, NcclCtasOf(nccl->Version(), std::getenv("NCCL_MAX_CTAS"))};
+  kernel_options.hopper = {choice.on, NcclCtasOf(NcclEnvironment::OfProcess())};
   if (!options.cudnn_library.empty()) {
     ASSIGN_OR_RETURN(kernel_options.cudnn, cuda::LoadCudnn(options.cudnn_library));
   }

@@ -10,10 +10,11 @@ using annulus::NcclUniqueId;
 
 extern "C" {
 
+int fake_nccl_version = 22809;
 int fake_nccl_blocking = -1, fake_nccl_max_ctas = -1;  // Of the last communicator's config.
 
 NcclResult ncclGetVersion(int* version) {
-  *version = 22809;
+  *version = fake_nccl_version;
   return 0;
 }
 const char* ncclGetErrorString(NcclResult) { return "no error"; }

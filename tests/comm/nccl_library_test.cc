@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/comm/nccl.h"
@@ -36,6 +38,8 @@ static_assert(kNcclRemoteError == ncclRemoteError && kNcclInProgress == ncclInPr
 TEST(NcclLibrary, TheConfigBeginsAsItsOwn) {
   const ncclConfig_t own = NCCL_CONFIG_INITIALIZER;
   EXPECT_EQ(NcclConfig().magic, own.magic);
+  EXPECT_EQ(NcclConfig().blocking, 0);
+  EXPECT_EQ(NcclConfig().cluster_size, 0);
   EXPECT_GE(own.version, NcclConfig().version);
 }
 #endif
@@ -43,7 +47,7 @@ TEST(NcclLibrary, TheConfigBeginsAsItsOwn) {
 TEST(NcclLibrary, TellsItsVersionAndMakesIds) {
   const auto nccl = LoadNccl("libnccl.so.2");
   if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
-  EXPECT_GE((*nccl)->Version(), 21400);
+  EXPECT_GE((*nccl)->Version(), 21900);
   EXPECT_EQ((*nccl)->ErrorText(kNcclSuccess), "no error");
   std::string one, two;
   ASSERT_EQ((*nccl)->GetUniqueId(&one), kNcclSuccess);
@@ -70,44 +74,92 @@ TEST(NcclLibrary, CommunicatorsDoNotBlock) {
   EXPECT_EQ(*ctas, kNcclCtas);
 }
 
+int32_t CtasWith(const char* NcclEnvironment::*variable, const char* value) {
+  NcclEnvironment environment;
+  environment.*variable = value;
+  return NcclCtasOf(environment);
+}
+
 TEST(NcclLibrary, ItsKernelsHaveAsManyBlocksAsAreKeptFreeForThem) {
-  EXPECT_EQ(NcclCtasOf(22809, nullptr), kNcclCtas);
-  EXPECT_EQ(NcclCtasOf(22809, "2"), 2);
-  EXPECT_EQ(NcclCtasOf(22809, "1000"), 64);
-  EXPECT_EQ(NcclCtasOf(22809, "010"), 8);
-  EXPECT_EQ(NcclCtasOf(22809, "0x10"), 16);
-  EXPECT_EQ(NcclCtasOf(22809, ""), kNcclCtas);
-  EXPECT_EQ(NcclCtasOf(21699, "2"), 32);
+  const auto max = [](const char* value) { return CtasWith(&NcclEnvironment::max_ctas, value); };
+  EXPECT_EQ(max(nullptr), kNcclCtas);
+  EXPECT_EQ(max("2"), 2);
+  EXPECT_EQ(max("1000"), 64);
+  EXPECT_EQ(max("010"), 8);
+  EXPECT_EQ(max("0x10"), 16);
+  EXPECT_EQ(max(""), kNcclCtas);
+}
+
+// As ncclTopoComputeP2pChannels does it.
+TEST(NcclLibrary, ChannelsBetweenPeersAreAPowerOfTwo) {
+  for (const auto& [told, blocks] : {std::pair("1", 1), std::pair("3", 4), std::pair("5", 8),
+                                     std::pair("9", 16), std::pair("33", 64), std::pair("63", 64)})
+    EXPECT_EQ(CtasWith(&NcclEnvironment::max_ctas, told), blocks) << told;
+}
+
+// What NCCL has at least goes before what it may have at most.
+TEST(NcclLibrary, ChannelsThatTheEnvironmentWantsAreKeptFree) {
+  for (const auto variable : {&NcclEnvironment::min_channels, &NcclEnvironment::min_rings,
+                              &NcclEnvironment::min_p2p_channels}) {
+    for (const auto& [told, blocks] :
+         {std::pair("16", 16), std::pair("12 of them", 16), std::pair("1000", 64),
+          std::pair("4", 8), std::pair("", 8), std::pair("-2", 8), std::pair("many", 8),
+          std::pair("99999999999999999999", 8)})
+      EXPECT_EQ(CtasWith(variable, told), blocks) << told;
+  }
+  NcclEnvironment environment;
+  environment.max_ctas = "2";
+  environment.min_p2p_channels = "3";
+  EXPECT_EQ(NcclCtasOf(environment), 4);
+  environment.min_rings = "32";
+  EXPECT_EQ(NcclCtasOf(environment), 32);
+  environment.min_channels = "1";
+  EXPECT_EQ(NcclCtasOf(environment), 4) << "goes before the older name";
 }
 
 TEST(NcclLibrary, AnEnvironmentThatWouldNotBeMetIsRefused) {
+  const auto check = [](const char* NcclEnvironment::*variable, const char* value) {
+    NcclEnvironment environment;
+    environment.*variable = value;
+    return CheckNcclEnvironment(environment);
+  };
   for (const char* fine : {static_cast<const char*>(nullptr), "", "0", "no", "2"})
-    EXPECT_TRUE(CheckNcclEnvironment(fine, nullptr).ok()) << fine;
-  for (const char* blocks : {"1", "01", "0x1", " 1", "1x"}) {
-    const absl::Status status = CheckNcclEnvironment(blocks, nullptr);
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << blocks;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("NCCL_COMM_BLOCKING"));
-  }
+    EXPECT_TRUE(check(&NcclEnvironment::comm_blocking, fine).ok()) << fine;
   for (const char* fine : {static_cast<const char*>(nullptr), "", "1", "1000"})
-    EXPECT_TRUE(CheckNcclEnvironment(nullptr, fine).ok()) << fine;
-  for (const char* nonsense : {"0", "-3", "many", "0x", "8 blocks"}) {
-    const absl::Status status = CheckNcclEnvironment("0", nonsense);
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << nonsense;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("NCCL_MAX_CTAS"));
-  }
+    EXPECT_TRUE(check(&NcclEnvironment::max_ctas, fine).ok()) << fine;
+  const auto refuse = [&](const char* NcclEnvironment::*variable, const char* value,
+                          const std::string& name) {
+    const absl::Status status = check(variable, value);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name << "=" << value;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(name + "=" + value));
+  };
+  for (const char* blocks : {"1", "01", "0x1", " 1", "1x"})
+    refuse(&NcclEnvironment::comm_blocking, blocks, "NCCL_COMM_BLOCKING");
+  for (const char* nonsense : {"0", "-3", "many", "0x", "8 blocks"})
+    refuse(&NcclEnvironment::max_ctas, nonsense, "NCCL_MAX_CTAS");
+  for (const char* address : {"", "10.0.0.7:4711"})
+    refuse(&NcclEnvironment::comm_id, address, "NCCL_COMM_ID");
 }
 
-// 2.14 copies as many bytes as it is told to.
-TEST(NcclLibrary, AnOlderOneIsToldWhatItKnows) {
-  const NcclConfig config = NcclConfigOf(22809, 8), old = NcclConfigOf(21400, 8);
-  EXPECT_EQ(config.size, sizeof(NcclConfig));
-  EXPECT_EQ(config.version, 21700u);
-  EXPECT_EQ(config.blocking, 0);
-  EXPECT_EQ(config.cluster_size, 0);
-  EXPECT_EQ(config.max_ctas, 8);
-  EXPECT_EQ(old.size, 24u);
-  EXPECT_EQ(old.version, 21400u);
-  EXPECT_EQ(old.blocking, 0);
+// 2.18.6 never says that a peer beyond the network is gone, and 2.14 to 2.17 do not survive an
+// abort while a communicator forms.
+TEST(NcclLibrary, AnOlderOneIsRefused) {
+  constexpr char kFake[] = "tests/comm/libnccl_fake.so";
+  void* const library = dlopen(kFake, RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  auto* const version = static_cast<int*>(dlsym(library, "fake_nccl_version"));
+  ASSERT_NE(version, nullptr);
+  const int own = *version;
+  for (const int old : {21403, 21701, 21806, 21899}) {
+    *version = old;
+    const absl::Status status = LoadNccl(kFake).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << old;
+    EXPECT_EQ(status.message(), absl::StrCat(kFake, " is NCCL ", NcclVersionText(old),
+                                             ": 2.19.0 or newer is needed"));
+  }
+  *version = 21901;
+  EXPECT_TRUE(LoadNccl(kFake).ok());
+  *version = own;
 }
 
 TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {
@@ -120,11 +172,18 @@ TEST(NcclLibrary, SaysInOneLineWhyItCannotBeLoaded) {
   EXPECT_THAT(std::string(LoadNccl("libnccl.so.2").status().message()),
               testing::HasSubstr("NCCL_COMM_BLOCKING"));
   unsetenv("NCCL_COMM_BLOCKING");
+  setenv("NCCL_COMM_ID", "10.0.0.7:4711", 1);
+  EXPECT_THAT(std::string(LoadNccl("libnccl.so.2").status().message()),
+              testing::HasSubstr("NCCL_COMM_ID"));
+  unsetenv("NCCL_COMM_ID");
+  setenv("NCCL_MIN_P2P_NCHANNELS", "32", 1);
+  EXPECT_EQ(NcclCtasOf(NcclEnvironment::OfProcess()), 32);
+  unsetenv("NCCL_MIN_P2P_NCHANNELS");
 }
 
 TEST(NcclLibrary, VersionsAreReadable) {
   EXPECT_EQ(NcclVersionText(22809), "2.28.9");
-  EXPECT_EQ(NcclVersionText(21400), "2.14.0");
+  EXPECT_EQ(NcclVersionText(21900), "2.19.0");
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ Meetings& TheMeetings() {
 }  // namespace
 
 struct NcclStandIn::Comm {
+  NcclComm* where = nullptr;  // Which threads of NCCL's read.
   std::shared_ptr<InProcessHub> hub;
   std::unique_ptr<Communicator> inner;
   std::thread init, launch;
@@ -69,6 +70,7 @@ struct OpenGroup {
   std::vector<ReceiveMessage> receives;
 };
 thread_local OpenGroup open_group;
+thread_local int depth = 0;
 
 }  // namespace
 
@@ -79,6 +81,8 @@ NcclStandIn::~NcclStandIn() {
     comm->inner->Abort();
   }
 }
+
+int NcclStandIn::group_depth() { return depth; }
 
 int64_t NcclStandIn::live() const {
   MutexLock lock(&mutex_);
@@ -102,6 +106,7 @@ std::shared_ptr<NcclStandIn::Comm> NcclStandIn::Take(NcclComm comm) {
 std::string NcclStandIn::ErrorText(NcclResult result) { return absl::StrCat("error ", result); }
 
 NcclResult NcclStandIn::GetUniqueId(std::string* id) {
+  if (options_.id != kNcclSuccess) asked_ = true;
   Meetings& meetings = TheMeetings();
   MutexLock lock(&meetings.mutex);
   *id = absl::StrCat("id ", ++meetings.next);
@@ -112,8 +117,10 @@ NcclResult NcclStandIn::GetUniqueId(std::string* id) {
 NcclResult NcclStandIn::CommInit(NcclComm* comm, int32_t size, const std::string& id,
                                  int32_t rank) {
   asked_ = true;
-  if (options_.init != kNcclSuccess) return options_.init;
+  if (depth > 0) std::abort();
+  if (options_.init != kNcclSuccess && !options_.init_leaves) return options_.init;
   auto made = std::make_shared<Comm>();
+  made->where = comm;
   {
     Meetings& meetings = TheMeetings();
     MutexLock lock(&meetings.mutex);
@@ -126,6 +133,7 @@ NcclResult NcclStandIn::CommInit(NcclComm* comm, int32_t size, const std::string
   }
   made->inner = made->hub->MakeCommunicator(rank);
   made->polls = options_.polls;
+  if (options_.init != kNcclSuccess) made->error = options_.init;
   if (options_.init_later != kNcclSuccess) made->error = options_.init_later;
   const std::string own = *made->inner->Bootstrap();
   std::vector<std::string> bootstraps;
@@ -140,7 +148,7 @@ NcclResult NcclStandIn::CommInit(NcclComm* comm, int32_t size, const std::string
   *comm = made.get();
   MutexLock lock(&mutex_);
   comms_[*comm] = std::move(made);
-  return kNcclInProgress;
+  return options_.init != kNcclSuccess ? options_.init : kNcclInProgress;
 }
 
 NcclResult NcclStandIn::AsyncError(NcclComm name, NcclResult* state) {
@@ -165,15 +173,20 @@ NcclResult NcclStandIn::Finalize(NcclComm name) {
 }
 
 NcclResult NcclStandIn::Destroy(NcclComm name) {
+  if (options_.destroy != kNcclSuccess && options_.destroy != kNcclUnhandledCudaError) {
+    if (options_.version >= 22400) ++depth;
+    return options_.destroy;
+  }
   const std::shared_ptr<Comm> comm = Take(name);
   const OneCall<Comm> call(comm.get());
   if (comm->polls > 0 || comm->initializing) std::abort();
-  return kNcclSuccess;
+  return options_.destroy;
 }
 
 NcclResult NcclStandIn::Abort(NcclComm name) {
   const std::shared_ptr<Comm> comm = Take(name);
   const OneCall<Comm> call(comm.get());
+  if (*comm->where != name) std::abort();
   ++aborts_;
   comm->aborted = true;
   comm->inner->Abort();
@@ -181,7 +194,7 @@ NcclResult NcclStandIn::Abort(NcclComm name) {
 }
 
 NcclResult NcclStandIn::GroupStart() {
-  open_group = OpenGroup();
+  if (depth++ == 0) open_group = OpenGroup();
   return kNcclSuccess;
 }
 
@@ -221,8 +234,11 @@ NcclStandIn::Pairs NcclStandIn::receives() const {
 }
 
 NcclResult NcclStandIn::GroupEnd() {
+  if (depth == 0) return kNcclInvalidUsage;
+  if (--depth > 0) return kNcclSuccess;
   if (options_.group_end != kNcclSuccess) return options_.group_end;
   const OpenGroup group = std::exchange(open_group, OpenGroup());
+  if (group.comm == nullptr) return kNcclSuccess;
   const std::shared_ptr<Comm> comm = Get(group.comm);
   const OneCall<Comm> call(comm.get());
   comm->polls = options_.polls;

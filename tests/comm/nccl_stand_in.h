@@ -22,7 +22,8 @@ namespace annulus {
 // the real one where that is awkward: calls are in progress for a while, a group becomes one piece
 // of work on its stream, errors show only to those who ask, and what a lost peer leaves hanging
 // stays on the stream until the abort. It plays the failures that it is told of. As thread-safe as
-// NCCL; two calls about one communicator at once end the process.
+// NCCL; what NCCL would not survive ends the process: two calls about one communicator at once, a
+// communicator that is begun in a group, an abort whose communicator is no longer where it was put.
 class NcclStandIn final : public NcclApi {
  public:
   struct Options {
@@ -34,16 +35,24 @@ class NcclStandIn final : public NcclApi {
     absl::Duration launch_time = absl::ZeroDuration();
     // What these answer at once, or later by AsyncError; 0: nothing goes wrong.
     NcclResult id = 0, init = 0, init_later = 0, group_end = 0;
+    // Whether there is a communicator all the same where `init` is an error.
+    bool init_leaves = false;
+    // What Destroy answers: an error leaves the communicator and, since NCCL 2.24, the thread in a
+    // group; but after CUDA's own there is neither.
+    NcclResult destroy = 0;
     // From this group on (the first is 1, a rank's greeting), groups of any rank: end with this
     // error, or, where it is kNcclInProgress, never end.
     int group = 0;
     NcclResult group_later = 0;
-    // NCCL's last words, from when a communicator is asked for on; and what they were before.
+    // NCCL's last words, from when a communicator is asked for, or an id is not made, on; and what
+    // they were before.
     std::string words = "the stand-in's last word", words_before;
   };
   explicit NcclStandIn(const Options& options) : options_(options) {}
   ~NcclStandIn() override;
 
+  // Groups in which this thread is, of any stand-in's.
+  static int group_depth();
   // Communicators that have not been freed, and how many were aborted.
   int64_t live() const;
   int64_t aborts() const { return aborts_; }

@@ -50,10 +50,23 @@ TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
   }
 }
 
+// As where a thread of NCCL's has failed by the time that it answers.
+TEST(Nccl, ACommunicatorThatFailsAtOnceIsNotLeftBehind) {
+  NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclInternalError);
+  options.init_leaves = true;
+  const auto world = std::make_shared<NcclWorld>(options);
+  Group group = GroupIn(world, 2);
+  for (const absl::Status& status : ConnectAll(group, TestDeadline()))
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status;
+  EXPECT_EQ(world->nccl->live(), 0);
+  EXPECT_EQ(world->nccl->aborts(), 2);
+}
+
 TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
   const auto world = std::make_shared<NcclWorld>(With(&NcclStandIn::Options::id, kNcclSystemError));
   Group group = GroupIn(world, 2);
-  EXPECT_EQ(group[0]->Bootstrap().status().code(), StatusCode::kUnavailable);
+  // No peer has a part in it.
+  EXPECT_EQ(group[0]->Bootstrap().status().code(), StatusCode::kInternal);
   EXPECT_TRUE(group[1]->Bootstrap().ok());
 }
 
@@ -290,6 +303,34 @@ TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
   const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);
   EXPECT_EQ(world->nccl->live(), 3);
+  group.clear();
+  EXPECT_EQ(world->nccl->live(), 0);
+  EXPECT_EQ(world->nccl->aborts(), 0);
+}
+
+// Since 2.24 NCCL leaves by such an error in the midst of a group: whatever its thread asks for
+// later would never happen.
+TEST(Nccl, ACommunicatorThatIsNotDestroyedIsAbortedAndItsThreadGoesOn) {
+  for (const int version : {21903, 22809}) {
+    NcclStandIn::Options options = With(&NcclStandIn::Options::destroy, kNcclRemoteError);
+    options.version = version;
+    const auto world = std::make_shared<NcclWorld>(options);
+    Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+    ASSERT_FALSE(group.empty());
+    group.clear();
+    EXPECT_EQ(world->nccl->live(), 0) << version;
+    EXPECT_EQ(world->nccl->aborts(), 2) << version;
+    EXPECT_EQ(NcclStandIn::group_depth(), 0) << version;
+    EXPECT_TRUE(world->context->load_gate()->BeginLoad(absl::ZeroDuration()));
+    world->context->load_gate()->EndLoad();
+  }
+}
+
+TEST(Nccl, WhatNcclMayHaveFreedIsNotAborted) {
+  const auto world =
+      std::make_shared<NcclWorld>(With(&NcclStandIn::Options::destroy, kNcclUnhandledCudaError));
+  Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
+  ASSERT_FALSE(group.empty());
   group.clear();
   EXPECT_EQ(world->nccl->live(), 0);
   EXPECT_EQ(world->nccl->aborts(), 0);

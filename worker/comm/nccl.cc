@@ -6,14 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/steady_time.h"
 #include "worker/comm/communicator_base.h"
+#include "worker/comm/nccl_bootstrap.h"
 #include "worker/comm/nccl_words.h"
 
 namespace annulus {
@@ -27,29 +25,6 @@ constexpr absl::Duration kLaunchWait = absl::Milliseconds(1);
 
 // Less than NCCL asks of CUDA at once for what it has of a peer.
 constexpr int64_t kLittleMemory = int64_t{8} << 20;
-
-// What a rank hands to the others: all check the version, and rank 0's has the id.
-struct NcclBootstrap {
-  int version = 0;
-  std::string id;
-
-  std::string Encoded(int32_t rank) const {
-    return absl::StrCat("nccl/", rank, "/", version, "/", absl::BytesToHexString(id));
-  }
-  static absl::StatusOr<NcclBootstrap> Decode(const std::string& bytes, int32_t rank) {
-    const std::vector<std::string> parts = absl::StrSplit(bytes, '/');
-    NcclBootstrap decoded;
-    const int64_t id_digits = rank == 0 ? 2 * kNcclIdBytes : 0;
-    if (parts.size() != 4 || parts[0] != "nccl" || parts[1] != absl::StrCat(rank) ||
-        !absl::SimpleAtoi(parts[2], &decoded.version) ||
-        static_cast<int64_t>(parts[3].size()) != id_digits) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the bootstrap bytes of rank ", rank, " are not of this group"));
-    }
-    decoded.id = absl::HexStringToBytes(parts[3]);
-    return decoded;
-  }
-};
 
 // What rank `from` says to rank `to` when they first meet.
 uint64_t Greeting(int32_t from, int32_t to) {
@@ -66,9 +41,7 @@ class NcclCommunicator final : public CommunicatorBase {
         cuda_(options.device->context()->api()) {}
 
   ~NcclCommunicator() override {
-    if (comm_ != nullptr && !step_open() && Flush()) {
-      (void)api_->Destroy(std::exchange(comm_, nullptr));
-    }
+    if (comm_ != nullptr && !step_open() && Flush()) Destroy();
     Leave();
     if (id_waits_ && options_.lost_ids != nullptr) options_.lost_ids->Add();
     for (CudaEvent event : {ready_, moved_}) {
@@ -85,7 +58,7 @@ class NcclCommunicator final : public CommunicatorBase {
     if (rank() == 0 && size() > 1) {
       const NcclResult result = api_->GetUniqueId(&own_.id);
       // Another thread may be using the device, whose word is not asked for.
-      if (result != kNcclSuccess) return FailureOf(result, Text(result, "cannot make an id"));
+      if (result != kNcclSuccess) return OwnFailure(result, Text(result, "cannot make an id"));
       id_waits_ = true;
     }
     // A group of one has no use for an id.
@@ -101,7 +74,6 @@ class NcclCommunicator final : public CommunicatorBase {
   void Interrupt() override {}
   void Leave() override;
 
-  absl::Status CheckBootstraps(absl::Span<const std::string> bootstraps, std::string* id) const;
   // One message on every ordered pair: NCCL connects a pair, and takes memory for it, at its first
   // message.
   absl::Status Greet(absl::Time deadline);
@@ -116,9 +88,11 @@ class NcclCommunicator final : public CommunicatorBase {
   Condition NcclIsThrough();
   Condition Reached(CudaEvent event);
   bool Flush();
+  void Destroy();
   void AbortAll();
   std::string Text(NcclResult result, absl::string_view what) const;
-  bool WasRefusedMemory(NcclResult result) const;
+  // Of what no peer has a part in.
+  absl::Status OwnFailure(NcclResult result, const std::string& text) const;
   absl::Status FailureOf(NcclResult result, const std::string& text) const;
   // The same with the device's own word, where it has one: for the owner thread.
   absl::Status Failure(NcclResult result, absl::string_view what) const;
@@ -152,16 +126,20 @@ std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) co
   return text;
 }
 
-bool NcclCommunicator::WasRefusedMemory(NcclResult result) const {
+absl::Status NcclCommunicator::OwnFailure(NcclResult result, const std::string& text) const {
   const std::string words = api_->LastError(comm_);
-  if (result == kNcclUnhandledCudaError) return NcclSaysOutOfMemory(words);
+  const bool of_device = result == kNcclUnhandledCudaError;
   // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
-  return result == kNcclSystemError && words != words_before_ && NcclSaysOutOfMemory(words);
+  const bool of_host = result == kNcclSystemError && words != words_before_;
+  if ((of_device || of_host) && NcclSaysOutOfMemory(words)) return NcclOutOfMemory(text);
+  if (of_host && NcclSaysHostLimit(words)) return NcclHostLimit(text);
+  return absl::InternalError(text);
 }
 
 absl::Status NcclCommunicator::FailureOf(NcclResult result, const std::string& text) const {
-  if (WasRefusedMemory(result)) return NcclOutOfMemory(text);
-  if (result != kNcclRemoteError && result != kNcclSystemError) return absl::InternalError(text);
+  absl::Status own = OwnFailure(result, text);
+  const bool may_be_a_peer = result == kNcclRemoteError || result == kNcclSystemError;
+  if (!may_be_a_peer || !absl::IsInternal(own)) return own;
   if (only_peer_ != kNoPeer) return PeerLost(only_peer_, text);
   return MakeError(absl::StatusCode::kUnavailable, text,
                    {std::string(kReasonPeerLost), {}, {}, {}});
@@ -227,36 +205,18 @@ NcclCommunicator::Condition NcclCommunicator::Reached(CudaEvent event) {
   return true;
 }
 
-absl::Status NcclCommunicator::CheckBootstraps(absl::Span<const std::string> bootstraps,
-                                               std::string* id) const {
-  for (int32_t r = 0; r < size(); ++r) {
-    ASSIGN_OR_RETURN(const NcclBootstrap other, NcclBootstrap::Decode(bootstraps[r], r));
-    if (other.version != own_.version) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "rank ", r, " has NCCL ", NcclVersionText(other.version), ", and rank ", rank(), " has ",
-          NcclVersionText(own_.version), ": all ranks of a group need the same"));
-    }
-    if (r == 0) *id = other.id;
-  }
-  if (bootstraps[rank()] != own_.Encoded(rank())) {
-    return absl::InvalidArgumentError("the bootstrap bytes of this rank are not its own");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NcclCommunicator::DoConnect(absl::Span<const std::string> bootstraps,
                                          absl::Time deadline) {
-  std::string id;
-  RETURN_IF_ERROR(CheckBootstraps(bootstraps, &id));
+  ASSIGN_OR_RETURN(const std::string id, NcclIdOf(bootstraps, own_, rank()));
   if (size() == 1) return absl::OkStatus();
   only_peer_ = size() == 2 ? 1 - rank() : kNoPeer;
   RETURN_IF_ERROR(device_->MakeCurrent());
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&ready_), "an event"));
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&moved_), "an event"));
   CloseGate();
+  // An error may leave a communicator behind.
   const NcclResult result = api_->CommInit(&comm_, size(), id, rank());
   if (result != kNcclSuccess && result != kNcclInProgress) {
-    comm_ = nullptr;
     return Failure(result, "cannot begin a communicator");
   }
   RETURN_IF_ERROR(WaitUntil(deadline, [this] { return NcclIsThrough(); }));
@@ -375,8 +335,23 @@ void NcclCommunicator::Leave() {
   OpenGate();
 }
 
+void NcclCommunicator::Destroy() {
+  const NcclResult result = api_->Destroy(comm_);
+  if (result == kNcclSuccess || result == kNcclInProgress) {
+    comm_ = nullptr;
+    return;
+  }
+  // NCCL may leave by an error in the midst of a group of its own, in which it would put off all
+  // that this thread asks of it from now on.
+  const NcclResult left = api_->GroupEnd();
+  // It got through that group, and CUDA failed it: what it freed must not be aborted.
+  if (left == kNcclInvalidUsage && result == kNcclUnhandledCudaError) comm_ = nullptr;
+}
+
 void NcclCommunicator::AbortAll() {
-  (void)api_->Abort(std::exchange(comm_, nullptr));
+  // NCCL's own threads read the variable until then.
+  (void)api_->Abort(comm_);
+  comm_ = nullptr;
   // The memory of what was under way is the caller's again when its queue is empty. Whoever hangs
   // here is the watchdog's.
   if (moved_ == nullptr || !device_->MakeCurrent().ok()) return;

@@ -27,15 +27,18 @@ struct NcclOptions {
 
 // Between GPUs. A step is one NCCL group on the device's queue for transfers, behind all that was
 // queued when it started; while it is open, and while a group forms, nothing is loaded onto the
-// device (CudaContext::load_gate), for which it waits first. No call blocks inside NCCL: the owner
-// thread asks for completion, NCCL's errors, the abort and the deadline in turn, and makes every
-// call of NCCL, an abort's included. A deadline begins when what this rank itself had queued before
-// the step is done. Messages of no bytes are not sent, since both sides know of them. NCCL does not
-// name the peer that failed: the metadata does where a step has only one.
+// device (CudaContext::load_gate), for which it waits first. The owner thread makes every call of
+// NCCL, and asks for completion, NCCL's errors, the abort and the deadline in turn. No call blocks
+// inside NCCL but the last one about a communicator, which joins NCCL's threads: an abort after an
+// error, and what frees a flushed one in the destructor. Whoever hangs there is the watchdog's. A
+// deadline begins when what this rank itself had queued before the step is done. Messages of no
+// bytes are not sent, since both sides know of them. NCCL does not name the peer that failed: the
+// metadata does where a step has only one.
 //
-// RESOURCE_EXHAUSTED / OUT_OF_MEMORY where NCCL was refused memory, of the device or the host: its
-// last words say so (of the host's, words that were not there before: else a peer counts as lost),
-// or the device has next to none left.
+// RESOURCE_EXHAUSTED, where NCCL's last words say so (of the host, words that were not there
+// before: else a peer counts as lost): OUT_OF_MEMORY, where it was refused memory, of the device or
+// the host, or the device has next to none left; HOST_LIMIT, where it was refused shared memory,
+// files or threads.
 //
 // A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
 // INVALID_ARGUMENT: rank or size.

@@ -18,6 +18,7 @@ inline constexpr NcclResult kNcclSuccess = 0;
 inline constexpr NcclResult kNcclUnhandledCudaError = 1;
 inline constexpr NcclResult kNcclSystemError = 2;
 inline constexpr NcclResult kNcclInternalError = 3;
+inline constexpr NcclResult kNcclInvalidUsage = 5;
 inline constexpr NcclResult kNcclRemoteError = 6;
 inline constexpr NcclResult kNcclInProgress = 7;
 
@@ -41,18 +42,21 @@ class NcclApi {
 
   // kNcclIdBytes bytes. Whoever knows them can join.
   virtual NcclResult GetUniqueId(std::string* id) = 0;
-  // On the thread's current device.
+  // On the thread's current device. *comm is to be aborted where it is not null, whatever this
+  // says, and to stay where it is until then.
   virtual NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id,
                               int32_t rank) = 0;
   // *state: kNcclSuccess, kNcclInProgress, or what went wrong.
   virtual NcclResult AsyncError(NcclComm comm, NcclResult* state) = 0;
-  // Flushes; when that is over, Destroy frees.
+  // Flushes; when that is over, Destroy frees, or says why not: then it may have left the thread in
+  // a group, whose end is GroupEnd.
   virtual NcclResult Finalize(NcclComm comm) = 0;
   virtual NcclResult Destroy(NcclComm comm) = 0;
   // Ends what runs, and frees. At any time.
   virtual NcclResult Abort(NcclComm comm) = 0;
 
-  // The sends and receives between these two become one operation on their stream.
+  // The sends and receives between these two become one operation on their stream. In no group
+  // GroupEnd says kNcclInvalidUsage.
   virtual NcclResult GroupStart() = 0;
   virtual NcclResult GroupEnd() = 0;
   virtual NcclResult Send(NcclComm comm, const std::byte* data, int64_t bytes, int32_t peer,

@@ -1,6 +1,7 @@
 #include "worker/comm/nccl_library.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -13,9 +14,11 @@
 namespace annulus {
 namespace {
 
-constexpr int kLeastVersion = 21400;
+// Those before it never tell that a peer beyond the network is gone, and some do not survive an
+// abort while a communicator forms.
+constexpr int kLeastVersion = 21900;
 constexpr int kBytesType = 1;  // ncclUint8.
-constexpr int kTakesCtas = 21700, kChannelsBefore = 32, kMostChannels = 64;
+constexpr int32_t kMostChannels = 64;
 
 // The library's functions, under their names in it.
 struct Functions {
@@ -77,7 +80,8 @@ class Library final : public NcclApi {
   NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id, int32_t rank) override {
     NcclUniqueId unique;
     std::memcpy(unique.internal, id.data(), sizeof(unique.internal));
-    NcclConfig config = NcclConfigOf(version_, NcclCtasOf(version_, std::getenv("NCCL_MAX_CTAS")));
+    NcclConfig config;
+    config.max_ctas = kNcclCtas;
     return nccl_.ncclCommInitRankConfig(comm, size, unique, rank, &config);
   }
   NcclResult AsyncError(NcclComm comm, NcclResult* state) override {
@@ -113,44 +117,54 @@ std::optional<int32_t> BlocksOf(const char* max_ctas) {
   return static_cast<int32_t>(std::min<long long>(blocks, kMostChannels));
 }
 
+// Likewise, whatever follows a number, and what NCCL does not take for one.
+int32_t LeastOf(const char* channels) {
+  if (IsUnset(channels)) return 0;
+  errno = 0;
+  const long long least = std::strtoll(channels, nullptr, 0);
+  return errno != 0 ? 0 : static_cast<int32_t>(std::clamp<long long>(least, 0, kMostChannels));
+}
+
 }  // namespace
 
-NcclConfig NcclConfigOf(int version, int32_t max_ctas) {
-  NcclConfig config;
-  if (version >= kTakesCtas) {
-    config.max_ctas = max_ctas;
-    return config;
-  }
-  struct Before {
-    size_t size;
-    unsigned int magic, version;
-    int blocking;
-  };
-  config.size = sizeof(Before);
-  config.version = kLeastVersion;
-  return config;
+NcclEnvironment NcclEnvironment::OfProcess() {
+  return {std::getenv("NCCL_COMM_BLOCKING"), std::getenv("NCCL_COMM_ID"),
+          std::getenv("NCCL_MAX_CTAS"),      std::getenv("NCCL_MIN_NCHANNELS"),
+          std::getenv("NCCL_MIN_NRINGS"),    std::getenv("NCCL_MIN_P2P_NCHANNELS")};
 }
 
-int32_t NcclCtasOf(int version, const char* max_ctas) {
-  if (version < kTakesCtas) return kChannelsBefore;
-  return BlocksOf(max_ctas).value_or(kNcclCtas);
+int32_t NcclCtasOf(const NcclEnvironment& environment) {
+  const char* const least =
+      IsUnset(environment.min_channels) ? environment.min_rings : environment.min_channels;
+  const int32_t blocks = std::max({BlocksOf(environment.max_ctas).value_or(kNcclCtas),
+                                   LeastOf(least), LeastOf(environment.min_p2p_channels)});
+  int32_t rounded = 1;
+  while (rounded < blocks) rounded *= 2;
+  return rounded;
 }
 
-absl::Status CheckNcclEnvironment(const char* blocking, const char* max_ctas) {
+absl::Status CheckNcclEnvironment(const NcclEnvironment& environment) {
+  const char* const blocking = environment.comm_blocking;
   if (!IsUnset(blocking) && std::strtoll(blocking, nullptr, 0) == 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         "NCCL_COMM_BLOCKING=", blocking, " would let a lost peer hang this worker: unset it"));
   }
+  const char* const max_ctas = environment.max_ctas;
   if (!IsUnset(max_ctas) && !BlocksOf(max_ctas).has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL_MAX_CTAS=", max_ctas, " is no number of blocks, 1 or more"));
+  }
+  // NCCL takes an empty one for an address, too.
+  if (environment.comm_id != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("NCCL_COMM_ID=", environment.comm_id,
+                     " would let all groups of workers meet at one address: unset it"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path) {
-  RETURN_IF_ERROR(
-      CheckNcclEnvironment(std::getenv("NCCL_COMM_BLOCKING"), std::getenv("NCCL_MAX_CTAS")));
+  RETURN_IF_ERROR(CheckNcclEnvironment(NcclEnvironment::OfProcess()));
   auto library = std::make_unique<Library>();
   RETURN_IF_ERROR(library->Load(path));
   return library;

@@ -12,43 +12,52 @@
 
 namespace annulus {
 
-// The beginning of ncclConfig_t as NCCL 2.17 defined it; later versions take it, by its size, and
-// those before take the part that they know (NcclConfigOf).
+// The beginning of ncclConfig_t as NCCL 2.17 defined it; later versions take it, by its size. No
+// call blocks.
 struct NcclConfig {
   static constexpr int kUndefined = std::numeric_limits<int>::min();
   size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21700;
   int blocking = 0;
-  // From here on since 2.17. Blocks in clusters would wait for free multiprocessors side by side.
+  // Blocks in clusters would wait for free multiprocessors side by side.
   int cluster_size = 0;
   int min_ctas = kUndefined;
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
 };
 
-// What a version of NCCL is told: no call blocks, and kernels have at most `max_ctas` blocks.
-NcclConfig NcclConfigOf(int version, int32_t max_ctas);
+// What NCCL's environment says, which goes before what a program says; null: not set.
+struct NcclEnvironment {
+  const char* comm_blocking = nullptr;
+  const char* comm_id = nullptr;
+  const char* max_ctas = nullptr;
+  const char* min_channels = nullptr;      // NCCL_MIN_NCHANNELS.
+  const char* min_rings = nullptr;         // NCCL_MIN_NRINGS, where that is not set.
+  const char* min_p2p_channels = nullptr;  // NCCL_MIN_P2P_NCHANNELS.
+
+  static NcclEnvironment OfProcess();
+};
 
 // Blocks of threads that the kernels of a communicator have at most, each of which wants a
-// multiprocessor to itself, or nearly: kNcclCtas, or what the environment's NCCL_MAX_CTAS says
-// (`max_ctas`; null or "": nothing), which goes before what a program says. NCCL before 2.17 cannot
-// be told, and has a block for each of 32 channels.
+// multiprocessor to itself, or nearly: kNcclCtas, or what NCCL_MAX_CTAS says; at least the channels
+// that the environment wants; and rounded up to a power of two, as NCCL rounds channels between
+// peers. (NCCL_MIN_CTAS ends at the most that there may be.)
 inline constexpr int32_t kNcclCtas = 8;
-int32_t NcclCtasOf(int version, const char* max_ctas);
+int32_t NcclCtasOf(const NcclEnvironment& environment);
 
 // ncclUniqueId.
 struct NcclUniqueId {
   char internal[kNcclIdBytes];
 };
 
-// Whether NCCL, which puts its environment before what a program says, does what it is told.
-// FAILED_PRECONDITION for values of NCCL_COMM_BLOCKING (as NCCL reads numbers) that make calls
-// block, and of NCCL_MAX_CTAS that are no number of blocks. Null or "": not set.
-absl::Status CheckNcclEnvironment(const char* blocking, const char* max_ctas);
+// Whether NCCL does what it is told. FAILED_PRECONDITION for values of NCCL_COMM_BLOCKING (as NCCL
+// reads numbers) that make calls block, for NCCL_MAX_CTAS that is no number of blocks, and for any
+// NCCL_COMM_ID, by which all groups would meet in one place.
+absl::Status CheckNcclEnvironment(const NcclEnvironment& environment);
 
 // Loads NCCL, so that programs start where there is none; `path` as for dlopen ("libnccl.so.2"). It
-// is never unloaded. FAILED_PRECONDITION in one line: no such library, one that is older than 2.14,
+// is never unloaded. FAILED_PRECONDITION in one line: no such library, one that is older than 2.19,
 // or an environment that CheckNcclEnvironment refuses.
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path);
 

@@ -12,8 +12,13 @@ namespace annulus {
 // result of its own for that.
 bool NcclSaysOutOfMemory(absl::string_view words);
 
-// RESOURCE_EXHAUSTED / OUT_OF_MEMORY.
+// Whether they are of another thing of which this machine, or the container, has too little: shared
+// memory, files, threads.
+bool NcclSaysHostLimit(absl::string_view words);
+
+// RESOURCE_EXHAUSTED / OUT_OF_MEMORY, HOST_LIMIT.
 absl::Status NcclOutOfMemory(const std::string& text);
+absl::Status NcclHostLimit(const std::string& text);
 
 }  // namespace annulus
 
