@@ -1,19 +1,6 @@
 #include "attention/task_rows.h"
 
 namespace annulus {
-namespace {
-
-// Keys that are apart globally may touch locally, where a shard holds none of the rows between.
-void Append(Interval keys, size_t first_of_row, std::vector<Interval>* spans) {
-  if (keys.length() == 0) return;
-  if (spans->size() > first_of_row && spans->back().end == keys.begin) {
-    spans->back().end = keys.end;
-  } else {
-    spans->push_back(keys);
-  }
-}
-
-}  // namespace
 
 TaskRows VisibleInTask(const MaskMap& mask, const RowMap& q_map, const RowMap& k_map, Interval q,
                        Interval k, int32_t q_head) {
@@ -26,7 +13,7 @@ TaskRows VisibleInTask(const MaskMap& mask, const RowMap& q_map, const RowMap& k
         const size_t first = rows.spans.size();
         rows.first.push_back(static_cast<int32_t>(first));
         for (const Sweep& sweep : sweeps)
-          Append(Intersect(k_map.Local(sweep.At(i)), k), first, &rows.spans);
+          AppendLocal(Intersect(k_map.Local(sweep.At(i)), k), first, &rows.spans);
       }
     });
   });

@@ -1,13 +1,27 @@
 #ifndef ANNULUS_ATTENTION_TASK_ROWS_H_
 #define ANNULUS_ATTENTION_TASK_ROWS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "attention/interval.h"
 #include "attention/mask.h"
 #include "attention/row_map.h"
 
 namespace annulus {
+
+// Appends what a row sees to the spans of that row, which begin at `first_of_row`. Keys that are
+// apart globally may touch locally, where a shard holds none of the rows between.
+template <typename List>
+void AppendLocal(Interval keys, size_t first_of_row, List* spans) {
+  if (keys.length() == 0) return;
+  if (spans->size() > first_of_row && spans->back().end == keys.begin) {
+    spans->back().end = keys.end;
+  } else {
+    spans->push_back(keys);
+  }
+}
 
 // The visible keys of each query row of a task, in local rows of the key shard, clipped to the
 // task's keys. Row i's intervals are spans[first[i]] … spans[first[i + 1]). Sorted and disjoint;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "attention/task_sweeps.h"
+
 namespace annulus {
 namespace {
 
@@ -19,6 +21,27 @@ RowMap Striped(int64_t length, int64_t stripe, int64_t rank, int64_t ranks) {
     ranges.push_back({at, rows, rows, 1});
   }
   return RowMap(std::move(ranges));
+}
+
+// Sweeps of the rows `q` say of `asked` what `rows` do, with ends that stand still or move by one.
+void ExpectSwept(const TaskSweeps& swept, const TaskRows& rows, Interval q, Interval asked) {
+  int64_t next = asked.begin;
+  swept.ForEach(asked, [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
+    ASSERT_EQ(part.begin, next);
+    ASSERT_GT(part.end, next);
+    next = part.end;
+    for (const Sweep& sweep : sweeps) {
+      ASSERT_EQ(sweep.begin_step, sweep.begin_step != 0 ? 1 : 0);
+      ASSERT_EQ(sweep.end_step, sweep.end_step != 0 ? 1 : 0);
+    }
+    for (int64_t row = part.begin; row < part.end; ++row) {
+      const size_t first = rows.first[row - q.begin], last = rows.first[row - q.begin + 1];
+      ASSERT_EQ(sweeps.size(), last - first) << "row " << row;
+      for (size_t i = 0; i < sweeps.size(); ++i)
+        ASSERT_EQ(sweeps[i].At(skip + row - part.begin), rows.spans[first + i]) << "row " << row;
+    }
+  });
+  ASSERT_EQ(next, std::max(asked.begin, asked.end));
 }
 
 // Row by row and key by key against MaskMap in packed rows.
@@ -45,6 +68,9 @@ void ExpectMatches(const MaskMap& mask, const RowMap& q_map, const RowMap& k_map
     }
     ASSERT_EQ(got, expected) << "row " << i;
   }
+  ExpectSwept(TaskSweeps(mask, q_map, k_map, q, k, head), rows, q, q);
+  const Interval some = {q.begin + q.length() / 3, q.end - q.length() / 4};
+  ExpectSwept(TaskSweeps(mask, q_map, k_map, q, k, head), rows, q, some);
 }
 
 AttentionSpec SpecOf(std::vector<std::pair<int64_t, int64_t>> lengths, std::vector<Mask> masks) {
@@ -88,6 +114,23 @@ TEST(TaskRowsTest, StripedShardsOfPackedSequencesMatchTheMask) {
     const Interval q{q_map.rows() / 4, q_map.rows()}, k{k_map.rows() / 3, k_map.rows()};
     ExpectMatches(MaskMap(spec), q_map, k_map, q, k, random() % 2);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(TaskRowsTest, FewOfManyRowsAreAskedForOneByOne) {
+  Mask mask;
+  mask.causal = true;
+  mask.window_left = 1000;
+  const MaskMap map(SpecOf({{50000, 50000}, {30000, 30000}}, {mask}));
+  const RowMap all = Contiguous(0, 80000), ends({{0, 9000, 9000, 1}, {60000, 9000, 9000, 1}});
+  for (const RowMap* rows : {&all, &ends}) {
+    const Interval every{0, rows->rows()};
+    const TaskSweeps swept(map, *rows, *rows, every, every, 0);
+    EXPECT_LT(swept.asked(), 100);
+    int stretches = 0;
+    swept.ForEach(every, [&](Interval, absl::Span<const Sweep>, int64_t) { ++stretches; });
+    EXPECT_LT(stretches, 10);
+    ExpectSwept(swept, VisibleInTask(map, *rows, *rows, every, every, 0), every, every);
   }
 }
 

@@ -68,6 +68,8 @@ CudaError CudaStandIn::Properties(int ordinal, CudaProperties* properties) {
   return kCudaSuccess;
 }
 
+int CudaStandIn::CurrentDevice() { return current; }
+
 CudaError CudaStandIn::SetDevice(int ordinal) {
   if (ordinal < 0 || ordinal >= options_.count) return kInvalidValue;
   current = ordinal;

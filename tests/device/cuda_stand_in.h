@@ -46,6 +46,8 @@ class CudaStandIn final : public CudaApi {
                    absl::Duration takes = absl::ZeroDuration());
   // From now on every call fails, as after a fault of a kernel, and nothing more is done.
   void Break(CudaError error);
+  // The calling thread's GPU, whichever stand-in's.
+  static int CurrentDevice();
   // Of a stream that is there.
   CudaPriority PriorityOf(CudaStream stream) const;
   // Streams, events and pieces of memory that have not been given back.

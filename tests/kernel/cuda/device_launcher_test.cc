@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "tests/device/cuda_stand_in.h"
 #include "tests/kernel/cuda/emulated_hopper.h"
@@ -18,6 +21,7 @@
 #include "tests/kernel/kernel_harness.h"
 #include "tests/reference/from_spec.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 namespace {
@@ -28,8 +32,10 @@ class EmulatedTable final : public KernelTable {
 
   CudaError Prepare(int64_t) override { return prepared; }
   CudaError EncodeMap(const TensorMapSpec& map, std::byte* to, int* refusal) override {
-    *refusal = refused;
-    if (refused != 0) return 1;  // cudaErrorInvalidValue
+    ++encoded;
+    ordinal = CudaStandIn::CurrentDevice();
+    *refusal = encoded == refused_at ? refused : 0;
+    if (encoded == refused_at) return CudaStandIn::kInvalidValue;
     EmulateMaps({&map, 1}, to);
     return kCudaSuccess;
   }
@@ -55,7 +61,9 @@ class EmulatedTable final : public KernelTable {
   }
 
   CudaError prepared = kCudaSuccess;
-  int refused = 0;
+  int encoded = 0, refused_at = 0;  // The first map is 1.
+  int refused = 0;                  // Where it is 0, it is CUDA that fails.
+  int ordinal = -1;                 // Of the GPU of whoever asked last for a map.
   int hoppers = 0;
   std::vector<std::pair<int64_t, int64_t>> items_and_blocks;  // Of these.
 
@@ -219,13 +227,59 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessorThatI
   }
 }
 
-TEST_F(DeviceLauncherTest, WhatTheDriverSaysOfAMapIsTold) {
+// The GPU is well: the portable kernel does the call, all of it and once, and the next is the
+// other's again.
+TEST_F(DeviceLauncherTest, ACallWhoseMapTheDriverRefusesIsThePortableKernels) {
   const Job job = MakeJob();
-  KernelHarness harness(job.spec, job.input, ManyTasks());
+  KernelHarness portable(job.spec, job.input, ManyTasks()),
+      refused(job.spec, job.input, ManyTasks()), again(job.spec, job.input, ManyTasks());
+  ASSERT_TRUE(portable.Run(*Kernel(16 << 10)).ok());
+  std::ostringstream log;
+  LogOptions logging;
+  logging.stream = &log;
+  InitLogging(logging);
+  const std::unique_ptr<AttentionKernel> kernel = Kernel(16 << 10, /*hopper=*/true);
   table_.refused = 1234;
-  const absl::Status status = harness.Run(*Kernel(16 << 10, /*hopper=*/true));
-  EXPECT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("1234"), absl::string_view::npos) << status;
+  table_.refused_at = 4;
+  const absl::Status status = refused.Run(*kernel);
+  ASSERT_TRUE(status.ok()) << status;
+  InitLogging(LogOptions());
+  EXPECT_EQ(table_.hoppers, 0);
+  EXPECT_EQ(refused.state(), portable.state());
+  EXPECT_TRUE(reference::CheckWithinBudget(job.input, refused.answer()));
+  EXPECT_NE(log.str().find("(CUresult 1234)"), std::string::npos) << log.str();
+  EXPECT_TRUE(device_->MakeCurrent().ok());
+  ASSERT_TRUE(again.Run(*kernel).ok());
+  EXPECT_GT(table_.hoppers, 0);
+}
+
+TEST_F(DeviceLauncherTest, ARefusedMapIsNoFaultAndAnErrorOfCudasIs) {
+  auto launcher = *DeviceLauncher::Create(device_.get(), &table_, {1000, 16}, {/*on=*/true, 0});
+  const TensorMapSpec map;
+  std::byte to[kMapBytes];
+  table_.refused = 801;
+  table_.refused_at = 1;
+  EXPECT_EQ(launcher->EncodeMaps({&map, 1}, to).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(launcher->EncodeMaps({&map, 1}, to).ok());
+  table_.refused = 0;
+  table_.refused_at = 3;
+  EXPECT_TRUE(IsDeviceFault(launcher->EncodeMaps({&map, 1}, to)));
+}
+
+// As the lane's may do, whose first word to CUDA this is.
+TEST_F(DeviceLauncherTest, AThreadThatAskedCudaForNothingBeforeHasMapsOfItsGpu) {
+  CudaContext::Options options;
+  options.ordinal = 1;
+  options.arena_bytes = options.workspace_bytes = options.bounce_bytes = 1 << 20;
+  const std::unique_ptr<CudaDevice> second =
+      *CudaDevice::Create(*CudaContext::Create(&api_, options));
+  auto launcher = *DeviceLauncher::Create(second.get(), &table_, {1000, 16}, {/*on=*/true, 0});
+  const TensorMapSpec map;
+  std::byte to[kMapBytes];
+  absl::Status status;
+  std::thread([&] { status = launcher->EncodeMaps({&map, 1}, to); }).join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(table_.ordinal, 1);
 }
 
 // Code for sm_90a runs on nothing that came before or after.

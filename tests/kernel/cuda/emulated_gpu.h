@@ -80,6 +80,7 @@ struct EmulatedGpu {
   static float Fma(float a, float b, float c) {
     return static_cast<float>(static_cast<double>(a) * b + c);
   }
+  static float Max(float a, float b) { return std::fmax(a, b); }
   static float Exp2Nearly(float t) { return ApproximateExp2(t); }
   static float Exp(float x) { return std::exp(x); }
   static float Log(float x) { return std::log(x); }

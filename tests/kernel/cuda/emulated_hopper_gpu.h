@@ -17,9 +17,9 @@ struct EmulatedHopperGpu {
   int thread;
   int threads = kHopperThreads;
   int64_t blocks = 1;
-
   int Thread() const { return thread; }
   int Anew(int value) const { return value; }
+  int Uniform(int value) const { return machine->Uniform(thread, value); }
   int64_t Blocks() const { return blocks; }
   int32_t CountUp(const void* at) const { return machine->CountUp(thread, at); }
 
@@ -125,7 +125,7 @@ struct EmulatedHopperGpu {
   void Finish(const float (&values)[2]) const {
     machine->CheckKnown(thread, values, sizeof(values));
   }
-
+  static float Max(float a, float b) { return EmulatedGpu::Max(a, b); }
   static float Fma(float a, float b, float c) { return EmulatedGpu::Fma(a, b, c); }
   static float Exp2Nearly(float t) { return EmulatedGpu::Exp2Nearly(t); }
   template <Element ELEMENT>

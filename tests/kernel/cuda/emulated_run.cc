@@ -48,8 +48,10 @@ std::string EmulateOp(const OpArgs& args, int64_t blocks, GlobalMemory* memory) 
   for (int64_t number = 0; number < blocks; ++number) {
     std::string fault = block.Run(number, 0, [&](int thread) {
       EmulatedGpu gpu{&block, thread};
-      const OpBlock<EmulatedGpu> op{{gpu, args}};
-      op.Run(number);
+      WithOp(args.kind, [&](auto kind) {
+        const OpBlock<EmulatedGpu, decltype(kind)::kKind> op{{{gpu, args}}};
+        op.Run(number);
+      });
     });
     if (!fault.empty()) return fault;
   }

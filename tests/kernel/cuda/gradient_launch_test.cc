@@ -11,6 +11,7 @@
 #include "tests/kernel/gradient_harness.h"
 #include "tests/kernel/kernel_conformance.h"
 #include "worker/kernel/cuda/gradient_config.h"
+#include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
 namespace {
@@ -43,9 +44,10 @@ class GradientLaunchTest : public testing::Test {
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
+    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
   }
   std::vector<LaunchPieces> Cut(int64_t max_bytes) {
-    auto cut = CutGradients(job_, tasks_, *visible_, max_bytes);
+    auto cut = CutGradients(job_, tasks_, *seen_, max_bytes);
     EXPECT_TRUE(cut.ok()) << cut.status();
     return *cut;
   }
@@ -55,7 +57,8 @@ class GradientLaunchTest : public testing::Test {
   std::unique_ptr<GradientHarness> harness_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;
+  std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
+  std::unique_ptr<SeenRows> seen_;
 };
 
 template <class T>
@@ -105,7 +108,7 @@ TEST_F(GradientLaunchTest, EveryAccumulatorMeetsItsTasksOnceInOrder) {
         std::map<std::tuple<const std::byte*, int64_t, int32_t>, int32_t> last;
         int64_t pairs = 0, expected_pairs = 0;
         for (const LaunchPieces& pieces : cut) {
-          const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *visible_, pieces);
+          const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
           EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
           for (const TaskPiece& piece : pieces) {
             const Task& task = tasks_[piece.task].task;
@@ -148,7 +151,7 @@ TEST_F(GradientLaunchTest, BlocksThatShareRowsOfABiasAreInLaunchesOfTheirOwn) {
   for (const int32_t group : {2, 3, 70}) {
     Make(group, true);
     for (const LaunchPieces& pieces : Cut(1 << 20)) {
-      const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *visible_, pieces);
+      const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
       for (const GradientGrid& grid : launch.grids) {
         if (grid.side != GradientSide::kQueries) continue;
         std::map<int64_t, size_t> owner;
@@ -168,7 +171,7 @@ TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
   KernelTask huge = tasks_[0];
   huge.task.q_end = huge.task.k_end = kRows;
   huge.task.coverage = Coverage::kFull;
-  const auto cut = CutGradients(job_, {huge}, *visible_, int64_t{1} << 30);
+  const auto cut = CutGradients(job_, {huge}, *seen_, int64_t{1} << 30);
   ASSERT_TRUE(cut.ok()) << cut.status();
   const double rows = kRows - huge.task.q_begin, keys = kRows - huge.task.k_begin;
   const double pairs = rows * keys * (huge.task.head_end - huge.task.head_begin);
@@ -193,7 +196,7 @@ TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
   Place({});
   int64_t rows = 0;
   for (const LaunchPieces& pieces : Cut(kMaxBytes)) {
-    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *visible_, pieces);
+    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
     EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), kMaxBytes);
     for (const TaskPiece& piece : pieces) rows += piece.q_end - piece.q_begin;
   }
@@ -211,14 +214,14 @@ TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {
     }
   }
   EXPECT_GT(inner, 0);
-  EXPECT_EQ(CutGradients(job_, tasks_, *visible_, 1000).status().code(),
+  EXPECT_EQ(CutGradients(job_, tasks_, *seen_, 1000).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(GradientLaunchTest, HullsHoldWhatTheirRowsSee) {
   Make(2, false);
   for (const LaunchPieces& pieces : Cut(1 << 20)) {
-    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *visible_, pieces);
+    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
     for (size_t p = 0; p < pieces.size(); ++p) {
       const auto task = Get<GradientTask>(launch, launch.args.tasks, static_cast<int64_t>(p));
       if (task.hull_at < 0) continue;

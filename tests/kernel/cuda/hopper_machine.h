@@ -53,7 +53,8 @@ class HopperMachine {
   void AwaitTurn(int thread, int group);
   void PassTurn(int thread, int group);
   void Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine);
-
+  // The value, which a thread's whole warp must have.
+  int Uniform(int thread, int value);
   void MakeBarrier(int thread, uint32_t at, int arrivals);
   void FenceBarriers(int thread);
   void Arrive(int thread, uint32_t at, uint32_t expected_bytes);

@@ -1,5 +1,6 @@
 // Where threads of a block meet, or only come.
 #include "tests/kernel/cuda/hopper_machine.h"
+#include "tests/kernel/cuda/warp_acts.h"
 
 namespace annulus::cuda {
 namespace {
@@ -78,6 +79,13 @@ void HopperMachine::Together(int thread, EmulatedBlock::WarpAct act, int detail,
   warp.come = 0;
   const int first = thread / kWarp * kWarp;
   for (int t = first; t < first + kWarp; ++t) threads_[t]->waiting = false;
+}
+
+int HopperMachine::Uniform(int thread, int value) {
+  SameArgs args = {value, false};
+  Together(thread, ActSame, 0, &args);
+  if (!args.same) Fail(thread, "a warp's lanes differ in what they all have to have");
+  return value;
 }
 
 }  // namespace annulus::cuda

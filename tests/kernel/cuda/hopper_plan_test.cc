@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "tests/reference/from_spec.h"
 #include "worker/kernel/cuda/hopper_config.h"
 #include "worker/kernel/cuda/launch_plan.h"
+#include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
 namespace {
@@ -54,6 +56,12 @@ int SeenOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int key
   return !any ? 0 : all ? 2 : 1;
 }
 
+std::vector<KeyTileRun> Taken(KeyTileRuns& runs) {
+  std::vector<KeyTileRun> taken;
+  runs.AppendTo(&taken);
+  return taken;
+}
+
 TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
   std::mt19937 random(11);
   for (int round = 0; round < 500; ++round) {
@@ -73,7 +81,7 @@ TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
     }
     std::vector<int> told(60);
     int32_t last = 0;
-    for (const KeyTileRun& run : runs.Take()) {
+    for (const KeyTileRun& run : Taken(runs)) {
       EXPECT_LE(last, run.begin);
       EXPECT_LT(run.begin, run.end);
       last = run.end;
@@ -102,9 +110,48 @@ TEST(KeyTileRunsTest, RowsTogetherHaveTwiceTheRunsOfEachAtMost) {
       together.AddRow(spans);
       KeyTileRuns alone(64);
       alone.AddRow(spans);
-      apart += alone.Take().size();
+      apart += Taken(alone).size();
     }
-    ASSERT_LE(together.Take().size(), 2 * apart) << "round " << round;
+    ASSERT_LE(Taken(together).size(), 2 * apart) << "round " << round;
+  }
+}
+
+// Rows whose ends move steadily are those rows, one by one.
+TEST(KeyTileRunsTest, SteadyRowsAreLookedAtOnce) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 5000; ++round) {
+    const int keys = round % 2 == 0 ? 64 : 96;
+    KeyTileRuns at_once(keys), each(keys);
+    for (int stretches = 1 + static_cast<int>(random() % 3); stretches > 0; --stretches) {
+      const auto rows = static_cast<int64_t>(1 + random() % 200);
+      const auto skip = static_cast<int64_t>(random() % 3);
+      std::vector<Sweep> sweeps;
+      int64_t at = static_cast<int64_t>(random() % 200);
+      for (int n = static_cast<int>(random() % 4); n > 0; --n) {
+        Sweep sweep = {{at, at + 1 + static_cast<int64_t>(random() % 300)}, 0, 0};
+        sweep.begin_step = static_cast<int64_t>(random() % 2);
+        sweep.end_step = static_cast<int64_t>(random() % 2);
+        if (sweep.begin_step > sweep.end_step) sweep.keys.end += skip + rows;
+        // All rows of it are before the next, if by one key.
+        at = sweep.keys.end + 1;
+        if (sweep.end_step == 1) at += skip + rows;
+        at += static_cast<int64_t>(random() % 2 * (random() % 200));
+        sweeps.push_back(sweep);
+      }
+      at_once.AddRows(sweeps, skip, rows);
+      for (int64_t row = 0; row < rows; ++row) {
+        std::vector<Interval> spans;
+        for (const Sweep& sweep : sweeps) spans.push_back(sweep.At(skip + row));
+        each.AddRow(spans);
+      }
+    }
+    const std::vector<KeyTileRun> got = Taken(at_once), expected = Taken(each);
+    ASSERT_EQ(got.size(), expected.size()) << "round " << round;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i].begin, expected[i].begin) << "round " << round;
+      ASSERT_EQ(got[i].end, expected[i].end) << "round " << round;
+      ASSERT_EQ(got[i].masked, expected[i].masked) << "round " << round;
+    }
   }
 }
 
@@ -156,6 +203,24 @@ TEST(HopperPlanTest, MemoryThatIsNotAlignedIsNotServed) {
   }
 }
 
+// As a device reads them, these are the specs themselves here.
+void ExpectMapsOfTheirTasks(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                            const LaunchPieces& pieces, Launch launch) {
+  const std::vector<TensorMapSpec> maps = MapsOf(job, tasks);
+  ASSERT_EQ(maps.size(), 2 * tasks.size());
+  std::vector<std::byte> encoded(maps.size() * kMapBytes);
+  for (size_t m = 0; m < maps.size(); ++m)
+    std::memcpy(encoded.data() + m * kMapBytes, &maps[m], sizeof(maps[m]));
+  PutMaps(encoded, pieces, &launch);
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const KernelTask& bound = tasks[pieces[p].task];
+    const auto at = launch.args.at.maps + static_cast<int64_t>(2 * p) * kMapBytes;
+    ASSERT_LE(at + 2 * kMapBytes, static_cast<int64_t>(launch.bytes.size()));
+    EXPECT_EQ(Get<TensorMapSpec>(launch, at, 0).base, KeyMap(job, bound).base);
+    EXPECT_EQ(Get<TensorMapSpec>(launch, at + kMapBytes, 0).base, ValueMap(job, bound).base);
+  }
+}
+
 // Each slot's keys lie in its tile's runs, unmasked ones hide none, and launches of any size fit.
 TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const AttentionSpec spec = Spec(64);
@@ -168,19 +233,20 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const std::vector<KernelTask> tasks = harness.Tasks();
   const auto pool = *ComputePool::Create(1);
   const CallVisibility visible(*job.mask, tasks, *pool);
+  const SeenRows seen(*job.mask, tasks, *pool);
   for (const int64_t max_bytes : {1 << 20, 12 << 10}) {
     CutRule rule;
     rule.max_bytes = max_bytes;
     rule.hopper = true;
-    const auto cut = CutCall(job, tasks, visible, rule);
+    const auto cut = CutCall(job, tasks, seen, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     EXPECT_EQ(cut->size() > 1, max_bytes < 1 << 20);
     int64_t slots_seen = 0;
     for (const LaunchPieces& pieces : *cut) {
-      const Launch launch = MakeLaunch(job, tasks, visible, pieces, /*hopper=*/true);
+      const Launch launch = MakeLaunch(job, tasks, seen, pieces, /*hopper=*/true);
       EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
       EXPECT_EQ(launch.args.at.maps % kMapBytes, 0);
-      ASSERT_EQ(launch.maps.size(), 2 * pieces.size());
+      ExpectMapsOfTheirTasks(job, tasks, pieces, launch);
       for (int64_t b = 0; b < launch.blocks; ++b) {
         const auto item = Get<ForwardItem>(launch, launch.args.at.items, b);
         for (int32_t u = item.unit_begin; u < item.unit_end; ++u) {
@@ -221,17 +287,17 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   const KernelJob job = harness.job();
   const std::vector<KernelTask> tasks = harness.Tasks();
   const auto pool = *ComputePool::Create(1);
-  const CallVisibility visible(*job.mask, tasks, *pool);
+  const SeenRows seen(*job.mask, tasks, *pool);
   CutRule rule;
   rule.max_bytes = 1 << 20;
   rule.hopper = true;
-  const LaunchPieces pieces = (*CutCall(job, tasks, visible, rule))[0];
+  const LaunchPieces pieces = (*CutCall(job, tasks, seen, rule))[0];
   constexpr int64_t kHeadBytes = 500 * (64 + 64) * 2;
   EXPECT_EQ(HeadsAtOnce(job, tasks, kHeadBytes - 1), 1);
   EXPECT_EQ(HeadsAtOnce(job, tasks, 2 * kHeadBytes), 2);
   for (const int heads_at_once : {1, 2}) {
     const Launch launch =
-        MakeLaunch(job, tasks, visible, pieces, /*hopper=*/true, heads_at_once * kHeadBytes);
+        MakeLaunch(job, tasks, seen, pieces, /*hopper=*/true, heads_at_once * kHeadBytes);
     ASSERT_EQ(launch.blocks, 2 * 8);  // 900 slots of each head, 128 to an item.
     EXPECT_EQ(launch.args.items, launch.blocks);
     EXPECT_EQ(Get<int32_t>(launch, launch.args.at.next_item, 0), 0);

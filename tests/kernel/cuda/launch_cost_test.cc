@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "tests/kernel/gradient_harness.h"
@@ -31,7 +33,7 @@ class Case {
       job_ = gradients_->job();
       tasks_ = gradients_->Tasks();
     }
-    visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
+    visible_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
   }
 
   KernelTask& task() { return tasks_[0]; }
@@ -45,7 +47,7 @@ class Case {
   std::optional<GradientHarness> gradients_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;
+  std::unique_ptr<SeenRows> visible_;
 };
 
 AttentionSpec SpecOf(DataType dtype, int32_t dim, bool gradients = false) {
@@ -103,6 +105,44 @@ TEST(PairCostTest, WhatIsDoneToEachPairCosts) {
     EXPECT_GT(alibi, plain);
     EXPECT_GT(cap - alibi, alibi - plain);
     EXPECT_GT(dropout - cap, cap - alibi);
+  }
+}
+
+// Row by row, what the row before has not seen.
+int64_t SeenKeysByRows(const SeenCall& call, Interval rows) {
+  const Task& task = call.tasks[0].task;
+  int64_t keys = 0;
+  call.job.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
+    Intervals before;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      const Intervals now = call.job.mask->VisiblePacked(head, row);
+      for (const Interval& span : now) {
+        int64_t fresh = span.length();
+        for (const Interval& old : before) fresh -= Intersect(span, old).length();
+        keys += fresh < span.length() ? fresh : fresh + 256;
+      }
+      before = now;
+    }
+  });
+  return std::min(keys, task.k_end - task.k_begin);
+}
+
+TEST(SeenKeysTest, StretchesOfRowsCountAsTheirRows) {
+  std::mt19937 random(14);
+  for (int round = 0; round < 100; ++round) {
+    AttentionSpec spec = SpecOf(DataType::kBf16, 16);
+    const auto any = [&](int64_t most) { return static_cast<int64_t>(random() % most); };
+    spec.sequences = {Rows(1 + any(300), 1 + any(6000)), Rows(1 + any(300), 1 + any(6000))};
+    spec.masks.resize(1);
+    Mask& mask = spec.masks[0];
+    mask.causal = true;
+    if (any(2) == 0) mask.window_left = any(3) * any(100);
+    if (any(3) == 0) mask.always_visible = any(30);
+    if (any(4) == 0) mask.chunk = 1 + any(60);
+    const Case job(spec);
+    const int64_t begin = any(spec.q_rows()), end = begin + 1 + any(spec.q_rows() - begin);
+    ASSERT_EQ(SeenKeys(job.call(), 0, {begin, end}), SeenKeysByRows(job.call(), {begin, end}))
+        << "round " << round;
   }
 }
 

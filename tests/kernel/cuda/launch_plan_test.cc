@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/kernel/cuda/launch_tables.h"
@@ -13,6 +16,7 @@
 #include "tests/reference/from_spec.h"
 #include "worker/kernel/cuda/forward_config.h"
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
 namespace {
@@ -37,6 +41,7 @@ class LaunchPlanTest : public testing::Test {
     spec_.masks.resize(1);
     spec_.masks[0].causal = true;
     spec_.masks[0].bit_mask = bits_;
+    spec_.masks[0].window_left = window_;
     if (!windowed_.empty()) {
       spec_.masks.resize(2);
       spec_.masks[1].window_left = 20;
@@ -48,15 +53,16 @@ class LaunchPlanTest : public testing::Test {
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
+    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
   }
 
   std::vector<Launch> Launches(int64_t max_bytes) {
-    auto cut = CutCall(job_, tasks_, *visible_, RuleOf(max_bytes));
+    auto cut = CutCall(job_, tasks_, *seen_, RuleOf(max_bytes));
     EXPECT_TRUE(cut.ok()) << cut.status();
     pieces_ = *cut;
     std::vector<Launch> launches;
     for (const LaunchPieces& pieces : pieces_)
-      launches.push_back(MakeLaunch(job_, tasks_, *visible_, pieces));
+      launches.push_back(MakeLaunch(job_, tasks_, *seen_, pieces));
     return launches;
   }
 
@@ -107,12 +113,14 @@ class LaunchPlanTest : public testing::Test {
   AttentionSpec spec_;
   int32_t heads_ = 6;
   bool bits_ = false;
+  std::optional<int64_t> window_;
   std::vector<int32_t> windowed_;  // Query heads with a mask of their own.
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
   std::unique_ptr<KernelHarness> harness_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;
+  std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
+  std::unique_ptr<SeenRows> seen_;
   std::vector<LaunchPieces> pieces_;
 };
 
@@ -133,7 +141,7 @@ TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
   KernelTask huge = tasks_[0];
   huge.task.q_end = huge.task.k_end = kRows;
   huge.task.coverage = Coverage::kFull;
-  const auto cut = CutCall(job_, {huge, huge}, *visible_, RuleOf(int64_t{1} << 30));
+  const auto cut = CutCall(job_, {huge, huge}, *seen_, RuleOf(int64_t{1} << 30));
   ASSERT_TRUE(cut.ok()) << cut.status();
   const double pairs = 2.0 * kRows * kRows * spec_.q_heads;
   const double launches = pairs * PairCost(job_).Of(huge) / kMaxLaunchWork;
@@ -232,10 +240,10 @@ TEST_F(LaunchPlanTest, TilesOfKeysAreThoseThatSlotsSee) {
     Make(ManyTasks());
     CutRule rule = RuleOf(20 << 10);
     rule.hopper = true;
-    const auto cut = CutCall(job_, tasks_, *visible_, rule);
+    const auto cut = CutCall(job_, tasks_, *seen_, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     for (const LaunchPieces& pieces : *cut) {
-      const Launch launch = MakeLaunch(job_, tasks_, *visible_, pieces, /*hopper=*/true);
+      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, /*hopper=*/true);
       EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), rule.max_bytes);
       for (int64_t block = 0; block < launch.blocks; ++block) {
         const auto item = Get<ForwardItem>(launch, launch.args.at.items, block);
@@ -258,9 +266,62 @@ TEST_F(LaunchPlanTest, TheLargestItemsComeFirst) {
             0);
 }
 
+// Of a few heads and then of the next; of those that see as much, the first head's and the first
+// tile's.
+TEST_F(LaunchPlanTest, ItemsComeInOrderOfWhatTheySee) {
+  for (const bool window : {false, true}) {
+    for (const int64_t heads_at_once : {1, 2, 100}) {
+      windowed_ = {0, 3};
+      if (window) window_ = 100;
+      Make({}, 3000);
+      ASSERT_EQ(tasks_.size(), 1u);
+      const LaunchPieces pieces = {{0, 0, 3000}};
+      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, /*hopper=*/true,
+                                       heads_at_once * 3200 * (8 + 8) * 2);
+      std::vector<std::tuple<int64_t, int64_t, int32_t, int64_t>> expected;
+      for (int32_t head = 0; head < 3; ++head) {
+        std::vector<int64_t> cost((3000 * 2 + kHopperSlots - 1) / kHopperSlots);
+        for (int64_t slot = 0; slot < 3000 * 2; ++slot)
+          for (const Interval& span : visible_->Of(0, head * 2 + slot % 2, slot / 2))
+            cost[slot / kHopperSlots] += span.length();
+        for (size_t tile = 0; tile < cost.size(); ++tile)
+          expected.emplace_back(head / heads_at_once, -cost[tile], head, tile);
+      }
+      std::sort(expected.begin(), expected.end());
+      ASSERT_EQ(launch.blocks, static_cast<int64_t>(expected.size()));
+      for (int64_t b = 0; b < launch.blocks; ++b) {
+        const auto item = Get<ForwardItem>(launch, launch.args.at.items, b);
+        ASSERT_EQ(item.kv_head, std::get<2>(expected[b])) << b;
+        ASSERT_EQ(item.tile, std::get<3>(expected[b])) << b;
+      }
+    }
+  }
+}
+
+// What a launch leaves to the next changes nothing of it.
+TEST_F(LaunchPlanTest, LaunchesFromUsedMemoryAreTheSame) {
+  PlanMemory memory;
+  for (const int64_t rows : {700, 200, 500}) {
+    Make(ManyTasks(), rows);
+    for (const bool hopper : {true, false}) {
+      CutRule rule = RuleOf(30 << 10);
+      rule.hopper = hopper;
+      const auto cut = CutCall(job_, tasks_, *seen_, rule);
+      ASSERT_TRUE(cut.ok()) << cut.status();
+      for (const LaunchPieces& pieces : *cut) {
+        Launch again = MakeLaunch(job_, tasks_, *seen_, pieces, hopper, kCachedBytes, &memory);
+        const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, hopper);
+        EXPECT_EQ(again.bytes, launch.bytes);
+        EXPECT_EQ(again.blocks, launch.blocks);
+        memory.bytes = std::move(again.bytes);
+      }
+    }
+  }
+}
+
 TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
   Make({});
-  EXPECT_EQ(CutCall(job_, tasks_, *visible_, RuleOf(500)).status().code(),
+  EXPECT_EQ(CutCall(job_, tasks_, *seen_, RuleOf(500)).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
@@ -275,7 +336,7 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
       int64_t low = 0, high = 1 << 20;  // Too little, enough.
       while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        const auto cut = CutCall(job_, tasks_, *visible_, RuleOf(middle));
+        const auto cut = CutCall(job_, tasks_, *seen_, RuleOf(middle));
         (cut.ok() && cut->size() == 1 ? high : low) = middle;
       }
       const std::vector<Launch> launches = Launches(high);

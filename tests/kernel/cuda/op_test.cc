@@ -158,7 +158,7 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   GlobalMemory memory;
   memory.Add(all.bytes.data(), static_cast<int64_t>(all.bytes.size()), false);
   memory.Add(emulated.bytes.data(), static_cast<int64_t>(emulated.bytes.size()), true);
-  EXPECT_EQ(EmulateOp(*args, (args->cells + kOpCells - 1) / kOpCells, &memory), "");
+  EXPECT_EQ(EmulateOp(*args, OpBlocks(*args), &memory), "");
   EXPECT_EQ(target.bytes, emulated.bytes);
 }
 
@@ -199,7 +199,7 @@ TEST_P(OpTest, MeansAreMergedByTheirWeights) {
   GlobalMemory memory;
   memory.Add(at.data, static_cast<int64_t>(means.size() * 4), false);
   memory.Add(emulated.bytes.data(), static_cast<int64_t>(emulated.bytes.size()), true);
-  EXPECT_EQ(EmulateOp(*args, (args->cells + kOpCells - 1) / kOpCells, &memory), "");
+  EXPECT_EQ(EmulateOp(*args, OpBlocks(*args), &memory), "");
   EXPECT_EQ(target.bytes, emulated.bytes);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -75,6 +76,13 @@ void LoadMatrices(void* const (&lanes)[kWarp]) {
 }
 
 }  // namespace
+
+void ActSame(void* const (&lanes)[kWarp]) {
+  const int first = Of<SameArgs>(lanes[0]).value;
+  const bool same = std::all_of(std::begin(lanes), std::end(lanes),
+                                [&](void* lane) { return Of<SameArgs>(lane).value == first; });
+  for (void* const lane : lanes) Of<SameArgs>(lane).same = same;
+}
 
 void ActShuffleXor(void* const (&lanes)[kWarp]) {
   for (int lane = 0; lane < kWarp; ++lane) {

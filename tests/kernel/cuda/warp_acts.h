@@ -17,6 +17,13 @@ struct ShuffleArgs {
 };
 void ActShuffleXor(void* const (&lanes)[kWarp]);
 
+// Whether all lanes have the same.
+struct SameArgs {
+  int value;
+  bool same;
+};
+void ActSame(void* const (&lanes)[kWarp]);
+
 // ldmatrix.x4: the row that the lane gives, and what it takes.
 struct MatrixArgs {
   const std::byte* row;

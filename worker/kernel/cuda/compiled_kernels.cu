@@ -12,10 +12,16 @@
 namespace annulus::cuda {
 namespace {
 
+template <OpKind KIND>
 __global__ void __launch_bounds__(kThreads) ApplyOp(const __grid_constant__ OpArgs args) {
   PtxGpu gpu;
-  const OpBlock<PtxGpu> block{{gpu, args}};
+  const OpBlock<PtxGpu, KIND> block{{{gpu, args}}};
   block.Run(blockIdx.x);
+}
+
+const void* FunctionOf(OpKind kind) {
+  return WithOp(
+      kind, [](auto op) { return reinterpret_cast<const void*>(&ApplyOp<decltype(op)::kKind>); });
 }
 
 const void* FunctionOf(const ForwardKind& kind) {
@@ -81,7 +87,7 @@ class CompiledTable final : public KernelTable {
  public:
   CudaError Prepare(int64_t max_shared_bytes) override {
     cudaFuncAttributes attributes;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&ApplyOp));
+    cudaError_t error = cudaFuncGetAttributes(&attributes, FunctionOf(OpKind::kFinish));
     for (const ForwardKind& kind : AllKinds()) {
       if (error == cudaSuccess) error = AllowShared(kind, BytesOf(kind), max_shared_bytes);
       if (error == cudaSuccess && !kind.hopper) error = AllowGradients(kind, max_shared_bytes);
@@ -102,7 +108,7 @@ class CompiledTable final : public KernelTable {
     return Launch(FunctionOf(kind), kThreads, SharedBytesOf(kind), args, blocks, stream);
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
-    return Launch(reinterpret_cast<const void*>(&ApplyOp), kThreads, 0, args, blocks, stream);
+    return Launch(FunctionOf(args.kind), kThreads, 0, args, blocks, stream);
   }
 };
 

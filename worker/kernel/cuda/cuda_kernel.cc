@@ -5,13 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "base/log.h"
 #include "worker/kernel/cuda/gradient_launch.h"
+#include "worker/kernel/cuda/hopper_config.h"
 #include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/key_split.h"
 #include "worker/kernel/cuda/launch_cost.h"
 #include "worker/kernel/cuda/launch_plan.h"
 #include "worker/kernel/cuda/op_plan.h"
-#include "worker/kernel/visibility.h"
+#include "worker/kernel/cuda/seen_rows.h"
 
 namespace annulus::cuda {
 namespace {
@@ -42,20 +44,20 @@ class SeenTasks {
  public:
   SeenTasks(const KernelJob& job, absl::Span<const KernelTask> tasks, const LongKeysRule& rule,
             ComputePool& pool)
-      : tasks_(tasks), visible_(std::make_unique<CallVisibility>(*job.mask, tasks, pool)) {
+      : tasks_(tasks), visible_(std::make_unique<SeenRows>(*job.mask, tasks, pool)) {
     parts_ = CutLongKeys({job, tasks, *visible_}, rule);
     if (parts_.empty()) return;
     tasks_ = parts_;
-    visible_ = std::make_unique<CallVisibility>(*job.mask, tasks_, pool);
+    visible_ = std::make_unique<SeenRows>(*job.mask, tasks_, pool);
   }
 
   absl::Span<const KernelTask> tasks() const { return tasks_; }
-  const CallVisibility& visible() const { return *visible_; }
+  const SeenRows& visible() const { return *visible_; }
 
  private:
   std::vector<KernelTask> parts_;
   absl::Span<const KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;
+  std::unique_ptr<SeenRows> visible_;
 };
 
 absl::Status CheckStop(const KernelControl& control) {
@@ -110,7 +112,8 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
                                 const KernelControl& control) {
   const SeenTasks seen(job, tasks, {max_work_, 1}, *pool_);
   ForwardKind kind = KindOf(job);
-  kind.hopper = launcher_->has_hopper() && HopperServes(job, tasks);
+  std::vector<std::byte> maps;
+  ASSIGN_OR_RETURN(kind.hopper, HopperTakes(job, seen.tasks(), &maps));
   CutRule rule;
   rule.hopper = kind.hopper;
   rule.max_bytes = launcher_->max_tables();
@@ -119,14 +122,31 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
                    CutCall(job, seen.tasks(), seen.visible(), rule));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
-    Launch launch = MakeLaunch(job, seen.tasks(), seen.visible(), pieces, kind.hopper);
-    RETURN_IF_ERROR(launcher_->EncodeMaps(launch.maps, launch.bytes.data() + launch.args.at.maps));
+    Launch launch =
+        MakeLaunch(job, seen.tasks(), seen.visible(), pieces, kind.hopper, kCachedBytes, &memory_);
+    if (kind.hopper) PutMaps(maps, pieces, &launch);
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
+    memory_.bytes = std::move(launch.bytes);
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
     if (kind.hopper) ++hopper_launches_;
     control.Count(launch.blocks);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CudaKernel::HopperTakes(const KernelJob& job,
+                                             absl::Span<const KernelTask> tasks,
+                                             std::vector<std::byte>* maps) {
+  if (!launcher_->has_hopper() || !HopperServes(job, tasks)) return false;
+  const std::vector<TensorMapSpec> specs = MapsOf(job, tasks);
+  maps->resize(specs.size() * kMapBytes);
+  // All before the first launch: what that adds up, the other kernel must not add again.
+  const absl::Status encoded = launcher_->EncodeMaps(specs, maps->data());
+  if (encoded.ok()) return true;
+  if (!absl::IsUnimplemented(encoded)) return encoded;
+  if (hopper_refusals_++ == 0)
+    LogWarning(kNoJob, "the portable kernel stands in for that for Hopper: ", encoded.message());
+  return false;
 }
 
 absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
@@ -138,8 +158,9 @@ absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const Ker
       CutGradients(job, seen.tasks(), seen.visible(), launcher_->max_tables(), max_work_));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
-    GradientLaunch launch = MakeGradientLaunch(job, seen.tasks(), seen.visible(), pieces);
+    GradientLaunch launch = MakeGradientLaunch(job, seen.tasks(), seen.visible(), pieces, &memory_);
     ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
+    memory_.bytes = std::move(launch.bytes);
     for (const GradientGrid& grid : launch.grids) {
       RETURN_IF_ERROR(CheckStop(control));
       RETURN_IF_ERROR(launcher_->Gradients({kind, grid.side}, launch.ArgsOf(grid), grid.blocks));
@@ -150,7 +171,7 @@ absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const Ker
 }
 
 absl::Status CudaKernel::LaunchOp(const OpArgs& args) {
-  return launcher_->Op(args, (args.cells + kOpCells - 1) / kOpCells);
+  return launcher_->Op(args, OpBlocks(args));
 }
 
 absl::Status CudaKernel::Apply(const KernelJob& job, const KernelOp& op) {

@@ -5,11 +5,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
 #include "worker/kernel/cuda/launch_cost.h"
+#include "worker/kernel/cuda/launch_plan.h"
 #include "worker/kernel/cuda/launcher.h"
 #include "worker/kernel/key_chunks.h"
 
@@ -40,8 +42,10 @@ class CudaKernel : public AttentionKernel {
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
-  // So many launches were of the kernel for sm_90a.
+  // So many launches were of the kernel for sm_90a; so many calls were not, though it serves them,
+  // because the driver took no maps of theirs.
   int64_t hopper_launches() const { return hopper_launches_; }
+  int64_t hopper_refusals() const { return hopper_refusals_; }
   // The kernel's, which keeps it.
   Launcher* launcher() const { return launcher_.get(); }
 
@@ -49,6 +53,9 @@ class CudaKernel : public AttentionKernel {
   absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const KernelControl& control);
+  // Whether the kernel for sm_90a computes the call: then `maps` are its tasks', for the device.
+  absl::StatusOr<bool> HopperTakes(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                                   std::vector<std::byte>* maps);
   absl::Status AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                             const KernelControl& control);
   absl::Status LaunchOp(const OpArgs& args);
@@ -60,7 +67,8 @@ class CudaKernel : public AttentionKernel {
   const std::unique_ptr<Launcher> launcher_;
   const double max_work_;
   const std::unique_ptr<ComputePool> pool_;
-  int64_t hopper_launches_ = 0;
+  PlanMemory memory_;  // Of whoever calls, as all else here.
+  int64_t hopper_launches_ = 0, hopper_refusals_ = 0;
 };
 
 }  // namespace annulus::cuda

@@ -203,7 +203,7 @@ absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectang
   ASSIGN_OR_RETURN(
       const OpArgs merge,
       MakeMeansArgs(job, block, MeansOf(job, rectangle, scratch_.get()), rectangle.out_q));
-  const int64_t blocks = (merge.cells + kOpCells - 1) / kOpCells;
+  const int64_t blocks = OpBlocks(merge);
   RETURN_IF_ERROR(options_.launcher->Op(merge, blocks));
   ++rectangles_;
   control.Count(blocks);

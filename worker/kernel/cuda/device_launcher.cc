@@ -38,11 +38,16 @@ absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::by
 }
 
 absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
+  // The thread may have asked CUDA for nothing before, and the driver wants a context.
+  RETURN_IF_ERROR(device_->MakeCurrent());
   for (size_t i = 0; i < maps.size(); ++i) {
     int refusal = 0;
     const CudaError error = kernels_->EncodeMap(maps[i], to + i * kMapBytes, &refusal);
-    RETURN_IF_ERROR(device_->Check(
-        error, absl::StrCat("describing a tensor to the GPU (CUresult ", refusal, ")")));
+    if (refusal != 0) {
+      return absl::UnimplementedError(absl::StrCat("the driver takes no map of a tensor of ",
+                                                   maps[i].rows, " rows (CUresult ", refusal, ")"));
+    }
+    RETURN_IF_ERROR(device_->Check(error, "describing a tensor to the GPU"));
   }
   return absl::OkStatus();
 }

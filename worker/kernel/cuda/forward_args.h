@@ -105,6 +105,7 @@ struct ForwardArgs {
   ChangeRule change;
   int32_t head_dim, value_dim, group, classes, sequences, items;
   float scale;
+  float power_scale;  // scale · log2(e)
 };
 
 // Which instantiation of the kernel serves a job: `dim` is 64, 128 or 256, not below either

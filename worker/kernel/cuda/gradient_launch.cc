@@ -166,17 +166,18 @@ class GridMaker {
 
 // What the rows of each chunk of a piece see, by the hull of all heads.
 void AddHulls(const KernelJob& job, const KernelTask& bound, const TaskPiece& piece,
-              const CallVisibility& visible, std::vector<KeySpan32>* hulls) {
+              const SeenRows& visible, std::vector<KeySpan32>* hulls) {
   for (int64_t begin = piece.q_begin; begin < piece.q_end;) {
     const int64_t end = std::min(piece.q_end, (begin / kChunkRows + 1) * kChunkRows);
     KeySpan32 hull = {std::numeric_limits<int32_t>::max(), 0};
     job.mask->ForEachClass(bound.task.head_begin, bound.task.head_end, [&](int32_t head, int32_t) {
-      for (int64_t row = begin; row < end; ++row) {
-        const absl::Span<const Interval> spans = visible.Of(piece.task, head, row);
-        if (spans.empty()) continue;
-        hull.begin = std::min(hull.begin, Narrow(spans.front().begin));
-        hull.end = std::max(hull.end, Narrow(spans.back().end));
-      }
+      visible.ForEach(piece.task, head, {begin, end},
+                      [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
+                        if (sweeps.empty()) return;
+                        const Interval last = sweeps.back().At(skip + part.length() - 1);
+                        hull.begin = std::min(hull.begin, Narrow(sweeps.front().At(skip).begin));
+                        hull.end = std::max(hull.end, Narrow(last.end));
+                      });
     });
     hulls->push_back(hull);
     begin = end;
@@ -212,8 +213,8 @@ int64_t TurnsOf(const KernelJob& job) {
 
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
-                                                       const CallVisibility& visible,
-                                                       int64_t max_bytes, double max_work) {
+                                                       const SeenRows& visible, int64_t max_bytes,
+                                                       double max_work) {
   // A task is one of queries' units and one of keys', and may be alone in its groups.
   CutRule rule;
   rule.max_bytes = max_bytes;
@@ -233,8 +234,11 @@ GradientArgs GradientLaunch::ArgsOf(const GradientGrid& grid) const {
 }
 
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                  const CallVisibility& visible, const LaunchPieces& pieces) {
-  TableImage image(job);
+                                  const SeenRows& visible, const LaunchPieces& pieces,
+                                  PlanMemory* memory) {
+  PlanMemory own;
+  if (memory == nullptr) memory = &own;
+  TableImage image(job, memory->tables());
   std::vector<GradientTask> more;
   std::vector<KeySpan32> hulls;
   for (const TaskPiece& piece : pieces) {
@@ -249,9 +253,10 @@ GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelT
   grids.Make();
   GradientLaunch launch;
   launch.grids = std::move(grids.grids);
+  launch.bytes = std::move(memory->bytes);
   GradientArgs& args = launch.args;
   args.forward = image.args();
-  launch.bytes = image.Take(&args.forward.at);
+  image.Take(&args.forward.at, &launch.bytes);
   args.tasks = AppendTable(more, &launch.bytes);
   args.hulls = AppendTable(hulls, &launch.bytes);
   args.units = AppendTable(grids.units, &launch.bytes);

@@ -23,8 +23,7 @@ int64_t TurnsOf(const KernelJob& job);
 // Cuts a call as CutCall does, at whole chunks of rows: a tile of slots gives its keys one sum.
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
-                                                       const CallVisibility& visible,
-                                                       int64_t max_bytes,
+                                                       const SeenRows& visible, int64_t max_bytes,
                                                        double max_work = kMaxLaunchWork);
 
 // One launch: `groups` of them from entry `first_group` on.
@@ -44,7 +43,8 @@ struct GradientLaunch {
   GradientArgs ArgsOf(const GradientGrid& grid) const;
 };
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                  const CallVisibility& visible, const LaunchPieces& pieces);
+                                  const SeenRows& visible, const LaunchPieces& pieces,
+                                  PlanMemory* memory = nullptr);
 
 }  // namespace annulus::cuda
 

@@ -22,13 +22,16 @@ struct HopperAhead {
     typename Multiply::Scores scores;
     typename Multiply::Weights weights;
     float shrink[2];
+    // What follows from it are numbers of the warp, from which products take their addresses.
+    ring.state = gpu.Uniform(ring.state);
     multiply.BeginScores(ring, scores);
     gpu.PassTurn(multiply.group);
     gpu.AwaitProducts(scores);
     multiply.Release(kKeysRead, ring.stage());
     Weigh(scores, state, shrink);
     Softmax::Pack(scores, weights);
-    for (int32_t left = tiles - 1; left > 0; --left) RunTile(scores, weights, shrink, ring, state);
+    for (int32_t left = gpu.Uniform(tiles - 1); left > 0; --left)
+      RunTile(scores, weights, shrink, ring, state);
     typename State::Sums more;
     gpu.AwaitTurn(multiply.group);
     multiply.BeginSums(ring, weights, more);

@@ -20,7 +20,7 @@ struct HopperConsumer {
 
   GPU& gpu;
   const ForwardArgs& args;
-  int group = gpu.Thread() / kGroupThreads - 1;
+  int group = gpu.Uniform(gpu.Thread() / kGroupThreads - 1);
 
   ANNULUS_GPU void Run() const {
     HopperItems<GPU, CONFIG> items{gpu, args};
@@ -39,12 +39,16 @@ struct HopperConsumer {
     const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
     const TableReader<GPU> tables{gpu, args};
     const Slots slots{gpu, args, item};
-    for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
-      const auto first = tables.template Get<int32_t>(args.at.unit_runs, unit);
-      const auto last = tables.template Get<int32_t>(args.at.unit_runs, unit + 1);
+    const int32_t units = gpu.Uniform(item.unit_end);
+    for (int32_t unit = gpu.Uniform(item.unit_begin); unit < units; ++unit) {
+      // What the whole warp has does not take each thread's registers.
+      const auto get = [&](int64_t table, int64_t i) {
+        return gpu.Uniform(tables.template Get<int32_t>(table, i));
+      };
+      const int32_t first = get(args.at.unit_runs, unit), last = get(args.at.unit_runs, unit + 1);
       if (first == last) continue;
-      const ForwardTask& task = tasks[tables.template Get<int32_t>(args.at.units, unit)];
-      const Multiply multiply{gpu, group, queries.stage()};
+      const ForwardTask& task = tasks[get(args.at.units, unit)];
+      const Multiply multiply{gpu, group, gpu.Uniform(queries.stage())};
       const HopperStateRows<GPU, CONFIG> rows{gpu, args, task};
       State state;
       rows.Load(slots, state);
@@ -96,21 +100,23 @@ struct HopperConsumer {
     typename Multiply::Scores scores;
     multiply.BeginScores(ring, scores);
     gpu.PassTurn(group);
-    gpu.AwaitProducts(scores);
-    multiply.Release(kKeysRead, ring.stage());
+    // While they are multiplied.
     uint32_t seen[2];
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half)
       seen[half] = masked ? slots.SeenOf(task, mine[half], tile) : ~uint32_t{0};
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
+    const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage())};
+    const bool any_unsound = masked && unsound.Any();
+    gpu.SyncWarp();
+    gpu.AwaitProducts(scores);
+    multiply.Release(kKeysRead, ring.stage());
     const Softmax softmax{gpu, args};
     float shrink[2];
     softmax.Weigh(masked, seen, scores, state, shrink);
     typename Multiply::Weights weights;
     Softmax::Pack(scores, weights);
-    gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
-    gpu.SyncWarp();
-    const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage())};
-    const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), unsound.Any());
+    const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), any_unsound);
     gpu.AwaitTurn(group);
     if (by_numbers) {
       ANNULUS_UNROLL

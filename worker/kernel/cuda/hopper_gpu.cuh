@@ -14,6 +14,9 @@ struct PtxHopperGpu : PtxHopperProducts {
     return value;
   }
 
+  // The same number, which the whole warp has: the compiler keeps it in a register of the warp.
+  ANNULUS_GPU int Uniform(int value) const { return __shfl_sync(0xffffffffu, value, 0); }
+
   ANNULUS_GPU int64_t Blocks() const { return gridDim.x; }
   // Adds one to an int32 in global memory that all blocks count up, and returns what it was.
   ANNULUS_GPU int32_t CountUp(const void* at) const {

@@ -28,7 +28,8 @@ struct HopperItems {
   // For the warps of the others: the next that was taken; nullptr behind the last.
   ANNULUS_GPU const ForwardItem* Next() {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kItemCame, ring.stage()), ring.parity());
-    const auto number = gpu.template LoadShared<int32_t>(CONFIG::ItemAt(ring.stage()));
+    const auto in_shared = gpu.template LoadShared<int32_t>(CONFIG::ItemAt(ring.stage()));
+    const int32_t number = gpu.Uniform(in_shared);
     gpu.SyncWarp();
     if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(kItemRead, ring.stage()));
     ring.Next();

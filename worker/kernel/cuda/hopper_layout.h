@@ -19,24 +19,31 @@ inline constexpr uint32_t kSwizzleBytes = 1024;  // After as many a swizzle repe
 ANNULUS_GPU uint32_t Swizzle128(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }
 
 // A wgmma matrix descriptor: address, leading and stride offset in units of 16 bytes, and the
-// 128-byte swizzle (PTX ISA, "Matrix Descriptor Format").
+// 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). All of shared memory is below 2^18, so
+// that an address never leaves its 14 bits, and the upper half is a constant: what is added is
+// added to the lower one.
 ANNULUS_GPU uint64_t MatrixDescriptor(uint32_t at, uint32_t leading_bytes, uint32_t stride_bytes) {
   constexpr uint64_t kSwizzle = uint64_t{1} << 62;
-  return kSwizzle | uint64_t{stride_bytes >> 4 & 0x3fff} << 32 |
-         uint64_t{leading_bytes >> 4 & 0x3fff} << 16 | (at >> 4 & 0x3fff);
+  const uint32_t low = (leading_bytes >> 4 << 16) + (at >> 4);
+  return kSwizzle | uint64_t{stride_bytes >> 4} << 32 | low;
+}
+// The same of what lies `bytes` further.
+ANNULUS_GPU uint64_t Further(uint64_t descriptor, uint32_t bytes) {
+  const uint64_t low = static_cast<uint32_t>(descriptor) + (bytes >> 4);
+  return descriptor >> 32 << 32 | low;
 }
 
 // Queries or keys, whose rows run along the sum: column `column`, a multiple of 16, of panels of
 // `panel_bytes` that begin at `at`. Eight rows lie kSwizzleBytes from the next eight.
 ANNULUS_GPU uint64_t AlongRows(uint32_t at, uint32_t panel_bytes, int column) {
   const uint32_t further = column / kPanelColumns * panel_bytes + column % kPanelColumns * 2;
-  return MatrixDescriptor(at, 16, kSwizzleBytes) + (further >> 4);  // Leading bytes: not used.
+  return Further(MatrixDescriptor(at, 16, kSwizzleBytes), further);  // Leading bytes: not used.
 }
 
 // Values, whose columns run along the sum: rows from `row`, a multiple of 16, on. A panel's columns
 // lie panel_bytes from the next 64.
 ANNULUS_GPU uint64_t AcrossRows(uint32_t at, uint32_t panel_bytes, int row) {
-  return MatrixDescriptor(at, panel_bytes, kSwizzleBytes) + (row * kPanelRowBytes >> 4);
+  return Further(MatrixDescriptor(at, panel_bytes, kSwizzleBytes), row * kPanelRowBytes);
 }
 
 // A thread's scores of a row: keys 8·j + first and the one after, for j from 0 on; bit 2·j + c of a

@@ -19,9 +19,8 @@ struct HopperMultiply {
   // Begins scores = queries · keys, unscaled.
   ANNULUS_GPU void BeginScores(const typename CONFIG::Ring& ring, Scores& scores) const {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage()), ring.parity());
-    // What is made of these takes no registers beside those of products.
-    const uint32_t queries_at = CONFIG::QueriesAt(gpu.Anew(query_stage), gpu.Anew(group));
     gpu.SyncWarp();  // Products are of whole warps.
+    const uint32_t queries_at = CONFIG::QueriesAt(query_stage, group);
     gpu.FenceProducts(scores);
     ANNULUS_UNROLL
     for (int column = 0; column < CONFIG::kDim; column += 16) {

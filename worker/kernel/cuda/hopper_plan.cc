@@ -62,15 +62,28 @@ int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {
 }
 
 void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
-  if (std::equal(spans.begin(), spans.end(), last_.begin(), last_.end())) return;
-  last_.assign(spans.begin(), spans.end());
   tiles_.clear();
-  for (const Interval& span : spans) {
-    if (span.length() <= 0) continue;
-    const int32_t begin = Narrow(span.begin), end = Narrow(span.end);
-    tiles_.push_back(
-        {begin / keys_, (end + keys_ - 1) / keys_, (begin + keys_ - 1) / keys_, end / keys_});
-  }
+  for (const Interval& span : spans) AddTiles(span, span);
+  AddChanges();
+}
+
+// Ends move by no more than a tile at once: so the rows meet all tiles from the first one's to the
+// last one's, and a tile that each has all of, it has all of in the same span.
+void KeyTileRuns::AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows) {
+  tiles_.clear();
+  for (const Sweep& sweep : sweeps) AddTiles(sweep.At(skip), sweep.At(skip + rows - 1));
+  AddChanges();
+}
+
+void KeyTileRuns::AddTiles(Interval first, Interval last) {
+  if (first.length() <= 0) return;
+  const int32_t begin = Narrow(first.begin), end = Narrow(last.end);
+  const int32_t whole_begin = Narrow(last.begin), whole_end = Narrow(first.end);
+  tiles_.push_back({begin / keys_, (end + keys_ - 1) / keys_, (whole_begin + keys_ - 1) / keys_,
+                    whole_end / keys_});
+}
+
+void KeyTileRuns::AddChanges() {
   if (tiles_ == last_tiles_) return;
   last_tiles_ = tiles_;
   for (const Tiles& tiles : tiles_) {
@@ -83,10 +96,10 @@ void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
   if (!tiles_.empty()) ++rows_;
 }
 
-std::vector<KeyTileRun> KeyTileRuns::Take() {
+void KeyTileRuns::AppendTo(std::vector<KeyTileRun>* runs) {
   std::sort(changes_.begin(), changes_.end(),
             [](const Change& a, const Change& b) { return a.at < b.at; });
-  std::vector<KeyTileRun> runs;
+  const size_t first = runs->size();
   int32_t seen = 0, whole = 0;
   for (size_t i = 0; i < changes_.size();) {
     const int32_t at = changes_[i].at;
@@ -97,12 +110,11 @@ std::vector<KeyTileRun> KeyTileRuns::Take() {
     if (seen == 0) continue;
     const int32_t masked = whole == rows_ ? 0 : 1;
     const int32_t end = changes_[i].at;  // Whatever is seen ends somewhere.
-    if (!runs.empty() && runs.back().end == at && runs.back().masked == masked)
-      runs.back().end = end;
+    if (runs->size() > first && runs->back().end == at && runs->back().masked == masked)
+      runs->back().end = end;
     else
-      runs.push_back({at, end, masked});
+      runs->push_back({at, end, masked});
   }
-  return runs;
 }
 
 int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks,

@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "attention/interval.h"
 #include "attention/shard_plan.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/forward_args.h"
@@ -24,22 +25,24 @@ bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
 // those that are kept free for what must not wait until a launch ends. At least half are not.
 int64_t HopperBlocks(int64_t items, int multiprocessors, int kept);
 
-// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRow for each slot that
-// sees something, or for one of several that see the same.
+// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRow or AddRows for each
+// slot that sees something, or for one of several that see the same.
 class KeyTileRuns {
  public:
   explicit KeyTileRuns(int32_t keys_of_tile) : keys_(keys_of_tile) {}
 
   // Sorted, disjoint; those that are empty count for nothing.
   void AddRow(absl::Span<const Interval> spans);
-  std::vector<KeyTileRun> Take();
+  // Rows of which the first sees sweeps[i].At(skip), all as many spans.
+  void AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows);
+  void AppendTo(std::vector<KeyTileRun>* runs);
 
  private:
   // At tile `at` so many more slots see something, and so many more see all.
   struct Change {
     int32_t at, seen, whole;
   };
-  // A span of a row: the tiles that it meets, and those of which it has all.
+  // A span of rows: the tiles that it meets in some of them, and those of which it has all in each.
   struct Tiles {
     int32_t begin, end, whole_begin, whole_end;
     bool operator==(const Tiles& other) const {
@@ -47,12 +50,15 @@ class KeyTileRuns {
              whole_end == other.whole_end;
     }
   };
+  // A span whose ends move from those of `first` to those of `last`.
+  void AddTiles(Interval first, Interval last);
+  void AddChanges();
+
   const int32_t keys_;
   int32_t rows_ = 0;
-  // Of the row before, which a row often equals.
-  std::vector<Interval> last_;
+  // Of the rows before, which rows often equal.
   absl::InlinedVector<Tiles, 2> tiles_, last_tiles_;
-  std::vector<Change> changes_;
+  absl::InlinedVector<Change, 8> changes_;
 };
 
 // Key/value heads whose keys and values of these tasks are `cached_bytes` together, one at least.

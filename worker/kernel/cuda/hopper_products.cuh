@@ -12,7 +12,7 @@ struct PtxHopperProducts : PtxGpu {
   // which all their registers are given, and a wait for them nobody touches these, nor what they
   // read in shared memory. They are done in order.
   ANNULUS_GPU uint64_t Descriptor(uint64_t of_offset) const {
-    return of_offset + (SharedAddress(0) >> 4);
+    return Further(of_offset, SharedAddress(0));
   }
   template <class... REGISTERS>
   ANNULUS_GPU void FenceProducts(REGISTERS&... registers) const {

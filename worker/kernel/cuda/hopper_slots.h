@@ -35,10 +35,14 @@ struct HopperSlots {
   }
 
   // Lane 4·g + c of a warp has its slots g and g + 8.
-  ANNULUS_GPU HopperSlot Find(const ForwardTask& task, int half) const {
+  ANNULUS_GPU Place PlaceOfThread(const ForwardTask& task, int half) const {
     const int thread = gpu.Anew(gpu.Thread());
     const int lane = thread % 32, warp = thread / 32 - (kGroupThreads / 32);
-    const Place place = PlaceOf(task, warp * 16 + half * 8 + lane / 4);
+    return PlaceOf(task, warp * 16 + half * 8 + lane / 4);
+  }
+
+  ANNULUS_GPU HopperSlot Find(const ForwardTask& task, int half) const {
+    const Place place = PlaceOfThread(task, half);
     HopperSlot slot;
     if (!place.in_task) return slot;
     slot.head = place.head;

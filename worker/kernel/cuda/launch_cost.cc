@@ -45,7 +45,18 @@ double CostOf(const KernelJob& job, const Pass& pass, double instructions) {
          kInstruction * instructions;
 }
 
-// Keys of `now` that `before` has not; of what is all new the tiles at its ends too.
+// Keys of rows of which the first sees sweeps[i].At(skip), that the row before each has not; of
+// what is all new the tiles at its ends too. The first row counts as `first_row`.
+int64_t NewKeys(Interval rows, absl::Span<const Sweep> sweeps, int64_t skip, int64_t first_row) {
+  int64_t keys = first_row;
+  for (const Sweep& sweep : sweeps) {
+    const bool jumps = sweep.begin_step == 1 && sweep.end_step == 1 && sweep.At(skip).length() == 1;
+    keys += (rows.length() - 1) * (sweep.end_step + (jumps ? kTileEnds : 0));
+  }
+  return keys;
+}
+
+// The same of one row.
 int64_t NewKeys(absl::Span<const Interval> now, absl::Span<const Interval> before) {
   int64_t keys = 0;
   for (const Interval& span : now) {
@@ -109,12 +120,17 @@ int64_t SeenKeys(const SeenCall& call, int32_t index, Interval rows) {
   if (task.coverage == Coverage::kFull) return all;
   int64_t keys = 0;
   call.job.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
-    absl::Span<const Interval> before;
-    for (int64_t row = rows.begin; row < rows.end && keys < all; ++row) {
-      const absl::Span<const Interval> now = call.visible.Of(index, head, row);
-      keys += NewKeys(now, before);
-      before = now;
-    }
+    Intervals now, before;
+    call.visible.ForEach(index, head, rows,
+                         [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
+                           if (keys >= all) return;
+                           now.clear();
+                           for (const Sweep& sweep : sweeps) now.push_back(sweep.At(skip));
+                           keys += NewKeys(part, sweeps, skip, NewKeys(now, before));
+                           before.clear();
+                           for (const Sweep& sweep : sweeps)
+                             before.push_back(sweep.At(skip + part.length() - 1));
+                         });
   });
   return std::min(keys, all);
 }

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
-#include "worker/kernel/visibility.h"
+#include "worker/kernel/cuda/seen_rows.h"
 
 namespace annulus::cuda {
 
@@ -34,7 +34,7 @@ class PairCost {
 struct SeenCall {
   const KernelJob& job;
   absl::Span<const KernelTask> tasks;
-  const CallVisibility& visible;
+  const SeenRows& visible;
 };
 
 // So many keys of a task, at most, are in tiles of which shard-local query rows `rows` see some.

@@ -39,8 +39,8 @@ int64_t TaskBytes(const KernelJob& job, const KernelTask& bound, bool hopper) {
 
 class CallCutter {
  public:
-  CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks,
-             const CallVisibility& visible, const CutRule& rule)
+  CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
+             const CutRule& rule)
       : job_(job), tasks_(tasks), visible_(visible), rule_(rule) {}
 
   absl::StatusOr<std::vector<LaunchPieces>> Cut() {
@@ -54,7 +54,7 @@ class CallCutter {
 
  private:
   // Of rows [begin, end) of a task, beside TaskBytes.
-  int64_t RowBytes(int32_t index, int64_t begin, int64_t end) const {
+  int64_t RowBytes(int32_t index, int64_t begin, int64_t end) {
     const Task& task = tasks_[index].task;
     const int group = job_.layout->group();
     const HeadRange heads = KvHeads(task, group);
@@ -69,26 +69,27 @@ class CallCutter {
     }
     if (!HasTables(task)) return bytes;
     job_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
-      bytes += 4 * (end - begin + 1);
-      for (int64_t row = begin; row < end; ++row)
-        bytes += static_cast<int64_t>(visible_.Of(index, head, row).size() * sizeof(KeySpan32));
+      bytes += 4 * (end - begin + 1) +
+               visible_.Spans(index, head, {begin, end}) * static_cast<int64_t>(sizeof(KeySpan32));
     });
     return bytes;
   }
 
   // Rows that are added later cut runs in two, at most.
-  int64_t RunBytes(const TaskPiece& piece, int32_t first_head, int group) const {
+  int64_t RunBytes(const TaskPiece& piece, int32_t first_head, int group) {
     const int64_t first = piece.q_begin * group / kHopperSlots;
     const int64_t last = first + TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
     int64_t bytes = 0;
-    std::vector<int64_t> of_head(alike_.size());
+    of_head_.assign(alike_.size(), 0);
     for (size_t i = 0; i < alike_.size(); ++i) {
       const int32_t head = first_head + static_cast<int32_t>(i);
       for (int64_t tile = first; tile < last && alike_[i] == head; ++tile) {
-        const size_t runs = RunsOf({job_, tasks_, visible_}, piece, head, tile).size();
-        of_head[i] += static_cast<int64_t>(sizeof(int32_t) + 2 * runs * sizeof(KeyTileRun));
+        runs_.clear();
+        AddRunsOf({job_, tasks_, visible_}, piece, head, tile, &runs_);
+        of_head_[i] +=
+            static_cast<int64_t>(sizeof(int32_t) + 2 * runs_.size() * sizeof(KeyTileRun));
       }
-      bytes += of_head[alike_[i] - first_head];
+      bytes += of_head_[alike_[i] - first_head];
     }
     return bytes;
   }
@@ -160,7 +161,7 @@ class CallCutter {
 
   const KernelJob& job_;
   const absl::Span<const KernelTask> tasks_;
-  const CallVisibility& visible_;
+  const SeenRows& visible_;
   const CutRule rule_;
   const PairCost cost_{job_};
   const int64_t of_sequence_ = SequenceBytes(job_);
@@ -168,6 +169,8 @@ class CallCutter {
   int64_t used_ = CallBytes(job_, rule_.hopper);
   double work_ = 0;
   std::vector<int32_t> alike_;  // Heads of the task that is added.
+  std::vector<int64_t> of_head_;
+  std::vector<KeyTileRun> runs_;
   LaunchPieces pieces_;
   std::vector<LaunchPieces> launches_;
 };
@@ -176,8 +179,7 @@ class CallCutter {
 
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible,
-                                                  const CutRule& rule) {
+                                                  const SeenRows& visible, const CutRule& rule) {
   return CallCutter(job, tasks, visible, rule).Cut();
 }
 

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/launch_cost.h"
-#include "worker/kernel/visibility.h"
+#include "worker/kernel/cuda/seen_rows.h"
 
 namespace annulus::cuda {
 
@@ -38,8 +38,7 @@ struct CutRule {
 // job that is admitted.
 absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
                                                   absl::Span<const KernelTask> tasks,
-                                                  const CallVisibility& visible,
-                                                  const CutRule& rule);
+                                                  const SeenRows& visible, const CutRule& rule);
 
 // Calls fn(sequence) for each sequence that has some of the shard-local query rows `rows`, in
 // order.

@@ -33,7 +33,8 @@ class Launcher {
   virtual absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) = 0;
   // Whether kinds with `hopper` are served.
   virtual bool has_hopper() const = 0;
-  // kMapBytes for each map, as a device reads them.
+  // kMapBytes for each map, as a device reads them. UNIMPLEMENTED for one that the driver refuses:
+  // the device is as well as it was.
   virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;
   // `blocks`: items (ForwardItem). They are blocks of threads, but for the kernel of sm_90a: its
   // blocks take one after the other and count them in the tables, which thus serve one launch.

@@ -47,7 +47,48 @@ struct OpArgs {
   bool lse_base_2;
 };
 
-inline constexpr int kOpCells = kThreads / 32;  // Of a block of threads: a warp does one.
+template <OpKind KIND>
+struct OpOf {
+  static constexpr OpKind kKind = KIND;
+  // Rows and heads that a block of threads does: where next to nothing is done to one, a thread has
+  // it, else a warp.
+  static constexpr int kCells = KIND == OpKind::kEmptyState ? kThreads : kThreads / 32;
+};
+// Calls `run` with the OpOf that is meant, and returns what it does.
+template <class RUN>
+auto WithOp(OpKind kind, const RUN& run) {
+  switch (kind) {
+    case OpKind::kEmptyState:
+      return run(OpOf<OpKind::kEmptyState>());
+    case OpKind::kZero:
+      return run(OpOf<OpKind::kZero>());
+    case OpKind::kMerge:
+      return run(OpOf<OpKind::kMerge>());
+    case OpKind::kMergeAll:
+      return run(OpOf<OpKind::kMergeAll>());
+    case OpKind::kMergeMeans:
+      return run(OpOf<OpKind::kMergeMeans>());
+    case OpKind::kAdd:
+      return run(OpOf<OpKind::kAdd>());
+    case OpKind::kFinish:
+      return run(OpOf<OpKind::kFinish>());
+    case OpKind::kRound:
+      return run(OpOf<OpKind::kRound>());
+    case OpKind::kRoundState:
+      return run(OpOf<OpKind::kRoundState>());
+    case OpKind::kDelta:
+      return run(OpOf<OpKind::kDelta>());
+    default:
+      return run(OpOf<OpKind::kSink>());
+  }
+}
+
+// Blocks of threads for all rows and heads.
+inline int64_t OpBlocks(const OpArgs& args) {
+  return WithOp(args.kind, [&](auto op) {
+    return (args.cells + decltype(op)::kCells - 1) / decltype(op)::kCells;
+  });
+}
 
 }  // namespace annulus::cuda
 

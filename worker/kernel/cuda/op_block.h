@@ -2,46 +2,52 @@
 #define ANNULUS_WORKER_KERNEL_CUDA_OP_BLOCK_H_
 
 #include "worker/kernel/cuda/op_means.h"
+#include "worker/kernel/cuda/op_merge.h"
 
 namespace annulus::cuda {
 
-// One block of threads: an operation on blocks, one row and head for each warp.
-template <class GPU>
-struct OpBlock : OpCell<GPU> {
+// One block of threads: an operation on blocks. Each operation is a kernel of its own, since one
+// with many registers would leave the others few threads to wait for memory with.
+template <class GPU, OpKind KIND>
+struct OpBlock : OpMerge<GPU> {
   using Base = OpCell<GPU>;
   using Base::args, Base::gpu, Base::lane;
-  using Base::Read, Base::ReadAs, Base::SetState, Base::Source, Base::Target, Base::Write,
-      Base::WriteAs;
+  using Base::Fours, Base::Read, Base::ReadAs, Base::SetState, Base::Source, Base::Target,
+      Base::Write, Base::WriteAs, Base::WriteFour;
 
   ANNULUS_GPU void Run(int64_t block) const {
-    const int64_t cell = block * kOpCells + gpu.Thread() / 32;
+    constexpr int kCells = OpOf<KIND>::kCells;
+    const int64_t cell = block * kCells + gpu.Thread() / (kThreads / kCells);
     if (cell >= args.cells) return;
-    const int64_t row = args.row_begin + cell / args.heads;
-    const int64_t head = args.head_begin + cell % args.heads;
-    switch (args.kind) {
-      case OpKind::kEmptyState:
-        if (lane == 0) SetState(row, head, -Infinity(), 0);
-        return;
-      case OpKind::kMerge:
-        return this->Merge(row, head);
-      case OpKind::kMergeAll:
-        return this->MergeAll(row, head);
-      case OpKind::kMergeMeans:
-        return MergeMeans(*this, row, head);
-      case OpKind::kRoundState:
-        return RoundState(row, head);
-      case OpKind::kFinish:
-        return this->Finish(row, head);
-      case OpKind::kDelta:
-        return Delta(row, head);
-      case OpKind::kSink:
-        return Sink(row, head);
-      default:
-        return ForEachFloat(row, head);
-    }
+    // A division of 64 bits takes as long as all that is done to a row here.
+    const bool narrow = args.cells < (int64_t{1} << 31);
+    const int64_t row = narrow ? static_cast<uint32_t>(cell) / static_cast<uint32_t>(args.heads)
+                               : cell / args.heads;
+    Act(args.row_begin + row, args.head_begin + (cell - row * args.heads));
   }
 
  private:
+  ANNULUS_GPU void Act(int64_t row, int64_t head) const {
+    if constexpr (KIND == OpKind::kEmptyState)
+      SetState(row, head, -Infinity(), 0);
+    else if constexpr (KIND == OpKind::kMerge)
+      this->Merge(row, head);
+    else if constexpr (KIND == OpKind::kMergeAll)
+      this->MergeAll(row, head);
+    else if constexpr (KIND == OpKind::kMergeMeans)
+      MergeMeans(*this, row, head);
+    else if constexpr (KIND == OpKind::kRoundState)
+      RoundState(row, head);
+    else if constexpr (KIND == OpKind::kFinish)
+      this->Finish(row, head);
+    else if constexpr (KIND == OpKind::kDelta)
+      Delta(row, head);
+    else if constexpr (KIND == OpKind::kSink)
+      Sink(row, head);
+    else
+      ForEachFloat(row, head);
+  }
+
   ANNULUS_GPU void RoundState(int64_t row, int64_t head) const {
     const float max = Read(Source(row, head, 1)), weight = Read(Source(row, head, 2));
     if (lane == 0) SetState(row, head, max, weight);
@@ -54,21 +60,37 @@ struct OpBlock : OpCell<GPU> {
 
   // kZero, kAdd, kRound. Sections are of fp32, but for the target of kRound.
   ANNULUS_GPU void ForEachFloat(int64_t row, int64_t head) const {
+    constexpr bool kRounds = KIND == OpKind::kRound;
+    const int64_t element = kRounds && args.element != Element::kFp32 ? 2 : 4;
     for (int s = 0; s < args.section_count; ++s) {
-      const std::byte* from = Source(row, head, s);
+      // A section's bytes are the target's.
+      const int64_t count = args.sections[s].bytes / element;
+      const std::byte* from = At(args.source, row, head, args.sections[s].source, count * 4);
       std::byte* to = Target(row, head, s);
-      const int64_t element = args.element == Element::kFp32 ? 4 : 2;
-      if (args.kind == OpKind::kRound) {
-        // The section's bytes are the target's.
-        const int64_t count = args.sections[s].bytes / element;
-        from = At(args.source, row, head, args.sections[s].source, count * 4);
-        for (int64_t i = lane; i < count; i += 32) WriteAs(args.element, to, i, Read(from + i * 4));
-        continue;
-      }
-      for (int64_t i = lane; i < args.sections[s].bytes / 4; i += 32)
-        Write(to + i * 4,
-              args.kind == OpKind::kZero ? 0.0f : Read(to + i * 4) + Read(from + i * 4));
+      const int64_t fours =
+          KIND == OpKind::kZero ? Fours(to, to, element, count) : Fours(from, to, element, count);
+      for (int64_t i = lane * 4; i < fours; i += 128) ForFour(from, to, i);
+      for (int64_t i = fours + lane; i < count; i += 32) ForOne(from, to, i);
     }
+  }
+  ANNULUS_GPU void ForFour(const std::byte* from, std::byte* to, int64_t i) const {
+    FourFloats four = {{0, 0, 0, 0}};
+    if constexpr (KIND != OpKind::kZero) four = gpu.template Load<FourFloats>(from + i * 4);
+    if constexpr (KIND == OpKind::kRound) return WriteFour(args.element, to, i, four);
+    if constexpr (KIND == OpKind::kAdd) {
+      const auto sums = gpu.template Load<FourFloats>(to + i * 4);
+      ANNULUS_UNROLL
+      for (int c = 0; c < 4; ++c) four.value[c] = sums.value[c] + four.value[c];
+    }
+    gpu.template Store<FourFloats>(to + i * 4, four);
+  }
+  ANNULUS_GPU void ForOne(const std::byte* from, std::byte* to, int64_t i) const {
+    if constexpr (KIND == OpKind::kRound)
+      WriteAs(args.element, to, i, Read(from + i * 4));
+    else if constexpr (KIND == OpKind::kAdd)
+      Write(to + i * 4, Read(to + i * 4) + Read(from + i * 4));
+    else
+      Write(to + i * 4, 0.0f);
   }
 
   // Sections: out, d_out.

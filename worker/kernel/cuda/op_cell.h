@@ -19,63 +19,6 @@ struct OpCell {
     return max == -Infinity() ? 0.0f : GPU::Exp(max - top);
   }
 
-  ANNULUS_GPU void Merge(int64_t row, int64_t head) const {
-    const float from_max = Read(Source(row, head, 1)), max = Read(Target(row, head, 1));
-    const float from_weight = Read(Source(row, head, 2)), weight = Read(Target(row, head, 2));
-    gpu.SyncWarp();  // Before the first lane writes what others read.
-    if (from_max == -Infinity()) return;
-    const bool take = max == -Infinity();
-    const float top = max < from_max ? from_max : max;
-    const float mine = Share(max, top), theirs = Share(from_max, top);
-    const int64_t sum_bytes = int64_t{args.value_dim} * (args.sums == Element::kFp32 ? 4 : 2);
-    const std::byte* from = At(args.source, row, head, 0, sum_bytes);
-    std::byte* to = Target(row, head, 0);
-    for (int i = lane; i < args.value_dim; i += 32) {
-      const float more = ReadAs(args.sums, from, i);
-      Write(to + i * 4, take ? more : mine * Read(to + i * 4) + theirs * more);
-    }
-    if (lane != 0) return;
-    SetState(row, head, take ? from_max : top,
-             take ? from_weight : mine * weight + theirs * from_weight);
-  }
-
-  // The bits of one Merge after the other; sums stay in registers between them. Partials are read
-  // some at a time, so that their loads wait for memory together.
-  ANNULUS_GPU void MergeAll(int64_t row, int64_t head) const {
-    float max = Read(Target(row, head, 1)), weight = Read(Target(row, head, 2));
-    std::byte* to = Target(row, head, 0);
-    float sums[kOfLane];
-    ReadSums(to, sums);
-    gpu.SyncWarp();  // Before the first lane writes what others read.
-    for (int first = 0; first < args.partials; first += kAtOnce) {
-      float maxima[kAtOnce], weights[kAtOnce], more[kAtOnce][kOfLane];
-      ANNULUS_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int partial = first + i < args.partials ? first + i : first;
-        const int64_t at = partial * args.partial_bytes;
-        maxima[i] = first + i == partial ? Read(Source(row, head, 1) + at) : -Infinity();
-        weights[i] = Read(Source(row, head, 2) + at);
-        ReadSums(Source(row, head, 0) + at, more[i]);
-      }
-      ANNULUS_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (maxima[i] == -Infinity()) continue;
-        const bool take = max == -Infinity();
-        const float top = max < maxima[i] ? maxima[i] : max;
-        const float mine = Share(max, top), theirs = Share(maxima[i], top);
-        ANNULUS_UNROLL
-        for (int c = 0; c < kOfLane; ++c)
-          sums[c] = take ? more[i][c] : mine * sums[c] + theirs * more[i][c];
-        max = take ? maxima[i] : top;
-        weight = take ? weights[i] : mine * weight + theirs * weights[i];
-      }
-    }
-    ANNULUS_UNROLL
-    for (int c = 0; c < kOfLane; ++c)
-      if (lane + c * 32 < args.value_dim) Write(to + (lane + c * 32) * 4, sums[c]);
-    if (lane == 0) SetState(row, head, max, weight);
-  }
-
   ANNULUS_GPU void Finish(int64_t row, int64_t head) const {
     const int64_t sum_bytes = int64_t{args.value_dim} * 4;
     const std::byte* from = At(args.source, row, head, 0, sum_bytes);
@@ -90,10 +33,19 @@ struct OpCell {
     const float whole = scale * weight + Share(sink, top);
     const float divisor = whole * args.kept;
     std::byte* to = Target(row, head, 0);
-    for (int i = lane; i < args.value_dim; i += 32) {
-      const float value = empty ? 0.0f : lost ? nan : scale * Read(from + i * 4) / divisor + 0.0f;
-      WriteAs(args.out_element, to, i, value);
+    const auto value_of = [&](float sum) {
+      return empty ? 0.0f : lost ? nan : scale * sum / divisor + 0.0f;
+    };
+    const int64_t element = args.out_element == Element::kFp32 ? 4 : 2;
+    const int64_t fours = Fours(from, to, element, args.value_dim);
+    for (int64_t i = lane * 4; i < fours; i += 128) {
+      auto four = gpu.template Load<FourFloats>(from + i * 4);
+      ANNULUS_UNROLL
+      for (int c = 0; c < 4; ++c) four.value[c] = value_of(four.value[c]);
+      WriteFour(args.out_element, to, i, four);
     }
+    for (int64_t i = fours + lane; i < args.value_dim; i += 32)
+      WriteAs(args.out_element, to, i, value_of(Read(from + i * 4)));
     if (lane != 0) return;
     float lse = empty ? sink : top + GPU::Log(whole);
     if (args.lse_base_2) {
@@ -121,6 +73,27 @@ struct OpCell {
     Write(Target(row, head, 2), weight);
   }
 
+  // How many numbers of so many move by fours: floats from the one place, elements of so many bytes
+  // to the other.
+  ANNULUS_GPU static int64_t Fours(const std::byte* from, const std::byte* to, int64_t element,
+                                   int64_t count) {
+    const auto aligned = [](const std::byte* at, int64_t bytes) {
+      return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+    };
+    return aligned(from, 16) && aligned(to, 4 * element) ? count / 4 * 4 : 0;
+  }
+  ANNULUS_GPU void WriteFour(Element element, std::byte* to, int64_t i,
+                             const FourFloats& four) const {
+    if (element == Element::kFp32) return gpu.template Store<FourFloats>(to + i * 4, four);
+    const auto pack = [&](int at) {
+      const float low = four.value[at], high = four.value[at + 1];
+      return BitsAs<float>(element == Element::kBf16
+                               ? GPU::template Pack<Element::kBf16>(low, high)
+                               : GPU::template Pack<Element::kFp16>(low, high));
+    };
+    gpu.template Store<TwoFloats>(to + i * 2, TwoFloats{{pack(0), pack(2)}});
+  }
+
   ANNULUS_GPU void WriteAs(Element element, std::byte* to, int64_t i, float value) const {
     if (element == Element::kFp32) return Write(to + i * 4, value);
     const uint32_t bits = element == Element::kBf16 ? GPU::template Pack<Element::kBf16>(value, 0)
@@ -132,16 +105,6 @@ struct OpCell {
     const auto bits = gpu.template Load<uint16_t>(from + i * 2);
     return element == Element::kBf16 ? GPU::template ToFloat<Element::kBf16>(bits)
                                      : GPU::template ToFloat<Element::kFp16>(bits);
-  }
-
- private:
-  static constexpr int kOfLane = kMaxDim / 32;
-  static constexpr int kAtOnce = 8;
-
-  ANNULUS_GPU void ReadSums(const std::byte* from, float (&sums)[kOfLane]) const {
-    ANNULUS_UNROLL
-    for (int c = 0; c < kOfLane; ++c)
-      sums[c] = lane + c * 32 < args.value_dim ? Read(from + (lane + c * 32) * 4) : 0.0f;
   }
 };
 

@@ -87,6 +87,8 @@ struct PtxGpu {
     }
   }
 
+  // The other where one is NaN.
+  ANNULUS_GPU static float Max(float a, float b) { return fmaxf(a, b); }
   ANNULUS_GPU static float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
   // Relative error below 2^-22; exactly 1 at 0, 0 at −infinity.
   ANNULUS_GPU static float Exp2Nearly(float t) {

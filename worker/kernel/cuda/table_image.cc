@@ -21,6 +21,22 @@ void SetCap(double cap, ChangeRule* rule) {
   rule->per_cap_low = static_cast<float>(per_cap - rule->per_cap_high);
 }
 
+// Where the next `more` entries are, which have no value yet.
+template <class T>
+T* Grown(int64_t more, std::vector<T>* list) {
+  list->resize(list->size() + more);
+  return list->data() + list->size() - more;
+}
+
+// The sweep's spans of so many rows, `apart` entries from one to the next.
+void PutSpans(const Sweep& sweep, int64_t skip, int64_t rows, int64_t apart, KeySpan32* to) {
+  const Interval first = sweep.At(skip);
+  const int32_t begin = Narrow(first.begin), end = Narrow(first.end);
+  const int32_t begin_step = Narrow(sweep.begin_step), end_step = Narrow(sweep.end_step);
+  for (int32_t i = 0; i < Narrow(rows); ++i, to += apart)
+    *to = {begin + i * begin_step, end + i * end_step};
+}
+
 }  // namespace
 
 Element ElementOf(DataType dtype) {
@@ -69,8 +85,18 @@ BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view) {
           Narrow(block.row_begin), block.head_begin};
 }
 
-TableImage::TableImage(const KernelJob& job)
-    : job_(job), change_(ChangeRuleOf(job)), changes_(KindOf(job).changes) {
+void TableLists::Clear() {
+  items.clear();
+  units.clear();
+  firsts.clear();
+  unit_runs.clear();
+  key_runs.clear();
+  spans.clear();
+}
+
+TableImage::TableImage(const KernelJob& job, TableLists* lists)
+    : job_(job), change_(ChangeRuleOf(job)), changes_(KindOf(job).changes), lists_(*lists) {
+  lists_.Clear();
   for (int32_t head = 0; head < job.mask->q_heads(); ++head)
     class_of_head_.push_back(job.mask->ClassOf(head));
   slopes_ = job.spec->modifiers.alibi_slopes;
@@ -89,22 +115,30 @@ int32_t TableImage::RunsOf(const RowMap& rows) {
 }
 
 void TableImage::AddSpans(const KernelTask& bound, const TaskPiece& piece,
-                          const CallVisibility& visible) {
+                          const SeenRows& visible) {
   const size_t at = classes_.size();
   classes_.resize(at + job_.mask->classes(), 0);
   job_.mask->ForEachClass(bound.task.head_begin, bound.task.head_end, [&](int32_t head, int32_t) {
-    classes_[at + job_.mask->ClassOf(head)] = Narrow(firsts_.size());
-    for (int64_t row = piece.q_begin; row < piece.q_end; ++row) {
-      firsts_.push_back(Narrow(spans_.size()));
-      for (const Interval& span : visible.Of(piece.task, head, row))
-        spans_.push_back({Narrow(span.begin), Narrow(span.end)});
-    }
-    firsts_.push_back(Narrow(spans_.size()));
+    classes_[at + job_.mask->ClassOf(head)] = Narrow(lists_.firsts.size());
+    const Interval rows = {piece.q_begin, piece.q_end};
+    int32_t* first = Grown(rows.length() + 1, &lists_.firsts);
+    int32_t next = Narrow(lists_.spans.size());
+    KeySpan32* const spans = Grown(visible.Spans(piece.task, head, rows), &lists_.spans) - next;
+    visible.ForEach(piece.task, head, rows,
+                    [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
+                      const auto each = Narrow(sweeps.size());
+                      for (int64_t i = 0; i < part.length(); ++i)
+                        first[i] = next + Narrow(i) * each;
+                      for (int32_t s = 0; s < each; ++s)
+                        PutSpans(sweeps[s], skip, part.length(), each, spans + next + s);
+                      first += part.length();
+                      next += Narrow(part.length()) * each;
+                    });
+    *first = next;
   });
 }
 
-void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
-                         const CallVisibility& visible) {
+void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible) {
   const BlockLayout& layout = *job_.layout;
   const Task& task = bound.task;
   const auto heads = [](const BlockView& view) {
@@ -150,16 +184,16 @@ void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
 }
 
 void TableImage::AddItem(ForwardItem item, absl::Span<const int32_t> units) {
-  item.unit_begin = Narrow(units_.size());
-  units_.insert(units_.end(), units.begin(), units.end());
-  item.unit_end = Narrow(units_.size());
-  items_.push_back(item);
+  item.unit_begin = Narrow(lists_.units.size());
+  lists_.units.insert(lists_.units.end(), units.begin(), units.end());
+  item.unit_end = Narrow(lists_.units.size());
+  lists_.items.push_back(item);
 }
 
-void TableImage::AddRuns(const std::vector<KeyTileRun>& runs) {
-  if (unit_runs_.empty()) unit_runs_.push_back(0);
-  key_runs_.insert(key_runs_.end(), runs.begin(), runs.end());
-  unit_runs_.push_back(Narrow(key_runs_.size()));
+void TableImage::AddRuns(absl::Span<const KeyTileRun> runs) {
+  if (lists_.unit_runs.empty()) lists_.unit_runs.push_back(0);
+  lists_.key_runs.insert(lists_.key_runs.end(), runs.begin(), runs.end());
+  lists_.unit_runs.push_back(Narrow(lists_.key_runs.size()));
 }
 
 ForwardArgs TableImage::args() const {
@@ -171,8 +205,9 @@ ForwardArgs TableImage::args() const {
   args.group = layout.group();
   args.classes = job_.mask->classes();
   args.sequences = Narrow(static_cast<int64_t>(sequences_.size()));
-  args.items = Narrow(items_.size());
+  args.items = Narrow(lists_.items.size());
   args.scale = static_cast<float>(job_.scale);
+  args.power_scale = args.scale * kLog2e;
   return args;
 }
 
@@ -196,26 +231,25 @@ void TableImage::AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) 
   at->has_bits = AppendTable(has_bits, bytes);
 }
 
-std::vector<std::byte> TableImage::Take(ForwardTables* at) {
-  std::vector<std::byte> bytes;
-  at->tasks = AppendTable(tasks_, &bytes);
-  at->items = AppendTable(items_, &bytes);
-  at->units = AppendTable(units_, &bytes);
-  at->class_of_head = AppendTable(class_of_head_, &bytes);
-  at->classes = AppendTable(classes_, &bytes);
-  at->firsts = AppendTable(firsts_, &bytes);
-  at->spans = AppendTable(spans_, &bytes);
-  at->runs = AppendTable(runs_, &bytes);
-  AddSequences(at, &bytes);
-  at->slopes = AppendTable(slopes_, &bytes);
-  at->unit_runs = AppendTable(unit_runs_, &bytes);
-  at->key_runs = AppendTable(key_runs_, &bytes);
-  at->next_item = AppendTable(next_item_, &bytes);
+void TableImage::Take(ForwardTables* at, std::vector<std::byte>* bytes) {
+  bytes->clear();
+  at->tasks = AppendTable(tasks_, bytes);
+  at->items = AppendTable(lists_.items, bytes);
+  at->units = AppendTable(lists_.units, bytes);
+  at->class_of_head = AppendTable(class_of_head_, bytes);
+  at->classes = AppendTable(classes_, bytes);
+  at->firsts = AppendTable(lists_.firsts, bytes);
+  at->spans = AppendTable(lists_.spans, bytes);
+  at->runs = AppendTable(runs_, bytes);
+  AddSequences(at, bytes);
+  at->slopes = AppendTable(slopes_, bytes);
+  at->unit_runs = AppendTable(lists_.unit_runs, bytes);
+  at->key_runs = AppendTable(lists_.key_runs, bytes);
+  at->next_item = AppendTable(next_item_, bytes);
   if (maps_ > 0) {
-    at->maps = (static_cast<int64_t>(bytes.size()) + kMapBytes - 1) / kMapBytes * kMapBytes;
-    bytes.resize(at->maps + maps_ * kMapBytes);
+    at->maps = (static_cast<int64_t>(bytes->size()) + kMapBytes - 1) / kMapBytes * kMapBytes;
+    bytes->resize(at->maps + maps_ * kMapBytes);
   }
-  return bytes;
 }
 
 }  // namespace annulus::cuda

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <vector>
 
@@ -26,25 +25,34 @@ template <class T>
 int64_t AppendTable(const std::vector<T>& table, std::vector<std::byte>* bytes) {
   bytes->resize((bytes->size() + 15) / 16 * 16);
   const size_t at = bytes->size();
-  bytes->resize(at + table.size() * sizeof(T));
-  if (!table.empty()) std::memcpy(bytes->data() + at, table.data(), table.size() * sizeof(T));
+  const auto* const from = reinterpret_cast<const std::byte*>(table.data());
+  bytes->insert(bytes->end(), from, from + table.size() * sizeof(T));
   return static_cast<int64_t>(at);
 }
+
+// Those of ForwardTables that may be large.
+struct TableLists {
+  std::vector<ForwardItem> items;
+  std::vector<int32_t> units, firsts, unit_runs;
+  std::vector<KeyTileRun> key_runs;
+  std::vector<KeySpan32> spans;
+  void Clear();
+};
 
 // The tables of one launch (ForwardTables), as they are filled.
 class TableImage {
  public:
-  // Keeps `job`.
-  explicit TableImage(const KernelJob& job);
+  // Keeps both; what `lists` hold is of no account.
+  TableImage(const KernelJob& job, TableLists* lists);
 
   // Rows of a task, the next of ForwardTables::tasks.
-  void AddTask(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
+  void AddTask(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible);
   // `units`: tasks in the order in which they were added. Where they lie is filled in.
   void AddItem(ForwardItem item, absl::Span<const int32_t> units);
 
   // Of the next unit of items, in the order in which AddItem gets them, before or after it; for the
   // kernel of sm_90a.
-  void AddRuns(const std::vector<KeyTileRun>& runs);
+  void AddRuns(absl::Span<const KeyTileRun> runs);
   // Room for so many tensor maps, and the count of items that are taken.
   void AddMaps(int64_t count) {
     maps_ = count;
@@ -53,25 +61,22 @@ class TableImage {
 
   // All but the address and the offsets of the tables.
   ForwardArgs args() const;
-  // All tables, one after the other, and where each begins.
-  std::vector<std::byte> Take(ForwardTables* at);
+  // All tables, one after the other, and where each begins. `bytes` become them.
+  void Take(ForwardTables* at, std::vector<std::byte>* bytes);
 
  private:
   void AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) const;
   // Where the runs of a row map are.
   int32_t RunsOf(const RowMap& rows);
-  void AddSpans(const KernelTask& bound, const TaskPiece& piece, const CallVisibility& visible);
+  void AddSpans(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible);
 
   const KernelJob& job_;
   const ChangeRule change_;
   const bool changes_;  // Some of it is asked for.
+  TableLists& lists_;
   std::vector<ForwardTask> tasks_;
-  std::vector<ForwardItem> items_;
-  std::vector<int32_t> units_, class_of_head_, classes_, firsts_, unit_runs_;
-  std::vector<KeyTileRun> key_runs_;
-  std::vector<int32_t> next_item_;
+  std::vector<int32_t> class_of_head_, classes_, next_item_;
   int64_t maps_ = 0;
-  std::vector<KeySpan32> spans_;
   std::vector<RowRun> runs_;
   std::map<const RowMap*, int32_t> runs_of_map_;
   std::vector<float> slopes_;

@@ -67,28 +67,36 @@ int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, in
     return (of.end - of.begin) * (of.head_end - of.head_begin) * (task.k_end - task.k_begin);
   int64_t cost = 0;
   call.job.mask->ForEachClass(of.head_begin, of.head_end, [&](int32_t head, int32_t count) {
-    for (int64_t row = of.begin; row < of.end;)
-      for (const Interval& span : call.visible.OfNext(piece.task, head, of.end, &row))
-        cost += count * span.length();
+    call.visible.ForEach(piece.task, head, {of.begin, of.end},
+                         [&](Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
+                           const int64_t last = skip + rows.length() - 1;
+                           for (const Sweep& sweep : sweeps) {
+                             const int64_t of_ends =
+                                 sweep.At(skip).length() + sweep.At(last).length();
+                             cost += count * (of_ends * rows.length() / 2);
+                           }
+                         });
   });
   return cost;
 }
 
-std::vector<KeyTileRun> RunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head,
-                               int64_t tile) {
+void AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               std::vector<KeyTileRun>* to) {
   const Task& task = call.tasks[piece.task].task;
-  KeyTileRuns runs(HopperKeys(KindOf(call.job).dim));
+  KeyTileRuns runs(HopperKeys(DimOf(*call.job.layout)));
   if (task.coverage == Coverage::kFull) {
-    const Interval all = {task.k_begin, task.k_end};
-    runs.AddRow({&all, 1});
-    return runs.Take();
+    const Sweep all = {{task.k_begin, task.k_end}, 0, 0};
+    runs.AddRows(absl::MakeConstSpan(&all, 1), 0, 1);
+    return runs.AppendTo(to);
   }
   const TileOf of = TileIn(call, piece, kv_head, tile, kHopperSlots);
   call.job.mask->ForEachClass(of.head_begin, of.head_end, [&](int32_t head, int32_t) {
-    for (int64_t row = of.begin; row < of.end; ++row)
-      runs.AddRow(call.visible.Of(piece.task, head, row));
+    call.visible.ForEach(piece.task, head, {of.begin, of.end},
+                         [&](Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
+                           runs.AddRows(sweeps, skip, rows.length());
+                         });
   });
-  return runs.Take();
+  runs.AppendTo(to);
 }
 
 }  // namespace annulus::cuda

@@ -9,12 +9,12 @@
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/forward_args.h"
 #include "worker/kernel/cuda/launch_cut.h"
-#include "worker/kernel/visibility.h"
+#include "worker/kernel/cuda/seen_rows.h"
 
 namespace annulus::cuda {
 
-// What tiles of query slots see of pieces of a call: pure functions. They go through every row, so
-// whoever plans a launch asks them once for all key/value heads that see alike.
+// What tiles of query slots see of pieces of a call: pure functions. Whoever plans a launch asks
+// them once for all key/value heads that see alike.
 
 struct HeadRange {
   int32_t begin, end;
@@ -36,15 +36,15 @@ int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots);
 struct CallView {
   const KernelJob& job;
   absl::Span<const KernelTask> tasks;
-  const CallVisibility& visible;
+  const SeenRows& visible;
 };
 
 // Visible (row, key) pairs of a tile of a piece, about.
 int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
                int64_t slots);
-// Which tiles of keys the kernel of sm_90a visits for it (hopper_plan.h).
-std::vector<KeyTileRun> RunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head,
-                               int64_t tile);
+// Appends which tiles of keys the kernel of sm_90a visits for it (hopper_plan.h).
+void AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               std::vector<KeyTileRun>* runs);
 
 }  // namespace annulus::cuda
 
