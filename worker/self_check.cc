@@ -41,6 +41,24 @@ AttentionSpec FixedSpec(DataType dtype) {
   return spec;
 }
 
+// All that changes scores and weights at once, which are loops that no plain job enters; a scale at
+// which a soft cap shows.
+AttentionSpec ModifiedSpec(DataType dtype) {
+  AttentionSpec spec = FixedSpec(dtype);
+  spec.sequences[0].q_len = 13;
+  spec.sequences[0].kv_len = 281;
+  spec.masks[0].bit_mask = true;
+  spec.scale = 1;
+  spec.modifiers.soft_cap = 2;
+  spec.modifiers.alibi_slopes = {0.02f, -0.01f};
+  spec.modifiers.sinks = {0.5f, -1};
+  spec.modifiers.bias.emplace();
+  spec.modifiers.lse_offset = true;
+  spec.dropout = Dropout{0.25, 7};
+  spec.gradients.d_bias = true;
+  return spec;
+}
+
 // The rows of a job's tensors, indexed like TensorTable(spec).
 using Tensors = std::vector<std::vector<std::byte>>;
 
@@ -48,15 +66,18 @@ int64_t NumbersOf(const TensorInfo& tensor, const AttentionSpec& spec) {
   return RowsOf(tensor, spec) * tensor.heads * tensor.dim;
 }
 
-// Numbers in [−1, 1), from a generator of 32 bits.
+// Numbers in [−1, 1), or any bits, from a generator of 32 bits.
 std::vector<std::byte> Numbers(const TensorInfo& tensor, const AttentionSpec& spec) {
+  std::vector<std::byte> bytes(RowsOf(tensor, spec) * tensor.row_bytes());
   std::vector<float> numbers(NumbersOf(tensor, spec));
   uint32_t state = 12345u + static_cast<uint32_t>(tensor.id);
   for (float& number : numbers) {
     state = state * 1664525u + 1013904223u;
     number = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+    if (tensor.dtype == DataType::kBits8)
+      bytes[&number - numbers.data()] = static_cast<std::byte>(state >> 24);
   }
-  std::vector<std::byte> bytes(RowsOf(tensor, spec) * tensor.row_bytes());
+  if (tensor.dtype == DataType::kBits8) return bytes;
   ConvertFromFp32(tensor.dtype, numbers.data(), numbers.size(), bytes.data());
   return bytes;
 }
@@ -146,16 +167,49 @@ absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
 
-// Forward, and gradients of that.
+// Forward, of these inputs, and gradients of that.
 absl::Status CheckBothWays(AttentionSpec spec, AttentionKernel& kernel, Device* device,
-                           AttentionKernel& yardstick) {
-  Tensors forward = InputsOf(spec);
-  RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward));
+                           AttentionKernel& yardstick, Tensors forward, bool unsound = false) {
+  RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward, unsound));
+  // As of a forward job: q, k, v, the output and LSE come first, in both tables, and then whatever
+  // changes scores.
+  const size_t shared = TensorTable(spec).size();
   spec.operation = Operation::kGradients;
   Tensors tensors = InputsOf(spec);
-  // q, k, v, the output and LSE come first, in both tables.
-  std::copy_n(forward.begin(), 5, tensors.begin());
-  return CheckJob(spec, kernel, device, yardstick, &tensors);
+  std::move(forward.begin(), forward.begin() + shared, tensors.begin());
+  return CheckJob(spec, kernel, device, yardstick, &tensors, unsound);
+}
+
+absl::Status CheckBothWays(const AttentionSpec& spec, AttentionKernel& kernel, Device* device,
+                           AttentionKernel& yardstick) {
+  return CheckBothWays(spec, kernel, device, yardstick, InputsOf(spec));
+}
+
+// NaN in one key that bits hide from all rows, and in a second sequence, in the tiles and blocks of
+// the first: kernels take other ways around what is not finite.
+absl::Status CheckHiddenNan(AttentionKernel& kernel, AttentionKernel& yardstick) {
+  constexpr int kQueries = 0, kKeys = 1, kValues = 2, kHidden = 3;
+  constexpr int64_t kRows = 11, kOwnKeys = 70;
+  for (const DataType dtype : kTypes) {
+    AttentionSpec spec = ModifiedSpec(dtype);
+    spec.sequences = {{kRows, kOwnKeys, "", 0, 0}, {5, 40, "", 0, 0}};
+    const std::vector<TensorInfo> table = TensorTable(spec);
+    Tensors tensors = InputsOf(spec);
+    const auto spoil = [&](int tensor, int64_t row) {
+      ConvertFromFp32(dtype, &kNan, 1, tensors[tensor].data() + row * table[tensor].row_bytes());
+    };
+    spoil(kQueries, kRows + 1);
+    for (const int64_t key : {int64_t{kHidden}, kOwnKeys + 9}) {
+      spoil(kKeys, key);
+      spoil(kValues, key);
+    }
+    const auto bits = FindTensor(table, TensorId::kBitMask) - table.data();
+    for (int64_t row = 0; row < spec.q_rows(); ++row)
+      tensors[bits][row * table[bits].row_bytes()] &= ~(std::byte{1} << kHidden);
+    RETURN_IF_ERROR(
+        CheckBothWays(spec, kernel, nullptr, yardstick, std::move(tensors), /*unsound=*/true));
+  }
+  return absl::OkStatus();
 }
 
 // So few rows over so many keys that the kernel attends to keys as they lie, eight slots, four, two
@@ -221,8 +275,10 @@ absl::Status CheckLostKeys(AttentionKernel& kernel, AttentionKernel& yardstick, 
 }  // namespace
 
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
-  for (const DataType dtype : kTypes)
+  for (const DataType dtype : kTypes) {
     RETURN_IF_ERROR(CheckBothWays(FixedSpec(dtype), kernel, device, yardstick));
+    RETURN_IF_ERROR(CheckBothWays(ModifiedSpec(dtype), kernel, device, yardstick));
+  }
   return absl::OkStatus();
 }
 
@@ -301,6 +357,7 @@ absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> cand
   for (const TileIsa* isa : candidates) {
     ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(*isa));
     failure = CheckKernel(*kernel, *portable);
+    if (failure.ok()) failure = CheckHiddenNan(*kernel, *portable);
     if (failure.ok()) failure = CheckFewRows(*kernel, *portable);
     if (failure.ok()) failure = CheckWholeBlocks(*isa, *portable);
     if (failure.ok() && kernel->serves_bf16x3()) failure = CheckBf16x3(*kernel, *portable);

@@ -15,8 +15,8 @@
 namespace annulus {
 
 // Runs both kernels on a few small jobs whose inputs never change, forward and backward in every
-// type, in milliseconds. INTERNAL, with the job and the tensor,
-// where what they give is further apart than their types explain, or where `kernel` fails.
+// type, plain and with all modifiers, in milliseconds. INTERNAL, with the job and the tensor, where
+// what they give is further apart than their types explain, or where `kernel` fails.
 // `device`: that of `kernel`; nullptr: the host, as the yardstick's.
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
                          Device* device = nullptr);
@@ -48,8 +48,8 @@ struct CheckedPath {
 };
 
 // Of `candidates`, fastest first, the first that agrees with the portable path, which is the last
-// resort, also in few rows over many keys, in whole blocks of keys and in what types it adds; each
-// that does not is said in the log. INTERNAL where none does.
+// resort, also around NaN that is hidden, in few rows over many keys, in whole blocks of keys and
+// in what types it adds; each that does not is said in the log. INTERNAL where none does.
 absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates);
 
 }  // namespace annulus

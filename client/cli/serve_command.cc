@@ -30,6 +30,7 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kCoordinatorEnd = absl::Seconds(5);
+constexpr absl::Duration kWorkerDrain = absl::Seconds(1);
 constexpr absl::Duration kWorkerEnd = absl::Seconds(10);
 // What the workers take.
 constexpr Range<int64_t> kPoolBytes = {int64_t{1} << 20, int64_t{1} << 40};
@@ -107,8 +108,7 @@ class Service {
     }
     const bool good = status.ok() || stopping_;
     const int code = good ? kExitOk : Report(status);
-    Stop();
-    return code;
+    return Stop() || code != kExitOk ? code : kExitFailed;
   }
 
  private:
@@ -122,13 +122,17 @@ class Service {
   absl::Status Ended(const std::string& name, const ChildProcess& child);
   // Says it, and returns the exit code.
   int Report(const absl::Status& status) const;
-  void Stop();
+  // Whether all that were ready ended well when they were asked to; says which did not.
+  bool Stop();
   // Until all have ended or the time is up; true when they have. A second Ctrl-C makes the time up.
   bool AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait);
+  // Of one that was given `wait` to end: whether it did, and with 0. Says why not.
+  bool EndedWell(const std::string& name, ChildProcess* child, absl::Duration wait);
 
   const Flags& flags_;
   sigset_t signals_;
   bool stopping_ = false;
+  bool hurried_ = false;  // By a second Ctrl-C.
   bool ready_ = false;
   std::optional<int> child_code_;  // Of the child that ended last.
   std::string address_, control_address_;
@@ -278,25 +282,50 @@ bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duratio
     if (ended || SteadyNow() >= deadline) return ended;
     const timespec time =
         absl::ToTimespec(std::min(absl::Milliseconds(100), deadline - SteadyNow()));
-    if (AsksForEndAtOnce(sigtimedwait(&signals_, nullptr, &time))) return false;
+    if (AsksForEndAtOnce(sigtimedwait(&signals_, nullptr, &time))) {
+      hurried_ = true;
+      return false;
+    }
   }
+}
+
+bool Service::EndedWell(const std::string& name, ChildProcess* child, absl::Duration wait) {
+  // One that is not ready may not yet heed a signal, and what ended a service unasked has been
+  // said.
+  if (!ready_ || !stopping_) return true;
+  const bool late = child->Running();
+  if ((late && hurried_) || child->exit_code() == 0) return true;
+  const std::string how =
+      late ? absl::StrCat("did not end in ", absl::FormatDuration(wait)) : child->HowItEnded();
+  std::cerr << absl::StrCat("annulus serve: ", name, " ", how, "\n");
+  return false;
 }
 
 // The coordinator first, so that the workers are there while it drains. Before they are ready they
 // have nothing to finish, and one that is about to connect should not look for who is gone.
-void Service::Stop() {
+bool Service::Stop() {
   if (!ready_) {
     for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
   }
   coordinator_.Signal(SIGTERM);
-  if (coordinator_.pid() != 0) AwaitEnd({&coordinator_}, flags_.drain_grace + absl::Seconds(5));
+  const absl::Duration drain = flags_.drain_grace + absl::Seconds(5);
+  if (coordinator_.pid() != 0) AwaitEnd({&coordinator_}, drain);
+  bool well = EndedWell("the coordinator", &coordinator_, drain);
   coordinator_.Signal(SIGKILL);
   std::vector<ChildProcess*> workers;
   for (ChildProcess& worker : workers_) {
     if (ready_) worker.Signal(SIGTERM);
     workers.push_back(&worker);
   }
-  AwaitEnd(workers, kWorkerEnd);  // The destructors end what is left.
+  if (!AwaitEnd(workers, kWorkerDrain)) {
+    // They hold what the end of the coordinator has cut off, and a second signal is not to wait.
+    for (ChildProcess* worker : workers) worker->Signal(SIGTERM);
+    AwaitEnd(workers, hurried_ ? kWorkerDrain : kWorkerEnd - kWorkerDrain);
+  }  // The destructors end what is left.
+  for (size_t i = 0; i < mourned_.size(); ++i) {
+    if (!mourned_[i]) well &= EndedWell(absl::StrCat("worker-", i), workers[i], kWorkerEnd);
+  }
+  return well;
 }
 
 }  // namespace

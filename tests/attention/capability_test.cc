@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -82,6 +87,103 @@ TEST(CapabilityTest, FeaturesOfAPlainRequest) {
       "mask/full",  "strategy/auto",      "layout/auto"};
   EXPECT_EQ(Names(FeaturesOf(PlainSpec(), Execution())), expected);
   EXPECT_TRUE(CheckServed(PlainSpec(), Execution()).ok());
+}
+
+// Requests that use one unserved row each, and no other.
+using SetRequest = std::function<void(AttentionSpec*, Execution*)>;
+std::map<std::string, SetRequest> UnservedRequests() {
+  const auto deterministic = [](Strategy strategy) {
+    return [strategy](AttentionSpec* spec, Execution* execution) {
+      spec->deterministic = true;
+      execution->strategy = strategy;
+    };
+  };
+  const auto shared = [](int32_t kv_heads, bool d_bias) {
+    return [=](AttentionSpec* spec, Execution* execution) {
+      spec->operation = Operation::kGradients;
+      spec->deterministic = true;
+      spec->q_heads = 8;
+      spec->kv_heads = kv_heads;
+      if (d_bias) spec->modifiers.bias.emplace();
+      spec->gradients.d_bias = d_bias;
+      execution->ulysses_degree = 4;
+    };
+  };
+  const auto partials = [](Strategy strategy, int32_t world, Operation operation, bool fixed) {
+    return [=](AttentionSpec* spec, Execution* execution) {
+      spec->operation = operation;
+      spec->deterministic = fixed;
+      *execution = Execution();
+      execution->bf16_partials = true;
+      execution->strategy = strategy;
+      execution->world_size = world;
+    };
+  };
+  const auto bf16x3 = [](DataType dtype, Operation operation) {
+    return [=](AttentionSpec* spec, Execution*) {
+      spec->dtype = dtype;
+      spec->operation = operation;
+      spec->arithmetic = Arithmetic::kBf16x3;
+    };
+  };
+  constexpr Operation kForward = Operation::kForward, kGradients = Operation::kGradients;
+  return {
+      {"dtype/fp8-e4m3", [](AttentionSpec* spec, Execution*) { spec->dtype = DataType::kFp8E4m3; }},
+      {"out-dtype/other",
+       [](AttentionSpec* spec, Execution*) { spec->out_dtype = DataType::kFp16; }},
+      {"arithmetic/bf16x3-of-16-bits", bf16x3(DataType::kBf16, kForward)},
+      {"gradients/bf16x3", bf16x3(DataType::kFp32, kGradients)},
+      {"gradients/outputs",
+       [](AttentionSpec* spec, Execution*) {
+         spec->operation = kGradients;
+         spec->outputs.max_logit = true;
+       }},
+      {"deterministic/ring-pass-q", deterministic(Strategy::kRingPassQ)},
+      {"deterministic/tree", deterministic(Strategy::kTree)},
+      {"deterministic/gradients-of-shared-heads", shared(2, false)},
+      {"deterministic/d-bias-of-exchanged-heads", shared(4, true)},
+      {"deterministic/d-bias-of-masked-heads",
+       [shared](AttentionSpec* spec, Execution* execution) {
+         shared(4, true)(spec, execution);
+         *execution = Execution();
+         spec->masks.resize(2);
+         spec->masks[1].causal = true;
+         spec->masks[1].query_heads = {3};
+       }},
+      {"session", [](AttentionSpec* spec, Execution*) { spec->sequences[2].session = "s"; }},
+      {"bf16-partials/strategy", partials(Strategy::kUlysses, 0, kForward, false)},
+      {"bf16-partials/one-rank", partials(Strategy::kTree, 1, kForward, false)},
+      {"bf16-partials/gradients", partials(Strategy::kTree, 2, kGradients, false)},
+      {"bf16-partials/deterministic", partials(Strategy::kAuto, 2, kForward, true)},
+      {"execution/timeline",
+       [](AttentionSpec*, Execution* execution) { execution->timeline = true; }},
+  };
+}
+
+TEST(CapabilityTest, EveryRowThatIsNotServedIsRefusedInItsOwnWords) {
+  std::map<std::string, SetRequest> requests = UnservedRequests();
+  for (const Capability& row : CapabilityTable()) {
+    if (row.served) continue;
+    SCOPED_TRACE(row.feature);
+    const auto request = requests.extract(row.feature);
+    ASSERT_FALSE(request.empty()) << "no request of this test uses it";
+    AttentionSpec spec = PlainSpec();
+    Execution execution;
+    request.mapped()(&spec, &execution);
+    const absl::Status refused = CheckServed(spec, execution);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+    const ErrorDetail detail = DetailOf(refused);
+    EXPECT_EQ(detail.reason, "NOT_SERVED");
+    EXPECT_EQ(detail.metadata.at("features"), row.feature);
+    ASSERT_EQ(detail.fields.size(), 1u);
+    const std::string field = absl::StrReplaceAll(row.field_path, {{"[]", "[2]"}});
+    EXPECT_EQ(detail.fields[0].field, field);
+    EXPECT_EQ(detail.fields[0].description, row.why_not);
+    EXPECT_TRUE(absl::StrContains(refused.message(),
+                                  absl::StrCat(field, " (", row.feature, "): ", row.why_not)))
+        << refused;
+  }
+  for (const auto& [feature, request] : requests) ADD_FAILURE() << "no row: " << feature;
 }
 
 TEST(CapabilityTest, AMaskThatHidesIsNotFull) {

@@ -1,12 +1,21 @@
 // What docs/strategies.md says of each strategy, beside the bytes (cost_model_test.cc).
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "attention/block_layout.h"
 #include "attention/checker.h"
+#include "attention/cost_model.h"
+#include "attention/degrees.h"
 #include "attention/digest.h"
 #include "attention/error.h"
 #include "attention/schedule.h"
@@ -71,8 +80,10 @@ TEST(StrategiesTest, StepsOfGradientsAreThoseOfTheTable) {
 }
 
 // Most bytes of keys alive at once, in those of one rank.
-int64_t KeyBlocks(const Execution& execution) {
-  const BuiltCase built(Case(Mask(), TestPlans(8)[0], execution));
+double KeyBlocks(const Execution& execution, const Mask& mask = Mask()) {
+  ScheduleCase one = Case(mask, TestPlans(8)[0], execution);
+  one.spec.kv_heads = 8;  // As many as ranks, so that none share one.
+  const BuiltCase built(one);
   const BlockLayout layout(built.spec);
   int64_t most = 0;
   for (int32_t half = 0; half < 2 * static_cast<int32_t>(built.ranks[3].steps.size()); ++half) {
@@ -86,7 +97,7 @@ int64_t KeyBlocks(const Execution& execution) {
     }
     most = std::max(most, alive);
   }
-  return most / (8 * layout.RowBytes(BlockKind::kKv, 4));
+  return static_cast<double>(most) / (8.0 * layout.RowBytes(BlockKind::kKv, 8));
 }
 
 TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
@@ -96,6 +107,91 @@ TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kRingPassQ)), 1);
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kTree)), 1);
   EXPECT_EQ(KeyBlocks(DoubleRing(4)), 4);
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kHalo)), 8);
+  Mask window = Causal();
+  window.window_left = 4;
+  EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kHalo), window), 1.5);
+  Execution ulysses = ExecutionOf(Strategy::kUlysses);
+  ulysses.head_deal = HeadDeal::kWholeHeads;
+  EXPECT_EQ(KeyBlocks(ulysses), 1 + 7.0 / 8);
+  EXPECT_EQ(KeyBlocks(Grid(2, 4)), 2);
+  EXPECT_EQ(KeyBlocks(Grid(4, 2)), 2);
+}
+
+// The column "peak, MB" of the table in a section, by strategy.
+std::map<std::string, int64_t> PeaksOfPage(const std::string& section) {
+  std::ifstream file("docs/strategies.md");
+  std::map<std::string, int64_t> peaks;
+  bool inside = false;
+  size_t column = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("## ", 0) == 0) inside = line == "## " + section;
+    const std::vector<std::string> cells = absl::StrSplit(line, '|');
+    for (size_t i = 0; i < cells.size() && inside; ++i)
+      if (cells[i] == " peak, MB ") column = i;
+    if (!inside || cells.size() < 3 || line.rfind("| `", 0) != 0) continue;
+    const std::vector<std::string> names = absl::StrSplit(cells[1], '`');
+    int64_t peak = 0;
+    EXPECT_TRUE(column < cells.size() && absl::SimpleAtoi(cells[column], &peak)) << line;
+    for (size_t i = 1; i < names.size(); i += 2) peaks[names[i]] = peak;
+  }
+  return peaks;
+}
+
+// The job of these tables.
+std::map<std::string, Cost> PredictedCosts(Operation operation) {
+  constexpr int64_t kRows = 65536;
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.operation = operation;
+  spec.q_heads = 24;
+  spec.kv_heads = 8;
+  spec.head_dim = 128;
+  spec.sequences = {Lengths(kRows, kRows)};
+  spec.masks = {Causal()};
+  PlanOptions options;
+  options.world_size = 8;
+  options.layout = Layout::kZigzag;
+  const auto plan = MakeShardPlan(spec, options);
+  const MaskMap mask(spec);
+  std::map<std::string, Cost> costs;
+  for (const Strategy strategy : TestStrategies()) {
+    Execution execution = ExecutionOf(strategy);
+    if (strategy == Strategy::kUlyssesRing) execution = Grid(4, 2);
+    if (strategy == Strategy::kDoubleRing) execution = DoubleRing(4);
+    const Execution way = ResolveDegrees(execution, 8, spec.q_heads).front();
+    costs[std::string(StrategyName(strategy))] = *PredictCost({&spec, &mask, &*plan, way}, Rates());
+  }
+  return costs;
+}
+
+int64_t Megabytes(int64_t bytes) { return std::llround(static_cast<double>(bytes) / 1e6); }
+
+std::map<std::string, int64_t> PredictedPeaks(Operation operation) {
+  std::map<std::string, int64_t> peaks;
+  for (const auto& [name, cost] : PredictedCosts(operation))
+    peaks[name] = Megabytes(cost.peak_bytes_per_rank);
+  return peaks;
+}
+
+TEST(StrategiesTest, PeaksAreThoseOfTheTables) {
+  EXPECT_EQ(PeaksOfPage("What each costs"), PredictedPeaks(Operation::kForward));
+  EXPECT_EQ(PeaksOfPage("Gradients"), PredictedPeaks(Operation::kGradients));
+}
+
+TEST(StrategiesTest, MostBytesSentAreThoseOfThePage) {
+  const std::map<std::string, Cost> costs = PredictedCosts(Operation::kForward);
+  const auto sent = [&](const char* strategy) {
+    const std::vector<int64_t>& bytes = costs.at(strategy).bytes_sent;
+    return Megabytes(*std::max_element(bytes.begin(), bytes.end()));
+  };
+  EXPECT_EQ(sent("ring-pass-kv"), sent("rotate-kv"));
+  std::ifstream file("docs/strategies.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string said =
+      absl::StrCat("Most bytes sent by a rank there: rings ", sent("ring-pass-kv"), " MB, Ulysses ",
+                   sent("ulysses"), ", pass-Q ", sent("ring-pass-q"), ".");
+  EXPECT_NE(page.find(said), std::string::npos) << said;
 }
 
 bool SameMessages(const BuiltCase& a, const BuiltCase& b) {

@@ -39,17 +39,20 @@ AttentionSpec SpecOf(int64_t length, const Heads& heads, int mask) {
   return spec;
 }
 
-// On two ranks a ring, rotate and all-gather are the same messages in the same steps.
-std::vector<Execution> Ways(int32_t q_heads) {
+// On two ranks a ring, rotate and all-gather are the same messages in the same steps. By area, rows
+// of a full mask are dealt as they are else.
+std::vector<Execution> Ways(const AttentionSpec& spec) {
+  std::vector<Layout> layouts = {Layout::kContiguous, Layout::kZigzag};
+  if (!spec.masks.empty()) layouts.push_back(Layout::kByArea);
   std::vector<Execution> ways(1);
   ways[0].world_size = 1;
   for (const Strategy strategy :
        {Strategy::kRotateKv, Strategy::kUlysses, Strategy::kRingPassQ, Strategy::kTree}) {
-    for (const Layout layout : {Layout::kContiguous, Layout::kZigzag}) {
+    for (const Layout layout : layouts) {
       Execution open;
       open.strategy = strategy;
       open.layout = layout;
-      ways.push_back(ResolveDegrees(open, 2, q_heads).front());
+      ways.push_back(ResolveDegrees(open, 2, spec.q_heads).front());
     }
   }
   return ways;
@@ -117,7 +120,7 @@ void MeasurePoint(Client* client, const AttentionSpec& spec, const std::string& 
                   double group_seconds, Tally* tally) {
   BenchJob job(spec);
   const v1::Plan chosen = PlanOf(client, spec, {});
-  std::vector<Execution> ways = Ways(spec.q_heads);
+  std::vector<Execution> ways = Ways(spec);
   ways.push_back(Checked(ExecutionFromProto(chosen.execution(), "execution")));
   // Short jobs are at the mercy of the system's scheduler: many of them tell what they usually
   // take.

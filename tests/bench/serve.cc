@@ -7,9 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -19,22 +20,23 @@ namespace annulus::bench {
 namespace {
 
 constexpr char kProgram[] = "bin/annulus";
+constexpr char kChildEnded[] = "annulus serve: ";
 constexpr int kReadyMilliseconds = 60000;
+constexpr size_t kLogTail = 1 << 14;
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "bench: %s\n", why.c_str());
   std::exit(1);
 }
 
-// Standard output goes to `write_end`; the logs are dropped.
-pid_t Spawn(const std::vector<std::string>& command, int write_end) {
+pid_t Spawn(const std::vector<std::string>& command, int write_end, int log) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
   pid_t pid = -1;
   const int error = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -50,6 +52,21 @@ std::string ReadLine(int fd) {
   return line;
 }
 
+// What the programs have said on standard error.
+std::string ReadLog(std::FILE* log) {
+  std::string text;
+  char part[1 << 16];
+  std::rewind(log);
+  while (const size_t got = std::fread(part, 1, sizeof(part), log)) text.append(part, got);
+  return text;
+}
+
+// Whether `annulus serve` says that a child ended by itself, which ends it only where none is left.
+bool TellsOfAnEnd(const std::string& log) {
+  return absl::StartsWith(log, kChildEnded) ||
+         absl::StrContains(log, absl::StrCat("\n", kChildEnded));
+}
+
 }  // namespace
 
 Serve::Serve(int workers, std::vector<std::string> flags) {
@@ -58,21 +75,30 @@ Serve::Serve(int workers, std::vector<std::string> flags) {
   command.insert(command.end(), flags.begin(), flags.end());
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) Fail("no pipe");
-  pid_ = Spawn(command, ends[1]);
+  log_ = std::tmpfile();
+  if (log_ == nullptr) Fail("no file for the log");
+  pid_ = Spawn(command, ends[1], fileno(log_));
   close(ends[1]);
   const std::string line = ReadLine(ends[0]);
   close(ends[0]);
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   if (words.size() != 3 || words[0] != "ready") {
     kill(pid_, SIGKILL);
-    Fail(absl::StrCat("annulus serve said \"", line, "\" instead of its ready line"));
+    Fail(absl::StrCat("annulus serve said \"", line, "\" instead of its ready line\n",
+                      ReadLog(log_)));
   }
   address_ = words[1];
 }
 
 Serve::~Serve() {
   kill(pid_, SIGINT);
-  waitpid(pid_, nullptr, 0);
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  const std::string log = ReadLog(log_);
+  std::fclose(log_);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !TellsOfAnEnd(log)) return;
+  Fail(absl::StrCat("annulus serve ended with status ", status, "; the end of its log:\n",
+                    log.substr(log.size() - std::min(log.size(), kLogTail))));
 }
 
 }  // namespace annulus::bench

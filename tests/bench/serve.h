@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ class Serve {
  public:
   // `flags` follow `serve --workers N --address 127.0.0.1:0`.
   Serve(int workers, std::vector<std::string> flags);
-  // Interrupts it and waits for its end.
+  // Interrupts it and waits for its end; ends the process with its log where it, or a child by
+  // itself, ended badly.
   ~Serve();
   Serve(const Serve&) = delete;
   Serve& operator=(const Serve&) = delete;
@@ -28,6 +30,7 @@ class Serve {
  private:
   pid_t pid_ = -1;
   std::string address_;
+  std::FILE* log_ = nullptr;
 };
 
 }  // namespace annulus::bench

@@ -16,14 +16,47 @@ from tests.end_to_end import cluster
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
 ALL_STRATEGIES = (*STRATEGIES, "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
-# Ranks of the n-th of a row of cases, in a cycle that shares no factor with those of layouts, paths and types.
-SEVERAL = (2, 3, 3, 2, 3)
+ALL_LAYOUTS = (*LAYOUTS, "by-area")
+PATHS = ("direct", "gateway")
+# Strategies whose ranks are a grid where there are 4 of them, with what makes it one of 2 by 2.
+GRIDS = {"ulysses-ring": ("--ulysses-degree", "2"), "double-ring": ("--inner-ring-degree", "2")}
 # Each strategy, and none that is asked for, on several ranks; and one rank.
-RUNS = (*zip(("auto", *ALL_STRATEGIES), itertools.cycle(SEVERAL)), ("auto", 1))
+RUNS = (*((strategy, 4 if strategy in GRIDS else 2 + index % 2) for index, strategy in enumerate(("auto", *ALL_STRATEGIES))), ("auto", 1))
 
 # Element types: the name in a file, the bits, and what the judge asks of a naive answer before it believes it.
 FILE_DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 LARGEST_BUDGET = {"fp32": 1e-4, "fp16": 4e-3, "bf16": 4e-2}
+
+
+def ranks(strategy, world):
+    """The flags for a strategy on so many ranks."""
+    return ("--strategy", strategy, "--world-size", str(world), *(GRIDS.get(strategy, ()) if world == 4 else ()))
+
+
+def pairs_of(rows, count):
+    return {(a, row[a], b, row[b]) for row in rows for a, b in itertools.combinations(range(count), 2)}
+
+
+def every_pair(*axes):
+    """Few rows of values, one of each axis, in which every two values of different axes meet."""
+    sizes = [len(axis) for axis in axes]
+    missing = {(a, i, b, j) for a, b in itertools.combinations(range(len(axes)), 2) for i in range(sizes[a]) for j in range(sizes[b])}
+    wanted, rows, used = set(missing), [], [[0] * size for size in sizes]
+    while missing:
+        a, i, b, j = min(missing)
+        row = {a: i, b: j}
+        for axis in (each for each in range(len(axes)) if each not in (a, b)):
+            def gain(value):
+                met = sum(((c, k, axis, value) if c < axis else (axis, value, c, k)) in missing for c, k in row.items())
+                return met, -used[axis][value]
+            row[axis] = max(range(sizes[axis]), key=gain)
+        for axis, value in row.items():
+            used[axis][value] += 1
+        rows.append([row[axis] for axis in range(len(axes))])
+        missing -= pairs_of(rows[-1:], len(axes))
+    if pairs_of(rows, len(axes)) != wanted:
+        raise AssertionError(f"pairs are missing: {wanted - pairs_of(rows, len(axes))}")
+    return [tuple(axis[value] for axis, value in zip(axes, row)) for row in rows]
 
 
 def to_bits(array, dtype):
@@ -216,12 +249,18 @@ class AttendCase(unittest.TestCase):
         self.assertEqual(done.returncode, expect, f"{flags}\n{done.stdout}\n{done.stderr}")
         return json.loads(done.stdout)
 
+    def runs_of(self, strategies):
+        """strategy, element type, flags: of verified jobs of 4 ranks by every strategy, in which every two of type, layout and path
+        meet."""
+        rows = every_pair(LAYOUTS, tuple(FILE_DTYPES), PATHS)
+        self.assertGreaterEqual(len(rows), len(strategies))
+        for strategy, (layout, dtype, path) in zip(itertools.cycle(strategies), rows):
+            yield strategy, dtype, ("--synthetic", f"2,150,170,4,2,32,{dtype},5", *ranks(strategy, 4), "--layout", layout, "--path", path,
+                                    "--verify", "300")
+
     def digests_of(self, strategies, specs):
         """strategy, {name: (output, lse) checksums}: each spec by each strategy, judged by --verify."""
-        for index, strategy in enumerate(strategies):
-            flags = ("--synthetic", f"2,150,170,4,2,32,{('fp32', 'bf16', 'fp16')[index % 3]},5", "--strategy", strategy,
-                     "--world-size", "4", "--layout", LAYOUTS[index % 4], "--path", ("direct", "gateway")[index % 2],
-                     "--verify", "300")
+        for strategy, _, flags in self.runs_of(strategies):
             digests = {}
             for name, spec in specs.items():
                 with self.subTest(strategy=strategy, option=name):

@@ -9,11 +9,10 @@ import threading
 import unittest
 
 from tests.end_to_end import cluster, service_case
-from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase
+from tests.end_to_end.attend_case import LAYOUTS, PATHS, STRATEGIES, AttendCase
 
 LENGTHS = (0, 1, 7, 509, 4097, 16385)
 DTYPES = ("fp32", "bf16", "fp16")
-PATHS = ("direct", "gateway")
 
 
 class MatrixTest(AttendCase):
@@ -55,6 +54,20 @@ class MatrixTest(AttendCase):
             for mask in ("full", "causal", "causal-top-left"):
                 with self.subTest(shape=shape, mask=mask):
                     self.attend("--synthetic", shape, "--mask", mask, "--verify", "200")
+
+    def test_the_balance_is_that_of_visible_pairs(self):
+        """Of three thirds of a causal job the last has five ninths."""
+        for path, (layout, least, most) in itertools.product(
+            PATHS, (("contiguous", 5 / 3 - 0.05, 5 / 3 + 0.05), ("by-area", 1, 1.05), ("zigzag", 1, 1.05), ("striped", 1, 1.05))
+        ):
+            job = ("--synthetic", "1,900,900,2,1,32,fp32,7", "--mask", "causal", "--world-size", "3", "--strategy", "ring-pass-kv", "--layout", layout)
+            plan = json.loads(self.service.annulus("plan", "--json", *job).stdout)
+            facts = self.attend(*job, "--path", path)
+            for said in (plan, facts):
+                with self.subTest(path=path, layout=layout):
+                    self.assertEqual((said["layout"], said["world_size"]), (layout, 3))
+                    self.assertGreaterEqual(said["balance"], least)
+                    self.assertLessEqual(said["balance"], most)
 
     def test_both_paths_give_the_same_bits_of_the_same_plan(self):
         for world, strategy, mask in itertools.product((1, 2, 3, 4), STRATEGIES, ("full", "causal")):

@@ -20,6 +20,8 @@ CALL_SECONDS = 120
 # Flags of a coordinator whose workers are neither suspect nor lost when a busy machine holds them up. One that ends is suspect
 # at once, by its stream, and lost in two minutes.
 PATIENT = ("--beat-interval=30s", "--lease=2m")
+# What `annulus serve` says of a child that was not asked to end, or ended badly.
+CHILD_ENDED = "annulus serve: "
 # Workers as slow as they can be, for jobs that must run for seconds on any machine.
 SLOW = ("--threads", "1", "--worker-flag=--kernel=portable")
 
@@ -32,6 +34,8 @@ class Serve:
     """A running `annulus serve`. `address` is where it listens.
 
     Its workers measure themselves for no longer than tests need, which a second and a half of two processors each would slow.
+    At the end its exit code must be `expected_code`, and no child may have ended but as `expected_ends` say: a test that ends one
+    sets them.
     """
 
     def __init__(self, workers, *flags, address="127.0.0.1:0", measure_time="20ms", ready_seconds=60, stop_seconds=30):
@@ -41,6 +45,7 @@ class Serve:
         self.ready_seconds = ready_seconds
         self.stop_seconds = stop_seconds
         self.address = None
+        self.expected_code, self.expected_ends = 0, []
         self.lines = queue.Queue()
         self.log = []
         self._threads = []
@@ -97,9 +102,14 @@ class Serve:
         except subprocess.TimeoutExpired:
             raise ServeError(f"still runs {self.stop_seconds} s after SIGINT\n{self.tail()}") from None
 
+    def _check_end(self, code):
+        ends = [line.removeprefix(CHILD_ENDED) for line in self.log if line and line.startswith(CHILD_ENDED)]
+        if (code, ends) != (self.expected_code, self.expected_ends):
+            raise ServeError(f"ended with {code}, its children so: {ends}\n{self.tail(200)}")
+
     def __exit__(self, kind, error, trace):
         try:
-            self.stop()
+            code = self.stop()
         except ServeError:
             if kind is None:
                 raise
@@ -114,6 +124,8 @@ class Serve:
                 thread.join(timeout=5)
             if kind is not None:
                 print(f"---- log of annulus serve\n{self.tail(200)}", file=sys.stderr)
+        if kind is None:
+            self._check_end(code)
 
     def annulus(self, verb, *flags, timeout=CALL_SECONDS):
         """Runs the client program against this service."""

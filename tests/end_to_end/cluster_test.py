@@ -70,6 +70,24 @@ class ClusterTest(unittest.TestCase):
             self.assertTrue(runs(orphan))
         self.assertFalse(runs(orphan))
 
+    def test_a_child_that_ended_by_itself_is_an_error_unless_it_was_expected(self):
+        lost = "worker-1 was ended by signal 11"
+        for script, code, ends in (
+            ("trap 'exit 1' INT\n" + READY + LOOP, 1, []),
+            (ENDS + READY + f'echo "annulus serve: {lost}" >&2\n' + LOOP, 0, [lost]),
+        ):
+            with self.subTest(script=script):
+                with self.assertRaisesRegex(cluster.ServeError, f"ended with {code}, its children so: .*{''.join(ends)}"):
+                    with self.serve(script):
+                        pass
+                service = self.serve(script)
+                service.expected_code, service.expected_ends = code, ends
+                with service:
+                    pass
+        with self.assertRaisesRegex(ValueError, "the test's own"):
+            with self.serve("trap 'exit 1' INT\n" + READY + LOOP):
+                raise ValueError("the test's own")
+
     def test_one_that_does_not_stop_is_killed_and_an_error(self):
         with self.assertRaisesRegex(cluster.ServeError, "still runs"):
             with self.serve(DEAF + READY + LOOP, stop_seconds=0.3) as service:

@@ -84,8 +84,8 @@ class DeterministicTest(unittest.TestCase):
 
     def test_few_queries_of_many_keys(self):
         plans = enumerate(itertools.product((2, 3, 4), LAYOUTS, STRATEGIES))
-        shared = self.run_plans("decode", [(i, plan) for i, plan in plans if i % 11 == 0])
-        self.assertEqual({strategy for _, strategy in shared}, set(STRATEGIES))
+        shared = self.run_plans("decode", [(i, plan) for i, plan in plans if i % 11 == 0 or plan[0] == 2])
+        self.assertEqual(shared, set(itertools.product(LAYOUTS, STRATEGIES)))
 
     def test_without_the_option_bits_differ(self):
         """So the comparison can fail."""
@@ -143,8 +143,11 @@ class DeterministicTest(unittest.TestCase):
 
     def test_on_whichever_workers(self):
         """As many jobs at once as the workers have room for side by side: each on others, by what its plan tells."""
-        for kind, world in itertools.product((raw_job.Job, raw_job.GradientsJob), (1, 2)):
-            jobs = [kind([(150, 210)], causal=True) for _ in range(WORKERS // world)]
+        decode = [(2, 9001)]  # As in JOBS.
+        for (kind, lengths), world in itertools.product(
+            ((raw_job.Job, [(150, 210)]), (raw_job.GradientsJob, [(150, 210)]), (raw_job.Job, decode)), (1, 2)
+        ):
+            jobs = [kind(lengths, causal=True) for _ in range(WORKERS // world)]
             for job in jobs:
                 job.spec.deterministic = True
             placed = self.place(jobs, world)
@@ -173,10 +176,8 @@ class DeterministicTest(unittest.TestCase):
     def test_gradients_by_every_plan(self):
         plans = enumerate(itertools.product((1, 2, 3, 4), LAYOUTS, STRATEGIES))
         # Of ulysses, those whose ranks share no key/value head.
-        shared = self.run_plans("backward", [(i, plan) for i, plan in plans if i % 7 == 0 and (plan[2] != "ulysses" or plan[0] <= 2)])
-        self.assertGreaterEqual(len(shared), 2 * len(STRATEGIES))
-        self.assertEqual({strategy for _, strategy in shared}, set(STRATEGIES))
-        self.assertEqual({layout for layout, _ in shared}, set(LAYOUTS))
+        some = [(i, plan) for i, plan in plans if plan[0] == 2 or i % 7 == 0 and (plan[2] != "ulysses" or plan[0] == 1)]
+        self.assertEqual(self.run_plans("backward", some), set(itertools.product(LAYOUTS, STRATEGIES)))
 
     def test_gradients_that_would_be_added_up_by_rank_are_refused(self):
         for how in (("ulysses", "--world-size", "4"), ("ulysses-ring", "--ulysses-degree", "3"), ("tree",)):

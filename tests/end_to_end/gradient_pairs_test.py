@@ -1,6 +1,5 @@
 """Gradients of jobs with a bias, a bit mask or an offset of the LSE: real processes, answers judged by numpy and by --verify."""
 
-import itertools
 import json
 import os
 import unittest
@@ -8,7 +7,7 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end.attend_case import LAYOUTS, RUNS, AttendCase
+from tests.end_to_end.attend_case import ALL_LAYOUTS, GRIDS, LAYOUTS, PATHS, RUNS, AttendCase, every_pair, ranks
 
 HEADS, KV_HEADS, DIM, VALUE_DIM = 4, 2, 16, 24
 
@@ -48,7 +47,7 @@ class Job:
 
 
 class GradientPairsTest(AttendCase):
-    WORKERS = 3
+    WORKERS = 4
 
     def run_gradients(self, tensors, *flags):
         source, target = (os.path.join(self.folder, name) for name in ("pairs_in", "pairs_out"))
@@ -59,7 +58,10 @@ class GradientPairsTest(AttendCase):
         self.assertEqual(facts["verified"]["q_rows"], 25)
         asked = dict(zip(flags[::2], flags[1::2]))
         self.assertEqual(str(facts["world_size"]), asked["--world-size"])
-        self.assertIn(asked.get("--strategy", "auto"), (facts["strategy"], "auto"))
+        strategy = asked.get("--strategy", "auto")
+        self.assertIn(strategy, (facts["strategy"], "auto"))
+        if strategy in GRIDS:
+            self.assertEqual((facts["ulysses_degree"], facts["ring_degree"]), (2, 2) if strategy == "ulysses-ring" else (1, 4))
         return load_file(target)
 
     def assert_close(self, answer, right, what, rounding=0):
@@ -72,35 +74,36 @@ class GradientPairsTest(AttendCase):
 
     def test_every_strategy_with_each_and_all(self):
         random = numpy.random.default_rng(1)
-        for index, (strategy, world) in enumerate(RUNS):
-            q_len, kv_len = 70, 83
-            flags = ("--strategy", strategy, "--world-size", str(world), "--layout", LAYOUTS[index % 4], "--path", ("direct", "gateway")[index % 2])
-            with self.subTest(flags=flags):
+        q_len, kv_len = 70, 83
+        # Heads of the bias and of the mask, 0 for none, and whether there is an offset and a gradient into the LSE.
+        axes = (RUNS, ALL_LAYOUTS, (HEADS, 1, 0), (HEADS, 1, 0), (True, False), (True, False), PATHS)
+        for (strategy, world), layout, bias_heads, mask_heads, with_offset, d_lse, path in every_pair(*axes):
+            flags = (*ranks(strategy, world), "--layout", layout, "--path", path)
+            with self.subTest(flags=flags, bias=bias_heads, mask=mask_heads, offset=with_offset, d_lse=d_lse):
                 added, offset, extra = numpy.zeros((HEADS, q_len, kv_len)), numpy.zeros((HEADS, q_len)), {}
-                if index % 4 != 1:
-                    bias = random.standard_normal((1 if index % 2 else HEADS, q_len, kv_len)).astype(numpy.float16)
+                if bias_heads:
+                    bias = random.standard_normal((bias_heads, q_len, kv_len)).astype(numpy.float16)
                     bias[random.random(bias.shape) < 0.1] = -numpy.inf
                     extra["bias"], added = bias, added + bias
-                if index % 4 != 2:
-                    visible = random.random((HEADS if index % 2 else 1, q_len, kv_len)) < 0.7
+                if mask_heads:
+                    visible = random.random((mask_heads, q_len, kv_len)) < 0.7
                     visible[:, 11] = False  # This row sees nothing.
                     extra["mask"], added = visible, numpy.where(visible, added, -numpy.inf)
-                if index % 4 != 3:
+                if with_offset:
                     extra["lse_offset"] = offset = random.standard_normal((HEADS, q_len)).astype(numpy.float32)
-                job = Job(random, q_len, kv_len, added, offset, d_lse=index % 3 != 1)
+                job = Job(random, q_len, kv_len, added, offset, d_lse=d_lse)
                 answer = self.run_gradients({**job.tensors, **extra}, *flags)
                 self.assert_gradients(answer, job.gradients()[0], strategy)
-                if index % 4 != 2:
+                if mask_heads:
                     self.assertTrue((answer["dq"][11] == 0).all())
 
     def test_the_gradient_of_a_bias_by_every_strategy(self):
         random = numpy.random.default_rng(2)
-        for index, (strategy, world) in enumerate(RUNS):
-            q_len, kv_len, heads = 60, 75, (1, HEADS)[index % 2]
+        q_len, kv_len = 60, 75
+        for (strategy, world), layout, heads, path in every_pair(RUNS, LAYOUTS, (1, HEADS), PATHS):
             spec = {"gradients": {"dBias": True}, "modifiers": {"bias": {"heads": heads}}}
-            flags = ("--spec", self.spec_file(spec), "--strategy", strategy, "--world-size", str(world), "--layout", LAYOUTS[index % 4],
-                     "--path", ("direct", "gateway")[index // 2 % 2])
-            with self.subTest(flags=flags):
+            flags = (*ranks(strategy, world), "--spec", self.spec_file(spec), "--layout", layout, "--path", path)
+            with self.subTest(flags=flags, heads=heads):
                 bias = random.standard_normal((heads, q_len, kv_len)).astype(numpy.float32)
                 bias[random.random(bias.shape) < 0.1] = -numpy.inf
                 job = Job(random, q_len, kv_len, numpy.broadcast_to(bias, (HEADS, q_len, kv_len)), numpy.zeros((HEADS, q_len)))

@@ -1,6 +1,5 @@
 """`annulus gradients` over real processes: files, strategies, layouts, masks and both paths, judged in fp64."""
 
-import itertools
 import json
 import os
 import unittest
@@ -10,7 +9,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from tests.end_to_end import segments
-from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, RUNS, AttendCase, hidden_by, kept_weights, rounded, save_tensors
+from tests.end_to_end.attend_case import (ALL_LAYOUTS, ALL_STRATEGIES, FILE_DTYPES, GRIDS, PATHS, RUNS, AttendCase, every_pair, hidden_by, judged,
+                                          kept_weights, ranks, rounded, save_tensors)
 from tests.end_to_end.gradient_case import GradientCase
 
 MASKS = (
@@ -23,24 +23,39 @@ MASKS = (
 
 
 class GradientsTest(GradientCase):
-    WORKERS = 3
+    WORKERS = 4
 
     def test_every_strategy_layout_mask_type_and_path(self):
+        """Every two of them meet, and of ranks, lengths and whether there is a gradient into the LSE."""
         random = numpy.random.default_rng(1)
-        for index, (strategy, world) in enumerate(itertools.product(ALL_STRATEGIES, (1, 2, 3))):
-            mask, dtype = MASKS[index % 5], ("fp32", "bf16", "fp16")[index // 2 % 3]
-            layout, path = LAYOUTS[index % 4], ("direct", "gateway")[index % 2]
-            q_len, kv_len = ((150, 170), (170, 150))[index // 3 % 2]
-            with self.subTest(strategy=strategy, world=world, layout=layout, mask=mask, dtype=dtype, path=path):
+        axes = (ALL_STRATEGIES, ALL_LAYOUTS, MASKS, (1, 2, 3, 4), tuple(FILE_DTYPES), ((150, 170), (170, 150)), PATHS, (True, False))
+        for strategy, layout, mask, world, dtype, (q_len, kv_len), path, d_lse in every_pair(*axes):
+            with self.subTest(strategy=strategy, world=world, layout=layout, mask=mask, dtype=dtype, path=path, d_lse=d_lse):
                 spec = {"masks": [{**mask, **({"alignment": "ALIGNMENT_TOP_LEFT"} if "alignment" in mask else {})}]}
                 tensors = self.forward(self.made(random, q_len, kv_len, dtype=dtype), spec, dtype)
-                if index % 2 == 0:
+                if not d_lse:
                     del tensors["d_lse"]
-                answer, facts = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--layout", layout,
-                                                   "--world-size", str(world), "--path", path, "--verify", "50")
+                answer, facts = self.run_gradients(tensors, spec, dtype, *ranks(strategy, world), "--layout", layout, "--path", path,
+                                                   "--verify", "50")
                 self.assertEqual(facts["verified"]["k_rows"], 50)
                 self.assertEqual((facts["world_size"], facts["path"]), (world, path))
+                if world > 1:
+                    self.assertEqual((facts["strategy"], facts["layout"]), (strategy, layout))
+                if world == 4 and strategy in GRIDS:
+                    self.assertEqual(facts["ulysses_degree" if strategy == "ulysses-ring" else "inner_ring_degree"], 2)
                 self.assert_gradients(answer, tensors, hidden_by(mask, q_len, kv_len), dtype, f"{strategy} {world}")
+
+    def test_the_largest_heads(self):
+        for dtype in FILE_DTYPES:
+            made = self.made(numpy.random.default_rng(15), 90, 110, dims=(256, 256), dtype=dtype)
+            with self.subTest(dtype=dtype):
+                answer, _ = self.run_file(made, "--mask", "causal", "--world-size", "3", "--verify", "50", dtype=dtype)
+                exact, naive = judged(*(made[name] for name in "qkv"), "causal", dtype)
+                self.assert_within_budget(answer, exact, naive, dtype, dtype)
+                spec = {"masks": [{"causal": True}]}
+                tensors = self.forward(made, spec, dtype)
+                answer, _ = self.run_gradients(tensors, spec, dtype, "--world-size", "3", "--verify", "50")
+                self.assert_gradients(answer, tensors, hidden_by({"causal": True}, 90, 110), dtype, dtype)
 
     def test_packed_sequences_with_rows_that_see_nothing(self):
         lengths = ((40, 60), (0, 5), (30, 0), (50, 20))
@@ -64,8 +79,7 @@ class GradientsTest(GradientCase):
         tensors = self.forward(self.made(numpy.random.default_rng(5), 40, 50), spec, "fp32")
         for strategy, world in RUNS:
             with self.subTest(strategy=strategy, world=world):
-                answer, facts = self.run_gradients(tensors, spec, "fp32", "--strategy", strategy, "--world-size", str(world),
-                                                   "--verify", "30")
+                answer, facts = self.run_gradients(tensors, spec, "fp32", *ranks(strategy, world), "--verify", "30")
                 self.assertEqual(facts["world_size"], world)
                 self.assert_gradients(answer, tensors, hidden_by({"causal": True}, 40, 50), "fp32", strategy, kept)
 
@@ -81,8 +95,8 @@ class GradientsTest(GradientCase):
             answers = {}
             for index, (strategy, world) in enumerate(RUNS):
                 with self.subTest(strategy=strategy, world=world, dtype=dtype):
-                    answer, facts = self.run_gradients(tensors, spec, dtype, "--strategy", strategy, "--world-size", str(world),
-                                                       "--path", ("direct", "gateway")[index % 2], "--verify", "30")
+                    answer, facts = self.run_gradients(tensors, spec, dtype, *ranks(strategy, world), "--path", PATHS[index % 2],
+                                                       "--verify", "30")
                     self.assertEqual(facts["world_size"], world)
                     self.assertEqual((answer["d_sink"].shape, answer["d_sink"].dtype), ((4,), numpy.float32))
                     numpy.testing.assert_allclose(answer["d_sink"], terms.sum(axis=(0, 2)), rtol=0, atol=2e-6 * numpy.abs(terms).sum(axis=(0, 2)).max())
@@ -221,17 +235,17 @@ class GradientsTest(GradientCase):
 class SegmentsTest(AttendCase):
     """Every job is a long one: its steps are split, accumulators and all."""
 
-    WORKERS = 3
+    WORKERS = 4
     SERVE_FLAGS = ("--coordinator-flag=--segment=2ms",)
 
     def test_long_jobs_run_in_segments(self):
         for index, strategy in enumerate(ALL_STRATEGIES):
             with self.subTest(strategy=strategy):
-                job = ("--synthetic", f"1,1025,1025,6,3,64,{('fp32', 'bf16')[index % 2]},2", "--mask", "causal", "--strategy", strategy,
-                       "--world-size", "3")
+                world, flags = (4, GRIDS[strategy]) if strategy in GRIDS else (3, ())
+                job = ("--synthetic", f"1,1025,1025,6,3,64,{('fp32', 'bf16')[index % 2]},2", "--mask", "causal", *ranks(strategy, world))
                 plan = json.loads(self.service.annulus("plan", "--json", "--spec", self.spec_file({"gradients": {}}), *job).stdout)
                 self.assertGreater(plan["predicted_seconds"], 0.004)
-                segments.assert_told(self, self.service.address, 1025, segments.execution_of(strategy, 3), gradients=True)
+                segments.assert_told(self, self.service.address, 1025, segments.execution_of(strategy, world, flags), gradients=True)
                 done = self.service.annulus("gradients", "--json", "--verify", "40", *job)
                 self.assertEqual(done.returncode, 0, f"{strategy}\n{done.stdout}\n{done.stderr}")
                 self.assertEqual(json.loads(done.stdout)["strategy"], strategy)

@@ -12,7 +12,7 @@ import unittest
 import numpy
 
 from tests.end_to_end import cluster, processes, raw_client, service_case
-from tests.end_to_end.attend_case import load_tensors, rounded, save_tensors
+from tests.end_to_end.attend_case import PATHS, load_tensors, rounded, save_tensors
 from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
 
 WORKERS = 3
@@ -44,6 +44,8 @@ JOBS = (
     (3, "striped", "ring-pass-kv", "halo", MASKS, "fp32", None, False, "gateway", "direct"),
     (2, "by-area", "double-ring", "rotate-kv", ALIBI, "bf16", None, True, "direct", "gateway"),
     (3, "zigzag", "all-gather-kv", "ring-pass-kv", DETERMINISTIC, "bf16", None, True, "gateway", "direct"),
+    (3, "contiguous", "ulysses", "tree", SINKS, "fp16", None, True, "gateway", "direct"),
+    (2, "striped", "ulysses", "ulysses-ring", MASKS, "bf16", None, True, "direct", "gateway"),
     *((2, "zigzag", "halo", "ring-pass-kv", SPLIT, "fp32", None, True, "direct", "direct") for _ in range(HAS_AMX)),
 )
 
@@ -126,6 +128,14 @@ class KeptStateTest(unittest.TestCase):
         return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("by handle"), "--handle", handle,
                             "--or-upload", "--spec", self.path("spec"), *flags)
 
+    def assert_uploaded_instead(self, handle, reason, whole, *flags):
+        """--or-upload, where the state is gone, runs the job with everything."""
+        for path in PATHS:
+            back = self.or_upload(handle, *flags, "--path", path, "--verify", "20", "--release")
+            self.assertEqual(back["state"], {"job_id": handle, "used": False, "reason": reason})
+            self.assertEqual((back["input_bytes"], back["sends"]), (whole["input_bytes"], 2))
+            self.assert_same_bits()
+
     def assert_same_bits(self):
         got, got_types = load_tensors(self.path("by handle"))
         right, right_types = load_tensors(self.path("uploaded"))
@@ -178,11 +188,7 @@ class KeptStateTest(unittest.TestCase):
         self.assertEqual(self.kept_job(handle)["held_bytes"], 0)
         error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
         self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_RELEASED"))
-        for path in ("direct", "gateway"):
-            back = self.or_upload(handle, *place, "--path", path, "--verify", "20", "--release")
-            self.assertEqual(back["state"], {"job_id": handle, "used": False, "reason": "STATE_RELEASED"})
-            self.assertEqual((back["input_bytes"], back["sends"]), (whole["input_bytes"], 2))
-            self.assert_same_bits()
+        self.assert_uploaded_instead(handle, "STATE_RELEASED", whole, *place)
         self.assertEqual(self.annulus("release", "--handle", "job-of-nobody", expect=3)["error"]["reason"], "JOB_NOT_FOUND")
 
     def test_a_state_stays_until_the_gradients_are_written(self):
@@ -229,11 +235,15 @@ class KeptStateTest(unittest.TestCase):
         self.annulus("release", "--handle", handle)
 
     def test_a_state_expires(self):
-        facts, tensors = self.forward(keep="1s")
+        place = ("--world-size", "2", "--layout", "zigzag")
+        facts, tensors = self.forward(keep="1s", flags=place)
+        handle = facts["job_id"]
         service_case.await_idle(self.service)
-        self.assertEqual(self.kept_job(facts["job_id"])["status"], "expired")
-        error = self.by_handle(facts["job_id"], tensors, "fp32", expect=3)["error"]
+        self.assertEqual(self.kept_job(handle)["status"], "expired")
+        error = self.by_handle(handle, tensors, "fp32", expect=3)["error"]
         self.assertEqual((error["code"], error["reason"]), ("NOT_FOUND", "STATE_EXPIRED"))
+        place += ("--strategy", "rotate-kv")
+        self.assert_uploaded_instead(handle, "STATE_EXPIRED", self.uploaded(tensors, CAUSAL, "fp32", *place), *place)
 
     def test_a_state_is_lost_with_a_worker_and_its_tensors_give_the_same(self):
         flags = ("--world-size", str(WORKERS), "--layout", "zigzag")
@@ -248,18 +258,18 @@ class KeptStateTest(unittest.TestCase):
         self.service.start_worker(1)
         self.service.await_workers(WORKERS)
         # The answer of before the loss is that of a job by everything, on a worker that was replaced.
-        by_handle = load_tensors(self.path("by handle"))[0]
+        flags += ("--strategy", "all-gather-kv")
+        save_tensors(self.path("all"), tensors, "fp32")
         done = {}
 
         def again():
-            save_tensors(self.path("all"), tensors, "fp32")
-            done["code"] = self.service.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec",
-                                                self.path("spec"), "--strategy", "all-gather-kv", *flags).returncode
-            return done["code"] == 0
+            done["end"] = self.service.annulus("gradients", "--json", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec",
+                                               self.path("spec"), *flags)
+            return done["end"].returncode == 0
 
         service_case.wait_for(again, 30, lambda: f"a group of {WORKERS}; {done}")
-        for name, array in load_tensors(self.path("uploaded"))[0].items():
-            self.assertEqual(by_handle[name].tobytes(), array.tobytes(), name)
+        self.assert_same_bits()
+        self.assert_uploaded_instead(handle, "STATE_LOST", json.loads(done["end"].stdout), *flags)
 
     def refused(self, code, reason, field, handle, **execution):
         spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_FP32, q_heads=2, kv_heads=1, head_dim=8,

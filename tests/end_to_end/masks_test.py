@@ -5,9 +5,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, hidden_by, mask_of, reference, rounded
+from tests.end_to_end.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, AttendCase, hidden_by, mask_of, reference, rounded
 
-LAYOUTS_OF_RUNS = (*LAYOUTS, "by-area")
 SEQUENCES = ((90, 120, 0), (70, 70, 2), (61, 40, 4))  # Query rows, key rows, mask.
 HEADS, GROUP, DIM = 6, 3, 16
 MASKS = (
@@ -48,7 +47,7 @@ class MasksTest(AttendCase):
             q0, k0 = q0 + q_len, k0 + kv_len
         spec = self.spec_file({"masks": MASKS, "sequences": [{"qLen": a, "kvLen": b, "mask": m} for a, b, m in SEQUENCES]})
         for index, (strategy, world) in enumerate(itertools.product(ALL_STRATEGIES, (2, 3, 4))):
-            layout = LAYOUTS_OF_RUNS[index % len(LAYOUTS_OF_RUNS)]
+            layout = ALL_LAYOUTS[index % len(ALL_LAYOUTS)]
             with self.subTest(strategy=strategy, world=world, layout=layout):
                 answer, facts = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--strategy", strategy, "--layout", layout,
                                               "--world-size", str(world), "--path", ("direct", "gateway")[index % 2], "--verify", "64")

@@ -6,7 +6,7 @@ import unittest
 import numpy
 
 from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, documented, hidden_by, judged, modified, rounded
+from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, documented, every_pair, hidden_by, judged, modified, ranks, rounded
 from tests.end_to_end.raw_client import attention_pb2, types_pb2
 
 OPTIONS = {
@@ -33,26 +33,20 @@ class ModifiersTest(AttendCase):
     def test_answers_are_right(self):
         random = numpy.random.default_rng(6)
         masks = ({"causal": True}, {}, {"causal": True, "windowLeft": "40"})
-        for index, (modifiers, (q_len, kv_len)) in enumerate(
-            itertools.product((*OPTIONS.values(), TOGETHER), ((150, 150), (90, 140), (140, 90)))
-        ):
-            dtype, mask = ("fp32", "fp16", "bf16")[index // 3 % 3], masks[index % 3]
+        axes = (ALL_STRATEGIES, (*OPTIONS.values(), TOGETHER), (2, 3, 4), ((150, 150), (90, 140), (140, 90)), masks, ("fp32", "fp16", "bf16"))
+        for strategy, modifiers, several, (q_len, kv_len), mask, dtype in every_pair(*axes):
             q, k, v = (rounded(random.standard_normal(shape), dtype)
                        for shape in ((q_len, 4, 64), (kv_len, 2, 64), (kv_len, 2, 48)))
             exact, naive = judged(q, k, v, hidden_by(mask, q_len, kv_len), dtype, modifiers)
             spec = self.spec_file({"masks": [mask], "modifiers": modifiers})
-            for world in (1, 2 + index % 3):
-                with self.subTest(modifiers=modifiers, q_len=q_len, kv_len=kv_len, mask=mask, world=world):
-                    answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, "--world-size", str(world),
-                                              "--strategy", ALL_STRATEGIES[index % len(ALL_STRATEGIES)] if world > 1 else "auto", dtype=dtype)
+            for strategy, world in (("auto", 1), (strategy, several)):
+                with self.subTest(modifiers=modifiers, q_len=q_len, kv_len=kv_len, mask=mask, strategy=strategy, world=world):
+                    answer, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", spec, *ranks(strategy, world), dtype=dtype)
                     self.assert_within_budget(answer, exact, naive, str(modifiers), dtype)
 
     def test_dropout_and_outputs_of_every_strategy(self):
         """Each changes what it should and nothing else, however the job runs."""
-        for index, strategy in enumerate(ALL_STRATEGIES):
-            dtype, layout = ("fp32", "bf16", "fp16")[index % 3], LAYOUTS[index % 4]
-            flags = ("--synthetic", f"2,150,170,4,2,32,{dtype},5", "--strategy", strategy, "--world-size", "4", "--layout", layout,
-                     "--path", ("direct", "gateway")[index % 2], "--verify", "300")
+        for strategy, dtype, flags in self.runs_of(ALL_STRATEGIES):
             facts = {}
             for name, options in {"none": {}, **FURTHER}.items():
                 with self.subTest(strategy=strategy, option=name):

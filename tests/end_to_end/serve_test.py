@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,12 @@ def is_worker(pid):
 def runs(pid):
     stat = stat_of(pid)
     return stat is not None and stat[0] != "Z"
+
+
+def has_been_sent(pid, number):
+    """Whether the signal waits for a process that cannot take it."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return int(re.search(r"ShdPnd:\s+(\w+)", file.read())[1], 16) >> (number - 1) & 1
 
 
 def held_bytes(service):
@@ -143,6 +150,7 @@ class ServeTest(unittest.TestCase):
     def test_nothing_is_left_whatever_ends_it(self):
         for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -9)):
             with self.subTest(number.name), cluster.Serve(2, "--threads", "1") as service:
+                service.expected_code = code
                 children = children_of(service.pid)
                 self.assertEqual(len(children), 3)
                 os.kill(service.pid, number)
@@ -154,11 +162,43 @@ class ServeTest(unittest.TestCase):
         service = cluster.Serve(1, "--threads", "1")
         ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
         service.command = [sys.executable, "-c", ignoring, *service.command]
+        service.expected_code, service.expected_ends = 4, ["worker-0 was ended by signal 9"]
         with service:
             # The coordinator is the first.
             os.kill(max(children_of(service.pid)), signal.SIGKILL)
             self.assertEqual(service._process.wait(WAIT_SECONDS), 4)
-        self.assertIn("worker-0 was ended by signal 9", service.tail())
+
+    def test_a_job_that_outlives_the_grace_is_cut_off_and_all_end_well(self):
+        with cluster.Serve(2, *cluster.SLOW, "--drain-grace", "1s") as service:
+            with self.attending(service, "--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "2", "--timeout", "2h"):
+                os.kill(service.pid, signal.SIGINT)
+                self.assertEqual(service._process.wait(WAIT_SECONDS), 0)
+
+    def test_children_that_end_badly_when_they_are_asked_to_are_told(self):
+        with cluster.Serve(2, "--threads", "1") as service:
+            service.expected_code = 1
+            service.expected_ends = ["the coordinator was ended by signal 9", "worker-1 was ended by signal 9"]
+            coordinator, _, worker = sorted(children_of(service.pid))
+            os.kill(coordinator, signal.SIGSTOP)
+            self.await_that(lambda: stat_of(coordinator)[0] == "T", "not stopped")
+            os.kill(service.pid, signal.SIGINT)
+            self.await_that(lambda: has_been_sent(coordinator, signal.SIGTERM), "not asked to end")
+            for child in (worker, coordinator):
+                os.kill(child, signal.SIGKILL)
+            service._process.wait(WAIT_SECONDS)
+
+    def test_one_that_does_not_end_is_told_unless_there_is_haste(self):
+        for ends in (["worker-1 did not end in 10s"], []):
+            with self.subTest(ends=ends), cluster.Serve(2, "--threads", "1") as service:
+                service.expected_code, service.expected_ends = len(ends), ends
+                coordinator, _, worker = sorted(children_of(service.pid))
+                os.kill(worker, signal.SIGSTOP)
+                os.kill(service.pid, signal.SIGINT)
+                if not ends:
+                    self.await_that(lambda: not runs(coordinator), "still drains")
+                    os.kill(service.pid, signal.SIGINT)
+                service._process.wait(WAIT_SECONDS)
+                self.assertFalse(runs(worker))
 
     def test_its_lines_are_whole_beside_those_of_its_children(self):
         """All write to one standard error: a line in two writes would have another's between them."""

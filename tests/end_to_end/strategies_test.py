@@ -7,7 +7,8 @@ import unittest
 import numpy
 
 from tests.end_to_end import segments
-from tests.end_to_end.attend_case import LAYOUTS, AttendCase, judged, rounded
+from tests.end_to_end.attend_case import ALL_LAYOUTS, LAYOUTS, PATHS, AttendCase, every_pair, judged, rounded
+from tests.end_to_end.gradient_case import GradientCase
 
 # Name, ranks, flags, and what the answer then says.
 RUNS = (
@@ -20,13 +21,29 @@ RUNS = (
     ("ulysses-ring", 6, ("--ring-degree", "2", "--head-deal", "units"), {"ulysses_degree": 3, "head_deal": "units"}),
     ("ulysses-ring", 5, (), {}),
     ("ulysses-ring", 8, ("--ulysses-degree", "4"), {"ulysses_degree": 4, "ring_degree": 2}),
+    ("ring-pass-kv", 7, (), {"ring_degree": 7}),
     ("ring-pass-kv", 8, (), {"ring_degree": 8}),
     ("ring-pass-q", 2, (), {"ring_degree": 2}),
     ("ring-pass-q", 5, (), {"ring_degree": 5}),
+    ("ring-pass-q", 7, (), {"ring_degree": 7}),
     ("double-ring", 4, (), {"inner_ring_degree": 2}),
     ("double-ring", 6, ("--inner-ring-degree", "3"), {"inner_ring_degree": 3}),
     ("halo", 3, (), {"ring_degree": 3}),
     ("tree", 4, (), {"ring_degree": 4}),
+)
+# Gradients on eight ranks, one of each family of strategies.
+OF_EIGHT = (
+    ("ring-pass-kv", (), {"ring_degree": 8}),
+    ("ring-pass-q", (), {"ring_degree": 8}),
+    ("all-gather-kv", (), {"ring_degree": 8}),
+    ("rotate-kv", (), {"ring_degree": 8}),
+    ("halo", (), {"ring_degree": 8}),
+    ("ulysses", ("--head-deal", "units"), {"ulysses_degree": 8, "head_deal": "units"}),
+    ("ulysses", ("--head-deal", "whole-heads"), {"ulysses_degree": 8, "head_deal": "whole-heads"}),
+    ("ulysses-ring", ("--ulysses-degree", "4"), {"ulysses_degree": 4, "ring_degree": 2}),
+    ("ulysses-ring", ("--ulysses-degree", "2"), {"ulysses_degree": 2, "ring_degree": 4}),
+    ("double-ring", ("--inner-ring-degree", "4"), {"inner_ring_degree": 4}),
+    ("tree", (), {"ring_degree": 8}),
 )
 HEADS = ("4,2", "6,3", "2,1", "8,1", "5,5", "7,7", "12,4")
 MASKS = (
@@ -37,7 +54,7 @@ MASKS = (
 )
 
 
-class StrategiesTest(AttendCase):
+class StrategiesTest(GradientCase):
     WORKERS = 8
 
     def test_every_strategy_with_any_number_of_heads(self):
@@ -50,6 +67,18 @@ class StrategiesTest(AttendCase):
                     "--strategy", strategy, "--world-size", str(world), "--layout", layout, "--path", path, "--verify", "128", *flags,
                 )
                 wanted = {"strategy": strategy, "world_size": world, "layout": layout, **said}
+                self.assertEqual({name: facts[name] for name in wanted}, wanted)
+
+    def test_gradients_of_eight_ranks(self):
+        for (strategy, flags, said), (layout, mask, heads, dtype, path) in zip(
+            itertools.cycle(OF_EIGHT), every_pair(ALL_LAYOUTS, MASKS, ("8,2", "5,5", "12,4"), ("fp32", "bf16", "fp16"), PATHS)
+        ):
+            with self.subTest(strategy=strategy, flags=flags, heads=heads, layout=layout, mask=mask, path=path):
+                facts = self.gradients(
+                    "--synthetic", f"1,257,301,{heads},32,{dtype},9", "--spec", self.spec_file({"masks": [mask]}), "--strategy", strategy,
+                    "--world-size", "8", "--layout", layout, "--path", path, "--verify", "60", *flags,
+                )
+                wanted = {"strategy": strategy, "world_size": 8, "layout": layout, **said}
                 self.assertEqual({name: facts[name] for name in wanted}, wanted)
 
     def test_partials_in_bf16_are_fewer_bytes_and_another_answer(self):

@@ -7,7 +7,7 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_STRATEGIES
+from tests.end_to_end.attend_case import ALL_STRATEGIES, PATHS, every_pair
 from tests.end_to_end.gradient_case import GradientCase
 
 COMMANDS = ("attend", "gradients")
@@ -32,9 +32,8 @@ class TrafficTest(GradientCase):
         self.assertEqual(facts["bytes_sent_per_rank"], [0] * world)
 
     def test_one_rank_sends_nothing_and_waits_for_nobody(self):
-        paths = itertools.cycle(("direct", "gateway"))
-        for command, strategy, path in zip(COMMANDS * 5, ALL_STRATEGIES, paths):
-            with self.subTest(command=command, strategy=strategy):
+        for strategy, command, path in every_pair(ALL_STRATEGIES, COMMANDS, PATHS):
+            with self.subTest(command=command, strategy=strategy, path=path):
                 flags = ("--strategy", strategy, "--world-size", "1", "--path", path, "--verify", "20")
                 facts = self.synthetic(command, "1,150,210,4,2,16,bf16,1", "--mask", "causal", *flags)
                 self.assert_quiet(facts, 1)

@@ -19,16 +19,26 @@ Set SetSpec(std::function<void(Draw*, AttentionSpec*)> set) {
 // The yardstick of the budget is steady at the larger size only; the reference kernel, whose error
 // is the yardstick's, does not need it.
 Axis Kernels() {
-  const auto dims = [](Draw* draw, int64_t least, int64_t spread, ConformanceJob* to) {
+  const auto some = [](Draw* draw, int64_t least, int64_t spread, ConformanceJob* to) {
     to->job.spec.head_dim = static_cast<int32_t>(least + draw->Below(spread));
     to->job.spec.head_dim_v = static_cast<int32_t>(least + draw->Below(spread));
   };
-  return {"kernel",
-          {{"reference", [=](Draw* draw, ConformanceJob* to) { dims(draw, 6, 11, to); }},
-           {"cpu", [=](Draw* draw, ConformanceJob* to) {
-              to->cpu_kernel = true;
-              dims(draw, 33, 32, to);
-            }}}};
+  Axis axis{"kernel",
+            {{"reference", [=](Draw* draw, ConformanceJob* to) { some(draw, 6, 11, to); }},
+             {"cpu", [=](Draw* draw, ConformanceJob* to) {
+                to->cpu_kernel = true;
+                some(draw, 33, 32, to);
+              }}}};
+  constexpr int32_t kDims[][2] = {{1, 1}, {129, 129}, {192, 128}, {256, 256}};
+  for (const auto& dims : kDims) {
+    axis.values.push_back({absl::StrCat("cpu of ", dims[0], "/", dims[1]),
+                           [dim = dims[0], value_dim = dims[1]](Draw*, ConformanceJob* to) {
+                             to->cpu_kernel = true;
+                             to->job.spec.head_dim = dim;
+                             to->job.spec.head_dim_v = value_dim;
+                           }});
+  }
+  return axis;
 }
 
 Axis Operations() {
@@ -130,29 +140,33 @@ Mask AnyMask(Draw* draw) {
     mask.ranges.push_back({q, q + 1 + draw->Below(40), k, k + 1 + draw->Below(40),
                            static_cast<MaskRange::Kind>(draw->Below(4))});
   }
+  mask.bit_mask = draw->Below(3) == 0;
   return mask;
 }
 
 Axis Masks() {
   Axis axis{"mask", {{"none", [](Draw*, ConformanceJob*) {}}}};
   for (const Mask& mask : TestMasks()) {
-    // Where queries see one key each, the gradient of scores is 0 but for the rounding of the given
-    // output, which no yardstick measures.
-    const bool one_key = mask.window_left == 0 && mask.window_right == 0;
-    axis.values.push_back({Describe(mask),
-                           SetSpec([mask](Draw*, AttentionSpec* spec) { spec->masks = {mask}; }),
-                           one_key});
+    axis.values.push_back(
+        {Describe(mask), SetSpec([mask](Draw*, AttentionSpec* spec) { spec->masks = {mask}; })});
   }
-  const auto bit_mask = [](bool causal, bool of_heads) {
-    return SetSpec([=](Draw*, AttentionSpec* spec) {
-      spec->masks.resize(1);
-      spec->masks[0].causal = causal;
-      spec->masks[0].bit_mask = true;
-      spec->bit_mask_heads = of_heads ? spec->q_heads : 1;
-    });
+  const auto add_bits = [&axis](const std::string& name, Mask mask, bool of_heads) {
+    mask.bit_mask = true;
+    axis.values.push_back({name, SetSpec([=](Draw*, AttentionSpec* spec) {
+                             spec->masks = {mask};
+                             spec->bit_mask_heads = of_heads ? spec->q_heads : 1;
+                           })});
   };
-  axis.values.push_back({"bit mask", bit_mask(false, false)});
-  axis.values.push_back({"causal bit mask of heads", bit_mask(true, true)});
+  Mask causal, window, ranges;
+  causal.causal = true;
+  window.window_left = 9;
+  window.window_right = 4;
+  ranges.ranges = {{0, 25, 0, 40, MaskRange::Kind::kFull},
+                   {15, 110, 10, 110, MaskRange::Kind::kCausal}};
+  add_bits("bit mask", Mask(), false);
+  add_bits("causal bit mask of heads", causal, true);
+  add_bits("bit mask of heads in a window", window, true);
+  add_bits("bit mask in ranges", ranges, false);
   axis.values.push_back(
       {"any", SetSpec([](Draw* draw, AttentionSpec* spec) { spec->masks = {AnyMask(draw)}; })});
   return axis;
@@ -339,6 +353,12 @@ std::vector<int32_t> ConformanceSizes() {
   std::vector<int32_t> sizes;
   for (const Axis& axis : ConformanceAxes())
     sizes.push_back(static_cast<int32_t>(axis.values.size()));
+  return sizes;
+}
+
+std::vector<int32_t> SmallSizes() {
+  std::vector<int32_t> sizes = ConformanceSizes();
+  sizes[AxisNamed("kernel")] = 1;
   return sizes;
 }
 

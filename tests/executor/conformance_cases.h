@@ -47,6 +47,8 @@ int32_t AxisNamed(const std::string& name);
 
 // Combinations for CoverPairs.
 std::vector<int32_t> ConformanceSizes();
+// Of small jobs alone, those of the reference kernel.
+std::vector<int32_t> SmallSizes();
 bool IsMeaningful(int32_t a, int32_t i, int32_t b, int32_t j);
 
 // The job of a combination: odd shapes and whatever its values leave open are drawn by `seed`.

@@ -27,7 +27,7 @@ constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kSt
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
 using Inputs = std::shared_ptr<const JobInputs>;
-Bits Run(const JobCase& job, const Inputs& inputs, const std::string& path, int threads) {
+Bits BitsOfRun(const JobCase& job, const Inputs& inputs, const std::string& path, int threads) {
   const auto make = [&] {
     CpuKernel::Options options;
     options.path = path;
@@ -48,7 +48,7 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
   SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
   job.parts = job.segments = 1;
   const Inputs inputs = MakeInputs(job.spec, job.seed);
-  const Bits expected = Run(job, inputs, path, 1);
+  const Bits expected = BitsOfRun(job, inputs, path, 1);
   std::mt19937 draw(static_cast<uint32_t>(job.seed));
   std::set<Strategy> allowed, ran;
   int64_t differing = 0, n = -1;
@@ -65,7 +65,7 @@ int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
         job.parts = static_cast<int32_t>(1 + draw() % 3);
         job.segments = static_cast<int32_t>(1 + draw() % 2);
         const int threads = static_cast<int>(1 + draw() % 3);
-        if (Same(Run(job, inputs, path, threads), expected)) continue;
+        if (Same(BitsOfRun(job, inputs, path, threads), expected)) continue;
         if (++differing == 1 && job.spec.deterministic) ADD_FAILURE() << path << Describe(job);
       }
     }
@@ -243,6 +243,60 @@ TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
   EXPECT_EQ(Differing(job, "auto", 3, kExchanges), 0);
   job.spec.deterministic = false;
   EXPECT_GT(Differing(job, "auto", 3, kExchanges), 1);
+}
+
+// With keys that are cut into chunks by the call where the option is not set.
+std::vector<std::pair<std::string, JobCase>> JobsForThreads() {
+  std::vector<std::pair<std::string, JobCase>> jobs = SmallFoldingJobs();
+  for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
+    for (const bool gradients : {false, true}) {
+      JobCase few = gradients ? GradientJob(dtype) : Job(dtype);
+      few.spec.sequences.resize(1);
+      few.spec.sequences[0].q_len = 2;
+      few.spec.sequences[0].kv_len = 9001;
+      few.spec.masks = {Causal()};
+      few.spec.head_dim = few.spec.head_dim_v = 24;
+      jobs.emplace_back(absl::StrCat(gradients ? "gradients " : "", DataTypeName(dtype), " 2x9001"),
+                        few);
+    }
+  }
+  return jobs;
+}
+
+TEST(DeterministicTest, ThreadsChangeNoBitOfFewQueriesOrMany) {
+  constexpr int32_t kRanks = 3;
+  uint64_t n = 0;
+  for (const auto& [name, job] : JobsForThreads()) {
+    const Inputs inputs = MakeInputs(job.spec, job.seed);
+    JobCase alone = job;
+    ASSERT_TRUE(SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &alone));
+    const std::vector<JobCase> plans = FoldingPlans(job, kRanks);
+    ASSERT_FALSE(plans.empty());
+    for (const std::string& path : Paths()) {
+      SCOPED_TRACE(absl::StrCat(name, " ", path));
+      const Bits expected = BitsOfRun(alone, inputs, path, 1);
+      for (const int threads : {1, 2, 3}) {
+        const JobCase& planned = plans[++n % plans.size()];
+        EXPECT_TRUE(Same(BitsOfRun(alone, inputs, path, threads), expected)) << threads;
+        EXPECT_TRUE(Same(BitsOfRun(planned, inputs, path, threads), expected))
+            << threads << " " << Describe(planned);
+      }
+    }
+  }
+}
+
+// That the jobs are such as chunks of keys would show in.
+TEST(DeterministicTest, WithoutTheOptionBitsOfFewQueriesDiffer) {
+  int64_t differing = 0;
+  for (auto& [name, job] : JobsForThreads()) {
+    if (job.spec.q_rows() > 5 || job.spec.operation == Operation::kGradients) continue;
+    const Inputs inputs = MakeInputs(job.spec, job.seed);
+    ASSERT_TRUE(SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job));
+    const Bits expected = BitsOfRun(job, inputs, "auto", 1);
+    job.spec.deterministic = false;
+    differing += Same(BitsOfRun(job, inputs, "auto", 1), expected) ? 0 : 1;
+  }
+  EXPECT_GE(differing, 2);
 }
 
 TEST(DeterministicTest, RandomJobs) {

@@ -1,6 +1,6 @@
 // The error of outputs, LSE and gradients does not grow with the number of ranks, by every
 // strategy: that of 8 is at most 1.5 times that of one in its mean square. The largest one of many
-// is partly luck: twice, and half a step of the type.
+// is partly luck: half a step of the type more.
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,6 @@
 // Jobs, forward and backward, over all pairs of strategy, layout, mask, modifier, type, heads,
-// rows, ranks and cuts, judged by the reference; and the proof that they are all pairs.
+// dimensions, rows, ranks and cuts, and by every strategy both ways with each mask, modifier,
+// layout and number of ranks, judged by the reference; and the proof that they are all.
 
 #include <algorithm>
 #include <iostream>
@@ -27,6 +28,72 @@ const std::vector<Combination>& Covering(int n) {
   auto [at, is_new] = all->try_emplace(n);
   if (is_new) at->second = CoverPairs(ConformanceSizes(), IsMeaningful, kSeed + n);
   return at->second;
+}
+
+// Axes and their values.
+using Values = std::vector<std::pair<int32_t, int32_t>>;
+
+bool Has(const Combination& combination, const Values& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](const auto& one) { return combination[one.first] == one.second; });
+}
+
+bool HasAny(const std::vector<Combination>& all, const Values& values) {
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return Has(one, values); });
+}
+
+// What each strategy must meet, forward and backward.
+std::vector<Values> Triples() {
+  const std::vector<int32_t> sizes = ConformanceSizes();
+  const int32_t operation = AxisNamed("operation"), strategy = AxisNamed("strategy");
+  std::vector<Values> all;
+  for (const char* name : {"mask", "modifier", "ranks", "layout"}) {
+    const int32_t axis = AxisNamed(name);
+    for (int32_t o = 0; o < sizes[operation]; ++o) {
+      for (int32_t s = 0; s < sizes[strategy]; ++s) {
+        for (int32_t x = 0; x < sizes[axis]; ++x) {
+          if (IsMeaningful(operation, o, axis, x))
+            all.push_back({{operation, o}, {strategy, s}, {axis, x}});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+bool AllMeaningful(const Combination& combination) {
+  const auto axes = static_cast<int32_t>(combination.size());
+  for (int32_t a = 0; a < axes; ++a) {
+    for (int32_t b = a + 1; b < axes; ++b) {
+      if (!IsMeaningful(a, combination[a], b, combination[b])) return false;
+    }
+  }
+  return true;
+}
+
+// Jobs of so many coverings, each with other values for what of Triples() none of them has.
+std::vector<Combination> MissingTriples(int coverings) {
+  std::vector<Combination> made;
+  for (const Values& values : Triples()) {
+    bool found = HasAny(made, values);
+    for (int n = 0; n < coverings && !found; ++n) found = HasAny(Covering(n), values);
+    const std::vector<Combination>& from = Covering(static_cast<int>(made.size()) % coverings);
+    for (size_t i = 0; i < from.size() && !found; ++i) {
+      Combination changed = from[(made.size() + i) % from.size()];
+      for (const auto& [axis, value] : values) changed[axis] = value;
+      found = AllMeaningful(changed);
+      if (found) made.push_back(std::move(changed));
+    }
+  }
+  return made;
+}
+
+// Of covering n; of one more, what all of them lack.
+const std::vector<Combination>& Combinations(int n) {
+  if (n < kCoverings) return Covering(n);
+  static const auto& missing = *new std::vector<Combination>(
+      kSanitized ? std::vector<Combination>() : MissingTriples(kCoverings));
+  return missing;
 }
 
 std::unique_ptr<AttentionKernel> MakeReference() { return std::make_unique<ReferenceKernel>(); }
@@ -79,6 +146,26 @@ TEST(ConformancePairs, EveryMeaningfulOneIsInEveryCovering) {
   EXPECT_GT(pairs, 2000);
 }
 
+TEST(ConformanceTriples, EveryStrategyMeetsAllMasksModifiersRanksAndLayoutsBothWays) {
+  const std::vector<Axis>& axes = ConformanceAxes();
+  const std::vector<Values> triples = Triples();
+  EXPECT_GT(triples.size(), 750u);
+  for (const int coverings : {1, kCoverings}) {
+    const std::vector<Combination> missing = MissingTriples(coverings);
+    for (const Values& values : triples) {
+      bool found = HasAny(missing, values);
+      for (int n = 0; n < coverings && !found; ++n) found = HasAny(Covering(n), values);
+      std::string names;
+      for (const auto& [axis, value] : values)
+        absl::StrAppend(&names, axes[axis].values[value].name, ", ");
+      EXPECT_TRUE(found) << names;
+    }
+    for (const Combination& combination : missing) EXPECT_TRUE(AllMeaningful(combination));
+    std::cout << triples.size() << " triples, " << missing.size() << " jobs for what " << coverings
+              << " coverings lack\n";
+  }
+}
+
 class Conformance : public testing::TestWithParam<int32_t> {
  protected:
   int32_t world() const { return GetParam(); }
@@ -91,12 +178,12 @@ class Conformance : public testing::TestWithParam<int32_t> {
     return runner.EndsRows();
   }
 
-  // The jobs of all coverings on this many ranks.
+  // All jobs on this many ranks.
   void RunAll(Operation operation) {
     const int32_t ranks = AxisNamed("ranks");
     int64_t jobs = 0, ended = 0;
-    for (int n = 0; n < kCoverings; ++n) {
-      const std::vector<Combination>& covering = Covering(n);
+    for (int n = 0; n <= kCoverings; ++n) {
+      const std::vector<Combination>& covering = Combinations(n);
       for (size_t i = 0; i < covering.size(); ++i) {
         if (covering[i][ranks] != world() - 1) continue;
         const ConformanceJob made = MakeConformanceJob(covering[i], kSeed + 1000 * n + i);
@@ -148,7 +235,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, testing::Range(1, 9),
 
 // At a size at which the yardstick of the budget is steady.
 TEST(ConformanceOverGloo, EveryStrategyForwardAndBackward) {
-  for (const int32_t world : kSanitized ? std::vector<int32_t>{3} : std::vector<int32_t>{2, 3, 5}) {
+  for (const int32_t world :
+       kSanitized ? std::vector<int32_t>{3} : std::vector<int32_t>{2, 3, 4, 5, 7}) {
     Group group = ConnectedGroup(GlooGroup, world);
     ASSERT_FALSE(group.empty());
     for (const Operation operation : {Operation::kForward, Operation::kGradients}) {

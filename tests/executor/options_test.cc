@@ -16,6 +16,7 @@
 #include "attention/shard_plan.h"
 #include "tests/attention/schedule_cases.h"
 #include "tests/executor/job_runner.h"
+#include "tests/kernel/amx_or_emulation.h"
 #include "tests/reference/reference_attention.h"
 #include "worker/kernel/cpu_kernel.h"
 
@@ -74,6 +75,16 @@ std::vector<Option> MaskOptions() {
          Mask mask;
          mask.query_heads = {2};
          spec->masks.push_back(mask);
+       }},
+      {"documents",  // As many rows.
+       [](AttentionSpec* spec) {
+         const Sequence whole = spec->sequences[0];
+         Sequence begin = whole, end = whole;
+         begin.q_len = 20;
+         begin.kv_len = 31;
+         end.q_len -= begin.q_len;
+         end.kv_len -= begin.kv_len;
+         spec->sequences = {begin, end, whole};
        }},
   };
 }
@@ -135,9 +146,10 @@ struct Way {
   bool units = false;  // All ranks exchange heads, by units where there are not as many for each.
 };
 
-// The job, right.
+// The job, right; by the path of this CPU where `isa` is nullptr.
 std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, const Way& way, Layout layout,
-                                  int32_t ranks, bool bf16_partials = false) {
+                                  int32_t ranks, bool bf16_partials = false,
+                                  const TileIsa* isa = nullptr) {
   JobCase job;
   job.spec = spec;
   job.plan.world_size = ranks;
@@ -151,7 +163,9 @@ std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, const Way& way, Lay
   Group group =
       ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
   auto runner = std::make_unique<JobRunner>(job);
-  EXPECT_TRUE(runner->RunAndJudge(group, [] { return *CpuKernel::Create({}); }));
+  CpuKernel::Options kernel;
+  kernel.isa = isa;
+  EXPECT_TRUE(runner->RunAndJudge(group, [&] { return *CpuKernel::Create(kernel); }));
   return runner;
 }
 
@@ -251,11 +265,15 @@ TEST_P(OptionsOfJobs, TypesOfOutputsAreFollowed) {
 }
 
 TEST_P(OptionsOfJobs, ArithmeticIsFollowed) {
-  if (!(*CpuKernel::Create({}))->serves_bf16x3()) GTEST_SKIP() << "no AMX here for bf16x3";
+  const TileIsa* const amx = AmxOrEmulation();
+  if (amx == nullptr) GTEST_SKIP() << "no AMX here, and nothing to emulate it by";
+  const auto solve = [&](const AttentionSpec& spec) {
+    return RunJob(spec, GetParam(), Layout::kZigzag, kRanks, false, amx)->Gathered();
+  };
   AttentionSpec spec = BaseSpec();
-  const reference::Answer exact = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  const reference::Answer exact = solve(spec);
   spec.arithmetic = Arithmetic::kBf16x3;
-  const reference::Answer split = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
+  const reference::Answer split = solve(spec);
   const float apart = Apart(exact.out, split.out);
   EXPECT_GT(apart, 1e-6f);
   EXPECT_LT(apart, 1e-3f);
@@ -272,6 +290,24 @@ TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
       for (size_t i = 0; i < one.out.size(); ++i) ASSERT_NEAR(some.out[i], one.out[i], 1e-5) << i;
     }
   }
+}
+
+TEST_P(OptionsOfJobs, AnotherSeedOfDropoutChangesTheAnswerAndIsRight) {
+  AttentionSpec one = BaseSpec(), other = one;
+  one.dropout = Dropout{0.25, 3};
+  other.dropout = Dropout{0.25, uint64_t{1} << 32 | 3};  // All of its 64 bits count.
+  const auto out = [](const AttentionSpec& spec) {
+    return Solve(spec, GetParam(), Layout::kZigzag, kRanks).out;
+  };
+  EXPECT_GT(Apart(out(one), out(other)), 1e-3f);
+  one.operation = other.operation = Operation::kGradients;
+  const auto gradients = [](const AttentionSpec& spec) {
+    return RunJob(spec, GetParam(), Layout::kZigzag, kRanks)->GatheredGradients();
+  };
+  const reference::GradientAnswer a = gradients(one), b = gradients(other);
+  EXPECT_GT(Apart(a.dq, b.dq), 1e-3f);
+  EXPECT_GT(Apart(a.dk, b.dk), 1e-3f);
+  EXPECT_GT(Apart(a.dv, b.dv), 1e-3f);
 }
 
 // An option of the execution: of the strategies that send partials, judged by its wider budget.
