@@ -69,15 +69,14 @@ int64_t NumbersOf(const TensorInfo& tensor, const AttentionSpec& spec) {
 // Numbers in [−1, 1), or any bits, from a generator of 32 bits.
 std::vector<std::byte> Numbers(const TensorInfo& tensor, const AttentionSpec& spec) {
   std::vector<std::byte> bytes(RowsOf(tensor, spec) * tensor.row_bytes());
-  std::vector<float> numbers(NumbersOf(tensor, spec));
   uint32_t state = 12345u + static_cast<uint32_t>(tensor.id);
-  for (float& number : numbers) {
-    state = state * 1664525u + 1013904223u;
-    number = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
-    if (tensor.dtype == DataType::kBits8)
-      bytes[&number - numbers.data()] = static_cast<std::byte>(state >> 24);
+  const auto next = [&state] { return state = state * 1664525u + 1013904223u; };
+  if (tensor.dtype == DataType::kBits8) {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(next() >> 24);
+    return bytes;
   }
-  if (tensor.dtype == DataType::kBits8) return bytes;
+  std::vector<float> numbers(NumbersOf(tensor, spec));
+  for (float& number : numbers) number = static_cast<float>(next() >> 8) * 0x1p-23f - 1.0f;
   ConvertFromFp32(tensor.dtype, numbers.data(), numbers.size(), bytes.data());
   return bytes;
 }

@@ -59,6 +59,7 @@ class GradientLaunchTest : public testing::Test {
   std::vector<KernelTask> tasks_;
   std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
   std::unique_ptr<SeenRows> seen_;
+  PlanMemory memory_;
 };
 
 template <class T>
@@ -108,7 +109,7 @@ TEST_F(GradientLaunchTest, EveryAccumulatorMeetsItsTasksOnceInOrder) {
         std::map<std::tuple<const std::byte*, int64_t, int32_t>, int32_t> last;
         int64_t pairs = 0, expected_pairs = 0;
         for (const LaunchPieces& pieces : cut) {
-          const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
+          const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces, &memory_);
           EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
           for (const TaskPiece& piece : pieces) {
             const Task& task = tasks_[piece.task].task;
@@ -151,7 +152,7 @@ TEST_F(GradientLaunchTest, BlocksThatShareRowsOfABiasAreInLaunchesOfTheirOwn) {
   for (const int32_t group : {2, 3, 70}) {
     Make(group, true);
     for (const LaunchPieces& pieces : Cut(1 << 20)) {
-      const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
+      const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces, &memory_);
       for (const GradientGrid& grid : launch.grids) {
         if (grid.side != GradientSide::kQueries) continue;
         std::map<int64_t, size_t> owner;
@@ -196,7 +197,7 @@ TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
   Place({});
   int64_t rows = 0;
   for (const LaunchPieces& pieces : Cut(kMaxBytes)) {
-    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
+    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces, &memory_);
     EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), kMaxBytes);
     for (const TaskPiece& piece : pieces) rows += piece.q_end - piece.q_begin;
   }
@@ -221,7 +222,7 @@ TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {
 TEST_F(GradientLaunchTest, HullsHoldWhatTheirRowsSee) {
   Make(2, false);
   for (const LaunchPieces& pieces : Cut(1 << 20)) {
-    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces);
+    const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces, &memory_);
     for (size_t p = 0; p < pieces.size(); ++p) {
       const auto task = Get<GradientTask>(launch, launch.args.tasks, static_cast<int64_t>(p));
       if (task.hull_at < 0) continue;

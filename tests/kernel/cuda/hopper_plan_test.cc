@@ -56,6 +56,12 @@ int SeenOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int key
   return !any ? 0 : all ? 2 : 1;
 }
 
+void AddRow(const std::vector<Interval>& spans, KeyTileRuns* runs) {
+  std::vector<Sweep> sweeps;
+  for (const Interval& span : spans) sweeps.push_back({span, 0, 0});
+  runs->AddRows(sweeps, 0, 1);
+}
+
 std::vector<KeyTileRun> Taken(KeyTileRuns& runs) {
   std::vector<KeyTileRun> taken;
   runs.AppendTo(&taken);
@@ -77,7 +83,7 @@ TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
         spans.push_back({begin, at});
         ++at;
       }
-      for (int same = static_cast<int>(random() % 3); same >= 0; --same) runs.AddRow(spans);
+      for (int same = static_cast<int>(random() % 3); same >= 0; --same) AddRow(spans, &runs);
     }
     std::vector<int> told(60);
     int32_t last = 0;
@@ -107,9 +113,9 @@ TEST(KeyTileRunsTest, RowsTogetherHaveTwiceTheRunsOfEachAtMost) {
         if (random() % 2 == 0) at = (at + 63) / 64 * 64;
         spans.push_back({begin, at});
       }
-      together.AddRow(spans);
+      AddRow(spans, &together);
       KeyTileRuns alone(64);
-      alone.AddRow(spans);
+      AddRow(spans, &alone);
       apart += Taken(alone).size();
     }
     ASSERT_LE(Taken(together).size(), 2 * apart) << "round " << round;
@@ -142,7 +148,7 @@ TEST(KeyTileRunsTest, SteadyRowsAreLookedAtOnce) {
       for (int64_t row = 0; row < rows; ++row) {
         std::vector<Interval> spans;
         for (const Sweep& sweep : sweeps) spans.push_back(sweep.At(skip + row));
-        each.AddRow(spans);
+        AddRow(spans, &each);
       }
     }
     const std::vector<KeyTileRun> got = Taken(at_once), expected = Taken(each);
@@ -234,6 +240,7 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const auto pool = *ComputePool::Create(1);
   const CallVisibility visible(*job.mask, tasks, *pool);
   const SeenRows seen(*job.mask, tasks, *pool);
+  PlanMemory memory;
   for (const int64_t max_bytes : {1 << 20, 12 << 10}) {
     CutRule rule;
     rule.max_bytes = max_bytes;
@@ -243,7 +250,7 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
     EXPECT_EQ(cut->size() > 1, max_bytes < 1 << 20);
     int64_t slots_seen = 0;
     for (const LaunchPieces& pieces : *cut) {
-      const Launch launch = MakeLaunch(job, tasks, seen, pieces, /*hopper=*/true);
+      const Launch launch = MakeLaunch(job, tasks, seen, pieces, &memory, /*hopper=*/true);
       EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), max_bytes);
       EXPECT_EQ(launch.args.at.maps % kMapBytes, 0);
       ExpectMapsOfTheirTasks(job, tasks, pieces, launch);
@@ -288,6 +295,7 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   const std::vector<KernelTask> tasks = harness.Tasks();
   const auto pool = *ComputePool::Create(1);
   const SeenRows seen(*job.mask, tasks, *pool);
+  PlanMemory memory;
   CutRule rule;
   rule.max_bytes = 1 << 20;
   rule.hopper = true;
@@ -297,7 +305,7 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   EXPECT_EQ(HeadsAtOnce(job, tasks, 2 * kHeadBytes), 2);
   for (const int heads_at_once : {1, 2}) {
     const Launch launch =
-        MakeLaunch(job, tasks, seen, pieces, /*hopper=*/true, heads_at_once * kHeadBytes);
+        MakeLaunch(job, tasks, seen, pieces, &memory, /*hopper=*/true, heads_at_once * kHeadBytes);
     ASSERT_EQ(launch.blocks, 2 * 8);  // 900 slots of each head, 128 to an item.
     EXPECT_EQ(launch.args.items, launch.blocks);
     EXPECT_EQ(Get<int32_t>(launch, launch.args.at.next_item, 0), 0);

@@ -38,7 +38,7 @@ class Case {
 
   KernelTask& task() { return tasks_[0]; }
   double Cost() const { return PairCost(job_).Of(tasks_[0]); }
-  SeenCall call() const { return {job_, tasks_, *visible_}; }
+  CallView call() const { return {job_, tasks_, *visible_}; }
 
  private:
   const AttentionSpec spec_;
@@ -109,7 +109,7 @@ TEST(PairCostTest, WhatIsDoneToEachPairCosts) {
 }
 
 // Row by row, what the row before has not seen.
-int64_t SeenKeysByRows(const SeenCall& call, Interval rows) {
+int64_t SeenKeysByRows(const CallView& call, Interval rows) {
   const Task& task = call.tasks[0].task;
   int64_t keys = 0;
   call.job.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {

@@ -62,7 +62,7 @@ class LaunchPlanTest : public testing::Test {
     pieces_ = *cut;
     std::vector<Launch> launches;
     for (const LaunchPieces& pieces : pieces_)
-      launches.push_back(MakeLaunch(job_, tasks_, *seen_, pieces));
+      launches.push_back(MakeLaunch(job_, tasks_, *seen_, pieces, &memory_));
     return launches;
   }
 
@@ -121,6 +121,7 @@ class LaunchPlanTest : public testing::Test {
   std::vector<KernelTask> tasks_;
   std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
   std::unique_ptr<SeenRows> seen_;
+  PlanMemory memory_;
   std::vector<LaunchPieces> pieces_;
 };
 
@@ -243,7 +244,7 @@ TEST_F(LaunchPlanTest, TilesOfKeysAreThoseThatSlotsSee) {
     const auto cut = CutCall(job_, tasks_, *seen_, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     for (const LaunchPieces& pieces : *cut) {
-      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, /*hopper=*/true);
+      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, &memory_, /*hopper=*/true);
       EXPECT_LE(static_cast<int64_t>(launch.bytes.size()), rule.max_bytes);
       for (int64_t block = 0; block < launch.blocks; ++block) {
         const auto item = Get<ForwardItem>(launch, launch.args.at.items, block);
@@ -276,7 +277,7 @@ TEST_F(LaunchPlanTest, ItemsComeInOrderOfWhatTheySee) {
       Make({}, 3000);
       ASSERT_EQ(tasks_.size(), 1u);
       const LaunchPieces pieces = {{0, 0, 3000}};
-      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, /*hopper=*/true,
+      const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, &memory_, /*hopper=*/true,
                                        heads_at_once * 3200 * (8 + 8) * 2);
       std::vector<std::tuple<int64_t, int64_t, int32_t, int64_t>> expected;
       for (int32_t head = 0; head < 3; ++head) {
@@ -309,8 +310,9 @@ TEST_F(LaunchPlanTest, LaunchesFromUsedMemoryAreTheSame) {
       const auto cut = CutCall(job_, tasks_, *seen_, rule);
       ASSERT_TRUE(cut.ok()) << cut.status();
       for (const LaunchPieces& pieces : *cut) {
-        Launch again = MakeLaunch(job_, tasks_, *seen_, pieces, hopper, kCachedBytes, &memory);
-        const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, hopper);
+        Launch again = MakeLaunch(job_, tasks_, *seen_, pieces, &memory, hopper);
+        PlanMemory fresh;
+        const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, &fresh, hopper);
         EXPECT_EQ(again.bytes, launch.bytes);
         EXPECT_EQ(again.blocks, launch.blocks);
         memory.bytes = std::move(again.bytes);

@@ -122,8 +122,7 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
                    CutCall(job, seen.tasks(), seen.visible(), rule));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
-    Launch launch =
-        MakeLaunch(job, seen.tasks(), seen.visible(), pieces, kind.hopper, kCachedBytes, &memory_);
+    Launch launch = MakeLaunch(job, seen.tasks(), seen.visible(), pieces, &memory_, kind.hopper);
     if (kind.hopper) PutMaps(maps, pieces, &launch);
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     memory_.bytes = std::move(launch.bytes);
@@ -144,7 +143,7 @@ absl::StatusOr<bool> CudaKernel::HopperTakes(const KernelJob& job,
   const absl::Status encoded = launcher_->EncodeMaps(specs, maps->data());
   if (encoded.ok()) return true;
   if (!absl::IsUnimplemented(encoded)) return encoded;
-  if (hopper_refusals_++ == 0)
+  if (!std::exchange(told_of_refusal_, true))
     LogWarning(kNoJob, "the portable kernel stands in for that for Hopper: ", encoded.message());
   return false;
 }

@@ -42,10 +42,8 @@ class CudaKernel : public AttentionKernel {
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
-  // So many launches were of the kernel for sm_90a; so many calls were not, though it serves them,
-  // because the driver took no maps of theirs.
+  // So many launches were of the kernel for sm_90a.
   int64_t hopper_launches() const { return hopper_launches_; }
-  int64_t hopper_refusals() const { return hopper_refusals_; }
   // The kernel's, which keeps it.
   Launcher* launcher() const { return launcher_.get(); }
 
@@ -68,7 +66,8 @@ class CudaKernel : public AttentionKernel {
   const double max_work_;
   const std::unique_ptr<ComputePool> pool_;
   PlanMemory memory_;  // Of whoever calls, as all else here.
-  int64_t hopper_launches_ = 0, hopper_refusals_ = 0;
+  int64_t hopper_launches_ = 0;
+  bool told_of_refusal_ = false;
 };
 
 }  // namespace annulus::cuda

@@ -7,6 +7,7 @@
 
 #include "attention/shard_plan.h"
 #include "worker/kernel/cuda/table_image.h"
+#include "worker/kernel/cuda/tile_views.h"
 
 namespace annulus::cuda {
 namespace {
@@ -33,15 +34,11 @@ int64_t TilesApart(int group) {
 
 // The accumulators of one buffer: what a group of blocks owns.
 struct Owner {
-  int32_t head_begin = std::numeric_limits<int32_t>::max(), head_end = 0;  // key/value heads
-  int64_t tile_begin = std::numeric_limits<int64_t>::max(), tile_end = 0;
+  TileBox box;
   std::vector<int32_t> units;
 
-  void Add(int32_t unit, const Task& task, int group, int64_t begin, int64_t end) {
-    head_begin = std::min(head_begin, task.head_begin / group);
-    head_end = std::max(head_end, Narrow(CeilDiv(task.head_end, group)));
-    tile_begin = std::min(tile_begin, begin);
-    tile_end = std::max(tile_end, end);
+  void Add(int32_t unit, const HeadRange& heads, Interval tiles) {
+    box.Add(heads, tiles);
     units.push_back(unit);
   }
 };
@@ -80,7 +77,7 @@ class GridMaker {
     }
     const std::vector<int32_t> of_keys = AddUnits(keys_.list());
     for (size_t o = 0; o < of_keys.size(); ++o) AddAll(keys_.list()[o], of_keys[o], false);
-    const bool apart = KindOf(job_).dim > 128;
+    const bool apart = DimOf(*job_.layout) > 128;
     EndGrid(apart ? GradientSide::kKeys : GradientSide::kKeysAndValues);
     if (!apart || of_keys.empty()) return;
     grids.push_back(grids.back());
@@ -96,14 +93,14 @@ class GridMaker {
     const KernelTask& bound = tasks[piece.task];
     const std::byte* const queries =
         bound.out_q.data != nullptr ? bound.out_q.data : bound.out_bias.data;
+    const HeadRange heads = KvHeads(bound.task, group_);
     if (queries != nullptr) {
-      queries_.Of(queries).Add(unit, bound.task, group_, piece.q_begin * group_ / kTileSlots,
-                               CeilDiv(piece.q_end * group_, kTileSlots));
+      queries_.Of(queries).Add(unit, heads,
+                               TilesOf(piece.q_begin, piece.q_end, group_, kTileSlots));
     }
     if (bound.out_kv.data == nullptr) return;
     keys_.Of(bound.out_kv.data)
-        .Add(unit, bound.task, group_, bound.task.k_begin / kTileKeys,
-             CeilDiv(bound.task.k_end, kTileKeys));
+        .Add(unit, heads, {bound.task.k_begin / kTileKeys, CeilDiv(bound.task.k_end, kTileKeys)});
   }
 
   std::vector<int32_t> AddUnits(const std::vector<Owner>& owners) {
@@ -125,26 +122,26 @@ class GridMaker {
 
   void AddAll(const Owner& owner, int32_t first_unit, bool backwards) {
     GradientGroup group = {};
-    group.head_begin = owner.head_begin;
-    group.heads = owner.head_end - owner.head_begin;
-    group.first_tile = Narrow(backwards ? owner.tile_end - 1 : owner.tile_begin);
+    group.head_begin = owner.box.heads.begin;
+    group.heads = owner.box.heads.end - owner.box.heads.begin;
+    group.first_tile = Narrow(backwards ? owner.box.tiles.end - 1 : owner.box.tiles.begin);
     group.tile_step = backwards ? -1 : 1;
-    AddGroup(owner, first_unit, group, owner.tile_end - owner.tile_begin);
+    AddGroup(owner, first_unit, group, owner.box.tiles.end - owner.box.tiles.begin);
   }
 
   // A launch for each head, and for tiles that are far enough apart.
   void AddTurns(const Owner& owner, int32_t first_unit) {
     const int64_t apart = TilesApart(group_);
-    for (int32_t head = owner.head_begin; head < owner.head_end; ++head) {
+    for (int32_t head = owner.box.heads.begin; head < owner.box.heads.end; ++head) {
       for (int64_t turn = 0; turn < apart; ++turn) {
-        const int64_t first = CeilDiv(owner.tile_begin - turn, apart) * apart + turn;
-        if (first >= owner.tile_end) continue;
+        const int64_t first = CeilDiv(owner.box.tiles.begin - turn, apart) * apart + turn;
+        if (first >= owner.box.tiles.end) continue;
         GradientGroup group = {};
         group.head_begin = head;
         group.heads = 1;
         group.first_tile = Narrow(first);
         group.tile_step = Narrow(apart);
-        AddGroup(owner, first_unit, group, CeilDiv(owner.tile_end - first, apart));
+        AddGroup(owner, first_unit, group, CeilDiv(owner.box.tiles.end - first, apart));
         EndGrid(GradientSide::kQueries);
       }
     }
@@ -236,8 +233,6 @@ GradientArgs GradientLaunch::ArgsOf(const GradientGrid& grid) const {
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const SeenRows& visible, const LaunchPieces& pieces,
                                   PlanMemory* memory) {
-  PlanMemory own;
-  if (memory == nullptr) memory = &own;
   TableImage image(job, memory->tables());
   std::vector<GradientTask> more;
   std::vector<KeySpan32> hulls;

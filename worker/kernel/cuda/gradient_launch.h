@@ -44,7 +44,7 @@ struct GradientLaunch {
 };
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const SeenRows& visible, const LaunchPieces& pieces,
-                                  PlanMemory* memory = nullptr);
+                                  PlanMemory* memory);
 
 }  // namespace annulus::cuda
 

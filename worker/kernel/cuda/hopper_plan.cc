@@ -40,7 +40,7 @@ TensorMapSpec MapOf(const KernelJob& job, const KernelTask& bound, int64_t offse
   map.columns = dim;
   map.heads = bound.kv.block.head_end - bound.kv.block.head_begin;
   map.rows = Narrow(task.k_end - task.k_begin);
-  map.box_rows = HopperKeys(KindOf(job).dim);
+  map.box_rows = HopperKeys(DimOf(*job.layout));
   map.head_bytes = dim * int64_t{2};
   map.row_bytes = kv.row_bytes;
   return map;
@@ -61,29 +61,18 @@ int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {
   return std::min(items, most);
 }
 
-void KeyTileRuns::AddRow(absl::Span<const Interval> spans) {
-  tiles_.clear();
-  for (const Interval& span : spans) AddTiles(span, span);
-  AddChanges();
-}
-
 // Ends move by no more than a tile at once: so the rows meet all tiles from the first one's to the
 // last one's, and a tile that each has all of, it has all of in the same span.
 void KeyTileRuns::AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows) {
   tiles_.clear();
-  for (const Sweep& sweep : sweeps) AddTiles(sweep.At(skip), sweep.At(skip + rows - 1));
-  AddChanges();
-}
-
-void KeyTileRuns::AddTiles(Interval first, Interval last) {
-  if (first.length() <= 0) return;
-  const int32_t begin = Narrow(first.begin), end = Narrow(last.end);
-  const int32_t whole_begin = Narrow(last.begin), whole_end = Narrow(first.end);
-  tiles_.push_back({begin / keys_, (end + keys_ - 1) / keys_, (whole_begin + keys_ - 1) / keys_,
-                    whole_end / keys_});
-}
-
-void KeyTileRuns::AddChanges() {
+  for (const Sweep& sweep : sweeps) {
+    const Interval first = sweep.At(skip), last = sweep.At(skip + rows - 1);
+    if (first.length() <= 0) continue;
+    const int32_t begin = Narrow(first.begin), end = Narrow(last.end);
+    const int32_t whole_begin = Narrow(last.begin), whole_end = Narrow(first.end);
+    tiles_.push_back({begin / keys_, (end + keys_ - 1) / keys_, (whole_begin + keys_ - 1) / keys_,
+                      whole_end / keys_});
+  }
   if (tiles_ == last_tiles_) return;
   last_tiles_ = tiles_;
   for (const Tiles& tiles : tiles_) {

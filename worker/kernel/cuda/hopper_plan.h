@@ -25,15 +25,14 @@ bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
 // those that are kept free for what must not wait until a launch ends. At least half are not.
 int64_t HopperBlocks(int64_t items, int multiprocessors, int kept);
 
-// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRow or AddRows for each
-// slot that sees something, or for one of several that see the same.
+// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRows for each slot that
+// sees something, or for one of several that see the same.
 class KeyTileRuns {
  public:
   explicit KeyTileRuns(int32_t keys_of_tile) : keys_(keys_of_tile) {}
 
-  // Sorted, disjoint; those that are empty count for nothing.
-  void AddRow(absl::Span<const Interval> spans);
-  // Rows of which the first sees sweeps[i].At(skip), all as many spans.
+  // Rows of which the first sees sweeps[i].At(skip), all as many spans: sorted, disjoint; those
+  // that are empty count for nothing.
   void AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows);
   void AppendTo(std::vector<KeyTileRun>* runs);
 
@@ -50,10 +49,6 @@ class KeyTileRuns {
              whole_end == other.whole_end;
     }
   };
-  // A span whose ends move from those of `first` to those of `last`.
-  void AddTiles(Interval first, Interval last);
-  void AddChanges();
-
   const int32_t keys_;
   int32_t rows_ = 0;
   // Of the rows before, which rows often equal.

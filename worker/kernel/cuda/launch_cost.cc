@@ -46,9 +46,9 @@ double CostOf(const KernelJob& job, const Pass& pass, double instructions) {
 }
 
 // Keys of rows of which the first sees sweeps[i].At(skip), that the row before each has not; of
-// what is all new the tiles at its ends too. The first row counts as `first_row`.
-int64_t NewKeys(Interval rows, absl::Span<const Sweep> sweeps, int64_t skip, int64_t first_row) {
-  int64_t keys = first_row;
+// what is all new the tiles at its ends too. The first row is not counted.
+int64_t NewKeys(Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
+  int64_t keys = 0;
   for (const Sweep& sweep : sweeps) {
     const bool jumps = sweep.begin_step == 1 && sweep.end_step == 1 && sweep.At(skip).length() == 1;
     keys += (rows.length() - 1) * (sweep.end_step + (jumps ? kTileEnds : 0));
@@ -75,7 +75,7 @@ int64_t MostKeys(const PairCost& cost, const KernelTask& bound, const LongKeysRu
   return std::max<int64_t>(1, static_cast<int64_t>(std::min(keys, 1e15)) / kTiles) * kTiles;
 }
 
-bool IsLong(const SeenCall& call, int32_t index, int64_t most) {
+bool IsLong(const CallView& call, int32_t index, int64_t most) {
   const Task& task = call.tasks[index].task;
   if (task.k_end - task.k_begin <= most) return false;
   for (int64_t row = task.q_begin; row < task.q_end; row += kChunkRows) {
@@ -103,7 +103,7 @@ PairCost::PairCost(const KernelJob& job) {
   // Scores, dO·v, dQ.
   of_queries_ = CostOf(job, {2, 1}, weigh + (job.layout->pairs().d_bias ? kBiasGradient : 0));
   // Scores, dO·v, dK, dV; apart, the scores twice.
-  of_keys_ = KindOf(job).dim > 128
+  of_keys_ = DimOf(*job.layout) > 128
                  ? CostOf(job, {2, 1}, weigh_keys) + CostOf(job, {1, 1}, weigh_keys)
                  : CostOf(job, {2, 2}, weigh_keys);
 }
@@ -114,28 +114,29 @@ double PairCost::Of(const KernelTask& bound) const {
   return (queries ? of_queries_ : 0) + (bound.out_kv.data != nullptr ? of_keys_ : 0);
 }
 
-int64_t SeenKeys(const SeenCall& call, int32_t index, Interval rows) {
+int64_t SeenKeys(const CallView& call, int32_t index, Interval rows) {
   const Task& task = call.tasks[index].task;
   const int64_t all = task.k_end - task.k_begin;
   if (task.coverage == Coverage::kFull) return all;
   int64_t keys = 0;
   call.job.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
     Intervals now, before;
+    const auto see = [](absl::Span<const Sweep> sweeps, int64_t row, Intervals* keys_of_row) {
+      keys_of_row->clear();
+      for (const Sweep& sweep : sweeps) keys_of_row->push_back(sweep.At(row));
+    };
     call.visible.ForEach(index, head, rows,
                          [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
                            if (keys >= all) return;
-                           now.clear();
-                           for (const Sweep& sweep : sweeps) now.push_back(sweep.At(skip));
-                           keys += NewKeys(part, sweeps, skip, NewKeys(now, before));
-                           before.clear();
-                           for (const Sweep& sweep : sweeps)
-                             before.push_back(sweep.At(skip + part.length() - 1));
+                           see(sweeps, skip, &now);
+                           keys += NewKeys(now, before) + NewKeys(part, sweeps, skip);
+                           see(sweeps, skip + part.length() - 1, &before);
                          });
   });
   return std::min(keys, all);
 }
 
-std::vector<KernelTask> CutLongKeys(const SeenCall& call, const LongKeysRule& rule) {
+std::vector<KernelTask> CutLongKeys(const CallView& call, const LongKeysRule& rule) {
   const PairCost cost(call.job);
   std::vector<KernelTask> cut;
   bool any = false;

@@ -30,15 +30,8 @@ class PairCost {
   double attention_, of_queries_, of_keys_;
 };
 
-// A call: task `index` of it is what `tasks` has there. Borrows everything.
-struct SeenCall {
-  const KernelJob& job;
-  absl::Span<const KernelTask> tasks;
-  const SeenRows& visible;
-};
-
 // So many keys of a task, at most, are in tiles of which shard-local query rows `rows` see some.
-int64_t SeenKeys(const SeenCall& call, int32_t task, Interval rows);
+int64_t SeenKeys(const CallView& call, int32_t task, Interval rows);
 
 struct LongKeysRule {
   double max_work = kMaxLaunchWork;
@@ -49,7 +42,7 @@ struct LongKeysRule {
 // A block of threads goes through all keys that its rows see of a task. So that a launch with
 // blocks enough to keep a large GPU busy is no more than max_work, tasks with more keys are cut
 // between tiles of keys: an accumulator sees the same in the same order. Empty where none is cut.
-std::vector<KernelTask> CutLongKeys(const SeenCall& call, const LongKeysRule& rule);
+std::vector<KernelTask> CutLongKeys(const CallView& call, const LongKeysRule& rule);
 
 }  // namespace annulus::cuda
 

@@ -59,7 +59,7 @@ class CallCutter {
     const int group = job_.layout->group();
     const HeadRange heads = KvHeads(task, group);
     int64_t bytes = (heads.end - heads.begin) *
-                    TilesOf(begin, end, group, SlotsOfTile(rule_.hopper)) *
+                    TilesOf(begin, end, group, SlotsOfTile(rule_.hopper)).length() *
                     static_cast<int64_t>(sizeof(ForwardItem) + sizeof(int32_t));
     if (rule_.hopper) bytes += RunBytes({index, begin, end}, heads.begin, group);
     if (of_sequence_ > 0) {
@@ -77,13 +77,12 @@ class CallCutter {
 
   // Rows that are added later cut runs in two, at most.
   int64_t RunBytes(const TaskPiece& piece, int32_t first_head, int group) {
-    const int64_t first = piece.q_begin * group / kHopperSlots;
-    const int64_t last = first + TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
+    const Interval tiles = TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
     int64_t bytes = 0;
     of_head_.assign(alike_.size(), 0);
     for (size_t i = 0; i < alike_.size(); ++i) {
       const int32_t head = first_head + static_cast<int32_t>(i);
-      for (int64_t tile = first; tile < last && alike_[i] == head; ++tile) {
+      for (int64_t tile = tiles.begin; tile < tiles.end && alike_[i] == head; ++tile) {
         runs_.clear();
         AddRunsOf({job_, tasks_, visible_}, piece, head, tile, &runs_);
         of_head_[i] +=

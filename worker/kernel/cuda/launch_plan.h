@@ -52,8 +52,8 @@ class PlanMemory {
 // the kernel of sm_90a goes through the heads.
 inline constexpr int64_t kCachedBytes = int64_t{32} << 20;
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
-                  const LaunchPieces& pieces, bool hopper = false,
-                  int64_t cached_bytes = kCachedBytes, PlanMemory* memory = nullptr);
+                  const LaunchPieces& pieces, PlanMemory* memory, bool hopper = false,
+                  int64_t cached_bytes = kCachedBytes);
 void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, Launch* launch);
 
 }  // namespace annulus::cuda

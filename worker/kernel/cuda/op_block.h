@@ -60,8 +60,7 @@ struct OpBlock : OpMerge<GPU> {
 
   // kZero, kAdd, kRound. Sections are of fp32, but for the target of kRound.
   ANNULUS_GPU void ForEachFloat(int64_t row, int64_t head) const {
-    constexpr bool kRounds = KIND == OpKind::kRound;
-    const int64_t element = kRounds && args.element != Element::kFp32 ? 2 : 4;
+    const int64_t element = KIND == OpKind::kRound && args.element != Element::kFp32 ? 2 : 4;
     for (int s = 0; s < args.section_count; ++s) {
       // A section's bytes are the target's.
       const int64_t count = args.sections[s].bytes / element;

@@ -6,8 +6,8 @@
 
 namespace annulus::cuda {
 
-// What a warp does to one row and head of running states: the arithmetic of attention/partial.h,
-// in its order.
+// What is done to one row and head of running states, by a warp where it is much: the arithmetic of
+// attention/partial.h, in its order.
 template <class GPU>
 struct OpCell {
   GPU& gpu;

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "attention/interval.h"
 #include "attention/mask.h"
 #include "attention/task_sweeps.h"
 #include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/call_pieces.h"
 #include "worker/kernel/compute_pool.h"
 
 namespace annulus::cuda {
@@ -26,17 +26,14 @@ class SeenRows {
   // stretches of them, as TaskSweeps::ForEach.
   template <typename Fn>
   void ForEach(int32_t task, int32_t q_head, Interval rows, const Fn& fn) const {
-    const Entry& entry = entries_[task];
-    if (entry.by_class.empty()) {
-      const Sweep all = {entry.all, 0, 0};
+    if (pieces_.SeesAll(task)) {
+      const Sweep all = {pieces_.KeysOf(task), 0, 0};
       return fn(rows, absl::MakeConstSpan(&all, 1), 0);
     }
-    const TaskSweeps* pieces =
-        entry.by_class.data() + entry.slot_of_class[mask_.ClassOf(q_head)] * entry.pieces;
     while (rows.begin < rows.end) {
-      const int64_t piece = (rows.begin - entry.q_begin) / kPieceRows;
-      const int64_t end = std::min(rows.end, entry.q_begin + (piece + 1) * kPieceRows);
-      pieces[piece].ForEach({rows.begin, end}, fn);
+      const auto [piece, row] = pieces_.Find(task, q_head, rows.begin);
+      const int64_t end = std::min(rows.end, rows.begin + Pieces::kRows - row);
+      piece.ForEach({rows.begin, end}, fn);
       rows.begin = end;
     }
   }
@@ -45,17 +42,15 @@ class SeenRows {
   int64_t Spans(int32_t task, int32_t q_head, Interval rows) const;
 
  private:
-  struct Entry {
-    Interval all;  // The task's keys, which every row sees where by_class is empty.
-    int64_t q_begin = 0;
-    std::vector<int16_t> slot_of_class;
-    int64_t pieces = 0;
-    std::vector<TaskSweeps> by_class;  // Of the task's heads, each in pieces of rows.
-  };
-  // Rows that one thread asks for at once.
-  static constexpr int64_t kPieceRows = 4096;
-  const MaskMap& mask_;
-  std::vector<Entry> entries_;
+  using Pieces = CallPieces<TaskSweeps>;
+  Pieces pieces_;
+};
+
+// A call, as its plan reads it: task `index` of it is what `tasks` has there. Borrows everything.
+struct CallView {
+  const KernelJob& job;
+  absl::Span<const KernelTask> tasks;
+  const SeenRows& visible;
 };
 
 }  // namespace annulus::cuda

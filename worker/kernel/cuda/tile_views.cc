@@ -55,8 +55,13 @@ std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task) {
 
 int64_t SlotsOfTile(bool hopper) { return hopper ? kHopperSlots : kTileSlots; }
 
-int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
-  return (q_end * group + slots - 1) / slots - q_begin * group / slots;
+Interval TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots) {
+  return {q_begin * group / slots, (q_end * group + slots - 1) / slots};
+}
+
+void TileBox::Add(const HeadRange& more_heads, Interval more_tiles) {
+  heads = {std::min(heads.begin, more_heads.begin), std::max(heads.end, more_heads.end)};
+  tiles = {std::min(tiles.begin, more_tiles.begin), std::max(tiles.end, more_tiles.end)};
 }
 
 int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,

@@ -2,9 +2,9 @@
 #define ANNULUS_WORKER_KERNEL_CUDA_TILE_VIEWS_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "attention/interval.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/forward_args.h"
@@ -30,13 +30,14 @@ std::vector<int32_t> AlikeHeads(const KernelJob& job, const Task& task);
 int64_t SlotsOfTile(bool hopper);
 
 // Tiles of `slots` slots that have some of the rows.
-int64_t TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots);
+Interval TilesOf(int64_t q_begin, int64_t q_end, int group, int64_t slots);
 
-// A call, as its plan reads it. Borrows everything.
-struct CallView {
-  const KernelJob& job;
-  absl::Span<const KernelTask> tasks;
-  const SeenRows& visible;
+// Key/value heads and tiles around what was added; empty at first.
+struct TileBox {
+  HeadRange heads = {std::numeric_limits<int32_t>::max(), 0};
+  Interval tiles = {std::numeric_limits<int64_t>::max(), 0};
+
+  void Add(const HeadRange& more_heads, Interval more_tiles);
 };
 
 // Visible (row, key) pairs of a tile of a piece, about.
