@@ -30,18 +30,24 @@ inline Choice Offer(std::vector<int32_t> sizes) {
   return choice;
 }
 
-inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size,
-                   bool bf16_partials = false, const Rates& rates = {}) {
+// Of the first way to resolve what `open` leaves open.
+inline Cost CostOf(const AttentionSpec& spec, const Execution& open, Layout layout, int32_t size,
+                   const Rates& rates = {}) {
   PlanOptions options;
   options.world_size = size;
   options.layout = layout;
   const auto plan = MakeShardPlan(spec, options);
   const MaskMap mask(spec);
+  const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
+  return *PredictCost({&spec, &mask, &*plan, execution}, rates);
+}
+
+inline Cost CostOf(const AttentionSpec& spec, Strategy strategy, Layout layout, int32_t size,
+                   bool bf16_partials = false, const Rates& rates = {}) {
   Execution open;
   open.strategy = strategy;
   open.bf16_partials = bf16_partials;
-  const Execution execution = ResolveDegrees(open, size, spec.q_heads).front();
-  return *PredictCost({&spec, &mask, &*plan, execution}, rates);
+  return CostOf(spec, open, layout, size, rates);
 }
 
 inline int64_t Sum(const std::vector<int64_t>& values) {

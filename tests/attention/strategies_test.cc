@@ -14,12 +14,11 @@
 #include "absl/strings/str_split.h"
 #include "attention/block_layout.h"
 #include "attention/checker.h"
-#include "attention/cost_model.h"
-#include "attention/degrees.h"
 #include "attention/digest.h"
 #include "attention/error.h"
 #include "attention/schedule.h"
 #include "gtest/gtest.h"
+#include "tests/attention/cost_cases.h"
 #include "tests/attention/drift.h"
 #include "tests/attention/schedule_cases.h"
 
@@ -149,18 +148,12 @@ std::map<std::string, Cost> PredictedCosts(Operation operation) {
   spec.head_dim = 128;
   spec.sequences = {Lengths(kRows, kRows)};
   spec.masks = {Causal()};
-  PlanOptions options;
-  options.world_size = 8;
-  options.layout = Layout::kZigzag;
-  const auto plan = MakeShardPlan(spec, options);
-  const MaskMap mask(spec);
   std::map<std::string, Cost> costs;
   for (const Strategy strategy : TestStrategies()) {
     Execution execution = ExecutionOf(strategy);
     if (strategy == Strategy::kUlyssesRing) execution = Grid(4, 2);
     if (strategy == Strategy::kDoubleRing) execution = DoubleRing(4);
-    const Execution way = ResolveDegrees(execution, 8, spec.q_heads).front();
-    costs[std::string(StrategyName(strategy))] = *PredictCost({&spec, &mask, &*plan, way}, Rates());
+    costs[std::string(StrategyName(strategy))] = CostOf(spec, execution, Layout::kZigzag, 8);
   }
   return costs;
 }

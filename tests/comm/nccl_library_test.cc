@@ -44,10 +44,9 @@ TEST(NcclLibrary, TheConfigBeginsAsItsOwn) {
 }
 #endif
 
-TEST(NcclLibrary, TellsItsVersionAndMakesIds) {
+TEST(NcclLibrary, MakesIds) {
   const auto nccl = LoadNccl("libnccl.so.2");
   if (!nccl.ok()) GTEST_SKIP() << nccl.status().message();
-  EXPECT_GE((*nccl)->Version(), 21900);
   EXPECT_EQ((*nccl)->ErrorText(kNcclSuccess), "no error");
   std::string one, two;
   ASSERT_EQ((*nccl)->GetUniqueId(&one), kNcclSuccess);

@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 from tests.end_to_end import cluster
+from tests.end_to_end.waiting import runs
 
 READY = 'echo "ready 127.0.0.1:4711 workers=2"\n'
 # A process of the same session that outlives its parent; its id goes to $PIDS.
@@ -13,14 +14,6 @@ ORPHAN = 'sleep 600 & echo $! > "$PIDS"\n'
 LOOP = "while :; do sleep 0.05; done\n"
 ENDS = "trap 'exit 0' INT\n"
 DEAF = "trap '' INT\n"
-
-
-def runs(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class ClusterTest(unittest.TestCase):

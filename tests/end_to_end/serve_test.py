@@ -14,18 +14,9 @@ import unittest
 import unittest.mock
 
 from tests.end_to_end import cluster
+from tests.end_to_end.waiting import runs, stat_of
 
 WAIT_SECONDS = 30
-
-
-def stat_of(pid):
-    """State and parent of a process, or nothing."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-    except OSError:
-        return None
-    return fields[0], int(fields[1])
 
 
 def children_of(pid):
@@ -36,11 +27,6 @@ def children_of(pid):
 def is_worker(pid):
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"annulus-worker" in file.read().split(b"\0")[0]
-
-
-def runs(pid):
-    stat = stat_of(pid)
-    return stat is not None and stat[0] != "Z"
 
 
 def has_been_sent(pid, number):

@@ -1,4 +1,4 @@
-"""How a test waits."""
+"""How a test waits, and for what it often does."""
 
 import threading
 import time
@@ -14,3 +14,19 @@ def wait_for(condition, seconds, what):
         if time.monotonic() > deadline:
             raise AssertionError(f"not in {seconds} s: {what() if callable(what) else what}")
         pause.wait(0.02)
+
+
+def stat_of(pid):
+    """State and parent of a process, or nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1])
+
+
+def runs(pid):
+    """One that nobody reaps has ended."""
+    stat = stat_of(pid)
+    return stat is not None and stat[0] != "Z"

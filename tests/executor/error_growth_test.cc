@@ -15,7 +15,7 @@ namespace annulus {
 namespace {
 
 constexpr int32_t kRanks = 8;
-constexpr double kMostRoot = 1.5, kMostLargest = 1.5;
+constexpr double kMostGrowth = 1.5;
 
 std::unique_ptr<AttentionKernel> MakeCpu() { return *CpuKernel::Create({}); }
 
@@ -111,8 +111,8 @@ void ExpectNoGrowth(DataType dtype, Operation operation, const std::vector<Strat
       const bool lse = operation == Operation::kForward && i == 1;
       const reference::Precision type = reference::PrecisionOf(lse ? DataType::kFp32 : dtype);
       const double step = reference::UlpOf(type, together[i].magnitude);
-      EXPECT_LE(together[i].largest, kMostLargest * alone[i].largest + step / 2) << i;
-      EXPECT_LE(together[i].root, kMostRoot * alone[i].root) << i;
+      EXPECT_LE(together[i].largest, kMostGrowth * alone[i].largest + step / 2) << i;
+      EXPECT_LE(together[i].root, kMostGrowth * alone[i].root) << i;
     }
   }
 }

@@ -150,7 +150,7 @@ TEST(ConformanceTriples, EveryStrategyMeetsAllMasksModifiersRanksAndLayoutsBothW
   const std::vector<Axis>& axes = ConformanceAxes();
   const std::vector<Values> triples = Triples();
   EXPECT_GT(triples.size(), 750u);
-  for (const int coverings : {1, kCoverings}) {
+  for (const int coverings : std::set<int>{1, kCoverings}) {
     const std::vector<Combination> missing = MissingTriples(coverings);
     for (const Values& values : triples) {
       bool found = HasAny(missing, values);

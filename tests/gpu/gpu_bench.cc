@@ -1,11 +1,11 @@
 // Measures a kernel, and virtual ranks with it, on the first GPU of this machine:
 //
-//   gpu_bench portable|hopper|cudnn [FILE.json]
+//   gpu_bench portable|hopper|cudnn FILE.json
 //
 // A process for each, because one that fails may leave nothing that can be measured. Figures as a
-// JSON array in the file, which is replaced by a longer one after each, or else on standard output
-// at the end; what they are compared to beside ours is tests/gpu/peers.py's. Ends with 77 and the
-// reason where the machine lacks what the kernel needs.
+// JSON array in the file, which is replaced by a longer one after each; what they are compared to
+// beside ours is tests/gpu/peers.py's. Ends with 77 and the reason where the machine lacks what the
+// kernel needs.
 
 #include <cstdio>
 #include <iostream>
@@ -36,6 +36,8 @@ using bench::Summary;
 constexpr int kUsage = 2, kNoGpu = 3, kSkipped = 77;  // Exit codes.
 constexpr int64_t kArenaBytes = int64_t{6} << 30;
 constexpr int kRepeats = 20;
+// Of 16k rows and more, which differ by a fiftieth at most and take most of the time.
+constexpr int kLongRepeats = 7;
 constexpr int kRingRepeats = 5;
 // Jobs behind one another, as peers.py has calls between two events: a plan is made meanwhile.
 constexpr int kTimes = 5, kShortTimes = 20;
@@ -120,7 +122,7 @@ class GpuBench {
   absl::Status Kernel(int64_t length, int32_t dim, bool causal) {
     ASSIGN_OR_RETURN(const auto job,
                      DeviceJob::Create(Forward(length, dim, 16, causal), device_.get()));
-    const int repeats = RepeatsOf(length);
+    const int repeats = length < 16384 ? kRepeats : kLongRepeats;
     std::vector<double> rates;
     for (int n = 0; n < repeats + 2; ++n) {
       ASSIGN_OR_RETURN(const double seconds, job->Run(*kernel_, 1, kTimes));
@@ -330,8 +332,8 @@ int Main(const std::string& kernel, const std::string& path) {
                                                                   device, cuda::CudnnRule());
                                                             }}}};
   const auto measured = known.find(kernel);
-  if (measured == known.end()) {
-    std::cerr << "usage: gpu_bench portable|hopper|cudnn [FILE.json]\n";
+  if (measured == known.end() || path.empty()) {
+    std::cerr << "usage: gpu_bench portable|hopper|cudnn FILE.json\n";
     return kUsage;
   }
   if (const auto gpus = CountGpus(CudaRuntime()); !gpus.ok()) {
@@ -343,8 +345,6 @@ int Main(const std::string& kernel, const std::string& path) {
   // Of the portable kernel that is a GPU which cannot be used.
   if (kernel != "portable" && absl::IsFailedPrecondition(made.status())) return Skip(made.status());
   const absl::Status status = made.ok() ? Measure(kernel, made->get()) : made.status();
-  // What was measured before a failure is told, too.
-  if (made.ok() && path.empty()) std::cout << bench::ToJson(figures.entries()) << std::endl;
   if (status.ok()) return 0;
   std::cerr << status << "\n";
   return 1;
@@ -354,5 +354,5 @@ int Main(const std::string& kernel, const std::string& path) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  return annulus::Main(argc == 2 || argc == 3 ? argv[1] : "", argc == 3 ? argv[2] : "");
+  return argc == 3 ? annulus::Main(argv[1], argv[2]) : annulus::Main("", "");
 }

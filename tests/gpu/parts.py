@@ -1,4 +1,4 @@
-"""The parts of a run on a GPU. Limits are about four times what an H200 beside 16 CPUs takes."""
+"""The parts of a run on a GPU. Limits are about four times what an H200 beside 16 CPUs takes, where that is known."""
 
 import dataclasses
 import os
@@ -6,6 +6,7 @@ import shutil
 import sys
 
 from tests.gpu.end_to_end import START_SECONDS
+from tests.gpu.results import SKIPPED_CODE
 from tests.gpu.runner import Part
 
 CUDNN_SUITES = ("conformance", "special_values")
@@ -48,7 +49,7 @@ def script(module, *arguments):
 
 def skip(reason):
     """The command of a part for which the machine lacks something."""
-    return [sys.executable, "-c", f"print({reason!r}); raise SystemExit(77)"]
+    return [sys.executable, "-c", f"print({reason!r}); raise SystemExit({SKIPPED_CODE})"]
 
 
 def checked(place, tool, suite, hopper):

@@ -14,10 +14,9 @@ import sys
 import tempfile
 
 from tests.gpu import files
+from tests.gpu.results import SKIPPED_CODE
 
-SKIPPED = 77
 REPEATS = 20
-JOB_SECONDS = 25
 HEADS = 16
 # Length, dimension, causal: as gpu_bench has them.
 SHAPES = [(length, 128, causal) for length in (8192, 16384, 32768) for causal in (False, True)] + [(16384, 64, False), (16384, 256, False)]
@@ -28,7 +27,7 @@ FILE_TYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 def skip(reason):
     print(reason)
-    raise SystemExit(SKIPPED)
+    raise SystemExit(SKIPPED_CODE)
 
 
 def load_torch():
@@ -146,14 +145,14 @@ def load_output(torch, path):
     return torch.frombuffer(bytearray(whole[begin:end]), dtype=dtype).reshape(found["shape"])
 
 
-def judge(torch, service, dtype, causal, folder):
+def judge(torch, service, dtype, causal, folder, seconds):
     """One job by the service and by torch; whether ours is as near to fp64 as theirs, twice over."""
     length, heads, dim = 2000, 4, 128
     q, k, v = (torch.randn(length, heads, dim, device="cuda", dtype=torch.float32).to(dtype) for _ in range(3))
     source, target = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
     save(torch, source, {"q": q, "k": k, "v": v})
     mask = "causal" if causal else "full"
-    done = service.annulus("attend", "--input", source, "--output", target, "--mask", mask, timeout=JOB_SECONDS)
+    done = service.annulus("attend", "--input", source, "--output", target, "--mask", mask, timeout=seconds)
     if done.returncode != 0:
         raise SystemExit(f"attend: {done.stderr.strip()}\n{service.tail()}")
     ours = load_output(torch, target).cuda().double()
@@ -181,7 +180,7 @@ def answers(programs, nccl_library):
     torch.manual_seed(2)
     flags = {"--device": "cuda:0", "--device-bytes": "2GiB", "--nccl-library": nccl_library}
     with tempfile.TemporaryDirectory() as folder, end_to_end.GpuProcesses(1, flags) as service:
-        good = [judge(torch, service, dtype, causal, folder)
+        good = [judge(torch, service, dtype, causal, folder, end_to_end.JOB_SECONDS)
                 for dtype in (torch.bfloat16, torch.float16, torch.float32) for causal in (False, True)]
     if not all(good):
         raise SystemExit("further from fp64 than twice torch's SDPA")

@@ -8,7 +8,7 @@ import time
 import unittest
 from unittest import mock
 
-from tests.end_to_end.waiting import wait_for
+from tests.end_to_end.waiting import runs, wait_for
 from tests.gpu import results, runner
 from tests.gpu.fake_parts import WAIT, Case, fake
 from tests.gpu.runner import Part
@@ -21,19 +21,6 @@ GTEST = {"testsuites": [{"testsuite": [
 SKIPS = """print("[ RUN      ] A.a\\nfile.cc:3: Skipped\\n\\n[  SKIPPED ] A.a (0 ms)")
 print("[ RUN      ] A.b\\nfile.cc:4: Skipped\\nno such thing\\nhere\\n[  SKIPPED ] A.b (0 ms)")
 print("[  SKIPPED ] 2 tests, listed below:")"""
-
-
-def alive(processes):
-    """Those that run: one that nobody reaps has ended."""
-    found = set()
-    for process in processes:
-        try:
-            with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] != "Z":
-                    found.add(process)
-        except OSError:
-            pass
-    return found
 
 
 class RunnerTest(Case):
@@ -53,7 +40,7 @@ class RunnerTest(Case):
 
     def test_a_part_is_killed_at_its_limit_with_what_it_started_and_run_again(self):
         line = "import subprocess; subprocess.Popen(['sleep', '100']); open('began', 'a').write('x'); print('on', flush=True); "
-        hanging = fake("hangs", line + "import threading; threading.Event().wait(100)", seconds=5)
+        hanging = fake("hangs", line + WAIT, seconds=5)
         began = time.monotonic()
         code, facts = self.go([hanging, fake("good", "")])
         self.assertLess(time.monotonic() - began, 60)
@@ -66,9 +53,9 @@ class RunnerTest(Case):
         # As programs of the end-to-end tests are: a session of its own, and here a parent that is gone too.
         deep = "import os, subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); " \
                "open('pids', 'a').write(f'{child.pid} {os.getpid()} '); print('on', flush=True); "
-        between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + 'import threading; threading.Event().wait(1000)'!r}], " \
+        between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + WAIT!r}], " \
                   "start_new_session=True, stdout=subprocess.PIPE).stdout.readline(); "
-        for name, end, status in (("hangs", "import threading; threading.Event().wait(1000)", "timed out"), ("ends", "", "passed")):
+        for name, end, status in (("hangs", WAIT, "timed out"), ("ends", "", "passed")):
             _, facts = self.go([fake(name, between + end, seconds=10 if end else 60)])
             self.assertEqual(facts[name]["status"], status, facts[name])
         with open(os.path.join(self.out, "pids"), encoding="utf-8") as file:
@@ -89,7 +76,7 @@ class RunnerTest(Case):
         process, started = self.start_hanging()
         process.kill()
         process.communicate(timeout=60)
-        wait_for(lambda: not alive(started), 60, lambda: f"an end of {alive(started)}")
+        wait_for(lambda: not any(map(runs, started)), 60, lambda: f"an end of {list(filter(runs, started))}")
 
     def start_hanging(self):
         """A runner of two parts, and the processes of both."""

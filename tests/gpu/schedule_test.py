@@ -143,7 +143,7 @@ class ScheduleTest(Case):
         self.assertEqual((code, facts["one"]["status"]), (runner.NOT_ALL, "not run"))
         self.assertEqual(self.go(good)[0], runner.PASSED)
         # One that the end of all cuts short has not had its time.
-        slow = fake("slow", "import threading; threading.Event().wait(100)", seconds=50)
+        slow = fake("slow", WAIT, seconds=50)
         code, facts = self.go([slow], seconds=6)
         self.assertEqual((code, facts["slow"]["status"]), (runner.NOT_ALL, "not run"))
 

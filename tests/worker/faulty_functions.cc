@@ -8,6 +8,9 @@ namespace {
 static_assert(sizeof(TileIsa) == 168, "a new function needs a fault below");
 static_assert(sizeof(GradientIsa) == 9 * sizeof(void*), "a new function needs a fault below");
 
+template <typename... Arguments>
+void Nothing(Arguments...) {}
+
 std::vector<FaultyFunction> FaultyPacking() {
   return {
       {"pack_keys",
@@ -61,10 +64,7 @@ std::vector<FaultyFunction> FaultyFunctionsOfTiles() {
            tile.scores[17] += 4;
          };
        }},
-      {"change_scores",
-       [](TileIsa* isa, GradientIsa*) {
-         isa->change_scores = [](const TileBlock&, const ScoreRule&) {};
-       }},
+      {"change_scores", [](TileIsa* isa, GradientIsa*) { isa->change_scores = Nothing; }},
       {"softmax",
        [](TileIsa* isa, GradientIsa*) {
          isa->softmax = [](const TileBlock& tile) {
@@ -72,10 +72,7 @@ std::vector<FaultyFunction> FaultyFunctionsOfTiles() {
            kPortableIsa.softmax(tile);
          };
        }},
-      {"drop_weights",
-       [](TileIsa* isa, GradientIsa*) {
-         isa->drop_weights = [](const TileBlock&, const DropRule&) {};
-       }},
+      {"drop_weights", [](TileIsa* isa, GradientIsa*) { isa->drop_weights = Nothing; }},
       {"accumulate",
        [](TileIsa* isa, GradientIsa*) {
          isa->accumulate = [](const TileBlock& tile) {
@@ -103,22 +100,10 @@ std::vector<FaultyFunction> FaultyFunctionsOfTiles() {
 
 std::vector<FaultyFunction> FaultyFunctionsOfGradients() {
   return {
-      {"uncap",
-       [](TileIsa*, GradientIsa* gradients) {
-         gradients->uncap = [](const GradientTile&, const ScoreRule&) {};
-       }},
-      {"add",
-       [](TileIsa*, GradientIsa* gradients) {
-         gradients->add = [](const GradientTile&, const float*, float*) {};
-       }},
-      {"multiply",
-       [](TileIsa*, GradientIsa* gradients) {
-         gradients->multiply = [](const GradientTile&, const float*, float*) {};
-       }},
-      {"clear_hidden",
-       [](TileIsa*, GradientIsa* gradients) {
-         gradients->clear_hidden = [](const GradientTile&, const float*, float*) {};
-       }},
+      {"uncap", [](TileIsa*, GradientIsa* gradients) { gradients->uncap = Nothing; }},
+      {"add", [](TileIsa*, GradientIsa* gradients) { gradients->add = Nothing; }},
+      {"multiply", [](TileIsa*, GradientIsa* gradients) { gradients->multiply = Nothing; }},
+      {"clear_hidden", [](TileIsa*, GradientIsa* gradients) { gradients->clear_hidden = Nothing; }},
       {"weigh",
        [](TileIsa*, GradientIsa* gradients) {
          gradients->weigh = [](const GradientTile& tile) {

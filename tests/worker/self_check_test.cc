@@ -174,7 +174,7 @@ TEST_F(SelfCheckTest, AFaultInAnyFunctionShowsInEveryType) {
   }
 }
 
-TEST_F(SelfCheckTest, AFaultOfSomeJobsAloneFallsBackToTheNextPath) {
+TEST_F(SelfCheckTest, AFaultFallsBackToTheNextPath) {
   for (const TileIsa& fault : {LosesAScore(), MakesNan(), CutsFp16Short(), MistakesRowsAsTheyLie(),
                                MistakesGroupsOfRows()}) {
     ExpectPassedOver(fault);
