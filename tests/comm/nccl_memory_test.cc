@@ -44,8 +44,8 @@ TEST(NcclMemory, MemoryThatIsRefusedIsToldAsThat) {
 
 // As NCCL 2.19 and 2.28 say it where /dev/shm is full, or there may be no more files or threads.
 constexpr const char* kHostLimits[] = {
-    "Error: failed to extend /dev/shm/nccl-0uQ1 to 9637892 bytes, error: No space left on device "
-    "(28)",
+    ("Error: failed to extend /dev/shm/nccl-0uQ1 to 9637892 bytes, error: No space left on device "
+     "(28)"),
     "Error while creating shared memory segment /dev/shm/nccl-0uQ1 (size 9637888)",
     "Error: failed to create shared memory file /dev/shm/nccl-XXXXXX, error Permission denied (13)",
     "Error: Could not map /dev/shm/nccl-0uQ1 size 4096, error: Invalid argument (22)",
