@@ -284,6 +284,11 @@ TEST(Program, WrongRequestsAreRefused) {
   EXPECT_EQ(MakeProgram(request).status().code(), StatusCode::kInvalidArgument);
   request.parts_of_step = {1, 0};
   EXPECT_EQ(MakeProgram(request).status().code(), StatusCode::kInvalidArgument);
+  request.parts_of_step = {};
+  request.spec.deterministic = true;
+  EXPECT_EQ(MakeProgram(request).status().code(), StatusCode::kInvalidArgument);
+  request.plan_options.granule = 2 * kFoldTile;
+  EXPECT_TRUE(MakeProgram(request).ok());
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/dtype.h"
+#include "attention/shard_plan.h"
 #include "attention/status_macros.h"
 #include "attention/tensor_table.h"
 #include "tests/bench/report.h"
@@ -185,6 +186,7 @@ class RingJob {
     request.spec = spec;
     request.plan_options.world_size = ranks;
     request.plan_options.layout = ranks == 1 ? Layout::kContiguous : Layout::kZigzag;
+    request.plan_options.granule = GranuleOf(spec);
     request.execution.strategy = ranks == 1 ? Strategy::kRotateKv : Strategy::kRingPassKv;
     for (request.rank = 0; request.rank < ranks; ++request.rank) {
       ASSIGN_OR_RETURN(std::shared_ptr<const RankProgram> program, MakeProgram(request));

@@ -21,6 +21,10 @@ absl::Status CheckParts(const std::vector<int32_t>& parts, size_t steps) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequest& request) {
+  if (request.plan_options.granule % GranuleOf(request.spec) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a granule of ", request.plan_options.granule,
+                                                   " rows cuts tiles of a deterministic job"));
+  }
   ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(request.spec, request.plan_options));
   MaskMap mask(request.spec);
   ScheduleRequest ask;

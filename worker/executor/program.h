@@ -48,7 +48,8 @@ struct ProgramRequest {
   std::string source;
 };
 
-// INVALID_ARGUMENT for a rank, options or parts out of range, UNIMPLEMENTED for a layout or
+// INVALID_ARGUMENT for a rank, options or parts out of range, a granule that is no multiple of
+// GranuleOf(spec) included, UNIMPLEMENTED for a layout or
 // strategy that is not served. `spec` is valid.
 absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequest& request);
 
