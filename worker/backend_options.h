@@ -19,9 +19,9 @@ struct BackendOptions {
   // Of a GPU: "auto", "portable" or "hopper" (worker/hopper_choice.h). Others than "auto" go with
   // no CPU.
   std::string cuda_kernel = "auto";
-  // The command, but for the GPU's name at its end, that runs CheckHopperOn and tells what came of
+  // The commands, but for the GPU's name at their end, that run CheckHopperOn and tell what came of
   // it as HopperVerdict reads it. Empty: nothing can be checked.
-  std::vector<std::string> hopper_check;
+  std::vector<std::string> hopper_check, hopper_gradients_check;
   int threads = 1;  // Of one kernel.
   // Where ranks reach each other: an address or host name of this machine, or else the name of a
   // network interface.

@@ -56,8 +56,10 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> MakeYardstick() {
 // Before this process takes anything of the GPU, which may be one that a single process has to
 // itself.
 absl::StatusOr<HopperChoice> ChooseKernel(const BackendOptions& options, int ordinal) {
-  const auto check = [&]() -> ChildEnd {
-    std::vector<std::string> command = options.hopper_check;
+  const auto check = [&](Operation operation) -> ChildEnd {
+    const bool gradients = operation == Operation::kGradients;
+    std::vector<std::string> command =
+        gradients ? options.hopper_gradients_check : options.hopper_check;
     if (command.empty()) return {ChildEnd::Kind::kNotStarted, ENOENT, ""};
     command.push_back(absl::StrCat("cuda:", ordinal));
     return RunChild(command, kHopperCheckTime);
@@ -129,7 +131,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   const std::shared_ptr<NcclApi> nccl = std::move(loaded);
   cuda::DeviceKernelOptions kernel_options;
   kernel_options.threads = options.threads;
-  kernel_options.hopper = {choice.on, NcclCtasOf(NcclEnvironment::OfProcess())};
+  kernel_options.hopper = {choice.on, choice.gradients, NcclCtasOf(NcclEnvironment::OfProcess())};
   if (!options.cudnn_library.empty()) {
     ASSIGN_OR_RETURN(kernel_options.cudnn, cuda::LoadCudnn(options.cudnn_library));
   }
@@ -174,7 +176,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
   return engine;
 }
 
-absl::Status CheckHopperOn(const std::string& device_name) {
+absl::Status CheckHopperOn(const std::string& device_name, Operation operation) {
   ASSIGN_OR_RETURN(const int ordinal, GpuNumber(device_name));
   CudaContext::Options options;
   options.ordinal = ordinal;
@@ -185,12 +187,16 @@ absl::Status CheckHopperOn(const std::string& device_name) {
                    CudaContext::Create(CudaRuntime(), options));
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Create(context));
   cuda::DeviceKernelOptions kernel_options;
-  kernel_options.hopper = {/*on=*/true, kNcclCtas};
+  const bool gradients = operation == Operation::kGradients;
+  kernel_options.hopper = {/*on=*/true, gradients, kNcclCtas};
   ASSIGN_OR_RETURN(const std::unique_ptr<cuda::CudaKernel> kernel,
                    cuda::MakeCudaKernel(device.get(), kernel_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> yardstick, MakeYardstick());
-  RETURN_IF_ERROR(CheckHopper(*kernel, *yardstick, device.get(), HopperCheckSpecs(),
-                              [&] { return kernel->hopper_launches(); }));
+  const auto launches = [&] {
+    return gradients ? kernel->hopper_gradient_launches() : kernel->hopper_launches();
+  };
+  RETURN_IF_ERROR(
+      CheckHopper(*kernel, *yardstick, device.get(), HopperCheckSpecs(operation), launches));
   // What the worker itself goes through at its start.
   return CheckAtStart(*kernel, *yardstick, device.get());
 }

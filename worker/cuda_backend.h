@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "attention/spec.h"
 #include "worker/backend_options.h"
 #include "worker/lane/engine.h"
 
@@ -20,9 +21,9 @@ absl::StatusOr<int> GpusHere();
 // fails its check.
 absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal);
 
-// Compares the kernel for sm_90a with the CPU's portable one on that GPU: takes some of its memory,
-// and may hang. For a process of its own.
-absl::Status CheckHopperOn(const std::string& device);
+// Compares the kernel for sm_90a of an operation with the CPU's portable one on that GPU: takes
+// some of its memory, and may hang. For a process of its own.
+absl::Status CheckHopperOn(const std::string& device, Operation operation);
 
 }  // namespace annulus
 

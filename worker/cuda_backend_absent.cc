@@ -8,6 +8,6 @@ absl::StatusOr<int> GpusHere() {
 
 absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions&, int) { return GpusHere().status(); }
 
-absl::Status CheckHopperOn(const std::string&) { return GpusHere().status(); }
+absl::Status CheckHopperOn(const std::string&, Operation) { return GpusHere().status(); }
 
 }  // namespace annulus

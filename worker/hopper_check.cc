@@ -15,6 +15,7 @@ struct Dims {
   int32_t keys, values;
 };
 constexpr Dims kDims[] = {{64, 64}, {72, 72}, {128, 128}, {256, 256}};
+constexpr int32_t kMostOfGradients = 128;
 
 // Products of numbers in [−1, 1) sum up to a third of √dim, about.
 double PeakedScale(int32_t dim) { return 9 / std::sqrt(static_cast<double>(dim)); }
@@ -92,17 +93,21 @@ std::string NameOf(const AttentionSpec& spec, bool in_two) {
                       !masked                                 ? ""
                       : spec.masks[0].window_left.has_value() ? ", window"
                                                               : ", causal",
+                      spec.operation == Operation::kGradients ? ", gradients" : "",
                       in_two ? ", in two calls" : "");
 }
 
 }  // namespace
 
-std::vector<AttentionSpec> HopperCheckSpecs() {
+std::vector<AttentionSpec> HopperCheckSpecs(Operation operation) {
+  const bool gradients = operation == Operation::kGradients;
   std::vector<AttentionSpec> specs;
   for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
     for (const Dims& dims : kDims) {
+      if (gradients && dims.keys > kMostOfGradients) continue;
       for (const bool shared : {false, true}) {
-        const int32_t kv_heads = shared ? 1 : 2, q_heads = shared ? 4 : 2;
+        // Rows of six heads do not fill tiles of slots.
+        const int32_t kv_heads = shared ? 1 : 2, q_heads = !shared ? 2 : gradients ? 6 : 4;
         for (AttentionSpec& spec : Masked(Spec(dtype, dims, q_heads, kv_heads)))
           specs.push_back(std::move(spec));
       }
@@ -117,6 +122,7 @@ std::vector<AttentionSpec> HopperCheckSpecs() {
     AddSequence(3, 4201, &decoding);
     specs.push_back(std::move(decoding));
   }
+  for (AttentionSpec& spec : specs) spec.operation = operation;
   return specs;
 }
 
@@ -127,7 +133,10 @@ absl::Status CheckHopper(AttentionKernel& kernel, AttentionKernel& yardstick, De
   for (const AttentionSpec& spec : specs) {
     for (AttentionKernel* const form : {&kernel, static_cast<AttentionKernel*>(&in_two)}) {
       const int64_t before = launches();
-      absl::Status status = CheckForward(spec, *form, yardstick, device);
+      AttentionSpec forward = spec;
+      forward.operation = Operation::kForward;
+      const auto check = spec.operation == Operation::kGradients ? CheckGradients : CheckForward;
+      absl::Status status = check(forward, *form, yardstick, device);
       if (status.ok() && launches() == before)
         status = absl::InternalError("the kernel for Hopper was not launched");
       if (status.ok()) continue;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "attention/error.h"
+#include "attention/status_macros.h"
 #include "base/log.h"
 
 namespace annulus {
@@ -31,12 +32,35 @@ std::string HopperVerdict(const ChildEnd& end) {
 std::string HopperChoice::kernels() const { return on ? "cuda/wgmma+mma" : "cuda/mma"; }
 
 std::string HopperChoice::note() const {
-  if (verdict.empty()) return "";
-  return absl::StrCat(" (hopper ", verdict.substr(0, verdict.find(':')), ")");
+  const auto brief = [](const std::string& text) { return text.substr(0, text.find(':')); };
+  if (!verdict.empty()) return absl::StrCat(" (hopper ", brief(verdict), ")");
+  if (gradients_verdict.empty()) return "";
+  return absl::StrCat(" (hopper gradients ", brief(gradients_verdict), ")");
 }
 
+namespace {
+
+// The verdict, which is said in the log where that is not an error's.
+absl::StatusOr<std::string> Judge(const std::string& asked, absl::string_view kernel,
+                                  const ChildEnd& end) {
+  std::string verdict = HopperVerdict(end);
+  if (verdict.empty()) {
+    LogInfo(kNoJob, "the kernel for ", kernel, " passed its check");
+    return verdict;
+  }
+  if (asked == "auto") {
+    LogWarning(kNoJob, "the kernel for ", kernel, " ", verdict, "; the portable one serves");
+    return verdict;
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("the CUDA kernel for ", kernel, " ", verdict),
+                   {"KERNEL_SELF_CHECK_FAILED", {{"path", "hopper"}}, {}, {}});
+}
+
+}  // namespace
+
 absl::StatusOr<HopperChoice> ChooseHopper(const std::string& asked, bool sm_90,
-                                          const std::function<ChildEnd()>& check) {
+                                          const HopperCheck& check) {
   HopperChoice choice;
   if (asked == "portable") return choice;
   if (!sm_90) {
@@ -44,19 +68,13 @@ absl::StatusOr<HopperChoice> ChooseHopper(const std::string& asked, bool sm_90,
     return absl::FailedPreconditionError(
         "the CUDA kernel \"hopper\" needs a GPU of compute capability 9.0");
   }
-  choice.verdict = HopperVerdict(check());
+  ASSIGN_OR_RETURN(choice.verdict, Judge(asked, "Hopper", check(Operation::kForward)));
   choice.on = choice.verdict.empty();
-  if (choice.on) {
-    LogInfo(kNoJob, "the kernel for Hopper passed its check");
-    return choice;
-  }
-  if (asked == "auto") {
-    LogWarning(kNoJob, "the kernel for Hopper ", choice.verdict, "; the portable one serves");
-    return choice;
-  }
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   absl::StrCat("the CUDA kernel \"hopper\" ", choice.verdict),
-                   {"KERNEL_SELF_CHECK_FAILED", {{"path", "hopper"}}, {}, {}});
+  if (!choice.on) return choice;
+  ASSIGN_OR_RETURN(choice.gradients_verdict,
+                   Judge(asked, "gradients on Hopper", check(Operation::kGradients)));
+  choice.gradients = choice.gradients_verdict.empty();
+  return choice;
 }
 
 }  // namespace annulus

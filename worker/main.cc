@@ -43,6 +43,7 @@ constexpr int kFailed = 1;
 constexpr absl::Duration kMinAbortTimeout = absl::Seconds(7);
 
 constexpr char kCheckHopper[] = "--check-hopper-on";
+constexpr char kCheckHopperGradients[] = "--check-hopper-gradients-on";
 
 struct Flags {
   WorkerOptions worker;
@@ -195,11 +196,11 @@ void AddTimes(CLI::App* app, Flags* flags) {
               {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
 }
 
-void AddHopperCheck(CLI::App* app, std::string* device) {
+void AddHopperCheck(CLI::App* app, const char* flag, const std::string& kernel,
+                    std::string* device) {
   AddText(app,
-          {kCheckHopper,
-           "Serves nothing: compares the kernel for Hopper with the CPU's on a GPU, says `passed` "
-           "or why not, and ends"},
+          {flag, absl::StrCat("Serves nothing: compares the kernel for ", kernel,
+                              " with the CPU's on a GPU, says `passed` or why not, and ends")},
           "cuda:N", "", [device](const std::string& text) -> absl::Status {
             *device = text;
             return GpuNumber(text).ok()
@@ -340,9 +341,9 @@ int Run(Flags flags) {
 }
 
 // What a worker runs beside itself before it takes the GPU (worker/hopper_choice.h).
-int CheckHopperFor(const std::string& device) {
+int CheckHopperFor(const std::string& device, Operation operation) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Nobody else would end it.
-  const absl::Status status = CheckHopperOn(device);
+  const absl::Status status = CheckHopperOn(device, operation);
   std::cout << (status.ok() ? kHopperPassed : status.message()) << std::endl;
   return status.ok() ? 0 : kFailed;
 }
@@ -350,6 +351,7 @@ int CheckHopperFor(const std::string& device) {
 int Main(int argc, char** argv) {
   Flags flags = Defaults();
   flags.backend.hopper_check = {"/proc/self/exe", kCheckHopper};
+  flags.backend.hopper_gradients_check = {"/proc/self/exe", kCheckHopperGradients};
   CLI::App app(
       "Annulus worker: holds shards of attention jobs and computes them together with other "
       "workers.",
@@ -357,12 +359,14 @@ int Main(int argc, char** argv) {
   AddPlaces(&app, &flags);
   AddSizes(&app, &flags);
   AddTimes(&app, &flags);
-  std::string hopper_device;
-  AddHopperCheck(&app, &hopper_device);
+  std::string attends_on, gradients_on;
+  AddHopperCheck(&app, kCheckHopper, "Hopper", &attends_on);
+  AddHopperCheck(&app, kCheckHopperGradients, "gradients on Hopper", &gradients_on);
   AddLogFlags(&app, &flags.log);
   if (const std::optional<int> code = ParseCommandLine(&app, argc, argv); code.has_value())
     return *code;
-  if (!hopper_device.empty()) return CheckHopperFor(hopper_device);
+  if (!attends_on.empty()) return CheckHopperFor(attends_on, Operation::kForward);
+  if (!gradients_on.empty()) return CheckHopperFor(gradients_on, Operation::kGradients);
   if (const absl::Status status = Check(flags); !status.ok()) {
     std::cerr << absl::StrCat("annulus-worker: ", status.message(), "\n");
     return kUsageExitCode;

@@ -287,6 +287,11 @@ absl::Status CheckForward(const AttentionSpec& spec, AttentionKernel& kernel,
   return CheckJob(spec, kernel, device, yardstick, &tensors);
 }
 
+absl::Status CheckGradients(const AttentionSpec& spec, AttentionKernel& kernel,
+                            AttentionKernel& yardstick, Device* device) {
+  return CheckBothWays(spec, kernel, device, yardstick);
+}
+
 absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
                                  Device* device) {
   for (const DataType dtype : kTypes) {

@@ -25,6 +25,10 @@ absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
 absl::Status CheckForward(const AttentionSpec& spec, AttentionKernel& kernel,
                           AttentionKernel& yardstick, Device* device = nullptr);
 
+// One forward job, and the gradients of it by what it gave.
+absl::Status CheckGradients(const AttentionSpec& spec, AttentionKernel& kernel,
+                            AttentionKernel& yardstick, Device* device = nullptr);
+
 // The same of every kernel that a GPU chooses from by head dimensions and modifiers, in tens of
 // milliseconds of the yardstick. Shapes that `kernel` says it does not serve are passed over, but
 // it fails where it serves none of a type, as then nothing has been compared.

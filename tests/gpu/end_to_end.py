@@ -29,7 +29,7 @@ STRATEGIES = ("ring-pass-kv", "ring-pass-q", "ulysses", "all-gather-kv")
 VERIFIED_ROWS = "32"
 # Shorter than a part's limit: what a job waits for shows in the logs, and of a part that is killed they are lost.
 JOB_SECONDS = 25
-# For all workers: more than the minute that the check of the kernel for Hopper has at each start.
+# For all workers: more than the minute that the checks of the kernels for Hopper have at each start.
 START_SECONDS = 75
 
 

@@ -246,7 +246,7 @@ class RingJob {
   std::vector<DeviceMemory> memory_;
 };
 
-// Deterministic ones in turns with others.
+// Deterministic ones, which are always the portable kernel's, in turns with others.
 absl::Status GpuBench::Gradients(bool causal) {
   AttentionSpec spec = Forward(8192, 128, 16, causal);
   spec.operation = Operation::kGradients;
@@ -312,9 +312,7 @@ absl::Status Measure(const std::string& kernel, GpuBench* bench) {
   RETURN_IF_ERROR(CudaStatus(api, api->MemoryFree(&free), "free memory"));
   RETURN_IF_ERROR(bench->Decoding());
   RETURN_IF_ERROR(bench->CarriedState());
-  if (kernel == "portable") {
-    for (const bool causal : {false, true}) RETURN_IF_ERROR(bench->Gradients(causal));
-  }
+  for (const bool causal : {false, true}) RETURN_IF_ERROR(bench->Gradients(causal));
   for (const int32_t ranks : {4, 8}) {
     for (const bool causal : {false, true}) RETURN_IF_ERROR(bench->VirtualRanks(ranks, causal));
   }

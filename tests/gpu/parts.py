@@ -69,10 +69,10 @@ def checked(place, tool, suite, hopper):
 
 
 def checks(place):
-    """Gradients are the portable kernel's."""
     tools = ("memcheck", "racecheck")
     return staged("checks", [checked(place, tool, suite, False) for tool in tools for suite in CHECKED_CASES]) + staged(
-        "hopper_checks", [checked(place, tool, "special_values", True) for tool in tools], HOPPER_CHECK)
+        "hopper_checks", [checked(place, tool, suite, True) for tool in tools for suite in CHECKED_CASES],
+        HOPPER_CHECK)
 
 
 def whole_jobs(place):
@@ -115,8 +115,10 @@ def hopper_parts(place):
     """The same with the kernel for Hopper; its check at a worker's start comes first, by itself."""
     worker = os.path.join(place.programs, "annulus-worker")
     check = Part(HOPPER_CHECK, "the check of the kernel for Hopper at a worker's start", 30, [worker, "--check-hopper-on", "cuda:0"])
-    parts = [gtest(place.test(f"kernel_{suite}_test"), f"hopper_kernel_{suite}", f"the suite {suite} with the kernel for Hopper", 30,
-                   "--gtest_filter=*/hopper") for suite in KERNEL_SUITES]
+    parts = [Part("hopper_gradients_check", "the check of the kernel for gradients on Hopper at a worker's start", 30,
+                  [worker, "--check-hopper-gradients-on", "cuda:0"])]
+    parts += [gtest(place.test(f"kernel_{suite}_test"), f"hopper_kernel_{suite}", f"the suite {suite} with the kernel for Hopper", 30,
+                    "--gtest_filter=*/hopper") for suite in KERNEL_SUITES]
     parts += [
         gtest(place.test("virtual_ranks_test"), "hopper_virtual_ranks", "jobs of every strategy with the kernel for Hopper", 45,
               "--gtest_filter=*Hopper*"),
@@ -158,7 +160,7 @@ def all_parts(place):
     GPU is of sm_90."""
     measurements = [
         bench(place, "portable", "the portable kernel: its shapes, decoding, carried state, gradients, virtual ranks, memory", 90),
-        bench(place, "hopper", "the kernel for Hopper: its shapes, decoding, carried state, virtual ranks, memory", 90),
+        bench(place, "hopper", "the kernel for Hopper: its shapes, decoding, carried state, gradients, virtual ranks, memory", 90),
         bench(place, "cudnn", "what a worker with cuDNN computes by: its shapes", 60, cudnn_of(place)),
         whole_jobs(place),
         Part("peers", "cuDNN, FlashAttention, a matrix product and a plain read, by torch", 90, script("peers", "figures", "peers.json"),

@@ -82,7 +82,7 @@ class PartsTest(Case):
 
         with mock.patch.object(parts, "find_sanitizer", return_value="/bin/compute-sanitizer"):
             skipped = [part for part in parts.all_parts(Other) if "hopper" in part.name]
-        self.assertEqual(len(skipped), len(parts.KERNEL_SUITES) + 4 + 1 + 2)
+        self.assertEqual(len(skipped), len(parts.KERNEL_SUITES) + 5 + 1 + 4)
         for part in skipped:
             done = subprocess.run(part.command, capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stdout), (77, "the kernel for Hopper needs a GPU of sm_90\n"))
@@ -120,13 +120,13 @@ class PartsTest(Case):
     def test_a_checker_watches_our_kernels_alone(self):
         with mock.patch.object(parts, "find_sanitizer", return_value="/bin/compute-sanitizer"):
             checked = [part for part in parts.all_parts(Place) if part.name.startswith("sanitizer_")]
-        self.assertEqual(len(checked), 2 * (len(parts.CHECKED_CASES) + 1))
+        self.assertEqual(len(checked), 4 * len(parts.CHECKED_CASES))
         for part in checked:
             # One kernel each: what is said of the one is not the other's.
             wanted = r"^--gtest_filter=([^-:]+\*/hopper(:|$))+$" if "hopper" in part.name else r"^--gtest_filter=[^-]+-\*/hopper:\*/cudnn$"
             self.assertRegex(part.command[-1], wanted)
             self.assertEqual(part.unable, "Device not supported")
-        self.assertEqual(len([part for part in checked if "hopper" in part.name]), 2)
+        self.assertEqual(len([part for part in checked if "hopper" in part.name]), 4)
 
 
 if __name__ == "__main__":

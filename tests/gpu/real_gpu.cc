@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device) {
 
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device) {
   cuda::DeviceKernelOptions options = Options();
-  options.hopper.on = true;
+  options.hopper.on = options.hopper.gradients = true;
   auto kernel = cuda::MakeDeviceKernel(device, options);
   if (!absl::IsFailedPrecondition(kernel.status())) return kernel;
   return WithoutHopperKernel(device->context()->properties());

@@ -37,8 +37,8 @@ def compared(parts):
                         "bar": bar, "met": None if bar is None else ratio >= bar})
 
     for name, value in values.items():
-        cudnn = "cudnn " + name
-        if name.startswith("backward ") and values.get(cudnn):
+        cudnn = "cudnn " + name.removeprefix("hopper ")
+        if name.startswith(("backward ", "hopper backward ")) and values.get(cudnn):
             add(f"{name} / cudnn", value / values[cudnn], f"cuDNN, {together(part[name], part[cudnn])}", BACKWARD_BAR)
         if "decode " in name and values.get(READ):
             add(f"{name} / read", value / values[READ], f"a plain read of 1 GiB, {together(part[name], part[READ])}", READ_BAR)

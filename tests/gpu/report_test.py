@@ -60,12 +60,13 @@ class ReportTest(Case):
         through = {"name": "with-cudnn forward bf16 S8192 D128 full", "value": 540.0, "unit": "TFLOP/s"}
         theirs = {"name": "cudnn forward bf16 S8192 D128 full", "value": 600.0, "unit": "TFLOP/s"}
         backward = {"name": "backward bf16 S8192 D128 full", "value": 180.0, "unit": "TFLOP/s"}
+        hopper_backward = {"name": "hopper backward bf16 S8192 D128 full", "value": 270.0, "unit": "TFLOP/s"}
         cudnn_backward = {"name": "cudnn backward bf16 S8192 D128 full", "value": 450.0, "unit": "TFLOP/s"}
         gemm = {"name": "gemm bf16 8192", "value": 750.0, "unit": "TFLOP/s"}
         decode = {"name": "decode bf16 S131072 D128", "value": 2400.0, "unit": "GB/s"}
         read = {"name": "read", "value": 3000.0, "unit": "GB/s"}
         _, facts = self.go([
-            fake("bench", "", "figures", write=[ours, causal, hopper, through, backward, decode, *narrow]),
+            fake("bench", "", "figures", write=[ours, causal, hopper, through, backward, hopper_backward, decode, *narrow]),
             fake("peers", "", "figures", write=[theirs, gemm, cudnn_backward, read, their_narrow]),
             fake("bad", "print('why'); raise SystemExit(1)"),
         ])
@@ -78,6 +79,7 @@ class ReportTest(Case):
         self.assertEqual(ratios["hopper forward bf16 S16384 D64 full / cudnn"], (0.5, False))
         self.assertEqual(ratios["forward bf16 S16384 D64 full / cudnn"], (0.5, None))
         self.assertEqual(ratios["backward bf16 S8192 D128 full / cudnn"], (0.4, False))
+        self.assertEqual(ratios["hopper backward bf16 S8192 D128 full / cudnn"], (0.6, True))
         self.assertEqual(ratios["forward bf16 S8192 D128 full / GEMM"], (0.4, None))
         self.assertEqual(ratios["forward bf16 S8192 D128 causal / full"], (0.9, True))
         self.assertEqual(ratios["decode bf16 S131072 D128 / read"], (0.8, True))

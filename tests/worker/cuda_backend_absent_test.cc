@@ -10,7 +10,7 @@ namespace {
 TEST(CudaBackendAbsent, SaysSo) {
   EXPECT_EQ(GpusHere().status().message(), "this program was built without CUDA");
   EXPECT_EQ(MakeCudaEngine({}, 0).status(), GpusHere().status());
-  EXPECT_EQ(CheckHopperOn("cuda:0"), GpusHere().status());
+  EXPECT_EQ(CheckHopperOn("cuda:0", Operation::kForward), GpusHere().status());
 }
 
 }  // namespace

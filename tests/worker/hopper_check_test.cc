@@ -23,14 +23,18 @@ std::unique_ptr<CpuKernel> Portable() {
   return *CpuKernel::Create(options);
 }
 
-// A kernel that serves everything and says that the one for Hopper did, with one fault.
+// A kernel that serves everything and says that the one for Hopper did, with one fault in an
+// operation.
 class Faulty final : public AttentionKernel {
  public:
   enum class Fault { kNone, kForgetsState, kMasksNothing, kScalesScores, kLosesAKey, kNotLaunched };
-  explicit Faulty(Fault fault) : fault_(fault) {}
+  Faulty(Fault fault, Operation operation) : fault_(fault), operation_(operation) {}
 
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control) override {
+    const bool gradients = tasks[0].q.block.kind == BlockKind::kQGrad;
+    if (gradients != (operation_ == Operation::kGradients))
+      return kernel_->Accumulate(job, tasks, control);
     if (fault_ != Fault::kNotLaunched) ++launches;
     KernelJob other = job;
     if (fault_ == Fault::kScalesScores) other.scale *= 1.05;
@@ -54,21 +58,24 @@ class Faulty final : public AttentionKernel {
 
  private:
   const Fault fault_;
+  const Operation operation_;
   const std::unique_ptr<CpuKernel> kernel_ = *CpuKernel::Create({});
 };
 
 absl::Status Check(Faulty::Fault fault, const std::vector<AttentionSpec>& specs) {
-  Faulty kernel(fault);
+  Faulty kernel(fault, specs[0].operation);
   const std::unique_ptr<CpuKernel> yardstick = Portable();
   return CheckHopper(kernel, *yardstick, nullptr, specs, [&] { return kernel.launches; });
 }
 
 TEST(HopperCheckTest, ItsJobsAreValidAndASoundKernelPassesThemAll) {
-  const std::vector<AttentionSpec> specs = HopperCheckSpecs();
-  for (const AttentionSpec& spec : specs) EXPECT_TRUE(Validate(spec, {}, {}).ok());
-  EXPECT_GE(specs.size(), 60u);
-  const absl::Status status = Check(Faulty::Fault::kNone, specs);
-  EXPECT_TRUE(status.ok()) << status;
+  for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
+    const std::vector<AttentionSpec> specs = HopperCheckSpecs(operation);
+    for (const AttentionSpec& spec : specs) EXPECT_TRUE(Validate(spec, {}, {}).ok());
+    EXPECT_GE(specs.size(), 50u);
+    const absl::Status status = Check(Faulty::Fault::kNone, specs);
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 // Every fault is seen in every type, at every dimension.
@@ -76,18 +83,22 @@ TEST(HopperCheckTest, FaultsAreSeen) {
   for (const Faulty::Fault fault :
        {Faulty::Fault::kForgetsState, Faulty::Fault::kScalesScores, Faulty::Fault::kLosesAKey,
         Faulty::Fault::kNotLaunched, Faulty::Fault::kMasksNothing}) {
-    for (const AttentionSpec& spec : HopperCheckSpecs()) {
+    std::vector<AttentionSpec> specs = HopperCheckSpecs(Operation::kForward);
+    for (AttentionSpec& spec : HopperCheckSpecs(Operation::kGradients))
+      specs.push_back(std::move(spec));
+    for (const AttentionSpec& spec : specs) {
       if (fault == Faulty::Fault::kMasksNothing && spec.masks.empty()) continue;
       if (spec.q_rows() > 200) continue;
       EXPECT_EQ(Check(fault, {spec}).code(), absl::StatusCode::kInternal)
-          << static_cast<int>(fault) << " " << spec.head_dim << " " << spec.kv_rows();
+          << static_cast<int>(fault) << " " << static_cast<int>(spec.operation) << " "
+          << spec.head_dim << " " << spec.kv_rows();
     }
   }
 }
 
-// The kernel's own source on the emulator serves the jobs, and passes: some of both types, of all
+// The kernels' own source on the emulator serves the jobs, and passes: some of both types, of all
 // dimensions and masks.
-TEST(HopperCheckTest, TheKernelForHopperPassesOnTheEmulator) {
+void ExpectToPassOnTheEmulator(Operation operation, const std::vector<size_t>& jobs) {
   auto memory = std::make_shared<cuda::GlobalMemory>();
   cuda::CudaKernel::Options options;
   options.launcher = std::make_unique<cuda::EmulatedLauncher>(memory.get(), 256 << 10,
@@ -97,13 +108,23 @@ TEST(HopperCheckTest, TheKernelForHopperPassesOnTheEmulator) {
   const std::unique_ptr<AttentionKernel> kernel =
       cuda::WithMemory(memory, std::move(made), [] { return absl::OkStatus(); });
   std::vector<AttentionSpec> some;
-  const std::vector<AttentionSpec> all = HopperCheckSpecs();
-  for (const size_t i : {0, 9, 18, 27, 38, 47}) some.push_back(all.at(i));
+  const std::vector<AttentionSpec> all = HopperCheckSpecs(operation);
+  for (const size_t i : jobs) some.push_back(all.at(i));
   const std::unique_ptr<CpuKernel> yardstick = Portable();
   CopyProbe device([] {});  // A kernel of a GPU does not read staging.
-  const absl::Status status =
-      CheckHopper(*kernel, *yardstick, &device, some, [&] { return counted.hopper_launches(); });
+  const absl::Status status = CheckHopper(*kernel, *yardstick, &device, some, [&] {
+    return operation == Operation::kGradients ? counted.hopper_gradient_launches()
+                                              : counted.hopper_launches();
+  });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(HopperCheckTest, TheKernelForHopperPassesOnTheEmulator) {
+  ExpectToPassOnTheEmulator(Operation::kForward, {0, 9, 18, 27, 38, 47});
+}
+
+TEST(HopperCheckTest, TheKernelForGradientsOnHopperPassesOnTheEmulator) {
+  ExpectToPassOnTheEmulator(Operation::kGradients, {0, 6, 13, 23, 27, 34, 48});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "attention/error.h"
 #include "base/log.h"
@@ -17,9 +18,12 @@ ChildEnd Shell(const std::string& script, absl::Duration limit = absl::Minutes(1
   return RunChild({"/bin/sh", "-c", script}, limit);
 }
 
-// What `asked` comes to on a Hopper whose check goes like that.
-absl::StatusOr<HopperChoice> On(const std::string& asked, const ChildEnd& end) {
-  return ChooseHopper(asked, /*sm_90=*/true, [&] { return end; });
+// What `asked` comes to on a Hopper whose checks go like that.
+absl::StatusOr<HopperChoice> On(const std::string& asked, const ChildEnd& end,
+                                const ChildEnd& of_gradients) {
+  return ChooseHopper(asked, /*sm_90=*/true, [&](Operation operation) {
+    return operation == Operation::kGradients ? of_gradients : end;
+  });
 }
 
 class HopperChoiceTest : public testing::Test {
@@ -30,65 +34,88 @@ class HopperChoiceTest : public testing::Test {
     InitLogging(options);
   }
   ~HopperChoiceTest() override { InitLogging(LogOptions()); }
-  // What was logged since the last time; a line.
-  std::string Logged() {
+  // What was logged since the last time: so many lines.
+  std::string Logged(int lines) {
     const std::string text = log_.str();
     log_.str("");
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), text.empty() ? 0 : 1) << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), lines) << text;
     return text;
   }
 
   std::ostringstream log_;
+  const ChildEnd passed_ = Shell("echo passed");
 };
 
-TEST_F(HopperChoiceTest, AKernelThatPassesItsCheckServes) {
-  const ChildEnd end = Shell("echo passed");
+TEST_F(HopperChoiceTest, KernelsThatPassTheirChecksServe) {
   for (const std::string asked : {"auto", "hopper"}) {
-    const auto choice = On(asked, end);
+    const auto choice = On(asked, passed_, passed_);
     ASSERT_TRUE(choice.ok()) << choice.status();
-    EXPECT_TRUE(choice->on);
-    EXPECT_EQ(choice->verdict, "");
+    EXPECT_TRUE(choice->on && choice->gradients);
+    EXPECT_EQ(choice->verdict + choice->gradients_verdict, "");
     EXPECT_EQ(choice->kernels() + choice->note(), "cuda/wgmma+mma");
-    EXPECT_NE(Logged().find("the kernel for Hopper passed its check"), std::string::npos);
+    const std::string said = Logged(2);
+    EXPECT_NE(said.find("the kernel for Hopper passed its check"), std::string::npos);
+    EXPECT_NE(said.find("the kernel for gradients on Hopper passed its check"), std::string::npos);
   }
 }
 
-TEST_F(HopperChoiceTest, WhateverElseHappensThePortableOneServes) {
-  struct Case {
-    ChildEnd end;
-    std::string verdict;
-  };
-  const Case cases[] = {
+struct Failure {
+  ChildEnd end;
+  std::string verdict, brief;  // `brief`: up to a colon.
+};
+std::vector<Failure> Failures() {
+  std::vector<Failure> all = {
       {Shell("echo bf16: out is off by 3; echo of 1; exit 1"),
-       "failed its check: bf16: out is off by 3; of 1"},
-      {Shell("echo passed; exit 1"), "failed its check: passed"},
-      {Shell("true"), "failed its check: exit code 0"},
-      {Shell("echo passed; kill -SEGV $$"), "crashed in its check (signal 11)"},
+       "failed its check: bf16: out is off by 3; of 1", ""},
+      {Shell("echo passed; exit 1"), "failed its check: passed", ""},
+      {Shell("true"), "failed its check: exit code 0", ""},
+      {Shell("echo passed; kill -SEGV $$"), "crashed in its check (signal 11)", ""},
       {Shell("echo passed; mkfifo \"$TEST_TMPDIR/p\"; exec 3<>\"$TEST_TMPDIR/p\"; read x <&3",
              absl::Milliseconds(300)),
-       "hung in its check"},
+       "hung in its check", ""},
       {RunChild({"/no/such/worker"}, absl::Minutes(1)),
-       "was not checked: No such file or directory"},
+       "was not checked: No such file or directory", ""},
   };
-  for (const Case& one : cases) {
-    const auto choice = On("auto", one.end);
+  for (Failure& one : all) one.brief = one.verdict.substr(0, one.verdict.find(':'));
+  return all;
+}
+
+TEST_F(HopperChoiceTest, WhateverElseHappensThePortableOneServes) {
+  for (const Failure& one : Failures()) {
+    const auto choice = On("auto", one.end, passed_);
     ASSERT_TRUE(choice.ok()) << choice.status();
-    EXPECT_FALSE(choice->on) << one.verdict;
+    EXPECT_FALSE(choice->on || choice->gradients) << one.verdict;
     EXPECT_EQ(choice->verdict, one.verdict);
-    EXPECT_NE(Logged().find("the kernel for Hopper " + one.verdict + "; the portable one serves"),
+    EXPECT_NE(Logged(1).find("the kernel for Hopper " + one.verdict + "; the portable one serves"),
               std::string::npos);
-    const std::string brief = one.verdict.substr(0, one.verdict.find(':'));
-    EXPECT_EQ(choice->kernels() + choice->note(), "cuda/mma (hopper " + brief + ")");
-    const auto asked = On("hopper", one.end);
+    EXPECT_EQ(choice->kernels() + choice->note(), "cuda/mma (hopper " + one.brief + ")");
+    const auto asked = On("hopper", one.end, passed_);
     EXPECT_EQ(asked.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(asked.status().message(), "the CUDA kernel \"hopper\" " + one.verdict);
+    EXPECT_EQ(asked.status().message(), "the CUDA kernel for Hopper " + one.verdict);
     EXPECT_EQ(DetailOf(asked.status()).reason, "KERNEL_SELF_CHECK_FAILED");
+  }
+}
+
+TEST_F(HopperChoiceTest, GradientsThatFailTakeNothingFromAttention) {
+  for (const Failure& one : Failures()) {
+    const auto choice = On("auto", passed_, one.end);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_TRUE(choice->on && !choice->gradients) << one.verdict;
+    EXPECT_NE(Logged(2).find("the kernel for gradients on Hopper " + one.verdict +
+                             "; the portable one serves"),
+              std::string::npos);
+    EXPECT_EQ(choice->kernels() + choice->note(),
+              "cuda/wgmma+mma (hopper gradients " + one.brief + ")");
+    const auto asked = On("hopper", passed_, one.end);
+    EXPECT_EQ(asked.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(asked.status().message(), "the CUDA kernel for gradients on Hopper " + one.verdict);
+    Logged(1);  // Of attention's.
   }
 }
 
 TEST_F(HopperChoiceTest, NothingIsCheckedThatDoesNotMatter) {
   int checks = 0;
-  const auto check = [&] {
+  const auto check = [&](Operation) {
     ++checks;
     return ChildEnd{ChildEnd::Kind::kExited, 0, kHopperPassed};
   };
@@ -105,7 +132,7 @@ TEST_F(HopperChoiceTest, NothingIsCheckedThatDoesNotMatter) {
   EXPECT_EQ(ChooseHopper("hopper", /*sm_90=*/false, check).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(checks, 0);
-  EXPECT_EQ(Logged(), "");
+  EXPECT_EQ(Logged(0), "");
 }
 
 }  // namespace

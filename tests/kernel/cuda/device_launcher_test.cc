@@ -50,7 +50,11 @@ class EmulatedTable final : public KernelTable {
   }
   CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
                       CudaStream stream) override {
-    return api_->Launch(stream, [=] { Note(EmulateGradients(kind, args, blocks, memory_)); });
+    if (kind.forward.hopper) ++hopper_gradients;
+    return api_->Launch(stream, [=] {
+      Note(kind.forward.hopper ? EmulateHopperGradients(kind, args, blocks, memory_, /*seed=*/1)
+                               : EmulateGradients(kind, args, blocks, memory_));
+    });
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
     return api_->Launch(stream, [=] { Note(EmulateOp(args, blocks, memory_)); });
@@ -64,7 +68,7 @@ class EmulatedTable final : public KernelTable {
   int encoded = 0, refused_at = 0;  // The first map is 1.
   int refused = 0;                  // Where it is 0, it is CUDA that fails.
   int ordinal = -1;                 // Of the GPU of whoever asked last for a map.
-  int hoppers = 0;
+  int hoppers = 0, hopper_gradients = 0;
   std::vector<std::pair<int64_t, int64_t>> items_and_blocks;  // Of these.
 
  private:
@@ -94,7 +98,7 @@ class DeviceLauncherTest : public testing::Test {
 
   std::unique_ptr<AttentionKernel> Kernel(int64_t table_bytes, bool hopper = false, int kept = 0) {
     auto launcher = DeviceLauncher::Create(device_.get(), &table_, {table_bytes, kPartialBytes},
-                                           {hopper, kept});
+                                           {hopper, hopper, kept});
     EXPECT_TRUE(launcher.ok()) << launcher.status();
     // What is uploaded lies in the device's memory, whose address is known from the first one.
     auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
@@ -254,7 +258,8 @@ TEST_F(DeviceLauncherTest, ACallWhoseMapTheDriverRefusesIsThePortableKernels) {
 }
 
 TEST_F(DeviceLauncherTest, ARefusedMapIsNoFaultAndAnErrorOfCudasIs) {
-  auto launcher = *DeviceLauncher::Create(device_.get(), &table_, {1000, 16}, {/*on=*/true, 0});
+  auto launcher = *DeviceLauncher::Create(device_.get(), &table_, {1000, 16},
+                                          {/*on=*/true, /*gradients=*/true, 0});
   const TensorMapSpec map;
   std::byte to[kMapBytes];
   table_.refused = 801;
@@ -273,7 +278,8 @@ TEST_F(DeviceLauncherTest, AThreadThatAskedCudaForNothingBeforeHasMapsOfItsGpu) 
   options.arena_bytes = options.workspace_bytes = options.bounce_bytes = 1 << 20;
   const std::unique_ptr<CudaDevice> second =
       *CudaDevice::Create(*CudaContext::Create(&api_, options));
-  auto launcher = *DeviceLauncher::Create(second.get(), &table_, {1000, 16}, {/*on=*/true, 0});
+  auto launcher = *DeviceLauncher::Create(second.get(), &table_, {1000, 16},
+                                          {/*on=*/true, /*gradients=*/true, 0});
   const TensorMapSpec map;
   std::byte to[kMapBytes];
   absl::Status status;
@@ -294,10 +300,11 @@ TEST_F(DeviceLauncherTest, OnlyAHopperHasItsKernel) {
     options.arena_bytes = options.workspace_bytes = options.bounce_bytes = 1 << 20;
     const std::shared_ptr<CudaContext> context = *CudaContext::Create(&api, options);
     const std::unique_ptr<CudaDevice> device = *CudaDevice::Create(context);
-    const auto launcher =
-        DeviceLauncher::Create(device.get(), &table_, {1 << 10, 16}, {/*on=*/true, 0});
+    const auto launcher = DeviceLauncher::Create(device.get(), &table_, {1 << 10, 16},
+                                                 {/*on=*/true, /*gradients=*/true, 0});
     ASSERT_TRUE(launcher.ok()) << launcher.status();
     EXPECT_EQ((*launcher)->has_hopper(), major == 9) << major << "." << minor;
+    EXPECT_EQ((*launcher)->has_hopper_gradients(), major == 9) << major << "." << minor;
   }
 }
 

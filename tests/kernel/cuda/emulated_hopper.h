@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "tests/kernel/cuda/memory_checks.h"
 #include "worker/kernel/cuda/forward_args.h"
+#include "worker/kernel/cuda/gradient_args.h"
 #include "worker/kernel/cuda/tensor_map.h"
 
 namespace annulus::cuda {
@@ -19,6 +20,8 @@ void EmulateMaps(absl::Span<const TensorMapSpec> maps, std::byte* to);
 // when. The first fault and the seed, or empty.
 std::string EmulateHopper(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                           GlobalMemory* memory, uint64_t seed);
+std::string EmulateHopperGradients(const GradientKind& kind, const GradientArgs& args,
+                                   int64_t blocks, GlobalMemory* memory, uint64_t seed);
 
 }  // namespace annulus::cuda
 

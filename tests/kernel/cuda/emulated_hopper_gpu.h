@@ -10,8 +10,7 @@
 
 namespace annulus::cuda {
 
-// A thread of a HopperMachine, with what PtxHopperGpu (worker/kernel/cuda/hopper_gpu.cuh) has of a
-// real one.
+// A thread of a HopperMachine, with what PtxHopperGpu (hopper_gpu.cuh) has of a real one.
 struct EmulatedHopperGpu {
   HopperMachine* machine;
   int thread;
@@ -65,6 +64,7 @@ struct EmulatedHopperGpu {
   bool SyncGroupOr(int barrier, bool value) const {
     return machine->Meet(thread, barrier, barrier * kGroupThreads, kGroupThreads, value);
   }
+  void SyncConsumers() const { machine->Meet(thread, 5, kGroupThreads, 2 * kGroupThreads, false); }
   // Group 0 begins behind the group that brings.
   void AwaitTurn(int group) const { machine->AwaitTurn(thread, 1 + group); }
   void PassTurn(int group) const { machine->PassTurn(thread, 1 + group); }

@@ -98,7 +98,8 @@ absl::Status EmulatedLauncher::Forward(const ForwardKind& kind, const ForwardArg
 
 absl::Status EmulatedLauncher::Gradients(const GradientKind& kind, const GradientArgs& args,
                                          int64_t blocks) {
-  return StatusOf(EmulateGradients(kind, args, blocks, memory_));
+  if (!kind.forward.hopper) return StatusOf(EmulateGradients(kind, args, blocks, memory_));
+  return StatusOf(EmulateHopperGradients(kind, args, blocks, memory_, seed_++));
 }
 
 absl::Status EmulatedLauncher::Op(const OpArgs& args, int64_t blocks) {

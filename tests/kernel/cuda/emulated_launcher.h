@@ -27,6 +27,7 @@ class EmulatedLauncher : public Launcher {
   int64_t max_tables() const override { return max_tables_; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
   bool has_hopper() const override { return hopper_; }
+  bool has_hopper_gradients() const override { return hopper_; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
   absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,

@@ -44,8 +44,9 @@ void HopperMachine::LoadBox(int thread, uint32_t to, const void* map, int32_t co
           16 !=
       0)
     Fail(thread, "a tensor that is not aligned to 16 bytes");
-  if (spec.box_rows < 1 || spec.box_rows > 256) Fail(thread, "a box of so many rows");
-  for (int r = 0; r < spec.box_rows; ++r)
+  if (spec.box_rows < 1 || spec.box_rows > 256 || spec.box_heads < 1 || spec.box_heads > 256)
+    Fail(thread, "a box of so many rows");
+  for (int r = 0; r < spec.box_rows * spec.box_heads; ++r)
     for (uint32_t at = 0; at < kRowBytes; at += 16)
       FailIf(thread, shared_->BeginCopy(to + r * kRowBytes + at, 16, Me(thread)));
   copies_.push_back(copy);
@@ -55,14 +56,15 @@ std::string HopperMachine::Land(const BoxCopy& copy) {
   const TensorMapSpec& map = copy.map;
   HopperMbarrier& barrier = barriers_.at(copy.barrier);
   const uint32_t time = ++barrier.landed;
-  for (int r = 0; r < map.box_rows; ++r) {
-    const int64_t row = int64_t{copy.row} + r;
-    const bool there = row >= 0 && row < map.rows && copy.head >= 0 && copy.head < map.heads;
+  for (int r = 0; r < map.box_rows * map.box_heads; ++r) {
+    const int64_t row = int64_t{copy.row} + r / map.box_heads;
+    const int64_t head = int64_t{copy.head} + r % map.box_heads;
+    const bool there = row >= 0 && row < map.rows && head >= 0 && head < map.heads;
     const int columns = there ? std::clamp(map.columns - copy.column, 0, kColumns) : 0;
     std::byte line[kRowBytes] = {};
     if (columns > 0) {
       const std::byte* from =
-          map.base + row * map.row_bytes + copy.head * map.head_bytes + copy.column * 2;
+          map.base + row * map.row_bytes + head * map.head_bytes + copy.column * 2;
       if (std::string fault = global_->Read(from, columns * 2, number_); !fault.empty())
         return absl::StrCat("a box: ", fault);
       std::memcpy(line, from, columns * 2);
@@ -74,7 +76,7 @@ std::string HopperMachine::Land(const BoxCopy& copy) {
     }
   }
   barrier.clock[barrier.index] = time;
-  barrier.bytes -= int64_t{map.box_rows} * kRowBytes;
+  barrier.bytes -= int64_t{map.box_rows} * map.box_heads * kRowBytes;
   if (barrier.bytes < 0) return "more bytes came than a barrier expects";
   EndPhase(barrier);
   return "";

@@ -217,7 +217,7 @@ void ExpectMapsOfTheirTasks(const KernelJob& job, absl::Span<const KernelTask> t
   std::vector<std::byte> encoded(maps.size() * kMapBytes);
   for (size_t m = 0; m < maps.size(); ++m)
     std::memcpy(encoded.data() + m * kMapBytes, &maps[m], sizeof(maps[m]));
-  PutMaps(encoded, pieces, &launch);
+  PutMaps(encoded, pieces, launch.bytes.data() + launch.args.at.maps);
   for (size_t p = 0; p < pieces.size(); ++p) {
     const KernelTask& bound = tasks[pieces[p].task];
     const auto at = launch.args.at.maps + static_cast<int64_t>(2 * p) * kMapBytes;

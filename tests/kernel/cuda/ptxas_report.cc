@@ -8,6 +8,7 @@ namespace {
 
 // compiled_gradients has gradient_*.cu.
 std::string LibraryOf(const std::string& source) {
+  if (source.rfind("hopper_gradient_", 0) == 0) return "compiled_hopper_gradients";
   const std::string kind = source.substr(0, source.find('_'));
   if (kind == "compiled") return source;
   return "compiled_" + (kind == "gradient" ? "gradients" : kind);

@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_gradient_config.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr char kObject[] = "worker/kernel/cuda/compiled_hopper_nvcc/hopper_";
+constexpr char kGradients[] = "worker/kernel/cuda/compiled_hopper_gradients_nvcc/hopper_gradient_";
 constexpr char kCuobjdump[] = "external/python_tools/cuobjdump";
 
 struct Function {
@@ -53,7 +55,8 @@ struct Function {
     static const auto& back = *new std::regex("\\bBRA\\b.* 0x([0-9a-f]+)");
     for (const std::string name :
          {"HGMMA", "UTMALDG.3D", "USETMAXREG", "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8",
-          "USETMAXREG.DEALLOC.CTAPOOL 0x28", "SYNCS", "SR_CLOCKHI", "BAR.ARV", "STL", "LDL"}) {
+          "USETMAXREG.DEALLOC.CTAPOOL 0x28", "USETMAXREG.DEALLOC.CTAPOOL 0x38", "SYNCS",
+          "SR_CLOCKHI", "BAR.ARV", "STL", "LDL"}) {
       if (text.find(" " + name) == std::string::npos) continue;
       ++count[name];
       if (name == "HGMMA") AddProduct(at, text);
@@ -121,6 +124,14 @@ std::set<std::string> ProductsOf(const std::string& type, int dim) {
 }
 
 static_assert(kConsumerRegisters == 0xe8 && kProducerRegisters == 0x28);
+static_assert(kGradientConsumerRegisters == 0xe0 && kGradientProducerRegisters == 0x38);
+
+std::set<std::string> GradientProductsOf(const std::string& type, int dim, bool queries) {
+  const std::string shape = "HGMMA.64x",
+                    deep = "x16.F32" + std::string(type == "bf16" ? ".BF16" : "");
+  return {shape + std::to_string(HopperOthers(dim, queries)) + deep + " gdesc",
+          shape + std::to_string(queries ? dim : 64) + deep + " R.tnspB"};
+}
 
 TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
   for (const std::string type : {"bf16", "fp16"}) {
@@ -150,6 +161,26 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       EXPECT_LE(function.spills.size(), 12u) << name;
     }
     EXPECT_EQ(kernels, 3) << type << ": " << said;
+  }
+}
+
+TEST(SassTest, HopperGradientsUseWhatTheyAreFor) {
+  for (const std::string type : {"bf16", "fp16"}) {
+    int kernels = 0;
+    std::string said;
+    for (auto& [name, function] : Disassemble(kGradients + type + ".o", &said)) {
+      if (name.find("HopperGradients") == std::string::npos) continue;
+      ++kernels;
+      EXPECT_GE(function.count["UTMALDG.3D"], 2) << name;
+      EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
+      EXPECT_EQ(function.count["USETMAXREG.DEALLOC.CTAPOOL 0x38"], 1) << name;
+      EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // No wait is forever.
+      EXPECT_EQ(function.SpillsBesideProducts(), 0) << name;
+      const int dim = name.find("Li128E") != std::string::npos ? 128 : 64;
+      const bool queries = name.find("GradientSideE0") != std::string::npos;
+      EXPECT_EQ(function.kinds, GradientProductsOf(type, dim, queries)) << name;
+    }
+    EXPECT_EQ(kernels, 4) << type << ": " << said;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "worker/kernel/cuda/encode_map.h"
 #include "worker/kernel/cuda/forward_kernel.cuh"
 #include "worker/kernel/cuda/gradient_kernel.cuh"
+#include "worker/kernel/cuda/hopper_gradient_kernel.cuh"
 #include "worker/kernel/cuda/hopper_kernel.cuh"
 #include "worker/kernel/cuda/op_block.h"
 
@@ -32,6 +33,10 @@ const void* FunctionOf(const ForwardKind& kind) {
 }
 
 const void* FunctionOf(const GradientKind& kind) {
+  if (kind.forward.hopper) {
+    return kind.forward.element == Element::kFp16 ? HopperGradientsOfFp16(kind)
+                                                  : HopperGradientsOfBf16(kind);
+  }
   const bool queries = kind.side == GradientSide::kQueries;
   if (kind.forward.element == Element::kFp32)
     return queries ? QuerySideOfFp32(kind) : KeySideOfFp32(kind);
@@ -47,14 +52,22 @@ cudaError_t AllowShared(const KIND& kind, int64_t bytes, int64_t max_shared_byte
                               static_cast<int>(bytes));
 }
 
+int64_t BytesOf(const ForwardKind& kind) {
+  return kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind);
+}
+int64_t BytesOf(const GradientKind& kind) {
+  return kind.forward.hopper ? HopperGradientSharedBytes(kind) : SharedBytesOf(kind);
+}
+
 cudaError_t AllowGradients(const ForwardKind& forward, int64_t max_shared_bytes) {
   cudaError_t error = cudaSuccess;
+  if (forward.hopper && forward.dim > kMaxGradientDim) return error;
   for (const GradientSide side : {GradientSide::kQueries, GradientSide::kKeysAndValues,
                                   GradientSide::kKeys, GradientSide::kValues}) {
     const bool together = side == GradientSide::kKeysAndValues;
     if (side != GradientSide::kQueries && together == (forward.dim > 128)) continue;
     const GradientKind kind = {forward, side};
-    if (error == cudaSuccess) error = AllowShared(kind, SharedBytesOf(kind), max_shared_bytes);
+    if (error == cudaSuccess) error = AllowShared(kind, BytesOf(kind), max_shared_bytes);
   }
   return error;
 }
@@ -65,10 +78,6 @@ cudaError_t Launch(const void* function, int threads, int64_t shared_bytes, cons
   void* arguments[] = {const_cast<ARGS*>(&args)};
   return cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)), dim3(threads), arguments,
                           static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream));
-}
-
-int64_t BytesOf(const ForwardKind& kind) {
-  return kind.hopper ? HopperSharedBytes(kind.dim) : SharedBytesOf(kind);
 }
 
 // Of all kinds that there are.
@@ -90,7 +99,7 @@ class CompiledTable final : public KernelTable {
     cudaError_t error = cudaFuncGetAttributes(&attributes, FunctionOf(OpKind::kFinish));
     for (const ForwardKind& kind : AllKinds()) {
       if (error == cudaSuccess) error = AllowShared(kind, BytesOf(kind), max_shared_bytes);
-      if (error == cudaSuccess && !kind.hopper) error = AllowGradients(kind, max_shared_bytes);
+      if (error == cudaSuccess) error = AllowGradients(kind, max_shared_bytes);
     }
     return error;
   }
@@ -105,7 +114,8 @@ class CompiledTable final : public KernelTable {
   }
   CudaError Gradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,
                       CudaStream stream) override {
-    return Launch(FunctionOf(kind), kThreads, SharedBytesOf(kind), args, blocks, stream);
+    const int threads = kind.forward.hopper ? kHopperThreads : kThreads;
+    return Launch(FunctionOf(kind), threads, BytesOf(kind), args, blocks, stream);
   }
   CudaError Op(const OpArgs& args, int64_t blocks, CudaStream stream) override {
     return Launch(FunctionOf(args.kind), kThreads, 0, args, blocks, stream);

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "worker/kernel/cuda/gradient_launch.h"
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_gradient_config.h"
+#include "worker/kernel/cuda/hopper_gradient_plan.h"
 #include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/key_split.h"
 #include "worker/kernel/cuda/launch_cost.h"
@@ -59,6 +61,17 @@ class SeenTasks {
   absl::Span<const KernelTask> tasks_;
   std::unique_ptr<SeenRows> visible_;
 };
+
+// Pieces, or rows of one, in two; the second is empty where there is nothing to cut.
+std::pair<LaunchPieces, LaunchPieces> HalvesOf(const LaunchPieces& pieces) {
+  const auto middle = pieces.begin() + static_cast<std::ptrdiff_t>(pieces.size() / 2);
+  if (pieces.size() > 1) return {{pieces.begin(), middle}, {middle, pieces.end()}};
+  TaskPiece first = pieces[0], second = pieces[0];
+  const int64_t row = (first.q_begin + first.q_end) / 2 / kOwnRows * kOwnRows;
+  if (row <= first.q_begin) return {pieces, {}};
+  first.q_end = second.q_begin = row;
+  return {{first}, {second}};
+}
 
 absl::Status CheckStop(const KernelControl& control) {
   if (!control.stopped()) return absl::OkStatus();
@@ -123,7 +136,7 @@ absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTas
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
     Launch launch = MakeLaunch(job, seen.tasks(), seen.visible(), pieces, &memory_, kind.hopper);
-    if (kind.hopper) PutMaps(maps, pieces, &launch);
+    if (kind.hopper) PutMaps(maps, pieces, launch.bytes.data() + launch.args.at.maps);
     ASSIGN_OR_RETURN(launch.args.tables, launcher_->Upload(launch.bytes));
     memory_.bytes = std::move(launch.bytes);
     RETURN_IF_ERROR(launcher_->Forward(kind, launch.args, launch.blocks));
@@ -137,7 +150,11 @@ absl::StatusOr<bool> CudaKernel::HopperTakes(const KernelJob& job,
                                              absl::Span<const KernelTask> tasks,
                                              std::vector<std::byte>* maps) {
   if (!launcher_->has_hopper() || !HopperServes(job, tasks)) return false;
-  const std::vector<TensorMapSpec> specs = MapsOf(job, tasks);
+  return EncodeMaps(MapsOf(job, tasks), maps);
+}
+
+absl::StatusOr<bool> CudaKernel::EncodeMaps(const std::vector<TensorMapSpec>& specs,
+                                            std::vector<std::byte>* maps) {
   maps->resize(specs.size() * kMapBytes);
   // All before the first launch: what that adds up, the other kernel must not add again.
   const absl::Status encoded = launcher_->EncodeMaps(specs, maps->data());
@@ -148,25 +165,76 @@ absl::StatusOr<bool> CudaKernel::HopperTakes(const KernelJob& job,
   return false;
 }
 
+absl::StatusOr<bool> CudaKernel::HopperTakesGradients(const KernelJob& job,
+                                                      absl::Span<const KernelTask> tasks,
+                                                      GradientMaps* maps) {
+  if (!launcher_->has_hopper_gradients() || !HopperServesGradients(job, tasks)) return false;
+  ASSIGN_OR_RETURN(const bool keys, EncodeMaps(GradientMapsOf(job, tasks, GradientSide::kQueries),
+                                               &maps->of_queries));
+  if (!keys) return false;
+  return EncodeMaps(GradientMapsOf(job, tasks, GradientSide::kKeysAndValues), &maps->of_keys);
+}
+
 absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {
   const SeenTasks seen(job, tasks, {max_work_, TurnsOf(job)}, *pool_);
-  const ForwardKind kind = KindOf(job);
+  GradientMaps maps;
+  ASSIGN_OR_RETURN(const bool hopper, HopperTakesGradients(job, seen.tasks(), &maps));
+  const GradientCall call = {{job, seen.tasks(), seen.visible()}, control};
   ASSIGN_OR_RETURN(
       const std::vector<LaunchPieces> launches,
       CutGradients(job, seen.tasks(), seen.visible(), launcher_->max_tables(), max_work_));
   for (const LaunchPieces& pieces : launches) {
-    RETURN_IF_ERROR(CheckStop(control));
-    GradientLaunch launch = MakeGradientLaunch(job, seen.tasks(), seen.visible(), pieces, &memory_);
-    ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
-    memory_.bytes = std::move(launch.bytes);
-    for (const GradientGrid& grid : launch.grids) {
-      RETURN_IF_ERROR(CheckStop(control));
-      RETURN_IF_ERROR(launcher_->Gradients({kind, grid.side}, launch.ArgsOf(grid), grid.blocks));
-      control.Count(grid.blocks);
+    if (!hopper) {
+      RETURN_IF_ERROR(AddPortably(call, pieces, nullptr));
+      continue;
     }
+    RETURN_IF_ERROR(AddByHopper(call, pieces, GradientSide::kQueries, maps.of_queries));
+    RETURN_IF_ERROR(AddByHopper(call, pieces, GradientSide::kKeysAndValues, maps.of_keys));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaKernel::AddPortably(const GradientCall& call, const LaunchPieces& pieces,
+                                     const GradientSide* side) {
+  const CallView& view = call.view;
+  RETURN_IF_ERROR(CheckStop(call.control));
+  GradientLaunch launch = MakeGradientLaunch(view.job, view.tasks, view.visible, pieces, &memory_);
+  ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
+  memory_.bytes = std::move(launch.bytes);
+  for (const GradientGrid& grid : launch.grids) {
+    if (side != nullptr && grid.side != *side) continue;
+    RETURN_IF_ERROR(CheckStop(call.control));
+    RETURN_IF_ERROR(
+        launcher_->Gradients({KindOf(view.job), grid.side}, launch.ArgsOf(grid), grid.blocks));
+    call.control.Count(grid.blocks);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaKernel::AddByHopper(const GradientCall& call, const LaunchPieces& pieces,
+                                     GradientSide side, const std::vector<std::byte>& maps) {
+  const CallView& view = call.view;
+  RETURN_IF_ERROR(CheckStop(call.control));
+  HopperGradientLaunch launch =
+      MakeHopperGradients(view.job, view.tasks, view.visible, pieces, side, &memory_);
+  const auto bytes = static_cast<int64_t>(launch.bytes.size());
+  if (launch.blocks > 0 && bytes <= launcher_->max_tables()) {
+    PutMaps(maps, pieces, launch.bytes.data() + launch.args.forward.at.maps);
+    ASSIGN_OR_RETURN(launch.args.forward.tables, launcher_->Upload(launch.bytes));
+    ForwardKind kind = KindOf(view.job);
+    kind.hopper = true;
+    RETURN_IF_ERROR(launcher_->Gradients({kind, side}, launch.args, launch.blocks));
+    ++hopper_gradient_launches_;
+    call.control.Count(launch.blocks);
+  }
+  memory_.bytes = std::move(launch.bytes);
+  if (bytes <= launcher_->max_tables()) return absl::OkStatus();
+  // Pieces were cut for the portable kernel's tables.
+  const auto [first, second] = HalvesOf(pieces);
+  if (second.empty()) return AddPortably(call, pieces, &side);
+  RETURN_IF_ERROR(AddByHopper(call, first, side, maps));
+  return AddByHopper(call, second, side, maps);
 }
 
 absl::Status CudaKernel::LaunchOp(const OpArgs& args) {

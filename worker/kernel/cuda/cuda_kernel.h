@@ -42,8 +42,9 @@ class CudaKernel : public AttentionKernel {
                           const KernelControl& control) override;
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
-  // So many launches were of the kernel for sm_90a.
+  // So many launches were of the kernels for sm_90a.
   int64_t hopper_launches() const { return hopper_launches_; }
+  int64_t hopper_gradient_launches() const { return hopper_gradient_launches_; }
   // The kernel's, which keeps it.
   Launcher* launcher() const { return launcher_.get(); }
 
@@ -54,8 +55,28 @@ class CudaKernel : public AttentionKernel {
   // Whether the kernel for sm_90a computes the call: then `maps` are its tasks', for the device.
   absl::StatusOr<bool> HopperTakes(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                    std::vector<std::byte>* maps);
+  // Whether the driver takes the maps, which are for the device then.
+  absl::StatusOr<bool> EncodeMaps(const std::vector<TensorMapSpec>& specs,
+                                  std::vector<std::byte>* maps);
+
+  struct GradientCall {
+    CallView view;
+    const KernelControl& control;
+  };
+  // Of what comes by for each side's own rows.
+  struct GradientMaps {
+    std::vector<std::byte> of_queries, of_keys;
+  };
   absl::Status AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                             const KernelControl& control);
+  // As HopperTakes.
+  absl::StatusOr<bool> HopperTakesGradients(const KernelJob& job,
+                                            absl::Span<const KernelTask> tasks, GradientMaps* maps);
+  // `side`: it alone; nullptr: all.
+  absl::Status AddPortably(const GradientCall& call, const LaunchPieces& pieces,
+                           const GradientSide* side);
+  absl::Status AddByHopper(const GradientCall& call, const LaunchPieces& pieces, GradientSide side,
+                           const std::vector<std::byte>& maps);
   absl::Status LaunchOp(const OpArgs& args);
   CudaKernel(Options options, std::unique_ptr<ComputePool> pool)
       : launcher_(std::move(options.launcher)),
@@ -66,7 +87,7 @@ class CudaKernel : public AttentionKernel {
   const double max_work_;
   const std::unique_ptr<ComputePool> pool_;
   PlanMemory memory_;  // Of whoever calls, as all else here.
-  int64_t hopper_launches_ = 0;
+  int64_t hopper_launches_ = 0, hopper_gradient_launches_ = 0;
   bool told_of_refusal_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "worker/kernel/cuda/forward_config.h"
 #include "worker/kernel/cuda/gradient_config.h"
 #include "worker/kernel/cuda/hopper_config.h"
+#include "worker/kernel/cuda/hopper_gradient_config.h"
 #include "worker/kernel/cuda/hopper_plan.h"
 
 namespace annulus::cuda {
@@ -17,8 +18,8 @@ absl::StatusOr<std::unique_ptr<DeviceLauncher>> DeviceLauncher::Create(CudaDevic
   // Code for sm_90a runs on nothing else, not even on what came after.
   const bool is_hopper = properties.major == 9 && properties.minor == 0;
   const int kept = device->priority() == CudaPriority::kSolo ? 0 : hopper.kept;
-  std::unique_ptr<DeviceLauncher> launcher(
-      new DeviceLauncher(device, kernels, memory, {hopper.on && is_hopper, kept}));
+  std::unique_ptr<DeviceLauncher> launcher(new DeviceLauncher(
+      device, kernels, memory, {hopper.on && is_hopper, hopper.gradients, kept}));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(
       device->Check(kernels->Prepare(properties.shared_bytes_per_block), "loading the kernels"));
@@ -72,7 +73,9 @@ absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs&
 
 absl::Status DeviceLauncher::Gradients(const GradientKind& kind, const GradientArgs& args,
                                        int64_t blocks) {
-  RETURN_IF_ERROR(CheckShared(SharedBytesOf(kind), kind.forward.dim));
+  RETURN_IF_ERROR(
+      CheckShared(kind.forward.hopper ? HopperGradientSharedBytes(kind) : SharedBytesOf(kind),
+                  kind.forward.dim));
   ASSIGN_OR_RETURN(const CudaStream stream, device_->Compute());
   return device_->Check(kernels_->Gradients(kind, args, blocks, stream), "launching gradients");
 }

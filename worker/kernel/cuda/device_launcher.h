@@ -18,7 +18,8 @@ struct LauncherMemory {
 
 // The kernel for sm_90a, where the device is one.
 struct HopperUse {
-  bool on = false;  // It serves what it can.
+  bool on = false;         // It serves what it can.
+  bool gradients = false;  // So does that for gradients.
   // Multiprocessors that its launches leave free for messages, which would wait until a launch
   // ends: on devices of groups. Jobs of one worker (CudaPriority::kSolo) have none to send.
   int kept = 0;
@@ -42,6 +43,7 @@ class DeviceLauncher : public Launcher {
   int64_t max_tables() const override { return memory_.table_bytes; }
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) override;
   bool has_hopper() const override { return hopper_.on; }
+  bool has_hopper_gradients() const override { return hopper_.on && hopper_.gradients; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
   // UNIMPLEMENTED where the device has too little shared memory for the kernel.
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;

@@ -44,7 +44,8 @@ CudaError EncodeTensorMapBy(void* encode, const TensorMapSpec& map, std::byte* t
                              static_cast<cuuint64_t>(map.heads), static_cast<cuuint64_t>(map.rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(map.head_bytes),
                                 static_cast<cuuint64_t>(map.row_bytes)};
-  const cuuint32_t box[] = {kPanelColumns, 1, static_cast<cuuint32_t>(map.box_rows)};
+  const cuuint32_t box[] = {kPanelColumns, static_cast<cuuint32_t>(map.box_heads),
+                            static_cast<cuuint32_t>(map.box_rows)};
   const cuuint32_t steps[] = {1, 1, 1};
   // The bits of numbers do not matter: what is outside is 0 of any type.
   CUtensorMap made;  // At the multiple of 64 that the driver asks for, as `to` need not be.

@@ -34,6 +34,7 @@ struct GradientTask {
   // last that some row of the chunk sees. −1: every row sees every key of the task.
   int32_t hull_at;
   bool d_out_whole;
+  int32_t map_row;  // Of the kernel for sm_90a: the row, or key, at which the task's maps begin.
 };
 
 // Blocks of threads from `first_block` on, `heads` times `tiles` of them: those of tile

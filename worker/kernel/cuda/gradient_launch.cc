@@ -181,7 +181,13 @@ void AddHulls(const KernelJob& job, const KernelTask& bound, const TaskPiece& pi
   }
 }
 
-GradientTask TaskOf(const KernelJob& job, const KernelTask& bound) {
+}  // namespace
+
+int64_t TurnsOf(const KernelJob& job) {
+  return SharesBias(job) ? job.spec->kv_heads * TilesApart(job.layout->group()) : 1;
+}
+
+GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound) {
   const BlockLayout& layout = *job.layout;
   const auto heads = [](const BlockView& view) {
     return view.block.head_end - view.block.head_begin;
@@ -200,12 +206,6 @@ GradientTask TaskOf(const KernelJob& job, const KernelTask& bound) {
                              layout.value_dim() * BytesPerElement(layout.dtype()));
   task.hull_at = -1;
   return task;
-}
-
-}  // namespace
-
-int64_t TurnsOf(const KernelJob& job) {
-  return SharesBias(job) ? job.spec->kv_heads * TilesApart(job.layout->group()) : 1;
 }
 
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
@@ -239,7 +239,7 @@ GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelT
   for (const TaskPiece& piece : pieces) {
     const KernelTask& bound = tasks[piece.task];
     image.AddTask(bound, piece, visible);
-    more.push_back(TaskOf(job, bound));
+    more.push_back(GradientTaskOf(job, bound));
     if (bound.task.coverage == Coverage::kFull) continue;
     more.back().hull_at = Narrow(static_cast<int64_t>(hulls.size()));
     AddHulls(job, bound, piece, visible, &hulls);

@@ -20,6 +20,9 @@ namespace annulus::cuda {
 // Launches, one after the other, that a task's queries take.
 int64_t TurnsOf(const KernelJob& job);
 
+// What a task has beside its ForwardTask; no hulls.
+GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound);
+
 // Cuts a call as CutCall does, at whole chunks of rows: a tile of slots gives its keys one sum.
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,

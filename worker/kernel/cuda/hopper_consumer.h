@@ -121,7 +121,8 @@ struct HopperConsumer {
     if (by_numbers) {
       ANNULUS_UNROLL
       for (int i = 0; i < State::kSums; ++i) state.sums[i] *= shrink[i % 4 / 2];
-      unsound.Add(weights, seen, state);
+      unsound.Add(
+          weights, seen, 1.0f, [](int) { return true; }, state.sums);
     } else {
       multiply.AddSums(ring, weights, shrink, state);
     }

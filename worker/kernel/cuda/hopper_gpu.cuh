@@ -99,6 +99,10 @@ struct PtxHopperGpu : PtxHopperProducts {
         : "memory");
     return any != 0;
   }
+  // The two groups that multiply.
+  ANNULUS_GPU void SyncConsumers() const {
+    asm volatile("bar.sync %0, %1;\n" ::"n"(kConsumersBarrier), "n"(2 * kGroupThreads) : "memory");
+  }
   // Two groups take turns: whoever has called AwaitTurn has the turn until it calls PassTurn, and
   // the other's AwaitTurn returns no sooner. Both name their own group; PassTurn of one stands for
   // the first turn of the other.
@@ -121,6 +125,7 @@ struct PtxHopperGpu : PtxHopperProducts {
 
  private:
   static constexpr int kTurnBarrier = 3;  // Those before are the block's and the groups'.
+  static constexpr int kConsumersBarrier = 5;
   // Of 2^32 clocks, about two seconds each: how long one try_wait waits the PTX ISA leaves open.
   static constexpr uint32_t kTurnsOfHang = 4;
 };

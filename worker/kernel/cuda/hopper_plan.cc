@@ -73,6 +73,7 @@ void KeyTileRuns::AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t 
     tiles_.push_back({begin / keys_, (end + keys_ - 1) / keys_, (whole_begin + keys_ - 1) / keys_,
                       whole_end / keys_});
   }
+  if (tiles_.empty()) all_see_ = false;
   if (tiles_ == last_tiles_) return;
   last_tiles_ = tiles_;
   for (const Tiles& tiles : tiles_) {

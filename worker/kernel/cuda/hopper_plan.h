@@ -35,6 +35,8 @@ class KeyTileRuns {
   // that are empty count for nothing.
   void AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows);
   void AppendTo(std::vector<KeyTileRun>* runs);
+  // Whether all rows that were added see something.
+  bool all_see() const { return all_see_; }
 
  private:
   // At tile `at` so many more slots see something, and so many more see all.
@@ -51,6 +53,7 @@ class KeyTileRuns {
   };
   const int32_t keys_;
   int32_t rows_ = 0;
+  bool all_see_ = true;
   // Of the rows before, which rows often equal.
   absl::InlinedVector<Tiles, 2> tiles_, last_tiles_;
   absl::InlinedVector<Change, 8> changes_;

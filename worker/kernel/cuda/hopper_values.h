@@ -1,7 +1,7 @@
 #ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_VALUES_H_
 #define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_VALUES_H_
 
-#include "worker/kernel/cuda/hopper_softmax.h"
+#include "worker/kernel/cuda/hopper_config.h"
 
 namespace annulus::cuda {
 
@@ -9,42 +9,64 @@ namespace annulus::cuda {
 // of 0 would not keep out of a product: it is multiplied number by number.
 template <class GPU, class CONFIG>
 struct HopperUnsoundValues {
-  using State = HopperState<GPU, CONFIG>;
+  static constexpr int kSteps = CONFIG::kKeys / 16, kSums = CONFIG::kDim / 2;
 
   GPU& gpu;
   uint32_t values_at;
 
   // Of the numbers that the thread looks at: all threads of a group look at all.
   ANNULUS_GPU bool Any() const {
-    constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
     bool any = false;
     for (uint32_t at = gpu.Anew(gpu.Thread()) % kGroupThreads * 16; at < CONFIG::kTileBytes;
          at += kGroupThreads * 16) {
       const auto chunk = gpu.template LoadShared<Chunk>(values_at + at);
       ANNULUS_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        any |= (chunk.word[w] & kExponent) == kExponent;
-        any |= (chunk.word[w] >> 16 & kExponent) == kExponent;
-      }
+      for (int w = 0; w < 4; ++w) any |= HasUnsound(chunk.word[w]);
     }
     return any;
   }
 
-  // Adds weights · values to sums that have been brought to the new maximum.
-  ANNULUS_GPU void Add(const uint32_t (&weights)[State::kSteps][4], const uint32_t (&seen)[2],
-                       State& state) const {
+  // Whether row `key` of the tile has some: of a whole warp.
+  ANNULUS_GPU bool IsUnsound(int key) const {
+    const int lane = gpu.Anew(gpu.Thread()) % 32;
+    uint32_t any = 0;
+    ANNULUS_UNROLL
+    for (int panel = 0; panel < CONFIG::kPanels; ++panel) {
+      const auto two = gpu.template LoadShared<uint32_t>(
+          values_at + panel * CONFIG::kKeyPanelBytes + key * kPanelRowBytes + lane * 4);
+      any |= HasUnsound(two) ? 1 : 0;
+    }
+    ANNULUS_UNROLL
+    for (int lanes = 1; lanes < 32; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
+    return any != 0;
+  }
+  // Makes it 0, by a warp.
+  ANNULUS_GPU void Clear(int key) const {
+    const int lane = gpu.Anew(gpu.Thread()) % 32;
+    gpu.SyncWarp();  // Others of it have looked.
+    for (int chunk = lane; chunk < CONFIG::kPanels * 8; chunk += 32)
+      gpu.template StoreShared<Chunk>(
+          values_at + chunk / 8 * CONFIG::kKeyPanelBytes + key * kPanelRowBytes + chunk % 8 * 16,
+          Chunk{{0, 0, 0, 0}});
+  }
+
+  // Adds scale · weights · values of the rows for which `takes` is so, the same for a whole warp.
+  template <class TAKES>
+  ANNULUS_GPU void Add(const uint32_t (&weights)[kSteps][4], const uint32_t (&seen)[2], float scale,
+                       const TAKES& takes, float (&sums)[kSums]) const {
     // What is derived from it stays out of the registers of other tiles.
     const int thread = gpu.Anew(gpu.Thread()), lane = thread % 32;
     const uint32_t shares_at = CONFIG::kSharesAt + (thread - kGroupThreads) / 32 * 16 * 8;
     for (int key = 0; key < CONFIG::kKeys; ++key) {
+      if (!takes(key)) continue;
       const int pair = key % 8 / 2 == lane % 4 ? key / 8 : -1;
       ANNULUS_UNROLL
-      for (int i = 0; i < State::kSteps * 4; ++i) {
+      for (int i = 0; i < kSteps * 4; ++i) {
         const int half = i % 2;
         if (i / 2 != pair) continue;
         const uint32_t word = weights[i / 4][i % 4];
-        const float weight =
-            GPU::template ToFloat<CONFIG::kElement>(static_cast<uint16_t>(word >> key % 2 * 16));
+        const float weight = scale * GPU::template ToFloat<CONFIG::kElement>(
+                                         static_cast<uint16_t>(word >> key % 2 * 16));
         const bool sees = (seen[half] >> (pair * 2 + key % 2) & 1) != 0;
         gpu.template StoreShared<TwoFloats>(shares_at + (lane / 4 + half * 8) * 8,
                                             TwoFloats{{weight, sees ? 1.0f : 0.0f}});
@@ -53,13 +75,18 @@ struct HopperUnsoundValues {
       const auto first = gpu.template LoadShared<TwoFloats>(shares_at + lane / 4 * 8);
       const auto second = gpu.template LoadShared<TwoFloats>(shares_at + (lane / 4 + 8) * 8);
       gpu.SyncWarp();
-      AddKey(key, lane, first, second, state.sums);
+      AddKey(key, lane, first, second, sums);
     }
   }
 
  private:
+  ANNULUS_GPU static bool HasUnsound(uint32_t two) {
+    constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
+    return (two & kExponent) == kExponent || (two >> 16 & kExponent) == kExponent;
+  }
+
   ANNULUS_GPU void AddKey(int key, int lane, const TwoFloats& first, const TwoFloats& second,
-                          float (&sums)[State::kSums]) const {
+                          float (&sums)[kSums]) const {
     const uint32_t row_at = values_at + key * kPanelRowBytes + lane % 4 * 4;
     const uint32_t swizzle = key % 8 * 16;
     ANNULUS_UNROLL

@@ -84,7 +84,7 @@ class CallCutter {
       const int32_t head = first_head + static_cast<int32_t>(i);
       for (int64_t tile = tiles.begin; tile < tiles.end && alike_[i] == head; ++tile) {
         runs_.clear();
-        AddRunsOf({job_, tasks_, visible_}, piece, head, tile, &runs_);
+        AddRunsOf({job_, tasks_, visible_}, piece, head, tile, HopperTile(job_), &runs_);
         of_head_[i] +=
             static_cast<int64_t>(sizeof(int32_t) + 2 * runs_.size() * sizeof(KeyTileRun));
       }

@@ -165,7 +165,7 @@ class ItemPlanner {
     views.reserve(tiles.length());
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const auto first = static_cast<int32_t>(plan_.runs.size());
-      if (hopper_) AddRunsOf(call_, piece, head, tile, &plan_.runs);
+      if (hopper_) AddRunsOf(call_, piece, head, tile, HopperTile(call_.job), &plan_.runs);
       views.push_back({CostOf(call_, piece, head, tile, slots_), first,
                        static_cast<int32_t>(plan_.runs.size())});
     }
@@ -259,9 +259,8 @@ Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks, cons
   return launch;
 }
 
-void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, Launch* launch) {
+void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, std::byte* to) {
   constexpr int64_t kBytes = kMapsOfTask * kMapBytes;
-  std::byte* to = launch->bytes.data() + launch->args.at.maps;
   for (const TaskPiece& piece : pieces) {
     std::memcpy(to, encoded.data() + piece.task * kBytes, kBytes);
     to += kBytes;

@@ -54,7 +54,8 @@ inline constexpr int64_t kCachedBytes = int64_t{32} << 20;
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
                   const LaunchPieces& pieces, PlanMemory* memory, bool hopper = false,
                   int64_t cached_bytes = kCachedBytes);
-void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, Launch* launch);
+// `to`: where the launch's tables have the maps of its pieces' tasks.
+void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, std::byte* to);
 
 }  // namespace annulus::cuda
 

@@ -31,8 +31,9 @@ class Launcher {
   // Copies to the device; the address, of 16 bytes at least, is good for what is launched until the
   // next Upload. RESOURCE_EXHAUSTED above max_tables.
   virtual absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) = 0;
-  // Whether kinds with `hopper` are served.
+  // Whether kinds with `hopper` are served: of attention, and of gradients.
   virtual bool has_hopper() const = 0;
+  virtual bool has_hopper_gradients() const = 0;
   // kMapBytes for each map, as a device reads them. UNIMPLEMENTED for one that the driver refuses:
   // the device is as well as it was.
   virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;

@@ -7,12 +7,12 @@
 namespace annulus::cuda {
 
 // A tensor of 16-bit elements, (columns, heads, rows), in global memory, of which boxes of
-// 64 columns × 1 head × box_rows are copied to shared memory, swizzled by 128 bytes; outside of it
-// are zeros. The base and the bytes between heads and between rows are multiples of 16, and those
-// between rows of those between heads, as cuTensorMapEncodeTiled wants it.
+// 64 columns × box_heads × box_rows are copied to shared memory, swizzled by 128 bytes; outside of
+// it are zeros. The base and the bytes between heads and between rows are multiples of 16, and
+// those between rows of those between heads, as cuTensorMapEncodeTiled wants it.
 struct TensorMapSpec {
   const std::byte* base = nullptr;
-  int32_t columns = 0, heads = 0, rows = 0, box_rows = 0;
+  int32_t columns = 0, heads = 0, rows = 0, box_rows = 0, box_heads = 1;
   int64_t head_bytes = 0, row_bytes = 0;
 };
 

@@ -85,16 +85,21 @@ int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, in
   return cost;
 }
 
-void AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
-               std::vector<KeyTileRun>* to) {
+TileShape HopperTile(const KernelJob& job) {
+  return {kHopperSlots, HopperKeys(DimOf(*job.layout))};
+}
+
+bool AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               const TileShape& shape, std::vector<KeyTileRun>* to) {
   const Task& task = call.tasks[piece.task].task;
-  KeyTileRuns runs(HopperKeys(DimOf(*call.job.layout)));
+  KeyTileRuns runs(shape.keys);
   if (task.coverage == Coverage::kFull) {
     const Sweep all = {{task.k_begin, task.k_end}, 0, 0};
     runs.AddRows(absl::MakeConstSpan(&all, 1), 0, 1);
-    return runs.AppendTo(to);
+    runs.AppendTo(to);
+    return true;
   }
-  const TileOf of = TileIn(call, piece, kv_head, tile, kHopperSlots);
+  const TileOf of = TileIn(call, piece, kv_head, tile, shape.slots);
   call.job.mask->ForEachClass(of.head_begin, of.head_end, [&](int32_t head, int32_t) {
     call.visible.ForEach(piece.task, head, {of.begin, of.end},
                          [&](Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
@@ -102,6 +107,7 @@ void AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, in
                          });
   });
   runs.AppendTo(to);
+  return runs.all_see();
 }
 
 }  // namespace annulus::cuda

@@ -43,9 +43,16 @@ struct TileBox {
 // Visible (row, key) pairs of a tile of a piece, about.
 int64_t CostOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
                int64_t slots);
-// Appends which tiles of keys the kernel of sm_90a visits for it (hopper_plan.h).
-void AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
-               std::vector<KeyTileRun>* runs);
+// Of tiles of queries and of keys that meet.
+struct TileShape {
+  int64_t slots = 0;
+  int32_t keys = 0;
+};
+TileShape HopperTile(const KernelJob& job);  // Of the forward kernel of sm_90a.
+// Appends which tiles of keys the kernel of sm_90a visits for it (hopper_plan.h). Whether every
+// slot of it that is the piece's sees something.
+bool AddRunsOf(const CallView& call, const TaskPiece& piece, int32_t kv_head, int64_t tile,
+               const TileShape& shape, std::vector<KeyTileRun>* runs);
 
 }  // namespace annulus::cuda
 

@@ -1,0 +1,71 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GRADIENT_WEIGHTS_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GRADIENT_WEIGHTS_H_
+
+#include "worker/kernel/cuda/hopper_gradient_info.h"
+
+namespace annulus::cuda {
+
+// A thread's pairs of a tile. Of an array of scores element 4·j + 2·half + c is row 8·j + 2·(lane
+// mod 4) + c of those that come by and the thread's own row `half`. What is not seen becomes 0,
+// whatever stood there.
+template <class GPU, class CONFIG>
+struct HopperGradientWeights {
+  using Scores = float[CONFIG::kScores];
+  using Packed = uint32_t[CONFIG::kSteps][4];
+
+  GPU& gpu;
+  const ForwardArgs& args;
+  // Of the thread's two own slots; where slots come by they are the stage's.
+  const float (&own_lse)[2], (&own_delta)[2];
+  bool masked;
+  const uint32_t (&seen)[2];  // Read where masked.
+
+  // Scores, unscaled, become weights.
+  ANNULUS_GPU void Weigh(int stage, Scores& scores) const {
+    Each(CONFIG::LseAt(stage), own_lse, [&](int i, float lse) {
+      const float weight = GPU::Exp2Nearly(GPU::Fma(scores[i], args.scale, -lse) * kLog2e);
+      scores[i] = Sees(i) ? weight : 0.0f;
+    });
+  }
+  // What weights' gradients are made of becomes dS, before the scale.
+  ANNULUS_GPU void Differentiate(int stage, const Scores& weights, Scores& d_scores) const {
+    Each(CONFIG::DeltaAt(stage), own_delta, [&](int i, float delta) {
+      const float d_score = weights[i] * (d_scores[i] - delta);
+      d_scores[i] = Sees(i) ? d_score : 0.0f;
+    });
+  }
+
+  // Two to a word, as the left side of a product.
+  ANNULUS_GPU static void Pack(const Scores& values, Packed& packed) {
+    ANNULUS_UNROLL
+    for (int step = 0; step < CONFIG::kSteps; ++step) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i)
+        packed[step][i] = GPU::template Pack<CONFIG::kElement>(values[step * 8 + 2 * i],
+                                                               values[step * 8 + 2 * i + 1]);
+    }
+  }
+
+ private:
+  ANNULUS_GPU bool Sees(int i) const {
+    return !masked || (seen[i % 4 / 2] >> (i / 4 * 2 + i % 2) & 1) != 0;
+  }
+  // Calls act(element, what its slot has).
+  template <class ACT>
+  ANNULUS_GPU void Each(uint32_t at, const float (&own)[2], const ACT& act) const {
+    const int first = gpu.Thread() % 4 * 2;
+    ANNULUS_UNROLL
+    for (int j = 0; j < CONFIG::kScores / 4; ++j) {
+      TwoFloats two = {{0, 0}};
+      if constexpr (!CONFIG::kOfQueries)
+        two = gpu.template LoadShared<TwoFloats>(at + (j * 8 + first) * 4);
+      ANNULUS_UNROLL
+      for (int i = 0; i < 4; ++i)
+        act(4 * j + i, CONFIG::kOfQueries ? own[i / 2] : two.value[i % 2]);
+    }
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_HOPPER_GRADIENT_WEIGHTS_H_
