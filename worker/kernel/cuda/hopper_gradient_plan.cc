@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "worker/kernel/cuda/gradient_launch.h"
 #include "worker/kernel/cuda/hopper_gradient_config.h"
+#include "worker/kernel/cuda/hopper_plan.h"
 #include "worker/kernel/cuda/table_image.h"
 #include "worker/kernel/cuda/tile_views.h"
 
@@ -67,9 +68,13 @@ class SidePlanner {
       : call_(call), side_(side), group_(call.job.layout->group()) {
     views_.reserve(pieces.size());
     for (size_t p = 0; p < pieces.size(); ++p) AddPiece(Narrow(static_cast<int64_t>(p)), pieces[p]);
-    // Items of much work begin first.
-    std::stable_sort(items_.begin(), items_.end(),
-                     [](const Item& a, const Item& b) { return a.cost > b.cost; });
+    // As MakeLaunch: of as many heads as the cache keeps the most work first, then of as many more.
+    const int32_t heads =
+        HeadsAtOnce(call.job, call.tasks, kCachedBytes, side != GradientSide::kQueries);
+    std::stable_sort(items_.begin(), items_.end(), [heads](const Item& a, const Item& b) {
+      const int32_t turn = a.item.kv_head / heads, other = b.item.kv_head / heads;
+      return turn != other ? turn < other : a.cost > b.cost;
+    });
   }
 
   const std::vector<Item>& items() const { return items_; }

@@ -107,16 +107,18 @@ void KeyTileRuns::AppendTo(std::vector<KeyTileRun>* runs) {
   }
 }
 
-int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                    int64_t cached_bytes) {
-  std::set<std::tuple<const std::byte*, int64_t, int64_t>> keys;
+int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes,
+                    bool of_queries) {
+  const BlockLayout& layout = *job.layout;
+  std::set<std::tuple<const std::byte*, int64_t, int64_t>> known;
   int64_t rows = 0;
   for (const KernelTask& bound : tasks) {
     const Task& task = bound.task;
-    if (keys.emplace(bound.kv.data, task.k_begin, task.k_end).second)
-      rows += task.k_end - task.k_begin;
+    const Interval range =
+        of_queries ? Interval{task.q_begin, task.q_end} : Interval{task.k_begin, task.k_end};
+    if (known.emplace(of_queries ? bound.q.data : bound.kv.data, range.begin, range.end).second)
+      rows += range.length() * (of_queries ? layout.group() : 1);
   }
-  const BlockLayout& layout = *job.layout;
   const int64_t bytes = rows * (layout.head_dim() + layout.value_dim()) * 2;
   return Narrow(std::clamp<int64_t>(cached_bytes / std::max<int64_t>(bytes, 1), 1, 1 << 20));
 }

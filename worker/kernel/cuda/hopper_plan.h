@@ -59,8 +59,10 @@ class KeyTileRuns {
   absl::InlinedVector<Change, 8> changes_;
 };
 
-// Key/value heads whose keys and values of these tasks are `cached_bytes` together, one at least.
-int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes);
+// Key/value heads whose keys and values of these tasks are `cached_bytes` together, one at least;
+// or, of gradients, whose queries with their dO are.
+int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes,
+                    bool of_queries = false);
 
 // The keys and the values of a task.
 TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound);
