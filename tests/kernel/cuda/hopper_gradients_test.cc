@@ -196,6 +196,23 @@ TEST_P(UnsoundTest, QueriesAndTheirGradientsReachKeysThatTheySee) {
 
 INSTANTIATE_TEST_SUITE_P(Types, UnsoundTest, testing::Values(DataType::kBf16, DataType::kFp16));
 
+// As of rows whose scores are all −infinity: nothing of them reaches a key, whatever they hold.
+TEST_P(UnsoundTest, RowsWithAnLseOfMinusInfinityAddNothing) {
+  constexpr int64_t kRow = 70, kHead = kRow * kHeads;
+  Upstream up = up_;
+  up.lse[kHead] = -HUGE_VAL;
+  Input without = input_, with = input_;
+  for (int32_t d = 0; d < kDim; ++d) {
+    without.q[kHead * kDim + d] = 0;
+    with.q[kHead * kDim + d] = std::nan("");
+  }
+  const reference::GradientAnswer a = AnswerOf(without, up), b = AnswerOf(with, up);
+  EXPECT_TRUE(Unsound(b.dk, a.dk).empty());
+  EXPECT_TRUE(Unsound(b.dv, a.dv).empty());
+  for (int32_t d = 0; d < kDim; ++d) EXPECT_EQ(b.dq[kHead * kDim + d], 0) << d;
+  EXPECT_TRUE(Unsound(b.dq, a.dq).empty());
+}
+
 // What is not this kernel's is the portable one's, in the same calls.
 TEST(HopperGradientsTest, OthersAreServedToo) {
   EXPECT_FALSE(Check(Causal(Spec(DataType::kFp32, 2, 1, 24, 30, 50)), 1));
