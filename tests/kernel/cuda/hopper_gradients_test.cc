@@ -66,6 +66,17 @@ TEST(HopperGradientsTest, AnyGroupOfHeads) {
   EXPECT_FALSE(Check(Causal(Spec(DataType::kBf16, 66, 1, 128, 3, 140)), 66));
 }
 
+// Of slots that no row fills scores would be 0, and e^0 over a row's e^-200 is infinite.
+TEST(HopperGradientsTest, SlotsThatNobodyFillsAddNothing) {
+  const AttentionSpec spec = Causal(Spec(DataType::kBf16, 6, 2, 128, 60, 140));
+  Input input = Normal(spec, 7);
+  for (double& value : input.q) value = 10;
+  for (double& value : input.k) value = value > 0 ? -2 : -1.875;
+  const Upstream up = UpstreamOf(spec, input);
+  EXPECT_LT(up.lse[0], -150);
+  EXPECT_TRUE(GradientsWithinBudget(*MakeEmulatedHopperKernel(64 << 10, 1), spec, input, up, {}));
+}
+
 TEST(HopperGradientsTest, LengthsAtTheEdgesOfTiles) {
   for (const int64_t rows : {1, 63, 64, 65, 127, 128, 129}) {
     for (const int64_t keys : {1, 127, 128, 129, 257}) {
