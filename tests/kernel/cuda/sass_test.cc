@@ -179,6 +179,7 @@ TEST(SassTest, HopperGradientsUseWhatTheyAreFor) {
       const int dim = name.find("Li128E") != std::string::npos ? 128 : 64;
       const bool queries = name.find("GradientSideE0") != std::string::npos;
       EXPECT_EQ(function.kinds, GradientProductsOf(type, dim, queries)) << name;
+      EXPECT_GE(function.exponentials_beside_products, HopperOthers(dim, queries) / 2) << name;
     }
     EXPECT_EQ(kernels, 4) << type << ": " << said;
   }

@@ -31,8 +31,9 @@ struct HopperGradientConsumer {
         [&](const HopperWork& work, int32_t) {
           gpu.SyncGroup(Barrier());  // The last task's rows are read no more.
           const Rows rows = RowsOf(work);
-          rows.Load();
+          rows.BeginLoad();
           Sums{gpu, args, rows}.Begin(state);
+          rows.EndLoad();
         },
         [&](const HopperWork& work, int32_t tile, bool masked) {
           RunTile(work, tile, masked, ring, state);
@@ -106,11 +107,16 @@ struct HopperGradientConsumer {
     bool any_unsound = false;
     if (hides) any_unsound = first.Any() || (!CONFIG::kOfQueries && second.Any());
     gpu.SyncWarp();
-    const Weights weights{gpu, args.forward, state.lse, state.delta, hides, seen};
+    const Weights weights{gpu, args.forward, state.lse, state.delta};
     gpu.template AwaitProductsBut<1>(scores);
     weights.Weigh(stage, scores);
+    gpu.Finish({Weights::AllOf(scores), 0});  // Beside the other product.
     gpu.AwaitProducts(d_scores);
     weights.Differentiate(stage, scores, d_scores);
+    if (hides) {
+      Weights::Hide(seen, scores);
+      Weights::Hide(seen, d_scores);
+    }
     const bool by_numbers = hides && gpu.SyncGroupOr(Barrier(), any_unsound);
     gpu.SyncWarp();
     const float scale = args.forward.scale;

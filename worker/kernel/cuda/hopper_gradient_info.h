@@ -26,19 +26,18 @@ struct HopperSlotInfo {
   TableReader<GPU> tables{gpu, args};
 
   // Of tile `tile` of slots. `masked`: some row of it does not see some key of the block's tile.
+  // Slots that no row fills are 0 in both inputs: a weight of 1 makes nothing of them.
   ANNULUS_GPU void Put(const HopperWork& work, int32_t tile, bool masked, int stage) const {
     const int thread = gpu.Thread() - (kGroupThreads - kThreadsOfInfo);
     uint32_t some_hidden = 0;
     ANNULUS_NO_UNROLL
     for (int slot = thread; slot < CONFIG::kOthers; slot += kThreadsOfInfo) {
+      const bool comes = slot < RowsThatComeBy(CONFIG::kOthers, args.group) * args.group;
       float lse = 0, delta = 0;
       Chunk mask = {{0, 0, 0, 0}};
-      if (Find(work, tile, slot, masked, lse, delta, mask.word)) {
-        ANNULUS_UNROLL
-        for (int w = 0; w < 4; ++w) some_hidden |= ~mask.word[w];
-      } else {
-        some_hidden = 1;
-      }
+      if (comes) Find(work, tile, slot, masked, lse, delta, mask.word);
+      ANNULUS_UNROLL
+      for (int w = 0; w < 4; ++w) some_hidden |= comes ? ~mask.word[w] : 0;
       gpu.template StoreShared<float>(CONFIG::LseAt(stage) + slot * 4, lse);
       gpu.template StoreShared<float>(CONFIG::DeltaAt(stage) + slot * 4, delta);
       gpu.template StoreShared<Chunk>(CONFIG::MasksAt(stage) + slot * CONFIG::kMaskBytes, mask);
@@ -50,7 +49,8 @@ struct HopperSlotInfo {
       gpu.template StoreShared<uint32_t>(CONFIG::MaskedAt(stage) + thread / 32 * 4, some_hidden);
   }
 
-  // Whether some slot of the stage does not see some key.
+  // Whether some slot of the stage that a row fills does not see some key. If none, masks are not
+  // to be read.
   ANNULUS_GPU bool Masked(int stage) const {
     uint32_t masked = 0;
     ANNULUS_UNROLL
@@ -74,40 +74,51 @@ struct HopperSlotInfo {
   }
 
  private:
-  // Whether the slot sees some keys of the task.
-  ANNULUS_GPU bool Find(const HopperWork& work, int32_t tile, int slot, bool masked, float& lse,
+  // Leaves what it is given to a slot that sees nothing of the task.
+  ANNULUS_GPU void Find(const HopperWork& work, int32_t tile, int slot, bool masked, float& lse,
                         float& delta, uint32_t (&mask)[4]) const {
     const ForwardTask& task = work.task;
     const int rows = RowsThatComeBy(CONFIG::kOthers, args.group);
     const int32_t row = tile * rows + slot / args.group;
     const int32_t head = work.item.kv_head * args.group + slot % args.group;
-    if (slot >= rows * args.group || row < task.q_begin || row >= task.q_end ||
-        head < task.head_begin || head >= task.head_end)
-      return false;
+    if (row < task.q_begin || row >= task.q_end || head < task.head_begin || head >= task.head_end)
+      return;
     const auto its_lse = gpu.template Load<float>(At(task.q, row, head, work.more.lse_offset, 4));
     const auto its_delta =
         gpu.template Load<float>(At(task.q, row, head, work.more.delta_offset, 4));
-    if (its_lse == -Infinity()) return false;  // It sees nothing anywhere.
-    lse = its_lse;
+    if (its_lse == -Infinity()) return;  // It sees nothing anywhere.
+    lse = PowerOf2Lse(its_lse);
     delta = its_delta;
     if (!masked) {
       for (int w = 0; w < 4; ++w) mask[w] = ~uint32_t{0};
-      return true;
+      return;
     }
     const auto first = static_cast<int32_t>(work.item.tile * kOwnRows);
     if (task.class_at < 0) {
       AddKeys(task.k_begin, task.k_end, first, mask);
-      return true;
+      return;
     }
     const auto of_head = tables.template Get<int32_t>(args.at.class_of_head, head);
     const int64_t at =
         tables.template Get<int32_t>(args.at.classes, task.class_at + of_head) + row - task.q_begin;
     const auto last = tables.template Get<int32_t>(args.at.firsts, at + 1);
-    for (auto next = tables.template Get<int32_t>(args.at.firsts, at); next < last; ++next) {
+    for (int32_t next = FirstBehind(tables.template Get<int32_t>(args.at.firsts, at), last, first);
+         next < last; ++next) {
       const auto span = tables.template Get<KeySpan32>(args.at.spans, next);
+      if (span.begin >= first + kOwnRows) break;
       AddKeys(span.begin, span.end, first, mask);
     }
-    return true;
+  }
+  // The first of a row's spans, which are sorted, that does not end at `key` or before.
+  ANNULUS_GPU int32_t FirstBehind(int32_t begin, int32_t end, int32_t key) const {
+    while (begin < end) {
+      const int32_t middle = begin + (end - begin) / 2;
+      if (tables.template Get<KeySpan32>(args.at.spans, middle).end <= key)
+        begin = middle + 1;
+      else
+        end = middle;
+    }
+    return begin;
   }
 };
 

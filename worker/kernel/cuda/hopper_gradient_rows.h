@@ -6,6 +6,9 @@
 
 namespace annulus::cuda {
 
+// As scores are while they are weighed: times log2(e).
+ANNULUS_GPU float PowerOf2Lse(float lse) { return lse * kLog2e; }
+
 // A task of an item.
 struct HopperWork {
   const ForwardItem& item;
@@ -44,14 +47,16 @@ struct HopperOwnRows {
     return thread % kGroupThreads / 32 * 16 + half * 8 + thread % 32 / 4;
   }
 
-  // Copies both inputs to shared memory; columns and rows that are not there become 0. All of the
-  // group call it, when nobody of it reads what was there.
-  ANNULUS_GPU void Load() const {
+  // Copies both inputs to shared memory, where they are when EndLoad returns; columns and rows that
+  // are not there become 0. All of the group call it, when nobody of it reads what was there.
+  ANNULUS_GPU void BeginLoad() const {
     const BlockAt& block = CONFIG::kOfQueries ? work.task.q : work.task.kv;
     LoadInput(block, false, 0, args.head_dim);
     LoadInput(block, true, CONFIG::kOfQueries ? work.more.d_out_offset : work.task.value_offset,
               args.value_dim);
     gpu.CommitCopies();
+  }
+  ANNULUS_GPU void EndLoad() const {
     gpu.template WaitCopies<0>();
     gpu.FenceAsync();
     gpu.SyncGroup(1 + group);  // 0 is the block's.

@@ -60,7 +60,7 @@ struct HopperGradientSums {
     };
     const float lse = number(rows.work.more.lse_offset);
     if (lse == -Infinity()) return;
-    state.lse[half] = lse;
+    state.lse[half] = PowerOf2Lse(lse);
     state.delta[half] = number(rows.work.more.delta_offset);
     state.touched |= 1u << half;
   }

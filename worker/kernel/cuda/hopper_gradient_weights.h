@@ -6,8 +6,7 @@
 namespace annulus::cuda {
 
 // A thread's pairs of a tile. Of an array of scores element 4·j + 2·half + c is row 8·j + 2·(lane
-// mod 4) + c of those that come by and the thread's own row `half`. What is not seen becomes 0,
-// whatever stood there.
+// mod 4) + c of those that come by and the thread's own row `half`.
 template <class GPU, class CONFIG>
 struct HopperGradientWeights {
   using Scores = float[CONFIG::kScores];
@@ -17,22 +16,31 @@ struct HopperGradientWeights {
   const ForwardArgs& args;
   // Of the thread's two own slots; where slots come by they are the stage's.
   const float (&own_lse)[2], (&own_delta)[2];
-  bool masked;
-  const uint32_t (&seen)[2];  // Read where masked.
 
-  // Scores, unscaled, become weights.
+  // Scores, unscaled, become weights. An LSE is a power of 2 here: times log2(e).
   ANNULUS_GPU void Weigh(int stage, Scores& scores) const {
     Each(CONFIG::LseAt(stage), own_lse, [&](int i, float lse) {
-      const float weight = GPU::Exp2Nearly(GPU::Fma(scores[i], args.scale, -lse) * kLog2e);
-      scores[i] = Sees(i) ? weight : 0.0f;
+      scores[i] = GPU::Exp2Nearly(GPU::Fma(scores[i], args.power_scale, -lse));
     });
   }
   // What weights' gradients are made of becomes dS, before the scale.
   ANNULUS_GPU void Differentiate(int stage, const Scores& weights, Scores& d_scores) const {
-    Each(CONFIG::DeltaAt(stage), own_delta, [&](int i, float delta) {
-      const float d_score = weights[i] * (d_scores[i] - delta);
-      d_scores[i] = Sees(i) ? d_score : 0.0f;
-    });
+    Each(CONFIG::DeltaAt(stage), own_delta,
+         [&](int i, float delta) { d_scores[i] = weights[i] * (d_scores[i] - delta); });
+  }
+  // Those of pairs that are not seen.
+  ANNULUS_GPU static void Hide(const uint32_t (&seen)[2], Scores& scores) {
+    ANNULUS_UNROLL
+    for (int i = 0; i < CONFIG::kScores; ++i)
+      if ((seen[i % 4 / 2] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = 0;
+  }
+  // Of weights, for Finish: a word that all of them make, and that is never its exception, as they
+  // have no sign.
+  ANNULUS_GPU static float AllOf(const Scores& weights) {
+    uint32_t all = 0;
+    ANNULUS_UNROLL
+    for (int i = 0; i < CONFIG::kScores; ++i) all |= BitsAs<uint32_t>(weights[i]);
+    return BitsAs<float>(all);
   }
 
   // Two to a word, as the left side of a product.
@@ -47,9 +55,6 @@ struct HopperGradientWeights {
   }
 
  private:
-  ANNULUS_GPU bool Sees(int i) const {
-    return !masked || (seen[i % 4 / 2] >> (i / 4 * 2 + i % 2) & 1) != 0;
-  }
   // Calls act(element, what its slot has).
   template <class ACT>
   ANNULUS_GPU void Each(uint32_t at, const float (&own)[2], const ACT& act) const {
