@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -145,8 +144,10 @@ class HopperGradientPlanTest : public testing::Test {
       for (const auto& [owner, tiles] : seen) {
         const auto& [out, own, kv_head, task] = owner;
         const std::map<int64_t, int>& told = planned[owner];
-        const auto piece = std::find_if(pieces.begin(), pieces.end(),
-                                        [&](const TaskPiece& p) { return p.task == task; });
+        const TaskPiece* piece = nullptr;
+        for (const TaskPiece& one : pieces)
+          if (one.task == task) piece = &one;
+        ASSERT_NE(piece, nullptr);
         ASSERT_EQ(told.size(), tiles.size());
         for (const auto& [other, any] : tiles) {
           ASSERT_EQ(told.count(other), 1u) << own << " " << other;
