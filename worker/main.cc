@@ -150,12 +150,11 @@ void AddSizes(CLI::App* app, Flags* flags) {
       });
   AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
             {"auto", "amx", "avx512bf16", "avx512", "avx2", "portable"}, &flags->backend.kernel);
-  AddChoice(
-      app,
-      {"--cuda-kernel",
-       "Forward kernel of a GPU: hopper, for compute capability 9.0, is taken where it passes "
-       "a check at start"},
-      {"auto", "portable", "hopper"}, &flags->backend.cuda_kernel);
+  AddChoice(app,
+            {"--cuda-kernel",
+             "Kernels of a GPU: hopper's, for compute capability 9.0, are taken where they pass a "
+             "check at start"},
+            {"auto", "portable", "hopper"}, &flags->backend.cuda_kernel);
   AddBytes(app,
            {"--link-rate",
             "Bytes per second between this worker and others, for planning; 0: measured on this "

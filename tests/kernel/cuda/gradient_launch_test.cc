@@ -8,15 +8,14 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/kernel/gradient_harness.h"
+#include "tests/kernel/cuda/placed_gradients.h"
 #include "tests/kernel/kernel_conformance.h"
 #include "worker/kernel/cuda/gradient_config.h"
-#include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
 namespace {
 
-class GradientLaunchTest : public testing::Test {
+class GradientLaunchTest : public PlacedGradients {
  protected:
   void Make(int32_t group, bool shared_bias) {
     spec_ = Spec(DataType::kBf16, 2 * group, 2, 8);
@@ -31,35 +30,10 @@ class GradientLaunchTest : public testing::Test {
     cuts.q_rows = {130, 131};
     cuts.keys = {100, 233};
     cuts.key_shards = 2;
-    Place(cuts);
-  }
-  void Place(const Cuts& cuts) {
-    reference::Input input = reference::InputOf(spec_);
-    input.bias = [](int64_t, int32_t, int64_t, int64_t) { return 0.0; };
-    input.bit = [](int64_t, int32_t, int64_t, int64_t) { return true; };
-    reference::Upstream up;
-    up.out = up.d_out = input.q;
-    up.lse.assign(spec_.q_rows() * spec_.q_heads, 0.0);
-    harness_ = std::make_unique<GradientHarness>(spec_, input, up, cuts);
-    job_ = harness_->job();
-    tasks_ = harness_->Tasks();
-    visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
-    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
-  }
-  std::vector<LaunchPieces> Cut(int64_t max_bytes) {
-    auto cut = CutGradients(job_, tasks_, *seen_, max_bytes);
-    EXPECT_TRUE(cut.ok()) << cut.status();
-    return *cut;
+    Place(spec_, cuts);
   }
 
   AttentionSpec spec_;
-  const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
-  std::unique_ptr<GradientHarness> harness_;
-  KernelJob job_;
-  std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
-  std::unique_ptr<SeenRows> seen_;
-  PlanMemory memory_;
 };
 
 template <class T>
@@ -194,7 +168,7 @@ TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
     spec_.masks.back().query_heads = {head};
   }
   spec_.modifiers.alibi_slopes.assign(kHeads, 0.5f);
-  Place({});
+  Place(spec_, {});
   int64_t rows = 0;
   for (const LaunchPieces& pieces : Cut(kMaxBytes)) {
     const GradientLaunch launch = MakeGradientLaunch(job_, tasks_, *seen_, pieces, &memory_);

@@ -4,18 +4,15 @@
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <random>
 #include <set>
 #include <tuple>
 #include <vector>
 
-#include "tests/kernel/gradient_harness.h"
+#include "tests/kernel/cuda/placed_gradients.h"
 #include "tests/kernel/kernel_conformance.h"
-#include "worker/kernel/cuda/gradient_launch.h"
 #include "worker/kernel/cuda/hopper_gradient_config.h"
 #include "worker/kernel/cuda/hopper_plan.h"
-#include "worker/kernel/visibility.h"
 
 namespace annulus::cuda {
 namespace {
@@ -36,24 +33,8 @@ const std::byte* OutOf(const KernelTask& bound, bool queries) {
   return queries ? bound.out_q.data : bound.out_kv.data;
 }
 
-class HopperGradientPlanTest : public testing::Test {
+class HopperGradientPlanTest : public PlacedGradients {
  protected:
-  void Place(const AttentionSpec& spec, const Cuts& cuts) {
-    const reference::Input input = reference::InputOf(spec);
-    reference::Upstream up;
-    up.out = up.d_out = input.q;
-    up.lse.assign(spec.q_rows() * spec.q_heads, 0.0);
-    harness_ = std::make_unique<GradientHarness>(spec, input, up, cuts);
-    job_ = harness_->job();
-    tasks_ = harness_->Tasks();
-    visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
-    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
-  }
-  std::vector<LaunchPieces> Cut(int64_t max_bytes) {
-    auto cut = CutGradients(job_, tasks_, *seen_, max_bytes);
-    EXPECT_TRUE(cut.ok()) << cut.status();
-    return *cut;
-  }
   HopperGradientLaunch Make(const LaunchPieces& pieces, bool queries) {
     return MakeHopperGradients(job_, tasks_, *seen_, pieces,
                                queries ? GradientSide::kQueries : GradientSide::kKeysAndValues,
@@ -166,14 +147,6 @@ class HopperGradientPlanTest : public testing::Test {
       }
     }
   }
-
-  const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
-  std::unique_ptr<GradientHarness> harness_;
-  KernelJob job_;
-  std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;
-  std::unique_ptr<SeenRows> seen_;
-  PlanMemory memory_;
 };
 
 TEST_F(HopperGradientPlanTest, TilesThatComeByAreThoseThatMeetInAPair) {

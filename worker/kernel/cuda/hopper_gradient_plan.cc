@@ -20,11 +20,6 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int32_t HeadsOf(const BlockView& view) { return view.block.head_end - view.block.head_begin; }
 
-bool Aligned(const BlockAt& block, int64_t offset, int64_t unit) {
-  const auto address = reinterpret_cast<uintptr_t>(block.data);
-  return (address | static_cast<uintptr_t>(block.row_bytes | offset)) % unit == 0;
-}
-
 bool TaskServed(const KernelJob& job, const KernelTask& bound) {
   const BlockLayout& layout = *job.layout;
   const GradientTask more = GradientTaskOf(job, bound);
@@ -158,26 +153,12 @@ class SidePlanner {
   std::vector<Item> items_;
 };
 
-TensorMapSpec MapOf(const BlockAt& block, int64_t row, int64_t rows, int32_t heads, int64_t offset,
-                    int32_t dim) {
-  TensorMapSpec map;
-  map.base = block.data + (row - block.row_begin) * block.row_bytes + offset;
-  map.columns = dim;
-  map.heads = heads;
-  map.rows = Narrow(rows);
-  map.head_bytes = dim * int64_t{2};
-  map.row_bytes = block.row_bytes;
-  return map;
-}
-
 }  // namespace
 
 bool HopperServesGradients(const KernelJob& job, absl::Span<const KernelTask> tasks) {
-  const ForwardKind kind = KindOf(job);
-  const BlockLayout& layout = *job.layout;
-  if (kind.element == Element::kFp32 || kind.changes || job.spec->deterministic) return false;
-  if (kind.dim > kMaxGradientDim || layout.group() > HopperOthers(kind.dim, false)) return false;
-  if (layout.head_dim() % 8 != 0 || layout.value_dim() % 8 != 0) return false;
+  const int dim = DimOf(*job.layout);
+  if (!IsOfHopper(job) || dim > kMaxGradientDim) return false;
+  if (job.layout->group() > HopperOthers(dim, /*of_queries=*/false)) return false;
   return std::all_of(tasks.begin(), tasks.end(),
                      [&](const KernelTask& bound) { return TaskServed(job, bound); });
 }
@@ -191,18 +172,16 @@ std::vector<TensorMapSpec> GradientMapsOf(const KernelJob& job, absl::Span<const
     const bool keys = side == GradientSide::kQueries;
     const BlockView& view = keys ? bound.kv : bound.q;
     const int32_t heads = HeadsOf(view);
-    const int64_t row = keys ? task.k_begin : task.q_begin;
-    const int64_t rows = (keys ? task.k_end : task.q_end) - row;
+    const Interval rows =
+        keys ? Interval{task.k_begin, task.k_end} : Interval{task.q_begin, task.q_end};
     const int64_t second = layout.SecondOffset(keys ? BlockKind::kKv : BlockKind::kQGrad, heads);
     const BlockAt block = BlockAtOf(layout, view);
     const int others = HopperOthers(DimOf(layout), keys);
-    for (const bool first : {true, false}) {
-      TensorMapSpec& map =
-          maps.emplace_back(first ? MapOf(block, row, rows, heads, 0, layout.head_dim())
-                                  : MapOf(block, row, rows, heads, second, layout.value_dim()));
-      map.box_heads = keys ? 1 : layout.group();
-      map.box_rows = keys ? others : RowsThatComeBy(others, layout.group());
-    }
+    const int box_rows = keys ? others : RowsThatComeBy(others, layout.group());
+    maps.push_back(MapOfRows(block, rows, heads, 0, layout.head_dim(), box_rows));
+    maps.push_back(MapOfRows(block, rows, heads, second, layout.value_dim(), box_rows));
+    if (keys) continue;
+    for (size_t m = maps.size() - 2; m < maps.size(); ++m) maps[m].box_heads = layout.group();
   }
   return maps;
 }

@@ -13,11 +13,6 @@ namespace {
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
-bool Aligned(const BlockAt& block, int64_t offset, int64_t unit) {
-  const auto address = reinterpret_cast<uintptr_t>(block.data);
-  return (address | static_cast<uintptr_t>(block.row_bytes | offset)) % unit == 0;
-}
-
 int64_t ValueOffset(const KernelJob& job, const KernelTask& bound) {
   const Block& block = bound.kv.block;
   return job.layout->SecondOffset(BlockKind::kKv, block.head_end - block.head_begin);
@@ -33,27 +28,41 @@ bool TaskServed(const KernelJob& job, const KernelTask& bound) {
 }
 
 TensorMapSpec MapOf(const KernelJob& job, const KernelTask& bound, int64_t offset, int32_t dim) {
-  const BlockAt kv = BlockAtOf(*job.layout, bound.kv);
-  const Task& task = bound.task;
-  TensorMapSpec map;
-  map.base = kv.data + (task.k_begin - kv.row_begin) * kv.row_bytes + offset;
-  map.columns = dim;
-  map.heads = bound.kv.block.head_end - bound.kv.block.head_begin;
-  map.rows = Narrow(task.k_end - task.k_begin);
-  map.box_rows = HopperKeys(DimOf(*job.layout));
-  map.head_bytes = dim * int64_t{2};
-  map.row_bytes = kv.row_bytes;
-  return map;
+  const Block& block = bound.kv.block;
+  return MapOfRows(BlockAtOf(*job.layout, bound.kv), {bound.task.k_begin, bound.task.k_end},
+                   block.head_end - block.head_begin, offset, dim, HopperKeys(DimOf(*job.layout)));
 }
 
 }  // namespace
 
-bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+bool IsOfHopper(const KernelJob& job) {
   const ForwardKind kind = KindOf(job);
-  if (kind.element == Element::kFp32 || kind.changes || job.spec->deterministic) return false;
-  if (job.layout->head_dim() % 8 != 0 || job.layout->value_dim() % 8 != 0) return false;
-  return std::all_of(tasks.begin(), tasks.end(),
-                     [&](const KernelTask& bound) { return TaskServed(job, bound); });
+  return kind.element != Element::kFp32 && !kind.changes && !job.spec->deterministic &&
+         job.layout->head_dim() % 8 == 0 && job.layout->value_dim() % 8 == 0;
+}
+
+bool Aligned(const BlockAt& block, int64_t offset, int64_t unit) {
+  const auto address = reinterpret_cast<uintptr_t>(block.data);
+  return (address | static_cast<uintptr_t>(block.row_bytes | offset)) % unit == 0;
+}
+
+TensorMapSpec MapOfRows(const BlockAt& block, Interval rows, int32_t heads, int64_t offset,
+                        int32_t dim, int32_t box_rows) {
+  TensorMapSpec map;
+  map.base = block.data + (rows.begin - block.row_begin) * block.row_bytes + offset;
+  map.columns = dim;
+  map.heads = heads;
+  map.rows = Narrow(rows.length());
+  map.box_rows = box_rows;
+  map.head_bytes = dim * int64_t{2};
+  map.row_bytes = block.row_bytes;
+  return map;
+}
+
+bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+  return IsOfHopper(job) && std::all_of(tasks.begin(), tasks.end(), [&](const KernelTask& bound) {
+           return TaskServed(job, bound);
+         });
 }
 
 int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {

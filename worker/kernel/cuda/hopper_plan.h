@@ -64,6 +64,15 @@ class KeyTileRuns {
 int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes,
                     bool of_queries = false);
 
+// What both kernels for sm_90a ask of a job: 16 bits, rows and heads of whole sixteen bytes, no
+// modifier, not deterministic.
+bool IsOfHopper(const KernelJob& job);
+// Whether the rows of a block's section begin at multiples of `unit`.
+bool Aligned(const BlockAt& block, int64_t offset, int64_t unit);
+// Rows of a section of `heads` heads of 16 bits, in boxes of as many rows of one head.
+TensorMapSpec MapOfRows(const BlockAt& block, Interval rows, int32_t heads, int64_t offset,
+                        int32_t dim, int32_t box_rows);
+
 // The keys and the values of a task.
 TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound);
 TensorMapSpec ValueMap(const KernelJob& job, const KernelTask& bound);
