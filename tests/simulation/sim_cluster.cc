@@ -36,19 +36,6 @@ CoordinatorOptions OptionsFor(const SimOptions& options) {
   return coordinator;
 }
 
-// What a lane runs, the same for every rank.
-std::string LaneCommand(const WorkerCommand& command) {
-  WorkerCommand same = command;
-  same.clear_id();
-  same.clear_ack();
-  if (same.has_run_segment()) same.mutable_run_segment()->mutable_shard()->clear_rank();
-  return same.SerializeAsString();
-}
-
-bool OnLane(const WorkerCommand& command) {
-  return command.has_connect_group() || command.has_run_segment() || command.has_close_group();
-}
-
 // With the entries of its maps in one order.
 std::string Text(const google::protobuf::Message& message) {
   std::string text;
@@ -159,8 +146,8 @@ void SimCluster::Handle(Event event) {
 }
 
 void SimCluster::CheckAll() {
-  const absl::Status status = invariants_->Check(coordinator_->core());
-  if (!status.ok()) Violation(std::string(status.message()));
+  Expect(invariants_->Check(coordinator_->core()));
+  Expect(lane_order_.Issue(coordinator_->core()));
 }
 
 void SimCluster::Mix(const std::string& text) {
@@ -221,7 +208,7 @@ void SimCluster::PerformCommand(const action::SendCommand& send) {
   auto it = links_.find(send.connection);
   if (it == links_.end() || !it->second.open) return;
   const WorkerCommand command = Whole(send.command);
-  if (OnLane(command)) issued_.emplace(LaneCommand(command), issued_.size());
+  lane_order_.Send(command);
   // At the start groups follow the workers that are still registering.
   if (command.has_abort_group() && agenda_.now() > started_ + absl::Seconds(3)) ++aborts_;
   if (options_.planted == Planted::kLostDrop && command.has_drop() && agenda_.Chance(0.2)) {
@@ -247,15 +234,12 @@ void SimCluster::PerformCommand(const action::SendCommand& send) {
   SendDown(send.connection, [command](SimWorker& worker) { worker.Receive(command); });
 }
 
-// Every lane follows one order: that in which commands were first issued.
 void SimCluster::LaneBegins(SimWorker& worker, const WorkerCommand& command) {
-  auto issued = issued_.find(LaneCommand(command));
-  if (issued == issued_.end()) return Violation("invariant 13: a lane runs what was not issued");
-  int64_t& position = lane_position_[{worker.slot(), command.term()}];
-  if (issued->second < position) {
-    Violation(absl::StrCat("invariant 13: the lane of ", worker.slot(), " left the global order"));
-  }
-  position = issued->second;
+  Expect(lane_order_.Begin(worker.slot(), command));
+}
+
+void SimCluster::Expect(const absl::Status& holds) {
+  if (!holds.ok()) Violation(std::string(holds.message()));
 }
 
 void SimCluster::Violation(const std::string& what) {

@@ -12,6 +12,7 @@
 #include "tests/simulation/agenda.h"
 #include "tests/simulation/coverage.h"
 #include "tests/simulation/invariants.h"
+#include "tests/simulation/lane_order.h"
 #include "tests/simulation/options.h"
 #include "tests/simulation/sim_clients.h"
 #include "tests/simulation/sim_worker.h"
@@ -51,6 +52,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   void PerformCommand(const action::SendCommand& send);
   void ScheduleTick();
   void CheckAll();
+  void Expect(const absl::Status& holds);
   void KeepBytes(const std::map<int64_t, PoolBytes>& before);
   std::map<int64_t, PoolBytes> UsedBytes() const;
   void Mix(const std::string& text);
@@ -107,10 +109,8 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   };
   std::map<std::string, Meeting> meetings_;
 
-  // Lanes: when a command was first issued to any worker, and how far each worker has come.
-  std::map<std::string, int64_t> issued_;
-  std::map<std::pair<std::string, int64_t>, int64_t> lane_position_;  // By worker and its process.
-  std::map<int64_t, control::v1::WorkerCommand> swapped_;             // Held back, by link.
+  LaneOrder lane_order_;
+  std::map<int64_t, control::v1::WorkerCommand> swapped_;  // Held back, by link.
   absl::Time started_;
   int aborts_ = 0;
 

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_TESTS_SIMULATION_LANE_ORDER_H_
+#define ANNULUS_TESTS_SIMULATION_LANE_ORDER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/coordinator/core.h"
+
+namespace annulus {
+
+// Invariant 13: lanes meet in collective operations, so all of a term follow one order, that in
+// which the coordinator issues commands. A worker without a stream hears of its commands later than
+// others do, in that order all the same.
+class LaneOrder {
+ public:
+  // After each event, before its commands are on their way. INTERNAL where no one order has what
+  // was issued to each worker in its own.
+  absl::Status Issue(const Core& core);
+  // A command of any kind is on its way; the record of its worker may be gone.
+  void Send(const control::v1::WorkerCommand& command);
+  // The worker's lane begins the command.
+  absl::Status Begin(const std::string& slot, const control::v1::WorkerCommand& command);
+
+ private:
+  // New commands of each worker, by what every rank of them runs.
+  using Queues = std::map<int64_t, std::deque<std::string>>;
+
+  Queues TakeNew(const Core& core);
+  void Add(const std::string& command) { issued_.emplace(command, issued_.size()); }
+
+  std::map<std::string, int64_t> issued_;                             // Each's place in the order.
+  std::map<std::pair<int64_t, int64_t>, int64_t> seen_;               // By term and worker: an id.
+  std::map<std::pair<std::string, int64_t>, int64_t> lane_position_;  // By slot and term.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SIMULATION_LANE_ORDER_H_
