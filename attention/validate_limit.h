@@ -36,6 +36,20 @@ absl::Status RefuseValue(absl::string_view reason, absl::string_view field, Valu
                    detail);
 }
 
+// INVALID_ARGUMENT / UNKNOWN_ENUM past the last of its values.
+template <typename Enum>
+absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
+  if (value <= last) return absl::OkStatus();
+  return RefuseValue("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
+}
+
+// INVALID_ARGUMENT / `reason` below `least`.
+inline absl::Status CheckAtLeast(absl::string_view reason, absl::string_view field, int64_t value,
+                                 int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return RefuseValue(reason, field, value, absl::StrCat("must be at least ", least));
+}
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_VALIDATE_LIMIT_H_

@@ -28,6 +28,17 @@ TEST(ValidateTest, MasksThatAreServedPass) {
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
+TEST(ValidateTest, APrefixNeedsTheCausalMaskThatItIsAnExceptionTo) {
+  Request request;
+  request.spec.masks[0].causal = true;
+  request.spec.masks[0].prefix = 1;
+  EXPECT_TRUE(request.Check().ok()) << request.Check();
+  request.spec.masks[0].causal = false;
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[0].prefix");
+  request.spec.masks[0].window_left = 3;
+  ExpectInvalid(request, "INVALID_MASK", "spec.masks[0].prefix");
+}
+
 // An empty sequence names its group, too; a mask that begins a group may be there for that alone.
 TEST(ValidateTest, MasksThatNoSequenceFollowsAreRefused) {
   Request request;

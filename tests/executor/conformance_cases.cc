@@ -133,7 +133,7 @@ Mask AnyMask(Draw* draw) {
   if (draw->Below(2) == 0) mask.window_left = draw->Below(20);
   if (draw->Below(3) == 0) mask.window_right = draw->Below(10);
   if (draw->Below(3) == 0) mask.chunk = 1 + draw->Below(15);
-  if (draw->Below(3) == 0) mask.prefix = draw->Below(12);
+  if (mask.causal && draw->Below(3) == 0) mask.prefix = draw->Below(12);
   if (draw->Below(3) == 0) mask.always_visible = draw->Below(4);
   for (int64_t n = draw->Below(3) == 0 ? 1 + draw->Below(4) : 0; n > 0; --n) {
     const int64_t q = draw->Below(40), k = draw->Below(40);

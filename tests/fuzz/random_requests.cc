@@ -40,7 +40,7 @@ v1::Mask AnyMask(Draw* draw) {
   if (draw->OneIn(3)) mask.set_window_left(draw->Below(30));
   if (draw->OneIn(4)) mask.set_window_right(draw->Below(20));
   if (draw->OneIn(5)) mask.set_chunk(1 + draw->Below(40));
-  if (draw->OneIn(5)) mask.set_prefix(draw->Below(20));
+  if (mask.causal() && draw->OneIn(5)) mask.set_prefix(draw->Below(20));
   if (draw->OneIn(4)) mask.set_always_visible(draw->Below(6));
   for (int64_t n = draw->OneIn(4) ? 1 + draw->Below(4) : 0; n > 0; --n) {
     v1::MaskRange* range = mask.add_ranges();

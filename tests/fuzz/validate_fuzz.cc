@@ -139,7 +139,7 @@ Mask RightMask(FuzzedDataProvider& data) {
   mask.window_left = maybe(0);
   mask.window_right = maybe(0);
   mask.chunk = maybe(1);
-  mask.prefix = maybe(0);
+  if (mask.causal) mask.prefix = maybe(0);
   mask.always_visible = maybe(0);
   if (data.ConsumeBool()) {
     const auto bound = [&](int least, int most) {
