@@ -102,9 +102,11 @@ void SimCluster::TellStale() {
   // Time may have something to do: before the comparison.
   Handle(event::Tick{});
   const std::string before = Snapshot(core);
-  const bool current = said.event.term() == core.term && links_.count(said.connection) != 0;
+  const bool of_term = said.event.term() == core.term;
+  const bool current = of_term && links_.count(said.connection) != 0;
   const auto& workers = core.workers.all();
-  // Whatever comes by its stream in the present term, a suspect worker is back.
+  // Whatever comes by its stream in the present term, a suspect worker is back, also by one of
+  // whose end the coordinator has not heard.
   const bool awaited = std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
     return entry.second.suspect && entry.second.connection == said.connection;
   });
@@ -115,7 +117,7 @@ void SimCluster::TellStale() {
       said.event.set_term(core.term);
       said.event.set_id(worker.events_received + 1);
     }
-  } else if (current && (agenda_.Chance(0.5) || awaited)) {
+  } else if ((current && agenda_.Chance(0.5)) || (of_term && awaited)) {
     said.event.set_term(said.event.term() - 1);
   }
   Handle(std::move(said));
