@@ -1,17 +1,22 @@
 #include "base/log.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
 
 #include "base/printable.h"
+#include "base/unblocked_sink.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/sinks/stdout_sinks.h"
 
 namespace annulus {
 namespace {
+
+// For a reader that is only slow.
+constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
 struct Log {
   LogFormat format;
@@ -39,12 +44,44 @@ const char* Pattern(LogFormat format) {
                                     : "%Y-%m-%dT%H:%M:%S.%eZ %L %v";
 }
 
+std::string JsonRest(const std::string& component, absl::string_view job,
+                     absl::string_view message) {
+  nlohmann::ordered_json line;
+  if (!component.empty()) line["component"] = component;
+  if (!job.empty()) line["job"] = std::string(job);
+  line["message"] = std::string(message);
+  // Text of others may be no UTF-8: replaced, for dump() throws otherwise.
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  return line.dump(-1, ' ', false, replace).substr(1);
+}
+
+std::string TextRest(const std::string& component, absl::string_view job,
+                     absl::string_view message) {
+  std::string line;
+  if (!component.empty()) absl::StrAppend(&line, component, " ");
+  if (!job.empty()) absl::StrAppend(&line, "job=", PrintableLine(job), " ");
+  absl::StrAppend(&line, PrintableLine(message));
+  return line;
+}
+
+std::string Rest(LogFormat format, const std::string& component, absl::string_view job,
+                 absl::string_view message) {
+  return format == LogFormat::kJson ? JsonRest(component, job, message)
+                                    : TextRest(component, job, message);
+}
+
 std::unique_ptr<Log> MakeLog(const LogOptions& options) {
   std::shared_ptr<spdlog::sinks::sink> sink;
   if (options.stream != nullptr) {
     sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*options.stream, true);
   } else {
-    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    const LogFormat format = options.format;
+    const std::string component = options.component;
+    sink = std::make_shared<UnblockedSink>(
+        STDERR_FILENO, kPatience, [format, component](int64_t lines) {
+          return Rest(format, component, kNoJob,
+                      absl::StrCat("nobody read this log: ", lines, " lines were dropped"));
+        });
   }
   auto logger = std::make_shared<spdlog::logger>("annulus", std::move(sink));
   logger->set_level(SpdlogLevel(options.level));
@@ -58,24 +95,6 @@ std::unique_ptr<Log>& ProcessLog() {
   // Never destroyed: a thread may log while the process exits.
   static auto* log = new std::unique_ptr<Log>(MakeLog({}));
   return *log;
-}
-
-std::string JsonRest(const Log& log, absl::string_view job, absl::string_view message) {
-  nlohmann::ordered_json line;
-  if (!log.component.empty()) line["component"] = log.component;
-  if (!job.empty()) line["job"] = std::string(job);
-  line["message"] = std::string(message);
-  // Text of others may be no UTF-8: replaced, for dump() throws otherwise.
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
-  return line.dump(-1, ' ', false, replace).substr(1);
-}
-
-std::string TextRest(const Log& log, absl::string_view job, absl::string_view message) {
-  std::string line;
-  if (!log.component.empty()) absl::StrAppend(&line, log.component, " ");
-  if (!job.empty()) absl::StrAppend(&line, "job=", PrintableLine(job), " ");
-  absl::StrAppend(&line, PrintableLine(message));
-  return line;
 }
 
 }  // namespace
@@ -101,8 +120,7 @@ bool LogEnabled(LogLevel level) { return ProcessLog()->logger->should_log(Spdlog
 
 void WriteLog(LogLevel level, absl::string_view job, absl::string_view message) {
   const Log& log = *ProcessLog();
-  const std::string rest =
-      log.format == LogFormat::kJson ? JsonRest(log, job, message) : TextRest(log, job, message);
+  const std::string rest = Rest(log.format, log.component, job, message);
   log.logger->log(SpdlogLevel(level), spdlog::string_view_t(rest.data(), rest.size()));
 }
 

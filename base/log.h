@@ -37,7 +37,8 @@ inline constexpr absl::string_view kNoJob = "";
 // Whether a line of this level would be written.
 bool LogEnabled(LogLevel level);
 
-// Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails. Text is
+// Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails, and
+// waits for nobody who does not read standard error (base/unblocked_sink.h). Text is
 // for people: the message as it is, by base/printable.h, so that one call is one line; what parses
 // lines takes JSON, whose fields are time, level, component, job, message, and the absent ones are
 // left out.

@@ -1,5 +1,8 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <sstream>
 #include <string>
 #include <thread>
@@ -13,6 +16,7 @@
 namespace annulus {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -77,6 +81,62 @@ TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
   const std::vector<std::string> lines = absl::StrSplit(stream_.str(), '\n', absl::SkipEmpty());
   EXPECT_EQ(lines.size(), 200u);
   for (const std::string& line : lines) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+}
+
+// Standard error as a pipe that is read when the test says so.
+class ReaderTest : public testing::Test {
+ protected:
+  ReaderTest() : stderr_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(pipe(ends_), 0);
+    EXPECT_EQ(fcntl(ends_[0], F_SETFL, O_NONBLOCK), 0);
+    EXPECT_EQ(dup2(ends_[1], STDERR_FILENO), STDERR_FILENO);
+    InitLogging({LogLevel::kInfo, LogFormat::kText, "worker-3", nullptr});
+  }
+  ~ReaderTest() override {
+    dup2(stderr_, STDERR_FILENO);
+    for (const int file : {stderr_, ends_[0], ends_[1]}) close(file);
+    InitLogging({});
+  }
+  // What has been written since, by lines.
+  std::vector<std::string> Read() {
+    std::string text;
+    char piece[4096];
+    for (ssize_t got; (got = read(ends_[0], piece, sizeof(piece))) > 0;) text.append(piece, got);
+    return absl::StrSplit(text, '\n', absl::SkipEmpty());
+  }
+
+ private:
+  const int stderr_;
+  int ends_[2];
+};
+
+TEST_F(ReaderTest, WhoLogsDoesNotWaitForAReaderThatStandsStill) {
+  constexpr int kLines = 3000;
+  const std::string padding(100, 'x');
+  for (int i = 0; i < kLines; ++i) LogInfo(kNoJob, padding, " line ", i);
+  const std::vector<std::string> first = Read();
+  EXPECT_GT(first.size(), 10);
+  EXPECT_LT(first.size(), kLines / 2);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_THAT(first[i], MatchesRegex(absl::StrCat(".* I worker-3 x+ line ", i)));
+  }
+  LogError("job-7", "now there is room");
+  EXPECT_THAT(Read(),
+              ElementsAre(MatchesRegex(absl::StrCat(".* W worker-3 nobody read this log: ",
+                                                    kLines - first.size(), " lines were dropped")),
+                          MatchesRegex(".* E worker-3 job=job-7 now there is room")));
+  LogInfo(kNoJob, "and again");
+  EXPECT_THAT(Read(), ElementsAre(HasSubstr("and again")));
+}
+
+// Of a long line a part may have found room.
+TEST_F(ReaderTest, WhatFollowsALineThatWasCutBeginsAnew) {
+  LogInfo(kNoJob, std::string(1 << 20, 'x'));
+  const std::vector<std::string> cut = Read();
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_LT(cut[0].size(), 1u << 20);
+  LogInfo(kNoJob, "next");
+  EXPECT_THAT(Read(), ElementsAre(HasSubstr("1 lines were dropped"), HasSubstr("next")));
 }
 
 TEST(ParseLogTest, RefusesUnknownWords) {
