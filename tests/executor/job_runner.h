@@ -64,6 +64,8 @@ class RankJob {
   // Whether no byte beside the arena was written, and the arena was used up to its end.
   testing::AssertionResult UsedExactlyItsArena() const;
   testing::AssertionResult LeftItsInputsAlone() const;
+  // The bytes of its rows of each output, by tensor; nothing for inputs.
+  std::vector<std::vector<std::byte>> Outputs() const;
 
  private:
   absl::Status status_;

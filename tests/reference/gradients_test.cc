@@ -100,6 +100,22 @@ TEST(ReferenceGradientsTest, FullMaskWithAndWithoutAGradientIntoLse) {
   Check(Filled(SmallSpec(), 2), /*with_d_lse=*/true);
 }
 
+std::vector<double> SomeSinks() { return {0.3, -0.2, 1.5, 0.0}; }
+
+// Of a bias of numbers that can be moved one by one: [rows, heads, columns].
+void CheckBias(Input input, int32_t heads) {
+  constexpr int64_t kRows = 11, kColumns = 5, kFirstRow[] = {0, 4, 6, 6};
+  std::vector<double> bias(kRows * heads * kColumns);
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = i % 9 == 4 ? -kInfinity : 0.1 * (i % 7);
+  input.bias = [&](int64_t document, int32_t head, int64_t i, int64_t j) {
+    return bias[((kFirstRow[document] + i) * heads + (heads == 1 ? 0 : head)) * kColumns + j];
+  };
+  const Upstream up = ExactUpstream(input, true);
+  const Gradients gradients = ExactGradients(input, up, heads);
+  ExpectCentralDifferences(
+      input, gradients.d_bias, [&](Input&) -> std::vector<double>& { return bias; }, up);
+}
+
 TEST(ReferenceGradientsTest, EveryKindOfMask) {
   std::vector<Mask> masks(10);
   masks[0].causal = true;  // Rows 0 and 1 of the last sequence see nothing.
@@ -126,6 +142,10 @@ TEST(ReferenceGradientsTest, EveryKindOfMask) {
     AttentionSpec spec = SmallSpec();
     spec.masks = {mask};
     Check(Filled(spec, 3));
+    Input input = Filled(spec, 5);
+    input.sinks = SomeSinks();
+    Check(input);
+    CheckBias(input, 4);
   }
   // Of each head and each sequence its own.
   AttentionSpec spec = SmallSpec();
@@ -141,30 +161,20 @@ TEST(ReferenceGradientsTest, ScoreModifiers) {
   input.soft_cap = 0.8;
   Check(input);
   input.alibi_slopes = {0.5, 0.25, 0.125, 0.0625};
-  input.sinks = {0.3, -0.2, 1.5, 0.0};
+  input.sinks = SomeSinks();
   input.bias = [](int64_t, int32_t head, int64_t i, int64_t j) {
     return (i + j) % 4 == 3 ? -kInfinity : 0.1 * static_cast<double>(i - j) + head;
   };
   Check(input);
 }
 
-// A bias of numbers that can be moved one by one: [rows, heads, columns].
 TEST(ReferenceGradientsTest, TheGradientOfABias) {
   for (const int32_t heads : {1, 4}) {
     Input input = Filled(SmallSpec(), 14);
-    constexpr int64_t kRows = 11, kColumns = 5, kFirstRow[] = {0, 4, 6, 6};
-    std::vector<double> bias(kRows * heads * kColumns);
-    for (size_t i = 0; i < bias.size(); ++i) bias[i] = i % 9 == 4 ? -kInfinity : 0.1 * (i % 7);
-    input.bias = [&](int64_t document, int32_t head, int64_t i, int64_t j) {
-      return bias[((kFirstRow[document] + i) * heads + (heads == 1 ? 0 : head)) * kColumns + j];
-    };
     input.soft_cap = 0.9;
-    input.sinks = {0.3, -0.2, 1.5, 0.0};
+    input.sinks = SomeSinks();
     input.dropout_rate = 0.3;
-    const Upstream up = ExactUpstream(input, true);
-    const Gradients gradients = ExactGradients(input, up, heads);
-    ExpectCentralDifferences(
-        input, gradients.d_bias, [&](Input&) -> std::vector<double>& { return bias; }, up);
+    CheckBias(input, heads);
   }
 }
 
@@ -193,7 +203,7 @@ TEST(ReferenceGradientsTest, Dropout) {
     input.dropout_seed = 11;
     Check(input);
     input.soft_cap = 0.8;
-    input.sinks = {0.3, -0.2, 1.5, 0.0};
+    input.sinks = SomeSinks();
     Check(input);
   }
 }
@@ -238,7 +248,7 @@ TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
   for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
     Input input = InputOf(SmallSpec());
     FillNormal(8, precision, 1.0, &input);
-    input.sinks = {0.3, -0.2, 1.5, 0.0};
+    input.sinks = SomeSinks();
     const Upstream up = MakeUpstream(input, precision, precision, true, 9);
     const GradientAnswer good = NaiveAnswer(input, up, precision);
     EXPECT_TRUE(CheckGradients(input, up, good));
