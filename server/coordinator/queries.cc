@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "attention/capability.h"
+#include "attention/error.h"
 #include "proto/convert.h"
 #include "server/coordinator/errors.h"
 #include "server/coordinator/job_life.h"
@@ -87,14 +88,24 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
   *limits->mutable_max_keep_state() = DurationToProto(options.limits.max_keep_state);
 }
 
-// Why a request with the feature is refused by each of the workers that are ready now; empty: one
-// serves it, or none is ready.
-std::string WhyRefused(const Core& core, const std::string& feature) {
+// Why deterministic jobs are refused whatever else they ask for; empty: they are not.
+std::string WhyNotDeterministic(const Core& core) {
+  Submission any;
+  any.spec.deterministic = true;
+  const ErrorDetail refusal = DetailOf(CheckAlike(core, any));
+  return refusal.fields.empty() ? std::string() : refusal.fields.front().description;
+}
+
+// Why a request with the feature is refused by the workers that are ready now, by each or by all
+// together; empty: they serve it, or none is ready.
+std::string WhyRefused(const Core& core, const Capability& capability) {
   std::string why;
   for (const auto& [number, worker] : core.workers.all()) {
     if (!worker.ready()) continue;
-    const std::optional<std::string> lacking = WhyLacking(worker.info, feature);
-    if (!lacking.has_value()) return "";
+    const std::optional<std::string> lacking = WhyLacking(worker.info, capability.feature);
+    if (!lacking.has_value()) {
+      return capability.field_path == "spec.deterministic" ? WhyNotDeterministic(core) : "";
+    }
     if (why.empty()) why = *lacking;
   }
   return why;
@@ -102,8 +113,7 @@ std::string WhyRefused(const Core& core, const std::string& feature) {
 
 void DescribeCapabilities(const Core& core, v1::ServerInfo* info) {
   for (const Capability& capability : CapabilityTable()) {
-    const std::string lacking =
-        capability.served ? WhyRefused(core, capability.feature) : std::string();
+    const std::string lacking = capability.served ? WhyRefused(core, capability) : std::string();
     v1::CapabilityInfo* view = info->add_capabilities();
     view->set_feature(capability.feature);
     view->set_served(capability.served && lacking.empty());

@@ -26,6 +26,13 @@ class ServingTest : public testing::Test {
     return harness_.Placed(call).shards(rank).endpoint();
   }
   std::optional<absl::Status> Refusal(int64_t call) { return harness_.call(call).finished; }
+  v1::CapabilityInfo ToldOf(const char* feature) {
+    for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
+      if (told.feature() == feature) return told;
+    }
+    ADD_FAILURE() << "nothing is told of " << feature;
+    return {};
+  }
   // What is planned elsewhere.
   void Plan() {
     for (const auto& [plan, wanted] : std::exchange(harness_.plans_wanted, {})) {
@@ -130,14 +137,7 @@ TEST_F(ServingTest, ASuspectMayComeBack) {
 }
 
 TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
-  const auto told_of = [this](const char* feature) {
-    for (const v1::CapabilityInfo& told : harness_.Info().capabilities()) {
-      if (told.feature() == feature) return told;
-    }
-    ADD_FAILURE() << "nothing is told of " << feature;
-    return v1::CapabilityInfo();
-  };
-  const auto bf16x3 = [&] { return told_of("arithmetic/bf16x3"); };
+  const auto bf16x3 = [&] { return ToldOf("arithmetic/bf16x3"); };
   Lacking();
   harness_.AddWorker("a");
   EXPECT_FALSE(bf16x3().served());
@@ -147,7 +147,7 @@ TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
   lack->set_feature("mask/causal");
   lack->set_why_not("It sees everything.");
   harness_.Connect(harness_.worker("g"), event);
-  EXPECT_TRUE(told_of("mask/causal").served()) << "a serves it";
+  EXPECT_TRUE(ToldOf("mask/causal").served()) << "a serves it";
   Serving();
   harness_.AddWorker("b");
   EXPECT_TRUE(bf16x3().served());
@@ -182,6 +182,7 @@ v1::RunJobRequest Deterministic(int32_t world_size) {
 TEST_F(ServingTest, DeterministicJobsAreForWorkersThatAreAlike) {
   harness_.Start(2);
   EXPECT_EQ(harness_.StateOf(harness_.Run(Deterministic(2))), v1::Job::STATE_UPLOADING);
+  EXPECT_TRUE(ToldOf("deterministic").served());
   harness_.arithmetic = "cpu/other";
   harness_.AddWorker("x");
   for (int32_t size : {0, 1, 2}) {
@@ -191,6 +192,10 @@ TEST_F(ServingTest, DeterministicJobsAreForWorkersThatAreAlike) {
     EXPECT_EQ(ReasonOf(*refusal), "MIXED_WORKERS");
     EXPECT_EQ(DetailOf(*refusal).fields.at(0).field, "spec.deterministic");
     EXPECT_NE(refusal->message().find("w0 (cpu/test) and x (cpu/other)"), std::string::npos);
+  }
+  for (const char* feature : {"deterministic", "deterministic/gradients"}) {
+    EXPECT_FALSE(ToldOf(feature).served());
+    EXPECT_NE(ToldOf(feature).why_not().find("w0 (cpu/test) and x (cpu/other)"), std::string::npos);
   }
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), v1::Job::STATE_UPLOADING);
   harness_.silent.insert("x");
