@@ -1,6 +1,7 @@
 // Another part of SimCluster: the streams between the coordinator and its workers, and where ranks
 // meet.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,12 +50,15 @@ void SimCluster::OpenLink(SimWorker& worker) {
   }
 }
 
-// By the worker: the coordinator hears of it after a while.
+// By the worker: the coordinator hears of it after a while. What is still on its way by one that
+// the coordinator has closed finds nobody.
 void SimCluster::CloseLink(SimWorker& worker) {
   const int64_t number = LinkOf(worker);
+  const Link link = number == 0 ? Link() : links_[number];
+  for (auto it = links_.begin(); it != links_.end();) {
+    it = it->second.worker == &worker ? links_.erase(it) : std::next(it);
+  }
   if (number == 0) return;
-  Link link = links_[number];
-  links_.erase(number);
   const absl::Time when = std::max(
       {link.last_up, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
   agenda_.At(when, [this, number, life = life_] {
