@@ -161,6 +161,7 @@ int Main(int argc, char** argv) {
   options.coordinator.worker_kind = KindOf(kind);
   InitLogging(log);
 
+  signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

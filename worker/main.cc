@@ -23,6 +23,7 @@
 #include "base/command_line.h"
 #include "base/cpu_list.h"
 #include "base/device_name.h"
+#include "base/exit_in_time.h"
 #include "base/log.h"
 #include "proto/callback_threads.h"
 #include "worker/backend.h"
@@ -38,6 +39,7 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kTiB = int64_t{1} << 40;
 constexpr int kFailed = 1;
+constexpr unsigned kEndSeconds = 15;  // For destructors.
 // Of a healthy worker an abort may take the 5 s for which Gloo's connecting with a peer cannot be
 // interrupted (worker/comm/gloo.h).
 constexpr absl::Duration kMinAbortTimeout = absl::Seconds(7);
@@ -332,8 +334,7 @@ int Run(Flags flags) {
     LogInfo(kNoJob, "signal ", number, ": draining");
     (*worker)->Terminate();
   }
-  // Whatever hangs in a destructor must not outlive the answer.
-  alarm(15);
+  ExitInTime(code, kEndSeconds);
   worker->reset();
   LogInfo(kNoJob, "ended");
   return code;
