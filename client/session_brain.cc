@@ -159,7 +159,7 @@ SessionBrain::Actions SessionBrain::OnTime(absl::Time now) {
     const auto late = absl::DeadlineExceededError("the outputs did not come in time");
     Fail(NameExpiry(late, /*waited=*/false));
   } else {
-    Fail(NameLoss(worker_error_->error));
+    Fail(NameLoss(UndecidedError(worker_error_->error)));
   }
   return Take();
 }

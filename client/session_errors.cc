@@ -34,6 +34,16 @@ absl::Status NameExpiry(const absl::Status& status, bool waited) {
   return WithReason(status, waited ? "EXPIRED_IN_QUEUE" : "EXPIRED_RUNNING");
 }
 
+absl::Status UndecidedError(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return status;
+  ErrorDetail detail = DetailOf(status);
+  if (!detail.retry_after.has_value()) detail.retry_after = absl::Milliseconds(100);
+  return MakeError(
+      status.code(),
+      absl::StrCat(status.message(), "; the coordinator has not said what becomes of the job"),
+      detail);
+}
+
 absl::Status SendAgainError() {
   return MakeError(absl::StatusCode::kAborted, "a worker was lost; send the job again",
                    {"GROUP_LOST", {}, {}, absl::Milliseconds(100)});

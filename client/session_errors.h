@@ -20,6 +20,10 @@ absl::Status WithReason(const absl::Status& status, absl::string_view reason);
 // EXPIRED_RUNNING.
 absl::Status NameExpiry(const absl::Status& status, bool waited);
 
+// The error of a worker's stream of which the coordinator was to decide and has said nothing: to be
+// sent again, unless it is a deadline, which is the caller's own.
+absl::Status UndecidedError(const absl::Status& status);
+
 // ABORTED / GROUP_LOST: a worker was lost, and the inputs that were pushed are gone.
 absl::Status SendAgainError();
 // ABORTED / JOB_ENDED: the job succeeded, and its outputs are not here.

@@ -71,7 +71,27 @@ TEST(SessionBrainTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
   EXPECT_FALSE(over.end.has_value()) << "its call is open";
   const auto end = brain.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end;
   ASSERT_TRUE(end.has_value());
-  EXPECT_EQ(end->status.message(), "gone");
+  EXPECT_EQ(end->status.message(), "gone; the coordinator has not said what becomes of the job");
+}
+
+// It stands still, say, and the workers have let go of all jobs.
+TEST(SessionBrainTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
+  const auto last_word = [](const absl::Status& of_worker) {
+    SessionBrain brain = Placed(InMemory());
+    brain.OnStreamDone(1, Stream::kUpload, of_worker, kBegin);
+    brain.OnStreamDone(1, Stream::kDownload, of_worker, kBegin);
+    brain.OnTime(kBegin + kGrace);
+    return DetailOf(brain.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end->status);
+  };
+  EXPECT_TRUE(last_word(MakeError(absl::StatusCode::kAborted, "", {"JOB_ENDED", {}, {}, {}}))
+                  .retry_after.has_value());
+  EXPECT_TRUE(
+      last_word(MakeError(absl::StatusCode::kPermissionDenied, "", {"BAD_TICKET", {}, {}, {}}))
+          .retry_after.has_value());
+  const ErrorDetail told =
+      last_word(MakeError(absl::StatusCode::kAborted, "", {"", {}, {}, absl::Seconds(3)}));
+  EXPECT_EQ(told.retry_after, absl::Seconds(3));
+  EXPECT_FALSE(last_word(absl::DeadlineExceededError("late")).retry_after.has_value());
 }
 
 // A worker that was restarted at the same address does not know the old one's tickets.

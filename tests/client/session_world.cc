@@ -314,7 +314,7 @@ void SessionWorld::JudgeEnd(const SessionBrain::End& end) {
     if (SameError(own, end.status)) return;
   }
   for (const absl::Status& told : told_errors_) {
-    if (SameError(told, end.status)) return;
+    if (SameError(told, end.status) || SameError(UndecidedError(told), end.status)) return;
   }
   Wrong(absl::StrCat("an error from nowhere: ", end.status.ToString()));
 }

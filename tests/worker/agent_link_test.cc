@@ -147,6 +147,7 @@ TEST(AgentLinkTest, WithoutAnswersItFencesItself) {
   agent.Tick();
   ASSERT_EQ(agent.All<CloseShard>().size(), 1u);
   EXPECT_EQ(agent.All<CloseShard>()[0].why.code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(DetailOf(agent.All<CloseShard>()[0].why).retry_after.has_value());
   EXPECT_EQ(agent.All<Disconnect>().size(), 1u);
   EXPECT_FALSE(agent.All<SetReady>()[0].ready);
 }

@@ -179,6 +179,9 @@ void AgentState::CloseAll(const absl::Status& why) {
   }
 }
 
+// Others may take the jobs, or this worker when it is back.
+constexpr absl::Duration kRetryAfterFence = absl::Seconds(1);
+
 void AgentState::Fence(absl::Time now, const std::string& why) {
   if (fenced_) return;
   fenced_ = true;
@@ -187,7 +190,7 @@ void AgentState::Fence(absl::Time now, const std::string& why) {
   link_.Reset(now);
   CloseAll(MakeError(absl::StatusCode::kAborted,
                      absl::StrCat("the worker let go of all jobs: ", why),
-                     {"JOB_ENDED", {{"cause", why}}, {}, {}}));
+                     {"JOB_ENDED", {{"cause", why}}, {}, kRetryAfterFence}));
 }
 
 void AgentState::LeaveIfDone(absl::Time now) {
