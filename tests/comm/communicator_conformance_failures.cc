@@ -161,6 +161,10 @@ TEST_P(CommunicatorConformance, APeerVanishesInMidTransfer) {
     if (statuses[1].ok() && !owes) continue;
     EXPECT_EQ(statuses[1].code(), StatusCode::kUnavailable) << statuses[1];
     EXPECT_EQ(DetailOf(statuses[1]).metadata["peer"], "0") << statuses[1];
+    // A client may hear of it.
+    for (const char* internal : {".cc", ".h:", "127.0.0.1", "::1"}) {
+      EXPECT_EQ(statuses[1].message().find(internal), std::string::npos) << statuses[1];
+    }
   }
 }
 

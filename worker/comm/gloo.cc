@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/status_macros.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "worker/comm/bind_address.h"
@@ -41,6 +42,13 @@ absl::Status GlooCall(absl::string_view what, Function&& function) {
   } catch (const std::exception& e) {
     return absl::UnavailableError(absl::StrCat("gloo ", what, ": ", e.what()));
   }
+}
+
+// Gloo's texts, of source files and addresses, are for the log: an error may reach the clients of a
+// job.
+absl::Status Lost(int32_t peer, const absl::Status& status) {
+  LogInfo(kNoJob, "peer ", peer, ": ", status.message());
+  return PeerLost(peer, "its connection has failed");
 }
 
 // What ranks tell each other on every ordered pair before the first job.
@@ -168,7 +176,7 @@ absl::Status GlooCommunicator::DoConnect(absl::Span<const std::string> bootstrap
       sentinels_[peer] = context_->createUnboundBuffer(nullptr, 0);
       sentinels_[peer]->recv(peer, kSentinelSlot, 0, 0);
     });
-    if (!status.ok()) return PeerLost(peer, status.message());
+    if (!status.ok()) return Lost(peer, status);
   }
   return Greet(GroupFingerprint(bootstraps), deadline);
 }
@@ -229,7 +237,7 @@ absl::Status GlooCommunicator::Begin(int32_t peer, std::byte* data, int64_t byte
       }
     });
     pending_.push_back(std::move(transfer));
-    if (!status.ok()) return PeerLost(peer, status.message());
+    if (!status.ok()) return Lost(peer, status);
     done += piece;
   } while (done < bytes);
   return absl::OkStatus();
@@ -256,7 +264,7 @@ absl::Status GlooCommunicator::Wait(Transfer& transfer, absl::Time deadline) {
     const absl::Status status =
         aborted() ? absl::OkStatus() : GlooCall("wait", [&] { transfer.Wait(kForever); });
     SetWaiting(nullptr);
-    if (!status.ok()) return PeerLost(transfer.peer, status.message());
+    if (!status.ok()) return Lost(transfer.peer, status);
     if (transfer.done) break;
     if (aborted()) return absl::AbortedError("Join");
     RETURN_IF_ERROR(CheckPeers());
@@ -281,7 +289,7 @@ absl::Status GlooCommunicator::CheckPeers() {
       });
       checked[transfer.peer] = true;
     }
-    if (!status.ok() && !EndedBefore(transfer)) return PeerLost(transfer.peer, status.message());
+    if (!status.ok() && !EndedBefore(transfer)) return Lost(transfer.peer, status);
   }
   return absl::OkStatus();
 }
@@ -332,7 +340,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOpt
   IgnoreSigpipe();
   std::shared_ptr<::gloo::transport::tcp::Device> device;
   RETURN_IF_ERROR(GlooCall("bind", [&] { device = MakeGlooDevice(address); }));
-  return std::make_unique<GlooCommunicator>(options, std::move(device));
+  std::unique_ptr<Communicator> made;  // With a thread of its own.
+  RETURN_IF_ERROR(GlooCall(
+      "start", [&] { made = std::make_unique<GlooCommunicator>(options, std::move(device)); }));
+  return made;
 }
 
 }  // namespace annulus
