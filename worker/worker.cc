@@ -31,6 +31,7 @@
 #include "worker/lane/watchdog.h"
 #include "worker/openings.h"
 #include "worker/reserve.h"
+#include "worker/watched_lanes.h"
 
 namespace annulus {
 namespace {
@@ -260,23 +261,7 @@ void Worker::Impl::StartWatchdog() {
   watchdog.budgets.abort = options_.abort_timeout;
   watchdog.now = SteadyNow;
   watchdog.stuck = Die;
-  const auto sight = [](const char* lane, LaneGauge* gauge) {
-    const LaneGauge::Reading reading = gauge->Read();
-    const ShardId& shard = reading.shard;
-    const std::string what =
-        absl::StrCat(reading.what, " of job ", shard.job_id, ", attempt ", shard.attempt, ", rank ",
-                     shard.rank, ", segment ", reading.segment);
-    return LaneSight{lane,         reading.busy,    what, gauge->steps(), std::nullopt,
-                     shard.job_id, reading.patience};
-  };
-  watchdog.lanes.push_back([this, sight] {
-    LaneSight group = sight("group", lane_->gauge());
-    group.progress += lane_->groups().bytes_received();
-    group.aborting = lane_->groups().OldestAbort();
-    return group;
-  });
-  watchdog.lanes.push_back([this, sight] { return sight("side", lane_->side_gauge()); });
-  watchdog.lanes.push_back([this, sight] { return sight("solo", solo_->gauge()); });
+  watchdog.lanes = WatchedLanes(lane_.get(), solo_.get(), agent_.get());
   watchdog_ = std::make_unique<Watchdog>(std::move(watchdog));
 }
 

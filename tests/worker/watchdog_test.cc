@@ -54,6 +54,17 @@ TEST_F(StuckDetectorTest, AnIdleLaneIsNeverStuck) {
   EXPECT_FALSE(Stuck(sight_));
 }
 
+TEST_F(StuckDetectorTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(40);
+  EXPECT_FALSE(Stuck(sight_));
+  detector_.StoodStill(absl::Hours(1));
+  now_ += absl::Hours(1) + absl::Seconds(19);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(Stuck(sight_));
+}
+
 TEST_F(StuckDetectorTest, AnAbortHasItsOwnBudget) {
   sight_.busy = false;
   sight_.aborting = now_;

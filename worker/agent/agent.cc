@@ -71,6 +71,7 @@ void Agent::Tick() {
 
 void Agent::Handle(const AgentEvent& event, absl::Time now) {
   for (const AgentAction& action : state_.Handle(event, now)) options_.perform(action);
+  turns_had_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace annulus

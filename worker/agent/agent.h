@@ -1,6 +1,8 @@
 #ifndef ANNULUS_WORKER_AGENT_AGENT_H_
 #define ANNULUS_WORKER_AGENT_AGENT_H_
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 
@@ -39,6 +41,8 @@ class Agent {
   // Post in two parts, for who has something more urgent to do between them.
   void Enqueue(AgentEvent event);
   void Wake() { turns_.Take(); }
+  // Grows with every turn, of which there is one a second at the least. Any thread.
+  int64_t turns() const { return turns_had_.load(std::memory_order_relaxed); }
   // No action is carried out once it has returned; Post does nothing then. Not from an action.
   void Stop();
 
@@ -52,6 +56,7 @@ class Agent {
   Mutex mutex_;
   std::deque<AgentEvent> mailbox_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
+  std::atomic<int64_t> turns_had_{0};
   // Of who has the turn.
   AgentState state_;
   absl::Time housekeeping_ = absl::InfinitePast();

@@ -5,6 +5,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace annulus {
+namespace {
+
+// Far more than a busy machine keeps a thread waiting.
+constexpr absl::Duration kStoodStill = absl::Seconds(5);
+
+}  // namespace
 
 std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Time now) {
   if (sight.aborting.has_value() && now - *sight.aborting >= budgets_.abort) {
@@ -34,9 +40,14 @@ Watchdog::~Watchdog() {
 
 void Watchdog::Loop() {
   std::vector<StuckDetector> detectors(options_.lanes.size(), StuckDetector(options_.budgets));
+  absl::Time looked = options_.now();
   MutexLock lock(&mutex_);
   while (!stopping_) {
+    // Between two looks no more than an interval passes while the process runs.
+    const absl::Duration gap = options_.now() - looked;
+    looked += gap;
     for (size_t i = 0; i < detectors.size(); ++i) {
+      if (gap > options_.interval + kStoodStill) detectors[i].StoodStill(gap);
       const LaneSight sight = options_.lanes[i]();
       const auto record = detectors[i].Look(sight, options_.now());
       if (!record.has_value()) continue;

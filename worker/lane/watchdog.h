@@ -15,7 +15,7 @@ namespace annulus {
 
 // What the watchdog looks at: one lane.
 struct LaneSight {
-  std::string lane;  // "group", "solo".
+  std::string lane;  // "group", "solo", "agent".
   bool busy = false;
   std::string what;      // For the flight record: job, segment, step.
   int64_t progress = 0;  // Grows while anything is computed or moved.
@@ -36,6 +36,8 @@ class StuckDetector {
   };
   explicit StuckDetector(const Budgets& budgets) : budgets_(budgets) {}
 
+  // The whole process did, and its lanes no less than the rest of it.
+  void StoodStill(absl::Duration how_long) { since_ += how_long; }
   // The flight record's line, where the lane is stuck.
   std::optional<std::string> Look(const LaneSight& sight, absl::Time now);
 

@@ -1,0 +1,41 @@
+#include "worker/watched_lanes.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+// Beyond the budget of a stall: between two turns lies up to a second.
+constexpr absl::Duration kAgentPatience = absl::Seconds(2);
+
+LaneSight SightOf(const char* lane, LaneGauge* gauge) {
+  const LaneGauge::Reading reading = gauge->Read();
+  const ShardId& shard = reading.shard;
+  const std::string what =
+      absl::StrCat(reading.what, " of job ", shard.job_id, ", attempt ", shard.attempt, ", rank ",
+                   shard.rank, ", segment ", reading.segment);
+  return LaneSight{lane,         reading.busy,    what, gauge->steps(), std::nullopt,
+                   shard.job_id, reading.patience};
+}
+
+}  // namespace
+
+std::vector<std::function<LaneSight()>> WatchedLanes(Lane* lane, SoloLane* solo, Agent* agent) {
+  return {[lane] {
+            LaneSight group = SightOf("group", lane->gauge());
+            group.progress += lane->groups().bytes_received();
+            group.aborting = lane->groups().OldestAbort();
+            return group;
+          },
+          [lane] { return SightOf("side", lane->side_gauge()); },
+          [solo] { return SightOf("solo", solo->gauge()); },
+          [agent] {
+            return LaneSight{"agent",      true, "a turn",      agent->turns(),
+                             std::nullopt, "",   kAgentPatience};
+          }};
+}
+
+}  // namespace annulus
