@@ -185,7 +185,10 @@ void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
     EndJob(core, job, v1::Job::STATE_FAILED, LossError(core, *lender));
     return;
   }
-  if (job.submission->request.single_attempt() || job.attempt >= core.options.max_attempts) {
+  // Inputs come only from who follows the job and hears where they are to go.
+  const bool forsaken = job.owners.empty() && job.watchers.empty();
+  if (forsaken || job.submission->request.single_attempt() ||
+      job.attempt >= core.options.max_attempts) {
     EndJob(core, job, v1::Job::STATE_FAILED,
            GroupLostError(cause, job.attempt, core.options.retry_after));
     return;

@@ -224,6 +224,29 @@ TEST_F(GroupTest, LostWorkerRunsTheJobAgainOnTheSurvivorsOrEndsIt) {
   EXPECT_EQ(harness_.Placed(automatic).shards_size(), 3) << "AUTO takes what is there";
 }
 
+// What was uploaded is lost, and memory for it would be held for nobody.
+TEST_F(GroupTest, ADetachedJobThatNobodyFollowsEndsWithItsWorker) {
+  harness_.Start(4);
+  std::vector<std::string> jobs;
+  for (const bool followed : {false, true}) {
+    v1::RunJobRequest request = harness_.Request(2);
+    request.set_detached(true);
+    const int64_t call = harness_.Run(request);
+    jobs.push_back(harness_.JobOf(call));
+    harness_.Upload(jobs.back());
+    if (followed) harness_.Handle(event::WatchJob{harness_.NewCall(), "anonymous", jobs.back()});
+    harness_.Handle(event::CallGone{call});
+  }
+  for (const char* slot : {"w0", "w1", "w2", "w3"}) {
+    harness_.silent.insert(slot);
+    harness_.Disconnect(harness_.worker(slot));
+  }
+  harness_.Advance(absl::Seconds(4));
+  EXPECT_EQ(harness_.Get(jobs[0]).state(), Job::STATE_FAILED);
+  EXPECT_EQ(harness_.Get(jobs[0]).error().reason(), "GROUP_LOST");
+  EXPECT_EQ(harness_.Get(jobs[1]).state(), Job::STATE_QUEUED);
+}
+
 TEST_F(GroupTest, AskedWorldSizeNeverShrinksOnARerun) {
   harness_.Start(2);
   const int64_t call = harness_.Run(harness_.Request(2));
