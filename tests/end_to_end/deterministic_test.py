@@ -137,6 +137,17 @@ class DeterministicTest(unittest.TestCase):
         # Of each about as many as of a judged one; a part of that is enough.
         self.assertGreaterEqual(min(ran), RUNS // 2, ran)
 
+    def test_what_others_compute_changes_no_bits_of_a_plan_that_is_asked_for(self):
+        """Without the option, too: one neighbour computes with NaN alone."""
+        pinned = ("--world-size", "2", "--strategy", "ring-pass-kv", "--layout", "zigzag")
+        alone = {job: self.bits(job, *pinned) for job in JOBS}
+        with self.beside_others() as noise:
+            for run, job in itertools.product(range(RUNS // 4), JOBS):
+                with self.subTest(run=run, job=job):
+                    self.assertEqual(self.bits(job, *pinned), alone[job])
+            ran = list(noise)
+        self.assertGreater(min(ran), 0, ran)
+
     def place(self, jobs, world):
         """The jobs at once, so that all of them have their workers before any of them runs."""
         return [self.enterContext(DirectJob(self.stubs, job, world_size=world)) for job in jobs]

@@ -236,6 +236,22 @@ class KilledWorkerTest(LostWorkerTest):
         self.assertIsNotNone(error.retry_after)
 
 
+class LeavingWorkerTest(LostWorkerTest):
+    def test_a_worker_that_is_asked_to_end_finishes_its_job_first(self):
+        client = self.client("--path", "direct", "--world-size", str(WORKERS))
+        job_id = self.job_in("STATE_RUNNING")
+        leaving = self.service.worker(1)
+        leaving.signal(signal.SIGTERM)
+        self.await_members([1], state="draining")
+        self.assertEqual(self.job_in("STATE_RUNNING"), job_id, "it was over before the worker began to leave")
+        out, err = client.communicate(timeout=280)
+        self.assertEqual(client.returncode, 0, err)
+        facts = json.loads(out)
+        self.assertEqual((facts["sends"], facts["attempts"]), (1, 1), out)
+        self.assertEqual(leaving.end(), 0)
+        self.await_members([0, 2])
+
+
 class StoppedWorkerTest(LostWorkerTest):
     def test_past_its_lease_while_idle(self):
         with self.stopped(1):

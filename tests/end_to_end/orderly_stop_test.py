@@ -75,6 +75,19 @@ class OrderlyStopTest(unittest.TestCase):
             for process in (leaving, service.coordinator):
                 self.assert_calm(process.tail())
 
+    def test_a_coordinator_whose_log_nobody_reads_any_more(self):
+        flags = ("--address", "127.0.0.1:0", "--control-address", "127.0.0.1:0")
+        coordinator = subprocess.Popen(
+            [cluster.program("annulus-coordinator"), *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.addCleanup(coordinator.wait)
+        self.addCleanup(coordinator.kill)
+        self.assertIn("listening", coordinator.stdout.readline())
+        coordinator.stderr.close()
+        coordinator.send_signal(signal.SIGTERM)  # It says so, twice.
+        self.assertEqual(coordinator.wait(timeout=WAIT_SECONDS), 0)
+        coordinator.stdout.close()
+
     def test_a_coordinator_that_ends_and_one_that_is_lost(self):
         for number, level in ((signal.SIGTERM, "I"), (signal.SIGKILL, "W")):
             with self.subTest(number.name), processes.Processes(1) as service:

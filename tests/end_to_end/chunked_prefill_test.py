@@ -1,0 +1,48 @@
+"""A long prompt in parts: each part's queries see all keys up to its own end, as in one job over the whole of it."""
+
+import unittest
+
+import numpy
+
+from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, rounded
+
+# Of the parts. None but the second is one of a kernel's tile or block of keys; the third is one row.
+ENDS = (300, 768, 769, 1000)
+
+
+class ChunkedPrefillTest(AttendCase):
+    def inputs(self, dtype):
+        random = numpy.random.default_rng(5)
+        return [rounded(random.standard_normal((ENDS[-1], heads, 64)).astype(numpy.float32), dtype) for heads in (4, 2, 2)]
+
+    def parts(self, q, k, v, dtype, mask, *flags):
+        """Output and LSE of all rows, part by part, each by another plan."""
+        answers, begin = [], 0
+        for index, end in enumerate(ENDS):
+            plan = ("--world-size", str(1 + index % self.WORKERS), "--layout", LAYOUTS[index], "--strategy", STRATEGIES[index])
+            part = {"q": q[begin:end], "k": k[:end], "v": v[:end]}
+            answers.append(self.run_file(part, "--spec", self.spec_file({"masks": [mask]}), *plan, *flags, dtype=dtype)[0])
+            begin = end
+        return {name: numpy.concatenate([answer[name] for answer in answers], axis=0 if name == "output" else -1) for name in answers[0]}
+
+    def test_parts_are_as_right_as_the_whole(self):
+        for dtype in ("fp32", "bf16"):
+            for mask in ({"causal": True}, {"causal": True, "windowLeft": "200", "alwaysVisible": "4"}):
+                with self.subTest(dtype=dtype, mask=mask):
+                    q, k, v = self.inputs(dtype)
+                    answer = self.parts(q, k, v, dtype, mask)
+                    self.assert_within_budget(answer, *judged(q, k, v, hidden_by(mask, ENDS[-1], ENDS[-1]), dtype), str(mask), dtype)
+
+    def test_deterministic_parts_have_the_bits_of_the_whole(self):
+        for dtype in ("fp32", "bf16", "fp16"):
+            for mask in ({"causal": True}, {"causal": True, "windowLeft": "200", "alwaysVisible": "4"}):
+                with self.subTest(dtype=dtype, mask=mask):
+                    q, k, v = self.inputs(dtype)
+                    whole, _ = self.run_file({"q": q, "k": k, "v": v}, "--spec", self.spec_file({"masks": [mask]}), "--deterministic", dtype=dtype)
+                    parts = self.parts(q, k, v, dtype, mask, "--deterministic")
+                    for name in ("output", "lse"):
+                        self.assertEqual(parts[name].tobytes(), whole[name].tobytes(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
