@@ -3,8 +3,11 @@
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/pair.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -25,16 +28,52 @@ class PatientPair final : public tcp::Pair {
  public:
   using Pair::Pair;
 
+  // Closed while it is still this class that the loop finds.
+  ~PatientPair() override {
+    const std::lock_guard<std::mutex> lock(m_);
+    if (state_ != CLOSED) PatientPair::changeState(CLOSED);
+  }
+
   // Gloo's loop calls it again as long as something is to be done. It must not wait for the lock:
   // who closes a pair holds it and waits for the loop.
   void handleEvents(int events) override {
-    if (m_.try_lock()) {
-      m_.unlock();  // It takes the lock itself, or comes back.
-      looks = 0;
-      Pair::handleEvents(events);
-    } else if (++looks > kLooks) {
-      std::this_thread::sleep_for(kPause);
+    const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+    if (!lock.owns_lock()) {
+      if (++looks > kLooks) std::this_thread::sleep_for(kPause);
+      return;
     }
+    looks = 0;
+    // What it throws there would end the process, and strangers can make it: a port that was a
+    // lost worker's may be this pair's.
+    try {
+      Serve(events);
+    } catch (const std::exception& error) {
+      if (ex_ == nullptr) signalException(error.what());
+    }
+  }
+
+ protected:
+  // Gloo takes a socket back from its loop before it closes it, and a loop that does not have it
+  // ends the process. The one of a peer who was gone when it was let in has not come there.
+  void changeState(state next) noexcept override {
+    if (next == CLOSED && state_ != CLOSED && fd_ >= 0) {
+      try {
+        device_->registerDescriptor(fd_, 0, this);
+      } catch (const std::exception&) {
+        ::close(std::exchange(fd_, -1));
+      }
+    }
+    Pair::changeState(next);
+  }
+
+ private:
+  void Serve(int events) {
+    if (state_ == CONNECTED)
+      handleReadWrite(events);
+    else if (state_ == LISTENING)
+      handleListening();
+    else if (state_ == CONNECTING)
+      handleConnecting();
   }
 };
 
