@@ -86,7 +86,7 @@ class GlooContextTest : public testing::Test {
         if (before.count(thread) == 0) loops_[rank].push_back(thread);
       contexts_[rank] = MakeGlooContext(devices_[rank], rank, 2);
       contexts_[rank]->setTimeout(std::chrono::duration_cast<std::chrono::milliseconds>(kTimeout));
-      contexts_[rank]->createPair(1 - rank);
+      addresses_[rank] = contexts_[rank]->createPair(1 - rank)->address().bytes();
     }
     std::thread other([this] { Connect(1); });
     Connect(0);
@@ -94,11 +94,12 @@ class GlooContextTest : public testing::Test {
   }
 
   Pair* PairOf(int rank) { return contexts_[rank]->getPair(1 - rank).get(); }
-  void Connect(int rank) { PairOf(rank)->connect(PairOf(1 - rank)->address().bytes()); }
+  void Connect(int rank) { PairOf(rank)->connect(addresses_[1 - rank]); }
 
   std::shared_ptr<tcp::Device> devices_[2];
   std::vector<std::string> loops_[2];  // Threads that came with the device.
   std::shared_ptr<Context> contexts_[2];
+  std::vector<char> addresses_[2];  // A pair that is connected says another one.
 };
 
 TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe) {
