@@ -51,6 +51,12 @@ absl::Status Lost(int32_t peer, const absl::Status& status) {
   return PeerLost(peer, "its connection has failed");
 }
 
+absl::Status CannotBegin(const absl::Status& status) {
+  if (status.ok()) return status;
+  LogInfo(kNoJob, status.message());
+  return absl::UnavailableError("Gloo cannot begin; the worker's log says why");
+}
+
 // What ranks tell each other on every ordered pair before the first job.
 struct Greeting {
   uint64_t group = 0;
@@ -147,7 +153,7 @@ absl::StatusOr<std::string> GlooCommunicator::DoBootstrap() {
   GlooBootstrap bootstrap;
   bootstrap.rank = rank();
   bootstrap.addresses.resize(size());
-  RETURN_IF_ERROR(GlooCall("listen", [&] {
+  RETURN_IF_ERROR(CannotBegin(GlooCall("listen", [&] {
     context_ = MakeGlooContext(device_, rank(), size());
     context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_timeout));
     for (int32_t peer = 0; peer < size(); ++peer) {
@@ -155,7 +161,7 @@ absl::StatusOr<std::string> GlooCommunicator::DoBootstrap() {
       const std::vector<char> address = context_->createPair(peer)->address().bytes();
       bootstrap.addresses[peer].assign(address.begin(), address.end());
     }
-  }));
+  })));
   return EncodeGlooBootstrap(bootstrap);
 }
 
@@ -338,11 +344,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOpt
   }
   ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(options.host, options.interface));
   IgnoreSigpipe();
-  std::shared_ptr<::gloo::transport::tcp::Device> device;
-  RETURN_IF_ERROR(GlooCall("bind", [&] { device = MakeGlooDevice(address); }));
-  std::unique_ptr<Communicator> made;  // With a thread of its own.
-  RETURN_IF_ERROR(GlooCall(
-      "start", [&] { made = std::make_unique<GlooCommunicator>(options, std::move(device)); }));
+  std::unique_ptr<Communicator> made;  // With threads of its own.
+  RETURN_IF_ERROR(CannotBegin(GlooCall("bind", [&] {
+    made = std::make_unique<GlooCommunicator>(options, MakeGlooDevice(address));
+  })));
   return made;
 }
 
