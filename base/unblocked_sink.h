@@ -12,28 +12,29 @@
 
 namespace annulus {
 
-// Lines to a file descriptor that nobody may be reading, as a pipe whose reader stands still: who
-// logs waits for `patience` once, and after that for nothing until there is room again. Lines that
-// find none are dropped, and the next one that finds some comes behind one that says how many.
-// Thread-safe.
+// Lines to a file descriptor that nobody may be reading, as a pipe or a terminal whose reader
+// stands still: a line waits for `patience` in all, and where that was in vain those after it for
+// nothing until there is room again. What finds none is dropped, and the next line that finds some
+// comes behind one that says how many were. Thread-safe.
 class UnblockedSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   // `lost`: what a line says for so many that were dropped, in the form of the lines' text. `file`
-  // is not owned.
+  // is not owned, and its own writers' way with it stays as it is.
   UnblockedSink(int file, absl::Duration patience, std::function<std::string(int64_t)> lost);
+  ~UnblockedSink() override;
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override;
   void flush_() override {}
 
  private:
-  // Whether there is room now or soon.
-  bool HasRoom();
-  // Whether all of it was written.
-  bool Write(absl::string_view line);
+  // Whether all of it was written; waits for room until then, unless there was none before.
+  bool Write(absl::string_view text, absl::Time until);
   bool WriteMessage(const spdlog::details::log_msg& message);
 
-  const int file_;
+  const int own_;   // A description that does not block; −1 where there is none.
+  const int file_;  // What is written to.
+  const bool socket_;
   const absl::Duration patience_;
   const std::function<std::string(int64_t)> lost_;
   int64_t dropped_ = 0;

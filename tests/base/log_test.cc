@@ -1,14 +1,19 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -83,31 +88,56 @@ TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
   for (const std::string& line : lines) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
 }
 
-// Standard error as a pipe that is read when the test says so.
-class ReaderTest : public testing::Test {
- protected:
-  ReaderTest() : stderr_(dup(STDERR_FILENO)) {
-    EXPECT_EQ(pipe(ends_), 0);
-    EXPECT_EQ(fcntl(ends_[0], F_SETFL, O_NONBLOCK), 0);
-    EXPECT_EQ(dup2(ends_[1], STDERR_FILENO), STDERR_FILENO);
+using Ends = std::pair<int, int>;  // Of who reads, of who writes.
+
+Ends Pipe() {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  return {ends[0], ends[1]};
+}
+
+Ends Terminal() {
+  const int reader = posix_openpt(O_RDWR | O_NOCTTY);
+  EXPECT_EQ(grantpt(reader), 0);
+  EXPECT_EQ(unlockpt(reader), 0);
+  return {reader, open(ptsname(reader), O_RDWR | O_NOCTTY)};
+}
+
+Ends Sockets() {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  return {ends[0], ends[1]};
+}
+
+// Standard error as something that is read when the test says so.
+class Reader {
+ public:
+  explicit Reader(Ends ends) : ends_(ends), stderr_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(fcntl(ends_.first, F_SETFL, O_NONBLOCK), 0);
+    EXPECT_EQ(dup2(ends_.second, STDERR_FILENO), STDERR_FILENO);
     InitLogging({LogLevel::kInfo, LogFormat::kText, "worker-3", nullptr});
   }
-  ~ReaderTest() override {
+  ~Reader() {
     dup2(stderr_, STDERR_FILENO);
-    for (const int file : {stderr_, ends_[0], ends_[1]}) close(file);
+    for (const int file : {stderr_, ends_.first, ends_.second}) close(file);
     InitLogging({});
   }
   // What has been written since, by lines.
   std::vector<std::string> Read() {
     std::string text;
     char piece[4096];
-    for (ssize_t got; (got = read(ends_[0], piece, sizeof(piece))) > 0;) text.append(piece, got);
-    return absl::StrSplit(text, '\n', absl::SkipEmpty());
+    for (ssize_t got; (got = read(ends_.first, piece, sizeof(piece))) > 0;) text.append(piece, got);
+    return absl::StrSplit(text, absl::ByAnyChar("\r\n"), absl::SkipEmpty());
   }
 
  private:
+  const Ends ends_;
   const int stderr_;
-  int ends_[2];
+};
+
+class ReaderTest : public testing::Test, public Reader {
+ protected:
+  ReaderTest() : Reader(Pipe()) {}
 };
 
 TEST_F(ReaderTest, WhoLogsDoesNotWaitForAReaderThatStandsStill) {
@@ -137,6 +167,25 @@ TEST_F(ReaderTest, WhatFollowsALineThatWasCutBeginsAnew) {
   EXPECT_LT(cut[0].size(), 1u << 20);
   LogInfo(kNoJob, "next");
   EXPECT_THAT(Read(), ElementsAre(HasSubstr("1 lines were dropped"), HasSubstr("next")));
+}
+
+// A terminal may say that it has room and then write nothing; of many lines some may have been cut.
+TEST(ReadersTest, WhoLogsWaitsForNoneOfAnyKind) {
+  for (const auto& make : {Pipe, Terminal, Sockets}) {
+    Reader reader(make());
+    for (int i = 0; i < 200; ++i) LogInfo(kNoJob, std::string(3000, 'x'));
+    EXPECT_EQ(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0) << "others write to it, too";
+    bool told = false;
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+    while (!told && SteadyNow() < deadline) {
+      (void)reader.Read();
+      LogInfo(kNoJob, "now there is room");
+      for (const std::string& line : reader.Read()) {
+        told |= absl::StrContains(line, "lines were dropped");
+      }
+    }
+    EXPECT_TRUE(told);
+  }
 }
 
 TEST(ParseLogTest, RefusesUnknownWords) {
