@@ -8,8 +8,9 @@
 namespace annulus {
 namespace {
 
-// Beyond the budget of a stall: between two turns lies up to a second.
-constexpr absl::Duration kAgentPatience = absl::Seconds(2);
+// Beyond the budget of a stall: a second lies between two turns, and the watchdog forgives the
+// process no standstill of five.
+constexpr absl::Duration kAgentPatience = absl::Seconds(10);
 
 LaneSight SightOf(const char* lane, LaneGauge* gauge) {
   const LaneGauge::Reading reading = gauge->Read();

@@ -16,6 +16,7 @@
 #include "attention/error.h"
 #include "attention/schedule.h"
 #include "attention/status_macros.h"
+#include "base/exit_in_time.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
@@ -59,6 +60,7 @@ const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
 }
 
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
+  ExitInTime(kStuckExitCode, 1);  // Whatever holds up the log.
   LogError(job, "flight record: ", record, "; ending the process");
   _exit(kStuckExitCode);
 }

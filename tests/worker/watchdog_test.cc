@@ -65,6 +65,23 @@ TEST_F(StuckDetectorTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
   EXPECT_TRUE(Stuck(sight_));
 }
 
+TEST_F(StuckDetectorTest, NorDoesItForAnAbort) {
+  sight_.busy = false;
+  sight_.aborting = now_;
+  EXPECT_FALSE(Stuck(sight_));
+  detector_.StoodStill(absl::Hours(1));
+  now_ += absl::Hours(1) + absl::Seconds(9);
+  EXPECT_FALSE(Stuck(sight_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(Stuck(sight_));
+  // The next one begins anew.
+  sight_.aborting = std::nullopt;
+  EXPECT_FALSE(Stuck(sight_));
+  sight_.aborting = now_;
+  now_ += absl::Seconds(10);
+  EXPECT_TRUE(Stuck(sight_));
+}
+
 TEST_F(StuckDetectorTest, AnAbortHasItsOwnBudget) {
   sight_.busy = false;
   sight_.aborting = now_;
@@ -108,6 +125,28 @@ TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
   EXPECT_GE(looks, 200);
   EXPECT_EQ(job, "job-1");
   EXPECT_NE(record.find("group lane"), std::string::npos) << record;
+}
+
+// The clock says that a wait of a millisecond took an hour: nothing has run meanwhile.
+TEST(WatchdogTest, ForgivesTheTimeInWhichTheProcessStoodStill) {
+  std::atomic<int> looks{0}, told{0};
+  Watchdog::Options options;
+  options.budgets = Budgets();
+  // Behind the first, the readings before and after a wait take turns.
+  options.now = [readings = 0]() mutable {
+    return absl::UnixEpoch() + absl::Hours(readings++ / 2);
+  };
+  options.interval = absl::Milliseconds(1);
+  options.lanes.push_back([&] {
+    ++looks;
+    return LaneSight{"group", true, "a step", 7, absl::UnixEpoch(), "job-1"};
+  });
+  options.stuck = [&](const std::string&, const std::string&) { ++told; };
+  Watchdog watchdog(options);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (looks < 20 && told == 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(told, 0);
+  EXPECT_GE(looks, 20);
 }
 
 TEST(WatchdogTest, EndsAtOnce) {

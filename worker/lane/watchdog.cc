@@ -13,9 +13,11 @@ constexpr absl::Duration kStoodStill = absl::Seconds(5);
 }  // namespace
 
 std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Time now) {
-  if (sight.aborting.has_value() && now - *sight.aborting >= budgets_.abort) {
+  if (!sight.aborting.has_value()) stood_still_ = absl::ZeroDuration();
+  const absl::Duration aborting = now - sight.aborting.value_or(now) - stood_still_;
+  if (aborting >= budgets_.abort) {
     return absl::StrCat("the ", sight.lane, " lane has not come back from an abort for ",
-                        absl::FormatDuration(now - *sight.aborting), ", in ", sight.what);
+                        absl::FormatDuration(aborting), ", in ", sight.what);
   }
   if (!sight.busy || sight.progress != progress_) {
     progress_ = sight.progress;
@@ -40,21 +42,21 @@ Watchdog::~Watchdog() {
 
 void Watchdog::Loop() {
   std::vector<StuckDetector> detectors(options_.lanes.size(), StuckDetector(options_.budgets));
-  absl::Time looked = options_.now();
+  absl::Time now = options_.now();
   MutexLock lock(&mutex_);
   while (!stopping_) {
-    // Between two looks no more than an interval passes while the process runs.
-    const absl::Duration gap = options_.now() - looked;
-    looked += gap;
     for (size_t i = 0; i < detectors.size(); ++i) {
-      if (gap > options_.interval + kStoodStill) detectors[i].StoodStill(gap);
       const LaneSight sight = options_.lanes[i]();
-      const auto record = detectors[i].Look(sight, options_.now());
+      const auto record = detectors[i].Look(sight, now);
       if (!record.has_value()) continue;
       options_.stuck(sight.job, *record);
       return;
     }
+    const absl::Time slept = options_.now();
     stop_changed_.WaitFor(&mutex_, options_.interval);
+    now = options_.now();
+    if (now - slept <= options_.interval + kStoodStill) continue;
+    for (StuckDetector& detector : detectors) detector.StoodStill(now - slept);
   }
 }
 

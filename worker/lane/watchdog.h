@@ -37,7 +37,10 @@ class StuckDetector {
   explicit StuckDetector(const Budgets& budgets) : budgets_(budgets) {}
 
   // The whole process did, and its lanes no less than the rest of it.
-  void StoodStill(absl::Duration how_long) { since_ += how_long; }
+  void StoodStill(absl::Duration how_long) {
+    since_ += how_long;
+    stood_still_ += how_long;
+  }
   // The flight record's line, where the lane is stuck.
   std::optional<std::string> Look(const LaneSight& sight, absl::Time now);
 
@@ -45,6 +48,7 @@ class StuckDetector {
   const Budgets budgets_;
   int64_t progress_ = -1;
   absl::Time since_ = absl::InfinitePast();
+  absl::Duration stood_still_ = absl::ZeroDuration();  // In the abort under way.
 };
 
 // Looks at every lane a few times a second, and calls `stuck` once when one is stuck: a thread that
