@@ -37,7 +37,10 @@ absl::Status NameExpiry(const absl::Status& status, bool waited) {
 absl::Status UndecidedError(const absl::Status& status) {
   if (absl::IsDeadlineExceeded(status)) return status;
   ErrorDetail detail = DetailOf(status);
-  if (!detail.retry_after.has_value()) detail.retry_after = absl::Milliseconds(100);
+  // UNAVAILABLE is sent again by itself, later and later.
+  if (!detail.retry_after.has_value() && !absl::IsUnavailable(status)) {
+    detail.retry_after = absl::Milliseconds(100);
+  }
   return MakeError(
       status.code(),
       absl::StrCat(status.message(), "; the coordinator has not said what becomes of the job"),

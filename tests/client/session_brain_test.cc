@@ -92,6 +92,7 @@ TEST(SessionBrainTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
       last_word(MakeError(absl::StatusCode::kAborted, "", {"", {}, {}, absl::Seconds(3)}));
   EXPECT_EQ(told.retry_after, absl::Seconds(3));
   EXPECT_FALSE(last_word(absl::DeadlineExceededError("late")).retry_after.has_value());
+  EXPECT_FALSE(last_word(kGone).retry_after.has_value()) << "it is sent again, later and later";
 }
 
 // A worker that was restarted at the same address does not know the old one's tickets.
