@@ -248,7 +248,7 @@ class LeavingWorkerTest(LostWorkerTest):
         self.assertEqual(client.returncode, 0, err)
         facts = json.loads(out)
         self.assertEqual((facts["sends"], facts["attempts"]), (1, 1), out)
-        self.assertEqual(leaving.end(), 0)
+        self.assertEqual(leaving.wait(), 0)
         self.await_members([0, 2])
 
 

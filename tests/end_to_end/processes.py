@@ -101,6 +101,10 @@ class Process:
             self.signal(signal.SIGTERM)
         return self._process.wait(timeout=seconds)
 
+    def wait(self, seconds=30):
+        """Its exit code, when it ends by itself."""
+        return self._process.wait(timeout=seconds)
+
     def destroy(self):
         if self._process.poll() is None:
             self.signal(signal.SIGKILL)
