@@ -63,10 +63,6 @@ absl::Status LaneOrder::Issue(const Core& core) {
   return absl::OkStatus();
 }
 
-void LaneOrder::Send(const WorkerCommand& command) {
-  if (OnLane(command)) Add(LaneCommand(command));
-}
-
 absl::Status LaneOrder::Begin(const std::string& slot, const WorkerCommand& command) {
   const auto issued = issued_.find(LaneCommand(command));
   if (issued == issued_.end()) {

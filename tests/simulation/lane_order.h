@@ -20,8 +20,6 @@ class LaneOrder {
   // After each event, before its commands are on their way. INTERNAL where no one order has what
   // was issued to each worker in its own.
   absl::Status Issue(const Core& core);
-  // A command of any kind is on its way; the record of its worker may be gone.
-  void Send(const control::v1::WorkerCommand& command);
   // The worker's lane begins the command.
   absl::Status Begin(const std::string& slot, const control::v1::WorkerCommand& command);
 

@@ -208,7 +208,6 @@ void SimCluster::PerformCommand(const action::SendCommand& send) {
   auto it = links_.find(send.connection);
   if (it == links_.end() || !it->second.open) return;
   const WorkerCommand command = Whole(send.command);
-  lane_order_.Send(command);
   // At the start groups follow the workers that are still registering.
   if (command.has_abort_group() && agenda_.now() > started_ + absl::Seconds(3)) ++aborts_;
   if (options_.planted == Planted::kLostDrop && command.has_drop() && agenda_.Chance(0.2)) {
