@@ -15,7 +15,9 @@ namespace annulus {
 // Lines to a file descriptor that nobody may be reading, as a pipe or a terminal whose reader
 // stands still: a line waits for `patience` in all, and where that was in vain those after it for
 // nothing until there is room again. What finds none is dropped, and the next line that finds some
-// comes behind one that says how many were. Thread-safe.
+// comes behind one that says how many were. Where a pipe or a terminal cannot be opened anew
+// (another user's, no /proc) it is asked for room before each piece, which others may take
+// meanwhile. What the descriptor becomes later is not followed. Thread-safe.
 class UnblockedSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   // `lost`: what a line says for so many that were dropped, in the form of the lines' text. `file`

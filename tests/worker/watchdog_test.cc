@@ -58,8 +58,9 @@ TEST_F(StuckDetectorTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
   EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(40);
   EXPECT_FALSE(Stuck(sight_));
-  detector_.StoodStill(absl::Hours(1));
-  now_ += absl::Hours(1) + absl::Seconds(19);
+  now_ += absl::Hours(1);
+  detector_.StoodStill(absl::Hours(1), now_);
+  now_ += absl::Seconds(19);
   EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(1);
   EXPECT_TRUE(Stuck(sight_));
@@ -69,15 +70,15 @@ TEST_F(StuckDetectorTest, NorDoesItForAnAbort) {
   sight_.busy = false;
   sight_.aborting = now_;
   EXPECT_FALSE(Stuck(sight_));
-  detector_.StoodStill(absl::Hours(1));
-  now_ += absl::Hours(1) + absl::Seconds(9);
+  now_ += absl::Hours(1);
+  detector_.StoodStill(absl::Hours(1), now_);
+  now_ += absl::Seconds(9);
   EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(1);
   EXPECT_TRUE(Stuck(sight_));
-  // The next one begins anew.
-  sight_.aborting = std::nullopt;
-  EXPECT_FALSE(Stuck(sight_));
+  // The next one begins anew, whether or not nothing was aborted in between.
   sight_.aborting = now_;
+  EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(10);
   EXPECT_TRUE(Stuck(sight_));
 }

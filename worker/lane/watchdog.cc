@@ -13,8 +13,9 @@ constexpr absl::Duration kStoodStill = absl::Seconds(5);
 }  // namespace
 
 std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Time now) {
-  if (!sight.aborting.has_value()) stood_still_ = absl::ZeroDuration();
-  const absl::Duration aborting = now - sight.aborting.value_or(now) - stood_still_;
+  const absl::Time since = sight.aborting.value_or(now);
+  if (since >= goes_on_) stood_still_ = absl::ZeroDuration();
+  const absl::Duration aborting = now - since - stood_still_;
   if (aborting >= budgets_.abort) {
     return absl::StrCat("the ", sight.lane, " lane has not come back from an abort for ",
                         absl::FormatDuration(aborting), ", in ", sight.what);
@@ -56,7 +57,7 @@ void Watchdog::Loop() {
     stop_changed_.WaitFor(&mutex_, options_.interval);
     now = options_.now();
     if (now - slept <= options_.interval + kStoodStill) continue;
-    for (StuckDetector& detector : detectors) detector.StoodStill(now - slept);
+    for (StuckDetector& detector : detectors) detector.StoodStill(now - slept, now);
   }
 }
 

@@ -36,10 +36,11 @@ class StuckDetector {
   };
   explicit StuckDetector(const Budgets& budgets) : budgets_(budgets) {}
 
-  // The whole process did, and its lanes no less than the rest of it.
-  void StoodStill(absl::Duration how_long) {
+  // The whole process did, until now, and its lanes no less than the rest of it.
+  void StoodStill(absl::Duration how_long, absl::Time now) {
     since_ += how_long;
     stood_still_ += how_long;
+    goes_on_ = now;
   }
   // The flight record's line, where the lane is stuck.
   std::optional<std::string> Look(const LaneSight& sight, absl::Time now);
@@ -48,7 +49,9 @@ class StuckDetector {
   const Budgets budgets_;
   int64_t progress_ = -1;
   absl::Time since_ = absl::InfinitePast();
-  absl::Duration stood_still_ = absl::ZeroDuration();  // In the abort under way.
+  // In the abort under way, if that was before the process went on.
+  absl::Duration stood_still_ = absl::ZeroDuration();
+  absl::Time goes_on_ = absl::InfinitePast();
 };
 
 // Looks at every lane a few times a second, and calls `stuck` once when one is stuck: a thread that
