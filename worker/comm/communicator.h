@@ -46,14 +46,15 @@ class Communicator {
   // INVALID_ARGUMENT, DEADLINE_EXCEEDED, UNAVAILABLE, ABORTED.
   virtual absl::Status Connect(absl::Span<const std::string> bootstraps, absl::Time deadline) = 0;
 
-  // Starts all transfers of a step; returns at once. One step at a time: Join comes before the next
+  // Starts all transfers of a step; waits for none. One step at a time: Join comes before the next
   // Start. INVALID_ARGUMENT, UNAVAILABLE, ABORTED.
   virtual absl::Status Start(absl::Span<const SendMessage> sends,
                              absl::Span<const ReceiveMessage> receives) = 0;
 
   // On OK, work submitted to this rank's device from now on sees what the step received, and may
-  // overwrite what it sent. DEADLINE_EXCEEDED, UNAVAILABLE (a peer is gone), ABORTED (Abort was
-  // called); the detail's metadata "peer" holds the rank where it is known.
+  // overwrite what it sent. DEADLINE_EXCEEDED, UNAVAILABLE (a peer is gone, or a back-end that
+  // checks what arrives found it damaged), ABORTED (Abort was called); the detail's metadata "peer"
+  // holds the rank where it is known.
   virtual absl::Status Join(absl::Time deadline) = 0;
 
   // From any thread: makes a blocked or later call fail soon with ABORTED. Poisons. Idempotent.

@@ -28,6 +28,10 @@ absl::Status PeerLost(int32_t peer, absl::string_view what) {
   return PeerError(absl::StatusCode::kUnavailable, kReasonPeerLost, peer, what);
 }
 
+absl::Status MessageDamaged(int32_t peer, absl::string_view what) {
+  return PeerError(absl::StatusCode::kUnavailable, kReasonDamaged, peer, what);
+}
+
 absl::Status PeerTimeout(int32_t peer, absl::string_view what) {
   return PeerError(absl::StatusCode::kDeadlineExceeded, kReasonStepTimeout, peer, what);
 }

@@ -17,12 +17,14 @@ namespace annulus {
 // Reasons (attention/error.h) of a communicator's errors. Metadata "peer" holds the rank, where it
 // is known.
 inline constexpr absl::string_view kReasonPeerLost = "PEER_LOST";
+inline constexpr absl::string_view kReasonDamaged = "MESSAGE_DAMAGED";
 inline constexpr absl::string_view kReasonStepTimeout = "STEP_TIMEOUT";
 inline constexpr absl::string_view kReasonAborted = "COMMUNICATOR_ABORTED";
 inline constexpr absl::string_view kReasonPoisoned = "COMMUNICATOR_POISONED";
 
-// UNAVAILABLE / DEADLINE_EXCEEDED that names the peer.
+// UNAVAILABLE, UNAVAILABLE and DEADLINE_EXCEEDED that name the peer.
 absl::Status PeerLost(int32_t peer, absl::string_view what);
+absl::Status MessageDamaged(int32_t peer, absl::string_view what);
 absl::Status PeerTimeout(int32_t peer, absl::string_view what);
 
 // INVALID_ARGUMENT unless there is such a rank.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/gloo_bootstrap.h"
 #include "worker/comm/gloo_context.h"
+#include "worker/comm/gloo_transfer.h"
+#include "worker/comm/message_seal.h"
 #include "worker/comm/ticker.h"
 
 namespace annulus {
@@ -63,25 +66,9 @@ struct Greeting {
   int32_t from = 0, to = 0;
 };
 
-// A piece of a message on its way.
-struct Transfer {
-  int32_t peer = 0;
-  int64_t bytes = 0;
-  bool receive = false;
-  bool done = false;
-  std::unique_ptr<UnboundBuffer> buffer;
-
-  // Gloo's wait; done unless it was nudged.
-  void Wait(std::chrono::milliseconds timeout) {
-    done = receive ? buffer->waitRecv(nullptr, timeout) : buffer->waitSend(nullptr, timeout);
-  }
-  // Ends the wait under way, or the next one. Any thread.
-  void Nudge() { receive ? buffer->abortWaitRecv() : buffer->abortWaitSend(); }
-};
-
 // Whether `transfer` had ended before its peer went away. When it had not, the look at it times
 // out, and the whole context, which has failed, goes with that.
-bool EndedBefore(Transfer& transfer) {
+bool EndedBefore(GlooTransfer& transfer) {
   if (transfer.done) return true;
   const absl::Status looked = GlooCall("look", [&] {
     // Takes back a nudge that came too late for an earlier wait.
@@ -124,14 +111,17 @@ class GlooCommunicator final : public CommunicatorBase {
   // Sends `ours` and receives `theirs`, by peer.
   absl::Status SwapGreetings(std::vector<Greeting>& ours, std::vector<Greeting>& theirs,
                              absl::Time deadline);
-  // Starts the pieces of one message.
-  absl::Status Begin(int32_t peer, std::byte* data, int64_t bytes, bool receive);
-  absl::Status Wait(Transfer& transfer, absl::Time deadline) EXCLUDES(mutex_);
+  // Starts the pieces of one message, and what its sender seals it with.
+  absl::Status Begin(const GlooPiece& message);
+  absl::Status BeginSeal(SealedMessage& sealed, bool receive);
+  absl::Status BeginPiece(const GlooPiece& piece, uint64_t slot);
+  uint64_t NextSlot(int32_t peer, bool receive) { return (receive ? received_ : sent_)[peer]++; }
+  absl::Status Wait(GlooTransfer& transfer, absl::Time deadline) EXCLUDES(mutex_);
   // Names a peer that is gone and still owes a transfer of the open step. (One that waits for a
   // third which is gone goes too, when it finds out.)
   absl::Status CheckPeers();
   // The transfer that Nudge means.
-  void SetWaiting(Transfer* transfer) EXCLUDES(mutex_);
+  void SetWaiting(GlooTransfer* transfer) EXCLUDES(mutex_);
   // Makes the wait under way look up.
   void Nudge() EXCLUDES(mutex_);
 
@@ -139,13 +129,14 @@ class GlooCommunicator final : public CommunicatorBase {
   // Destroyed from the bottom up: the thread that nudges, the buffers, the context, its device.
   std::shared_ptr<::gloo::transport::tcp::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
-  std::vector<uint64_t> sent_, received_;  // Pieces so far, by peer: the next slot.
+  std::vector<uint64_t> sent_, received_;  // Pieces and seals so far, by peer: the next slot.
   // One receive for each peer that never comes. Gloo tells only transfers that have not begun of a
   // lost connection, and one that was cut off in the middle would wait for ever.
   std::vector<std::unique_ptr<UnboundBuffer>> sentinels_;
-  std::vector<Transfer> pending_;
+  std::vector<GlooTransfer> pending_;
+  std::deque<SealedMessage> leaving_, arriving_;  // Of the open step.
   Mutex mutex_;
-  Transfer* waiting_ GUARDED_BY(mutex_) = nullptr;
+  GlooTransfer* waiting_ GUARDED_BY(mutex_) = nullptr;
   Ticker ticker_;
 };
 
@@ -210,9 +201,9 @@ absl::Status GlooCommunicator::SwapGreetings(std::vector<Greeting>& ours,
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     RETURN_IF_ERROR(
-        Begin(peer, reinterpret_cast<std::byte*>(&theirs[peer]), sizeof(Greeting), true));
+        Begin({peer, reinterpret_cast<std::byte*>(&theirs[peer]), sizeof(Greeting), true}));
     RETURN_IF_ERROR(
-        Begin(peer, reinterpret_cast<std::byte*>(&ours[peer]), sizeof(Greeting), false));
+        Begin({peer, reinterpret_cast<std::byte*>(&ours[peer]), sizeof(Greeting), false}));
   }
   return DoJoin(deadline);
 }
@@ -221,49 +212,78 @@ absl::Status GlooCommunicator::DoStart(absl::Span<const SendMessage> sends,
                                        absl::Span<const ReceiveMessage> receives) {
   // Receives first: a send that finds its receive needs no second round trip.
   for (const ReceiveMessage& m : receives) {
-    RETURN_IF_ERROR(Begin(m.peer, m.data, m.bytes, true));
+    SealedMessage& sealed = arriving_.emplace_back(m.peer);
+    RETURN_IF_ERROR(Begin({m.peer, m.data, m.bytes, true, &sealed}));
+    sealed.slot = NextSlot(m.peer, true);
+    RETURN_IF_ERROR(BeginSeal(sealed, true));
   }
   for (const SendMessage& m : sends) {
-    RETURN_IF_ERROR(Begin(m.peer, const_cast<std::byte*>(m.data), m.bytes, false));
+    RETURN_IF_ERROR(Begin({m.peer, const_cast<std::byte*>(m.data), m.bytes, false}));
+    leaving_.emplace_back(m.peer).slot = NextSlot(m.peer, false);
+  }
+  // While they move.
+  for (size_t i = 0; i < sends.size(); ++i) {
+    leaving_[i].seal.Add(sends[i].data, sends[i].bytes);
+    RETURN_IF_ERROR(BeginSeal(leaving_[i], false));
   }
   return absl::OkStatus();
 }
 
-absl::Status GlooCommunicator::Begin(int32_t peer, std::byte* data, int64_t bytes, bool receive) {
+absl::Status GlooCommunicator::Begin(const GlooPiece& message) {
   int64_t done = 0;
   do {
-    const int64_t piece = std::min(bytes - done, options_.piece_bytes);
-    Transfer transfer{peer, piece, receive, false, nullptr};
-    const absl::Status status = GlooCall("transfer", [&] {
-      transfer.buffer = context_->createUnboundBuffer(data + done, piece);
-      if (receive) {
-        transfer.buffer->recv(peer, received_[peer]++, 0, piece);
-      } else {
-        transfer.buffer->send(peer, sent_[peer]++, 0, piece);
-      }
-    });
-    pending_.push_back(std::move(transfer));
-    if (!status.ok()) return Lost(peer, status);
-    done += piece;
-  } while (done < bytes);
+    GlooPiece piece = message;
+    piece.data += done;
+    piece.bytes = std::min(message.bytes - done, options_.piece_bytes);
+    RETURN_IF_ERROR(BeginPiece(piece, NextSlot(piece.peer, piece.receive)));
+    done += piece.bytes;
+  } while (done < message.bytes);
   return absl::OkStatus();
+}
+
+absl::Status GlooCommunicator::BeginSeal(SealedMessage& sealed, bool receive) {
+  auto* const bytes = reinterpret_cast<std::byte*>(&sealed.seal);
+  return BeginPiece({sealed.peer, bytes, sizeof(sealed.seal), receive}, sealed.slot);
+}
+
+absl::Status GlooCommunicator::BeginPiece(const GlooPiece& piece, uint64_t slot) {
+  GlooTransfer transfer{piece, false, nullptr};
+  const absl::Status status = GlooCall("transfer", [&] {
+    transfer.buffer = context_->createUnboundBuffer(piece.data, piece.bytes);
+    if (piece.receive) {
+      transfer.buffer->recv(piece.peer, slot, 0, piece.bytes);
+    } else {
+      transfer.buffer->send(piece.peer, slot, 0, piece.bytes);
+    }
+  });
+  pending_.push_back(std::move(transfer));
+  return status.ok() ? status : Lost(piece.peer, status);
 }
 
 absl::Status GlooCommunicator::DoJoin(absl::Time deadline) {
   ticker_.Arm(deadline);
   absl::Status status;
-  for (Transfer& transfer : pending_) {
+  for (GlooTransfer& transfer : pending_) {
     status = Wait(transfer, deadline);
     if (!status.ok()) break;
-    if (transfer.receive) CountReceived(transfer.bytes);
+    if (transfer.sealed == nullptr) continue;
+    // While the next ones move, and what has come is in a cache.
+    transfer.sealed->arrived.Add(transfer.data, transfer.bytes);
+    CountReceived(transfer.bytes);
   }
   ticker_.Disarm();
   // After an error Gloo may still hold on to buffers; they go with the context.
-  if (status.ok()) pending_.clear();
+  RETURN_IF_ERROR(status);
+  pending_.clear();
+  for (const SealedMessage& sealed : arriving_) {
+    status.Update(CheckSeal(sealed.peer, sealed.arrived, sealed.seal));
+  }
+  arriving_.clear();
+  leaving_.clear();
   return status;
 }
 
-absl::Status GlooCommunicator::Wait(Transfer& transfer, absl::Time deadline) {
+absl::Status GlooCommunicator::Wait(GlooTransfer& transfer, absl::Time deadline) {
   while (!transfer.done) {
     SetWaiting(&transfer);
     // An abort that found nobody waiting shows here.
@@ -285,7 +305,7 @@ absl::Status GlooCommunicator::Wait(Transfer& transfer, absl::Time deadline) {
 absl::Status GlooCommunicator::CheckPeers() {
   std::vector<absl::Status> peers(size());
   std::vector<bool> checked(size(), false);
-  for (Transfer& transfer : pending_) {
+  for (GlooTransfer& transfer : pending_) {
     absl::Status& status = peers[transfer.peer];
     if (!checked[transfer.peer]) {
       UnboundBuffer& sentinel = *sentinels_[transfer.peer];
@@ -300,7 +320,7 @@ absl::Status GlooCommunicator::CheckPeers() {
   return absl::OkStatus();
 }
 
-void GlooCommunicator::SetWaiting(Transfer* transfer) {
+void GlooCommunicator::SetWaiting(GlooTransfer* transfer) {
   MutexLock lock(&mutex_);
   waiting_ = transfer;
 }
@@ -315,7 +335,10 @@ void GlooCommunicator::Leave() {
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     // A hard close cannot be made to wait, and what it says of errors changes nothing.
-    (void)GlooCall("close", [&] { context_->getPair(peer)->close(); });
+    (void)GlooCall("close", [&] {
+      // None where it could not be made.
+      if (const auto& pair = context_->getPair(peer); pair != nullptr) pair->close();
+    });
   }
 }
 

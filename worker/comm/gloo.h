@@ -26,7 +26,8 @@ struct GlooOptions {
 
 // TCP between processes: a full mesh, made without a store. The process must ignore SIGPIPE; the
 // first call sees to it where nobody else has. Not authenticated and not encrypted: peers are kept
-// apart by network policy, and a rank refuses a peer of another group.
+// apart by network policy, and a rank refuses a peer of another group. Every message is sealed: one
+// that was damaged on its way fails the Join that it came for (MESSAGE_DAMAGED).
 // INVALID_ARGUMENT (options), UNAVAILABLE (cannot bind).
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOptions& options);
 

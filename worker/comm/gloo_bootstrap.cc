@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-constexpr absl::string_view kMagic = "annulus.gloo.1";
+constexpr absl::string_view kMagic = "annulus.gloo.2";
 constexpr int kIntegerBytes = 4;
 
 void AppendInteger(uint32_t value, std::string& out) {

@@ -63,7 +63,21 @@ class PatientPair final : public tcp::Pair {
         ::close(std::exchange(fd_, -1));
       }
     }
+    // Of a pair that was connected, by a stranger before its own socket could not be made, it does
+    // not ask whether there is one.
+    if (next == CLOSED && state_ == CONNECTED && fd_ < 0) state_ = CONNECTING;
+    if (next == CONNECTING) rx_ = tcp::Op();  // The words of a stranger who came first.
     Pair::changeState(next);
+  }
+
+  // Nobody here has buffers of this kind. Gloo would ask for one again and again.
+  bool read() override {
+    const bool more = Pair::read();
+    if (ex_ == nullptr && rx_.nread >= sizeof(rx_.preamble) &&
+        rx_.getOpcode() == tcp::Op::SEND_BUFFER) {
+      signalException("a peer that is none: it sends to a buffer");
+    }
+    return more && ex_ == nullptr;
   }
 
  private:
