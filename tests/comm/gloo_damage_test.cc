@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "attention/error.h"
 #include "gtest/gtest.h"
 #include "tests/comm/group.h"
+#include "tests/comm/place.h"
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/gloo_bootstrap.h"
@@ -25,18 +25,11 @@ namespace {
 
 constexpr int64_t kBytes = 1 << 20;
 
-sockaddr_in PlaceOf(const std::string& address) {
-  sockaddr_in place;
-  std::memcpy(&place, address.data(), sizeof(place));
-  return place;
-}
-
-std::string At(std::string address, const std::string& host, in_port_t port) {
+std::string At(const std::string& address, const std::string& host, in_port_t port) {
   sockaddr_in place = PlaceOf(address);
   place.sin_addr.s_addr = inet_addr(host.c_str());
   place.sin_port = port;
-  std::memcpy(address.data(), &place, sizeof(place));
-  return address;
+  return WithPlace(address, place);
 }
 
 // Passes bytes on between who connects to it and `to`, and flips a bit of one that goes to `to`.

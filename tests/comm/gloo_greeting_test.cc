@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "attention/error.h"
 #include "gtest/gtest.h"
 #include "tests/comm/group.h"
+#include "tests/comm/place.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/gloo_bootstrap.h"
 
@@ -26,18 +26,11 @@ namespace {
 // Ranks 0 to 7 are real. Sockets of this test are in the places of the other two.
 constexpr int32_t kReal = 8, kGone = 8, kLast = 9, kSize = 10;
 
-sockaddr_in PlaceOf(const std::string& address) {
-  sockaddr_in place;
-  std::memcpy(&place, address.data(), sizeof(place));
-  return place;
-}
-
 // Of two ranks the one with the higher port connects to the other.
-std::string WithHighestPort(std::string address) {
+std::string WithHighestPort(const std::string& address) {
   sockaddr_in place = PlaceOf(address);
   place.sin_port = htons(65535);
-  std::memcpy(address.data(), &place, sizeof(place));
-  return address;
+  return WithPlace(address, place);
 }
 
 class Socket {

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "base/steady_time.h"
 #include "gtest/gtest.h"
 #include "tests/comm/group.h"
+#include "tests/comm/place.h"
 #include "tests/sanitized.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/gloo_bootstrap.h"
@@ -41,12 +41,6 @@ struct Alone {
   std::string bootstrap;
   std::vector<std::string> addresses;
 };
-
-sockaddr_in PlaceOf(const std::string& address) {
-  sockaddr_in place;
-  std::memcpy(&place, address.data(), sizeof(place));
-  return place;
-}
 
 // Connected.
 int Stranger(const std::string& address) {
@@ -90,6 +84,7 @@ TEST_P(WordsOfAStranger, WhoSendsWhatNobodyHasAskedForIsLetGo) {
   const auto bytes = static_cast<ssize_t>(GetParam().size() * sizeof(uint64_t));
   EXPECT_EQ(send(stranger, GetParam().data(), bytes, MSG_NOSIGNAL), bytes);
   char byte;
+  errno = 0;
   EXPECT_LE(recv(stranger, &byte, 1, 0), 0);
   EXPECT_NE(errno, EAGAIN) << "it was not let go";
   close(stranger);

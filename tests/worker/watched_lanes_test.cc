@@ -8,34 +8,13 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
-#include "base/mutex.h"
 #include "base/steady_time.h"
+#include "tests/base/gate.h"
 
 namespace annulus {
 namespace {
 
 constexpr absl::Duration kStall = absl::Seconds(60);
-
-// What a thread waits at.
-class Gate {
- public:
-  void Open() EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    open_ = true;
-    changed_.SignalAll();
-  }
-  bool Await(absl::Duration timeout) EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    const absl::Time deadline = SteadyNow() + timeout;
-    while (!open_ && SteadyNow() < deadline) changed_.WaitFor(&mutex_, deadline - SteadyNow());
-    return open_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool open_ GUARDED_BY(mutex_) = false;
-};
 
 class WatchedAgentTest : public testing::Test {
  protected:
@@ -61,14 +40,11 @@ class WatchedAgentTest : public testing::Test {
 };
 
 TEST_F(WatchedAgentTest, AnAgentThatHangsIsStuck) {
-  Gate hangs, goes_on;
-  const auto agent = MakeAgent([&] {
-    hangs.Open();
-    goes_on.Await(absl::Minutes(1));
-  });
-  const absl::Cleanup go_on = [&] { goes_on.Open(); };
+  Gate gate;
+  const auto agent = MakeAgent([&] { gate.Pass(); });
+  const absl::Cleanup go_on = [&] { gate.Open(); };
   agent->Start();
-  ASSERT_TRUE(hangs.Await(absl::Seconds(20)));
+  ASSERT_TRUE(gate.AwaitOne());
   EXPECT_FALSE(LookLater(agent.get(), absl::ZeroDuration()).has_value());
   EXPECT_FALSE(LookLater(agent.get(), kStall).has_value()) << "a turn is no step";
   const auto record = LookLater(agent.get(), absl::Seconds(10));
