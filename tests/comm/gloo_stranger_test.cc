@@ -105,41 +105,76 @@ TEST(GlooStranger, WhoIsGoneBeforeItIsLetInIsLetGo) {
   }
 }
 
-// Who is to connect itself lets nobody in that matters.
+// Two ranks, and a stranger whom the one that is to connect to the other has let in.
+struct LetIn {
+  LetIn() {
+    // Of two ranks the one with the higher port connects to the other.
+    const std::string &at_first = first.addresses[1], &at_second = second.addresses[0];
+    const bool connects = PlaceOf(at_first).sin_port > PlaceOf(at_second).sin_port;
+    stranger = Stranger(connects ? at_first : at_second);
+    EXPECT_EQ(send(stranger, "half", 4, MSG_NOSIGNAL), 4);
+    AwaitLetIn(connects ? at_first : at_second);
+    client = connects ? first.comm.get() : second.comm.get();
+  }
+  ~LetIn() { close(stranger); }
+  std::vector<std::string> Bootstraps() const { return {first.bootstrap, second.bootstrap}; }
+
+  Alone first{2, 0}, second{2, 1};
+  Communicator* client = nullptr;
+  int stranger = -1;
+};
+
 TEST(GlooStranger, HalfAWordOfAStrangerIsForgotten) {
-  Alone first(2, 0), second(2, 1);
-  const std::string at_first = first.addresses[1], at_second = second.addresses[0];
-  // Of two ranks the one with the higher port connects to the other.
-  const bool connects = PlaceOf(at_first).sin_port > PlaceOf(at_second).sin_port;
-  const int stranger = Stranger(connects ? at_first : at_second);
-  EXPECT_EQ(send(stranger, "half", 4, MSG_NOSIGNAL), 4);
-  AwaitLetIn(connects ? at_first : at_second);
+  const LetIn group;
   const auto statuses = RunRanks(2, [&](int32_t rank) {
-    Communicator& comm = rank == 0 ? *first.comm : *second.comm;
-    return comm.Connect({first.bootstrap, second.bootstrap}, TestDeadline());
+    const Alone& of = rank == 0 ? group.first : group.second;
+    return of.comm->Connect(group.Bootstraps(), TestDeadline());
   });
   EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
-  close(stranger);
 }
 
-// At the limit of files.
+// No file can be opened whose number is this or higher.
+class FilesBelow {
+ public:
+  explicit FilesBelow(rlim_t number) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit few = before_;
+    few.rlim_cur = number;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FilesBelow() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+constexpr char kLooks[] = "UBSan looks at an exception by way of a pipe";
+
 TEST(GlooStranger, WithoutASocketNobodyIsMet) {
-  if (kSanitized) GTEST_SKIP() << "UBSan looks at an exception by way of a pipe";
+  if (kSanitized) GTEST_SKIP() << kLooks;
   GlooOptions options;
   options.size = 8;
   options.host = "127.0.0.1";
   const auto comm = *MakeGlooCommunicator(options);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int next = dup(0);
   close(next);
-  rlimit few = before;
-  few.rlim_cur = next + 3;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  const absl::Status status = comm->Bootstrap().status();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  absl::Status status;
+  {
+    const FilesBelow some(next + 3);
+    status = comm->Bootstrap().status();
+  }
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_EQ(status.message(), "Gloo cannot begin; the worker's log says why");
+}
+
+TEST(GlooStranger, WhoHasAStrangersSocketAndNoneOfItsOwnFails) {
+  if (kSanitized) GTEST_SKIP() << kLooks;
+  const LetIn group;
+  absl::Status status;
+  {
+    const FilesBelow none(3);
+    status = group.client->Connect(group.Bootstraps(), TestDeadline());
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
 }  // namespace
