@@ -12,12 +12,12 @@ class LintTest(unittest.TestCase):
         return [finding.split(": ", 1)[1] for finding in lint.check(path, text)]
 
     def test_sizes(self):
-        self.assertEqual(self.findings("server/a.h", "\n" * 150), [])
-        self.assertEqual(self.findings("server/a.h", "\n" * 151), ["151 lines, more than 150"])
-        self.assertEqual(self.findings("server/a.cc", "\n" * 400), [])
+        self.assertEqual(self.findings("server/a.h", "\n" * 200), [])
+        self.assertEqual(self.findings("server/a.h", "\n" * 201), ["201 lines, more than 200"])
+        self.assertEqual(self.findings("server/a.cc", "\n" * 600), [])
         for path in ("server/a.cc", "tests/a_test.py", "tools/a.py"):
-            self.assertEqual(self.findings(path, "\n" * 401), ["401 lines, more than 400"])
-        self.assertEqual(self.findings("tests/a_test.py", "\n" * 400), [])
+            self.assertEqual(self.findings(path, "\n" * 601), ["601 lines, more than 600"])
+        self.assertEqual(self.findings("tests/a_test.py", "\n" * 600), [])
 
     def test_functions(self):
         short = "int x;\n\nnamespace a {\n" + FUNCTION % ("  G();\n\n" * 33) + "}\n"
