@@ -20,6 +20,9 @@ BlockLayout::BlockLayout(const AttentionSpec& spec)
       value_dim_(spec.value_dim()),
       group_(spec.kv_heads > 0 ? spec.q_heads / spec.kv_heads : 1),
       max_logit_(spec.outputs.max_logit),
+      lse_rest_(spec.has_lse_rest()),
+      forward_(spec.operation == Operation::kForward),
+      rounds_d_out_(!forward_ && spec.d_out_dtype() != spec.dtype),
       pairs_(spec) {}
 
 int64_t BlockLayout::SecondOffset(BlockKind kind, int32_t heads) const {
@@ -70,13 +73,23 @@ int64_t BlockLayout::ThirdOffset(BlockKind kind, int32_t heads) const {
 
 int64_t BlockLayout::FourthOffset(BlockKind kind, int32_t heads) const {
   if (kind == BlockKind::kQGrad) return ThirdOffset(kind, heads) + heads * kFp32Bytes;
+  if (kind == BlockKind::kOut)
+    return ThirdOffset(kind, heads) + (max_logit_ ? heads * kFp32Bytes : 0);
+  return RowBytes(kind, heads);
+}
+
+int64_t BlockLayout::FifthOffset(BlockKind kind, int32_t heads) const {
+  if (kind == BlockKind::kQGrad) return FourthOffset(kind, heads) + heads * kFp32Bytes;
+  if (kind == BlockKind::kOut)
+    return FourthOffset(kind, heads) + (lse_rest(kind) ? heads * kFp32Bytes : 0);
   return RowBytes(kind, heads);
 }
 
 int64_t BlockLayout::SectionOffset(BlockKind kind, int32_t heads, int index) const {
   if (index == 0) return 0;
   if (index == 1) return SecondOffset(kind, heads);
-  return index == 2 ? ThirdOffset(kind, heads) : FourthOffset(kind, heads);
+  if (index == 2) return ThirdOffset(kind, heads);
+  return index == 3 ? FourthOffset(kind, heads) : FifthOffset(kind, heads);
 }
 
 int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
@@ -89,13 +102,13 @@ int64_t BlockLayout::RowBytes(BlockKind kind, int32_t heads) const {
     case BlockKind::kDkvOut:
       return PadTo4(n * (head_dim_ + value_dim_) * BytesPerElement(dtype_));
     case BlockKind::kQGrad:
-      return FourthOffset(kind, heads) + n * kFp32Bytes;
+      return FifthOffset(kind, heads) + (lse_rest(kind) ? n * kFp32Bytes : 0);
     case BlockKind::kPartial:
       return n * (value_dim_ + 2) * kFp32Bytes;
     case BlockKind::kBf16Partial:
       return SecondOffset(kind, heads) + n * kFp32Bytes * 2;
     case BlockKind::kOut:
-      return SecondOffset(kind, heads) + n * kFp32Bytes * (max_logit_ ? 2 : 1);
+      return FifthOffset(kind, heads) + (rounds_d_out_ ? n * value_dim_ * kFp32Bytes : 0);
     case BlockKind::kDq:
       return n * head_dim_ * kFp32Bytes;
     case BlockKind::kDSinkOut:

@@ -115,6 +115,17 @@ void AddOperations(std::vector<Row>* rows) {
   rows->push_back(Served("gradients/d-bias", "spec.gradients.d_bias", [](const Request& r) {
     return If(IsGradients(r) && r.spec.gradients.d_bias);
   }));
+  rows->push_back(
+      Served("gradients/d-out-fp32", "spec.gradients.d_out_dtype", [](const Request& r) {
+        return If(IsGradients(r) && r.spec.d_out_dtype() != r.spec.dtype &&
+                  r.spec.d_out_dtype() == r.spec.output_dtype());
+      }));
+  rows->push_back(NotServed("gradients/d-out-other", "spec.gradients.d_out_dtype",
+                            "It is spec.dtype, or fp32 where the output is fp32.",
+                            [](const Request& r) {
+                              return If(IsGradients(r) && r.spec.d_out_dtype() != r.spec.dtype &&
+                                        r.spec.d_out_dtype() != r.spec.output_dtype());
+                            }));
   rows->push_back(Served("state/kept", "spec.forward.keep_state",
                          [](const Request& r) { return If(r.spec.keeps_state()); }));
   rows->push_back(Served("state/used", "spec.gradients.state",
@@ -211,6 +222,8 @@ void AddVariants(std::vector<Row>* rows) {
   }));
   rows->push_back(Served("output/max-logit", "spec.outputs.max_logit",
                          [](const Request& r) { return If(r.spec.outputs.max_logit); }));
+  rows->push_back(Served("output/lse-rest", "spec.outputs.lse_rest",
+                         [](const Request& r) { return If(r.spec.outputs.lse_rest); }));
   rows->push_back(Served("deterministic", "spec.deterministic",
                          [](const Request& r) { return If(r.spec.deterministic); }));
   rows->push_back(MergesInAnyOrder<Strategy::kRingPassQ>());

@@ -10,12 +10,14 @@
 #include "attention/error.h"
 #include "attention/status_macros.h"
 #include "attention/validate_limit.h"
+#include "attention/wide_lse.h"
 
 namespace annulus {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr double kLn2 = 0.693147180559945309417232121458;
+constexpr WideLse kNothing = {-std::numeric_limits<double>::infinity(), 0};
+
+bool IsNothing(const WideLse& lse) { return lse.high == kNothing.high; }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -80,12 +82,57 @@ absl::Status CheckValues(const FinishedPartial& partial, const std::string& path
 }
 
 // Natural, −inf where the partial has seen nothing.
-double NaturalLse(const FinishedPartial& partial, int64_t index) {
+WideLse LseOf(const FinishedPartial& partial, int64_t index) {
   const float lse = partial.lse[index];
   if (!std::isfinite(lse)) return kNothing;
-  const double rest = partial.rest.empty() ? 0 : partial.rest[index];
-  const double whole = lse + rest;
-  return partial.base == LseBase::k2 ? whole * kLn2 : whole;
+  return NaturalLse({lse, partial.rest.empty() ? 0 : partial.rest[index]}, partial.base);
+}
+
+int64_t LseIndex(const FinishedPartial& partial, int64_t row, int64_t head) {
+  const bool by_row = partial.layout == LseLayout::kRowsHeads;
+  return by_row ? row * partial.out_shape[1] + head : head * partial.out_shape[0] + row;
+}
+
+// Whether the row's answer hangs on digits that a coarse LSE has lost: two partials whose LSEs are
+// alike but for them share it. `first` of them has no rest.
+bool LacksDigits(absl::Span<const FinishedPartial> partials, int64_t row, int64_t head,
+                 size_t* first) {
+  constexpr float kNoWeight = 104;  // exp(-104) is 0 in fp32.
+  float top = -std::numeric_limits<float>::infinity();
+  const auto lse_of = [&](const FinishedPartial& p) { return p.lse[LseIndex(p, row, head)]; };
+  for (const FinishedPartial& p : partials) {
+    if (std::isfinite(lse_of(p))) top = std::max(top, lse_of(p));
+  }
+  if (!IsCoarse(top)) return false;
+  const float near = kNoWeight + std::fabs(top) * 0x1p-22f;
+  int sharers = 0;
+  bool lacks = false;
+  for (size_t k = 0; k < partials.size(); ++k) {
+    const float lse = lse_of(partials[k]);
+    if (!std::isfinite(lse) || !(top - lse < near)) continue;
+    ++sharers;
+    if (!partials[k].rest.empty() || lacks) continue;
+    lacks = true;
+    *first = k;
+  }
+  return lacks && sharers > 1;
+}
+
+absl::Status CheckDigits(absl::Span<const FinishedPartial> partials) {
+  const int64_t rows = partials[0].out_shape[0], heads = partials[0].out_shape[1];
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t head = 0; head < heads; ++head) {
+      size_t k = 0;
+      if (!LacksDigits(partials, row, head, &k)) continue;
+      const int64_t index = LseIndex(partials[k], row, head);
+      return InvalidField(
+          "LSE_TOO_COARSE", absl::StrCat("partials[", k, "].lse.values[", index, "]"),
+          absl::StrCat(partials[k].lse[index],
+                       " has no digits left for the weight of this partial beside others. Send "
+                       "lse_rest, which a forward job returns with spec.outputs.lse_rest"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // One row of one head.
@@ -95,33 +142,34 @@ class RowMerge {
       : partials_(partials), lse_(partials.size()), sum_(partials[0].out_shape[2]) {}
 
   // Leaves the output in sum() and returns the natural LSE.
-  double Merge(int64_t row, int64_t head) {
-    const int64_t rows = partials_[0].out_shape[0], heads = partials_[0].out_shape[1];
+  WideLse Merge(int64_t row, int64_t head) {
+    const int64_t heads = partials_[0].out_shape[1];
     const int64_t dim = static_cast<int64_t>(sum_.size());
-    double top = kNothing;
+    WideLse top = kNothing;
     for (size_t k = 0; k < lse_.size(); ++k) {
-      const bool by_row = partials_[k].layout == LseLayout::kRowsHeads;
-      lse_[k] = NaturalLse(partials_[k], by_row ? row * heads + head : head * rows + row);
-      top = std::max(top, lse_[k]);
+      lse_[k] = LseOf(partials_[k], LseIndex(partials_[k], row, head));
+      if (IsNothing(lse_[k])) continue;
+      if (IsNothing(top) || Difference(lse_[k], top) > 0) top = lse_[k];
     }
     std::fill(sum_.begin(), sum_.end(), 0.0);
-    if (top == kNothing) return kNothing;
+    if (IsNothing(top)) return kNothing;
     double weights = 0;
     for (size_t k = 0; k < lse_.size(); ++k) {
-      if (lse_[k] == kNothing) continue;  // Its output is not read: 0 · NaN.
-      const double weight = std::exp(lse_[k] - top);
+      if (IsNothing(lse_[k])) continue;  // Its output is not read: 0 · NaN.
+      const double weight = std::exp(Difference(lse_[k], top));
       weights += weight;
       const float* out = partials_[k].out.data() + (row * heads + head) * dim;
       for (int64_t d = 0; d < dim; ++d) sum_[d] += weight * out[d];
     }
     for (double& number : sum_) number = number / weights + 0.0;
-    return top + std::log(weights);
+    return {top.high, top.low + std::log(weights)};
   }
   absl::Span<const double> sum() const { return sum_; }
 
  private:
   const absl::Span<const FinishedPartial> partials_;
-  std::vector<double> lse_, sum_;
+  std::vector<WideLse> lse_;
+  std::vector<double> sum_;
 };
 
 }  // namespace
@@ -148,7 +196,7 @@ absl::Status CheckPartials(absl::Span<const FinishedPartial> partials) {
   for (size_t i = 0; i < partials.size(); ++i) {
     RETURN_IF_ERROR(CheckValues(partials[i], absl::StrCat("partials[", i, "]")));
   }
-  return absl::OkStatus();
+  return CheckDigits(partials);
 }
 
 MergedPartial MergePartials(absl::Span<const FinishedPartial> partials, LseBase base,
@@ -164,17 +212,16 @@ MergedPartial MergePartials(absl::Span<const FinishedPartial> partials, LseBase 
   auto to = merged.out.begin();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t head = 0; head < heads; ++head) {
-      double lse = row_merge.Merge(row, head);
-      if (base == LseBase::k2) lse /= kLn2;
+      const WideLse lse = row_merge.Merge(row, head);
       const absl::Span<const double> sum = row_merge.sum();
       to = std::transform(sum.begin(), sum.end(), to,
                           [](double number) { return static_cast<float>(number); });
       const int64_t index =
           layout == LseLayout::kRowsHeads ? row * heads + head : head * rows + row;
-      const auto nearest = static_cast<float>(lse);
-      merged.lse[index] = std::isinf(nearest) && lse != kNothing ? std::nanf("") : nearest;
-      const double rest = lse - merged.lse[index];
-      merged.rest[index] = std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
+      const RoundedLse rounded =
+          IsNothing(lse) ? RoundedLse{static_cast<float>(lse.high), 0} : Round(lse, base);
+      merged.lse[index] = rounded.lse;
+      merged.rest[index] = rounded.rest;
     }
   }
   return merged;

@@ -48,7 +48,9 @@ absl::Status CheckPartialCount(int64_t count);
 
 // Whether the partials can be joined. INVALID_ARGUMENT with the field below "partials":
 // MISSING_TENSOR (none), LIMIT_EXCEEDED, SHAPE_MISMATCH, TENSOR_BYTES_MISMATCH (numbers that the
-// shape does not promise), CORRUPT_PARTIAL (an LSE of NaN or +inf, a rest that is not finite).
+// shape does not promise), CORRUPT_PARTIAL (an LSE of NaN or +inf, a rest that is not finite),
+// LSE_TOO_COARSE (partials share a row whose LSE is too coarse without a rest,
+// attention/wide_lse.h).
 absl::Status CheckPartials(absl::Span<const FinishedPartial> partials);
 
 // Joins what CheckPartials has passed, in fp64, one rounding at the end. A partial with LSE −inf

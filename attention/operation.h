@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "attention/dtype.h"
 
 namespace annulus {
 
@@ -16,8 +17,10 @@ struct ForwardOptions {
   std::optional<absl::Duration> keep_state;
 };
 struct GradientOptions {
-  bool d_lse = false;          // A gradient into LSE is an input too.
-  bool d_bias = false;         // That of the bias is an output too.
+  bool d_lse = false;   // A gradient into LSE is an input too.
+  bool d_bias = false;  // That of the bias is an output too.
+  // Element type of d_out: dtype, or fp32 where the output is fp32. Unspecified: dtype.
+  DataType d_out_dtype = DataType::kUnspecified;
   std::string state;           // The forward job whose state lends the other inputs; empty: none.
   bool release_state = false;  // After this job.
 };

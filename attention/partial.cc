@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "attention/wide_lse.h"
+
 namespace annulus {
 namespace {
 
@@ -14,6 +16,13 @@ constexpr float kLost = std::numeric_limits<float>::quiet_NaN();
 float InBase2(double natural) {
   const auto lse = static_cast<float>(natural * kLog2e);
   return lse == kNothing && natural != static_cast<double>(kNothing) ? kLost : lse;
+}
+
+// What rounding took from `lse`, the LSE of a row whose weights are exp(s − top) and add up to
+// `weight`.
+float RestOf(float lse, float top, float weight, bool base_2) {
+  const WideLse exact = {double{top}, std::log(double{weight})};
+  return RestOf(exact, base_2 ? LseBase::k2 : LseBase::kE, lse);
 }
 
 }  // namespace
@@ -53,6 +62,7 @@ RowDivision DivisionOf(const RowState& state, const FinishRule& rule) {
   by.divisor = weight * rule.kept;
   by.lse =
       rule.lse_base_2 ? InBase2(double{top} + std::log(double{weight})) : top + std::log(weight);
+  if (rule.lse_rest) by.lse_rest = RestOf(by.lse, top, weight, rule.lse_base_2);
   return by;
 }
 

@@ -32,6 +32,7 @@ struct FinishRule {
   std::optional<float> sink;  // Finite. A score without a value, which takes part in the sum.
   float kept = 1;             // 1 − dropout rate: divides outputs, not the LSE.
   bool lse_base_2 = false;    // The LSE to base 2, else natural.
+  bool lse_rest = false;      // The rest of the LSE is wanted too.
 };
 
 // How a row's sums become its output: scale · sum / divisor + 0, or `instead` in every place where
@@ -39,7 +40,8 @@ struct FinishRule {
 struct RowDivision {
   float scale = 1, divisor = 1;
   std::optional<float> instead;
-  float lse = 0;  // What Finish returns.
+  float lse = 0;       // What Finish returns.
+  float lse_rest = 0;  // What rounding took from `lse` (attention/wide_lse.h); 0 unless wanted.
 };
 RowDivision DivisionOf(const RowState& state, const FinishRule& rule);
 

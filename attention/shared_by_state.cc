@@ -7,6 +7,7 @@ AttentionSpec SharedByState(AttentionSpec spec) {
   spec.forward = ForwardOptions();
   spec.gradients = GradientOptions();
   spec.outputs.max_logit = false;
+  spec.outputs.lse_rest = false;
   spec.arithmetic = Arithmetic::kOfType;
   return spec;
 }

@@ -58,6 +58,8 @@ enum class LseBase : uint8_t { kE = 0, k2 = 1 };
 struct Outputs {
   LseBase lse_base = LseBase::kE;
   bool max_logit = false;
+  // What rounding to fp32 takes from the LSE: an output of a forward job, an input of gradients.
+  bool lse_rest = false;
 };
 struct Dropout {
   double rate = 0;
@@ -90,6 +92,12 @@ struct AttentionSpec {
   int32_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   DataType output_dtype() const { return out_dtype == DataType::kUnspecified ? dtype : out_dtype; }
   double scale_or_default() const;
+  // Element type of the input d_out of a gradients job.
+  DataType d_out_dtype() const {
+    return gradients.d_out_dtype == DataType::kUnspecified ? dtype : gradients.d_out_dtype;
+  }
+  // Whether the job has TensorId::kLseRest: on request, and always where a state is kept or used.
+  bool has_lse_rest() const { return outputs.lse_rest || keeps_state() || uses_state(); }
   // Where modifiers have a bias.
   DataType bias_dtype() const {
     return modifiers.bias->dtype == DataType::kUnspecified ? dtype : modifiers.bias->dtype;

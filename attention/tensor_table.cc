@@ -55,9 +55,13 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   if (forward && spec.outputs.max_logit) {
     table.push_back(of_queries(TensorId::kMaxLogit, D::kOutput, 1, DataType::kFp32));
   }
+  if (spec.has_lse_rest()) {
+    const D kept = spec.outputs.lse_rest ? D::kOutput : D::kKept;
+    table.push_back(of_queries(TensorId::kLseRest, forward ? kept : D::kInput, 1, DataType::kFp32));
+  }
   AddPairInputs(spec, &table);
   if (forward) return table;
-  table.push_back(of_queries(TensorId::kDOut, D::kInput, value_dim, spec.dtype));
+  table.push_back(of_queries(TensorId::kDOut, D::kInput, value_dim, spec.d_out_dtype()));
   if (spec.gradients.d_lse) {
     table.push_back(of_queries(TensorId::kDLse, D::kInput, 1, DataType::kFp32));
   }
@@ -89,8 +93,9 @@ int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec) {
 
 absl::string_view TensorName(TensorId id) {
   constexpr absl::string_view kNames[] = {
-      "unspecified", "q",  "k",  "v",    "output", "lse",    "max_logit", "d_out",     "d_lse",
-      "dq",          "dk", "dv", "bias", "d_bias", "d_sink", "bit_mask",  "lse_offset"};
+      "unspecified", "q",  "k",  "v",    "output", "lse",    "max_logit", "d_out",      "d_lse",
+      "dq",          "dk", "dv", "bias", "d_bias", "d_sink", "bit_mask",  "lse_offset", "lse_rest"};
+  static_assert(std::size(kNames) == static_cast<size_t>(kLastTensor) + 1);
   const size_t index = static_cast<size_t>(id);
   return index < std::size(kNames) ? kNames[index] : absl::string_view("unknown");
 }

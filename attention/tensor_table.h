@@ -28,15 +28,18 @@ enum class TensorId : uint8_t {
   kDSink = 14,
   kBitMask = 15,
   kLseOffset = 16,
+  kLseRest = 17,
 };
+inline constexpr TensorId kLastTensor = TensorId::kLseRest;
 
 enum class RowSpace : uint8_t { kQuery, kKey };
-// A lent tensor is an input that a kept state has: nobody sends it.
-enum class Direction : uint8_t { kInput, kOutput, kLent };
+// kLent: an input that a kept state lends; no client sends it. kKept: a result that stays on the
+// workers with the state that the job keeps; no client fetches it.
+enum class Direction : uint8_t { kInput, kOutput, kLent, kKept };
 
-// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, max_logit and d_sink have
-// dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit mask an eighth
-// of it, rounded up.
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, its rest, max_logit and
+// d_sink have dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit
+// mask an eighth of it, rounded up.
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;

@@ -35,6 +35,10 @@ absl::Status CheckDtypes(const AttentionSpec& spec) {
     return RefuseValue("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
                        "is not a known value");
   }
+  if (spec.gradients.d_out_dtype > DataType::kFp8E4m3) {
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.gradients.d_out_dtype",
+                       static_cast<int>(spec.gradients.d_out_dtype), "is not a known value");
+  }
   return absl::OkStatus();
 }
 

@@ -24,6 +24,8 @@ absl::Status CheckOperation(const AttentionSpec& spec) {
   const GradientOptions& gradients = spec.gradients;
   if (gradients.d_lse) return refuse("spec.gradients.d_lse", "gradients");
   if (gradients.d_bias) return refuse("spec.gradients.d_bias", "gradients");
+  if (gradients.d_out_dtype != DataType::kUnspecified)
+    return refuse("spec.gradients.d_out_dtype", "gradients");
   if (!gradients.state.empty()) return refuse("spec.gradients.state", "gradients");
   if (gradients.release_state) return refuse("spec.gradients.release_state", "gradients");
   return absl::OkStatus();

@@ -88,7 +88,7 @@ absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
 // A number for each row and head: [heads, tokens] in files.
 bool IsOfRows(TensorId id) {
   return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit ||
-         id == TensorId::kLseOffset;
+         id == TensorId::kLseOffset || id == TensorId::kLseRest;
 }
 
 // Of fp32 rows of one number a head, in the order of the rows: the same bits however they were
@@ -146,6 +146,13 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
   return synthetic;
 }
 
+bool IsFp32DOut(const SafetensorsFile& file, DataType out_dtype) {
+  const SafetensorInfo* d_out = file.Find(TensorName(TensorId::kDOut));
+  if (d_out == nullptr || out_dtype != DataType::kFp32) return false;
+  const absl::StatusOr<DataType> dtype = DtypeInFile(*d_out);
+  return dtype.ok() && *dtype == DataType::kFp32;
+}
+
 absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec) {
   const SafetensorInfo* output = file.Find(TensorName(TensorId::kOut));
   if (output == nullptr) return MissingTensor(file, TensorName(TensorId::kOut));
@@ -154,6 +161,10 @@ absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec*
     spec->set_out_dtype(static_cast<v1::DataType>(dtype));
   }
   if (file.Find(TensorName(TensorId::kDLse)) != nullptr) spec->mutable_gradients()->set_d_lse(true);
+  if (file.Find(TensorName(TensorId::kLseRest)) != nullptr)
+    spec->mutable_outputs()->set_lse_rest(true);
+  if (IsFp32DOut(file, static_cast<DataType>(spec->out_dtype())))
+    spec->mutable_gradients()->set_d_out_dtype(v1::DATA_TYPE_FP32);
   return absl::OkStatus();
 }
 

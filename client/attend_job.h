@@ -27,8 +27,11 @@ struct SyntheticShape {
 };
 absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text);
 
-// What a spec of gradients leaves out and a file says: whether there is a d_lse, and the dtype of
-// the output. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.
+// Whether the file has a d_out in fp32, and the output is fp32 as well, whatever q is.
+bool IsFp32DOut(const SafetensorsFile& file, DataType out_dtype);
+
+// What a spec of gradients leaves out and a file shows: whether there are a d_lse and an lse_rest,
+// and the dtypes of the output and of d_out. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.
 absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec);
 
 // `given` with what it leaves out taken from the shape. INVALID_ARGUMENT / SHAPE_MISMATCH with the

@@ -24,15 +24,16 @@ Names TakenBy(const AttentionSpec& spec) {
   Names names;
   const bool forward = spec.operation == Operation::kForward;
   if (!spec.uses_state()) Add({"q", "k", "v", "bias", "mask", "lse_offset"}, &names);
-  if (!forward && !spec.uses_state()) Add({"output", "lse"}, &names);
+  if (!forward && !spec.uses_state()) Add({"output", "lse", "lse_rest"}, &names);
   if (!forward) Add({"d_out", "d_lse"}, &names);
   return names;
 }
 
 Names PassedOverBy(const AttentionSpec& spec) {
-  Names names = {"lse_rest", "max_logit", "dq", "dk", "dv", "d_bias", "d_sink"};
+  Names names = {"max_logit", "dq", "dk", "dv", "d_bias", "d_sink"};
+  if (spec.uses_state()) Add({"lse_rest"}, &names);
   if (spec.operation != Operation::kForward) return names;
-  Add({"output", "lse", "d_out", "d_lse"}, &names);
+  Add({"output", "lse", "lse_rest", "d_out", "d_lse"}, &names);
   Add({"full_output", "full_lse", "causal_output", "causal_lse"}, &names);
   return names;
 }

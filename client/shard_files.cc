@@ -69,12 +69,13 @@ struct Kind {
   int before, after;  // Dimensions, without a batch.
 };
 constexpr Kind kKinds[] = {
-    {TensorId::kQ, RowSpace::kQuery, 0, 2},    {TensorId::kK, RowSpace::kKey, 0, 2},
-    {TensorId::kV, RowSpace::kKey, 0, 2},      {TensorId::kOut, RowSpace::kQuery, 0, 2},
-    {TensorId::kDOut, RowSpace::kQuery, 0, 2}, {TensorId::kDq, RowSpace::kQuery, 0, 2},
-    {TensorId::kDk, RowSpace::kKey, 0, 2},     {TensorId::kDv, RowSpace::kKey, 0, 2},
-    {TensorId::kLse, RowSpace::kQuery, 1, 0},  {TensorId::kMaxLogit, RowSpace::kQuery, 1, 0},
-    {TensorId::kDLse, RowSpace::kQuery, 1, 0}, {TensorId::kLseOffset, RowSpace::kQuery, 1, 0},
+    {TensorId::kQ, RowSpace::kQuery, 0, 2},       {TensorId::kK, RowSpace::kKey, 0, 2},
+    {TensorId::kV, RowSpace::kKey, 0, 2},         {TensorId::kOut, RowSpace::kQuery, 0, 2},
+    {TensorId::kDOut, RowSpace::kQuery, 0, 2},    {TensorId::kDq, RowSpace::kQuery, 0, 2},
+    {TensorId::kDk, RowSpace::kKey, 0, 2},        {TensorId::kDv, RowSpace::kKey, 0, 2},
+    {TensorId::kLse, RowSpace::kQuery, 1, 0},     {TensorId::kMaxLogit, RowSpace::kQuery, 1, 0},
+    {TensorId::kDLse, RowSpace::kQuery, 1, 0},    {TensorId::kLseOffset, RowSpace::kQuery, 1, 0},
+    {TensorId::kLseRest, RowSpace::kQuery, 1, 0},
 };
 
 constexpr char kUnknown[] = "is none whose tokens are known by its name";

@@ -107,6 +107,9 @@ absl::Status CheckSpecEnums(const v1::AttentionSpec& proto, absl::string_view pa
       CheckEnum(v1::DataType_IsValid(proto.dtype()), absl::StrCat(path, ".dtype"), proto.dtype()));
   RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(proto.out_dtype()),
                             absl::StrCat(path, ".out_dtype"), proto.out_dtype()));
+  RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(proto.gradients().d_out_dtype()),
+                            absl::StrCat(path, ".gradients.d_out_dtype"),
+                            proto.gradients().d_out_dtype()));
   const v1::DataType of_bias = proto.modifiers().bias().dtype();
   RETURN_IF_ERROR(CheckEnum(v1::DataType_IsValid(of_bias),
                             absl::StrCat(path, ".modifiers.bias.dtype"), of_bias));
@@ -174,12 +177,14 @@ absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto,
   }
   spec.gradients.d_lse = proto.gradients().d_lse();
   spec.gradients.d_bias = proto.gradients().d_bias();
+  spec.gradients.d_out_dtype = static_cast<DataType>(proto.gradients().d_out_dtype());
   spec.gradients.state = proto.gradients().state();
   spec.gradients.release_state = proto.gradients().release_state();
   spec.modifiers = ModifiersFromProto(proto.modifiers());
   spec.outputs.lse_base =
       proto.outputs().lse_base() == v1::Outputs::LSE_BASE_2 ? LseBase::k2 : LseBase::kE;
   spec.outputs.max_logit = proto.outputs().max_logit();
+  spec.outputs.lse_rest = proto.outputs().lse_rest();
   spec.deterministic = proto.deterministic();
   spec.out_dtype = static_cast<DataType>(proto.out_dtype());
   if (proto.has_dropout()) spec.dropout = Dropout{proto.dropout().rate(), proto.dropout().seed()};
@@ -209,6 +214,8 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   if (spec.operation == Operation::kGradients) {
     proto.mutable_gradients()->set_d_lse(spec.gradients.d_lse);
     proto.mutable_gradients()->set_d_bias(spec.gradients.d_bias);
+    proto.mutable_gradients()->set_d_out_dtype(
+        static_cast<v1::DataType>(spec.gradients.d_out_dtype));
     proto.mutable_gradients()->set_state(spec.gradients.state);
     proto.mutable_gradients()->set_release_state(spec.gradients.release_state);
   } else if (spec.forward.keep_state.has_value()) {
@@ -219,6 +226,7 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
     proto.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   }
   if (spec.outputs.max_logit) proto.mutable_outputs()->set_max_logit(true);
+  if (spec.outputs.lse_rest) proto.mutable_outputs()->set_lse_rest(true);
   proto.set_deterministic(spec.deterministic);
   proto.set_out_dtype(static_cast<v1::DataType>(spec.out_dtype));
   proto.set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(spec.arithmetic));

@@ -117,7 +117,7 @@ absl::Status Numbered(const absl::Status& status, size_t index) {
 absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
   ASSIGN_OR_RETURN(RawChunk raw, ReadRawChunk(payload));
   const auto tensor = static_cast<int32_t>(raw.number[kTensor]);
-  if (tensor < 1 || tensor > static_cast<int32_t>(TensorId::kLseOffset)) {
+  if (tensor < 1 || tensor > static_cast<int32_t>(kLastTensor)) {
     return ChunkError("UNKNOWN_TENSOR", "tensor",
                       absl::StrCat("no tensor has the number ", tensor));
   }

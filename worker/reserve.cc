@@ -60,7 +60,7 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Reser
     shape.kv_rows += shard.kv_rows.rows();
   }
   // What the coordinator has counted against this worker's budget.
-  const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
+  const int64_t bytes = shape.own_bytes();
   if (bytes != reserve.staging_bytes()) {
     return MakeError(
         absl::StatusCode::kInternal,

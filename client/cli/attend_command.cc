@@ -190,8 +190,14 @@ Command AddAttendCommand(CLI::App* program) {
   AddRunFlags(
       app,
       "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
-      "spec or --lse-base says base 2), and max_logit likewise where it asks",
+      "spec or --lse-base says base 2), and max_logit and lse_rest likewise where it asks",
       flags.get());
+  AddSwitch(
+      app,
+      {"--lse-rest",
+       "Also write lse_rest, what rounding to F32 takes from lse: `gradients` and `merge` need "
+       "it for an lse of 65,536 or more in size; or as the spec says"},
+      &flags->job.lse_rest);
   AddDuration(
       app,
       {"--keep-for",
@@ -208,7 +214,7 @@ Command AddGradientsCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand(
       "gradients",
       "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "
-      "one, d_lse; or from d_out and d_lse by the state that a forward job has kept");
+      "them, lse_rest and d_lse; or from d_out and d_lse by the state that a forward job has kept");
   AddRunFlags(
       app,
       "dq, dk and dv as q, k and v, where there are sinks d_sink, [heads], and with --d-bias "

@@ -193,6 +193,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
     RETURN_IF_ERROR(CheckOperation(flags, spec));
   }
   RETURN_IF_ERROR(PutOver(flags.spec, &spec));
+  if (flags.lse_rest) spec.mutable_outputs()->set_lse_rest(true);
   if (flags.keep_for != absl::ZeroDuration()) {
     *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
   }
@@ -225,6 +226,8 @@ absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& jo
                    ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags.tensor_layout)));
   request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
   request.spec.gradients.d_bias = flags.d_bias.value_or(false);
+  if (IsFp32DOut(*request.file, request.spec.output_dtype()))
+    request.spec.gradients.d_out_dtype = DataType::kFp32;
   RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
   return request;
 }

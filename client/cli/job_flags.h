@@ -25,6 +25,7 @@ struct JobFlags {
   std::string spec_file;
   std::optional<Operation> operation;  // That of the command; absent: as the spec says.
   SpecFlags spec;
+  bool lse_rest = false;       // An output too; false: as the spec says.
   absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
   std::optional<bool> d_bias;  // Absent: as the spec says.
   std::string handle;          // Of a kept state that gradients use.

@@ -116,7 +116,7 @@ Command AddShardCommand(CLI::App* program) {
   AddFile(app,
           {"--input",
            "safetensors file with q, k, v, output, d_out, dq, dk, dv ([tokens, heads, dim]), lse, "
-           "max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
+           "lse_rest, max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
           &flags->input)
       ->required();
   AddIgnoredTensors(app, &flags->ignored_tensors);

@@ -11,10 +11,11 @@ std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (const Shard& shard : plan.shards) {
     for (const TensorInfo& tensor : table) {
-      if (tensor.direction == Direction::kLent) continue;
       const int64_t size = shard.rows(tensor.rows).rows() * tensor.row_bytes();
       ShardBytes& of = bytes[shard.owner];
-      (tensor.direction == Direction::kInput ? of.input : of.output) += size;
+      if (tensor.direction == Direction::kInput) of.input += size;
+      if (tensor.direction == Direction::kOutput) of.output += size;
+      if (tensor.direction == Direction::kKept) of.kept += size;
     }
   }
   return bytes;

@@ -34,7 +34,8 @@ struct PlanRequest {
 struct ShardBytes {
   int64_t input = 0;
   int64_t output = 0;
-  int64_t total() const { return input + output; }
+  int64_t kept = 0;  // Results that no client fetches.
+  int64_t total() const { return input + output + kept; }
 };
 
 // How a job will run: all that the coordinator tells workers and clients.

@@ -79,7 +79,7 @@ class InlineCall : public GatedCall<v1::AttendInlineRequest, v1::AttendInlineRes
     for (size_t i = 0; i < table.size(); ++i) {
       if (table[i].direction == Direction::kInput) {
         job_.inputs->tensors[table[i].id] = memory_->tensors[i].data();
-      } else {
+      } else if (table[i].direction == Direction::kOutput) {
         job_.outputs->tensors[table[i].id] = memory_->tensors[i].data();
       }
     }

@@ -132,11 +132,13 @@ void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& 
 // The fields of an output.
 void SetCrc(TensorId id, uint32_t crc, v1::AttendInlineResponse* response) {
   if (id == TensorId::kOut) return response->set_out_crc32c(crc);
+  if (id == TensorId::kLseRest) return response->set_lse_rest_crc32c(crc);
   id == TensorId::kLse ? response->set_lse_crc32c(crc) : response->set_max_logit_crc32c(crc);
 }
 
 v1::InlineTensor* MutableTensor(TensorId id, v1::AttendInlineResponse* response) {
   if (id == TensorId::kOut) return response->mutable_out();
+  if (id == TensorId::kLseRest) return response->mutable_lse_rest();
   return id == TensorId::kLse ? response->mutable_lse() : response->mutable_max_logit();
 }
 
@@ -183,7 +185,7 @@ absl::StatusOr<std::vector<Bytes>> InlineTensorBytes(const v1::AttendInlineReque
   RETURN_IF_ERROR(CheckAsked(request.tensors(), table));
   for (const TensorInfo& info : table) {
     tensors.emplace_back(static_cast<size_t>(RowsOf(info, spec) * info.row_bytes()));
-    if (info.direction == Direction::kOutput) continue;
+    if (info.direction != Direction::kInput) continue;
     if (request.has_synthetic()) {
       FillSyntheticRows(request.synthetic().seed(), info, {0, RowsOf(info, spec)},
                         tensors.back().data());
@@ -198,7 +200,7 @@ void FillInlineResponse(const v1::AttendInlineRequest& request, const AttentionS
                         const std::vector<Bytes>& tensors, v1::AttendInlineResponse* response) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].direction == Direction::kInput) continue;
+    if (table[i].direction != Direction::kOutput) continue;
     SetCrc(table[i].id, Crc32c(tensors[i].data(), tensors[i].size()), response);
     if (request.has_synthetic()) continue;
     FillTensor(spec, table[i], tensors[i], MutableTensor(table[i].id, response));

@@ -89,6 +89,12 @@ TEST(CapabilityTest, FeaturesOfAPlainRequest) {
   EXPECT_TRUE(CheckServed(PlainSpec(), Execution()).ok());
 }
 
+void DOutIsWiderThanTheOutput(AttentionSpec* spec, Execution*) {
+  spec->operation = Operation::kGradients;
+  spec->dtype = DataType::kBf16;
+  spec->gradients.d_out_dtype = DataType::kFp32;
+}
+
 // Requests that use one unserved row each, and no other.
 using SetRequest = std::function<void(AttentionSpec*, Execution*)>;
 std::map<std::string, SetRequest> UnservedRequests() {
@@ -138,6 +144,7 @@ std::map<std::string, SetRequest> UnservedRequests() {
          spec->operation = kGradients;
          spec->outputs.max_logit = true;
        }},
+      {"gradients/d-out-other", DOutIsWiderThanTheOutput},
       {"deterministic/ring-pass-q", deterministic(Strategy::kRingPassQ)},
       {"deterministic/tree", deterministic(Strategy::kTree)},
       {"deterministic/gradients-of-shared-heads", shared(2, false)},

@@ -218,6 +218,36 @@ TEST(MergePartialsTest, AnLseThatFp32DoesNotHoldIsNaN) {
   }
 }
 
+// Partials of keys that a finite number masks: 30 keys and 10, whose scores are all −1e9.
+TEST(MergePartialsTest, PartialsOfACoarseLseWeighByTheirRests) {
+  for (const float score : {-1e9f, -3.4028235e38f, 1e7f}) {
+    const float a = score + std::log(30.0f), b = score + std::log(10.0f);
+    const auto rest = [&](float lse, double keys) {
+      return static_cast<float>((double{score} - lse) + std::log(keys));
+    };
+    const Part first = {1, 1, 1, {2}, {a}, {rest(a, 30)}};
+    const Part second = {1, 1, 1, {6}, {b}, {rest(b, 10)}};
+    const Part merged = Merged({first, second});
+    EXPECT_NEAR(merged.out[0], 3, 1e-6);
+    EXPECT_NEAR((double{merged.lse[0]} - score) + merged.rest[0], std::log(40.0), 1e-6);
+  }
+}
+
+TEST(MergePartialsTest, ACoarseLseWithoutItsRestIsRefusedWhereItCounts) {
+  const Part coarse = {1, 2, 1, {2, 2}, {1, -1e9f}, {}};
+  Part other = {1, 2, 1, {6, 6}, {1, -1e9f}, {0, 3}};
+  const auto check = [&] {
+    const std::vector<FinishedPartial> views = {other.View(), coarse.View()};
+    return CheckPartials(views);
+  };
+  EXPECT_EQ(DetailOf(check()).reason, "LSE_TOO_COARSE");
+  EXPECT_EQ(DetailOf(check()).fields[0].field, "partials[1].lse.values[1]");
+  for (const float lse : {5.0f, -2e9f, -kInfinity}) {  // One of both has all of the row.
+    other.lse[1] = lse;
+    EXPECT_TRUE(check().ok()) << lse << ": " << check();
+  }
+}
+
 TEST(MergePartialsTest, LseThatIsNoneIsCorruptOrEmpty) {
   for (const float lse : {kNan, kInfinity}) {
     const Part bad = {1, 1, 1, {kNan}, {lse}, {}};

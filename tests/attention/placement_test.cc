@@ -201,6 +201,28 @@ TEST(BlockLayoutTest, RowsAreAsTheHeaderSays) {
   spec.outputs.max_logit = true;
   EXPECT_EQ(BlockLayout(spec).ThirdOffset(BlockKind::kOut, 2), 24 + 8);
   EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kOut, 2), 24 + 8 + 8);
+  spec.outputs.lse_rest = true;
+  EXPECT_EQ(BlockLayout(spec).FourthOffset(BlockKind::kOut, 2), 24 + 8 + 8);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kOut, 2), 24 + 8 + 8 + 8);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kQGrad, 1), 24);
+}
+
+TEST(BlockLayoutTest, GradientsHaveTheRestOfTheLseAndDOutOfItsOwnType) {
+  AttentionSpec spec = SmallSpec(6, 3, {}, Mask());
+  spec.dtype = DataType::kBf16;
+  spec.head_dim = 5;
+  spec.head_dim_v = 3;
+  spec.operation = Operation::kGradients;
+  spec.outputs.lse_rest = true;
+  EXPECT_EQ(BlockLayout(spec).FifthOffset(BlockKind::kQGrad, 1), 24);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kQGrad, 1), 28);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kOut, 1), 12);
+  EXPECT_FALSE(BlockLayout(spec).rounds_d_out());
+  spec.out_dtype = spec.gradients.d_out_dtype = DataType::kFp32;
+  EXPECT_TRUE(BlockLayout(spec).rounds_d_out());
+  EXPECT_EQ(BlockLayout(spec).FifthOffset(BlockKind::kOut, 2), 24 + 8);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kOut, 2), 24 + 8 + 24);
+  EXPECT_EQ(BlockLayout(spec).RowBytes(BlockKind::kQGrad, 1), 28) << "it travels in bf16";
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 #include "attention/tensor_table.h"
 
 namespace annulus {
@@ -87,6 +90,41 @@ TEST(TensorTableTest, ForwardTakesThreeTensorsAndGivesTwo) {
   EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kOut)->row_bytes(), 8 * 48 * 4);
 }
 
+TEST(TensorTableTest, TheRestOfAnLseStaysWithAKeptStateAndIsSentOnRequest) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = spec.kv_heads = 8;
+  spec.head_dim = 64;
+  const auto direction = [&] {
+    const std::vector<TensorInfo> table = TensorTable(spec);
+    const TensorInfo* rest = FindTensor(table, TensorId::kLseRest);
+    return rest == nullptr ? std::nullopt : std::optional<Direction>(rest->direction);
+  };
+  EXPECT_EQ(direction(), std::nullopt);
+  spec.forward.keep_state = absl::Seconds(1);
+  EXPECT_EQ(direction(), Direction::kKept);
+  spec.outputs.lse_rest = true;
+  EXPECT_EQ(direction(), Direction::kOutput);
+  spec.operation = Operation::kGradients;
+  EXPECT_EQ(direction(), Direction::kInput);
+  spec.outputs.lse_rest = false;
+  EXPECT_EQ(direction(), std::nullopt);
+  spec.gradients.state = "job";
+  EXPECT_EQ(direction(), Direction::kLent);
+}
+
+TEST(TensorTableTest, DOutIsOfItsOwnType) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.out_dtype = DataType::kFp32;
+  spec.q_heads = spec.kv_heads = 1;
+  spec.head_dim = 64;
+  spec.operation = Operation::kGradients;
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDOut)->dtype, DataType::kBf16);
+  spec.gradients.d_out_dtype = DataType::kFp32;
+  EXPECT_EQ(FindTensor(TensorTable(spec), TensorId::kDOut)->dtype, DataType::kFp32);
+}
+
 TEST(TensorTableTest, GradientsTakeWhatForwardGave) {
   AttentionSpec spec;
   spec.dtype = DataType::kFp16;
@@ -147,10 +185,12 @@ TEST(TensorTableTest, AStateLendsAllButTheGradientsIntoItsOutputs) {
   spec.modifiers.bias = Bias();
   spec.operation = Operation::kGradients;
   spec.gradients.d_lse = true;
+  spec.outputs.lse_rest = true;
   const std::vector<TensorInfo> whole = TensorTable(spec);
   spec.gradients.state = "job";
   const std::vector<TensorInfo> table = TensorTable(spec);
   ASSERT_EQ(table.size(), whole.size());
+  ASSERT_NE(FindTensor(table, TensorId::kLseRest), nullptr);
   for (size_t i = 0; i < table.size(); ++i) {
     const bool sent = table[i].id == TensorId::kDOut || table[i].id == TensorId::kDLse;
     const bool lent = whole[i].direction == Direction::kInput && !sent;
@@ -168,6 +208,7 @@ TEST(TensorTableTest, NamesFollowTheNumbersOfTheApi) {
   EXPECT_EQ(TensorName(TensorId::kMaxLogit), "max_logit");
   EXPECT_EQ(TensorName(TensorId::kDv), "dv");
   EXPECT_EQ(TensorName(TensorId::kBitMask), "bit_mask");
+  EXPECT_EQ(TensorName(kLastTensor), "lse_rest");
   EXPECT_EQ(TensorName(static_cast<TensorId>(200)), "unknown");
 }
 

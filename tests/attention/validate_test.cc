@@ -362,6 +362,11 @@ TEST(ValidateTest, GradientsAreServedButNotWithEverything) {
   Request request;
   request.spec.operation = Operation::kGradients;
   request.spec.gradients.d_lse = true;
+  request.spec.outputs.lse_rest = true;
+  EXPECT_TRUE(Validate(request.spec, request.execution, Limits()).ok());
+  request.spec.dtype = DataType::kBf16;
+  request.spec.out_dtype = DataType::kFp32;
+  request.spec.gradients.d_out_dtype = DataType::kFp32;
   EXPECT_TRUE(Validate(request.spec, request.execution, Limits()).ok());
   const auto expect = [](const std::string& field, void (*spoil)(Request&)) {
     Request spoilt;

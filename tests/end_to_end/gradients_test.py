@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from tests.end_to_end import segments
 from tests.end_to_end.attend_case import (ALL_LAYOUTS, ALL_STRATEGIES, FILE_DTYPES, GRIDS, PATHS, RUNS, AttendCase, every_pair, hidden_by, judged,
                                           kept_weights, ranks, rounded, save_tensors)
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.gradient_case import GradientCase, gradients
 
 MASKS = (
     {},
@@ -116,6 +116,32 @@ class GradientsTest(GradientCase):
             own = {name: array[index] for name, array in tensors.items()}
             self.assert_gradients({name: array[index] for name, array in answer.items()}, own,
                                   numpy.zeros((33, 21), bool), "fp32", f"batch {index}")
+
+    def test_a_d_out_in_fp32_as_autograd_gives_it(self):
+        """Outputs in fp32 of 16-bit inputs have gradients in fp32. Keys with a large mean multiply what is wrong with delta."""
+        random = numpy.random.default_rng(16)
+        for dtype in ("bf16", "fp16"):
+            made = self.made(random, 60, 80, dtype=dtype)
+            made["k"] = rounded(made["k"] + 100, dtype)
+            target = os.path.join(self.folder, "gradients")
+            for batch, strategy, world in ((False, "ring-pass-kv", 3), (True, "ulysses", 2), (False, "ring-pass-q", 2)):
+                tensors = self.forward(made, {"outDtype": "DATA_TYPE_FP32"}, dtype)
+                tensors["d_out"] = random.standard_normal(tensors["output"].shape).astype(numpy.float32)
+                exact = gradients(tensors, numpy.zeros((60, 80), bool), numpy.float64, dtype)
+                if batch:
+                    tensors = {name: array[None] for name, array in tensors.items()}
+                source = os.path.join(self.folder, "upstream")
+                wide = ("lse", "d_lse", "output", "d_out")
+                save_tensors(source, tensors, dtype, fp32=wide)
+                flags = ("--input", source, "--output", target, *ranks(strategy, world))
+                self.gradients(*flags, "--verify", "20")
+                answer, _ = load_tensors(target)
+                for name, right in exact.items():
+                    off = numpy.abs(answer[name].reshape(right.shape) - right).max()
+                    self.assertLessEqual(off, 0.02 * numpy.abs(right).max(), f"{dtype} {strategy} {name}")
+                save_tensors(source, tensors, dtype, fp32=("lse", "d_lse", "d_out"))  # The output is of 16 bits.
+                error = self.gradients(*flags, expect=3)["error"]
+                self.assertEqual(error["reason"], "UNSUPPORTED_DTYPE")
 
     def test_auto_says_what_it_took(self):
         done = self.service.annulus("plan", "--json", "--synthetic", "1,4096,4096,4,4,64,bf16,1", "--spec",

@@ -96,9 +96,9 @@ class KeptStateTest(unittest.TestCase):
         with open(self.path("spec"), "w", encoding="utf-8") as file:
             json.dump(spec, file)
         facts = self.annulus("attend", "--input", self.path("in"), "--output", self.path("out"), "--spec", self.path("spec"),
-                             "--keep-for", keep, *flags)
+                             "--keep-for", keep, "--lse-rest", *flags)
         answer, _ = load_tensors(self.path("out"))
-        tensors.update(output=answer["output"], lse=answer["lse"])
+        tensors.update(output=answer["output"], lse=answer["lse"], lse_rest=answer["lse_rest"])
         tensors["d_out"] = rounded(random.standard_normal(answer["output"].shape), dtype)
         tensors["d_lse"] = random.standard_normal(answer["lse"].shape).astype(numpy.float32)
         return facts, tensors
@@ -118,7 +118,7 @@ class KeptStateTest(unittest.TestCase):
 
     def uploaded(self, tensors, spec, dtype, *flags):
         wide = ("output",) if "outDtype" in spec else ()
-        save_tensors(self.path("all"), tensors, dtype, fp32=("lse", "d_lse", *wide))
+        save_tensors(self.path("all"), tensors, dtype, fp32=("lse", "lse_rest", "d_lse", *wide))
         with open(self.path("spec"), "w", encoding="utf-8") as file:
             json.dump({name: value for name, value in spec.items() if name not in FORWARD_ONLY}, file)
         return self.annulus("gradients", "--input", self.path("all"), "--output", self.path("uploaded"), "--spec", self.path("spec"),

@@ -36,6 +36,8 @@ std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo
       return reference::BytesOf(precision, upstream.out);
     case TensorId::kLse:
       return reference::BytesOf(precision, upstream.lse);
+    case TensorId::kLseRest:
+      return reference::BytesOf(reference::Precision::kFp32, upstream.lse_rest);
     case TensorId::kDOut:
       return reference::BytesOf(precision, upstream.d_out);
     case TensorId::kDLse:

@@ -102,6 +102,7 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
   if (draw->OneIn(10)) spec->mutable_modifiers()->set_lse_offset(true);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   if (draw->OneIn(6)) spec->mutable_outputs()->set_max_logit(true);
+  if (draw->OneIn(6)) spec->mutable_outputs()->set_lse_rest(true);
   if (draw->OneIn(6)) spec->set_deterministic(true);
   if (draw->OneIn(spec->dtype() == v1::DATA_TYPE_FP32 ? 4 : 30))
     spec->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);

@@ -24,10 +24,10 @@ std::vector<std::byte> InputBytes(const AttentionSpec& spec, const TensorInfo& t
                                   const Numbers& numbers) {
   const reference::Precision precision = reference::PrecisionOf(tensor.dtype);
   const std::map<TensorId, const std::vector<double>*> values = {
-      {TensorId::kQ, &numbers.input.q},          {TensorId::kK, &numbers.input.k},
-      {TensorId::kV, &numbers.input.v},          {TensorId::kOut, &numbers.upstream.out},
-      {TensorId::kLse, &numbers.upstream.lse},   {TensorId::kDOut, &numbers.upstream.d_out},
-      {TensorId::kDLse, &numbers.upstream.d_lse}};
+      {TensorId::kQ, &numbers.input.q},           {TensorId::kK, &numbers.input.k},
+      {TensorId::kV, &numbers.input.v},           {TensorId::kOut, &numbers.upstream.out},
+      {TensorId::kLse, &numbers.upstream.lse},    {TensorId::kDOut, &numbers.upstream.d_out},
+      {TensorId::kDLse, &numbers.upstream.d_lse}, {TensorId::kLseRest, &numbers.upstream.lse_rest}};
   if (tensor.id == TensorId::kBias) return reference::BiasBytes(spec, numbers.input);
   if (tensor.id == TensorId::kBitMask) return reference::BitBytes(spec, numbers.input);
   if (tensor.id == TensorId::kLseOffset) return reference::OffsetBytes(spec, numbers.input);
@@ -46,6 +46,7 @@ Numbers MakeNumbers(const AttentionSpec& spec, uint64_t seed) {
     numbers.upstream = reference::MakeUpstream(numbers.input, precision,
                                                reference::PrecisionOf(spec.output_dtype()),
                                                spec.gradients.d_lse, seed + 1);
+    if (spec.outputs.lse_rest) reference::GiveLseRests(numbers.input, &numbers.upstream);
   }
   for (const TensorInfo& tensor : TensorTable(spec)) {
     std::vector<std::byte>& bytes = numbers.tensors[tensor.id];
@@ -230,7 +231,7 @@ absl::Status RequestService::AttendInline(const RandomRequest& request, const At
   *typed.mutable_execution() = request.execution;
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (const TensorInfo& tensor : table) {
-    if (tensor.direction == Direction::kOutput) continue;
+    if (tensor.direction != Direction::kInput) continue;
     AddTyped(spec, tensor, numbers->tensors[tensor.id],
              MutableTensor(tensor.id, typed.mutable_tensors()));
   }
@@ -239,10 +240,11 @@ absl::Status RequestService::AttendInline(const RandomRequest& request, const At
   if (!status.ok()) return status;
   numbers->plan = response.stats().execution().ShortDebugString();
   for (const TensorInfo& tensor : table) {
-    if (tensor.direction == Direction::kInput) continue;
-    const v1::InlineTensor& typed_output = tensor.id == TensorId::kOut   ? response.out()
-                                           : tensor.id == TensorId::kLse ? response.lse()
-                                                                         : response.max_logit();
+    if (tensor.direction != Direction::kOutput) continue;
+    const v1::InlineTensor& typed_output = tensor.id == TensorId::kOut       ? response.out()
+                                           : tensor.id == TensorId::kLse     ? response.lse()
+                                           : tensor.id == TensorId::kLseRest ? response.lse_rest()
+                                                                             : response.max_logit();
     const std::vector<double> values(typed_output.values().begin(), typed_output.values().end());
     std::vector<std::byte> bytes = reference::BytesOf(reference::PrecisionOf(tensor.dtype), values);
     if (bytes.size() != numbers->tensors[tensor.id].size()) {

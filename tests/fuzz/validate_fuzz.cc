@@ -71,9 +71,11 @@ void AddOptions(FuzzedDataProvider& data, AttentionSpec* spec) {
   spec->bit_mask_heads = Number<int32_t>(data, 1, 8);
   spec->deterministic = seldom();
   spec->outputs.max_logit = seldom();
+  spec->outputs.lse_rest = seldom();
   if (seldom()) spec->forward.keep_state = absl::Seconds(Number<int64_t>(data, -1, 900));
   if (seldom()) spec->gradients.state = "job";
   spec->gradients.d_lse = seldom();
+  if (seldom()) spec->gradients.d_out_dtype = Value(data, DataType::kFp8E4m3);
   spec->gradients.d_bias = seldom();
   spec->gradients.release_state = seldom();
 }

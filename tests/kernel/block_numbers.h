@@ -12,7 +12,8 @@
 namespace annulus {
 
 // A block as numbers: section 0 is q, k, sum, out, dq or dk; then v, d_out, max, lse or dv; then
-// weight or lse; then delta.
+// weight, max_logit or lse; then delta or lse_rest of kOut; then lse_rest of kQGrad or d_out of
+// kOut.
 class BlockNumbers {
  public:
   BlockNumbers(const BlockLayout& layout, const BlockView& view) : layout_(layout), view_(view) {}
@@ -59,6 +60,7 @@ class BlockNumbers {
   size_t Count(int section) const {
     const BlockKind kind = block().kind;
     if (kind == BlockKind::kDBias) return layout_.pairs().width;
+    if (kind == BlockKind::kOut && section == 4) return layout_.value_dim();
     if (kind == BlockKind::kPartial || kind == BlockKind::kBf16Partial || kind == BlockKind::kOut)
       return section == 0 ? layout_.value_dim() : 1;
     if (section >= 2 || kind == BlockKind::kDSinkOut) return 1;

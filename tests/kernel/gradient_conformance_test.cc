@@ -21,8 +21,10 @@ using reference::MakeUpstream;
 using reference::Upstream;
 
 Upstream Upstreams(const AttentionSpec& spec, const Input& input, bool with_d_lse, uint64_t seed) {
-  return MakeUpstream(input, reference::PrecisionOf(spec.dtype),
-                      reference::PrecisionOf(spec.output_dtype()), with_d_lse, seed + 1);
+  Upstream up = MakeUpstream(input, reference::PrecisionOf(spec.d_out_dtype()),
+                             reference::PrecisionOf(spec.output_dtype()), with_d_lse, seed + 1);
+  if (spec.outputs.lse_rest) GiveLseRests(input, &up);
+  return up;
 }
 
 class GradientConformance : public KernelConformance {
@@ -47,6 +49,9 @@ class RandomCase {
     spec.head_dim_v = static_cast<int32_t>(Odds(4) ? Between(1, 256) : Between(1, 40));
     if (Odds(4)) spec.scale = Odds(2) ? -0.125 : 0.0;
     if (Odds(4)) spec.out_dtype = DataType::kFp32;
+    if (Odds(2)) spec.gradients.d_out_dtype = spec.output_dtype();
+    spec.outputs.lse_rest = Odds(2);
+    spec.operation = Operation::kGradients;
     if (Odds(4)) spec.modifiers.soft_cap = Odds(2) ? 0.7 : 20.0;
     if (Odds(4)) {
       for (int32_t head = 0; head < spec.q_heads; ++head)

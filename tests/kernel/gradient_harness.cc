@@ -70,7 +70,10 @@ void GradientHarness::MakePieces(const reference::Input& input,
           into.Write(row, h, 2, Slice(upstream.lse, one));
           into.Write(row, h, 3,
                      upstream.d_lse.empty() ? std::vector<double>{0} : Slice(upstream.d_lse, one));
+          if (layout_.lse_rest(BlockKind::kQGrad))
+            into.Write(row, h, 4, Slice(upstream.lse_rest, one));
           out.Write(row, h, 0, Slice(upstream.out, wide));
+          if (layout_.rounds_d_out()) out.Write(row, h, 4, Slice(upstream.d_out, wide));
         }
       }
       pieces_.push_back(std::move(piece));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -81,6 +82,77 @@ TEST_P(GradientPairs, AnOffsetAloneAndUnderASoftCap) {
     if (cap) spec.modifiers.soft_cap = 1.2;
     const Input input = WithPairs(spec, 41);
     ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, Upstreams(spec, input, 2), {}));
+  }
+}
+
+// Rows in which a finite number hides all keys: their scores are alike in fp32, so each key of n
+// weighs 1/n. An fp32 LSE of that size has lost log n.
+struct FiniteMask {
+  DataType dtype;
+  double bias;
+};
+
+// What the kernel's forward pass hands to gradients.
+Upstream ForwardOf(AttentionKernel& kernel, AttentionSpec spec, const Input& input,
+                   const Upstream& random) {
+  spec.operation = Operation::kForward;
+  spec.gradients = {};
+  KernelHarness harness(spec, input, {});
+  EXPECT_TRUE(harness.Run(kernel).ok());
+  const reference::Answer answer = harness.answer();
+  Upstream up = random;
+  up.out.assign(answer.out.begin(), answer.out.end());
+  up.lse.assign(answer.lse.begin(), answer.lse.end());
+  up.lse_rest.assign(answer.lse_rest.begin(), answer.lse_rest.end());
+  return up;
+}
+
+// The largest difference, of the largest number.
+double Off(const std::vector<float>& answer, const std::vector<double>& wanted) {
+  double off = 0, largest = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    off = std::max(off, std::isnan(answer[i]) ? kInfinity : std::abs(answer[i] - wanted[i]));
+    largest = std::max(largest, std::abs(wanted[i]));
+  }
+  return off / largest;
+}
+
+TEST_P(GradientPairs, RowsThatAFiniteNumberMasksWeighTheirKeysAlike) {
+  constexpr double kBf16Lowest = -0x1.fep127, kFp32Lowest = -0x1.fffffep127;
+  std::vector<FiniteMask> masks = {{DataType::kFp32, kFp32Lowest}, {DataType::kBf16, kBf16Lowest}};
+  if (GetParam() != "reference") {  // Its scores are fp64, which -1e9 leaves apart.
+    masks.push_back({DataType::kFp32, -1e9});
+    masks.push_back({DataType::kBf16, -0x1.dcp29});
+  }
+  for (const FiniteMask& mask : masks) {
+    for (const bool sinks : {false, true}) {
+      SCOPED_TRACE(testing::Message() << DataTypeName(mask.dtype) << " bias " << mask.bias
+                                      << (sinks ? " with sinks" : ""));
+      AttentionSpec spec = Spec(mask.dtype, 4, 2, 32);
+      spec.sequences = {Rows(70, 300)};
+      spec.modifiers.bias = Bias{mask.dtype, 1};
+      if (sinks) spec.modifiers.sinks.assign(4, static_cast<float>(mask.bias));
+      spec.operation = Operation::kGradients;
+      spec.gradients.d_bias = true;
+      spec.outputs.lse_rest = true;
+      Input input = Normal(spec, 61);
+      input.bias = [&mask](int64_t, int32_t, int64_t i, int64_t) {
+        return i % 2 == 0 ? mask.bias : 0.0;
+      };
+      const Upstream up = ForwardOf(*kernel_, spec, input, Upstreams(spec, input, 3));
+      const GradientAnswer answer = Run(spec, input, up);
+      // fp32 and no rounding of weights: with the scores of the naive implementation, exactly.
+      const reference::Gradients wanted =
+          NaiveGradients(input, up, reference::Precision::kFp32, {}, answer.bias_heads);
+      const double most = mask.dtype == DataType::kFp32 ? 2e-5 : 1e-2;
+      EXPECT_LE(Off(answer.dq, wanted.dq), most);
+      EXPECT_LE(Off(answer.dk, wanted.dk), most);
+      EXPECT_LE(Off(answer.dv, wanted.dv), most);
+      EXPECT_LE(Off(answer.d_bias, wanted.d_bias), most);
+      if (sinks) {
+        EXPECT_LE(Off(answer.d_sink, wanted.d_sink), most);
+      }
+    }
   }
 }
 

@@ -315,6 +315,7 @@ reference::Answer KernelHarness::answer() const {
   answer.lse.resize(spec_.q_rows() * spec_.q_heads);
   answer.lse_base_2 = spec_.outputs.lse_base == LseBase::k2;
   if (layout_.max_logit()) answer.max_logit.resize(answer.lse.size());
+  if (layout_.lse_rest(BlockKind::kOut)) answer.lse_rest.resize(answer.lse.size());
   for (const Piece& piece : pieces_) {
     const Block& block = piece.out->block;
     const int32_t heads = block.head_end - block.head_begin;
@@ -326,6 +327,10 @@ reference::Answer KernelHarness::answer() const {
       std::copy(out.begin(), out.end(), answer.out.begin() + first * dim);
       std::memcpy(answer.lse.data() + first, at + layout_.SecondOffset(BlockKind::kOut, heads),
                   heads * sizeof(float));
+      if (layout_.lse_rest(BlockKind::kOut)) {
+        std::memcpy(answer.lse_rest.data() + first,
+                    at + layout_.FourthOffset(BlockKind::kOut, heads), heads * sizeof(float));
+      }
       if (!layout_.max_logit()) continue;
       std::memcpy(answer.max_logit.data() + first, at + layout_.ThirdOffset(BlockKind::kOut, heads),
                   heads * sizeof(float));

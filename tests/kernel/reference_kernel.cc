@@ -119,7 +119,12 @@ void FinishAt(const KernelJob& job, const BlockNumbers& source, const BlockNumbe
   if (!nothing && state.weight == 0) state.weight = std::nan("");
   target.Write(row, head, 0, state.sum);
   const double base = job.spec->outputs.lse_base == LseBase::k2 ? std::log(2.0) : 1;
-  target.Write(row, head, 1, {nothing ? -kInfinity : (state.max + std::log(state.weight)) / base});
+  const double lse = nothing ? -kInfinity : (state.max + std::log(state.weight)) / base;
+  target.Write(row, head, 1, {lse});
+  if (!job.layout->lse_rest(BlockKind::kOut)) return;
+  const double rest =
+      ((state.max - target.Read(row, head, 1)[0] * base) + std::log(state.weight)) / base;
+  target.Write(row, head, 3, {std::isfinite(rest) ? rest : 0.0});
 }
 
 void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& source,
@@ -144,14 +149,16 @@ void ApplyAt(const KernelJob& job, const KernelOp& op, const BlockNumbers& sourc
       return;
     }
     case KernelOp::Kind::kDelta: {
+      if (job.layout->rounds_d_out()) target.Write(row, head, 1, source.Read(row, head, 4));
       const std::vector<double> out = source.Read(row, head, 0), d_out = target.Read(row, head, 1);
       target.Write(row, head, 3, {Dot(out, d_out) - target.Read(row, head, 3)[0]});
       return;
     }
     case KernelOp::Kind::kSink: {
-      const double lse = source.Read(row, head, 2)[0], delta = source.Read(row, head, 3)[0];
-      const double share = std::exp(job.spec->modifiers.sinks[head] - lse);
-      target.Write(row, head, 0, {lse == -kInfinity ? 0.0 : -share * delta});
+      const LseNumbers lse = LseOf(job, source, row, head);
+      const double delta = source.Read(row, head, 3)[0];
+      const double share = std::exp((job.spec->modifiers.sinks[head] - lse.lse) - lse.rest);
+      target.Write(row, head, 0, {lse.lse == -kInfinity ? 0.0 : -share * delta});
       return;
     }
     case KernelOp::Kind::kFinish: {

@@ -88,15 +88,16 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
   const BlockNumbers queries(*job.layout, bound.q), keys(*job.layout, bound.kv);
   const int32_t kv_head = head / job.layout->group();
   const std::vector<double> q = queries.Read(row, head, 0), d_out = queries.Read(row, head, 1);
-  const double lse = queries.Read(row, head, 2)[0], delta = queries.Read(row, head, 3)[0];
-  if (lse == -std::numeric_limits<double>::infinity()) return;
+  const LseNumbers lse = LseOf(job, queries, row, head);
+  const double delta = queries.Read(row, head, 3)[0];
+  if (lse.lse == -std::numeric_limits<double>::infinity()) return;
   for (const Interval& span : spans) {
     for (int64_t key = span.begin; key < span.end; ++key) {
       const double bias = BiasOf(job, bound, row, head, key);
       if (bias == -std::numeric_limits<double>::infinity()) continue;
       const std::vector<double> k = keys.Read(key, kv_head, 0), v = keys.Read(key, kv_head, 1);
       const Score score = ScoreOf(job, bound, {row, head, key}, job.scale * Dot(q, k));
-      const double weight = std::exp(score.value + bias - lse);
+      const double weight = std::exp((score.value + bias - lse.lse) - lse.rest);
       const double kept = KeptOf(job, bound, {row, head, key});
       const double d_score = job.scale * score.slope * weight * (kept * Dot(d_out, v) - delta);
       if (bound.out_bias.data != nullptr) {

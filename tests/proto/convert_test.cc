@@ -26,6 +26,7 @@ v1::AttentionSpec FullSpec() {
   spec.mutable_gradients()->set_d_bias(true);
   spec.mutable_gradients()->set_state("job-1");
   spec.mutable_gradients()->set_release_state(true);
+  spec.mutable_gradients()->set_d_out_dtype(v1::DATA_TYPE_FP32);
   spec.mutable_modifiers()->set_soft_cap(30);
   spec.mutable_modifiers()->add_alibi_slopes(0.5f);
   spec.mutable_modifiers()->add_sinks(-1.f);
@@ -35,6 +36,7 @@ v1::AttentionSpec FullSpec() {
   spec.set_bit_mask_heads(8);
   spec.mutable_outputs()->set_lse_base(v1::Outputs::LSE_BASE_2);
   spec.mutable_outputs()->set_max_logit(true);
+  spec.mutable_outputs()->set_lse_rest(true);
   spec.set_deterministic(true);
   spec.set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
   spec.set_out_dtype(v1::DATA_TYPE_FP32);

@@ -20,6 +20,7 @@ struct Answer {
   std::vector<float> out;  // [rows, q_heads, value_dim]
   std::vector<float> lse;  // [rows, q_heads]
   bool lse_base_2 = false;
+  std::vector<float> lse_rest;   // [rows, q_heads]; empty: not asked for. Not judged.
   std::vector<float> max_logit;  // [rows, q_heads]; empty: not asked for.
   bool bf16_partials = false;    // Of the job's execution.
 };

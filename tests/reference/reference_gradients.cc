@@ -72,6 +72,10 @@ class PairLoops {
     int32_t head;
     int64_t q_row, k_begin;
   };
+  // A weight is exp((score − top) − log_sum).
+  struct Normaliser {
+    Real top, log_sum;
+  };
   struct Score {
     Real value, slope;  // Of the score, and d score / d (scale · q·k).
     Real capped;        // What a soft cap makes of it.
@@ -245,14 +249,34 @@ class PairLoops {
       if (!Sees(rule, document.q_len, document.kv_len, at.i, j) || Hides(at, rule, j)) continue;
       keys.push_back(j);
     }
+    const Normaliser by =
+        up_.lse_rest.empty() ? Normaliser{static_cast<Real>(lse), 0} : NormaliserOf(at, rule, keys);
     for (size_t n = 0; n < keys.size(); n += kAtOnce) {
-      Pairs(at, rule, keys.data() + n, std::min(kAtOnce, keys.size() - n), static_cast<Real>(lse),
-            delta);
+      Pairs(at, rule, keys.data() + n, std::min(kAtOnce, keys.size() - n), by, delta);
     }
     if (kExact) NoteRow(at, cell);
     if (!input_.sinks.empty()) {
-      d_sink_[cell] = -delta * std::exp(static_cast<Real>(input_.sinks[at.head] - lse));
+      const Real sink = static_cast<Real>(input_.sinks[at.head]) - by.top;
+      d_sink_[cell] = -delta * std::exp(sink - by.log_sum);
     }
+  }
+
+  // From the row's own scores.
+  Normaliser NormaliserOf(const At& at, const Rule& rule, const std::vector<int64_t>& keys) const {
+    const double* q = &input_.q[(at.q_row * input_.q_heads + at.head) * input_.head_dim];
+    std::vector<Real> scores;
+    for (const int64_t j : keys) {
+      Rows k;
+      std::fill(std::begin(k), std::end(k), &input_.k[KeyCell(at, j) * input_.head_dim]);
+      Real dots[kAtOnce] = {};
+      Dots(q, k, input_.head_dim, dots);
+      scores.push_back(ScoreOf(at, rule, j, dots[0]).value);
+    }
+    if (!input_.sinks.empty()) scores.push_back(static_cast<Real>(input_.sinks[at.head]));
+    const Real top = *std::max_element(scores.begin(), scores.end());
+    Real sum = 0;
+    for (const Real score : scores) sum += std::exp(score - top);
+    return {top, std::log(sum)};
   }
 
   // By what is data, not rule.
@@ -267,8 +291,8 @@ class PairLoops {
     double sizes, value_sizes;  // Where kExact.
   };
 
-  void Pairs(const At& at, const Rule& rule, const int64_t* keys, size_t count, Real lse,
-             Real delta) {
+  void Pairs(const At& at, const Rule& rule, const int64_t* keys, size_t count,
+             const Normaliser& by, Real delta) {
     const int64_t q_cell = at.q_row * input_.q_heads + at.head;
     const double* q = &input_.q[q_cell * input_.head_dim];
     const double* d_out = &up_.d_out[q_cell * input_.value_dim];
@@ -287,7 +311,7 @@ class PairLoops {
       SumsOfSizes(d_out, v, input_.value_dim, value_sizes);
     }
     for (size_t n = 0; n < count; ++n) {
-      Pair(at, rule, keys[n], {dots[n], value_dots[n], sizes[n], value_sizes[n]}, lse, delta);
+      Pair(at, rule, keys[n], {dots[n], value_dots[n], sizes[n], value_sizes[n]}, by, delta);
     }
   }
 
@@ -295,14 +319,15 @@ class PairLoops {
     return (at.k_begin + j) * input_.kv_heads + at.head / group_;
   }
 
-  void Pair(const At& at, const Rule& rule, int64_t j, const PairSums& sums, Real lse, Real delta) {
+  void Pair(const At& at, const Rule& rule, int64_t j, const PairSums& sums, const Normaliser& by,
+            Real delta) {
     const int64_t q_cell = at.q_row * input_.q_heads + at.head;
     const int64_t k_cell = KeyCell(at, j);
     const double* q = &input_.q[q_cell * input_.head_dim];
     const double* k = &input_.k[k_cell * input_.head_dim];
     const double* d_out = &up_.d_out[q_cell * input_.value_dim];
     const Score score = ScoreOf(at, rule, j, sums.dot);
-    const Real weight = std::exp(score.value - lse);
+    const Real weight = std::exp((score.value - by.top) - by.log_sum);
     const Real kept = Keeps(input_, at.document, at.head, at.i, j)
                           ? Real(1) / static_cast<Real>(1 - input_.dropout_rate)
                           : Real(0);
@@ -380,6 +405,15 @@ Upstream MakeUpstream(const Input& input, Precision inputs, Precision output, bo
     up.d_lse.push_back(RoundTo(Precision::kFp32, normal.Next()));
   }
   return up;
+}
+
+void GiveLseRests(const Input& input, Upstream* up) {
+  const Result exact = Exact(input);
+  up->lse_rest.clear();
+  for (size_t i = 0; i < exact.lse.size(); ++i) {
+    const double rest = exact.lse[i] - up->lse[i];
+    up->lse_rest.push_back(std::isfinite(rest) ? RoundTo(Precision::kFp32, rest) : 0.0);
+  }
 }
 
 }  // namespace annulus::reference

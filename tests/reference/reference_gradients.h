@@ -17,6 +17,9 @@ struct Upstream {
   std::vector<double> lse;    // [query rows, q_heads]
   std::vector<double> d_out;  // As out.
   std::vector<double> d_lse;  // As lse, or empty: 0.
+  // What rounding took from the LSE, or empty. Implementations get it; here it only says that
+  // weights are normalised by their own sum, without a look at `lse`.
+  std::vector<double> lse_rest;
 };
 
 // As q, k and v; d_sink is what each row adds to the gradients of its heads' sinks, [query rows,
@@ -46,6 +49,9 @@ Gradients NaiveGradients(const Input& input, const Upstream& upstream, Precision
 // (where `with_d_lse`) d_lse.
 Upstream MakeUpstream(const Input& input, Precision inputs, Precision output, bool with_d_lse,
                       uint64_t seed);
+
+// Gives `up` the rests of its LSE: what rounding took from the exact ones.
+void GiveLseRests(const Input& input, Upstream* up);
 
 }  // namespace annulus::reference
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -19,8 +20,9 @@
 namespace annulus {
 namespace {
 
-ShardShape SmallShape(int64_t q_rows = 5, int64_t kv_rows = 7) {
+ShardShape SmallShape(int64_t q_rows = 5, int64_t kv_rows = 7, bool keeps_state = false) {
   AttentionSpec spec;
+  if (keeps_state) spec.forward.keep_state = absl::Seconds(1);
   spec.dtype = DataType::kBf16;
   spec.q_heads = 4;
   spec.kv_heads = 2;
@@ -97,6 +99,49 @@ class StagedShardTest : public testing::Test {
   std::shared_ptr<StagedShard> shard_;
 };
 
+TEST_F(StagedShardTest, AnLseOfLostDigitsNeedsItsRest) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = spec.kv_heads = 2;
+  spec.head_dim = 3;
+  spec.operation = Operation::kGradients;
+  const auto put = [&](float lse) {
+    shard_ = Make({TensorTable(spec), 2, 7});
+    const float values[] = {1, -INFINITY, 65535, lse};
+    UploadCall call;
+    return PutBytes(&call, {TensorId::kLse, 0, 2, 0, 0, {}},
+                    std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  };
+  for (const float lse : {-1e9f, 65536.0f, -3.4e38f}) {
+    const absl::Status refused = put(lse);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Reason(refused), "LSE_TOO_COARSE");
+    EXPECT_EQ(DetailOf(refused).fields[0].field, "lse");
+    EXPECT_NE(refused.message().find("row 1 of the shard, head 1"), std::string::npos) << refused;
+    EXPECT_EQ(shard_->received_bytes(), 0);
+  }
+  for (const float lse : {-65535.0f, INFINITY, NAN}) EXPECT_TRUE(put(lse).ok()) << lse;
+  spec.outputs.lse_rest = true;
+  EXPECT_TRUE(put(-1e9f).ok());
+}
+
+// What no client fetches has memory all the same.
+TEST_F(StagedShardTest, KeptResultsHaveTheirPlace) {
+  AttentionSpec spec;
+  spec.dtype = DataType::kBf16;
+  spec.q_heads = spec.kv_heads = 2;
+  spec.head_dim = 3;
+  spec.forward.keep_state = absl::Seconds(1);
+  const ShardShape shape{TensorTable(spec), 5, 7};
+  EXPECT_EQ(shape.bytes(Direction::kKept), 5 * 2 * 4);
+  EXPECT_EQ(shape.own_bytes(),
+            shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput) + 40);
+  shard_ = Make(shape);
+  EXPECT_EQ(shard_->output_bytes(), shape.bytes(Direction::kOutput));
+  const TensorInfo* rest = FindTensor(shape.tensors, TensorId::kLseRest);
+  std::memset(shard_->tensor_data(rest - shape.tensors.data()), 1, 40);
+}
+
 TEST_F(StagedShardTest, WholeTensorsCompleteIt) {
   UploadCall call;
   EXPECT_FALSE(shard_->complete());
@@ -137,6 +182,8 @@ ShardShape ByState(int64_t q_rows = 5, int64_t kv_rows = 7) {
 }
 
 TEST_F(StagedShardTest, BorrowsWhatAnotherOneHas) {
+  shard_ = Make(SmallShape(5, 7, /*keeps_state=*/true));
+  freed_ = 0;
   UploadCall call;
   ASSERT_TRUE(PutAll(&call).ok());
   const int64_t kept = budget_->used_bytes();
@@ -168,6 +215,7 @@ TEST_F(StagedShardTest, BorrowsWhatAnotherOneHas) {
 }
 
 TEST_F(StagedShardTest, BorrowsNothingThatIsNotThere) {
+  shard_ = Make(SmallShape(5, 7, /*keeps_state=*/true));
   const auto refused = [&](const ShardShape& shape, std::shared_ptr<StagedShard> lender) {
     return Reason(StagedShard::Create(pool_.get(), shape, nullptr, std::move(lender)).status()) ==
            "INVALID_PLAN";

@@ -17,23 +17,16 @@ struct Section {
   int index;
 };
 constexpr Section kSections[] = {
-    {BlockKind::kQ, TensorId::kQ, 0},
-    {BlockKind::kKv, TensorId::kK, 0},
-    {BlockKind::kKv, TensorId::kV, 1},
-    {BlockKind::kOut, TensorId::kOut, 0},
-    {BlockKind::kOut, TensorId::kLse, 1},
-    {BlockKind::kOut, TensorId::kMaxLogit, 2},
-    {BlockKind::kQGrad, TensorId::kQ, 0},
-    {BlockKind::kQGrad, TensorId::kDOut, 1},
-    {BlockKind::kQGrad, TensorId::kLse, 2},
-    {BlockKind::kQGrad, TensorId::kDLse, 3},
-    {BlockKind::kPairs, TensorId::kBias, 0},
-    {BlockKind::kPairs, TensorId::kBitMask, 1},
-    {BlockKind::kPairs, TensorId::kLseOffset, 2},
-    {BlockKind::kDqOut, TensorId::kDq, 0},
-    {BlockKind::kDkvOut, TensorId::kDk, 0},
-    {BlockKind::kDkvOut, TensorId::kDv, 1},
-    {BlockKind::kDSinkOut, TensorId::kDSink, 0},
+    {BlockKind::kQ, TensorId::kQ, 0},           {BlockKind::kKv, TensorId::kK, 0},
+    {BlockKind::kKv, TensorId::kV, 1},          {BlockKind::kOut, TensorId::kOut, 0},
+    {BlockKind::kOut, TensorId::kLse, 1},       {BlockKind::kOut, TensorId::kMaxLogit, 2},
+    {BlockKind::kOut, TensorId::kLseRest, 3},   {BlockKind::kOut, TensorId::kDOut, 4},
+    {BlockKind::kQGrad, TensorId::kQ, 0},       {BlockKind::kQGrad, TensorId::kDOut, 1},
+    {BlockKind::kQGrad, TensorId::kLse, 2},     {BlockKind::kQGrad, TensorId::kDLse, 3},
+    {BlockKind::kQGrad, TensorId::kLseRest, 4}, {BlockKind::kPairs, TensorId::kBias, 0},
+    {BlockKind::kPairs, TensorId::kBitMask, 1}, {BlockKind::kPairs, TensorId::kLseOffset, 2},
+    {BlockKind::kDqOut, TensorId::kDq, 0},      {BlockKind::kDkvOut, TensorId::kDk, 0},
+    {BlockKind::kDkvOut, TensorId::kDv, 1},     {BlockKind::kDSinkOut, TensorId::kDSink, 0},
     {BlockKind::kDBias, TensorId::kDBias, 0},
 };
 
@@ -42,6 +35,9 @@ bool Has(const BlockLayout& layout, const Section& section) {
   if (section.tensor == TensorId::kBias) return layout.pairs().has_bias;
   if (section.tensor == TensorId::kBitMask) return layout.pairs().has_bits;
   if (section.tensor == TensorId::kLseOffset) return layout.pairs().has_offset;
+  if (section.tensor == TensorId::kLseRest) return layout.lse_rest(section.kind);
+  if (section.tensor == TensorId::kDOut)
+    return layout.rounds_d_out() == (section.kind == BlockKind::kOut);
   return section.tensor != TensorId::kMaxLogit || layout.max_logit();
 }
 

@@ -24,7 +24,7 @@ struct SectionPlace {
 };
 // Of a block whose sections lie apart, in BlockLayout's order; a section that the job's blocks lack
 // is nowhere.
-using SectionPlaces = std::array<SectionPlace, 4>;
+using SectionPlaces = std::array<SectionPlace, BlockLayout::kMaxSections>;
 
 // A block of a schedule, bound to device memory. The bytes lie as BlockLayout says from `data` on,
 // unless its sections lie `apart`.
@@ -61,7 +61,9 @@ struct KernelOp {
     kMerge,
     kAdd,
     kFinish,
-    kDelta,  // delta of the target := Σ d_out · out of the source − what stood in its place.
+    // delta of the target := Σ d_out · out of the source − what stood in its place. Where the
+    // source has a d_out in fp32, the target gets it first, rounded.
+    kDelta,
     kSink,   // target := −exp(sink − LSE) · delta of the source, 0 where its LSE is −∞.
     kRound,  // kBf16Partial := kPartial, its sum rounded. Where nothing was seen sums are left.
   };
@@ -104,11 +106,12 @@ class AttentionKernel {
   //
   // What a task accumulates is told by its blocks. Attention: kQ and kKv into kPartial. Gradients:
   // kQGrad (with the LSE and the delta of the whole row, whatever keys are here) and kKv into kDq,
-  // kDkv or both. P_ij = exp(s_ij − LSE_i), dS_ij = P_ij·(dO_i·v_j − delta_i), dQ_i += scale·Σ
-  // dS_ij·k_j, dK_j += scale·Σ dS_ij·q_i, dV_j += Σ P_ij·dO_i, over visible pairs only; dK and dV
-  // over the query heads of the group. A row with LSE −inf adds nothing. Beside kDq kDBias, where
-  // the job asks for it: += P_ij·(dO_i·v_j − delta_i) in the column of j in the sequence of i,
-  // summed over query heads where the bias is of all.
+  // kDkv or both. P_ij = exp(s_ij − LSE_i), where LSE_i
+  // is the sum of its two numbers if the block has an lse_rest; dS_ij = P_ij·(dO_i·v_j − delta_i),
+  // dQ_i += scale·Σ dS_ij·k_j, dK_j += scale·Σ dS_ij·q_i, dV_j += Σ P_ij·dO_i, over visible pairs
+  // only; dK and dV over the query heads of the group. A row with LSE −inf adds nothing. Beside kDq
+  // kDBias, where the job asks for it: += P_ij·(dO_i·v_j − delta_i) in the column of j in the
+  // sequence of i, summed over query heads where the bias is of all.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
 

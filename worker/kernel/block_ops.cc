@@ -106,6 +106,12 @@ void DeltaRow(const Operands& o, int64_t row) {
   std::array<float, kMaxHeadDim> out, d_out;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
     ConvertToFp32(o.layout.out_dtype(), o.source.At(row, head, 0), dim, out.data());
+    // Weights' gradients are made from the rounded d_out, so delta is, too: else they would not
+    // add up to 0 over a row, and keys with a large mean would multiply the difference.
+    if (o.layout.rounds_d_out()) {
+      ConvertFromFp32(o.layout.dtype(), o.source.Floats(row, head, 4), dim,
+                      o.target.At(row, head, 1));
+    }
     ConvertToFp32(o.layout.dtype(), o.target.At(row, head, 1), dim, d_out.data());
     float* const delta = o.target.Floats(row, head, 3);
     double sum = -static_cast<double>(*delta);
@@ -117,9 +123,11 @@ void DeltaRow(const Operands& o, int64_t row) {
 void SinkRow(const Operands& o, int64_t row) {
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
     const double lse = *o.source.Floats(row, head, 2), delta = *o.source.Floats(row, head, 3);
+    const double rest = o.source.sections.has(4) ? *o.source.Floats(row, head, 4) : 0.0f;
     const bool empty = lse == -std::numeric_limits<double>::infinity();
     const double sink = o.job.spec->modifiers.sinks[head];
-    *o.target.Floats(row, head, 0) = empty ? 0 : static_cast<float>(-std::exp(sink - lse) * delta);
+    *o.target.Floats(row, head, 0) =
+        empty ? 0 : static_cast<float>(-std::exp((sink - lse) - rest) * delta);
   }
 }
 

@@ -3,6 +3,13 @@
 #include "attention/dtype.h"
 
 namespace annulus {
+namespace {
+
+Section SectionIf(bool has, int64_t offset, int64_t head_bytes) {
+  return has ? Section{offset, head_bytes} : Section{};
+}
+
+}  // namespace
 
 Sections SectionsOf(const BlockLayout& layout, const Block& block) {
   constexpr int64_t kFloat = 4, kBf16 = 2;
@@ -10,6 +17,7 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
   const int32_t heads = block.head_end - block.head_begin;
   const int64_t second = layout.SecondOffset(kind, heads), third = layout.ThirdOffset(kind, heads);
   const int64_t fourth = layout.FourthOffset(kind, heads);
+  const int64_t fifth = layout.FifthOffset(kind, heads);
   const int64_t element = BytesPerElement(layout.dtype());
   const int64_t dim = layout.head_dim(), value_dim = layout.value_dim();
   const Section dims{0, dim * element};
@@ -21,7 +29,12 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
     case BlockKind::kDkvOut:
       return {{dims, {second, value_dim * element}}, 2};
     case BlockKind::kQGrad:
-      return {{dims, {second, value_dim * element}, {third, kFloat}, {fourth, kFloat}}, 4};
+      return {{{dims,
+                {second, value_dim * element},
+                {third, kFloat},
+                {fourth, kFloat},
+                SectionIf(layout.lse_rest(kind), fifth, kFloat)}},
+              size_t{layout.lse_rest(kind) ? 5u : 4u}};
     case BlockKind::kPartial:
       return {{{{0, value_dim * kFloat}, {second, kFloat}, {third, kFloat}}}, 3};
     case BlockKind::kBf16Partial:
@@ -35,10 +48,13 @@ Sections SectionsOf(const BlockLayout& layout, const Block& block) {
     case BlockKind::kDBias:
       return {{{{0, layout.pairs().width * kFloat}}}, 1};
     case BlockKind::kOut: {
-      const Section max_logit = layout.max_logit() ? Section{third, kFloat} : Section{};
       const int64_t out = BytesPerElement(layout.out_dtype());
-      return {{{{0, value_dim * out}, {second, kFloat}, max_logit}},
-              size_t{layout.max_logit() ? 3u : 2u}};
+      return {{{{0, value_dim * out},
+                {second, kFloat},
+                SectionIf(layout.max_logit(), third, kFloat),
+                SectionIf(layout.lse_rest(kind), fourth, kFloat),
+                SectionIf(layout.rounds_d_out(), fifth, value_dim * kFloat)}},
+              5};
     }
     case BlockKind::kPairs:
       break;

@@ -17,12 +17,13 @@ struct Section {
   int64_t offset = 0, head_bytes = 0;
 };
 
-// In their order; those past the last are empty, at 0.
+// In their order. Those that the block lacks, and those past the last, are empty, at 0.
 struct Sections {
-  std::array<Section, 4> list = {};
+  std::array<Section, BlockLayout::kMaxSections> list = {};
   size_t count = 0;
 
   size_t size() const { return count; }
+  bool has(size_t index) const { return list[index].head_bytes > 0; }
   const Section& operator[](size_t index) const { return list[index]; }
 };
 

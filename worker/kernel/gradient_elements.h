@@ -11,10 +11,11 @@
 namespace annulus {
 namespace {
 
-// exp(x), which is +inf from 2^128 on: an LSE that is not the row's own may make any number of x.
+// exp(x) · 2^more, which is +inf from 2^128 on: an LSE that is not the row's own may make any
+// number of x.
 template <class V>
-inline typename V::F ExpOfAny(typename V::F x) {
-  const typename V::F t = V::Mul(x, V::Set(kLog2e));
+inline typename V::F ExpOfAny(typename V::F x, typename V::F more) {
+  const typename V::F t = V::Fma(x, V::Set(kLog2e), more);
   return Exp2<V>(V::Sub(V::Zero(), V::Max(V::Set(-128.0f), V::Sub(V::Zero(), t))));
 }
 
@@ -24,11 +25,12 @@ void Weigh(const GradientTile& tile) {
   for (int row = 0; row < tile.rows; ++row) {
     const KeySpan part = WrittenPart<V>(tile, row);
     const typename V::F minus_lse = V::Set(-tile.lse[row]), delta = V::Set(tile.delta[row]);
+    const typename V::F minus_rest = V::Set(-tile.lse_rest[row] * kLog2e);
     float* weights = tile.weights + row * kKeyBlock;
     float* d_scores = tile.d_scores + row * kKeyBlock;
     for (int k = part.begin; k < part.end; k += V::kLanes) {
       const typename V::F weight =
-          ExpOfAny<V>(V::Fma(V::Load(weights + k), weight_scale, minus_lse));
+          ExpOfAny<V>(V::Fma(V::Load(weights + k), weight_scale, minus_lse), minus_rest);
       const typename V::F d_score = V::Mul(weight, V::Sub(V::Load(d_scores + k), delta));
       V::Store(weights + k, weight);
       V::Store(d_scores + k, V::Mul(d_score, scale));

@@ -19,9 +19,10 @@ namespace annulus {
 // kTileRows entries.
 struct GradientTile {
   int rows = 0;
-  float scale = 1;             // What dS is multiplied by.
-  float weight_scale = 1;      // What `weights` are still to be multiplied by.
-  const float* lse = nullptr;  // Not −inf.
+  float scale = 1;                  // What dS is multiplied by.
+  float weight_scale = 1;           // What `weights` are still to be multiplied by.
+  const float* lse = nullptr;       // Not −inf.
+  const float* lse_rest = nullptr;  // What the LSE is still to be made more by.
   const float* delta = nullptr;
   float* weights = nullptr;   // [rows][kKeyBlock]: scores, which become weights.
   float* d_scores = nullptr;  // [rows][kKeyBlock]: dO·v, which becomes scale · dS.

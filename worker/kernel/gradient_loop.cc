@@ -62,7 +62,8 @@ void GradientLoop::Run(const GradientItem& item) {
   task_number_ = item.task;
   task_ = &call_.tasks[item.task];
   kv_head_ = item.kv_head;
-  for (int section = 0; section < 4; ++section)
+  has_lse_rest_ = layout_.lse_rest(task_->q.block.kind);
+  for (int section = 0; section < BlockLayout::kMaxSections; ++section)
     q_places_[section] = PlaceOf(layout_, task_->q, section);
   block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
   PackBlock();
@@ -118,6 +119,7 @@ void GradientLoop::AddSlot(int place, int64_t row, int32_t q_head,
   std::memcpy(&s_.lse_[rows_], QueryAt(2, row, q_head, kFloat), kFloat);
   if (s_.lse_[rows_] == kMinusInf) return;
   std::memcpy(&s_.delta_[rows_], QueryAt(3, row, q_head, kFloat), kFloat);
+  if (has_lse_rest_) std::memcpy(&s_.lse_rest_[rows_], QueryAt(4, row, q_head, kFloat), kFloat);
   const int64_t element = BytesPerElement(layout_.dtype());
   const int64_t bytes[] = {layout_.head_dim() * element, layout_.value_dim() * element};
   for (const int section : {0, 1})

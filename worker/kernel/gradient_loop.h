@@ -54,7 +54,7 @@ class GradientScratch {
   float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
   float* rounded_ = nullptr;                                      // OuterProduct
   float *kept_ = nullptr, *pairs_ = nullptr, *d_bias_ = nullptr;  // As weights.
-  std::array<float, kTileRows> lse_, delta_, ones_, zeros_ = {};
+  std::array<float, kTileRows> lse_, lse_rest_ = {}, delta_, ones_, zeros_ = {};
   std::array<Slot, kTileRows> slots_;
   std::array<int16_t, kTileRows> weights_row_;  // OuterProduct
   std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
@@ -123,7 +123,8 @@ class GradientLoop {
   const KernelTask* task_ = nullptr;
   SectionPlaces q_places_;
   int32_t task_number_ = 0, kv_head_ = 0;
-  Interval block_;  // Key rows.
+  Interval block_;             // Key rows.
+  bool has_lse_rest_ = false;  // Else the scratch has zeros.
   bool keys_finite_ = true, queries_finite_ = true, d_outs_finite_ = true;
   int rows_ = 0;                 // Slots of the tile at hand.
   bool masked_ = false;          // Some slot does not see all of the block.

@@ -32,6 +32,7 @@ void GradientLoop::MakeWeights() {
   tile.scale = of_bf16() ? 1 : static_cast<float>(call_.job->scale);
   tile.weight_scale = rules_.change_scores() ? 1 : left_out;
   tile.lse = s_.lse_.data();
+  tile.lse_rest = s_.lse_rest_.data();
   tile.delta = s_.delta_.data();
   tile.weights = s_.weights_;
   tile.d_scores = s_.d_scores_;

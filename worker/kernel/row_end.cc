@@ -20,13 +20,17 @@ FinishRule RuleOf(const AttentionSpec& spec) {
 RowEnd::RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa)
     : job_(job), isa_(isa), rule_(RuleOf(*job.spec)), out_(RowsOf(*job.layout, out)) {}
 
-float RowEnd::WriteOutput(int64_t row, int32_t head, const RowState& state,
-                          const float* sums) const {
-  const BlockLayout& layout = *job_.layout;
+FinishRule RowEnd::RuleOfHead(int32_t head) const {
   const std::vector<float>& sinks = job_.spec->modifiers.sinks;
   FinishRule rule = rule_;
   if (!sinks.empty()) rule.sink = sinks[head];
-  const RowDivision by = DivisionOf(state, rule);
+  return rule;
+}
+
+float RowEnd::WriteOutput(int64_t row, int32_t head, const RowState& state,
+                          const float* sums) const {
+  const BlockLayout& layout = *job_.layout;
+  const RowDivision by = DivisionOf(state, RuleOfHead(head));
   isa_.finish_row(sums, by, layout.value_dim(), layout.out_dtype(), out_.At(row, head, 0));
   return by.lse;
 }
@@ -34,6 +38,10 @@ float RowEnd::WriteOutput(int64_t row, int32_t head, const RowState& state,
 void RowEnd::WriteStatistics(int64_t row, int32_t head, const RowState& state, float lse) const {
   *out_.Floats(row, head, 1) = lse;
   if (job_.layout->max_logit()) *out_.Floats(row, head, 2) = MaxLogit(state);
+  if (!job_.layout->lse_rest(BlockKind::kOut)) return;
+  FinishRule rule = RuleOfHead(head);
+  rule.lse_rest = true;
+  *out_.Floats(row, head, 3) = DivisionOf(state, rule).lse_rest;
 }
 
 void RowEnd::FetchOutput(int64_t row, int32_t head) const {

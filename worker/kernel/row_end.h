@@ -16,7 +16,7 @@ class RowEnd {
  public:
   RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa);
 
-  // Output, LSE and, where the job asks for it, maximum of a row that the block has. `sums` are
+  // Output, LSE and, where the job has them, maximum and rest of the LSE of a row. `sums` are
   // read unless nothing was seen. The thread keeps subnormal numbers meanwhile (flush_denormals.h).
   void Write(int64_t row, int32_t head, const RowState& state, const float* sums) const {
     WriteStatistics(row, head, state, WriteOutput(row, head, state, sums));
@@ -29,6 +29,8 @@ class RowEnd {
   void FetchOutput(int64_t row, int32_t head) const;
 
  private:
+  FinishRule RuleOfHead(int32_t head) const;
+
   const KernelJob& job_;
   const TileIsa& isa_;
   const FinishRule rule_;

@@ -22,7 +22,8 @@ constexpr int64_t kMostBytes = 2 << 20;
 bool IsSmall(const AttentionSpec& spec) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   int64_t bytes = 0;
-  for (const Direction direction : {Direction::kInput, Direction::kLent, Direction::kOutput})
+  for (const Direction direction :
+       {Direction::kInput, Direction::kLent, Direction::kOutput, Direction::kKept})
     bytes += TensorBytes(table, spec, direction);
   return bytes <= kMostBytes;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
+#include "attention/wide_lse.h"
 #include "base/streaming_writer.h"
 #include "proto/crc32c.h"
 
@@ -104,6 +105,10 @@ int64_t ShardShape::bytes(Direction direction) const {
   return sum;
 }
 
+int64_t ShardShape::own_bytes() const {
+  return bytes(Direction::kInput) + bytes(Direction::kOutput) + bytes(Direction::kKept);
+}
+
 struct StagedShard::Target {
   size_t index = 0;
   CellRect cells;
@@ -115,7 +120,7 @@ absl::StatusOr<std::shared_ptr<StagedShard>> StagedShard::Create(
     PagePool* pool, ShardShape shape, std::function<void()> on_freed,
     std::shared_ptr<const StagedShard> lender) {
   RETURN_IF_ERROR(CheckLender(shape, lender.get()));
-  const int64_t bytes = shape.bytes(Direction::kInput) + shape.bytes(Direction::kOutput);
+  const int64_t bytes = shape.own_bytes();
   const int64_t padding = kAlignment * static_cast<int64_t>(shape.tensors.size());
   ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, pool->Allocate(bytes, padding));
   return std::shared_ptr<StagedShard>(
@@ -174,6 +179,7 @@ absl::StatusOr<StagedShard::Target> StagedShard::Resolve(const ArrivingChunk& ch
 absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   ASSIGN_OR_RETURN(const Target target, Resolve(chunk));
   RETURN_IF_ERROR(CheckCrc(chunk));
+  RETURN_IF_ERROR(CheckLse(target, chunk));
   RETURN_IF_ERROR(Note(call, target, chunk));
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(Place(target, chunk));
@@ -184,6 +190,26 @@ absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   call->bytes += (target.cells.row_end - target.cells.row_begin) *
                  (target.cells.head_end - target.cells.head_begin) * target.head_bytes;
   return absl::OkStatus();
+}
+
+absl::Status StagedShard::CheckLse(const Target& target, const ArrivingChunk& chunk) const {
+  if (chunk.tensor != TensorId::kLse) return absl::OkStatus();
+  if (FindTensor(shape_.tensors, TensorId::kLseRest) != nullptr) return absl::OkStatus();
+  const CellRect& cells = target.cells;
+  const int64_t heads = cells.head_end - cells.head_begin;
+  std::vector<float> lse((cells.row_end - cells.row_begin) * heads);
+  PieceReader(chunk.pieces)
+      .Copy(lse.size() * sizeof(float), reinterpret_cast<std::byte*>(lse.data()));
+  const auto coarse = std::find_if(lse.begin(), lse.end(), IsCoarse);
+  if (coarse == lse.end()) return absl::OkStatus();
+  const int64_t at = coarse - lse.begin();
+  return InvalidField(
+      "LSE_TOO_COARSE", "lse",
+      absl::StrCat("row ", cells.row_begin + at / heads, " of the shard, head ",
+                   cells.head_begin + at % heads, ", is ", *coarse,
+                   ": fp32 has no digits left for the weights of so large an LSE. Send lse_rest, "
+                   "which a forward job returns with spec.outputs.lse_rest, or name the kept state "
+                   "of the forward job"));
 }
 
 absl::Status StagedShard::Note(UploadCall* call, const Target& target,

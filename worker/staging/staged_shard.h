@@ -31,6 +31,8 @@ struct ShardShape {
   }
   // Bytes of all tensors of one direction, without padding.
   int64_t bytes(Direction direction) const;
+  // Of all tensors that have memory of the shard's own: all but the lent ones.
+  int64_t own_bytes() const;
 };
 
 // A rectangle that arrives: rows × heads of one input, in the shard's own rows.
@@ -82,7 +84,8 @@ class StagedShard {
   // Checks a chunk, its CRC included, and copies it into place. Nothing of a refused chunk is kept.
   // Cells that an earlier call brought must come with the same bytes, and are left as they are.
   // INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, CHUNK_OVERLAP,
-  // TOO_MANY_FRAGMENTS; DATA_LOSS: CHECKSUM_MISMATCH.
+  // TOO_MANY_FRAGMENTS, LSE_TOO_COARSE (attention/wide_lse.h: an LSE without its rest); DATA_LOSS:
+  // CHECKSUM_MISMATCH.
   absl::Status Write(UploadCall* call, const ArrivingChunk& chunk);
 
   // Every input cell has arrived. Once true, always true.
@@ -107,6 +110,8 @@ class StagedShard {
   absl::StatusOr<Target> Resolve(const ArrivingChunk& chunk) const;
   // In what the call has brought.
   absl::Status Note(UploadCall* call, const Target& target, const ArrivingChunk& chunk) const;
+  // Refuses an LSE of which too many digits are lost, in a shard that has no rests.
+  absl::Status CheckLse(const Target& target, const ArrivingChunk& chunk) const;
   absl::Status Place(const Target& target, const ArrivingChunk& chunk) REQUIRES(mutex_);
 
   const ShardShape shape_;

@@ -114,6 +114,7 @@ TEST_P(OpTest, StatesAreEmptiedMergedAndFinished) {
   for (const int round : {0, 1, 2}) {
     if (round > 0) spec_.modifiers.sinks.clear();
     spec_.outputs.lse_base = round < 2 ? LseBase::k2 : LseBase::kE;
+    spec_.outputs.lse_rest = round != 1;
     OwnedBlock a = Partial(0, 23, 0, 3), b = Partial(4, 40, 1, 3);
     OwnedBlock out = Make(BlockKind::kOut, 2, 30, 0, 2);
     Check(KernelOp::Kind::kMerge, b, a);
@@ -215,6 +216,22 @@ TEST_P(OpTest, GradientsAreAddedRoundedAndCompleted) {
   Check(KernelOp::Kind::kFinish, dq, dq_out);
   Check(KernelOp::Kind::kFinish, dkv, dkv_out);
   Check(KernelOp::Kind::kIdentity, dkv, dkv);
+  Check(KernelOp::Kind::kDelta, out, q, 1e-5f);
+  Check(KernelOp::Kind::kSink, q, d_sink, 1e-5f);
+}
+
+TEST_P(OpTest, GradientsTakeARestOfTheLseAndADOutInFp32) {
+  spec_.operation = Operation::kGradients;
+  spec_.outputs.max_logit = false;
+  spec_.outputs.lse_rest = true;
+  spec_.out_dtype = spec_.gradients.d_out_dtype = DataType::kFp32;
+  OwnedBlock q = Make(BlockKind::kQGrad, 0, 9, 0, 3),
+             d_sink = Make(BlockKind::kDSinkOut, 0, 9, 0, 3);
+  OwnedBlock given = Make(BlockKind::kDq, 0, 9, 0, 3);  // fp32 numbers.
+  OwnedBlock out(BlockLayout(spec_), q.block);
+  out.block.kind = BlockKind::kOut;
+  out = OwnedBlock(BlockLayout(spec_), out.block);
+  for (size_t i = 0; i < out.bytes.size(); ++i) out.bytes[i] = given.bytes[i % given.bytes.size()];
   Check(KernelOp::Kind::kDelta, out, q, 1e-5f);
   Check(KernelOp::Kind::kSink, q, d_sink, 1e-5f);
 }

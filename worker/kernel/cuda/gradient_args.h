@@ -28,8 +28,9 @@ static_assert(kTileKeys == kTileSlots);  // A tile of either has the warps' rows
 // null.
 struct GradientTask {
   BlockAt d_q, d_kv, d_bias;
-  int64_t d_out_offset, lse_offset, delta_offset;  // In a row of q.
-  int64_t d_value_offset;                          // In a row of d_kv.
+  // In a row of q. The rest of the LSE: −1 where there is none.
+  int64_t d_out_offset, lse_offset, lse_rest_offset, delta_offset;
+  int64_t d_value_offset;  // In a row of d_kv.
   // Entry of GradientArgs::hulls for the chunk of row q_begin: the keys between the first and the
   // last that some row of the chunk sees. −1: every row sees every key of the task.
   int32_t hull_at;

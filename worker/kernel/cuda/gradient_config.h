@@ -51,7 +51,8 @@ struct GradientConfig {
   static constexpr uint32_t kSharesAt = kUnsoundAt + kTileSlots * 4;     // 8 bytes of each own row
   static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
   static constexpr uint32_t kLseAt = kNextAt + 16;                       // float of each slot
-  static constexpr uint32_t kDeltaAt = kLseAt + kTileSlots * 4;
+  static constexpr uint32_t kLseRestAt = kLseAt + kTileSlots * 4;        // its rest, times log2(e)
+  static constexpr uint32_t kDeltaAt = kLseRestAt + kTileSlots * 4;
   static constexpr uint32_t kSlotsAt = kDeltaAt + kTileSlots * 4;
   static constexpr int kSlotFields = CHANGES ? 16 : 6;
   static constexpr uint32_t kSharedBytes = kSlotsAt + kSlotFields * kTileSlots * 4;

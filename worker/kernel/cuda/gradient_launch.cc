@@ -201,6 +201,9 @@ GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound) {
   }
   task.d_out_offset = layout.SecondOffset(BlockKind::kQGrad, heads(bound.q));
   task.lse_offset = layout.ThirdOffset(BlockKind::kQGrad, heads(bound.q));
+  task.lse_rest_offset = layout.lse_rest(BlockKind::kQGrad)
+                             ? layout.FifthOffset(BlockKind::kQGrad, heads(bound.q))
+                             : -1;
   task.delta_offset = layout.FourthOffset(BlockKind::kQGrad, heads(bound.q));
   task.d_out_whole = IsWhole(BlockAtOf(layout, bound.q), task.d_out_offset,
                              layout.value_dim() * BytesPerElement(layout.dtype()));

@@ -22,18 +22,21 @@ ANNULUS_GPU SlotSpans FindGradientSlot(GPU& gpu, const ForwardArgs& args, const 
   const SlotFinder<GPU, CONFIG> finder{gpu, args, work.task};
   SlotSpans spans = finder.Find(tile, work.kv_head, slot);
   const auto row = gpu.template LoadShared<int32_t>(SlotAt<CONFIG>(kSlotRow, slot));
-  float lse = 0, delta = 0;
+  float lse = 0, lse_rest = 0, delta = 0;
   if (row >= 0) {
     const auto head = gpu.template LoadShared<int32_t>(SlotAt<CONFIG>(kSlotHead, slot));
     lse = gpu.template Load<float>(At(work.task.q, row, head, work.more.lse_offset, 4));
     delta = gpu.template Load<float>(At(work.task.q, row, head, work.more.delta_offset, 4));
+    if (work.more.lse_rest_offset >= 0)
+      lse_rest = gpu.template Load<float>(At(work.task.q, row, head, work.more.lse_rest_offset, 4));
   }
   if (lse == -Infinity()) {
-    lse = delta = 0;
+    lse = lse_rest = delta = 0;
     finder.PutHull(slot, -1, SlotSpans(), 0, true);
     spans = SlotSpans();
   }
   gpu.template StoreShared<float>(CONFIG::kLseAt + slot * 4, lse);
+  gpu.template StoreShared<float>(CONFIG::kLseRestAt + slot * 4, lse_rest * kLog2e);
   gpu.template StoreShared<float>(CONFIG::kDeltaAt + slot * 4, delta);
   return spans;
 }

@@ -46,6 +46,10 @@ struct GradientWeights {
   struct Pair {
     int slot, key;
   };
+  // The LSE of a slot, and its rest times log2(e).
+  struct Normaliser {
+    float lse, rest;
+  };
   // Words of a counter of a slot: neighbours share them.
   struct Dropping {
     int slot = -1;
@@ -59,14 +63,15 @@ struct GradientWeights {
       const auto mask = gpu.template LoadShared<uint64_t>(CONFIG::kMasksAt + pair.slot * 8);
       sees = (mask >> pair.key & 1) != 0;
     }
-    const auto lse = gpu.template LoadShared<float>(CONFIG::kLseAt + pair.slot * 4);
+    const Normaliser lse = {gpu.template LoadShared<float>(CONFIG::kLseAt + pair.slot * 4),
+                            gpu.template LoadShared<float>(CONFIG::kLseRestAt + pair.slot * 4)};
     const auto delta = gpu.template LoadShared<float>(CONFIG::kDeltaAt + pair.slot * 4);
     score *= args.forward.scale;
     if constexpr (CONFIG::kChanges) {
       if (sees) return WeighChanged(pair, lse, delta, score, d_score, dropping);
       PutBias(pair, 0);
     } else {
-      score = Exponential((score - lse) * kLog2e);
+      score = WeightOf(score, lse);
       d_score = score * (d_score - delta);
     }
     score = sees ? score : 0.0f;
@@ -74,13 +79,13 @@ struct GradientWeights {
     return sees;
   }
 
-  ANNULUS_GPU bool WeighChanged(const Pair& pair, float lse, float delta, float& score,
+  ANNULUS_GPU bool WeighChanged(const Pair& pair, const Normaliser& lse, float delta, float& score,
                                 float& d_score, Dropping& dropping) const {
     const auto key_row = gpu.template LoadShared<int32_t>(CONFIG::kKeyRowsAt + pair.key * 4);
     const SlotChange slot = pairs.ReadSlot(pair.slot);
     float slope;
     const bool sees = pairs.ChangeScore(slot, key_row, score, slope);
-    const float weight = Exponential((score - lse) * kLog2e);
+    const float weight = WeightOf(score, lse);
     float kept = 1;
     if (args.forward.change.drop_below != 0)
       kept = Kept(pair.slot, static_cast<uint32_t>(key_row - slot.first_key), dropping);
@@ -112,6 +117,9 @@ struct GradientWeights {
     return pairs.Drops(dropping.words, key) ? 0.0f : args.kept;
   }
 
+  ANNULUS_GPU static float WeightOf(float score, const Normaliser& of) {
+    return Exponential(GPU::Fma(score - of.lse, kLog2e, -of.rest));
+  }
   // exp2(t); +infinity from 128 on: an LSE that is not the row's own may make any number of t.
   ANNULUS_GPU static float Exponential(float t) {
     if constexpr (CONFIG::kWide) return Exp2<GPU>(t > 128.0f ? 128.0f : t);

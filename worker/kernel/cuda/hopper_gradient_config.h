@@ -53,11 +53,11 @@ struct HopperGradientConfig {
   static constexpr uint32_t kOwnBytes = kPanels * kOwnPanelBytes;
   static constexpr uint32_t kOthersAt = 2 * kOwnBytes;
   static constexpr uint32_t kSharesAt = kOthersAt + kStages * 2 * kTileBytes;
-  // Of slots that come by: the LSE, delta, and which of the block's keys each sees, a bit each; and
-  // of each warp that tells it whether some slot of its does not see all.
+  // Of slots that come by: the LSE in two numbers, delta, and which of the block's keys each sees,
+  // a bit each; and of each warp that tells it whether some slot of its does not see all.
   static constexpr uint32_t kInfoAt = kSharesAt + kOwnRows * 8;
   static constexpr uint32_t kMaskBytes = kOwnRows / 8;
-  static constexpr uint32_t kInfoBytes = kOfQueries ? 0 : kOthers * (8 + kMaskBytes) + 16;
+  static constexpr uint32_t kInfoBytes = kOfQueries ? 0 : kOthers * (12 + kMaskBytes) + 16;
   static constexpr uint32_t kBarriersAt = kInfoAt + kStages * kInfoBytes;
   static constexpr uint32_t kSharedBytes = kBarriersAt + kGradientBarriers * kStages * 8;
   static_assert(kKeyPanelBytes % kSwizzleBytes == 0 && kOwnPanelBytes % kSwizzleBytes == 0);
@@ -75,7 +75,8 @@ struct HopperGradientConfig {
   }
   ANNULUS_GPU static uint32_t MasksAt(int stage) { return kInfoAt + stage * kInfoBytes; }
   ANNULUS_GPU static uint32_t LseAt(int stage) { return MasksAt(stage) + kOthers * kMaskBytes; }
-  ANNULUS_GPU static uint32_t DeltaAt(int stage) { return LseAt(stage) + kOthers * 4; }
+  ANNULUS_GPU static uint32_t LseRestAt(int stage) { return LseAt(stage) + kOthers * 4; }
+  ANNULUS_GPU static uint32_t DeltaAt(int stage) { return LseRestAt(stage) + kOthers * 4; }
   ANNULUS_GPU static uint32_t MaskedAt(int stage) { return DeltaAt(stage) + kOthers * 4; }
 };
 

@@ -107,7 +107,7 @@ struct HopperGradientConsumer {
     bool any_unsound = false;
     if (hides) any_unsound = first.Any() || (!CONFIG::kOfQueries && second.Any());
     gpu.SyncWarp();
-    const Weights weights{gpu, args.forward, state.lse, state.delta};
+    const Weights weights{gpu, args.forward, state.lse, state.lse_rest, state.delta};
     gpu.template AwaitProductsBut<1>(scores);
     weights.Weigh(stage, scores);
     gpu.Finish({Weights::AllOf(scores), 0});  // Beside the other product.

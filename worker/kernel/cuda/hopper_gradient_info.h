@@ -33,12 +33,14 @@ struct HopperSlotInfo {
     ANNULUS_NO_UNROLL
     for (int slot = thread; slot < CONFIG::kOthers; slot += kThreadsOfInfo) {
       const bool comes = slot < RowsThatComeBy(CONFIG::kOthers, args.group) * args.group;
-      float lse = 0, delta = 0;
+      PowerOf2Lse lse;
+      float delta = 0;
       Chunk mask = {{0, 0, 0, 0}};
       if (comes) Find(work, tile, slot, masked, lse, delta, mask.word);
       ANNULUS_UNROLL
       for (int w = 0; w < 4; ++w) some_hidden |= comes ? ~mask.word[w] : 0;
-      gpu.template StoreShared<float>(CONFIG::LseAt(stage) + slot * 4, lse);
+      gpu.template StoreShared<float>(CONFIG::LseAt(stage) + slot * 4, lse.lse);
+      gpu.template StoreShared<float>(CONFIG::LseRestAt(stage) + slot * 4, lse.rest);
       gpu.template StoreShared<float>(CONFIG::DeltaAt(stage) + slot * 4, delta);
       gpu.template StoreShared<Chunk>(CONFIG::MasksAt(stage) + slot * CONFIG::kMaskBytes, mask);
     }
@@ -75,19 +77,22 @@ struct HopperSlotInfo {
 
  private:
   // Leaves what it is given to a slot that sees nothing of the task.
-  ANNULUS_GPU void Find(const HopperWork& work, int32_t tile, int slot, bool masked, float& lse,
-                        float& delta, uint32_t (&mask)[4]) const {
+  ANNULUS_GPU void Find(const HopperWork& work, int32_t tile, int slot, bool masked,
+                        PowerOf2Lse& lse, float& delta, uint32_t (&mask)[4]) const {
     const ForwardTask& task = work.task;
     const int rows = RowsThatComeBy(CONFIG::kOthers, args.group);
     const int32_t row = tile * rows + slot / args.group;
     const int32_t head = work.item.kv_head * args.group + slot % args.group;
     if (row < task.q_begin || row >= task.q_end || head < task.head_begin || head >= task.head_end)
       return;
-    const auto its_lse = gpu.template Load<float>(At(task.q, row, head, work.more.lse_offset, 4));
-    const auto its_delta =
-        gpu.template Load<float>(At(task.q, row, head, work.more.delta_offset, 4));
+    const auto number = [&](int64_t offset) {
+      return gpu.template Load<float>(At(task.q, row, head, offset, 4));
+    };
+    const float its_lse = number(work.more.lse_offset);
+    const float its_delta = number(work.more.delta_offset);
     if (its_lse == -Infinity()) return;  // It sees nothing anywhere.
-    lse = PowerOf2Lse(its_lse);
+    const int64_t rest_offset = work.more.lse_rest_offset;
+    lse = MakePowerOf2Lse<GPU>(its_lse, rest_offset < 0 ? 0.0f : number(rest_offset));
     delta = its_delta;
     if (!masked) {
       for (int w = 0; w < 4; ++w) mask[w] = ~uint32_t{0};

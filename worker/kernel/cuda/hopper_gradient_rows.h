@@ -6,8 +6,16 @@
 
 namespace annulus::cuda {
 
-// As scores are while they are weighed: times log2(e).
-ANNULUS_GPU float PowerOf2Lse(float lse) { return lse * kLog2e; }
+// The LSE of a slot as scores are while they are weighed, times log2(e), in two numbers: `rest` is
+// what rounding took from `lse`.
+struct PowerOf2Lse {
+  float lse = 0, rest = 0;
+};
+template <class GPU>
+ANNULUS_GPU PowerOf2Lse MakePowerOf2Lse(float natural, float rest) {
+  const float power = natural * kLog2e;
+  return {power, GPU::Fma(natural, kLog2e, -power) + rest * kLog2e};
+}
 
 // A task of an item.
 struct HopperWork {

@@ -13,9 +13,9 @@ struct HopperGradientSums {
   struct State {
     // dQ; or dK, and dV.
     typename Rows::Sums first, second;
-    float lse[2], delta[2];  // Of own slots.
-    HopperSlot slots[2];     // What they have yet to see.
-    uint32_t touched;        // Bits: own rows that see something.
+    float lse[2], lse_rest[2], delta[2];  // Of own slots.
+    HopperSlot slots[2];                  // What they have yet to see.
+    uint32_t touched;                     // Bits: own rows that see something.
   };
 
   GPU& gpu;
@@ -52,7 +52,7 @@ struct HopperGradientSums {
  private:
   ANNULUS_GPU void BeginSlot(int half, State& state) const {
     state.slots[half] = rows.slots.Find(rows.work.task, half);
-    state.lse[half] = state.delta[half] = 0;
+    state.lse[half] = state.lse_rest[half] = state.delta[half] = 0;
     const auto place = rows.PlaceOf(rows.OwnOf(half));
     if (state.slots[half].row < 0) return;
     const auto number = [&](int64_t offset) {
@@ -60,7 +60,10 @@ struct HopperGradientSums {
     };
     const float lse = number(rows.work.more.lse_offset);
     if (lse == -Infinity()) return;
-    state.lse[half] = PowerOf2Lse(lse);
+    const int64_t rest_offset = rows.work.more.lse_rest_offset;
+    const auto power = MakePowerOf2Lse<GPU>(lse, rest_offset < 0 ? 0.0f : number(rest_offset));
+    state.lse[half] = power.lse;
+    state.lse_rest[half] = power.rest;
     state.delta[half] = number(rows.work.more.delta_offset);
     state.touched |= 1u << half;
   }

@@ -15,13 +15,14 @@ struct HopperGradientWeights {
   GPU& gpu;
   const ForwardArgs& args;
   // Of the thread's two own slots; where slots come by they are the stage's.
-  const float (&own_lse)[2], (&own_delta)[2];
+  const float (&own_lse)[2], (&own_lse_rest)[2], (&own_delta)[2];
 
   // Scores, unscaled, become weights. An LSE is a power of 2 here: times log2(e).
   ANNULUS_GPU void Weigh(int stage, Scores& scores) const {
-    Each(CONFIG::LseAt(stage), own_lse, [&](int i, float lse) {
-      scores[i] = GPU::Exp2Nearly(GPU::Fma(scores[i], args.power_scale, -lse));
-    });
+    Each(CONFIG::LseAt(stage), own_lse,
+         [&](int i, float lse) { scores[i] = GPU::Fma(scores[i], args.power_scale, -lse); });
+    Each(CONFIG::LseRestAt(stage), own_lse_rest,
+         [&](int i, float rest) { scores[i] = GPU::Exp2Nearly(scores[i] - rest); });
   }
   // What weights' gradients are made of becomes dS, before the scale.
   ANNULUS_GPU void Differentiate(int stage, const Scores& weights, Scores& d_scores) const {

@@ -30,7 +30,8 @@ struct OpArgs {
   OpKind kind;
   Element element;  // Of what is rounded to, and of d_out.
   BlockAt source, target;
-  OpSection sections[4];  // kFinish: the target's (output, LSE, max_logit).
+  // kFinish: the target's (output, LSE, max_logit, lse_rest). One that is not there has no bytes.
+  OpSection sections[5];
   int32_t section_count;
   int32_t row_begin, head_begin, heads;
   int64_t cells;          // Rows times heads.
@@ -41,9 +42,11 @@ struct OpArgs {
   Element out_element;                // Of outputs …
   int64_t out_bytes;                  // … and of a head of them: kDelta.
   int64_t max_offset, weight_offset;  // In a row of the source of kFinish.
-  int64_t lse_offset, delta_offset;   // In a row of gradients' queries: kSink, kDelta.
-  const std::byte* sinks;             // float of each query head; nullptr: none.
-  float kept;                         // 1 − dropout rate.
+  // In a row of gradients' queries: kSink, kDelta. The rest of the LSE: −1 where there is none.
+  int64_t lse_offset, lse_rest_offset, delta_offset;
+  int64_t d_out_offset;    // kDelta: of a d_out in fp32 in a row of the source; −1: none.
+  const std::byte* sinks;  // float of each query head; nullptr: none.
+  float kept;              // 1 − dropout rate.
   bool lse_base_2;
 };
 

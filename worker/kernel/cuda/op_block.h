@@ -92,15 +92,21 @@ struct OpBlock : OpMerge<GPU> {
       Write(to + i * 4, 0.0f);
   }
 
-  // Sections: out, d_out.
+  // Sections: out, d_out. As worker/kernel/block_ops.cc: a d_out in fp32 is rounded first.
   ANNULUS_GPU void Delta(int64_t row, int64_t head) const {
     std::byte* delta = At(args.target, row, head, args.delta_offset, 4);
     double sum = lane == 0 ? -static_cast<double>(Read(delta)) : 0.0;
     const std::byte* out = At(args.source, row, head, 0, args.out_bytes);
-    const std::byte* d_out = Target(row, head, 1);
-    for (int i = lane; i < args.value_dim; i += 32)
+    std::byte* d_out = Target(row, head, 1);
+    for (int i = lane; i < args.value_dim; i += 32) {
+      if (args.d_out_offset >= 0) {
+        const std::byte* given =
+            At(args.source, row, head, args.d_out_offset, int64_t{args.value_dim} * 4);
+        WriteAs(args.element, d_out, i, Read(given + i * 4));
+      }
       sum += static_cast<double>(ReadAs(args.out_element, out, i)) *
              static_cast<double>(ReadAs(args.element, d_out, i));
+    }
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += gpu.ShuffleXor(sum, lanes);
     if (lane == 0) Write(delta, static_cast<float>(sum));
   }
@@ -109,8 +115,11 @@ struct OpBlock : OpMerge<GPU> {
     if (lane != 0) return;
     const float lse = Read(At(args.source, row, head, args.lse_offset, 4));
     const float delta = Read(At(args.source, row, head, args.delta_offset, 4));
-    const double share =
-        GPU::ExpDouble(static_cast<double>(Read(args.sinks + head * 4)) - static_cast<double>(lse));
+    const float rest =
+        args.lse_rest_offset < 0 ? 0.0f : Read(At(args.source, row, head, args.lse_rest_offset, 4));
+    const double share = GPU::ExpDouble(
+        (static_cast<double>(Read(args.sinks + head * 4)) - static_cast<double>(lse)) -
+        static_cast<double>(rest));
     const float value = static_cast<float>(-share * static_cast<double>(delta));
     Write(Target(row, head, 0), lse == -Infinity() ? 0.0f : value);
   }

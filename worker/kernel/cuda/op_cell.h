@@ -6,6 +6,9 @@
 
 namespace annulus::cuda {
 
+// log2(e) in two parts, of which the first has 29 bits: its product with a float is exact.
+constexpr double kLog2eHigh = 0x1.7154765p+0, kLog2eLow = 0x1.5c17f0bbbe88p-31;
+
 // What is done to one row and head of running states, by a warp where it is much: the arithmetic of
 // attention/partial.h, in its order.
 template <class GPU>
@@ -54,8 +57,21 @@ struct OpCell {
       if (lse == -Infinity() && natural != -Infinity()) lse = nan;  // As attention/partial.cc says.
     }
     Write(Target(row, head, 1), !empty && lost ? nan : lse);
-    if (args.section_count < 3) return;
-    Write(Target(row, head, 2), empty ? max : weight == 0 || weight != weight ? nan : max);
+    if (args.sections[2].bytes > 0)
+      Write(Target(row, head, 2), empty ? max : weight == 0 || weight != weight ? nan : max);
+    if (args.sections[3].bytes > 0)
+      Write(Target(row, head, 3), empty || lost ? 0.0f : RestOf(lse, top, whole));
+  }
+
+  // As attention/wide_lse.cc makes it.
+  ANNULUS_GPU float RestOf(float lse, float top, float weight) const {
+    if (!(lse - lse == 0)) return 0;
+    double high = top, low = GPU::LogDouble(weight);
+    if (args.lse_base_2) {
+      low = high * kLog2eLow + low * (kLog2eHigh + kLog2eLow);
+      high = high * kLog2eHigh;
+    }
+    return static_cast<float>((high - static_cast<double>(lse)) + low);
   }
 
   ANNULUS_GPU std::byte* Source(int64_t row, int64_t head, int section) const {

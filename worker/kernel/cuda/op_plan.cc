@@ -84,7 +84,9 @@ absl::StatusOr<OpArgs> MakeOpArgs(const KernelJob& job, const KernelOp& op) {
   args.weight_offset = source[2].offset;
   const Sections& gradient = *kind == OpKind::kDelta ? target : source;
   args.lse_offset = gradient[2].offset;
+  args.lse_rest_offset = gradient.has(4) ? gradient[4].offset : -1;
   args.delta_offset = gradient[3].offset;
+  args.d_out_offset = source.has(4) && *kind == OpKind::kDelta ? source[4].offset : -1;
   args.out_bytes = source[0].head_bytes;
   args.kept = job.spec->dropout ? static_cast<float>(1 - job.spec->dropout->rate) : 1.0f;
   args.lse_base_2 = job.spec->outputs.lse_base == LseBase::k2;
