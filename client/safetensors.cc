@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "attention/status_macros.h"
 #include "client/file_error.h"
 #include "client/json_names.h"
+#include "client/safetensor_types.h"
 #include "nlohmann/json.hpp"
 
 namespace annulus {
@@ -30,7 +30,8 @@ using Json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
-constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxDims = 64;
+constexpr int kBitsPerByte = 8;
 constexpr size_t kMaxDepth = 2;  // Of objects; deeper ones are refused, whatever they say.
 constexpr char kMetadata[] = "__metadata__";
 
@@ -46,6 +47,26 @@ absl::StatusOr<int64_t> Number(const Json& value) {
   return value.get<int64_t>();
 }
 
+// Whether the range is as long as the shape and the type say. Of a type that is not known the range
+// alone counts: who uses the tensor refuses its type.
+absl::Status CheckSize(const SafetensorInfo& info) {
+  const int64_t known_bits = SafetensorElementBits(info.dtype);
+  __int128 bits = known_bits == 0 ? kBitsPerByte : known_bits;
+  constexpr __int128 kMaxBits = __int128{INT64_MAX} * kBitsPerByte;
+  for (const int64_t size : info.shape) {
+    if (__builtin_mul_overflow(bits, __int128{size}, &bits) || bits > kMaxBits) {
+      return Bad(absl::StrCat("the size of '", info.name, "' overflows"));
+    }
+  }
+  const bool fits = known_bits == 0 || (info.end - info.begin) * __int128{kBitsPerByte} == bits;
+  if (info.end >= info.begin && fits) return absl::OkStatus();
+  const auto bytes = static_cast<int64_t>(bits / kBitsPerByte);
+  const auto more = static_cast<int>(bits % kBitsPerByte);
+  return Bad(absl::StrCat("'", info.name, "' says ", bytes, " bytes ",
+                          more > 0 ? absl::StrCat("and ", more, " bits ") : "",
+                          "by its shape and another number by its offsets"));
+}
+
 absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& value) {
   SafetensorInfo info;
   info.name = name;
@@ -54,27 +75,23 @@ absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& v
     return Bad(absl::StrCat("'", name, "' has not just dtype, shape and data_offsets"));
   }
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
-  if (!dtype.is_string() || SafetensorElementBytes(dtype.get<std::string>()) == 0) {
-    return Bad(absl::StrCat("the dtype of '", name, "' is unknown"));
+  if (!dtype.is_string() || !MayBeSafetensorType(dtype.get<std::string>())) {
+    return Bad(absl::StrCat("the dtype of '", name, "' is no name of a type"));
   }
   info.dtype = dtype.get<std::string>();
-  if (!shape.is_array() || shape.size() > kMaxDims || !offsets.is_array() || offsets.size() != 2) {
+  if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
     return Bad(absl::StrCat("shape or data_offsets of '", name, "' are no lists of numbers"));
   }
-  int64_t bytes = SafetensorElementBytes(info.dtype);
+  if (shape.size() > kMaxDims) {
+    return Bad(
+        absl::StrCat("'", name, "' has ", shape.size(), " dimensions, more than ", kMaxDims));
+  }
   for (const Json& size : shape) {
-    ASSIGN_OR_RETURN(const int64_t dim, Number(size));
-    if (__builtin_mul_overflow(bytes, dim, &bytes)) {
-      return Bad(absl::StrCat("the size of '", name, "' overflows"));
-    }
-    info.shape.push_back(dim);
+    ASSIGN_OR_RETURN(info.shape.emplace_back(), Number(size));
   }
   ASSIGN_OR_RETURN(info.begin, Number(offsets[0]));
   ASSIGN_OR_RETURN(info.end, Number(offsets[1]));
-  if (info.end < info.begin || info.end - info.begin != bytes) {
-    return Bad(absl::StrCat("'", name, "' says ", bytes,
-                            " bytes by its shape and another number by its offsets"));
-  }
+  RETURN_IF_ERROR(CheckSize(info));
   return info;
 }
 
@@ -117,15 +134,6 @@ absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
 }
 
 }  // namespace
-
-int64_t SafetensorElementBytes(absl::string_view dtype) {
-  static const std::map<absl::string_view, int64_t> kBytes = {
-      {"F64", 8}, {"F32", 4}, {"F16", 2},  {"BF16", 2},    {"I64", 8},
-      {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},     {"U32", 4},
-      {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-  const auto found = kBytes.find(dtype);
-  return found == kBytes.end() ? 0 : found->second;
-}
 
 DataType DataTypeOf(const SafetensorInfo& info) {
   if (info.dtype == "F32") return DataType::kFp32;

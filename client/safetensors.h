@@ -35,15 +35,14 @@ struct SafetensorInfo {
 // What a file says of itself beside its tensors.
 using SafetensorMetadata = std::map<std::string, std::string>;
 
-// Bytes of an element of a known dtype; 0 for an unknown one.
-int64_t SafetensorElementBytes(absl::string_view dtype);
 // Of F32, F16 and BF16; kUnspecified of any other.
 DataType DataTypeOf(const SafetensorInfo& info);
 
 // The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
-// wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, an
-// unknown dtype, sizes that overflow or disagree, ranges that overlap, leave a gap or end early,
-// metadata that is not texts by name. `header_bytes` (optional) is where the tensors' bytes begin.
+// wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, a
+// dtype that is no name, sizes that overflow or disagree, ranges that overlap, leave a gap or end
+// early, metadata that is not texts by name. A dtype that is not known may be there, with a range
+// of any size. `header_bytes` (optional) is where the tensors' bytes begin.
 absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(
     absl::Span<const std::byte> file, int64_t* header_bytes = nullptr,
     SafetensorMetadata* metadata = nullptr);

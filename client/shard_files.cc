@@ -12,6 +12,7 @@
 #include "attention/tensor_table.h"
 #include "client/file_error.h"
 #include "client/lse_notes.h"
+#include "client/safetensor_types.h"
 #include "client/shard_notes.h"
 #include "nlohmann/json.hpp"
 
@@ -120,6 +121,11 @@ absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout 
   TensorShape shape;
   shape.rows = kind->rows;
   shape.element_bytes = SafetensorElementBytes(info.dtype);
+  if (shape.element_bytes == 0) {
+    return BadTensor(
+        "UNSUPPORTED_DTYPE", info.name,
+        absl::StrCat("is ", info.dtype, ", whose elements are not known to be of whole bytes"));
+  }
   shape.shape = info.shape;
   shape.token_dim = (heads_first ? 1 : kind->before) + (batch ? 1 : 0);
   shape.has_batch = batch;
@@ -281,6 +287,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
   RETURN_IF_ERROR(CheckLse(file, "lse", {std::nullopt, /*tokens_heads=*/false, std::nullopt}));
   std::vector<OwnedTensor> tensors;
   for (SafetensorInfo info : file.tensors()) {
+    RETURN_IF_ERROR(ShapeInFile(info, layout, /*whole=*/true).status());
     std::vector<std::byte> turned;
     const auto bytes = SequencesOutermost(file, layout, &info, &turned);
     RETURN_IF_ERROR(Naming(info.name, bytes.status()));

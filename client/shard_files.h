@@ -40,8 +40,9 @@ std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors);
 TensorLayout ShardLayout(std::optional<TensorLayout> layout);
 
 // A rank's rows of every tensor of a file. INVALID_ARGUMENT naming the tensor: UNKNOWN_TENSOR,
-// SHAPE_MISMATCH; MISSING_TENSOR where there is none, INVALID_RANK, LSE_MISMATCH where the file
-// says that its lse is [tokens, heads]. INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
+// SHAPE_MISMATCH, UNSUPPORTED_DTYPE (its elements are not whole bytes); MISSING_TENSOR where there
+// is none, INVALID_RANK, LSE_MISMATCH where the file says that its lse is [tokens, heads].
+// INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank,
                                                    std::optional<TensorLayout> layout = {});

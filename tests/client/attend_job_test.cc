@@ -8,6 +8,7 @@
 
 #include "attention/error.h"
 #include "attention/synthetic.h"
+#include "client/safetensor_types.h"
 #include "client/spec_json.h"
 #include "gtest/gtest.h"
 

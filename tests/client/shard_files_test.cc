@@ -268,5 +268,15 @@ TEST(ShardFilesTest, WhatIsNoPlanIsRefused) {
   }
 }
 
+TEST(ShardFilesTest, ATypeWithoutWholeBytesIsRefusedByItsName) {
+  for (const std::string type : {"F4", "F6_E3M2", "F3"}) {
+    const std::string bytes(type == "F6_E3M2" ? 9 : 6, 'a');
+    const SafetensorsFile file = FileOf("small_type", {{"q", {3, 1, 4}, bytes, type}});
+    const absl::Status refused = ShardFile(Rows(), file, 0).status();
+    EXPECT_EQ(Reason(refused), "UNSUPPORTED_DTYPE") << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("tensor q is " + type));
+  }
+}
+
 }  // namespace
 }  // namespace annulus

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import numpy as np
+from safetensors import deserialize
 from safetensors.numpy import save
 
 from tests.end_to_end import service_case
@@ -122,7 +123,9 @@ class BadFileTest(ServiceCase):
     def test_a_missing_or_unfit_tensor(self):
         self.refused(built(v=None, data_bytes=2 * BYTES), reason="MISSING_TENSOR")
         self.refused(built(q=entry(0, BYTES, dtype="I32")), reason="UNSUPPORTED_DTYPE")
-        self.refused(built(q=entry(0, BYTES, dtype="Q7")))
+        for dtype in ("Q7", "U32"):
+            told = self.refused(built(q=entry(0, BYTES, dtype=dtype)), reason="UNSUPPORTED_DTYPE")
+            self.assertIn(f"q: {dtype}; F32, F16 and BF16 are served", told)
         self.refused(built(q=entry(0, BYTES, (ROWS * HEADS, DIM))), reason="SHAPE_MISMATCH")
         self.refused(built(k=entry(BYTES, 2 * BYTES, (ROWS * 2, HEADS, DIM // 2))), reason="SHAPE_MISMATCH")
         for name, shape in {"k": (ROWS, HEADS, DIM + 1), "v": (ROWS + 1, HEADS, DIM), "q": (ROWS, HEADS + 1, DIM)}.items():
@@ -130,6 +133,24 @@ class BadFileTest(ServiceCase):
                 self.refused(save(tensors(**{name: np.zeros(shape, "<f4")})), reason="SHAPE_MISMATCH")
         doubles = {name: array.astype("<f8") for name, array in tensors().items()}
         self.refused(save(doubles), reason="UNSUPPORTED_DTYPE")
+
+    def test_a_type_is_judged_where_its_tensor_is_used(self):
+        """Those that the format has, as its own library reads them, and one that nobody has yet."""
+        types = {"F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "C64": 64, "F3_E1M1": 3}
+        plain = self.attend(built(), "--json")
+        for dtype, bits in types.items():
+            begin, end = 3 * BYTES, 3 * BYTES + 8 * bits // 8
+            for name, flags in (("scales", ("--ignore-tensors", "scales")), ("max_logit", ())):
+                with self.subTest(dtype=dtype, name=name):
+                    file = built(data_bytes=end, **{name: entry(begin, end, (8,), dtype)})
+                    if dtype != "F3_E1M1":
+                        self.assertEqual(dict(deserialize(file))[name]["dtype"], dtype)
+                    done = self.attend(file, "--json", *flags)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(json.loads(done.stdout)["output_crc32c"], json.loads(plain.stdout)["output_crc32c"])
+            with self.subTest(dtype=dtype, used=True):
+                told = self.refused(built(data_bytes=end, mask=entry(begin, end, (8,), dtype)), reason="UNSUPPORTED_DTYPE")
+                self.assertIn(f"mask: {dtype}; ", told)
 
     def test_tensors_of_names_that_a_job_does_not_take(self):
         """Not computed without what the file may mean by them, and not verified without it either."""
