@@ -286,6 +286,12 @@ void AttendJob::FillArguments(AttendArguments* arguments) {
   }
 }
 
+std::map<TensorId, const std::byte*> AttendJob::tensors() const {
+  std::map<TensorId, const std::byte*> tensors;
+  for (const auto& [id, bytes] : pointers_) tensors[id] = bytes.data();
+  return tensors;
+}
+
 int64_t AttendJob::bytes(Direction direction) const {
   int64_t bytes = 0;
   for (const TensorInfo& tensor : TensorTable(spec_)) {
@@ -304,6 +310,11 @@ FileTensor AttendJob::BiasGradientInFile(const TensorInfo& tensor) const {
   return BiasGradientForFile(
       bias == nullptr ? std::vector<int64_t>() : bias->shape, PairInputs(spec_).bias_dtype, tensor,
       {shape_.batch, shape_.q_tokens, PairInputs(spec_).width}, pointers_.at(tensor.id).data());
+}
+
+bool AttendJob::LeavesLseBaseOpen() const {
+  const bool has_lse = spec_.operation == Operation::kGradients && !spec_.uses_state();
+  return has_lse && file_.has_value() && !SaysLseBase(*file_);
 }
 
 bool AttendJob::MayHaveBf16Partials() const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,8 @@ class AttendJob {
   // Inputs and outputs of the arguments.
   void FillArguments(AttendArguments* arguments);
   const std::byte* data(TensorId id) const { return pointers_.at(id).data(); }
+  // All that it has, inputs and outputs.
+  std::map<TensorId, const std::byte*> tensors() const;
   int64_t bytes(Direction direction) const;
   uint32_t Crc32c(TensorId id) const;
 
@@ -63,6 +66,8 @@ class AttendJob {
   // in the shapes and the layout of q, k and v. With the notes of client/lse_notes.h. INPUT_CHANGED
   // as below. `bf16_partials`: of the job's execution.
   absl::Status WriteOutputs(SafetensorsWriter* file, bool bf16_partials = false) const;
+  // Whether it was given an LSE whose file does not say the base.
+  bool LeavesLseBaseOpen() const;
   // Whether partials of the forward job whose answer is its input may have travelled in bf16.
   bool MayHaveBf16Partials() const;
   // Of the inputs' file, where there is one: SafetensorsFile::CheckUnchanged.

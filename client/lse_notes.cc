@@ -110,6 +110,8 @@ absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, cons
   return absl::OkStatus();
 }
 
+bool SaysLseBase(const SafetensorsFile& file) { return !Said(file, kBase, "").empty(); }
+
 absl::Status CheckOutputRules(const SafetensorsFile& file, const AttentionSpec& spec) {
   const std::string wanted = OutputRulesOf(spec), said = Said(file, kOutputRules, wanted);
   if (!IsOfAttend(file) || AreSameRules(said, wanted)) return absl::OkStatus();

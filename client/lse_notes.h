@@ -35,6 +35,9 @@ struct LseForm {
 // LSE_MISMATCH, naming `field`.
 absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, const LseForm& form);
 
+// Whether the file says of which base its `lse` is.
+bool SaysLseBase(const SafetensorsFile& file);
+
 // Whether the file's `output`, where it says of which job it is, is that of the spec's: dropout.
 // INVALID_ARGUMENT / OUTPUT_MISMATCH.
 absl::Status CheckOutputRules(const SafetensorsFile& file, const AttentionSpec& spec);

@@ -76,23 +76,7 @@ class LseChecker {
 
   absl::Status CheckRow(const std::vector<float>& keys, int32_t head, int64_t row) const {
     const double lse = tensors_.Rows(TensorId::kLse, head, row, 1)[0];
-    const double exact = ExactLse(keys, head, row);
-    const auto in_range = [](double value) { return std::isfinite(value) || value == -kInf; };
-    if (!in_range(lse) || !in_range(exact) || lse == exact) return absl::OkStatus();
-    const double off = exact - lse;  // Infinite where one of them says that nothing is seen.
-    const double magnitude = std::isfinite(lse) ? std::max(1.0, std::abs(lse)) : 1;
-    if (std::abs(off) <= tolerance_ * magnitude) return absl::OkStatus();
-    const std::string sum = absl::StrFormat("%.6g", std::exp(off));
-    return MakeError(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat("the lse of row ", row, ", head ", head,
-                     " is not of these inputs: its weights sum to ", sum,
-                     ", not 1; mask, scale, modifiers and sequences must be those of the forward "
-                     "job"),
-        {"LSE_MISMATCH",
-         {{"row", absl::StrCat(row)}, {"head", absl::StrCat(head)}, {"sum", sum}},
-         {},
-         {}});
+    return JudgeLse(row, head, lse, ExactLse(keys, head, row), tolerance_);
   }
 
   const AttentionSpec& spec_;
@@ -103,6 +87,25 @@ class LseChecker {
 };
 
 }  // namespace
+
+absl::Status JudgeLse(int64_t row, int32_t head, double lse, double exact, double tolerance) {
+  const auto in_range = [](double value) { return std::isfinite(value) || value == -kInf; };
+  if (!in_range(lse) || !in_range(exact) || lse == exact) return absl::OkStatus();
+  const double off = exact - lse;  // Infinite where one of them says that nothing is seen.
+  const double magnitude = std::isfinite(lse) ? std::max(1.0, std::abs(lse)) : 1;
+  if (std::abs(off) <= tolerance * magnitude) return absl::OkStatus();
+  const std::string sum = absl::StrFormat("%.6g", std::exp(off));
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat("the lse of row ", row, ", head ", head,
+                   " is not of these inputs: its weights sum to ", sum,
+                   ", not 1; mask, scale, modifiers and sequences must be those of the forward "
+                   "job, and lse a natural logarithm"),
+      {"LSE_MISMATCH",
+       {{"row", absl::StrCat(row)}, {"head", absl::StrCat(head)}, {"sum", sum}},
+       {},
+       {}});
+}
 
 absl::Status CheckLseOfRows(const AttentionSpec& spec,
                             const std::map<TensorId, const std::byte*>& tensors, int64_t count,

@@ -21,6 +21,10 @@ absl::Status CheckLseOfRows(const AttentionSpec& spec,
                             const std::map<TensorId, const std::byte*>& tensors, int64_t count,
                             uint64_t seed);
 
+// The same of one row of a head by its exact LSE; `tolerance` times max(1, |lse|) is what it may be
+// off.
+absl::Status JudgeLse(int64_t row, int32_t head, double lse, double exact, double tolerance);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_CLIENT_LSE_ROWS_H_

@@ -14,18 +14,10 @@
 namespace annulus {
 namespace {
 
-std::map<TensorId, const std::byte*> DataOf(const AttendJob& job) {
-  std::map<TensorId, const std::byte*> tensors;
-  for (const TensorInfo& tensor : TensorTable(job.spec())) {
-    if (tensor.direction != Direction::kKept) tensors[tensor.id] = job.data(tensor.id);
-  }
-  return tensors;
-}
-
 absl::StatusOr<Verification> Verify(const AttendJob& job, const VerifyOptions& options) {
   Verification verification;
   verification.seed = std::random_device{}();
-  std::map<TensorId, const std::byte*> tensors = DataOf(job);  // nullptr for what the job has not.
+  std::map<TensorId, const std::byte*> tensors = job.tensors();  // nullptr for what it has not.
   VerifyInput input = {
       tensors[TensorId::kQ],    tensors[TensorId::kK],       tensors[TensorId::kV],
       tensors[TensorId::kOut],  tensors[TensorId::kLse],     tensors[TensorId::kMaxLogit],
@@ -47,7 +39,7 @@ absl::StatusOr<Verification> Verify(const AttendJob& job, const VerifyOptions& o
 absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t rows) {
   Verification verification;
   verification.seed = std::random_device{}();
-  const std::map<TensorId, const std::byte*> tensors = DataOf(job);
+  const std::map<TensorId, const std::byte*> tensors = job.tensors();
   if (job.is_from_file()) {  // A made LSE or output is none.
     RETURN_IF_ERROR(CheckLseOfRows(job.spec(), tensors, rows, verification.seed));
     RETURN_IF_ERROR(

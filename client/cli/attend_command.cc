@@ -18,6 +18,7 @@
 #include "client/cli/interrupts.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/job_outcome.h"
+#include "client/cli/made_job.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
 #include "client/cli/service_flags.h"
@@ -52,11 +53,6 @@ absl::StatusOr<AttendResult> RunCancellable(Interrupts* interrupts, Client* clie
   absl::StatusOr<AttendResult> result = promise->get_future().get();
   interrupts->SetCancel(nullptr);
   return result;
-}
-
-absl::StatusOr<AttendJob> MakeJob(JobRequest request) {
-  if (request.synthetic.has_value()) return AttendJob::Synthetic(request.spec, *request.synthetic);
-  return AttendJob::FromFile(*std::move(request.file), request.spec, request.shape);
 }
 
 // A question is answered at once or not at all, however much time the job has.

@@ -206,6 +206,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   if (spec.has_gradients() && request.file.has_value()) {
     RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
   }
+  request.says_lse_base = spec.outputs().lse_base() != v1::Outputs::LSE_BASE_UNSPECIFIED;
   if (request.file.has_value() || request.synthetic.has_value()) {
     ASSIGN_OR_RETURN(request.spec, CompleteSpec(std::move(spec), request.shape));
   } else {

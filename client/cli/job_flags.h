@@ -53,6 +53,7 @@ struct JobRequest {
   JobShape shape;
   std::optional<SafetensorsFile> file;
   std::optional<SyntheticShape> synthetic;
+  bool says_lse_base = false;  // The spec: it is taken at its word.
 };
 
 // Reads the files and puts the flags over the spec: each replaces exactly its field. Without an

@@ -155,7 +155,7 @@ class BadFileTest(ServiceCase):
     def test_tensors_of_names_that_a_job_does_not_take(self):
         """Not computed without what the file may mean by them, and not verified without it either."""
         upstream = {name: np.zeros((ROWS, HEADS, DIM), "<f4") for name in ("output", "d_out")}
-        upstream["lse"] = np.zeros((HEADS, ROWS), "<f4")
+        upstream["lse"] = np.full((HEADS, ROWS), np.log(ROWS) + DIM**0.5, "<f4")
         for verb, whole in (("attend", tensors()), ("gradients", tensors(**upstream)), ("plan", tensors())):
             self.assertEqual(self.attend(save(whole), verb=verb).returncode, 0)
             for name in ("bit_mask", "attn_mask", "lse-offset"):

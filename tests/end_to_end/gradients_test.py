@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from tests.end_to_end import segments
 from tests.end_to_end.attend_case import (ALL_LAYOUTS, ALL_STRATEGIES, FILE_DTYPES, GRIDS, PATHS, RUNS, AttendCase, every_pair, hidden_by, judged,
-                                          kept_weights, ranks, rounded, save_tensors)
+                                          kept_weights, load_tensors, ranks, rounded, save_tensors)
 from tests.end_to_end.gradient_case import GradientCase, gradients
 
 MASKS = (
@@ -180,6 +180,21 @@ class GradientsTest(GradientCase):
             if said:
                 self.assertEqual(told["error"]["reason"], "LSE_MISMATCH")
                 self.assertIn(said, told["error"]["message"])
+
+    def test_an_lse_of_base_2_is_refused_where_nothing_says_its_base(self):
+        """By a few rows, without --verify. What says the base is taken at its word."""
+        source, causal = os.path.join(self.folder, "upstream"), {"masks": [{"causal": True}]}
+        for dtype in ("fp32", "bf16"):
+            made = self.made(numpy.random.default_rng(16), 200, 220, dtype=dtype)
+            self.run_gradients(self.forward(made, causal, dtype), causal, dtype)
+            save_tensors(source, self.forward(made, {**causal, "outputs": {"lseBase": "LSE_BASE_2"}}, dtype), dtype, fp32=("lse", "d_lse"))
+            error = self.gradients("--input", source, "--mask", "causal", expect=3)["error"]
+            self.assertEqual(error["reason"], "LSE_MISMATCH")
+            self.assertRegex(error["message"], r"the lse of row \d+, head \d is not of these inputs: its weights sum to [\d.e-]+, not 1")
+            self.gradients("--input", source, "--spec", self.spec_file({**causal, "outputs": {"lseBase": "LSE_BASE_E"}}))
+        tensors, _ = load_tensors(source)
+        save_file({name: numpy.ascontiguousarray(array) for name, array in tensors.items()}, source, {"lse_base": "e"})
+        self.gradients("--input", source, "--mask", "causal")
 
     def test_a_forgotten_mask_is_refused(self):
         """By what the file says, and where it says nothing, by --verify."""
