@@ -25,4 +25,10 @@ absl::Status InFile(const std::string& path, const absl::Status& status, const s
   return MakeError(status.code(), absl::StrCat(path, ": ", status.message()), detail);
 }
 
+absl::string_view KindOfFile(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
 }  // namespace annulus

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_CLIENT_FILE_ERROR_H_
 #define ANNULUS_CLIENT_FILE_ERROR_H_
 
+#include <sys/stat.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +19,9 @@ absl::Status FileError(absl::string_view what, const std::string& path);
 // one: "inputs[1].lse". OK stays so.
 absl::Status InFile(const std::string& path, const absl::Status& status,
                     const std::string& place = "");
+
+// Of what else than a regular file has a path: "a directory", "a pipe", "a socket", "a device".
+absl::string_view KindOfFile(mode_t mode);
 
 }  // namespace annulus
 

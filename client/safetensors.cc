@@ -6,15 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "attention/error.h"
 #include "attention/status_macros.h"
@@ -34,6 +29,7 @@ constexpr size_t kMaxDims = 64;
 constexpr int kBitsPerByte = 8;
 constexpr size_t kMaxDepth = 2;  // Of objects; deeper ones are refused, whatever they say.
 constexpr char kMetadata[] = "__metadata__";
+constexpr char kDash[] = "-";
 
 absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument,
@@ -172,11 +168,22 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
 
 namespace {
 
-// What else than a regular file has a path.
-absl::string_view KindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a pipe";
-  return S_ISSOCK(mode) ? "a socket" : "a device";
+absl::Status NotRegular(const std::string& path, mode_t mode) {
+  return InFile(path, Bad(absl::StrCat(KindOfFile(mode),
+                                       ": a regular file is needed, as it is read at any place; "
+                                       "write what comes to one first")));
+}
+
+// What keeps a file from being opened. A socket, as standard input may be one, cannot be.
+absl::Status CannotOpen(const std::string& path) {
+  absl::Status status = FileError("cannot open", path);
+  struct stat stat = {};
+  const bool there = ::stat(path.c_str(), &stat) == 0;
+  if (there && S_ISSOCK(stat.st_mode)) return NotRegular(path, stat.st_mode);
+  if (there || path != kDash) return status;
+  return MakeError(status.code(),
+                   absl::StrCat(status.message(), ": standard input is not read, but files are"),
+                   DetailOf(status));
 }
 
 }  // namespace
@@ -184,17 +191,14 @@ absl::string_view KindOf(mode_t mode) {
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   // A FIFO would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return FileError("cannot open", path);
+  if (fd < 0) return CannotOpen(path);
   struct stat stat = {};
   const bool known = fstat(fd, &stat) == 0, regular = known && S_ISREG(stat.st_mode);
   const auto size = static_cast<size_t>(stat.st_size);
   void* address = MAP_FAILED;
   if (regular && size > 0) address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
-  if (known && !regular) {
-    return InFile(path, Bad(absl::StrCat(KindOf(stat.st_mode),
-                                         ": a regular file is needed, as it is mapped")));
-  }
+  if (known && !regular) return NotRegular(path, stat.st_mode);
   if (regular && size == 0) return InFile(path, Bad("it is empty"));
   if (address == MAP_FAILED) return FileError("cannot map", path);
   SafetensorsFile file;
@@ -254,147 +258,6 @@ void SafetensorsFile::LeaveAside(const std::vector<std::string>& names) {
 
 bool SafetensorsFile::IsLeftAside(absl::string_view name) const {
   return std::find(left_aside_.begin(), left_aside_.end(), name) != left_aside_.end();
-}
-
-namespace {
-
-// What is written in the place of: a name that nobody has, a file, or the one that a link leads to.
-absl::StatusOr<std::string> TargetOf(const std::string& path) {
-  struct stat stat = {};
-  if (lstat(path.c_str(), &stat) != 0) return path;
-  std::string target = path;
-  if (S_ISLNK(stat.st_mode)) {
-    const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
-                                                           &std::free);
-    if (real == nullptr || lstat(real.get(), &stat) != 0) return FileError("cannot write", path);
-    target = real.get();
-  }
-  if (S_ISREG(stat.st_mode)) return target;
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("cannot write ", path, ": it is no regular file"),
-                   {"FILE_ERROR", {{"path", path}}, {}, {}});
-}
-
-bool IsSameFile(const std::string& a, const std::string& b) {
-  struct stat of_a = {}, of_b = {};
-  if (stat(a.c_str(), &of_a) != 0 || stat(b.c_str(), &of_b) != 0) return a == b;
-  return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
-
-absl::Status CheckNoInput(const std::string& path, const std::vector<std::string>& inputs) {
-  for (const std::string& input : inputs) {
-    if (!IsSameFile(path, input)) continue;
-    return MakeError(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat("cannot write ", path, ": it is the input ", input, ", which would be lost"),
-        {"OUTPUT_IS_INPUT", {{"path", path}, {"input", input}}, {}, {}});
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path, const std::vector<std::string>& inputs) {
-  RETURN_IF_ERROR(CheckNoInput(path, inputs));
-  SafetensorsWriter writer;
-  ASSIGN_OR_RETURN(writer.path_, TargetOf(path));
-  RETURN_IF_ERROR(writer.Begin());
-  return writer;
-}
-
-// A file that nobody has, or a link of that name: process numbers are alike in containers, and a
-// name that can be guessed can be taken.
-absl::Status SafetensorsWriter::Begin() {
-  constexpr int kTries = 16, kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  std::random_device random;
-  for (int i = 0; i < kTries; ++i) {
-    const uint64_t number = uint64_t{random()} << 32 | random();
-    partial_ = absl::StrCat(path_, ".partial-", absl::Hex(number, absl::kZeroPad16));
-    const int file = open(partial_.c_str(), kFlags, 0666);
-    if (file >= 0) {
-      file_ = fdopen(file, "wb");
-      return file_ == nullptr ? FileError("cannot write", partial_) : absl::OkStatus();
-    }
-    if (errno != EEXIST) break;
-  }
-  return FileError("cannot write", partial_);
-}
-
-SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(partial_, other.partial_);
-  std::swap(file_, other.file_);
-  return *this;
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
-  std::remove(partial_.c_str());
-}
-
-namespace {
-
-// The header of a file, behind its length.
-std::string HeaderOf(const std::vector<SafetensorView>& tensors,
-                     const SafetensorMetadata& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadata] = metadata;
-  int64_t offset = 0;
-  for (const SafetensorView& tensor : tensors) {
-    const int64_t end = offset + static_cast<int64_t>(tensor.bytes.size());
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t length = text.size();
-  return text.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
-}
-
-// On a file system that knows no such thing there is nothing to wait for.
-bool Sync(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
-
-// A folder that may be written to and not be read cannot be opened for this.
-bool SyncFolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno == EACCES;
-  const bool good = Sync(fd);
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return good;
-}
-
-}  // namespace
-
-// Synced before it has its name: else the name could outlive a crash of the machine, and the bytes
-// not.
-absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors,
-                                       const SafetensorMetadata& metadata) {
-  const std::string header = HeaderOf(tensors, metadata);
-  const auto write = [this](const void* bytes, size_t size) {
-    return std::fwrite(bytes, 1, size, file_) == size;
-  };
-  bool good = write(header.data(), header.size());
-  for (const SafetensorView& tensor : tensors) {
-    good = good && write(tensor.bytes.data(), tensor.bytes.size());
-  }
-  good = good && std::fflush(file_) == 0 && Sync(fileno(file_));
-  absl::Status status = good ? absl::OkStatus() : FileError("cannot write", path_);
-  const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-  if (status.ok() && (!closed || std::rename(partial_.c_str(), path_.c_str()) != 0)) {
-    status = FileError("cannot write", path_);
-  }
-  if (!status.ok()) {
-    std::remove(partial_.c_str());
-    return status;
-  }
-  return SyncFolderOf(path_) ? absl::OkStatus() : FileError("cannot sync the folder of", path_);
 }
 
 }  // namespace annulus

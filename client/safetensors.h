@@ -99,8 +99,8 @@ struct SafetensorView {
 class SafetensorsWriter {
  public:
   // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT:
-  // FILE_ERROR where `path` is there and no regular file, OUTPUT_IS_INPUT where it is one of the
-  // files `inputs`, by whatever name. Errors of the system: it cannot be written.
+  // FILE_ERROR where `path` is "-", or there and no regular file, OUTPUT_IS_INPUT where it is one
+  // of the files `inputs`, by whatever name. Errors of the system: it cannot be written.
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path,
                                                   const std::vector<std::string>& inputs = {});
   SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
@@ -109,6 +109,10 @@ class SafetensorsWriter {
 
   // Where it writes until Commit().
   const std::string& partial() const { return partial_; }
+
+  // Takes room on the disk for so many bytes, so that a disk that is full is found before there is
+  // anything to write: errors of the system. No error where the file system cannot.
+  absl::Status Reserve(int64_t bytes);
 
   // Writes all, syncs it to the disk and gives the file its name. Once. Errors of the system: the
   // name is as it was, unless it was only its folder that could not be synced.

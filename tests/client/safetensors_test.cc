@@ -1,7 +1,9 @@
 #include "client/safetensors.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -122,71 +124,18 @@ TEST(SafetensorsTest, WhatIsNoSafetensorsFileIsToldByWhatItIs) {
                                    {testing::TempDir(), "a directory"},
                                    {std::string("/dev/null"), "a device"}}) {
     EXPECT_EQ(told(name), name + ": not a safetensors file: " + kind +
-                              ": a regular file is needed, as it is mapped");
+                              ": a regular file is needed, as it is read at any place; write what "
+                              "comes to one first");
   }
-}
-
-TEST(SafetensorsTest, AFileThatIsNotCommittedLeavesTheOldOne) {
-  const std::string path = testing::TempDir() + "/kept.safetensors";
-  ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({}).ok());
-  std::string partial;
-  {
-    SafetensorsWriter writer = *SafetensorsWriter::Create(path);
-    SafetensorsWriter moved = std::move(writer);
-    partial = moved.partial();
-    EXPECT_EQ(access(partial.c_str(), F_OK), 0);
-  }
-  EXPECT_TRUE(SafetensorsFile::Open(path).ok());
-  EXPECT_NE(access(partial.c_str(), F_OK), 0);
-}
-
-TEST(SafetensorsTest, WritersOfOneFileDoNotMix) {
-  const std::string path = testing::TempDir() + "/shared.safetensors";
-  const std::byte ones[] = {std::byte{1}}, twos[] = {std::byte{2}, std::byte{2}};
-  SafetensorsWriter first = *SafetensorsWriter::Create(path);
-  SafetensorsWriter second = *SafetensorsWriter::Create(path);
-  EXPECT_NE(first.partial(), second.partial());
-  ASSERT_TRUE(first.Commit({{"a", "U8", {1}, ones}}).ok());
-  EXPECT_EQ(SafetensorsFile::Open(path)->Find("a")->shape[0], 1);
-  ASSERT_TRUE(second.Commit({{"a", "U8", {2}, twos}}).ok());
-  EXPECT_EQ(SafetensorsFile::Open(path)->Find("a")->shape[0], 2);
-}
-
-TEST(SafetensorsTest, WhatIsNoFileIsNotReplacedAndALinkStaysOne) {
-  const std::string fifo = testing::TempDir() + "/fifo", link = testing::TempDir() + "/link";
-  const std::string target = testing::TempDir() + "/target.safetensors";
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const absl::Status refused = SafetensorsWriter::Create(fifo).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-  EXPECT_EQ(DetailOf(refused).reason, "FILE_ERROR");
-  EXPECT_EQ(DetailOf(SafetensorsWriter::Create("/dev/null").status()).reason, "FILE_ERROR");
-  ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
-  EXPECT_EQ(DetailOf(SafetensorsWriter::Create(link).status()).reason, "FILE_NOT_FOUND");
-  ASSERT_TRUE(SafetensorsWriter::Create(target)->Commit({}).ok());
-  const std::vector<std::byte> one = {std::byte{3}};
-  ASSERT_TRUE(SafetensorsWriter::Create(link)->Commit({{"a", "U8", {1}, one}}).ok());
-  struct stat stat = {};
-  ASSERT_EQ(lstat(link.c_str(), &stat), 0);
-  EXPECT_TRUE(S_ISLNK(stat.st_mode));
-  EXPECT_NE(SafetensorsFile::Open(target)->Find("a"), nullptr);
-}
-
-TEST(SafetensorsTest, AnInputIsNotWrittenOver) {
-  const std::string input = testing::TempDir() + "/input.safetensors";
-  const std::string link = testing::TempDir() + "/input.link", hard = input + ".hard";
-  ASSERT_TRUE(SafetensorsWriter::Create(input)->Commit({}).ok());
-  for (const std::string& name : {link, hard}) unlink(name.c_str());
-  ASSERT_EQ(symlink(input.c_str(), link.c_str()), 0);
-  ASSERT_EQ(::link(input.c_str(), hard.c_str()), 0);
-  for (const std::string& output :
-       {input, testing::TempDir() + "/./input.safetensors", link, hard}) {
-    const absl::Status status = SafetensorsWriter::Create(output, {"", "none", input}).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << output;
-    EXPECT_EQ(DetailOf(status).reason, "OUTPUT_IS_INPUT") << status;
-  }
-  EXPECT_EQ(DetailOf(SafetensorsWriter::Create("none", {"none"}).status()).reason,
-            "OUTPUT_IS_INPUT");
-  EXPECT_TRUE(SafetensorsWriter::Create(input + ".other", {"", "none", input}).ok());
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {AF_UNIX, "none_socket"};  // In the folder of the test: names are short.
+  unlink(address.sun_path);
+  ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_NE(told("none_socket").find("a socket: a regular file is needed"), std::string::npos);
+  close(socket);
+  const absl::Status dash = SafetensorsFile::Open("-").status();
+  EXPECT_EQ(DetailOf(dash).reason, "FILE_NOT_FOUND");
+  EXPECT_NE(dash.message().find("standard input is not read"), absl::string_view::npos) << dash;
 }
 
 TEST(SafetensorsTest, WhatIsWrittenToAFileThatIsReadIsNoticed) {

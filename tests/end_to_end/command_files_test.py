@@ -74,6 +74,22 @@ class CommandFilesTest(ServiceCase):
                 os.close(os.open(self.path("locked"), os.O_CREAT, 0))
                 self.assertIn("PERMISSION_DENIED", self.refused("FILE_ERROR", *command, self.path("locked")))
 
+    def test_what_is_no_place_for_a_file_is_refused(self):
+        """The answer would be in a file named `-`, or nowhere."""
+        self.write_plan()
+        self.run_command("attend", "--input", self.path("in"), "--output", self.path("out"))
+        for command in (
+            ("attend", "--input", self.path("in")),
+            ("merge", "--input", self.path("out"), "--lse-base", "e"),
+            ("shard", "--plan", self.path("plan"), "--rank", "0", "--input", self.path("in")),
+        ):
+            with self.subTest(command=command[0]):
+                self.assertIn("cannot write -: files are written at a path, not to standard output; a file of that name is ./-",
+                              self.refused("FILE_ERROR", *command, "--output", "-"))
+                self.assertFalse(os.path.exists("-"))
+                self.assertIn("cannot write /dev/stdout: it is a pipe, no regular file",
+                              self.refused("FILE_ERROR", *command, "--output", "/dev/stdout"))
+
     def test_what_a_spec_says_of_a_state_is_refused(self):
         """Nothing would come of it: flags say that."""
         for field, value, flag in (("state", "job-x", "--handle"), ("releaseState", True, "--release")):
