@@ -234,6 +234,10 @@ absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
   return absl::OkStatus();
 }
 
+int64_t MergeFiles::output_bytes() const {
+  return static_cast<int64_t>((out_.size() + lse_.size() + rest_.size()) * sizeof(float));
+}
+
 absl::Status MergeFiles::WriteOutputs(SafetensorsWriter* file) const {
   for (const SafetensorsFile& one : files_) RETURN_IF_ERROR(one.CheckUnchanged());
   SafetensorMetadata notes = NotesOfMerge(answer_base_, rules_.tokens_heads);

@@ -47,6 +47,9 @@ class MergeFiles {
   // INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+  // Of the tensors that WriteOutputs writes, without the file's header.
+  int64_t output_bytes() const;
   int64_t rows() const { return batch_ * tokens_; }
   int64_t heads() const { return heads_; }
 

@@ -4,8 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "attention/error.h"
 #include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/printable.h"
 #include "base/steady_time.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupts.h"
@@ -14,6 +18,7 @@
 #include "client/cli/service_flags.h"
 #include "client/client.h"
 #include "client/input_names.h"
+#include "client/merge_copies.h"
 #include "client/merge_files.h"
 
 namespace annulus {
@@ -28,6 +33,29 @@ struct Flags {
   bool nonfinite_is_empty = false;
 };
 
+// With the flag that such a row is for.
+absl::Status NameFlag(const absl::Status& error) {
+  ErrorDetail detail = DetailOf(error);
+  if (detail.reason != "CORRUPT_PARTIAL" || detail.fields.empty()) return error;
+  FieldViolation& first = detail.fields[0];
+  const bool is_lse = absl::EndsWith(first.field, ".lse");
+  if (!is_lse || !absl::EndsWithIgnoreCase(error.message(), first.description)) return error;
+  constexpr absl::string_view kHint =
+      "; where that means that the row has seen nothing, --nonfinite-lse-is-empty says so";
+  absl::StrAppend(&first.description, kHint);
+  return MakeError(error.code(), absl::StrCat(error.message(), kHint), detail);
+}
+
+void WarnOfCopies(const MergeFiles& merge) {
+  for (const auto& [copy, first] : CopiedPartials(merge.files())) {
+    std::cerr << PrintableLine(absl::StrCat("annulus: warning: ", copy,
+                                            " has the same output and "
+                                            "lse as ",
+                                            first, ": its keys count twice"))
+              << "\n";
+  }
+}
+
 LseBase BaseNamed(const std::string& name) { return name == "2" ? LseBase::k2 : LseBase::kE; }
 
 absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles* merge) {
@@ -35,7 +63,7 @@ absl::Status MergeAll(const Flags& flags, const absl::Time deadline, MergeFiles*
   for (int64_t call = 0; call < merge->calls(); ++call) {
     const absl::StatusOr<v1::Partial> answer =
         client.MergePartials(merge->Request(call), deadline - SteadyNow());
-    if (!answer.ok()) return merge->InFiles(call, answer.status());
+    if (!answer.ok()) return NameFlag(merge->InFiles(call, answer.status()));
     RETURN_IF_ERROR(merge->Take(call, *answer));
   }
   return absl::OkStatus();
@@ -59,6 +87,8 @@ absl::Status RunMerge(const Flags& flags) {
                    MergeFiles::Open(std::move(files), rules, BaseNamed(flags.output_lse_base)));
   ASSIGN_OR_RETURN(SafetensorsWriter output, SafetensorsWriter::Create(flags.output, flags.inputs));
   interrupts.RemoveAtEnd(output.partial());
+  WarnOfCopies(merge);
+  RETURN_IF_ERROR(output.Reserve(merge.output_bytes()));
   RETURN_IF_ERROR(MergeAll(flags, began + flags.service.timeout, &merge));
   RETURN_IF_ERROR(merge.WriteOutputs(&output));
   const double seconds = absl::ToDoubleSeconds(SteadyNow() - began);

@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/error.h"
 #include "client/lse_notes.h"
+#include "client/merge_copies.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -41,6 +43,31 @@ TEST(MergeFilesTest, AMergeOfFilesThatHaveChangedIsNotWritten) {
   SafetensorsWriter late = *SafetensorsWriter::Create(output);
   EXPECT_EQ(DetailOf(merge->WriteOutputs(&late)).reason, "INPUT_CHANGED");
   EXPECT_NE(access(output.c_str(), F_OK), 0);
+}
+
+TEST(MergeFilesTest, CopiesAreFoundByWhatTheyHold) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const auto file = [](const std::string& name, float output, float lse, bool has_rest = false) {
+    const float rest = 0;
+    const auto bytes = [](const float& value) {
+      return absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(&value), sizeof(value));
+    };
+    std::vector<SafetensorView> views = {{"output", "F32", {1, 1, 1}, bytes(output)},
+                                         {"lse", "F32", {1, 1}, bytes(lse)}};
+    if (has_rest) views.push_back({"lse_rest", "F32", {1, 1}, bytes(rest)});
+    EXPECT_TRUE(SafetensorsWriter::Create(name)->Commit(views, {{"name", name}}).ok());
+    return *SafetensorsFile::Open(name);
+  };
+  const std::string dir = testing::TempDir() + "/copies_";
+  const std::vector<SafetensorsFile> files = {file(dir + "a", 1, 2),
+                                              file(dir + "b", 2, 2),
+                                              file(dir + "c", 1, 3),
+                                              file(dir + "a again", 1, 2),
+                                              file(dir + "rest", 1, 2, true),
+                                              file(dir + "nothing", 0, kNone),
+                                              file(dir + "nothing too", 0, kNone)};
+  const std::vector<std::pair<std::string, std::string>> wanted = {{dir + "a again", dir + "a"}};
+  EXPECT_EQ(CopiedPartials(files), wanted);
 }
 
 // Merges a file for each of the notes.

@@ -121,7 +121,8 @@ class MergeTest(ServiceCase):
         lse[1, 2, 2345] = np.nan
         save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[1])
         told = self.merge(files, "--lse-base", "e", expect=3)
-        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / CORRUPT_PARTIAL: {files[1]}: lse: sequence 1, row 2345, head 2 is NaN\n")
+        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / CORRUPT_PARTIAL: {files[1]}: lse: sequence 1, row 2345, head 2 is NaN; where that means that the "
+                               "row has seen nothing, --nonfinite-lse-is-empty says so\n")
 
     def test_names_that_nobody_knows_are_refused(self):
         path = self.path("misspelt")
@@ -174,6 +175,22 @@ class MergeTest(ServiceCase):
         self.assertEqual(self.service.annulus("merge", "--input", good, "--output", good).returncode, 2)
         as_empty = self.merge([good, bad], "--lse-base", "e", "--nonfinite-lse-is-empty")
         np.testing.assert_array_equal(as_empty["output"], np.ones((2, 3, 4)))
+
+    def test_a_copy_of_a_file_is_warned_of(self):
+        """It is merged, as what is asked for."""
+        files = [self.path(name) for name in ("first", "other", "copy")]
+        for path, lse in zip(files, (1, 2, 1)):
+            save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.full((3, 2), lse, np.float32)}, path, {"from": path})
+        for given, told in ((files[:2], ""), (files, f"annulus: warning: {files[2]} has the same output and lse as {files[0]}: its keys count twice\n")):
+            inputs = [flag for path in given for flag in ("--input", path)]
+            done = self.service.annulus("merge", *inputs, "--lse-base", "e", "--output", self.path("merged"))
+            self.assertEqual((done.returncode, done.stderr), (0, told))
+        np.testing.assert_allclose(load_file(self.path("merged"))["lse"], np.log(2 * np.exp(1) + np.exp(2)), rtol=1e-6)
+
+    def test_an_lse_of_plus_infinity_is_refused_with_its_flag(self):
+        save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.full((3, 2), np.inf, np.float32)}, self.path("infinite"))
+        told = self.merge([self.path("infinite")], "--lse-base", "e", expect=3)
+        self.assertIn("row 0, head 0 is +infinity; where that means that the row has seen nothing, --nonfinite-lse-is-empty says so\n", told)
 
     def call(self, request):
         return raw_client.call(self.stubs.attention.MergePartials, request)
