@@ -14,6 +14,7 @@
 #include "base/command_line.h"
 #include "base/steady_time.h"
 #include "client/cli/answer.h"
+#include "client/cli/ask_first.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupts.h"
 #include "client/cli/job_flags.h"
@@ -25,6 +26,7 @@
 #include "client/cli/shape_text.h"
 #include "client/cli/state_release.h"
 #include "client/client.h"
+#include "client/output_bytes.h"
 #include "proto/callback_threads.h"
 
 namespace annulus {
@@ -66,6 +68,22 @@ absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   return ReadStateJob(flags.job, job);
 }
 
+// The file to write; nothing without --output.
+absl::StatusOr<std::optional<SafetensorsWriter>> OpenOutput(const Flags& flags,
+                                                            Interrupts* interrupts) {
+  if (flags.output.empty()) return std::optional<SafetensorsWriter>();
+  ASSIGN_OR_RETURN(std::optional<SafetensorsWriter> file,
+                   SafetensorsWriter::Create(flags.output, {flags.job.input, flags.job.spec_file}));
+  interrupts->RemoveAtEnd(file->partial());
+  return file;
+}
+
+void NoteSwappedShape(const Flags& flags, const JobRequest& request) {
+  if (!request.file.has_value() || flags.job.tensor_layout != "auto") return;
+  const std::string note = SwappedShapeNote(request.spec);
+  if (!note.empty()) std::cerr << absl::StrCat("annulus: note: ", note, "\n");
+}
+
 absl::Status TimeWasOver(const Flags& flags) {
   return MakeError(
       absl::StatusCode::kDeadlineExceeded,
@@ -80,14 +98,16 @@ absl::Status RunJob(const Flags& flags) {
   Interrupts interrupts;
   ASSIGN_OR_RETURN(JobRequest request, ReadRequest(flags));
   const Execution execution = request.execution;
-  const bool layout_is_guessed = request.file.has_value() && flags.job.tensor_layout == "auto";
-  const std::string note = layout_is_guessed ? SwappedShapeNote(request.spec) : "";
-  if (!note.empty()) std::cerr << absl::StrCat("annulus: note: ", note, "\n");
-  std::optional<SafetensorsWriter> file;
-  if (!flags.output.empty()) {
-    ASSIGN_OR_RETURN(
-        file, SafetensorsWriter::Create(flags.output, {flags.job.input, flags.job.spec_file}));
-    interrupts.RemoveAtEnd(file->partial());
+  NoteSwappedShape(flags, request);
+  ASSIGN_OR_RETURN(std::optional<SafetensorsWriter> file, OpenOutput(flags, &interrupts));
+  LimitCallbackThreads();
+  if (flags.job.handle.empty()) {
+    const absl::Duration left = deadline - SteadyNow();
+    RETURN_IF_ERROR(AskFirst(ClientOptionsOf(flags.service), request, std::min(kAskTimeout, left)));
+  }
+  if (file.has_value()) {
+    const SafetensorsFile* const input = request.file.has_value() ? &*request.file : nullptr;
+    RETURN_IF_ERROR(file->Reserve(BytesToWrite(request.spec, input)));
   }
   ASSIGN_OR_RETURN(AttendJob job, MakeJob(std::move(request)));
   AttendArguments arguments;
@@ -102,7 +122,6 @@ absl::Status RunJob(const Flags& flags) {
   arguments.path = PathNamed(flags.path);
   ProgressBar bar(IsDrawnOn(STDERR_FILENO));
   arguments.progress = [&bar](const JobProgress& progress) { bar.Show(progress); };
-  LimitCallbackThreads();
   Client client(ClientOptionsOf(flags.service));
   JobOutcome outcome;
   outcome.sent = arguments.spec;

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "attention/error.h"
+#include "attention/pair_inputs.h"
 #include "attention/synthetic.h"
+#include "client/output_bytes.h"
 #include "client/safetensor_types.h"
 #include "client/spec_json.h"
 #include "gtest/gtest.h"
@@ -226,6 +228,31 @@ TEST(AttendJobTest, GradientsAreReadFromWhatAttendWrites) {
   ASSERT_EQ(truncate(path.c_str(), 8), 0);
   SafetensorsWriter late = *SafetensorsWriter::Create(target);
   EXPECT_EQ(DetailOf(job->WriteOutputs(&late)).reason, "INPUT_CHANGED");
+}
+
+// What is written of a made job, and of one with a bias of one row for all, as a file has it.
+TEST(AttendJobTest, TheBytesOfTheOutputAreKnownBeforeThereIsOne) {
+  const std::string made = "2,5,7,4,2,8,6,bf16,1";
+  for (
+      const std::string json :
+      {"{}", R"({"outputs": {"maxLogit": true}, "outDtype": "DATA_TYPE_FP32"})",
+       R"({"gradients": {}, "modifiers": {"sinks": [1, 2, 3, 4]}})",
+       R"({"gradients": {"dBias": true}, "modifiers": {"bias": {"dtype": "DATA_TYPE_BF16", "heads": 4}}})"}) {
+    const AttentionSpec spec = *Complete(json, made);
+    const absl::StatusOr<AttendJob> job = AttendJob::Synthetic(spec, *ParseSynthetic(made));
+    ASSERT_TRUE(job.ok()) << job.status();
+    const std::string target = testing::TempDir() + "/known.safetensors";
+    SafetensorsWriter writer = *SafetensorsWriter::Create(target);
+    ASSERT_TRUE(job->WriteOutputs(&writer).ok());
+    const SafetensorsFile written = *SafetensorsFile::Open(target);
+    EXPECT_EQ(BytesToWrite(spec, nullptr), written.tensors().back().end) << json;
+    if (!PairInputs(spec).d_bias) continue;
+    const std::vector<std::byte> row(7 * 2);
+    const std::string source = testing::TempDir() + "/known_bias.safetensors";
+    ASSERT_TRUE(SafetensorsWriter::Create(source)->Commit({{"bias", "BF16", {1, 7}, row}}).ok());
+    const SafetensorsFile input = *SafetensorsFile::Open(source);
+    EXPECT_EQ(BytesToWrite(spec, nullptr) - BytesToWrite(spec, &input), (2 * 4 * 5 - 1) * 7 * 2);
+  }
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 
 import json
 import os
+import resource
 import tempfile
 import unittest
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end import cluster
+from tests.end_to_end import cluster, service_case
 from tests.end_to_end.service_case import ServiceCase
 
 
@@ -89,6 +90,33 @@ class CommandFilesTest(ServiceCase):
                 self.assertFalse(os.path.exists("-"))
                 self.assertIn("cannot write /dev/stdout: it is a pipe, no regular file",
                               self.refused("FILE_ERROR", *command, "--output", "/dev/stdout"))
+
+    def test_a_disk_that_is_full_is_found_before_the_job(self):
+        def jobs():
+            return sorted(job["job_id"] for job in service_case.cluster_state(self.service)["jobs"])
+
+        self.run_command("attend", "--input", self.path("in"), "--output", self.path("out"))
+        save_file({**self.inputs, **load_file(self.path("out")), "d_out": self.inputs["q"]}, self.path("whole"))
+        before = jobs()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for command in (("attend", "--input", self.path("in")), ("gradients", "--input", self.path("whole")),
+                        ("merge", "--input", self.path("out"), "--lse-base", "e")):
+            with self.subTest(command=command[0]):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+                try:
+                    told = self.refused("FILE_ERROR", *command, "--output", self.path("none"))
+                finally:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+                self.assertIn("none: File too large", told)
+                self.assertFalse([name for name in os.listdir(self.folder) if name.startswith("none")])
+        self.assertEqual(jobs(), before)
+
+    def test_a_job_that_is_refused_is_so_before_its_numbers_are_made(self):
+        """They would take longer than there is time."""
+        shape = ("--synthetic", "1,100000,100000,8,8,64,fp32,1")
+        told = self.refused("INSUFFICIENT_WORKERS", "attend", "--timeout", "3s", "--world-size", "64", *shape)
+        small = self.refused("INSUFFICIENT_WORKERS", "attend", "--world-size", "64", "--synthetic", "1,8,8,8,8,64,fp32,1")
+        self.assertEqual(told, small)
 
     def test_what_a_spec_says_of_a_state_is_refused(self):
         """Nothing would come of it: flags say that."""

@@ -206,7 +206,7 @@ class KeptStateTest(unittest.TestCase):
 
     def test_no_state_stays_of_an_answer_that_is_not_taken(self):
         before = {job["job_id"] for job in service_case.cluster_state(self.service)["jobs"]}
-        with files_of_at_most(1024):
+        with files_of_at_most(64 * 2 * (16 + 1) * 4):  # Room for the tensors, which is taken first, and not for the header.
             error = self.annulus("attend", "--synthetic", "1,64,64,2,1,16,fp32,3", "--output", self.path("none"), "--keep-for", "60s", expect=3)
         self.assertEqual(error["error"]["reason"], "FILE_ERROR")
         (job,) = [job for job in service_case.cluster_state(self.service)["jobs"] if job["job_id"] not in before]

@@ -1,0 +1,48 @@
+#include "client/cli/ask_first.h"
+
+#include <cstdint>
+
+#include "attention/error.h"
+#include "attention/tensor_table.h"
+
+namespace annulus {
+namespace {
+
+// What is made in about a tenth of a second. Less is not worth a call.
+constexpr int64_t kMuchBytes = 16 << 20;
+
+int64_t InputBytes(const AttentionSpec& spec) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : TensorTable(spec)) {
+    if (tensor.direction == Direction::kInput) bytes += RowsOf(tensor, spec) * tensor.row_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool IsRefusal(const absl::Status& status) {
+  const ErrorDetail detail = DetailOf(status);
+  if (detail.reason.empty() || detail.retry_after.has_value()) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status AskFirst(const ClientOptions& service, const JobRequest& request,
+                      absl::Duration timeout) {
+  if (request.spec.uses_state() || InputBytes(request.spec) < kMuchBytes) return absl::OkStatus();
+  if (timeout <= absl::ZeroDuration()) return absl::OkStatus();
+  Client client(service);
+  const absl::Status status = client.Plan(request.spec, request.execution, timeout).status();
+  return IsRefusal(status) ? status : absl::OkStatus();
+}
+
+}  // namespace annulus
