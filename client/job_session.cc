@@ -45,6 +45,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   ShardHandlers HandlersOf(int32_t attempt, int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
   void OnPush(TensorChunk chunk, bool verified, Credit credit);
+  std::vector<TensorId> MissingTensors() const;  // With rows that nobody has pushed.
   void CancelStreams();
   void End(const SessionBrain::End& end);
   void SetAlarm();
@@ -202,13 +203,23 @@ void JobSession::Impl::OnPush(TensorChunk chunk, bool verified, Credit credit) {
   if (!pushed.ok()) Do(brain_.OnFailure(pushed));
 }
 
+std::vector<TensorId> JobSession::Impl::MissingTensors() const {
+  std::vector<TensorId> missing;
+  for (const TensorInfo& tensor : table_) {
+    const int64_t bytes = RowsOf(tensor, options_.spec) * tensor.row_bytes();
+    const bool is_input = tensor.direction == Direction::kInput;
+    if (is_input && pushed_.bytes_of(tensor.id) < bytes) missing.push_back(tensor.id);
+  }
+  return missing;
+}
+
 void JobSession::Impl::CloseInputs() {
   Post([](Impl* impl) {
     impl->inputs_closed_ = true;
     // Another call's rows may have made its shards complete, which would pass for an answer.
     const int64_t missing = impl->pushed_.bytes_missing();
     if (missing > 0 && MayBeJoined(impl->options_.request)) {
-      impl->Do(impl->brain_.OnFailure(MissingRowsError(missing)));
+      impl->Do(impl->brain_.OnFailure(MissingRowsError(missing, impl->MissingTensors())));
     }
     impl->pushed_.Close();
   });

@@ -35,6 +35,7 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
     if (rank.bytes_missing < 0) {
       return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before");
     }
+    bytes_of_[part.tensor] += static_cast<int64_t>(part.data.size());
     ++rank.chunks;
     rank.source->Push(std::move(part), credit);
     if (rank.upload != nullptr) rank.upload->Kick();
@@ -46,6 +47,11 @@ int64_t PushedInputs::bytes_missing() const {
   int64_t bytes = 0;
   for (const auto& [number, rank] : ranks_) bytes += rank.bytes_missing;
   return bytes;
+}
+
+int64_t PushedInputs::bytes_of(TensorId tensor) const {
+  const auto found = bytes_of_.find(tensor);
+  return found == bytes_of_.end() ? 0 : found->second;
 }
 
 void PushedInputs::Close() {

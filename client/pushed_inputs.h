@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "attention/tensor_table.h"
 #include "client/chunk_writer.h"
 #include "client/shard_streams.h"
 #include "proto/tensor_stream.h"
@@ -31,7 +32,8 @@ class PushedInputs {
   // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.
   absl::Status Push(std::vector<TensorChunk> parts, const Credit& credit);
 
-  int64_t bytes_missing() const;  // Of all ranks.
+  int64_t bytes_missing() const;            // Of all ranks.
+  int64_t bytes_of(TensorId tensor) const;  // Pushed.
   // All has been pushed, or nothing more is wanted.
   void Close();
 
@@ -43,6 +45,7 @@ class PushedInputs {
     size_t chunks = 0;
   };
   std::map<int32_t, Rank> ranks_;
+  std::map<TensorId, int64_t> bytes_of_;
 };
 
 }  // namespace annulus

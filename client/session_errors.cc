@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention/error.h"
 
 namespace annulus {
@@ -81,10 +82,19 @@ absl::Status OutOfTurnError(bool accepted) {
                    {"STREAM_SEQUENCE", {}, {}, {}});
 }
 
-absl::Status MissingRowsError(int64_t bytes_missing) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("the inputs ended ", bytes_missing, " bytes before all had come"),
-                   {"MISSING_ROWS", {}, {}, {}});
+absl::Status MissingRowsError(int64_t bytes_missing, const std::vector<TensorId>& tensors) {
+  ErrorDetail detail;
+  detail.reason = "MISSING_ROWS";
+  std::vector<std::string> names;
+  for (const TensorId tensor : tensors) {
+    names.emplace_back(TensorName(tensor));
+    detail.fields.push_back({names.back(), "rows are missing"});
+  }
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat("the inputs ended ", bytes_missing, " bytes before all had come: rows of ",
+                   absl::StrJoin(names, ", "), " are missing"),
+      detail);
 }
 
 }  // namespace annulus

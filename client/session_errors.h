@@ -2,9 +2,11 @@
 #define ANNULUS_CLIENT_SESSION_ERRORS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "attention/tensor_table.h"
 
 namespace annulus {
 
@@ -36,8 +38,8 @@ absl::Status AnswerLostError(const absl::Status& status, const absl::Status& ear
 // INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came before the job was accepted, or when the inputs
 // had ended.
 absl::Status OutOfTurnError(bool accepted);
-// INVALID_ARGUMENT / MISSING_ROWS: the inputs ended too early.
-absl::Status MissingRowsError(int64_t bytes_missing);
+// INVALID_ARGUMENT / MISSING_ROWS: the inputs ended before all rows of these tensors had come.
+absl::Status MissingRowsError(int64_t bytes_missing, const std::vector<TensorId>& tensors);
 
 }  // namespace annulus
 

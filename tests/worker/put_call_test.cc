@@ -1,4 +1,5 @@
 // PutShard and GetShardStatus.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -208,6 +209,7 @@ TEST_F(DataPlaneTest, TheProtocolOfAnUpload) {
   EXPECT_EQ(DetailOf(status).reason, "MISSING_ROWS");
   ASSERT_EQ(DetailOf(status).fields.size(), 3u);
   EXPECT_EQ(DetailOf(status).fields[0].field, "q");
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(" of q, rows "));
 
   call = Put(&malformed, Ticket(id_, 10));
   call->OnMalformed(absl::InvalidArgumentError("garbage"));

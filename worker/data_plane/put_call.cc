@@ -1,17 +1,32 @@
 #include "worker/data_plane/put_call.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention/error.h"
 
 namespace annulus {
 namespace {
 
-constexpr size_t kMaxMissing = 1000;
+constexpr size_t kMaxMissing = 1000, kMostInMessage = 3;
 
 absl::Status SequenceError(absl::string_view field, absl::string_view what) {
   return InvalidField("STREAM_SEQUENCE", field, what);
+}
+
+// "rows 4 to 10 of q, rows 0 to 10 of k".
+std::string TextOf(const std::vector<MissingPiece>& pieces) {
+  std::vector<std::string> texts;
+  for (const MissingPiece& piece : pieces) {
+    if (texts.size() == kMostInMessage)
+      return absl::StrCat(absl::StrJoin(texts, ", "), " and more");
+    texts.push_back(absl::StrCat("rows ", piece.rows.begin, " to ", piece.rows.end, " of ",
+                                 TensorName(piece.tensor)));
+  }
+  return absl::StrJoin(texts, ", ");
 }
 
 absl::Status MissingRows(const StagedShard& shard) {
@@ -19,14 +34,16 @@ absl::Status MissingRows(const StagedShard& shard) {
   detail.reason = "MISSING_ROWS";
   detail.metadata["received_bytes"] = absl::StrCat(shard.received_bytes());
   detail.metadata["expected_bytes"] = absl::StrCat(shard.expected_bytes());
-  for (const MissingPiece& piece : shard.Missing(/*limit=*/16)) {
+  const std::vector<MissingPiece> pieces = shard.Missing(/*limit=*/16);
+  for (const MissingPiece& piece : pieces) {
     detail.fields.push_back(
         {std::string(TensorName(piece.tensor)),
          absl::StrCat("rows ", piece.rows.begin, " to ", piece.rows.end, " are missing")});
   }
   return MakeError(absl::StatusCode::kInvalidArgument,
                    absl::StrCat("the client closed its stream after ", shard.received_bytes(),
-                                " of ", shard.expected_bytes(), " bytes"),
+                                " of ", shard.expected_bytes(), " bytes: ", TextOf(pieces),
+                                pieces.empty() ? "some" : "", " are missing"),
                    detail);
 }
 
