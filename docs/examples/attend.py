@@ -28,8 +28,18 @@ def chunks(tensor, array):
         yield attention_pb2.AttendRequest(chunks=[chunk])
 
 
+def check(name, array):
+    """The service takes bytes as they come: those of another type or order would be other numbers."""
+    if array.dtype != numpy.dtype("<f4"):
+        raise TypeError(f"{name} is {array.dtype.str}, not little-endian float32: {name}.astype('<f4') is")
+    if array.ndim != 3:
+        raise ValueError(f"{name} is {list(array.shape)}, not [tokens, heads, dim]")
+
+
 def attend(channel, q, k, v, causal=False, timeout=60):
     """q, k, v: float32 [tokens, heads, dim]. Returns the output, as q, and the log-sum-exp [tokens, heads]."""
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        check(name, array)
     spec = types_pb2.AttentionSpec(
         dtype=types_pb2.DATA_TYPE_FP32,
         q_heads=q.shape[1], kv_heads=k.shape[1], head_dim=q.shape[2], head_dim_v=v.shape[2],

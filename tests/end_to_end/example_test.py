@@ -35,6 +35,20 @@ class ExampleTest(unittest.TestCase):
             numpy.testing.assert_allclose(out[:, head], exact, atol=1e-5)
             numpy.testing.assert_allclose(lse[:, head], numpy.log(total), rtol=1e-5)
 
+    def test_what_is_no_float32_is_refused(self):
+        proto_stubs.load("annulus/v1/attention.proto")
+        from docs.examples import attend as example
+
+        right = numpy.ones((4, 2, 8), numpy.float32)
+        for wrong, told in (("<f8", "<f8"), (">f4", ">f4"), ("<f2", "<f2"), ("<i4", "<i4")):
+            for place, name in enumerate("qkv"):
+                arrays = [right] * 3
+                arrays[place] = right.astype(wrong)
+                with self.subTest(wrong=wrong, name=name), self.assertRaisesRegex(TypeError, f"^{name} is {told}, not little-endian float32"):
+                    example.attend(None, *arrays)
+        with self.assertRaisesRegex(ValueError, r"^k is \[2, 8\], not \[tokens, heads, dim\]$"):
+            example.attend(None, right, right[0], right)
+
     def test_its_instructions_can_be_followed(self):
         with tempfile.TemporaryDirectory() as root, cluster.Serve(2) as service:
             shutil.copytree("proto", os.path.join(root, "proto"))
