@@ -9,19 +9,11 @@
 
 #include "attention/error_budget.h"
 #include "attention/pair_error.h"
+#include "client/order.h"
 
 namespace annulus {
 
 // What the verifier of gradients adds up, and by what it judges that.
-
-// Where sums begin, and which way they go: the n-th of several orders.
-struct Order {
-  int64_t number = 0, of = 1;
-  int64_t At(int64_t n, int64_t size) const {
-    const int64_t from = size * number / of;
-    return number % 2 == 0 ? (from + n) % size : (from + size - 1 - n) % size;
-  }
-};
 
 // A product of vectors, summed in that order.
 template <typename Real>

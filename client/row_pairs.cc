@@ -28,16 +28,6 @@ float RowPairs::BiasAt(int32_t head, int64_t row, int64_t key) const {
   return bias;
 }
 
-std::vector<float> RowPairs::BiasOf(int32_t head, int64_t row) const {
-  if (!pairs_.has_bias && !pairs_.has_bits) return {};
-  const int64_t sequence = mask_.SequenceOfQuery(row);
-  std::vector<float> bias;
-  for (int64_t key = mask_.KeyBegin(sequence); key < mask_.KeyBegin(sequence + 1); ++key) {
-    bias.push_back(BiasAt(head, row, key));
-  }
-  return bias;
-}
-
 double RowPairs::OffsetOf(int32_t head, int64_t row) const {
   if (!pairs_.has_offset) return 0;
   float offset = 0;

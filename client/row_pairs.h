@@ -25,8 +25,8 @@ class RowPairs {
 
   // Of a packed key row of the row's sequence; −∞ where bias or bit mask hides it, 0 with neither.
   float BiasAt(int32_t head, int64_t row, int64_t key) const;
-  // The same of each key of the sequence; empty with neither.
-  std::vector<float> BiasOf(int32_t head, int64_t row) const;
+  // Whether any key has one that is not 0.
+  bool HasBias() const { return pairs_.has_bias || pairs_.has_bits; }
   double OffsetOf(int32_t head, int64_t row) const;  // 0: none.
 
  private:

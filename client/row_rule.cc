@@ -14,7 +14,6 @@ RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const RowPai
   rule.position = mask.Position(head, row);
   rule.sequence = mask.SequenceOfQuery(row);
   rule.first_key = mask.KeyBegin(rule.sequence);
-  rule.bias = pairs.BiasOf(head, row);
   rule.row = row - mask.QueryBegin(rule.sequence);
   rule.head = head;
   return rule;

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <limits>
 #include <optional>
-#include <vector>
 
 #include "attention/dropout.h"
 #include "attention/mask.h"
@@ -22,17 +20,11 @@ struct RowRule {
   double slope = 0, offset = 0;
   int64_t position = 0;   // Among the packed key rows.
   int64_t first_key = 0;  // Of the row's sequence.
-  // Of each key of the sequence; −∞ where it or the bit mask hides the key. Empty: neither.
-  std::vector<float> bias;
   // Dropout: the row of its sequence. nullptr: none.
   const DropoutRule* dropout = nullptr;
   double kept = 1;  // 1 − rate.
   int64_t sequence = 0, row = 0;
   int32_t head = 0;
-
-  bool Hides(int64_t key_row) const {
-    return !bias.empty() && bias[key_row - first_key] == -std::numeric_limits<float>::infinity();
-  }
 
   bool Keeps(int64_t key_row) const {
     return dropout == nullptr || dropout->Keeps(sequence, head, row, key_row - first_key);
@@ -43,9 +35,10 @@ struct RowRule {
 RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const RowPairs& pairs,
                     int32_t head, int64_t row);
 
-// The score of a packed key row by its product with the query row (docs/numerics.md), in Real.
+// The score of a packed key row by its product with the query row and the pair's bias, in Real
+// (docs/numerics.md).
 template <typename Real>
-Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
+Real ScoreOf(Real product, const RowRule& rule, int64_t key_row, float bias) {
   Real score = product * static_cast<Real>(rule.scale) + static_cast<Real>(rule.offset);
   if (rule.soft_cap.has_value()) {
     const auto cap = static_cast<Real>(*rule.soft_cap);
@@ -53,7 +46,7 @@ Real ScoreOf(Real product, const RowRule& rule, int64_t key_row) {
   }
   const auto away = static_cast<Real>(std::abs(rule.position - key_row));
   if (rule.slope != 0) score -= static_cast<Real>(rule.slope) * away;
-  return rule.bias.empty() ? score : score + static_cast<Real>(rule.bias[key_row - rule.first_key]);
+  return score + static_cast<Real>(bias);
 }
 
 }  // namespace annulus

@@ -4,12 +4,14 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "attention/dropout.h"
 #include "attention/error.h"
 #include "attention/synthetic.h"
 #include "attention/tensor_table.h"
+#include "base/cpu_list.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -351,6 +353,43 @@ TEST(VerifyTest, AnLseMayBeOffAsMuchAsItsScoresAre) {
     lse[3] += 0.02f;
     EXPECT_FALSE(VerifyRows(spec, input, kRows, 1)->within());
   }
+}
+
+// Rows of 34 blocks of keys, which threads take in two parts.
+AttentionSpec ManyBlocks() {
+  AttentionSpec spec = SpecOf(3, 17000, true, DataType::kFp32);
+  spec.sequences.resize(1);
+  spec.q_heads = 2;
+  spec.kv_heads = 1;
+  spec.modifiers.alibi_slopes = {0, 1e-4};
+  spec.dropout = Dropout{0.1, 6};
+  return spec;
+}
+
+TEST(VerifyTest, KeysOfManyBlocksAreAllSeen) {
+  const AttentionSpec spec = ManyBlocks();
+  const Solved solved(spec);
+  const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 3, 1);
+  EXPECT_TRUE(report->within()) << report->output_error << " of " << report->output_budget;
+  for (const int64_t key : {0, 511, 512, 8703, 8704, 16990}) {
+    Solved other = solved;
+    SetFloat(1e4, key * spec.head_dim, &other.memory[2]);
+    EXPECT_FALSE(VerifyRows(spec, other.Input(), 3, 1)->within()) << key;
+  }
+}
+
+TEST(VerifyTest, NoNumberDependsOnThreads) {
+  const AttentionSpec spec = ManyBlocks();
+  const Solved solved(spec);
+  const VerifyReport all = *VerifyRows(spec, solved.Input(), 2, 1);
+  VerifyReport one;
+  std::thread([&] {
+    ASSERT_TRUE(KeepToCpus({AllowedCpus().front()}).ok());
+    one = *VerifyRows(spec, solved.Input(), 2, 1);
+  }).join();
+  EXPECT_EQ(one.output_error, all.output_error);
+  EXPECT_EQ(one.output_budget, all.output_budget);
+  EXPECT_EQ(one.lse_part, all.lse_part);
 }
 
 }  // namespace
