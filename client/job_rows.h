@@ -104,17 +104,18 @@ struct Whole {
   }
 };
 
-// Products of a query with keys [begin, end) of a block into out[begin, end), each summed from the
-// first dimension to the last. Writes up to kAtOnce − 1 numbers on either side, within kRows.
+// Products of a query with keys [begin, end) of a block into out[begin, end), each summed over the
+// dimensions in that order. Writes up to kAtOnce − 1 numbers on either side, within kRows.
 template <typename Real, typename Product = Whole>
-void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int64_t end,
-                Real* out) {
+void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int64_t end, Real* out,
+                const Order& order = {}) {
   constexpr int64_t kAtOnce = KeyBlock::kAtOnce;
   const Product product;
   const auto dim = static_cast<int64_t>(query.q.size());
   for (int64_t first = begin / kAtOnce * kAtOnce; first < end; first += kAtOnce) {
     Real sums[kAtOnce] = {};
-    for (int64_t d = 0; d < dim; ++d) {
+    for (int64_t i = 0; i < dim; ++i) {
+      const int64_t d = order.At(i, dim);
       const auto q = static_cast<Real>(query.q[d]);
       const float* k = &block.k[d * KeyBlock::kRows + first];
       for (int64_t n = 0; n < kAtOnce; ++n) sums[n] += product(q, static_cast<Real>(k[n]));
@@ -126,11 +127,11 @@ void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int
 // Scores of the keys that a row sees, as `seen.at`.
 template <typename Real, typename Product = Whole>
 void ScoresOf(const QueryRow& query, const KeyBlock& block, const SeenKeys& seen,
-              std::vector<Real>* scores) {
+              std::vector<Real>* scores, const Order& order = {}) {
   scores->resize(seen.at.size());
   if (seen.at.empty()) return;
   Real products[KeyBlock::kRows];
-  ProductsOf<Real, Product>(query, block, seen.at.front(), seen.at.back() + 1, products);
+  ProductsOf<Real, Product>(query, block, seen.at.front(), seen.at.back() + 1, products, order);
   for (size_t n = 0; n < seen.at.size(); ++n) {
     (*scores)[n] =
         ScoreOf(products[seen.at[n]], query.rule, block.rows.begin + seen.at[n], seen.bias[n]);

@@ -44,7 +44,8 @@ class Run {
         ScoresOf<double>(queries_[i], block, seen, &exact);
         parts_[part][i].exact.Add(exact);
         if (!naive_) continue;
-        ScoresOf<float>(queries_[i], block, seen, &naive);
+        // A pass that makes weights again sums products as it likes.
+        ScoresOf<float>(queries_[i], block, seen, &naive, Order{1, 2});
         parts_[part][i].naive.Add(naive);
       }
     }
@@ -79,12 +80,23 @@ class Run {
   std::vector<std::vector<RowNorm>> parts_;
 };
 
+// Up to which an fp32 number has room for the logarithm of a sum: half its last place is 1/32.
+constexpr float kLargeLse = 0x1p20f;
+
 struct Part {
   Run* run = nullptr;
   int64_t part = 0;
 };
 
 }  // namespace
+
+float RowNorm::NaiveWeightOf(float score) const {
+  const float lse = naive.Lse();
+  if (std::abs(lse) <= kLargeLse) return std::exp(score - lse);
+  const float weight = naive.WeightOf(score);
+  // In another order a score may be above the largest of its row, by no less than its last place.
+  return weight > 1 ? 1 : weight;
+}
 
 std::vector<RowNorm> NormsOf(const JobRows& job, const std::vector<RowCell>& cells, bool naive) {
   std::vector<RowNorm> norms;

@@ -47,7 +47,10 @@ struct WeightSum {
 // of docs/numerics.md has it, in fp32.
 struct RowNorm {
   WeightSum<double> exact;
-  WeightSum<float> naive;
+  WeightSum<float> naive;  // Of products that are summed in another order than ScoresOf has.
+
+  // By the sum's logarithm, as an fp32 LSE has it, as long as that has room for it.
+  float NaiveWeightOf(float score) const;
 };
 
 // Those of rows and heads that share one key/value head, from their scores alone, on all threads;

@@ -12,8 +12,11 @@
 #include "attention/mask.h"
 #include "attention/pair_error.h"
 #include "attention/pair_inputs.h"
+#include "client/all_threads.h"
+#include "client/gradient_norms.h"
 #include "client/gradient_sums.h"
-#include "client/row_pairs.h"
+#include "client/job_rows.h"
+#include "client/row_norms.h"
 #include "client/verify_rows.h"
 
 namespace annulus {
@@ -25,17 +28,24 @@ constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
 struct HeadData {
   int32_t head = 0;
   std::vector<float> q, out, d_out, lse, d_lse, k, v;
+  std::vector<RowNorm> norms;  // Of the query rows that are asked for.
+
+  // By a score of a row.
+  template <typename Real>
+  Real Weight(int64_t row, Real score) const {
+    if constexpr (sizeof(Real) == sizeof(float)) return norms[row].NaiveWeightOf(score);
+    if constexpr (sizeof(Real) == sizeof(double)) return norms[row].exact.WeightOf(score);
+  }
 };
 
 class GradientVerifier {
  public:
   GradientVerifier(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
       : spec_(spec),
-        tensors_(spec, tensors),
-        mask_(spec),
-        pairs_(spec, mask_,
-               {tensors_.data(TensorId::kBias), tensors_.data(TensorId::kBitMask),
-                tensors_.data(TensorId::kLseOffset)}),
+        job_(spec, tensors),
+        tensors_(job_.tensors()),
+        mask_(job_.mask()),
+        pairs_(job_.pairs()),
         dim_(spec.head_dim),
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
@@ -54,11 +64,13 @@ class GradientVerifier {
     for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
       std::vector<HeadData> heads;
       for (int32_t n = 0; n < group; ++n) heads.push_back(Load(kv_head * group + n, kv_head));
+      auto norms = GradientNorms(job_, kv_head, q_rows, k_rows);
+      for (int32_t n = 0; n < group; ++n) heads[n].norms = std::move(norms[n]);
       for (const HeadData& head : heads) {
-        for (const int64_t row : q_rows) JudgeQuery(head, row, &dq[head.head]);
+        JudgeQueries(head, q_rows, &dq[head.head]);
         if (bias_) AddBiasGradients(head, q_rows);
       }
-      for (const int64_t row : k_rows) JudgeKey(heads, kv_head, row, &dk[kv_head], &dv[kv_head]);
+      JudgeKeys(heads, kv_head, k_rows, &dk[kv_head], &dv[kv_head]);
     }
     GradientReport report;
     report.q_rows = static_cast<int64_t>(q_rows.size());
@@ -153,7 +165,7 @@ class GradientVerifier {
   double SinkError(const HeadData& data, int64_t row) const {
     PairSizes sizes = SizesOf(data, row);
     const double sink = spec_.modifiers.sinks[data.head];
-    sizes.weight = std::exp(sink - static_cast<double>(data.lse[row]));
+    sizes.weight = data.Weight<double>(row, sink);
     sizes.difference = sizes.delta;
     sizes.addends += std::abs(sink);
     return ErrorOfPair(sizes).d_bias;
@@ -163,7 +175,7 @@ class GradientVerifier {
   double SinkGradient(const HeadData& data, int64_t row, const Order& order) const {
     if (data.lse[row] == kMinusInf) return 0;
     const Real sink = static_cast<Real>(spec_.modifiers.sinks[data.head]);
-    return -std::exp(sink - static_cast<Real>(data.lse[row])) * DeltaOf<Real>(data, row, order);
+    return -data.Weight<Real>(row, sink) * DeltaOf<Real>(data, row, order);
   }
 
   // The formulas of docs/numerics.md, "Gradients".
@@ -186,7 +198,7 @@ class GradientVerifier {
       score -= static_cast<Real>(spec_.modifiers.alibi_slopes[data.head]) * away;
     }
     score += static_cast<Real>(pairs_.BiasAt(data.head, row, key));
-    const Real weight = std::exp(score - static_cast<Real>(data.lse[row]));
+    const Real weight = data.Weight<Real>(row, score);
     const Real kept = static_cast<Real>(KeptOf(data.head, row, key));
     const Real product = kept * Dot<Real>(d_out, &data.v[key * value_dim_], value_dim_, order);
     Share<Real> share;
@@ -211,20 +223,9 @@ class GradientVerifier {
     for (int64_t i = 0; i < size; ++i) (*to)[i] += factor * static_cast<Real>(from[i]);
   }
 
-  // That a row sees.
-  std::vector<int64_t> KeysOf(int32_t head, int64_t row) const {
-    std::vector<int64_t> keys;
-    for (const Interval& seen : mask_.VisiblePacked(head, row)) {
-      for (int64_t key = seen.begin; key < seen.end; ++key) {
-        if (!Hides(head, row, key)) keys.push_back(key);
-      }
-    }
-    return keys;
-  }
-
   template <typename Real>
   Gradient QueryGradient(const HeadData& data, int64_t row, const Order& order) const {
-    const std::vector<int64_t> keys = KeysOf(data.head, row);
+    const std::vector<int64_t> keys = job_.KeysOf(data.head, row);
     const auto size = static_cast<int64_t>(keys.size());
     std::vector<Real> sum(dim_, Real(0)), of_delta(dim_, Real(0));
     ErrorOfSum error;
@@ -238,19 +239,6 @@ class GradientVerifier {
     return {{sum.begin(), sum.end()}, error.Allowed() + 2 * Largest(of_delta.data(), dim_)};
   }
 
-  // By bias or bit mask.
-  bool Hides(int32_t head, int64_t row, int64_t key) const {
-    return pairs_.BiasAt(head, row, key) == static_cast<float>(kMinusInf);
-  }
-
-  bool Sees(int32_t head, int64_t row, int64_t key) const {
-    if (Hides(head, row, key)) return false;
-    const Intervals seen = mask_.VisiblePacked(head, row);
-    return std::any_of(seen.begin(), seen.end(), [key](const Interval& interval) {
-      return interval.begin <= key && key < interval.end;
-    });
-  }
-
   // dk, then dv.
   template <typename Real>
   Gradient KeyGradients(const std::vector<HeadData>& heads, int64_t key, const Order& order) const {
@@ -261,7 +249,7 @@ class GradientVerifier {
     for (const HeadData& data : heads) {
       for (int64_t n = 0; n < size; ++n) {
         const int64_t row = begin + order.At(n, size);
-        if (!Sees(data.head, row, key)) continue;
+        if (!job_.Sees(data.head, row, key)) continue;
         const Share<Real> share = ShareOf<Real>(data, row, key, order);
         dk_error.Add((share.error.d_score + share.error.delta) *
                      Largest(&data.q[row * dim_], dim_));
@@ -284,23 +272,46 @@ class GradientVerifier {
     }
   }
 
-  void JudgeQuery(const HeadData& data, int64_t row, HeadErrors* errors) {
-    const Gradient exact = QueryGradient<double>(data, row, Order());
-    errors->AllowOfFew(exact.allowed);
-    const std::vector<float> answer = tensors_.Rows(TensorId::kDq, data.head, row, 1);
-    for (int64_t n = 0; n < orders_; ++n) {
-      Judge(exact, QueryGradient<float>(data, row, {n, orders_}), 0, answer, errors);
+  // Calls judge(row, exact, naive of each order) for each row, of what `make(row, order, kind)` has
+  // made on all threads: `kind` is a number of the type that it is to compute in.
+  template <typename Make, typename JudgeRow>
+  void ForGradients(const std::vector<int64_t>& rows, Make make, JudgeRow judge) const {
+    constexpr int64_t kAtOnce = 256;
+    const auto count = static_cast<int64_t>(rows.size());
+    for (int64_t begin = 0; begin < count; begin += kAtOnce) {
+      const int64_t size = std::min(kAtOnce, count - begin);
+      std::vector<Gradient> exact(size), naive(size * orders_);
+      ForEachOnAllThreads(size * (orders_ + 1), [&](int64_t n) {
+        if (n < size) exact[n] = make(rows[begin + n], Order(), 0.0);
+        if (n < size) return;
+        const int64_t at = n - size;
+        naive[at] = make(rows[begin + at / orders_], Order{at % orders_, orders_}, 0.0f);
+      });
+      for (int64_t n = 0; n < size; ++n) {
+        judge(rows[begin + n], exact[n], &naive[n * orders_]);
+      }
     }
-    if (!d_sink_.empty()) JudgeSink(data, row);
+  }
+
+  void JudgeQueries(const HeadData& data, const std::vector<int64_t>& rows, HeadErrors* errors) {
+    const auto make = [&](int64_t row, const Order& order, auto kind) {
+      return QueryGradient<decltype(kind)>(data, row, order);
+    };
+    ForGradients(rows, make, [&](int64_t row, const Gradient& exact, const Gradient* naive) {
+      errors->AllowOfFew(exact.allowed);
+      const std::vector<float> answer = tensors_.Rows(TensorId::kDq, data.head, row, 1);
+      for (int64_t n = 0; n < orders_; ++n) Judge(exact, naive[n], 0, answer, errors);
+      if (!d_sink_.empty()) JudgeSink(data, row);
+    });
   }
 
   // Of all picked rows; judged with the last head that adds to it.
   void AddBiasGradients(const HeadData& data, const std::vector<int64_t>& rows) {
     const bool of_all = bias_->errors.size() == 1;
     HeadErrors& errors = bias_->errors[of_all ? 0 : data.head];
-    for (size_t i = 0; i < rows.size(); ++i) {
+    ForEachOnAllThreads(static_cast<int64_t>(rows.size()), [&](int64_t i) {
       const int64_t first = mask_.KeyBegin(mask_.SequenceOfQuery(rows[i]));
-      for (const int64_t key : KeysOf(data.head, rows[i])) {
+      for (const int64_t key : job_.KeysOf(data.head, rows[i])) {
         const Share<double> share = ShareOf<double>(data, rows[i], key, Order());
         bias_->Exact(i)[key - first] += share.d_bias;
         bias_->Error(i)[key - first].Add(share.error.d_bias);
@@ -309,7 +320,7 @@ class GradientVerifier {
           naive += ShareOf<float>(data, rows[i], key, {n, bias_->orders}).d_bias;
         }
       }
-    }
+    });
     if (of_all && data.head + 1 < spec_.q_heads) return;
     for (size_t i = 0; i < rows.size(); ++i) {
       bias_->Judge(i, tensors_.Rows(TensorId::kDBias, of_all ? 0 : data.head, rows[i], 1), &errors);
@@ -327,18 +338,21 @@ class GradientVerifier {
     }
   }
 
-  void JudgeKey(const std::vector<HeadData>& heads, int32_t kv_head, int64_t row, HeadErrors* dk,
-                HeadErrors* dv) const {
-    const Gradient exact = KeyGradients<double>(heads, row, Order());
-    dk->AllowOfFew(exact.allowed);
-    dv->AllowOfFew(exact.dv_allowed);
-    const std::vector<float> got_dk = tensors_.Rows(TensorId::kDk, kv_head, row, 1);
-    const std::vector<float> got_dv = tensors_.Rows(TensorId::kDv, kv_head, row, 1);
-    for (int64_t n = 0; n < orders_; ++n) {
-      const Gradient naive = KeyGradients<float>(heads, row, {n, orders_});
-      Judge(exact, naive, 0, got_dk, dk);
-      Judge(exact, naive, dim_, got_dv, dv);
-    }
+  void JudgeKeys(const std::vector<HeadData>& heads, int32_t kv_head,
+                 const std::vector<int64_t>& rows, HeadErrors* dk, HeadErrors* dv) const {
+    const auto make = [&](int64_t row, const Order& order, auto kind) {
+      return KeyGradients<decltype(kind)>(heads, row, order);
+    };
+    ForGradients(rows, make, [&](int64_t row, const Gradient& exact, const Gradient* naive) {
+      dk->AllowOfFew(exact.allowed);
+      dv->AllowOfFew(exact.dv_allowed);
+      const std::vector<float> got_dk = tensors_.Rows(TensorId::kDk, kv_head, row, 1);
+      const std::vector<float> got_dv = tensors_.Rows(TensorId::kDv, kv_head, row, 1);
+      for (int64_t n = 0; n < orders_; ++n) {
+        Judge(exact, naive[n], 0, got_dk, dk);
+        Judge(exact, naive[n], dim_, got_dv, dv);
+      }
+    });
   }
 
   void Note(TensorId id, const std::vector<HeadErrors>& heads, int64_t rows,
@@ -359,9 +373,10 @@ class GradientVerifier {
   }
 
   const AttentionSpec& spec_;
-  const HeadTensors tensors_;
-  const MaskMap mask_;
-  const RowPairs pairs_;
+  const JobRows job_;
+  const HeadTensors& tensors_;
+  const MaskMap& mask_;
+  const RowPairs& pairs_;
   const int64_t dim_, value_dim_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
