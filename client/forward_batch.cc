@@ -6,7 +6,8 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMaxStreams = 4;
+// Forwards, and backwards from the middle on: what reading keys costs is in proportion.
+constexpr int64_t kMaxStreams = 2;
 // Of many blocks; rows of few are not worth to be cut.
 constexpr int64_t kMaxParts = 16, kBlocksOfPart = 16;
 

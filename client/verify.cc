@@ -97,7 +97,7 @@ class Verifier {
     const int64_t threads = AllowedCpuCount(), batches = static_cast<int64_t>(batches_.size());
     for (ForwardBatch& batch : batches_) {
       const int64_t streams = batch.streams();
-      const int64_t takers = std::clamp<int64_t>(2 * threads / (batches * streams), 1, orders_);
+      const int64_t takers = std::clamp<int64_t>(threads / (batches * streams), 1, orders_);
       for (int64_t first = 0; first < streams * takers && first < orders_; ++first) {
         Work work{&batch, 0, {}};
         for (int64_t n = first; n < orders_; n += streams * takers) work.orders.push_back(n);

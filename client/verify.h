@@ -40,7 +40,8 @@ struct VerifyReport {
 // that share nothing with the service but the rule of the mask; the rows are picked by `seed`. The
 // budget is the one of docs/numerics.md (attention/error_budget.h), head by head over the
 // recomputed rows; where those are few, the naive error is the largest over up to 32 orders of the
-// keys. UNIMPLEMENTED / NOT_SERVED for gradients.
+// keys. Takes all CPUs of this thread, and memory that does not grow with the keys; no number
+// depends on how many CPUs there are. UNIMPLEMENTED / NOT_SERVED for gradients.
 absl::StatusOr<VerifyReport> VerifyRows(const AttentionSpec& spec, const VerifyInput& input,
                                         int64_t count, uint64_t seed);
 

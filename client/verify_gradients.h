@@ -21,7 +21,9 @@ struct GradientReport {
 
 // VerifyRows (client/verify.h) for a finished job of gradients: recomputes dq and, where the job
 // has them, d_sink and d_bias of `count` query rows and dk and dv of as many key rows in fp64,
-// every head, from the inputs as given. `tensors`: all of TensorTable(spec), packed.
+// every head, on all threads, from the inputs as given; but for the LSE: what weights are divided
+// by is made from the scores (client/gradient_norms.h). `tensors`: all of TensorTable(spec),
+// packed.
 GradientReport VerifyGradients(const AttentionSpec& spec,
                                const std::map<TensorId, const std::byte*>& tensors, int64_t count,
                                uint64_t seed);

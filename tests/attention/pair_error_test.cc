@@ -31,6 +31,17 @@ TEST(PairErrorTest, AWeightIsOffByItsExponent) {
   EXPECT_EQ(ErrorOfPair(sizes).d_score, 0);
 }
 
+// An exponent of 120 would allow anything.
+TEST(PairErrorTest, AdditionsChangeNoMoreThanAnEighth) {
+  PairSizes sizes = Sizes();
+  sizes.addends = 0x1p21 - 3;
+  EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, 0.5 * 0.125);
+  sizes.addends = 2e9;
+  EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, 0.5 * 0.125);
+  sizes.product = 4;
+  EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, 0.5 * (0.125 + 12 * kHalfUlp));
+}
+
 TEST(PairErrorTest, WhatCancelsIsOffByWhatItIsMadeOf) {
   PairSizes sizes = Sizes();
   sizes.slope = 0.5;
