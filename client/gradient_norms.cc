@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-constexpr double kMostProducts = 0x1p36;
+constexpr double kMostProducts = 0x1p35;
 constexpr float kSmallLse = 64;
 
 bool AllScoresAreFew(const JobRows& job) {
@@ -31,7 +31,7 @@ RowNorm OfLse(float lse) { return {{lse, 1}, {lse, 1}}; }
 
 std::vector<std::vector<RowNorm>> GradientNorms(const JobRows& job, int32_t kv_head,
                                                 const std::vector<int64_t>& q_rows,
-                                                const std::vector<int64_t>& k_rows) {
+                                                const std::vector<int64_t>& k_rows, GivenLse use) {
   const int32_t group = job.spec().q_heads / job.spec().kv_heads, first = kv_head * group;
   const int64_t rows = job.spec().q_rows();
   std::vector<std::vector<RowNorm>> norms(group, std::vector<RowNorm>(rows));
@@ -46,8 +46,8 @@ std::vector<std::vector<RowNorm>> GradientNorms(const JobRows& job, int32_t kv_h
     for (int32_t n = 0; n < group; ++n) {
       if (!picked && !SeesOneOf(job.mask().VisiblePacked(first + n, row), k_rows)) continue;
       const float given = lse[n][row];
-      const bool stands =
-          !std::isfinite(given) || (!all && !picked && std::abs(given) <= kSmallLse);
+      const bool stands = use == GivenLse::kTaken || !std::isfinite(given) ||
+                          (!all && !picked && std::abs(given) <= kSmallLse);
       if (stands) norms[n][row] = OfLse(given);
       if (!stands) cells.push_back({first + n, row});
     }

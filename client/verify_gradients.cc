@@ -13,7 +13,6 @@
 #include "attention/pair_error.h"
 #include "attention/pair_inputs.h"
 #include "client/all_threads.h"
-#include "client/gradient_norms.h"
 #include "client/gradient_sums.h"
 #include "client/job_rows.h"
 #include "client/row_norms.h"
@@ -53,7 +52,7 @@ class GradientVerifier {
     if (PairInputs(spec).d_bias) bias_.emplace(PairInputs(spec).bias_heads, PairInputs(spec).width);
   }
 
-  GradientReport Run(int64_t count, uint64_t seed) {
+  GradientReport Run(int64_t count, uint64_t seed, GivenLse lse) {
     const std::vector<int64_t> q_rows = PickRows(spec_.q_rows(), count, seed);
     const std::vector<int64_t> k_rows = PickRows(spec_.kv_rows(), count, seed + 1);
     const auto picked = static_cast<int64_t>(std::max(q_rows.size(), k_rows.size()));
@@ -64,7 +63,7 @@ class GradientVerifier {
     for (int32_t kv_head = 0; kv_head < spec_.kv_heads; ++kv_head) {
       std::vector<HeadData> heads;
       for (int32_t n = 0; n < group; ++n) heads.push_back(Load(kv_head * group + n, kv_head));
-      auto norms = GradientNorms(job_, kv_head, q_rows, k_rows);
+      auto norms = GradientNorms(job_, kv_head, q_rows, k_rows, lse);
       for (int32_t n = 0; n < group; ++n) heads[n].norms = std::move(norms[n]);
       for (const HeadData& head : heads) {
         JudgeQueries(head, q_rows, &dq[head.head]);
@@ -388,8 +387,8 @@ class GradientVerifier {
 
 GradientReport VerifyGradients(const AttentionSpec& spec,
                                const std::map<TensorId, const std::byte*>& tensors, int64_t count,
-                               uint64_t seed) {
-  return GradientVerifier(spec, tensors).Run(count, seed);
+                               uint64_t seed, GivenLse lse) {
+  return GradientVerifier(spec, tensors).Run(count, seed, lse);
 }
 
 }  // namespace annulus

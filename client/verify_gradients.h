@@ -7,6 +7,7 @@
 
 #include "attention/spec.h"
 #include "attention/tensor_table.h"
+#include "client/gradient_norms.h"
 
 namespace annulus {
 
@@ -26,7 +27,7 @@ struct GradientReport {
 // packed.
 GradientReport VerifyGradients(const AttentionSpec& spec,
                                const std::map<TensorId, const std::byte*>& tensors, int64_t count,
-                               uint64_t seed);
+                               uint64_t seed, GivenLse lse = GivenLse::kJudged);
 
 }  // namespace annulus
 

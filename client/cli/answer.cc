@@ -45,7 +45,9 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
     RETURN_IF_ERROR(
         CheckOutputOfRows(job.spec(), tensors, rows, verification.seed, job.MayHaveBf16Partials()));
   }
-  const GradientReport report = VerifyGradients(job.spec(), tensors, rows, verification.seed);
+  const GradientReport report =
+      VerifyGradients(job.spec(), tensors, rows, verification.seed,
+                      job.is_from_file() ? GivenLse::kJudged : GivenLse::kTaken);
   verification.gradients = report;
   if (report.within()) return verification;
   return MakeError(

@@ -55,7 +55,7 @@ class WideJob {
     Put(TensorId::kDBias, d_bias_);
   }
 
-  GradientReport Verify(int64_t count) const {
+  GradientReport Verify(int64_t count, GivenLse lse = GivenLse::kJudged) const {
     std::map<TensorId, const std::byte*> tensors;
     std::map<TensorId, std::vector<std::byte>> memory;
     for (const TensorInfo& tensor : TensorTable(spec_)) {
@@ -65,7 +65,7 @@ class WideJob {
       ConvertFromFp32(tensor.dtype, values.data(), values.size(), bytes.data());
       tensors[tensor.id] = bytes.data();
     }
-    return VerifyGradients(spec_, tensors, count, 3);
+    return VerifyGradients(spec_, tensors, count, 3, lse);
   }
 
  private:
@@ -185,6 +185,14 @@ TEST(VerifyWideScoresTest, ExactWeightsPass) {
       EXPECT_TRUE(report.within()) << Text({dtype, -1e9f}, rows, report);
     }
   }
+}
+
+// As `annulus gradients --synthetic` has them.
+TEST(VerifyWideScoresTest, AMadeLseIsTaken) {
+  WideJob job(DataType::kFp32, -1e9f, 15);
+  job.Solve(/*spread=*/0, /*times=*/kKeys);
+  EXPECT_TRUE(job.Verify(1000, GivenLse::kTaken).within());
+  EXPECT_FALSE(job.Verify(1000).within());
 }
 
 // An LSE in range that is not the row's is not what the answer is judged by.
