@@ -88,7 +88,8 @@ class GatewayMemoryTest(unittest.TestCase):
         """What the coordinator's memory grows by at its peak."""
         before = service.coordinator.resident_kib()
         lengths = [(16, ROWS), (16, ROWS), (16, ROWS), (ROWS, 16)]
-        stubs = [self.enterContext(raw_client.Stubs(service.address)) for _ in lengths]
+        options = [()] * 3 + [raw_client.NARROW]
+        stubs = [self.enterContext(raw_client.Stubs(service.address, each)) for each in options]
         transfers = [Transfer(each, q, kv) for each, (q, kv) in zip(stubs, lengths)]
         *fast, slow = transfers
         with futures.ThreadPoolExecutor(len(fast)) as readers:

@@ -257,7 +257,8 @@ class StreamFaultsTest(ServiceCase):
 
     def test_outputs_that_nobody_reads(self):
         job = Job([(32768, 1)], q_heads=8, kv_heads=8, head_dim=64)  # 64 MiB of output.
-        call = self.attend()
+        stubs = self.enterContext(raw_client.Stubs(self.service.address, raw_client.NARROW))
+        call = self.enterContext(raw_client.Attend(stubs, timeout=280))
         call.start(job.spec, self.execution)
         job_id = call.accepted().job_id
         for chunk in job.chunks():

@@ -20,7 +20,7 @@ from tests.end_to_end import raw_client, raw_job
 address, q_len, kv_len, share = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 job = raw_job.Job([(q_len, kv_len)], q_heads=8, kv_heads=8, head_dim=128)
 chunks = list(job.chunks())
-with raw_client.Stubs(address) as stubs, raw_client.Attend(stubs, timeout=280) as call:
+with raw_client.Stubs(address, raw_client.NARROW) as stubs, raw_client.Attend(stubs, timeout=280) as call:
     call.start(job.spec, raw_client.types_pb2.Execution(world_size=2))
     job_id = call.accepted().job_id
     for chunk in chunks[:int(len(chunks) * share)]:
