@@ -285,11 +285,14 @@ class Chooser {
     return BestSeconds() - even + most / choice_.rates.link_bytes_per_second;
   }
 
-  // Of one rank that does all of it.
+  // Of one rank that does all of it, its rows left aside. Each rank may read all keys.
   double SecondsOfWork(const Cost& cost) const {
-    const int64_t pairs =
-        std::accumulate(cost.visible_pairs.begin(), cost.visible_pairs.end(), int64_t{0});
-    return static_cast<double>(pairs) * choice_.rates.pair_seconds;
+    const auto sum = [](const std::vector<int64_t>& of) {
+      return static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
+    };
+    const auto ranks = static_cast<double>(cost.task_keys.size());
+    return SecondsOf({sum(cost.visible_pairs), 0, sum(cost.task_keys) / ranks},
+                     choice_.rates.kernel());
   }
 
   static int64_t BytesOf(const Cost& cost) {

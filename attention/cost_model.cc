@@ -6,8 +6,9 @@
 
 #include "attention/block_layout.h"
 #include "attention/placement.h"
-#include "attention/segment.h"
+#include "attention/schedule/plan_memo.h"
 #include "attention/status_macros.h"
+#include "attention/task_pairs.h"
 
 namespace annulus {
 namespace {
@@ -25,44 +26,62 @@ int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>&
   return bytes;
 }
 
+// What tasks do, in whole numbers: they are added up, and the same on every machine.
+struct TaskWork {
+  int64_t pairs = 0, rows = 0, keys = 0;
+
+  void Add(const TaskWork& other) {
+    pairs += other.pairs;
+    rows += other.rows;
+    keys += other.keys;
+  }
+};
+
+double TaskSeconds(const TaskWork& work, const Rates& rates) {
+  return SecondsOf({static_cast<double>(work.pairs), static_cast<double>(work.rows),
+                    static_cast<double>(work.keys)},
+                   rates.kernel());
+}
+
 struct RankCost {
   double seconds = 0;
   int64_t bytes_sent = 0;
-  int64_t visible_pairs = 0;
-  int64_t task_rows = 0;
+  TaskWork work;
 };
 
-double SecondsOfStep(int64_t pairs, int64_t rows, int64_t sent, int64_t received,
-                     const Rates& rates) {
-  const double tasks = static_cast<double>(pairs) * rates.pair_seconds +
-                       static_cast<double>(rows) * rates.row_seconds;
+double SecondsOfStep(const TaskWork& work, int64_t sent, int64_t received, const Rates& rates) {
+  const double tasks = TaskSeconds(work, rates);
   const double wire = static_cast<double>(std::max(sent, received)) / rates.link_bytes_per_second;
   const double fixed = sent + received > 0 ? rates.step_seconds : 0;
   return std::max(tasks, wire) + rates.overlap_loss * std::min(tasks, wire) + fixed;
 }
 
-// Query rows × heads of all tasks.
-int64_t TaskRows(const Step& step) {
-  int64_t rows = 0;
-  for (const Task& task : step.tasks) {
-    rows += (task.q_end - task.q_begin) * (task.head_end - task.head_begin);
+// Of each step of a rank.
+std::vector<TaskWork> WorkOfSteps(const RankSchedule& schedule, const ScheduleRequest& request) {
+  PlanMemo own(request);
+  const TaskPairs pairs(schedule, request, request.memo != nullptr ? request.memo : &own);
+  std::vector<TaskWork> steps;
+  for (const Step& step : schedule.steps) {
+    TaskWork& work = steps.emplace_back();
+    for (const Task& task : step.tasks) {
+      const int64_t rows = (task.q_end - task.q_begin) * (task.head_end - task.head_begin);
+      work.Add({pairs.Of(task), rows, pairs.Keys(task)});
+    }
   }
-  return rows;
+  return steps;
 }
 
 RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request,
                     const BlockLayout& layout, const Rates& rates) {
-  const std::vector<int64_t> pairs = StepCosts(schedule, request);
+  const std::vector<TaskWork> works = WorkOfSteps(schedule, request);
   RankCost cost;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
     const int64_t sent = TransferBytes(schedule, step.sends, layout);
     const int64_t received = TransferBytes(schedule, step.receives, layout);
-    const int64_t rows = TaskRows(step);
-    cost.seconds += SecondsOfStep(pairs[i], rows, sent, received, rates);
+    cost.seconds += SecondsOfStep(works[i], sent, received, rates);
     cost.bytes_sent += sent;
-    cost.visible_pairs += pairs[i];
-    cost.task_rows += rows;
+    cost.work.Add(works[i]);
   }
   return cost;
 }
@@ -88,15 +107,19 @@ double Balance(const std::vector<int64_t>& work) {
 
 }  // namespace
 
+KernelWork Cost::WorkOf(int32_t rank) const {
+  return {static_cast<double>(visible_pairs[rank]), static_cast<double>(task_rows[rank]),
+          static_cast<double>(task_keys[rank])};
+}
+
 std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequest& request,
                                 const Rates& rates) {
   const BlockLayout layout(*request.spec);
-  const std::vector<int64_t> pairs = StepCosts(schedule, request);
+  const std::vector<TaskWork> works = WorkOfSteps(schedule, request);
   std::vector<double> seconds;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
-    seconds.push_back(SecondsOfStep(pairs[i], TaskRows(step),
-                                    TransferBytes(schedule, step.sends, layout),
+    seconds.push_back(SecondsOfStep(works[i], TransferBytes(schedule, step.sends, layout),
                                     TransferBytes(schedule, step.receives, layout), rates));
   }
   return seconds;
@@ -111,8 +134,9 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
     cost.seconds = std::max(cost.seconds, rank.seconds);
     AddLinks(schedule, static_cast<int32_t>(cost.bytes_sent.size()), layout, &cost.links);
     cost.bytes_sent.push_back(rank.bytes_sent);
-    cost.visible_pairs.push_back(rank.visible_pairs);
-    cost.task_rows.push_back(rank.task_rows);
+    cost.visible_pairs.push_back(rank.work.pairs);
+    cost.task_rows.push_back(rank.work.rows);
+    cost.task_keys.push_back(rank.work.keys);
     cost.peak_bytes_per_rank =
         std::max(cost.peak_bytes_per_rank, PlaceBuffers(schedule, layout).arena_bytes);
   }

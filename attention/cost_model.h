@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "attention/kernel_rates.h"
 #include "attention/schedule.h"
 #include "attention/shard_plan.h"
 
@@ -17,6 +18,7 @@ struct Rates {
   // Of the job's kernel at its dimensions (attention/kernel_rates.h).
   double pair_seconds = 5e-9;
   double row_seconds = 0;
+  double key_seconds = 0;
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
   double step_seconds = 2e-4;          // Of a step with a transfer.
   double job_seconds = 5e-4;           // Of a group job over a job on one worker.
@@ -24,6 +26,13 @@ struct Rates {
   // from a kernel. Measured on CPU workers: all of it where kernels have every core, little where
   // cores are free.
   double overlap_loss = 0.5;
+
+  KernelRate kernel() const { return {0, pair_seconds, row_seconds, key_seconds}; }
+  void SetKernel(const KernelRate& rate) {
+    pair_seconds = rate.pair_seconds;
+    row_seconds = rate.row_seconds;
+    key_seconds = rate.key_seconds;
+  }
 };
 
 // What one rank sends to another, one way.
@@ -43,6 +52,9 @@ struct Cost {
   std::vector<Link> links;             // Those with any bytes, by `from`, then by `to`.
   std::vector<int64_t> visible_pairs;  // By rank, × query heads.
   std::vector<int64_t> task_rows;      // By rank: query rows × heads of all tasks.
+  std::vector<int64_t> task_keys;      // By rank: keys that tasks read × key/value heads.
+
+  KernelWork WorkOf(int32_t rank) const;
 };
 
 // Predicted seconds of each step of a rank, as PredictCost counts them.
@@ -50,8 +62,9 @@ std::vector<double> StepSeconds(const RankSchedule& schedule, const ScheduleRequ
                                 const Rates& rates);
 
 // Predicts a schedule: a rank's step takes as long as the longer of its tasks (by their visible
-// pairs and rows × query heads) and its transfers (the larger of what it sends and what it
-// receives), since they overlap, and a part of the shorter.
+// pairs and rows × query heads, and by the keys that they read × key/value heads) and its transfers
+// (the larger of what it sends and what it receives), since they overlap, and a part of the
+// shorter.
 absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& rates);
 
 }  // namespace annulus

@@ -14,6 +14,19 @@ double DimOf(const AttentionSpec& spec, Operation measured) {
 
 }  // namespace
 
+double SecondsOf(const KernelWork& work, const KernelRate& rate) {
+  return work.pairs * rate.pair_seconds + work.rows * rate.row_seconds +
+         work.keys * rate.key_seconds;
+}
+
+KernelRate Scaled(const KernelRate& rate, double factor) {
+  KernelRate scaled = rate;
+  scaled.pair_seconds *= factor;
+  scaled.row_seconds *= factor;
+  scaled.key_seconds *= factor;
+  return scaled;
+}
+
 KernelRate RateOf(const AttentionSpec& spec, const KernelRates& of) {
   const absl::Span<const KernelRate> rates = of.rates;
   const double dim = DimOf(spec, of.operation);
@@ -22,13 +35,12 @@ KernelRate RateOf(const AttentionSpec& spec, const KernelRates& of) {
   if (above == rates.begin()) return rates.front();
   KernelRate rate = above[-1];
   if (above == rates.end()) {
-    rate.pair_seconds *= dim / rate.head_dim;
-    rate.row_seconds *= dim / rate.head_dim;
-    return rate;
+    return Scaled(rate, dim / rate.head_dim);
   }
   const double part = (dim - rate.head_dim) / (above->head_dim - rate.head_dim);
   rate.pair_seconds += part * (above->pair_seconds - rate.pair_seconds);
   rate.row_seconds += part * (above->row_seconds - rate.row_seconds);
+  rate.key_seconds += part * (above->key_seconds - rate.key_seconds);
   return rate;
 }
 

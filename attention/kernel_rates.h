@@ -14,7 +14,16 @@ struct KernelRate {
   int32_t head_dim = 128;      // Of q, k and v.
   double pair_seconds = 5e-9;  // Of a visible pair and query head, where there are many in a row.
   double row_seconds = 0;      // Of a query row and head of a task, beside its pairs.
+  // Of a key and key/value head that a task reads, beside its pairs. Few rows take no more.
+  double key_seconds = 0;
 };
+
+// What tasks do: visible pairs and query rows, each × query heads, and keys × key/value heads.
+struct KernelWork {
+  double pairs = 0, rows = 0, keys = 0;
+};
+double SecondsOf(const KernelWork& work, const KernelRate& rate);
+KernelRate Scaled(const KernelRate& rate, double factor);
 
 // What one kernel takes, as a worker measured it.
 struct KernelRates {

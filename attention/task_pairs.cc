@@ -51,6 +51,33 @@ int64_t TaskPairs::Of(const Task& task) const {
   return Scaled(Visible(task), ProductsOf(task), kProducts);
 }
 
+int64_t TaskPairs::KeysOfClass(const Task& task, int32_t head) const {
+  const Interval q{task.q_begin, task.q_end}, k{task.k_begin, task.k_end};
+  const auto count = [&] {
+    int64_t keys = 0;
+    for (const Interval& seen : request_.mask->VisibleToAny(head, q_rows(task).Hull(q)))
+      keys += Intersect(k_rows(task).Local(seen), k).length();
+    return keys;
+  };
+  if (memo_ == nullptr) return count();
+  int64_t& known = memo_->KeysOf(schedule_.buffers[task.q].shard, q,
+                                 schedule_.buffers[task.kv].shard, k)[request_.mask->ClassOf(head)];
+  if (known < 0) known = count();
+  return known;
+}
+
+int64_t TaskPairs::Keys(const Task& task) const {
+  const int32_t group = request_.spec->q_heads / request_.spec->kv_heads;
+  const int32_t heads = task.head_end - task.head_begin;
+  const int64_t kv_heads = (task.head_end - 1) / group - task.head_begin / group + 1;
+  if (task.coverage == Coverage::kFull) return (task.k_end - task.k_begin) * kv_heads;
+  int64_t keys = 0;  // × query heads.
+  request_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
+    keys += KeysOfClass(task, head) * count;
+  });
+  return Scaled(keys, kv_heads, heads);
+}
+
 int64_t TaskPairs::RowsWith(const Task& task, int64_t pairs, int64_t all) const {
   // To halve on costs more than it evens out: what is left is shared out in proportion.
   constexpr int kHalvings = 5;

@@ -19,6 +19,9 @@ class TaskPairs {
   int64_t Visible(const Task& task) const;
   // By the share of a gradient's products that the task makes.
   int64_t Of(const Task& task) const;
+  // Key rows that some of the task's query rows see × key/value heads; about so for stripes, and
+  // where query heads of one key/value head see different keys.
+  int64_t Keys(const Task& task) const;
 
   // How many of the task's query rows, from its first on, cost about `pairs`, of `all` that it
   // costs.
@@ -32,6 +35,7 @@ class TaskPairs {
     return request_.plan->shards[schedule_.buffers[buffer].shard];
   }
   int64_t OfClass(const Task& task, int32_t head) const;
+  int64_t KeysOfClass(const Task& task, int32_t head) const;
   int64_t ProductsOf(const Task& task) const;
 
   const RankSchedule& schedule_;

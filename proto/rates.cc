@@ -24,7 +24,9 @@ absl::StatusOr<std::vector<KernelRate>> KernelFromProto(const v1::KernelRates& p
       return absl::InvalidArgumentError("rates.kernels.pair_seconds: finite and more than 0");
     if (!Seconds(rate.row_seconds()))
       return absl::InvalidArgumentError("rates.kernels.row_seconds: 0 to 1");
-    rates.push_back({rate.head_dim(), rate.pair_seconds(), rate.row_seconds()});
+    if (!Seconds(rate.key_seconds()))
+      return absl::InvalidArgumentError("rates.kernels.key_seconds: 0 to 1");
+    rates.push_back({rate.head_dim(), rate.pair_seconds(), rate.row_seconds(), rate.key_seconds()});
   }
   return rates;
 }
@@ -43,6 +45,7 @@ v1::WorkerRates RatesToProto(const WorkerRates& rates) {
       at->set_head_dim(rate.head_dim);
       at->set_pair_seconds(rate.pair_seconds);
       at->set_row_seconds(rate.row_seconds);
+      at->set_key_seconds(rate.key_seconds);
     }
   }
   proto.set_link_bytes_per_second(rates.link_bytes_per_second);

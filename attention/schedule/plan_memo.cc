@@ -13,10 +13,18 @@ const Needs& PlanMemo::NeedsOf(RowSpace travels) {
   return *needs;
 }
 
+std::vector<int64_t>& PlanMemo::Of(const std::array<int64_t, 6>& rectangle, Counts* counts) const {
+  std::vector<int64_t>& known = (*counts)[rectangle];
+  if (known.empty()) known.assign(request_.mask->classes(), -1);
+  return known;
+}
+
 std::vector<int64_t>& PlanMemo::PairsOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k) {
-  std::vector<int64_t>& pairs = pairs_[{q_shard, q.begin, q.end, k_shard, k.begin, k.end}];
-  if (pairs.empty()) pairs.assign(request_.mask->classes(), -1);
-  return pairs;
+  return Of({q_shard, q.begin, q.end, k_shard, k.begin, k.end}, &pairs_);
+}
+
+std::vector<int64_t>& PlanMemo::KeysOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k) {
+  return Of({q_shard, q.begin, q.end, k_shard, k.begin, k.end}, &keys_);
 }
 
 }  // namespace annulus

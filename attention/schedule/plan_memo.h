@@ -26,12 +26,17 @@ class PlanMemo {
   // Visible pairs of local rows of a query shard and a key shard, by class of heads; -1 where they
   // have not been counted.
   std::vector<int64_t>& PairsOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k);
+  // The same of the key rows that some of the query rows see.
+  std::vector<int64_t>& KeysOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k);
 
  private:
+  using Counts = std::map<std::array<int64_t, 6>, std::vector<int64_t>>;
+  std::vector<int64_t>& Of(const std::array<int64_t, 6>& rectangle, Counts* counts) const;
+
   const ScheduleRequest request_;
   RectangleTable rectangles_;
   std::unique_ptr<Needs> needs_[2];  // Of queries, of keys; made when asked for.
-  std::map<std::array<int64_t, 6>, std::vector<int64_t>> pairs_;
+  Counts pairs_, keys_;
 };
 
 }  // namespace annulus

@@ -91,6 +91,7 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
     const KernelRate kernel = worker.paces.RateFor(worker.rates, spec);
     request.rates.pair_seconds = most(request.rates.pair_seconds, kernel.pair_seconds);
     request.rates.row_seconds = most(request.rates.row_seconds, kernel.row_seconds);
+    request.rates.key_seconds = most(request.rates.key_seconds, kernel.key_seconds);
     measured_pair_seconds =
         most(measured_pair_seconds, MeasuredRate(worker.rates, spec).pair_seconds);
     request.rates.link_bytes_per_second =

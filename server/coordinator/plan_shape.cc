@@ -42,6 +42,8 @@ PlanShape PlanShapeOf(const AttentionSpec& spec) {
     }
   }
   shape.rows = static_cast<double>(spec.q_rows()) * spec.q_heads;
+  shape.keys = std::min(static_cast<double>(spec.kv_rows()) * spec.kv_heads,
+                        shape.pairs * spec.kv_heads / spec.q_heads);
   return shape;
 }
 

@@ -15,6 +15,7 @@ struct PlanShape {
   int64_t spans = 0;     // As many keys as a row sees, one behind the other: those of a window too.
   double rows = 0;       // Of queries, × query heads.
   double pairs = 0;      // Of these and keys, at most.
+  double keys = 0;       // × key/value heads, at most.
 };
 
 // Of a valid spec, in time that is linear in `followed`.

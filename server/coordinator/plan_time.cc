@@ -26,7 +26,7 @@ constexpr double kCutSequence = 4;  // of zigzag-per-sequence, for each sequence
 // Of one worker.
 double SecondsOf(const PlanRequest& request) {
   const PlanShape& shape = request.submission->shape;
-  return shape.pairs * request.rates.pair_seconds + shape.rows * request.rates.row_seconds;
+  return SecondsOf({shape.pairs, shape.rows, shape.keys}, request.rates.kernel());
 }
 
 // In the largest group that planning looks at.

@@ -101,8 +101,7 @@ int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedu
 Rates UnhurriedRates(const PlanRequest& request) {
   Rates rates = request.rates;
   const double factor = std::max(1.0, 1 / request.factor);
-  rates.pair_seconds *= factor;
-  rates.row_seconds *= factor;
+  rates.SetKernel(Scaled(rates.kernel(), factor));
   return rates;
 }
 

@@ -11,12 +11,6 @@ constexpr double kLeastSeconds = 0.02;
 constexpr double kLeastFactor = 1.0 / 32, kMostFactor = 2;
 constexpr double kAlike = 1.5;
 
-KernelRate Scaled(KernelRate rate, double factor) {
-  rate.pair_seconds *= factor;
-  rate.row_seconds *= factor;
-  return rate;
-}
-
 ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
   const KernelRates* kernel = RatesOf(spec, rates.kernels);
   const bool gradients = spec.operation == Operation::kGradients;
@@ -53,10 +47,11 @@ double ShownPace::least() const { return std::clamp(Fastest(), kLeastFactor, 1.0
 void ShownPaces::Add(const WorkerRates& rates, const AttentionSpec& spec, const Cost& cost,
                      int32_t rank, double took_seconds) {
   const auto ranks = static_cast<int32_t>(cost.visible_pairs.size());
-  if (rank >= ranks || rank >= static_cast<int32_t>(cost.task_rows.size())) return;
-  const KernelRate measured = MeasuredRate(rates, spec);
-  const double predicted = static_cast<double>(cost.visible_pairs[rank]) * measured.pair_seconds +
-                           static_cast<double>(cost.task_rows[rank]) * measured.row_seconds;
+  if (rank >= ranks || rank >= static_cast<int32_t>(cost.task_rows.size()) ||
+      rank >= static_cast<int32_t>(cost.task_keys.size())) {
+    return;
+  }
+  const double predicted = SecondsOf(cost.WorkOf(rank), MeasuredRate(rates, spec));
   const auto kind = ranks == 1 ? ShownPace::Kind::kExact : ShownPace::Kind::kBound;
   paces_[KindOf(rates, spec)].Add(predicted, took_seconds, kind);
 }

@@ -179,5 +179,61 @@ TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
             (std::vector<int64_t>{8 * 512, 2 * 8 * 512}));
 }
 
+// Of one rank, in keys × key/value heads.
+int64_t KeysOf(const AttentionSpec& spec) {
+  return Sum(CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).task_keys);
+}
+
+TEST(CostModelTest, KeysOfTasksCountBesideTheirPairs) {
+  const AttentionSpec spec = CostSpec(1, 65536, false);
+  Rates rates;
+  const auto seconds = [&](Strategy strategy, int32_t size) {
+    return CostOf(spec, strategy, Layout::kContiguous, size, false, rates).seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(Strategy::kRotateKv, 1), 8 * 65536 * 5e-9) << "a row of 8 heads";
+  rates.key_seconds = 1e-7;
+  EXPECT_DOUBLE_EQ(seconds(Strategy::kRotateKv, 1), 8 * 65536 * 5e-9 + 2 * 65536 * 1e-7);
+  // The rank that has the row reads all keys, or each its own.
+  rates.link_bytes_per_second = 1e15;
+  rates.step_seconds = rates.job_seconds = rates.overlap_loss = 0;
+  EXPECT_NEAR(seconds(Strategy::kRotateKv, 2), 8 * 65536 * 5e-9 + 2 * 65536 * 1e-7, 1e-9);
+  EXPECT_NEAR(seconds(Strategy::kTree, 2), (8 * 65536 * 5e-9 + 2 * 65536 * 1e-7) / 2, 1e-9);
+  EXPECT_EQ(CostOf(spec, Strategy::kTree, Layout::kContiguous, 2).task_keys,
+            (std::vector<int64_t>{2 * 32768, 2 * 32768}));
+}
+
+TEST(CostModelTest, KeysThatNoRowOfATaskSeesAreNotRead) {
+  AttentionSpec spec = CostSpec(16, 65536, true);
+  EXPECT_EQ(KeysOf(spec), 2 * 65536);
+  spec.masks[0].window_left = 255;  // The last row sees 256 keys, the first 15 earlier ones.
+  EXPECT_EQ(KeysOf(spec), 2 * (256 + 15));
+  spec.masks[0].always_visible = 16;  // At the other end.
+  EXPECT_EQ(KeysOf(spec), 2 * (16 + 256 + 15));
+  spec.masks[0].query_heads = {0, 1, 2, 3};  // Rows of the other key/value head see all keys.
+  EXPECT_EQ(KeysOf(spec), 16 + 256 + 15 + 65536);
+  // Two sequences, each with keys of its own, and so many that a task has several.
+  spec = CostSpec(1, 1000, false);
+  spec.sequences.push_back({1, 500, "", 0, 0});
+  EXPECT_EQ(KeysOf(spec), 2 * 1500);
+  spec = CostSpec(1, 1000, true);
+  spec.sequences.resize(1000, spec.sequences[0]);
+  spec.masks[0].window_left = 255;
+  EXPECT_EQ(KeysOf(spec), 2 * 1000 * 256);
+}
+
+// One row over many keys is bound by reading them, which ranks share in a tree.
+TEST(CostModelTest, RanksShareTheKeysOfAFewRows) {
+  const AttentionSpec spec = CostSpec(1, 8192, false);
+  Choice choice = Offer({1, 2});
+  const auto by_pairs = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(by_pairs.ok());
+  EXPECT_EQ(by_pairs->front().execution.world_size, 1);
+  choice.rates.key_seconds = 1e-6;
+  const auto by_keys = ChooseExecution(spec, {}, choice);
+  ASSERT_TRUE(by_keys.ok());
+  EXPECT_EQ(by_keys->front().execution.world_size, 2);
+  EXPECT_EQ(by_keys->front().execution.strategy, Strategy::kTree);
+}
+
 }  // namespace
 }  // namespace annulus

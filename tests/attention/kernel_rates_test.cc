@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <utility>
+
 namespace annulus {
 namespace {
 
 const std::vector<KernelRate> kRates = {{32, 1e-9, 1e-7}, {64, 1.5e-9, 2e-7}, {128, 4e-9, 2e-7}};
+constexpr KernelRate kOfKeys[] = {{64, 1e-9, 1e-7, 2e-7}, {128, 2e-9, 1e-7, 4e-7}};
 const KernelRates kForwardRates = {DataType::kFp32, Arithmetic::kOfType, kRates};
 
 AttentionSpec Of(int32_t head_dim, int32_t head_dim_v = 0) {
@@ -27,6 +31,23 @@ TEST(KernelRatesTest, RatesAreLinearBetweenTheDimensionsThatWereMeasured) {
     EXPECT_NEAR(rate.row_seconds, c.row_seconds, 1e-15) << c.dim;
   }
   EXPECT_NEAR(RateOf(Of(32, 64), kForwardRates).pair_seconds, 1.25e-9, 1e-15) << "their mean";
+}
+
+TEST(KernelRatesTest, KeysHaveARateOfTheirOwn) {
+  KernelRates measured = kForwardRates;
+  measured.rates.assign(std::begin(kOfKeys), std::end(kOfKeys));
+  for (const auto& [dim, key_seconds] :
+       {std::pair(32, 2e-7), {64, 2e-7}, {96, 3e-7}, {128, 4e-7}, {256, 8e-7}}) {
+    EXPECT_NEAR(RateOf(Of(dim), measured).key_seconds, key_seconds, 1e-15) << dim;
+  }
+  EXPECT_EQ(RateOf(Of(64), kForwardRates).key_seconds, 0) << "an older worker's";
+}
+
+TEST(KernelRatesTest, WorkTakesWhatItsPairsRowsAndKeysTake) {
+  const KernelRate rate = {64, 2, 30, 500};
+  EXPECT_EQ(SecondsOf({7, 0, 0}, rate), 14);
+  EXPECT_EQ(SecondsOf({7, 3, 2}, rate), 14 + 90 + 1000);
+  EXPECT_EQ(SecondsOf({7, 3, 2}, Scaled(rate, 0.5)), (14 + 90 + 1000) / 2);
 }
 
 // Five products where a forward pass has two.

@@ -12,7 +12,7 @@ WorkerRates Some() {
   WorkerRates rates;
   rates.kernels = {{DataType::kFp32, Arithmetic::kOfType, {{32, 1e-9, 0}, {128, 2e-9, 3e-7}}},
                    {DataType::kFp32, Arithmetic::kBf16x3, {{64, 5e-10, 1e-7}}},
-                   {DataType::kBf16, Arithmetic::kOfType, {{64, 4e-10, 2e-7}}},
+                   {DataType::kBf16, Arithmetic::kOfType, {{64, 4e-10, 2e-7, 6e-8}}},
                    {DataType::kFp32, Arithmetic::kOfType, {{64, 8e-9, 0}}, Operation::kGradients}};
   rates.link_bytes_per_second = 2e9;
   rates.step_seconds = 1e-4;
@@ -38,6 +38,7 @@ TEST(RatesTest, AMessageSaysAllOfThem) {
       EXPECT_EQ(of.rates[i].head_dim, wanted.rates[i].head_dim);
       EXPECT_EQ(of.rates[i].pair_seconds, wanted.rates[i].pair_seconds);
       EXPECT_EQ(of.rates[i].row_seconds, wanted.rates[i].row_seconds);
+      EXPECT_EQ(of.rates[i].key_seconds, wanted.rates[i].key_seconds);
     }
   }
 }
@@ -56,6 +57,9 @@ TEST(RatesTest, WhatNoPlanCanBeMadeFromIsRefused) {
       [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_row_seconds(-1); },
       [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_row_seconds(1); },
       [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_row_seconds(NAN); },
+      [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_key_seconds(-1); },
+      [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_key_seconds(1); },
+      [](auto* r) { r->mutable_kernels(2)->mutable_rates(0)->set_key_seconds(NAN); },
       [](auto* r) { r->set_link_bytes_per_second(0); },
       [](auto* r) { r->set_link_bytes_per_second(HUGE_VAL); },
       [](auto* r) { r->set_step_seconds(NAN); },

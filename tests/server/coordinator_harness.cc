@@ -58,6 +58,7 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
   plan->cost.bytes_sent.assign(size, 0);
   plan->cost.visible_pairs.assign(size, plan_pairs);
   plan->cost.task_rows.assign(size, 0);
+  plan->cost.task_keys.assign(size, 0);
   plan->segments = segments;
   plan->longest_step = longest_step;
   auto shards = MakeShardPlan(job.spec, PlanOptionsOf(plan->execution, 1));

@@ -57,6 +57,7 @@ TEST(PlanShapeTest, CountsWhatHeadsFollowInEachSequence) {
   EXPECT_EQ(ShapeOf(request).followed, 2);
   EXPECT_EQ(ShapeOf(request).pairs, 4 * (100 * 100 + 30 * 50));
   EXPECT_EQ(ShapeOf(request).rows, 4 * 130);
+  EXPECT_EQ(ShapeOf(request).keys, 4 * 150);
   spec.add_masks()->set_chunk(40);
   v1::Mask& window = *spec.add_masks();
   window.set_window_left(9);

@@ -77,6 +77,7 @@ class ShownPacesTest : public testing::Test {
     spec_.head_dim = 128;
     cost_.visible_pairs = {100'000'000};
     cost_.task_rows = {1'000'000};
+    cost_.task_keys = {0};
   }
   WorkerRates rates_;
   AttentionSpec spec_;
@@ -91,6 +92,16 @@ TEST_F(ShownPacesTest, PairsAndRowsOfTheRanksOwnWorkerArePredicted) {
   EXPECT_DOUBLE_EQ(rate.row_seconds, 1e-7 / 4);
   ASSERT_EQ(paces_.all().size(), 1u);
   EXPECT_EQ(paces_.all().begin()->first.kernel, 1u);
+}
+
+TEST_F(ShownPacesTest, KeysThatTheRankReadsArePredicted) {
+  rates_.kernels[1].rates[0].key_seconds = 2e-7;
+  cost_.task_keys = {1'000'000};
+  paces_.Add(rates_, spec_, cost_, 0, 0.1);  // Of 0.4 s.
+  const KernelRate rate = paces_.RateFor(rates_, spec_);
+  EXPECT_DOUBLE_EQ(rate.pair_seconds, 1e-9 / 4);
+  EXPECT_DOUBLE_EQ(rate.key_seconds, 2e-7 / 4);
+  EXPECT_DOUBLE_EQ(paces_.LeastRateFor(rates_, spec_).key_seconds, 2e-7 / 4);
 }
 
 TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
@@ -163,6 +174,7 @@ TEST_F(ShownPacesTest, ARankThatThePlanDoesNotCountSaysNothing) {
 TEST_F(ShownPacesTest, RanksOfAGroupSayBounds) {
   cost_.visible_pairs = {100'000'000, 50'000'000};
   cost_.task_rows = {1'000'000, 0};
+  cost_.task_keys = {0, 0};
   paces_.Add(rates_, spec_, cost_, 0, 0.4);
   EXPECT_EQ(paces_.all().begin()->second.runs(), 0);
   paces_.Add(rates_, spec_, cost_, 1, 0.025);

@@ -196,11 +196,12 @@ TEST(SoloLaneTest, AShortJobThatComesAloneRunsWhereItBecomesComplete) {
 TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
   std::shared_ptr<InProcessHub> none;
   std::atomic<std::thread::id> called_by{};
-  LaneHost::Options slow = ShortJobs(&called_by), bound = slow, unmeasured = slow;
+  LaneHost::Options slow = ShortJobs(&called_by), reads = slow, bound = slow, unmeasured = slow;
   slow.rates[0].rates[0].pair_seconds = 4.1e-6;  // 128 pairs and heads of them: above half a ms.
+  reads.rates[0].rates[0].key_seconds = 6.4e-5;  // 8 keys.
   bound.any_thread = false;
   unmeasured.rates.clear();
-  for (const LaneHost::Options& options : {slow, bound, unmeasured}) {
+  for (const LaneHost::Options& options : {slow, reads, bound, unmeasured}) {
     LaneHost host(&none, options);
     host.RunSolo(host.Work(LaneSpec(8), 0, 1));
     ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());

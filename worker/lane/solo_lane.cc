@@ -163,9 +163,9 @@ bool SoloLane::IsShort(const ShardWork& work) const {
   for (const Sequence& sequence : spec.sequences)
     pairs += static_cast<double>(sequence.q_len) * static_cast<double>(sequence.kv_len);
   const KernelRate rate = RateOf(spec, *rates);
-  const double head_seconds =
-      pairs * rate.pair_seconds + static_cast<double>(spec.q_rows()) * rate.row_seconds;
-  return absl::Seconds(head_seconds * spec.q_heads) <= kShort;
+  const KernelWork all{pairs * spec.q_heads, static_cast<double>(spec.q_rows() * spec.q_heads),
+                       static_cast<double>(spec.kv_rows() * spec.kv_heads)};
+  return absl::Seconds(SecondsOf(all, rate)) <= kShort;
 }
 
 void SoloLane::DoRun(const ShardWork& work) {
