@@ -10,6 +10,7 @@
 #include "attention/kernel_rates.h"
 #include "base/steady_time.h"
 #include "worker/lane/engine.h"
+#include "worker/measured_job.h"
 
 namespace annulus {
 
@@ -22,11 +23,12 @@ struct MeasuredKernel {
   double cpu_share = 1;
 };
 
-// Of the kernel, type and operation of `of`, at several head dimensions, by full attention and by
-// windows, both as long as the budget allows, up to a few thousand rows: the best of several runs.
-// `threads`: of the kernel; 0: it computes elsewhere, and no processor's time is counted.
+// Of the kernel, type and operation of `of`, at several head dimensions, by full attention, by
+// windows, and by one row over many keys in `cold`, each as long as the budget allows, up to a few
+// thousand rows or 32 MiB: the best of several runs. `threads`: of the kernel; 0: it computes
+// elsewhere, and no processor's time is counted.
 absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelRates& of,
-                                             int threads, absl::Duration budget);
+                                             int threads, absl::Duration budget, ColdNumbers* cold);
 
 // One run of a job of one rank.
 struct TimedRun {
@@ -34,16 +36,18 @@ struct TimedRun {
   int64_t rows = 0;   // × query heads.
   double seconds = 0;
   double cpu_seconds = 0;  // Of all threads of the process.
+  int64_t keys = 0;        // × key/value heads.
 };
 // How much of the time of `runs` their threads computed in: the rest they had to wait, for a
 // processor that others had or for one another. Above 0, and 1 at most.
 double CpuShareOf(const std::vector<TimedRun>& runs, int threads);
-// Pairs take what `full` takes more than `shorter`, of half its length, for each more; rows what is
-// left of `windows`. Told from windows alone pairs would be too cheap for long rows: of tiles of
-// which a row sees a part, more is computed than is seen. `shorter` without rows: there was none,
-// and windows stand in. At least half of `full` is taken to be pairs, whatever was measured.
+// Pairs take what `full` takes more than `shorter`, of half its length, for each more; keys what is
+// left of `few_rows`, and rows what is then left of `windows`. Told from windows alone pairs would
+// be too cheap for long rows: of tiles of which a row sees a part, more is computed than is seen.
+// `shorter` without rows: there was none, and windows stand in. At least half of `full` is taken to
+// be pairs, whatever was measured.
 KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& shorter,
-                      const TimedRun& windows);
+                      const TimedRun& windows, const TimedRun& few_rows);
 
 // What a step with a transfer costs beside its bytes: that of a small message each way.
 absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,

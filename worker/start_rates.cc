@@ -38,11 +38,12 @@ absl::Status MeasureKernels(const Engine& engine, const StartRatesOptions& optio
                             WorkerRates* rates) {
   const int threads = engine.device_kind == DeviceKind::kCpu ? options.threads : 0;
   rates->kernels = KernelsOf(engine);
+  ASSIGN_OR_RETURN(ColdNumbers cold, ColdNumbers::Create());
   for (KernelRates& kernel : rates->kernels) {
     RETURN_IF_ERROR(CheckWanted(options));
-    const int part = kernel.operation == Operation::kForward ? 4 : 8;
+    const double part = kernel.operation == Operation::kForward ? 0.375 : 0.1875;
     ASSIGN_OR_RETURN(MeasuredKernel measured,
-                     MeasureKernel(engine, kernel, threads, options.time / part));
+                     MeasureKernel(engine, kernel, threads, options.time * part, &cold));
     kernel.rates = std::move(measured.rates);
     rates->cpu_share = std::min(rates->cpu_share, measured.cpu_share);
   }
@@ -88,7 +89,8 @@ std::string RatesText(const WorkerRates& rates) {
     absl::StrAppend(&text, split ? "bf16x3" : DataTypeName(kernel.dtype),
                     forward ? " " : " gradients ",
                     std::llround((forward ? 512 : 1280) / rate.pair_seconds / 1e9), " GFLOP/s and ",
-                    std::llround(rate.row_seconds * 1e9), " ns a row and head, ");
+                    std::llround(rate.row_seconds * 1e9), " ns a row and head, ",
+                    std::llround(rate.key_seconds * 1e9), " ns a key and head, ");
   }
   if (rates.cpu_share < kMostlyAlone) {
     absl::StrAppend(&text, "with processors for ", std::llround(rates.cpu_share * 100),

@@ -15,7 +15,7 @@ namespace annulus {
 struct StartRatesOptions {
   int threads = 1;        // Of the CPU's kernel.
   int64_t link_rate = 0;  // Bytes per second; 0: measured, or assumed where it cannot be.
-  // For forward passes; about half of it for gradients and as long again for the link.
+  // For forward passes, about; half of it for gradients and as long again for the link.
   absl::Duration time = absl::Seconds(1);
   // Asked before each measurement.
   std::function<bool()> told_to_end = [] { return false; };

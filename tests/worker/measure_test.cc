@@ -74,6 +74,11 @@ Engine EngineOf(const Link& link, Clock* clock) {
   return engine;
 }
 
+ColdNumbers* Cold() {
+  static auto* const cold = new ColdNumbers(*ColdNumbers::Create());
+  return cold;
+}
+
 KernelRates Of(DataType dtype, Operation operation = Operation::kForward) {
   KernelRates of;
   of.dtype = dtype;
@@ -98,36 +103,53 @@ TEST(MeasureTest, TheRateOfALinkIsThatOfItsMessages) {
   }
 }
 
-TEST(MeasureTest, ARateExplainsLongRowsAndWindows) {
-  const KernelRate of{64, 3e-10, 2e-7};
-  const auto run = [&](int64_t pairs, int64_t rows) {
-    return TimedRun{
-        pairs, rows,
-        static_cast<double>(pairs) * of.pair_seconds + static_cast<double>(rows) * of.row_seconds};
+TEST(MeasureTest, ARateExplainsLongRowsWindowsAndFewRows) {
+  const KernelRate of{64, 3e-10, 2e-7, 9e-8};
+  const auto run = [&](int64_t pairs, int64_t rows, int64_t keys) {
+    const KernelWork work{static_cast<double>(pairs), static_cast<double>(rows),
+                          static_cast<double>(keys)};
+    return TimedRun{pairs, rows, SecondsOf(work, of), 0, keys};
   };
-  const TimedRun none, full = run(4 * 2048 * 2048, 4 * 2048),
-                       windows = run(4 * 4096 * 250, 4 * 4096);
-  const TimedRun shorter = run(4 * 1024 * 1024, 4 * 1024);
-  KernelRate rate;
-  for (const TimedRun& second : {shorter, none}) {
-    rate = RateOfRuns(64, full, second, windows);
-    EXPECT_EQ(rate.head_dim, 64);
-    EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
-    EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
-  }
+  const auto square = [&](int64_t length, int64_t sees) {
+    return run(4 * length * sees, 4 * length, 4 * length);
+  };
+  const TimedRun none, full = square(2048, 2048), windows = square(4096, 250);
+  const TimedRun shorter = square(1024, 1024), few_rows = run(8 * 8192, 0, 8 * 8192);
+  KernelRate rate = RateOfRuns(64, full, shorter, windows, few_rows);
+  EXPECT_EQ(rate.head_dim, 64);
+  EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
+  EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
+  EXPECT_NEAR(rate.key_seconds, of.key_seconds, 1e-12);
+  // Without a shorter one, windows tell pairs from rows with as many keys.
+  rate = RateOfRuns(64, full, none, windows, few_rows);
+  EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
+  EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
   // Tiles of which windows see a part make rows dear, not pairs cheap.
   TimedRun dear = windows;
   dear.seconds *= 2;
-  rate = RateOfRuns(64, full, shorter, dear);
+  rate = RateOfRuns(64, full, shorter, dear, few_rows);
   EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
   EXPECT_GT(rate.row_seconds, 1.5 * of.row_seconds);
+  EXPECT_NEAR(rate.key_seconds, of.key_seconds, 1e-12);
   // Windows that were held up: all of `full` is not rows.
-  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, none, {1 << 16, 1 << 12, 5e-3});
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, none, {1 << 16, 1 << 12, 5e-3}, none);
   EXPECT_NEAR(rate.pair_seconds, 5e-4 / (1 << 20), 1e-15);
+  EXPECT_EQ(rate.key_seconds, 0);
   // Or full attention was.
-  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, none, {1 << 16, 1 << 12, 1e-3});
+  rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, none, {1 << 16, 1 << 12, 1e-3}, none);
   EXPECT_NEAR(rate.pair_seconds, 1.0 / (1 << 20), 1e-15);
   EXPECT_EQ(rate.row_seconds, 0);
+}
+
+TEST(MeasureTest, ColdNumbersComeAgainWhenAllOthersHaveCome) {
+  auto cold = ColdNumbers::Create();
+  ASSERT_TRUE(cold.ok()) << cold.status();
+  constexpr int64_t kBytes = ColdNumbers::kBytes / 3;
+  std::byte* const first = cold->Take(kBytes);
+  EXPECT_EQ(cold->Take(kBytes), first + kBytes);
+  EXPECT_EQ(cold->Take(kBytes), first + 2 * kBytes);
+  EXPECT_EQ(cold->Take(kBytes), first) << "the rest is too little";
+  EXPECT_EQ(cold->Take(ColdNumbers::kBytes), first);
 }
 
 TEST(MeasureTest, TheShareOfProcessorsIsThatOfAllThreadsInAllRuns) {
@@ -154,7 +176,7 @@ TEST(MeasureTest, AKernelIsMeasuredWithTheTimeOfItsProcessors) {
   };
   const auto share = [&](int threads) {
     const auto measured =
-        MeasureKernel(engine, Of(DataType::kFp32), threads, absl::Milliseconds(1));
+        MeasureKernel(engine, Of(DataType::kFp32), threads, absl::Milliseconds(1), Cold());
     EXPECT_TRUE(measured.ok()) << measured.status();
     EXPECT_EQ(measured->rates.size(), 4u);
     EXPECT_EQ(measured->rates.front().head_dim, 32);
@@ -177,7 +199,7 @@ TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
     ++kernels;
     return CpuKernel::Create({});
   };
-  ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kFp32), 1, absl::Milliseconds(20)).ok());
+  ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kFp32), 1, absl::Milliseconds(20), Cold()).ok());
   EXPECT_EQ(devices, 1);
   EXPECT_EQ(kernels, 1);
 }
@@ -222,7 +244,7 @@ TEST(MeasureTest, AKernelIsMeasuredAsJobsRunIt) {
     engine.make_kernel = [&](Device*) -> absl::StatusOr<std::unique_ptr<AttentionKernel>> {
       return std::make_unique<Recording>(ends_rows, &calls);
     };
-    ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kBf16), 1, absl::Milliseconds(1)).ok());
+    ASSERT_TRUE(MeasureKernel(engine, Of(DataType::kBf16), 1, absl::Milliseconds(1), Cold()).ok());
     EXPECT_EQ(calls.gradients, 0);
     EXPECT_GT(calls.tasks, 0);
     EXPECT_EQ(calls.begun, ends_rows ? calls.tasks : 0);
@@ -242,7 +264,7 @@ TEST(MeasureTest, GradientsAreMeasuredByGradients) {
       return std::make_unique<Recording>(/*ends_rows=*/true, &calls);
     };
     const auto measured =
-        MeasureKernel(engine, Of(dtype, Operation::kGradients), 1, absl::Milliseconds(1));
+        MeasureKernel(engine, Of(dtype, Operation::kGradients), 1, absl::Milliseconds(1), Cold());
     ASSERT_TRUE(measured.ok()) << measured.status();
     EXPECT_GT(calls.tasks, 0);
     EXPECT_EQ(calls.gradients, calls.tasks);
