@@ -147,9 +147,11 @@ void PrintOutcome(const AttendJob& job, const JobOutcome& outcome) {
       << stats.backend() << "\n"
       << ShapeText(job.spec()) << "\n"
       << absl::StrFormat(
-             "%.1f ms: queued %.1f, uploading %.1f, running %.1f (%.1f of it waiting for others)\n",
+             "%.1f ms: queued %.1f, uploading %.1f, running %.1f (%.1f of it waiting for others, "
+             "predicted %.1f)\n",
              absl::ToDoubleMilliseconds(outcome.took), ms(stats.queued()), ms(stats.uploading()),
-             ms(stats.running()), ms(stats.exposed_communication()))
+             ms(stats.running()), ms(stats.exposed_communication()),
+             ms(result.plan.predicted_time()))
       << "sent " << BytesText(static_cast<double>(BytesSent(outcome))) << ", received "
       << BytesText(static_cast<double>(job.bytes(Direction::kOutput)))
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));

@@ -9,7 +9,7 @@ import uuid
 
 MARK = "ANNULUS_QUICKSTART_TEST"
 JOB = (r"    plan      [a-z-]+, [a-z-]+, \d workers, \w.*\n"
-       r"    time      [\d.]+ ms: queued .*, running .*; predicted [\d.]+\n"
+       r"    time      [\d.]+ ms: queued .*, running [\d.]+ \(predicted [\d.]+; waiting .*\)\n"
        r"    data      [\d.]+ MB in, [\d.]+ MB out, \w+ path, [\d.]+ GB/s over all; each worker sent .*\n"
        r"    error     \S+ (?:at most|random rows) .*: good\n")
 

@@ -65,8 +65,8 @@ def tell(facts):
     print(
         f"    time      {facts['seconds'] * 1e3:.1f} ms: queued {ms['queued']:.1f}, "
         f"uploading {ms['uploading']:.1f}, running {ms['running']:.1f} "
-        f"(waiting for others {facts['exposed_communication_seconds'] * 1e3:.1f}); "
-        f"predicted {facts['predicted_seconds'] * 1e3:.1f}"
+        f"(predicted {facts['predicted_seconds'] * 1e3:.1f}; "
+        f"waiting for others {facts['exposed_communication_seconds'] * 1e3:.1f})"
     )
     print(
         f"    data      {facts['input_bytes'] / 1e6:.2f} MB in, {facts['output_bytes'] / 1e6:.2f} MB out, "
