@@ -1,7 +1,7 @@
-// What `auto` takes and predicts against what is measured, over a grid of jobs, on one worker and
-// on two. A job's time is that of its slowest rank in steps, and for a group what jobs of next to
-// nothing take more on two workers than on one, measured in the same run: what a client's own
-// transfers take is not the planner's to choose.
+// What `auto` takes and predicts against what is measured, over a grid of jobs, small ones and ones
+// of few rows over many keys, on one worker and on two. A job's time is that of its slowest rank in
+// steps, and for a group what jobs of next to nothing take more on two workers than on one,
+// measured in the same run: what a client's own transfers take is not the planner's to choose.
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -27,9 +28,16 @@ namespace {
 struct Heads {
   int32_t q, kv, dim;
 };
+struct Point {
+  std::string name;
+  AttentionSpec spec;
+};
 constexpr int64_t kLengths[] = {128, 1024, 4096, 16384};
 constexpr Heads kHeads[] = {{2, 2, 64}, {4, 1, 64}, {2, 1, 128}};
 constexpr const char* kMasks[] = {"full", "causal", "window"};
+constexpr int64_t kFewRows[] = {1, 4, 16, 64};
+constexpr int64_t kManyKeys[] = {4096, 65536, 262144};
+constexpr Heads kFewRowHeads[] = {{1, 1, 128}, {8, 8, 64}, {8, 1, 128}};
 constexpr double kNear = 1.15, kFactor = 1.5;
 
 AttentionSpec SpecOf(int64_t length, const Heads& heads, int mask) {
@@ -58,11 +66,53 @@ std::vector<Execution> Ways(const AttentionSpec& spec) {
   return ways;
 }
 
-// A part of the grid, such as "128,1024", for a machine that is idle for a minute only.
-std::vector<int64_t> Lengths() {
+std::vector<Point> Grid() {
+  std::vector<Point> points;
+  for (const int64_t length : kLengths) {
+    for (const Heads& heads : kHeads) {
+      for (int mask = 0; mask < 3; ++mask) {
+        points.push_back(
+            {absl::StrCat(length, " ", heads.q, "/", heads.kv, " D", heads.dim, " ", kMasks[mask]),
+             SpecOf(length, heads, mask)});
+      }
+    }
+  }
+  return points;
+}
+
+std::vector<Point> FewRows() {
+  std::vector<Point> points;
+  for (const DataType dtype : {DataType::kBf16, DataType::kFp32}) {
+    for (const int64_t keys : kManyKeys) {
+      for (const Heads& heads : kFewRowHeads) {
+        if (keys * heads.kv > 8 * kManyKeys[1]) continue;  // To send them takes too long.
+        for (const int64_t rows : kFewRows) {
+          AttentionSpec spec = SelfAttention(dtype, keys, heads.q, heads.dim, false);
+          spec.kv_heads = heads.kv;
+          spec.sequences[0].q_len = rows;
+          points.push_back({absl::StrCat(rows, " over ", keys, " ", heads.q, "/", heads.kv, " D",
+                                         heads.dim, " ", DataTypeName(dtype)),
+                            spec});
+        }
+      }
+    }
+  }
+  return points;
+}
+
+// Beside those of the grid; the first is that of tools/quickstart.
+std::vector<Point> Small() {
+  return {{"761 12/12 D32 causal fp32", SelfAttention(DataType::kFp32, 761, 12, 32, true)},
+          {"128 8/8 D64 causal fp32", SelfAttention(DataType::kFp32, 128, 8, 64, true)},
+          {"1024 8/8 D64 causal fp32", SelfAttention(DataType::kFp32, 1024, 8, 64, true)}};
+}
+
+// Of keys: a part of the list, such as "128,1024", for a machine that is idle for a minute only.
+// Empty: all.
+std::vector<int64_t> WantedLengths() {
   const char* wanted = std::getenv("ANNULUS_BENCH_LENGTHS");
-  if (wanted == nullptr) return {std::begin(kLengths), std::end(kLengths)};
   std::vector<int64_t> lengths;
+  if (wanted == nullptr) return lengths;
   for (const absl::string_view word : absl::StrSplit(wanted, ',')) {
     int64_t length = 0;
     if (!absl::SimpleAtoi(word, &length) || length < 1) {
@@ -76,6 +126,18 @@ std::vector<int64_t> Lengths() {
 
 double Seconds(const google::protobuf::Duration& duration) {
   return absl::ToDoubleSeconds(DurationFromProto(duration));
+}
+
+std::vector<Point> Points() {
+  std::vector<Point> points;
+  const std::vector<int64_t> lengths = WantedLengths();
+  for (std::vector<Point>& list : std::vector<std::vector<Point>>{Small(), Grid(), FewRows()}) {
+    for (Point& point : list) {
+      const bool wanted = std::count(lengths.begin(), lengths.end(), point.spec.kv_rows()) > 0;
+      if (lengths.empty() || wanted) points.push_back(std::move(point));
+    }
+  }
+  return points;
 }
 
 bool Within(double factor) { return factor <= kFactor && factor >= 1 / kFactor; }
@@ -116,15 +178,16 @@ double MeasureGroupSeconds(Client* client) {
   return std::max(0.0, more);
 }
 
-void MeasurePoint(Client* client, const AttentionSpec& spec, const std::string& name,
-                  double group_seconds, Tally* tally) {
+void MeasurePoint(Client* client, const Point& point, double group_seconds, Tally* tally) {
+  const AttentionSpec& spec = point.spec;
   BenchJob job(spec);
   const v1::Plan chosen = PlanOf(client, spec, {});
   std::vector<Execution> ways = Ways(spec);
   ways.push_back(Checked(ExecutionFromProto(chosen.execution(), "execution")));
   // Short jobs are at the mercy of the system's scheduler: many of them tell what they usually
   // take.
-  const int repeats = spec.q_rows() <= 1024 ? 31 : spec.q_rows() <= 4096 ? 11 : 3;
+  const int64_t rows = std::max(spec.q_rows(), spec.kv_rows());
+  const int repeats = rows <= 1024 ? 31 : rows <= 4096 ? 11 : 3;
   std::vector<std::vector<double>> samples(ways.size());
   std::vector<double> before;  // The first run of this job; others as long may have run.
   for (const Execution& way : ways)
@@ -150,7 +213,7 @@ void MeasurePoint(Client* client, const AttentionSpec& spec, const std::string& 
   ++tally->points;
   tally->near += of_chosen <= kNear * best ? 1 : 0;
   tally->regret.push_back(of_chosen / best);
-  std::fprintf(stderr, "%-24s chosen %s %s W%d: %.3f of the best\n", name.c_str(),
+  std::fprintf(stderr, "%-24s chosen %s %s W%d: %.3f of the best\n", point.name.c_str(),
                std::string(StrategyName(ways.back().strategy)).c_str(),
                std::string(LayoutName(ways.back().layout)).c_str(), ways.back().world_size,
                of_chosen / best);
@@ -196,15 +259,12 @@ int Main() {
   Client client(OptionsFor(serve));
   const double group_seconds = MeasureGroupSeconds(&client);
   Tally tally;
-  for (const int64_t length : Lengths()) {
-    for (const Heads& heads : kHeads) {
-      for (int mask = 0; mask < 3; ++mask) {
-        const std::string name =
-            absl::StrCat(length, " ", heads.q, "/", heads.kv, " D", heads.dim, " ", kMasks[mask]);
-        MeasurePoint(&client, SpecOf(length, heads, mask), name, group_seconds, &tally);
-      }
-    }
+  const std::vector<Point> points = Points();
+  if (points.empty()) {
+    std::fprintf(stderr, "bench: no job of the list has keys of ANNULUS_BENCH_LENGTHS\n");
+    return 1;
   }
+  for (const Point& point : points) MeasurePoint(&client, point, group_seconds, &tally);
   Entry unseen = Share("auto: predicted before the job's first run within a factor of 1.5",
                        tally.within_before, tally.runs, "jobs x ways to run them", 1.0);
   Entry regret;
@@ -213,7 +273,7 @@ int Main() {
   regret.higher_is_better = false;
   regret.ceiling = 1;
   std::puts(ToJson({Share("auto: chosen within 1.15 of the best measured", tally.near, tally.points,
-                          "jobs of the grid", 0.9),
+                          "jobs of the list", 0.9),
                     regret,
                     Share("auto: predicted within a factor of 1.5", tally.within, tally.runs,
                           "jobs x ways to run them", 1.0),
