@@ -240,6 +240,12 @@ Axis Modifiers() {
               spec->modifiers.lse_offset = true;
               spec->dropout = Dropout{0.25, draw->Seed()};
             })},
+           {"rest of the LSE and an output in fp32", SetSpec([](Draw*, AttentionSpec* spec) {
+              spec->outputs.lse_rest = true;
+              spec->out_dtype = DataType::kFp32;
+              if (spec->operation == Operation::kGradients)
+                spec->gradients.d_out_dtype = DataType::kFp32;
+            })},
            {"base 2 and max logit", SetSpec([](Draw*, AttentionSpec* spec) {
               spec->outputs.lse_base = LseBase::k2;
               spec->outputs.max_logit = true;

@@ -131,9 +131,10 @@ std::shared_ptr<const JobInputs> MakeInputs(const AttentionSpec& spec, uint64_t 
   reference::FillNormal(seed, reference::PrecisionOf(spec.dtype), 1.0, &inputs->input);
   reference::FillPairs(seed + 2, spec, &inputs->input);
   if (spec.operation == Operation::kGradients) {
-    inputs->upstream = reference::MakeUpstream(inputs->input, reference::PrecisionOf(spec.dtype),
-                                               reference::PrecisionOf(spec.output_dtype()),
-                                               spec.gradients.d_lse, seed + 1);
+    inputs->upstream = reference::MakeUpstream(
+        inputs->input, reference::PrecisionOf(spec.d_out_dtype()),
+        reference::PrecisionOf(spec.output_dtype()), spec.gradients.d_lse, seed + 1);
+    if (spec.outputs.lse_rest) reference::GiveLseRests(inputs->input, &inputs->upstream);
   }
   for (const TensorInfo& tensor : TensorTable(spec))
     inputs->tensors.push_back(BytesOfTensor(spec, tensor, *inputs));

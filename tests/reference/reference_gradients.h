@@ -19,7 +19,7 @@ struct Upstream {
   std::vector<double> d_lse;  // As lse, or empty: 0.
   // What rounding took from the LSE, or empty. Implementations get it; here it only says that
   // weights are normalised by their own sum, without a look at `lse`.
-  std::vector<double> lse_rest;
+  std::vector<double> lse_rest = {};
 };
 
 // As q, k and v; d_sink is what each row adds to the gradients of its heads' sinks, [query rows,
