@@ -2,7 +2,7 @@
 
 The actions name paths relative to Bazel's execution root, in which sources are links. In the database they are relative
 to the workspace where they are sources, so that an editor opens the file itself, and absolute where Bazel makes or
-fetches them.
+fetches them. CUDA sources are not among them: nvcc compiles them by a rule of its own.
 """
 
 import json
