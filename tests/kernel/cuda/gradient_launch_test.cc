@@ -181,11 +181,13 @@ TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
 TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {
   Make(2, false);
   int inner = 0;
-  for (const LaunchPieces& pieces : Cut(9 << 10)) {
-    for (const TaskPiece& piece : pieces) {
-      if (piece.q_end == tasks_[piece.task].task.q_end) continue;
-      EXPECT_EQ(piece.q_end % kChunkRows, 0);
-      ++inner;
+  for (const int64_t bytes : {9 << 10, 10 << 10, 12 << 10}) {
+    for (const LaunchPieces& pieces : Cut(bytes)) {
+      for (const TaskPiece& piece : pieces) {
+        if (piece.q_end == tasks_[piece.task].task.q_end) continue;
+        EXPECT_EQ(piece.q_end % kChunkRows, 0);
+        ++inner;
+      }
     }
   }
   EXPECT_GT(inner, 0);
