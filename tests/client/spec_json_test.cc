@@ -155,7 +155,8 @@ TEST(SpecJsonTest, UnknownFieldsAreToldTheNearest) {
        {R"({"Q_Heads": 4})", "the spec has no field \"Q_Heads\"; did you mean \"qHeads\"?"},
        {R"({"modifiers": {"softcap": 4}})",
         "modifiers has no field \"softcap\"; did you mean \"softCap\"?"},
-       {R"({"outputs": {"x\n": 1}})", "outputs has no field \"x\\n\"; it has lseBase, maxLogit"}});
+       {R"({"outputs": {"x\n": 1}})",
+        "outputs has no field \"x\\n\"; it has lseBase, maxLogit, lseRest"}});
   const absl::Status status = Parse(R"({"masks": [{"casual": true}]})").status();
   ASSERT_EQ(DetailOf(status).fields.size(), 1u);
   EXPECT_EQ(DetailOf(status).fields[0].field, "spec.masks[0]");
