@@ -19,6 +19,7 @@ OPTION = re.compile(
 # What may stand between the form and what the flag does.
 RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \(Env:[A-Z_]+\)| \.\.\.| REQUIRED)+(?= |$)")
 SWITCHES = {
+    "--lse-rest",
     "--all", "--bf16-partials", "--d-bias", "--deterministic", "--help", "--json", "--nonfinite-lse-is-empty", "--or-upload",
     "--pin", "--release", "--version",
 }

@@ -32,7 +32,7 @@ TEST_F(KeptStateTest, SoloStateStaysAndIsUsed) {
   const std::string forward = Keep(1);
   const Job job = harness_.Get(forward);
   EXPECT_EQ(job.kept_state().status(), KeptState::STATUS_HELD);
-  EXPECT_EQ(job.kept_state().held_bytes(), kRows * (4 * 4 * 4 + 4));
+  EXPECT_EQ(job.kept_state().held_bytes(), kRows * (4 * 4 * 4 + 4 + 4)) << "the LSE and its rest";
   EXPECT_EQ(TimeFromProto(job.kept_state().expire_time()), harness_.now() + absl::Minutes(1));
   EXPECT_TRUE(job.has_spec()) << "a client need not remember it";
   EXPECT_TRUE(ReserveOf("w0", forward).keep());

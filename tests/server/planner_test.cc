@@ -166,7 +166,8 @@ TEST(PlannerTest, StateThatIsKeptHasItsShareOfStaging) {
   v1::RunJobRequest job = Request(1, 256);
   job.mutable_spec()->mutable_forward()->mutable_keep_state()->set_seconds(1);
   PlanRequest request = Plan(job, Rates());
-  request.max_kept_bytes = LargestShard((*MakeJobPlan(Plan(Request(1, 256), Rates())))->bytes);
+  request.max_kept_bytes = int64_t{1} << 40;
+  request.max_kept_bytes = LargestShard((*MakeJobPlan(request))->bytes);
   EXPECT_TRUE(MakeJobPlan(request).ok());
   --request.max_kept_bytes;
   const ErrorDetail detail = DetailOf(MakeJobPlan(request).status());
