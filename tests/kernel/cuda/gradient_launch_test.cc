@@ -181,7 +181,7 @@ TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
 TEST_F(GradientLaunchTest, PiecesAreOfWholeChunks) {
   Make(2, false);
   int inner = 0;
-  for (const int64_t bytes : {9 << 10, 10 << 10, 12 << 10}) {
+  for (int64_t bytes = 9 << 10; bytes <= 12 << 10; bytes += 128) {
     for (const LaunchPieces& pieces : Cut(bytes)) {
       for (const TaskPiece& piece : pieces) {
         if (piece.q_end == tasks_[piece.task].task.q_end) continue;
