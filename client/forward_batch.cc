@@ -48,7 +48,6 @@ ForwardBatch::ForwardBatch(const JobRows& job, const std::vector<RowCell>& cells
                            bool with_sizes)
     : job_(job),
       orders_(orders),
-      with_sizes_(with_sizes),
       parts_of_bf16_(job.spec().arithmetic == Arithmetic::kBf16x3),
       kv_head_(job.KvHeadOf(cells.front().head)),
       keys_{job.spec().kv_rows(), 0} {

@@ -96,7 +96,7 @@ class ForwardBatch {
 
   const JobRows& job_;
   const int64_t orders_;
-  const bool with_sizes_, parts_of_bf16_;
+  const bool parts_of_bf16_;
   std::vector<Row> rows_;
   int32_t kv_head_ = 0;
   Interval keys_;  // All that a row sees is among these.
