@@ -18,8 +18,8 @@ float InBase2(double natural) {
   return lse == kNothing && natural != static_cast<double>(kNothing) ? kLost : lse;
 }
 
-// What rounding took from `lse`, the LSE of a row whose weights are exp(s − top) and add up to
-// `weight`.
+// The rest of `lse`: rounding took it from the LSE of a row with the largest score `top`, whose
+// weights exp(s − top) add up to `weight`.
 float RestOf(float lse, float top, float weight, bool base_2) {
   const WideLse exact = {double{top}, std::log(double{weight})};
   return RestOf(exact, base_2 ? LseBase::k2 : LseBase::kE, lse);

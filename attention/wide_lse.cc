@@ -14,7 +14,7 @@ WideLse Scaled(double number, double high, double low) { return {number * high, 
 
 WideLse InBase(const WideLse& natural, LseBase base) {
   if (base == LseBase::kE) return natural;
-  // What of the high part is no fp32 number goes with the low one.
+  // The bits of the high part beyond fp32 go with the low part.
   const double short_high = static_cast<float>(natural.high);
   WideLse wide = Scaled(short_high, kLog2eHigh, kLog2eLow);
   wide.low += ((natural.high - short_high) + natural.low) * (kLog2eHigh + kLog2eLow);

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// What is made in about a tenth of a second. Less is not worth a call.
+// Inputs of this size are made in about a tenth of a second. Fewer bytes are not worth a call.
 constexpr int64_t kMuchBytes = 16 << 20;
 
 int64_t InputBytes(const AttentionSpec& spec) {

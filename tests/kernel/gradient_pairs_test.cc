@@ -92,7 +92,7 @@ struct FiniteMask {
   double bias;
 };
 
-// What the kernel's forward pass hands to gradients.
+// Runs the forward pass of the kernel, and returns its results as inputs of gradients.
 Upstream ForwardOf(AttentionKernel& kernel, AttentionSpec spec, const Input& input,
                    const Upstream& random) {
   spec.operation = Operation::kForward;

@@ -125,7 +125,7 @@ TEST_F(StagedShardTest, AnLseOfLostDigitsNeedsItsRest) {
   EXPECT_TRUE(put(-1e9f).ok());
 }
 
-// What no client fetches has memory all the same.
+// A result that no client fetches has memory of its own.
 TEST_F(StagedShardTest, KeptResultsHaveTheirPlace) {
   AttentionSpec spec;
   spec.dtype = DataType::kBf16;
